@@ -443,6 +443,7 @@ impl World {
             archived: false,
             labels: purser_domain::Labels::default(),
             starting_set: None,
+            template: None,
             version: 1,
         };
         assert_eq!(

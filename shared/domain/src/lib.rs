@@ -84,6 +84,7 @@ pub use policy::spend_policy::*;
 pub use policy::starting_limits::*;
 pub use policy::starting_set::*;
 pub use policy::target::*;
+pub use policy::template::*;
 pub use policy::wallet::*;
 pub use policy::wallet_level::*;
 pub use policy::window::*;

@@ -508,11 +508,7 @@ impl Case {
             name: String::new(),
             owner: String::new(),
             created_at: Timestamp::EPOCH,
-            status: if self.frozen {
-                AgentStatus::Frozen
-            } else {
-                AgentStatus::Active
-            },
+            status: [AgentStatus::Active, AgentStatus::Frozen][usize::from(self.frozen)],
             wallet: Wallet {
                 key: WalletKey::Seed { index: 0 },
                 address: parse_address(WALLET).unwrap(),
@@ -523,6 +519,7 @@ impl Case {
             archived: false,
             labels: Labels::default(),
             starting_set: None,
+            template: None,
             version: 1,
         };
         let allowed = self.domains.as_ref().map_or_else(

@@ -144,6 +144,7 @@ fn agent(rules: Vec<RuleKind>) -> Agent {
         archived: false,
         labels: Labels::default(),
         starting_set: None,
+        template: None,
         version: 1,
     }
 }

@@ -213,6 +213,7 @@ impl Limits {
             archived: false,
             labels: Labels::default(),
             starting_set: None,
+            template: None,
             version,
         }
     }

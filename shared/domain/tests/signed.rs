@@ -226,6 +226,7 @@ impl Case {
             archived: false,
             labels: Labels::default(),
             starting_set: None,
+            template: None,
             version: 1,
         }
     }

@@ -185,6 +185,7 @@ fn agent(bought: usize) -> Agent {
         archived: false,
         labels: purser_domain::Labels::default(),
         starting_set: None,
+        template: None,
         version: 3,
     }
 }

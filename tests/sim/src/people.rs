@@ -232,6 +232,7 @@ pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
             archived: false,
             labels: purser_domain::Labels::default(),
             starting_set: starts_with(number, SERVICES - 1).then_some(set),
+            template: None,
             version: 1,
         };
         assert_eq!(

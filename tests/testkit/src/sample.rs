@@ -103,6 +103,7 @@ pub fn agent(n: u128, rules: Vec<Rule>) -> Agent {
         archived: false,
         labels: purser_domain::Labels::default(),
         starting_set: None,
+        template: None,
         version: 1,
     }
 }

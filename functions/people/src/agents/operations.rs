@@ -84,6 +84,7 @@ impl People {
             archived: false,
             labels: Labels::default(),
             starting_set: Some(starting_set),
+            template: None,
             version: 1,
         };
         let act = Act::of(AuditKind::AgentCreated).on(id);

@@ -5,7 +5,7 @@
 
 use crate::{
     Agent, AgentKey, Amount, BacktestRun, CatalogPayment, EnabledService, Operation, PayoutGrant, PayoutRecord, Raise,
-    Rule, Service, evidence::inputs::rule_terms,
+    RuleKind, Service, evidence::inputs::rule_terms,
 };
 use serde_json::{Map, Value, json};
 
@@ -93,8 +93,13 @@ impl Agent {
         members.extend(
             self.rules
                 .iter()
-                .map(|rule| (format!("rules/{}", rule.id), rule_value(rule))),
+                .map(|rule| (format!("rules/{}", rule.id), rule_kind_value(&rule.kind))),
         );
+        let template = self.template.as_ref();
+        members.extend(template.map(|followed| {
+            let value = json!({"name": followed.name.as_str(), "version": followed.version()});
+            ("template".to_owned(), value)
+        }));
         members
     }
 }
@@ -112,10 +117,11 @@ fn key_value(key: &AgentKey) -> Value {
     })
 }
 
-fn rule_value(rule: &Rule) -> Value {
-    let mut value = rule_terms(&rule.kind);
+/// The value of a rule's terms in the audit log: the members with which it is written, and its kind.
+pub fn rule_kind_value(kind: &RuleKind) -> Value {
+    let mut value = rule_terms(kind);
     if let Some(members) = value.as_object_mut() {
-        members.insert("kind".to_owned(), rule.kind.name().into());
+        members.insert("kind".to_owned(), kind.name().into());
     }
     value
 }

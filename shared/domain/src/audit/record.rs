@@ -75,6 +75,16 @@ named! {
         ShadowPromoted = "shadow_promoted",
         /// A shadow was removed.
         ShadowRemoved = "shadow_removed",
+        /// A policy template was created.
+        PolicyTemplateCreated = "policy_template_created",
+        /// A policy template was edited, or became or ceased to be the default.
+        PolicyTemplateEdited = "policy_template_edited",
+        /// A policy template was removed.
+        PolicyTemplateRemoved = "policy_template_removed",
+        /// A policy template was applied to an agent, which follows it.
+        PolicyTemplateApplied = "policy_template_applied",
+        /// An agent ceased to follow a policy template.
+        PolicyTemplateUnfollowed = "policy_template_unfollowed",
         /// A person signed in.
         SessionStarted = "session_started",
         /// A session was ended.

@@ -1,6 +1,9 @@
 //! An agent and its keys. One record holds both, so one read gives the caller and its current limits.
 
-use crate::{AgentId, Duration, Fingerprint, KeyScope, Labels, Rule, Timestamp, Wallet, catalog::service::named};
+use crate::{
+    AgentId, Duration, Fingerprint, FollowedTemplate, KeyScope, Labels, Rule, Timestamp, Wallet,
+    catalog::service::named,
+};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 use subtle::{Choice, ConstantTimeEq};
@@ -30,6 +33,8 @@ pub struct Agent {
     pub rules: Vec<Rule>,
     /// The digest of its [`crate::StartingSet`]; `None` if it started without services.
     pub starting_set: Option<Fingerprint>,
+    /// The template of its owner that it follows.
+    pub template: Option<FollowedTemplate>,
     /// Counts the edits of this record.
     pub version: u64,
 }
@@ -472,6 +477,7 @@ mod tests {
             archived: false,
             labels: Labels::default(),
             starting_set: None,
+            template: None,
             version: 1,
         }
     }

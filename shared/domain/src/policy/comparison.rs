@@ -415,6 +415,7 @@ mod tests {
             archived: false,
             labels: crate::Labels::default(),
             starting_set: None,
+            template: None,
             version: 1,
         }
     }

@@ -26,6 +26,7 @@ pub(crate) mod spend_policy;
 pub(crate) mod starting_limits;
 pub(crate) mod starting_set;
 pub(crate) mod target;
+pub(crate) mod template;
 pub(crate) mod wallet;
 pub(crate) mod wallet_level;
 pub(crate) mod widening;

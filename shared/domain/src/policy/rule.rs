@@ -642,6 +642,7 @@ mod tests {
             archived: false,
             labels: crate::Labels::default(),
             starting_set: None,
+            template: None,
             version: 1,
         }
     }

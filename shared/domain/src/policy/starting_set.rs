@@ -1,16 +1,21 @@
 //! The services that an agent has since its creation.
 
-use crate::{Amount, EnabledService, Fingerprint, ServiceId, SpendPolicy};
+use crate::{
+    Amount, EnabledService, Fingerprint, PolicyChange, ServiceId, SpendPolicy, policy::template::change_value,
+};
+use serde_json::json;
 use uuid::Uuid;
 
 /// The services that were open when an agent was created (`docs/spec.md` §2.6). Each has the permissive policy with the
 /// set's caps, version 1, until the agent has a policy row for it. Agents that were created under the same catalog with
-/// the same caps share one set.
+/// the same limits share one set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartingSet {
     /// Sorted, without duplicates.
     services: Vec<ServiceId>,
     caps: Option<StartingCaps>,
+    /// The limits of a template, each with its services, sorted.
+    changes: Vec<(PolicyChange, Vec<ServiceId>)>,
 }
 
 /// The amounts of a policy.
@@ -30,13 +35,31 @@ impl StartingSet {
         let mut services: Vec<ServiceId> = services.into_iter().collect();
         services.sort_unstable();
         services.dedup();
-        Self { services, caps: None }
+        Self {
+            services,
+            caps: None,
+            changes: Vec::new(),
+        }
     }
 
     /// The set with these caps.
     #[must_use]
     pub fn with_caps(self, caps: Option<StartingCaps>) -> Self {
         Self { caps, ..self }
+    }
+
+    /// The set with these limits, each for some of its services, none of which is named twice.
+    #[must_use]
+    pub fn with_changes(self, mut changes: Vec<(PolicyChange, Vec<ServiceId>)>) -> Self {
+        for (_, services) in &mut changes {
+            services.sort_unstable();
+        }
+        Self { changes, ..self }
+    }
+
+    /// The limits of some of its services.
+    pub fn changes(&self) -> &[(PolicyChange, Vec<ServiceId>)] {
+        &self.changes
     }
 
     /// The caps of its services; `None` if they have no limits.
@@ -56,6 +79,16 @@ impl StartingSet {
                     require_approval_above: caps.require_approval_above,
                     ..record.policy
                 },
+                ..record
+            },
+        };
+        let mut changes = self.changes.iter();
+        let change = changes.find(|(_, services)| services.binary_search(&service).is_ok());
+        let record = match change {
+            None => record,
+            Some((change, _)) => EnabledService {
+                enabled: change.enabled.unwrap_or(record.enabled),
+                policy: record.policy.edited(&change.policy),
                 ..record
             },
         };
@@ -79,6 +112,16 @@ impl StartingSet {
             // 24 bytes are no whole number of UUIDs, so no set without caps has these bytes.
             let amounts = [caps.max_per_call, caps.max_per_day, caps.require_approval_above];
             bytes.extend(amounts.into_iter().flat_map(|amount| amount.units().to_be_bytes()));
+        }
+        if !self.changes.is_empty() {
+            let changes = self.changes.iter().map(|(change, services)| {
+                let services: Vec<String> = services.iter().map(ToString::to_string).collect();
+                json!([change_value(change), services])
+            });
+            let text = json!([alloy_primitives::hex::encode(&bytes), changes.collect::<Vec<_>>()]).to_string();
+            bytes = text.into_bytes();
+            // Of no set without changes, the length is one more than a multiple of eight.
+            bytes.resize(bytes.len().next_multiple_of(8).saturating_add(1), b' ');
         }
         Fingerprint::of_set(&bytes)
     }
@@ -121,6 +164,34 @@ mod tests {
         let digests = [&set, &limited, &set.clone().with_caps(other)].map(StartingSet::digest);
         assert!(digests[0] != digests[1] && digests[1] != digests[2] && digests[0] != digests[2]);
         assert_eq!(set.record(service(1)), Some(EnabledService::pre_enabled(service(1))));
+        let change = PolicyChange {
+            enabled: Some(false),
+            policy: crate::PolicyEdit {
+                max_per_day: Some(Amount::ONE),
+                ..crate::PolicyEdit::default()
+            },
+        };
+        let changed = |of: &[u128]| {
+            let services = of.iter().copied().map(service).collect();
+            limited.clone().with_changes(vec![(change.clone(), services)])
+        };
+        let of_two = changed(&[2, 1]);
+        let record = of_two.record(service(2)).unwrap();
+        assert_eq!((record.version, record.enabled), (1, false));
+        assert_eq!(record.policy.max_per_day, Amount::ONE);
+        assert_eq!(
+            record.policy.max_per_call,
+            limited.record(service(2)).unwrap().policy.max_per_call
+        );
+        assert_eq!(of_two.record(service(3)), limited.record(service(3)));
+        assert_eq!(of_two.digest(), changed(&[1, 2]).digest());
+        for other in [
+            &limited,
+            &changed(&[1]),
+            &set.clone().with_changes(vec![(change.clone(), vec![service(1)])]),
+        ] {
+            assert_ne!(other.digest(), of_two.digest());
+        }
         let record = limited.record(service(1)).unwrap();
         assert_eq!((record.version, record.enabled), (1, true));
         assert_eq!(record.policy.max_per_day.units(), 10_000_000);

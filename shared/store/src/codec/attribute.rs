@@ -9,8 +9,9 @@ use purser_domain::{
     DeliveryId, DomainPattern, Duration, EditReason, Endpoint, Fingerprint, InputVersions, KeyId, KmsKeyId, LabelKey,
     LabelValue, Labels, LimitAction, MailAddress, Metadata, Network, NoncePrefix, NoticeEnd, NoticeUrlId, Obstacle,
     OperationSlug, OperationUuid, OperatorName, OperatorReason, Permission, PersonId, PublicKey, RuleId, SecretDigest,
-    ServiceId, ServiceSlug, SettlementId, SourceNetwork, TimeOfDay, Timestamp, TransactionId, TrustStatus, TxHash, Url,
-    WalletAttestation, WebhookId, WebhookSecretId, Weekday, X402Version, ZoneName,
+    ServiceId, ServiceSlug, SettlementId, SourceNetwork, TemplateKey, TemplateName, TimeOfDay, Timestamp,
+    TransactionId, TrustStatus, TxHash, Url, WalletAttestation, WebhookId, WebhookSecretId, Weekday, X402Version,
+    ZoneName,
 };
 use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashMap};
@@ -132,6 +133,8 @@ written_as_text! {
     AgentStatus, |status| status.name().to_owned(), Self::from_name;
     OperatorReason, |reason| reason.as_str().to_owned(), Self::parse;
     PersonId, ToString::to_string, Self::parse;
+    TemplateName, ToString::to_string, Self::parse;
+    TemplateKey, ToString::to_string, Self::parse;
     // A provider's JSON may have numbers and nesting depths that a DynamoDB map does not support.
     Value, ToString::to_string, |text| serde_json::from_str(text).ok();
     Map<String, Value>, |members| Value::Object(members.clone()).to_string(), |text| serde_json::from_str(text).ok();

@@ -205,6 +205,16 @@ impl Key {
         Self::new(person_partition(person), format!("{SESSIONS}{session}"))
     }
 
+    /// The list of a person's policy templates.
+    pub(crate) fn templates(person: &PersonId) -> Self {
+        Self::new(person_partition(person), "TEMPLATES")
+    }
+
+    /// A version of a policy template. A person's versions are all different.
+    pub(crate) fn template(person: &PersonId, version: u64) -> Self {
+        Self::new(person_partition(person), format!("TEMPLATE#{version:020}"))
+    }
+
     /// A webhook, in one of its owner's slots.
     pub(crate) fn webhook(person: &PersonId, slot: u8) -> Self {
         Self::new(webhooks::partition(person), slot.to_string())

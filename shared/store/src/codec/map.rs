@@ -5,10 +5,11 @@ use crate::codec::item::{Draft, Item, member, optional_member};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
     AgentKey, Amount, AnomalyBrake, Answer, AskingKind, AskingRule, AttestedCall, AttestedPayee, Availability,
-    CallDescription, CatalogPayment, CatalogPrice, KeyScope, NextPricing, Operation, OperationUuid, Probe,
-    ProviderRequest, Quote, Raise, RaiseRequest, RaisedCaps, Rule, RuleKind, Schedule, UsualPrice, Vendor, Wallet,
-    WalletKey,
+    CallDescription, CatalogPayment, CatalogPrice, FollowedTemplate, KeyScope, NextPricing, Operation, OperationScope,
+    OperationUuid, PolicyChange, PolicyEdit, Probe, ProviderRequest, Quote, Raise, RaiseRequest, RaisedCaps, Rule,
+    RuleId, RuleKind, Schedule, UsualPrice, Vendor, Wallet, WalletKey,
 };
+use uuid::Uuid;
 
 /// Types that are stored as a map.
 macro_rules! written_as_map {
@@ -42,6 +43,19 @@ written_as_map! {
         (None, Some(wallet)) => Some(Self::Wallet(wallet)),
         (None, None) | (Some(_), Some(_)) => None,
     };
+
+    FollowedTemplate,
+    |followed| Draft::nested()
+        .with("name", &followed.name)
+        .with_optional("ver", followed.applied.as_ref())
+        .with_optional("rules", followed.rules.as_ref())
+        .with_optional("begun", Some(&followed.begun).filter(|begun| !begun.is_empty())),
+    |map| Some(Self {
+        name: member(map, "name")?,
+        applied: optional_member(map, "ver")?,
+        rules: optional_member(map, "rules")?,
+        begun: optional_member(map, "begun")?.unwrap_or_default(),
+    });
 
     CallDescription, write_call, read_call;
 
@@ -266,6 +280,54 @@ fn read_asking(map: &Item) -> Option<AskingRule> {
         id: member(map, "id")?,
         above: member(map, "above")?,
         kind: optional_member(map, "kind")?.unwrap_or(AskingKind::ApprovalRequired),
+    })
+}
+
+/// Rules as an agent's are stored. Their ids are only numbers.
+pub(crate) fn numbered(kinds: &[RuleKind]) -> Vec<Rule> {
+    let rules = kinds.iter().zip(1_u128..).map(|(kind, number)| Rule {
+        id: RuleId::from_uuid(Uuid::from_u128(number)),
+        version: 1,
+        kind: kind.clone(),
+    });
+    rules.collect()
+}
+
+/// An edit of a policy. `ops` is absent for an unchanged scope, and `all` stands for every operation.
+pub(crate) fn write_change(change: &PolicyChange) -> Draft {
+    let PolicyChange { enabled, policy } = change;
+    let (all, only) = match &policy.enabled_operations {
+        None => (None, None),
+        Some(OperationScope::All) => (Some(true), None),
+        Some(OperationScope::Only(slugs)) => (None, Some(slugs)),
+    };
+    Draft::nested()
+        .with_optional("on", enabled.as_ref())
+        .with_optional("mpc", policy.max_per_call.as_ref())
+        .with_optional("mpd", policy.max_per_day.as_ref())
+        .with_optional("raa", policy.require_approval_above.as_ref())
+        .with_optional("all", all.as_ref())
+        .with_optional("ops", only)
+        .with_optional("domains", policy.allowed_domains.as_ref())
+}
+
+/// The edit that [`write_change`] wrote.
+pub(crate) fn read_change(map: &Item) -> Option<PolicyChange> {
+    let (all, only) = (optional_member::<bool>(map, "all")?, optional_member(map, "ops")?);
+    let enabled_operations = match (all, only) {
+        (None, None) => None,
+        (None, Some(slugs)) => Some(OperationScope::Only(slugs)),
+        (Some(_), _) => Some(OperationScope::All),
+    };
+    Some(PolicyChange {
+        enabled: optional_member(map, "on")?,
+        policy: PolicyEdit {
+            max_per_call: optional_member(map, "mpc")?,
+            max_per_day: optional_member(map, "mpd")?,
+            require_approval_above: optional_member(map, "raa")?,
+            enabled_operations,
+            allowed_domains: optional_member(map, "domains")?,
+        },
     })
 }
 

@@ -187,6 +187,7 @@ impl Ledger {
             archived: row.get_optional("archived")?.unwrap_or_default(),
             labels: row.get_optional("labels")?.unwrap_or_default(),
             starting_set: row.get_optional("start")?,
+            template: row.get_optional("tpl")?,
             version: row.get("ver")?,
         })
     }
@@ -206,6 +207,7 @@ pub(crate) fn write_agent(agent: &Agent) -> Item {
         .with_optional("archived", Some(&agent.archived).filter(|archived| **archived))
         .with_optional("labels", Some(&agent.labels).filter(|labels| !labels.is_empty()))
         .with_optional("start", agent.starting_set.as_ref())
+        .with_optional("tpl", agent.template.as_ref())
         .with("ver", &agent.version)
         .into_item()
 }

@@ -156,6 +156,7 @@ mod tests {
                 archived: false,
                 labels: purser_domain::Labels::default(),
                 starting_set: None,
+                template: None,
                 version: 2,
             };
             let presented = PresentedKey::from_header(&format!("Bearer {}", new.text)).ok().unwrap();

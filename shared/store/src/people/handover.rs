@@ -89,6 +89,8 @@ impl Ledger {
     pub async fn hand_over(&self, old: &Agent, offer: &Handover, audit: &AuditEntry) -> Result<HandedOver> {
         let new = Agent {
             owner: offer.to.to_string(),
+            // It is a template of the earlier owner. Its limits stay.
+            template: None,
             version: old.version.saturating_add(1),
             ..old.clone()
         };

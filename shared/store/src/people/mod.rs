@@ -15,6 +15,7 @@ pub(crate) mod policy;
 pub(crate) mod session;
 pub(crate) mod spare_key;
 pub(crate) mod starting_set;
+pub(crate) mod template;
 pub(crate) mod throttle;
 pub(crate) mod waiting;
 pub(crate) mod wallet;

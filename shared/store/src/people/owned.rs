@@ -161,7 +161,13 @@ impl Ledger {
             }
             let undecided = ids.iter().copied().filter(|id| !decided.contains(id));
             for agent in self.agents(undecided).await? {
-                if agent.owner == owner && self.starting_services(&agent).await?.contains(service) {
+                if agent.owner == owner
+                    && self
+                        .starting_services(&agent)
+                        .await?
+                        .record(service)
+                        .is_some_and(|record| record.enabled)
+                {
                     return Ok(true);
                 }
             }

@@ -7,12 +7,22 @@
 //! A set is stored once under its digest and never changed or removed, so it can be cached in memory.
 
 use crate::{
-    codec::{backoff::Backoff, fault::Fault, item::Draft, key::Key, ledger::Ledger},
+    codec::{
+        attribute::Attribute,
+        backoff::Backoff,
+        fault::Fault,
+        item::Draft,
+        key::Key,
+        ledger::Ledger,
+        map::{read_change, write_change},
+    },
     people::policy::Role,
     transact::{TransactionOutcome, was_made},
 };
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
-use purser_domain::{Agent, AgentId, EnabledService, Error, Fingerprint, Result, ServiceId, StartingCaps, StartingSet};
+use purser_domain::{
+    Agent, AgentId, EnabledService, Error, Fingerprint, PolicyChange, Result, ServiceId, StartingCaps, StartingSet,
+};
 use std::sync::Arc;
 
 impl Ledger {
@@ -27,7 +37,8 @@ impl Ledger {
                 .with_value(SERVICES, services)
                 .with_optional("mpc", caps.map(|caps| caps.max_per_call).as_ref())
                 .with_optional("mpd", caps.map(|caps| caps.max_per_day).as_ref())
-                .with_optional("raa", caps.map(|caps| caps.require_approval_above).as_ref());
+                .with_optional("raa", caps.map(|caps| caps.require_approval_above).as_ref())
+                .with_optional("limits", write_changes(set).as_ref());
             let put = self
                 .db
                 .put_item()
@@ -41,7 +52,7 @@ impl Ledger {
     }
 
     /// The services that are enabled for an agent since its creation.
-    pub(crate) async fn starting_services(&self, agent: &Agent) -> Result<Arc<StartingSet>> {
+    pub async fn starting_services(&self, agent: &Agent) -> Result<Arc<StartingSet>> {
         const READING: &str = "reading a starting set";
         let Some(digest) = agent.starting_set else {
             return Ok(Arc::new(StartingSet::of([])));
@@ -62,7 +73,9 @@ impl Ledger {
             }),
         };
         let set = bytes.and_then(|bytes| StartingSet::from_bytes(bytes.as_ref()));
-        let set = set.map(|set| set.with_caps(caps));
+        let changes: Vec<OfServices> = row.get_optional("limits")?.unwrap_or_default();
+        let changes = changes.into_iter().map(|of| (of.change, of.services)).collect();
+        let set = set.map(|set| set.with_caps(caps).with_changes(changes));
         let set = set.filter(|set| set.digest() == digest);
         let set = Arc::new(set.ok_or_else(|| row.corrupt(SERVICES))?);
         self.sets.keep(digest, &set);
@@ -114,3 +127,34 @@ impl Ledger {
 }
 
 const SERVICES: &str = "svcs";
+
+/// The limits of some services of a set.
+struct OfServices {
+    change: PolicyChange,
+    services: Vec<ServiceId>,
+}
+
+fn write_changes(set: &StartingSet) -> Option<Vec<OfServices>> {
+    let changes = set.changes().iter().map(|(change, services)| OfServices {
+        change: change.clone(),
+        services: services.clone(),
+    });
+    Some(changes.collect()).filter(|changes: &Vec<OfServices>| !changes.is_empty())
+}
+
+impl Attribute for OfServices {
+    fn write(&self) -> AttributeValue {
+        let services = StartingSet::of(self.services.iter().copied()).to_bytes();
+        let services = AttributeValue::B(Blob::new(services));
+        AttributeValue::M(write_change(&self.change).with_value(SERVICES, services).into_item())
+    }
+
+    fn read(value: &AttributeValue) -> Option<Self> {
+        let map = value.as_m().ok()?;
+        let services = StartingSet::from_bytes(map.get(SERVICES)?.as_b().ok()?.as_ref())?;
+        Some(Self {
+            change: read_change(map)?,
+            services: services.services().to_vec(),
+        })
+    }
+}

@@ -73,8 +73,9 @@ impl Ledger {
             policy,
         } = self.read_policy(image)?;
         // An edit has a mark, except one from before marks were stored.
-        let is_default = policy == SpendPolicy::permissive() || EditMark::read(self.row(image))?.audit_id.is_none();
-        if change.old.is_none() && version == 1 && enabled && is_default {
+        let is_permissive = enabled && policy == SpendPolicy::permissive();
+        let is_default = is_permissive || EditMark::read(self.row(image))?.audit_id.is_none();
+        if change.old.is_none() && version == 1 && is_default {
             return Ok(Vec::new());
         }
         let kind = EventKind::PolicyChanged;

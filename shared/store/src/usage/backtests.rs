@@ -9,8 +9,9 @@ use crate::{
         attribute::{Attribute, Item, text},
         backoff::Backoff,
         fault::failed,
-        item::{Draft, Row, member, optional_member},
+        item::{Draft, Row, member},
         key::{newest, sort_key},
+        map::{numbered, read_change, write_change},
     },
     transact::{Transaction, was_made},
     usage::{
@@ -25,12 +26,10 @@ use aws_sdk_dynamodb::{
 };
 use purser_domain::{
     AgentId, Amount, BacktestId, BacktestResult, BacktestRun, BacktestTerms, DecisionResult, Differences, Duration,
-    FlipExample, FlipKind, Flips, OperationScope, PersonId, PolicyChange, PolicyEdit, Result, Rule, RuleId, RuleKind,
-    ServiceId, Timestamp, TransactionId,
+    FlipExample, FlipKind, Flips, PersonId, PolicyChange, Result, Rule, ServiceId, Timestamp, TransactionId,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use uuid::Uuid;
 
 /// The time for which a backtest is kept.
 const KEPT: Duration = Duration::from_secs_u32(30 * 86_400);
@@ -201,16 +200,6 @@ fn write_run(run: &BacktestRun) -> Result<Item> {
     Ok(row.into_item())
 }
 
-/// Rules as an agent's are stored. Their ids are only numbers.
-pub(super) fn numbered(kinds: &[RuleKind]) -> Vec<Rule> {
-    let rules = kinds.iter().zip(1_u128..).map(|(kind, number)| Rule {
-        id: RuleId::from_uuid(Uuid::from_u128(number)),
-        version: 1,
-        kind: kind.clone(),
-    });
-    rules.collect()
-}
-
 /// The edits of policies, to store.
 pub(super) fn changes_of(terms: &BacktestTerms) -> Vec<OfService> {
     let changes = terms.policies.iter().map(|(service, change)| OfService {
@@ -231,47 +220,16 @@ pub(super) struct OfService {
     change: PolicyChange,
 }
 
-/// `ops` is absent for an unchanged scope, and empty with `all` for every operation.
 impl Attribute for OfService {
     fn write(&self) -> AttributeValue {
-        let PolicyChange { enabled, policy } = &self.change;
-        let (all, only) = match &policy.enabled_operations {
-            None => (None, None),
-            Some(OperationScope::All) => (Some(true), None),
-            Some(OperationScope::Only(slugs)) => (None, Some(slugs)),
-        };
-        let map = Draft::nested()
-            .with("svc", &self.service)
-            .with_optional("on", enabled.as_ref())
-            .with_optional("mpc", policy.max_per_call.as_ref())
-            .with_optional("mpd", policy.max_per_day.as_ref())
-            .with_optional("raa", policy.require_approval_above.as_ref())
-            .with_optional("all", all.as_ref())
-            .with_optional("ops", only)
-            .with_optional("domains", policy.allowed_domains.as_ref());
-        AttributeValue::M(map.into_item())
+        AttributeValue::M(write_change(&self.change).with("svc", &self.service).into_item())
     }
 
     fn read(value: &AttributeValue) -> Option<Self> {
         let map = value.as_m().ok()?;
-        let (all, only) = (optional_member::<bool>(map, "all")?, optional_member(map, "ops")?);
-        let enabled_operations = match (all, only) {
-            (None, None) => None,
-            (None, Some(slugs)) => Some(OperationScope::Only(slugs)),
-            (Some(_), _) => Some(OperationScope::All),
-        };
         Some(Self {
             service: member(map, "svc")?,
-            change: PolicyChange {
-                enabled: optional_member(map, "on")?,
-                policy: PolicyEdit {
-                    max_per_call: optional_member(map, "mpc")?,
-                    max_per_day: optional_member(map, "mpd")?,
-                    require_approval_above: optional_member(map, "raa")?,
-                    enabled_operations,
-                    allowed_domains: optional_member(map, "domains")?,
-                },
-            },
+            change: read_change(map)?,
         })
     }
 }

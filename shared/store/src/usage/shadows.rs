@@ -6,10 +6,11 @@ use crate::{
         backoff::Backoff,
         fault::failed,
         item::{Draft, Item, Row},
+        map::numbered,
     },
     transact::{Transaction, TransactionOutcome},
     usage::{
-        backtests::{OfService, changes_of, numbered, policies_of},
+        backtests::{OfService, changes_of, policies_of},
         key,
         table::UsageTable,
     },

@@ -1,0 +1,141 @@
+//! Policy templates, in their owner's partition: one row lists them, and each version of each has a row, which is never
+//! changed or removed. Agents keep the limits of earlier versions, which are the bases of later merges.
+
+use crate::{
+    audit::entry::AuditEntry,
+    codec::attribute::Attribute,
+    codec::backoff::Backoff,
+    codec::item::{Draft, Item, member},
+    codec::key::Key,
+    codec::ledger::{Edited, Ledger},
+    codec::map::{numbered, read_change, write_change},
+    transact::{Transaction, TransactionOutcome},
+};
+use aws_sdk_dynamodb::types::AttributeValue;
+use purser_domain::{
+    PersonId, PolicyChange, Result, Rule, TemplateEntry, TemplateKey, TemplateList, TemplateName, TemplateTerms,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Role {
+    List,
+    Version,
+    Audit,
+}
+
+impl Ledger {
+    /// A person's templates, strongly consistent: one read unit for every 4 KB.
+    pub async fn templates(&self, person: &PersonId) -> Result<TemplateList> {
+        match self.get(&Key::templates(person)).await? {
+            None => Ok(TemplateList::default()),
+            Some(item) => self.read_templates(&item),
+        }
+    }
+
+    /// The limits of a version of a template, strongly consistent.
+    pub async fn template_terms(&self, person: &PersonId, version: u64) -> Result<Option<TemplateTerms>> {
+        let item = self.get(&Key::template(person, version)).await?;
+        item.map(|item| self.read_terms(&item)).transpose()
+    }
+
+    /// Replaces the list by its next version. `edited` are the limits of the template that this version edits.
+    pub async fn put_templates(
+        &self,
+        person: &PersonId,
+        list: &TemplateList,
+        edited: Option<&TemplateTerms>,
+        audit: &AuditEntry,
+    ) -> Result<Edited> {
+        let mut transaction = Transaction::new();
+        let put = self
+            .put(write_templates(person, list))
+            .condition_expression("ver = :old OR (attribute_not_exists(pk) AND :old = :zero)")
+            .expression_attribute_values(":old", list.version.saturating_sub(1).write())
+            .expression_attribute_values(":zero", 0_u64.write());
+        transaction.put(Role::List, put)?;
+        if let Some(terms) = edited {
+            transaction.put(Role::Version, self.put_new(write_terms(person, list.version, terms)))?;
+        }
+        transaction.audit(Role::Audit, audit)?;
+        Ok(
+            match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+                TransactionOutcome::Committed => Edited::Stored,
+                // The audit row is that of an attempt whose response was lost.
+                TransactionOutcome::Refused(refusal) if refusal.names(Role::Audit) => Edited::Stored,
+                TransactionOutcome::Refused(_) => Edited::Conflict,
+            },
+        )
+    }
+
+    fn read_templates(&self, item: &Item) -> Result<TemplateList> {
+        let row = self.row(item);
+        let entries: Vec<(TemplateName, TemplateEntry)> = row.get("list")?;
+        Ok(TemplateList {
+            version: row.get("ver")?,
+            default: row.get_optional("default")?,
+            entries: entries.into_iter().collect(),
+        })
+    }
+
+    fn read_terms(&self, item: &Item) -> Result<TemplateTerms> {
+        let row = self.row(item);
+        let services: Vec<(TemplateKey, PolicyChange)> = row.get("limits")?;
+        let rules: Option<Vec<Rule>> = row.get_optional("rules")?;
+        Ok(TemplateTerms {
+            services: services.into_iter().collect(),
+            rules: rules.map(|rules| rules.into_iter().map(|rule| rule.kind).collect()),
+        })
+    }
+}
+
+fn write_templates(person: &PersonId, list: &TemplateList) -> Item {
+    let entries: Vec<_> = list
+        .entries
+        .iter()
+        .map(|(name, entry)| (name.clone(), *entry))
+        .collect();
+    Draft::of(&Key::templates(person))
+        .with("ver", &list.version)
+        .with("list", &entries)
+        .with_optional("default", list.default.as_ref())
+        .into_item()
+}
+
+fn write_terms(person: &PersonId, version: u64, terms: &TemplateTerms) -> Item {
+    let services = terms.services.iter().map(|(key, change)| (key.clone(), change.clone()));
+    Draft::of(&Key::template(person, version))
+        .with("limits", &services.collect::<Vec<_>>())
+        .with_optional("rules", terms.rules.as_deref().map(numbered).as_ref())
+        .into_item()
+}
+
+/// A template in the list.
+impl Attribute for (TemplateName, TemplateEntry) {
+    fn write(&self) -> AttributeValue {
+        let (name, entry) = self;
+        let map = Draft::nested().with("name", name).with("ver", &entry.version);
+        AttributeValue::M(map.with("t", &entry.edited_at).into_item())
+    }
+
+    fn read(value: &AttributeValue) -> Option<Self> {
+        let map = value.as_m().ok()?;
+        let entry = TemplateEntry {
+            version: member(map, "ver")?,
+            edited_at: member(map, "t")?,
+        };
+        Some((member(map, "name")?, entry))
+    }
+}
+
+/// The limits of a key.
+impl Attribute for (TemplateKey, PolicyChange) {
+    fn write(&self) -> AttributeValue {
+        let (key, change) = self;
+        AttributeValue::M(write_change(change).with("key", key).into_item())
+    }
+
+    fn read(value: &AttributeValue) -> Option<Self> {
+        let map = value.as_m().ok()?;
+        Some((member(map, "key")?, read_change(map)?))
+    }
+}
