@@ -2,8 +2,8 @@
 
 use crate::{ledger_with, request};
 use purser_domain::{
-    Agent, AgentId, Amount, ApprovalId, Duration, Handover, KeyId, KmsKeyId, OperatorName, OperatorReason, PersonId,
-    Timestamp, WindowScope,
+    Agent, AgentId, Amount, ApprovalId, Duration, FollowedTemplate, Handover, KeyId, KmsKeyId, OperatorName,
+    OperatorReason, PersonId, TemplateName, Timestamp, WindowScope,
 };
 use purser_store::{
     AgentOrder, AgentPlace, ApprovalDecision, ApprovalList, ApprovalPlace, Edited, HandedOver, Resolved, SpareKey,
@@ -273,6 +273,20 @@ async fn approvals_move_to_the_agents_new_owner() {
         panic!()
     };
     let agent = ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
+    // It follows a template of its owner.
+    let followed = FollowedTemplate {
+        begun: vec![3, 4],
+        ..FollowedTemplate::with(TemplateName::parse("research").unwrap(), 2)
+    };
+    let agent = Agent {
+        template: Some(followed),
+        version: agent.version + 1,
+        ..agent
+    };
+    assert_eq!(
+        ledger.put_agent(&agent, &sample::audit()).await.unwrap(),
+        Edited::Stored
+    );
     let offer = Handover {
         agent: agent.id,
         to: PersonId::of("https://issuer.example", "new"),
@@ -302,8 +316,8 @@ async fn approvals_move_to_the_agents_new_owner() {
     );
     let handed = ledger.agent(agent.id).await.unwrap().unwrap();
     assert_eq!(
-        (handed.owner.as_str(), handed.version),
-        (offer.to.as_str(), agent.version + 1)
+        (handed.owner.as_str(), handed.version, handed.template.clone()),
+        (offer.to.as_str(), agent.version + 1, None)
     );
     assert_eq!(ledger.offer_of(agent.id).await.unwrap(), None);
     let stale = Agent {

@@ -2,7 +2,8 @@
 
 use crate::{assert_sound, request};
 use purser_domain::{
-    Agent, AgentStatus, Amount, EnabledService, Grant, ServiceId, SpendPolicy, StartingLimits, StartingSet, Terms,
+    Agent, AgentStatus, Amount, Category, EnabledService, Grant, OperationScope, PersonId, PolicyChange, PolicyEdit,
+    ServiceId, SpendPolicy, StartingLimits, StartingSet, TemplateKey, TemplateList, TemplateName, TemplateTerms, Terms,
     WindowScope,
 };
 use purser_store::{Backoff, DecisionKeys, Edited, Ledger, Reserved, ServiceState};
@@ -119,6 +120,100 @@ async fn starting_caps_are_judged_by_the_first_payment() {
         Some(EnabledService::pre_enabled(one))
     );
     assert_sound(&emulator).await;
+}
+
+/// The limits of a set apply without a row, and are what the first payment stores, also in an environment that has not read
+/// the set.
+#[tokio::test]
+async fn limits_of_a_starting_set_apply_without_a_row() {
+    let (emulator, ledger, _) = ledger().await;
+    let limits = PolicyChange {
+        enabled: None,
+        policy: PolicyEdit {
+            max_per_day: Some(sample::units(7)),
+            enabled_operations: Some(OperationScope::All),
+            ..PolicyEdit::default()
+        },
+    };
+    let off = PolicyChange {
+        enabled: Some(false),
+        policy: PolicyEdit::default(),
+    };
+    let service = sample::service_id;
+    let set = StartingSet::of((1..=3).map(service))
+        .with_changes(vec![(limits, vec![service(2), service(1)]), (off, vec![service(3)])]);
+    let agent = Agent {
+        starting_set: Some(ledger.keep_starting_set(&set).await.unwrap()),
+        ..sample::agent(2, Vec::new())
+    };
+    ledger.create_agent(&agent, &sample::audit()).await.unwrap();
+    let fresh = emulator.ledger();
+    let all = fresh.enabled_services(&agent).await.unwrap();
+    assert_eq!(all, [1, 2, 3].map(|number| set.record(service(number)).unwrap()));
+    assert_eq!(all[1].policy.max_per_day, sample::units(7));
+    assert!(!all[2].enabled);
+    assert!(fresh.has_service_enabled(&agent.owner, service(2)).await.unwrap());
+    assert!(fresh.write_default(&agent, service(1)).await.unwrap());
+    assert_eq!(
+        ledger.enabled_service(agent.id, service(1)).await.unwrap(),
+        Some(all[0].clone())
+    );
+    assert_sound(&emulator).await;
+}
+
+/// The list and each version are stored together, and only on the version that was read.
+#[tokio::test]
+async fn templates_are_stored_with_their_versions() {
+    let ledger = Emulator::start().await.ledger();
+    let person = PersonId::of("https://issuer.example", "ann");
+    let name = TemplateName::parse("research").unwrap();
+    let terms = |units: u64| TemplateTerms {
+        services: [
+            TemplateKey::Service(sample::service_id(1)),
+            TemplateKey::Category(Category::Ai),
+            TemplateKey::Every,
+        ]
+        .map(|key| {
+            let change = PolicyChange {
+                enabled: Some(false),
+                policy: PolicyEdit {
+                    max_per_call: Some(sample::units(units)),
+                    enabled_operations: Some(OperationScope::Only(Vec::new())),
+                    ..PolicyEdit::default()
+                },
+            };
+            (key, change)
+        })
+        .into(),
+        rules: Some(StartingLimits::Safe.rules()),
+    };
+    let empty = ledger.templates(&person).await.unwrap();
+    assert_eq!(empty, TemplateList::default());
+    let first = empty.with(&name, true, Some(true), sample::start()).unwrap();
+    let put = async |list: &TemplateList, terms: Option<&TemplateTerms>| {
+        ledger
+            .put_templates(&person, list, terms, &sample::audit())
+            .await
+            .unwrap()
+    };
+    assert_eq!(put(&first, Some(&terms(1))).await, Edited::Stored);
+    assert_eq!(put(&first, Some(&terms(2))).await, Edited::Conflict, "by another call");
+    let second = first.with(&name, true, None, sample::start()).unwrap();
+    assert_eq!(put(&second, Some(&terms(2))).await, Edited::Stored);
+    assert_eq!(ledger.templates(&person).await.unwrap(), second);
+    assert_eq!(ledger.template_terms(&person, 1).await.unwrap(), Some(terms(1)));
+    assert_eq!(ledger.template_terms(&person, 2).await.unwrap(), Some(terms(2)));
+    // The versions of a removed template stay, and its name begins with another one.
+    let removed = second.without(&name);
+    assert_eq!(
+        (removed.version, removed.default.clone(), removed.entries.len()),
+        (3, None, 0)
+    );
+    assert_eq!(put(&removed, None).await, Edited::Stored);
+    let again = removed.with(&name, true, None, sample::start()).unwrap();
+    assert_eq!(again.entries[&name].version, 4);
+    assert_eq!(ledger.template_terms(&person, 3).await.unwrap(), None);
+    assert_eq!(ledger.template_terms(&person, 2).await.unwrap(), Some(terms(2)));
 }
 
 /// Version 1 is the default. A service outside the set starts with version 1.

@@ -1,0 +1,448 @@
+//! The merge of a policy template into an agent's limits, compared with a model that records who set each limit.
+
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::unwrap_used,
+    reason = "a test stops where its ground is missing"
+)]
+
+use proptest::prelude::*;
+use purser_domain::{
+    Address, Agent, AgentId, AgentStatus, Amount, Availability, Catalog, Category, Duration, EnabledService, Endpoint,
+    FollowedTemplate, Labels, ListingHistory, Operation, OperationSlug, OperationUuid, Overrides, PolicyChange,
+    PolicyEdit, PolicyTemplate, RuleId, RuleKind, Service, ServiceId, ServiceMerge, ServiceSlug, StartingSet,
+    TemplateBases, TemplateKey, TemplateName, TemplateTerms, Timestamp, TrustStatus, Url, Wallet, WalletAttestation,
+    WalletKey, merge_rules, merge_services,
+};
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+fn units(units: u64) -> Amount {
+    Amount::from_units(units).unwrap()
+}
+
+fn id(number: u128) -> ServiceId {
+    ServiceId::from_uuid(Uuid::from_u128(number))
+}
+
+fn service(number: u128, category: Category) -> Service {
+    let operation = Operation {
+        id: OperationUuid::from_uuid(Uuid::nil()),
+        slug: OperationSlug::parse("a.b").unwrap(),
+        availability: Availability::PaidX402,
+        label: String::new(),
+        method: "GET".to_owned(),
+        endpoint: Endpoint::parse("https://lab.example/").unwrap(),
+        category,
+        execution: String::new(),
+        price_model: String::new(),
+        estimated_price: Amount::ZERO,
+        max_price: None,
+        params: serde_json::json!({}),
+        fetches_target: None,
+        next: None,
+        payment: None,
+    };
+    Service {
+        id: id(number),
+        version: 1,
+        curated: true,
+        history: ListingHistory::default(),
+        slug: ServiceSlug::parse(&format!("s{number}")).unwrap(),
+        name: String::new(),
+        description: String::new(),
+        website: Url::parse("https://lab.example/").unwrap(),
+        logo_url: None,
+        category,
+        source: String::new(),
+        trust_status: TrustStatus::Listed,
+        operations: vec![operation],
+    }
+}
+
+/// Services 1 (ai), 2 (ai) and 3 (data).
+fn catalog() -> Catalog {
+    Catalog::new(vec![
+        service(1, Category::Ai),
+        service(2, Category::Ai),
+        service(3, Category::Data),
+    ])
+}
+
+fn starting() -> StartingSet {
+    StartingSet::of([1, 2, 3].map(id))
+}
+
+fn change(per_call: Option<u64>, per_day: Option<u64>) -> PolicyChange {
+    PolicyChange {
+        enabled: None,
+        policy: PolicyEdit {
+            max_per_call: per_call.map(units),
+            max_per_day: per_day.map(units),
+            ..PolicyEdit::default()
+        },
+    }
+}
+
+fn switch(enabled: bool) -> PolicyChange {
+    PolicyChange {
+        enabled: Some(enabled),
+        policy: PolicyEdit::default(),
+    }
+}
+
+fn terms(services: Vec<(TemplateKey, PolicyChange)>) -> TemplateTerms {
+    TemplateTerms {
+        services: services.into_iter().collect(),
+        rules: None,
+    }
+}
+
+fn merged(
+    template: &TemplateTerms,
+    followed: Option<&FollowedTemplate>,
+    bases: &BTreeMap<u64, TemplateTerms>,
+    present: &[EnabledService],
+    overrides: Overrides,
+) -> Vec<ServiceMerge> {
+    let bases = TemplateBases {
+        followed,
+        terms: Some(bases),
+    };
+    let start = starting();
+    merge_services(template, bases, present, |id| start.record(id), &catalog(), overrides)
+}
+
+/// A key that names one service decides alone, then the category, then all. A category and all mean enabled services.
+#[test]
+fn the_most_specific_key_decides_on_a_service() {
+    let template = terms(vec![
+        (TemplateKey::Service(id(1)), change(Some(1), None)),
+        (TemplateKey::Category(Category::Ai), change(Some(2), Some(2))),
+        (TemplateKey::Every, change(Some(3), Some(3))),
+        (TemplateKey::Service(id(9)), switch(true)),
+    ]);
+    let mut present: Vec<EnabledService> = [1, 2, 3].map(|number| starting().record(id(number)).unwrap()).to_vec();
+    let told = |present: &[EnabledService]| -> Vec<_> {
+        let merges = merged(&template, None, &BTreeMap::new(), present, Overrides::Keep);
+        let edited = merges.iter().map(|merge| merge.edited().unwrap());
+        edited
+            .map(|edited| {
+                (
+                    edited.service,
+                    edited.policy.max_per_call.units(),
+                    edited.policy.max_per_day.units(),
+                )
+            })
+            .collect()
+    };
+    let unlimited = 10_000_000_000_000;
+    assert_eq!(told(&present), [(id(1), 1, unlimited), (id(2), 2, 2), (id(3), 3, 3)]);
+    for record in &mut present {
+        record.enabled = false;
+    }
+    assert_eq!(told(&present), [(id(1), 1, unlimited)]);
+    // A service outside the catalog can't be enabled, one that the agent never had can.
+    let new = terms(vec![
+        (TemplateKey::Service(id(3)), switch(true)),
+        (TemplateKey::Service(id(9)), switch(true)),
+    ]);
+    let merges = merged(&new, None, &BTreeMap::new(), &present[..2], Overrides::Keep);
+    assert_eq!(merges.len(), 1);
+    let edited = merges[0].edited().unwrap();
+    assert_eq!((edited.service, edited.version, edited.enabled), (id(3), 1, true));
+    // A person disabled service 1: that stays, unless it is overwritten.
+    let enables = terms(vec![(TemplateKey::Service(id(1)), switch(true))]);
+    let kept = merged(&enables, None, &BTreeMap::new(), &present[..1], Overrides::Keep);
+    assert_eq!((kept[0].edited(), kept[0].differences[0].is_override), (None, true));
+    let overwritten = merged(&enables, None, &BTreeMap::new(), &present[..1], Overrides::Overwrite);
+    assert!(overwritten[0].edited().unwrap().enabled);
+}
+
+fn budget(limit: u64) -> RuleKind {
+    RuleKind::BudgetLimit {
+        limit: units(limit),
+        window: Duration::DAY,
+    }
+}
+
+fn count(count: u32) -> RuleKind {
+    RuleKind::CountLimit {
+        services: None,
+        count,
+        window: Duration::DAY,
+    }
+}
+
+fn payee() -> RuleKind {
+    RuleKind::NewPayee { services: None }
+}
+
+fn agent(rules: &[RuleKind]) -> Agent {
+    let mut agent = Agent {
+        id: AgentId::from_uuid(Uuid::nil()),
+        name: "a".to_owned(),
+        owner: "o".to_owned(),
+        created_at: Timestamp::EPOCH,
+        status: AgentStatus::Active,
+        wallet: Wallet {
+            key: WalletKey::Seed { index: 0 },
+            address: Address::ZERO,
+            attestation: WalletAttestation::from_bytes([0; 65]),
+        },
+        keys: Vec::new(),
+        rules: Vec::new(),
+        archived: false,
+        labels: Labels::default(),
+        starting_set: None,
+        template: None,
+        version: 1,
+    };
+    for (kind, number) in rules.iter().zip(1_u128..) {
+        agent = agent
+            .with_rule(RuleId::from_uuid(Uuid::from_u128(number)), kind.clone())
+            .unwrap();
+    }
+    agent
+}
+
+/// The rules after a merge, each with the number of its id, and the number of overrides.
+fn rules(
+    base: Option<&[RuleKind]>,
+    own: &[RuleKind],
+    new: Option<&[RuleKind]>,
+    overrides: Overrides,
+) -> (Vec<(u128, RuleKind)>, usize) {
+    let of = |rules: &[RuleKind]| TemplateTerms {
+        rules: Some(rules.to_vec()),
+        ..TemplateTerms::default()
+    };
+    let followed = FollowedTemplate::with(TemplateName::parse("t").unwrap(), 1);
+    let bases: BTreeMap<u64, TemplateTerms> = base.map(|base| (1, of(base))).into_iter().collect();
+    let bases = TemplateBases {
+        followed: Some(&followed),
+        terms: Some(&bases),
+    };
+    let template = new.map_or_else(TemplateTerms::default, of);
+    let ids = (100_u128..).map(|number| RuleId::from_uuid(Uuid::from_u128(number)));
+    let (agent, differences) = merge_rules(&template, bases, agent(own), overrides, ids).unwrap();
+    let rules = agent
+        .rules
+        .iter()
+        .map(|rule| (rule.id.uuid().as_u128(), rule.kind.clone()));
+    let overrides = differences.iter().filter(|difference| difference.is_override).count();
+    (rules.collect(), overrides)
+}
+
+#[test]
+fn rules_follow_the_template_unless_a_person_set_them() {
+    use Overrides::{Keep, Overwrite};
+    struct Row {
+        base: Option<Vec<RuleKind>>,
+        own: Vec<RuleKind>,
+        new: Option<Vec<RuleKind>>,
+        overrides: Overrides,
+        expected: Vec<(u128, RuleKind)>,
+        count: usize,
+    }
+    let row = |base: Option<&[RuleKind]>,
+               own: &[RuleKind],
+               new: &[RuleKind],
+               overrides,
+               expected: &[(u128, RuleKind)],
+               count| Row {
+        base: base.map(<[_]>::to_vec),
+        own: own.to_vec(),
+        new: Some(new.to_vec()),
+        overrides,
+        expected: expected.to_vec(),
+        count,
+    };
+    let (ten, fifteen, twenty) = ([budget(10)], [budget(15)], [budget(20)]);
+    let base = Some(&ten[..]);
+    let rows = [
+        // A template without rules changes none.
+        Row {
+            new: None,
+            ..row(base, &ten, &[], Overwrite, &[(1, budget(10))], 0)
+        },
+        // First application: added, where the agent has none like it.
+        row(None, &[], &ten, Keep, &[(100, budget(10))], 0),
+        row(None, &twenty, &ten, Keep, &[(1, budget(20))], 1),
+        row(None, &twenty, &ten, Overwrite, &[(1, budget(10))], 1),
+        row(None, &[payee()], &ten, Keep, &[(1, payee()), (100, budget(10))], 1),
+        row(None, &[payee()], &ten, Overwrite, &[(100, budget(10))], 1),
+        // Changed in place, and removed.
+        row(base, &ten, &twenty, Keep, &[(1, budget(20))], 0),
+        row(base, &ten, &[], Keep, &[], 0),
+        // Of another kind: removed and added.
+        row(base, &ten, &[count(3)], Keep, &[(100, count(3))], 0),
+        // A person changed or removed it.
+        row(base, &fifteen, &twenty, Keep, &[(1, budget(15))], 1),
+        row(base, &fifteen, &twenty, Overwrite, &[(1, budget(20))], 1),
+        row(base, &[], &twenty, Keep, &[], 1),
+        row(base, &[], &ten, Keep, &[], 1),
+        row(base, &[], &ten, Overwrite, &[(100, budget(10))], 1),
+        row(base, &fifteen, &[], Keep, &[(1, budget(15))], 1),
+        row(base, &fifteen, &[], Overwrite, &[], 1),
+        // A person's edit that equals the template's is none.
+        row(base, &twenty, &twenty, Keep, &[(1, budget(20))], 0),
+        // An equal rule keeps its place, and only the other one is changed.
+        row(
+            Some(&[budget(10), budget(20)]),
+            &[budget(10), budget(20)],
+            &[budget(20), budget(30)],
+            Keep,
+            &[(1, budget(30)), (2, budget(20))],
+            0,
+        ),
+    ];
+    for row in rows {
+        let Row {
+            base,
+            own,
+            new,
+            overrides,
+            expected,
+            count,
+        } = row;
+        assert_eq!(
+            rules(base.as_deref(), &own, new.as_deref(), overrides),
+            (expected.clone(), count),
+            "{base:?} {own:?} {new:?} {overrides:?}"
+        );
+        // Again, with the template as base, nothing changes.
+        if let Some(new) = new {
+            let after: Vec<RuleKind> = expected.into_iter().map(|(_, kind)| kind).collect();
+            let (again, _) = rules(Some(&new), &after, Some(&new), overrides);
+            assert_eq!(again.into_iter().map(|(_, kind)| kind).collect::<Vec<_>>(), after);
+        }
+    }
+}
+
+/// Who set a limit, as the model records it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Setter {
+    Start,
+    Template,
+    Person,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Edits the template: limits per call and per day for service 1, for the category of 1 and 2, and for all.
+    Edit([(Option<u64>, Option<u64>); 3]),
+    /// Applies it; `Some`: ends after this number of services.
+    Apply(Overrides, Option<usize>),
+    /// A person sets a limit of a service.
+    Person(usize, bool, u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    // The template's values are even, and a person's are odd, so that the model can tell them apart.
+    let value = || prop::option::of((1_u64..20).prop_map(|value| value * 2));
+    let overrides = prop_oneof![3 => Just(Overrides::Keep), 1 => Just(Overrides::Overwrite)];
+    let step = prop_oneof![
+        prop::array::uniform3((value(), value())).prop_map(Step::Edit),
+        (overrides, prop::option::weighted(0.3, 0_usize..3)).prop_map(|(overrides, end)| Step::Apply(overrides, end)),
+        (0_usize..3, any::<bool>(), 1_u64..20).prop_map(|(service, call, value)| Step::Person(
+            service,
+            call,
+            value * 2 + 1
+        )),
+    ];
+    prop::collection::vec(step, 1..25)
+}
+
+proptest! {
+    /// After each application, a limit is the template's unless a person set it, or the template leaves it alone; and a
+    /// repeated application changes nothing. Applications that end in between don't change that.
+    #[test]
+    fn limits_follow_the_template_unless_a_person_set_them(steps in steps()) {
+        let mut present: Vec<EnabledService> = [1, 2, 3].map(|number| starting().record(id(number)).unwrap()).to_vec();
+        let mut setters = [[Setter::Start; 2]; 3];
+        let mut bases: BTreeMap<u64, TemplateTerms> = BTreeMap::new();
+        let mut version = 1;
+        bases.insert(1, TemplateTerms::default());
+        let mut followed: Option<FollowedTemplate> = None;
+        let mut begun = 0;
+        for step in steps {
+            match step {
+                Step::Edit([one, category, every]) => {
+                    version += 1;
+                    let keys = [TemplateKey::Service(id(1)), TemplateKey::Category(Category::Ai), TemplateKey::Every];
+                    let limits = [one, category, every].map(|(call, day)| change(call, day));
+                    bases.insert(version, terms(keys.into_iter().zip(limits).collect()));
+                }
+                Step::Person(service, is_call, value) => {
+                    let edit = if is_call { change(Some(value), None) } else { change(None, Some(value)) };
+                    let record = &mut present[service];
+                    record.policy = record.policy.clone().edited(&edit.policy);
+                    record.version += 1;
+                    setters[service][usize::from(!is_call)] = Setter::Person;
+                }
+                // The bases of at most four begun applications are kept.
+                Step::Apply(_, Some(_)) if begun == 4 => {}
+                Step::Apply(overrides, end) => {
+                    let template = bases[&version].clone();
+                    let merges = merged(&template, followed.as_ref(), &bases, &present, overrides);
+                    let of = |service: ServiceId| {
+                        let category = if service == id(3) { Category::Data } else { Category::Ai };
+                        let (_, change) = template.of_service(service, Some(category))?;
+                        Some([change.policy.max_per_call, change.policy.max_per_day])
+                    };
+                    let edited: Vec<EnabledService> = merges.iter().filter_map(ServiceMerge::edited).collect();
+                    let all = PolicyTemplate {
+                        name: TemplateName::parse("t").unwrap(),
+                        version,
+                        edited_at: Timestamp::EPOCH,
+                        terms: template.clone(),
+                    };
+                    let done: Vec<ServiceId> = match end {
+                        None => [1, 2, 3].map(id).to_vec(),
+                        Some(end) => edited.iter().take(end).map(|edited| edited.service).collect(),
+                    };
+                    let before: Vec<_> = present
+                        .iter()
+                        .map(|record| [record.policy.max_per_call, record.policy.max_per_day])
+                        .collect();
+                    for record in &mut present {
+                        if let Some(edited) = edited.iter().find(|edited| edited.service == record.service && done.contains(&record.service)) {
+                            prop_assert_eq!(edited.version, record.version + 1);
+                            *record = edited.clone();
+                        }
+                    }
+                    for (place, record) in present.iter().enumerate() {
+                        let is_done = done.contains(&record.service);
+                        let values = [record.policy.max_per_call, record.policy.max_per_day];
+                        let wanted = of(record.service).unwrap_or_default();
+                        for member in 0..2 {
+                            let setter = &mut setters[place][member];
+                            match wanted[member] {
+                                // A value that a version left out, and another one says again.
+                                Some(wanted) if values[member] == wanted => *setter = Setter::Template,
+                                _ if !is_done => {}
+                                Some(wanted) if *setter != Setter::Person || overrides == Overrides::Overwrite => {
+                                    prop_assert_eq!(values[member], wanted, "{} {}", place, member);
+                                    *setter = Setter::Template;
+                                }
+                                // What a version leaves out is the agent's own from then on.
+                                None if *setter == Setter::Template && end.is_none() => *setter = Setter::Person,
+                                Some(_) | None => prop_assert_eq!(values[member], before[place][member]),
+                            }
+                        }
+                    }
+                    if end.is_some() {
+                        followed = Some(FollowedTemplate::beginning(&all, followed.as_ref()));
+                        begun = followed.as_ref().unwrap().begun.len();
+                    } else {
+                        followed = Some(FollowedTemplate::with(all.name, version));
+                        begun = 0;
+                        let again = merged(&template, followed.as_ref(), &bases, &present, overrides);
+                        prop_assert!(again.iter().all(|merge| merge.edited().is_none()), "{:?}", again);
+                    }
+                }
+            }
+        }
+    }
+}
