@@ -23,6 +23,7 @@ use crate::sessions::api as sessions;
 use crate::settlements::api as settlements;
 use crate::shadow::api as shadow;
 use crate::state::People;
+use crate::templates::api as templates;
 use crate::usage::api as usage;
 use crate::webhooks::api as webhooks;
 use std::sync::Arc;
@@ -79,6 +80,12 @@ purser_api::routes!(
     shadow::attach,
     shadow::remove,
     shadow::promote,
+    templates::list,
+    templates::read,
+    templates::put,
+    templates::remove,
+    templates::agents,
+    templates::apply,
     audit::list,
     handovers::list,
     handovers::accept,

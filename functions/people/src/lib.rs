@@ -49,6 +49,7 @@ mod several;
 mod shadow;
 mod span;
 mod state;
+mod templates;
 mod ui;
 mod usage;
 mod webhooks;

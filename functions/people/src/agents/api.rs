@@ -1,7 +1,7 @@
 //! `/agents`: the caller's agents.
 
 use crate::agents::listing::AgentFilter;
-use crate::agents::operations::AgentEdit;
+use crate::agents::operations::{AgentEdit, NewAgentLimits};
 use crate::agents::owned::Owned;
 use crate::cursor;
 use crate::request::{created, with_version};
@@ -12,11 +12,13 @@ use axum::extract::{Path, State};
 use axum::http::Uri;
 use axum::response::Response;
 use purser_api::{
-    CallerIds, Failure, IfMatch, Member as _, Query, SessionToken, VersionTag, json_body, labels_by_key, versioned,
+    CallerIds, Failure, IfMatch, Member as _, Place, Problems, Query, SessionToken, VersionTag, json_body,
+    labels_by_key, versioned,
 };
-use purser_domain::{Agent, AgentName, OperatorFreeze, Result, StartingLimits};
+use purser_domain::{Agent, AgentName, FollowedTemplate, OperatorFreeze, Result, StartingLimits, TemplateName};
 use purser_store::{AgentOrder, Page, READ_AT_ONCE};
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -52,9 +54,32 @@ pub(crate) struct AgentView {
     created_at: String,
     /// The number of edits of name, status, labels, keys and rules: the version for `If-Match`.
     version: u64,
+    /// The policy template that it follows; null if it follows none.
+    #[schema(required)]
+    template: Option<FollowedView>,
     /// The freeze by an operator, whatever `status` is. Nothing is paid until operators end it. Null if there is none.
     #[schema(required)]
     frozen_by_operators: Option<FreezeView>,
+}
+
+/// The policy template that an agent follows.
+#[derive(Serialize, ToSchema)]
+#[schema(as = FollowedTemplate)]
+pub(crate) struct FollowedView {
+    #[schema(example = "research")]
+    name: String,
+    /// The version that was applied last; null while one is being applied.
+    #[schema(required)]
+    version: Option<u64>,
+}
+
+impl FollowedView {
+    fn of(followed: &FollowedTemplate) -> Self {
+        Self {
+            name: followed.name.to_string(),
+            version: followed.version(),
+        }
+    }
 }
 
 /// A freeze by an operator.
@@ -81,6 +106,7 @@ impl AgentView {
             wallet_address: agent.wallet.address.to_string(),
             created_at: agent.created_at.to_string(),
             version: agent.version,
+            template: agent.template.as_ref().map(FollowedView::of),
             frozen_by_operators: freeze.map(|freeze| FreezeView {
                 scope: freeze.target.scope(),
                 reason: freeze.reason.as_str().to_owned(),
@@ -109,9 +135,31 @@ purser_api::body! {
         /// A name for people. Surrounding white space is removed.
         pub(crate) name: AgentName,
         /// The limits that it starts with: `none`, or the `safe` ones of docs/policies/safe.yaml. By default those of
-        /// the deployment, which are `none` unless it sets others.
+        /// your default policy template, or of the deployment, which are `none` unless it sets others.
         pub(crate) limits: Option<StartingLimits>,
+        /// The policy template whose limits it starts with, and which it follows, instead of `limits`.
+        pub(crate) template: Option<TemplateName>,
     }
+}
+
+/// Parses the body of a new agent.
+pub(crate) fn parse_new(body: &Value) -> Result<(AgentName, NewAgentLimits)> {
+    let mut problems = Problems::default();
+    let new = NewAgent::read(body, Place::Body, &mut problems).map(|new| {
+        let limits = match (new.limits, new.template) {
+            (None, None) => NewAgentLimits::Default,
+            (Some(limits), None) => NewAgentLimits::Starting(limits),
+            (limits, Some(template)) => {
+                if limits.is_some() {
+                    let place = Place::Member(&Place::Body, "template");
+                    problems.note(place, "must not be combined with `limits`");
+                }
+                NewAgentLimits::Template(template)
+            }
+        };
+        (new.name, limits)
+    });
+    problems.finish(new)
 }
 
 impl People {
@@ -135,6 +183,7 @@ impl People {
         ("q" = Option<String>, Query, max_length = 100, description = "Only agents whose name or id contains this text."),
         ("label" = Option<String>, Query, pattern = "^[a-z][a-z0-9_.-]{0,29}(=[^\\x00-\\x1f\\x7f-\\x9f]{1,60})?$", description = "Only agents with this label, `key=value`, or with any label of this key."),
         ("status" = Option<String>, Query, pattern = "^(active|frozen)$", description = "Only agents in this state."),
+        ("template" = Option<String>, Query, pattern = "^[a-z0-9][a-z0-9_-]{0,49}$", description = "Only agents that follow this policy template."),
         ("archived" = Option<bool>, Query, description = "`true`: only archived agents. By default, only others."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 100."),
         ("cursor" = Option<String>, Query, pattern = "^0[0-2][0-9a-f]{46}$", description = "The `next_cursor` of an earlier answer."),
@@ -168,8 +217,8 @@ pub(crate) async fn list(
 
 /// Create an agent.
 ///
-/// The agent gets its own wallet and no key. Every curated service is enabled. Without `limits`, its policy in effect
-/// sets no limit; tighten it.
+/// The agent gets its own wallet and no key. Every curated service is enabled. Without `limits`, `template` and a default
+/// policy template, its policy in effect sets no limit; tighten it.
 #[utoipa::path(
     post,
     path = "/agents",
@@ -197,8 +246,8 @@ pub(crate) async fn create(
     body: Bytes,
 ) -> Result<Response, Failure> {
     let person = people.authenticate(token).await?;
-    let new = NewAgent::parse(&json_body(&body)?)?;
-    let owned = people.create_agent(&person, &new.name, new.limits, caller).await?;
+    let (name, limits) = parse_new(&json_body(&body)?)?;
+    let owned = people.create_agent(&person, &name, limits, caller).await?;
     Ok(created(people.told(owned.agent()).await?))
 }
 

@@ -5,15 +5,17 @@
 
 use crate::agents::listing::AgentFilter;
 use crate::agents::operations::ARCHIVED;
+use crate::agents::outcome::BulkOutcome;
 use crate::agents::owned::Owned;
 use crate::caller::Caller;
 use crate::rules::operations::refused;
 use crate::several::several;
 use crate::state::People;
+use crate::templates::apply::ApplyTo;
 use purser_api::Precondition;
 use purser_domain::{
-    Act, Agent, AgentId, AgentStatus, AuditKind, Error, LabelFilter, LabelKey, Labels, PolicyEdit, Problem, Result,
-    RuleId, StartingLimits,
+    Act, Agent, AgentId, AgentStatus, AuditKind, Error, LabelFilter, LabelKey, Labels, Overrides, PolicyEdit, Problem,
+    Result, RuleId, StartingLimits, TemplateName,
 };
 use purser_store::{AgentOrder, AgentPlace};
 use std::sync::Arc;
@@ -39,6 +41,10 @@ pub(crate) enum BulkAct {
     Unlabel(Vec<LabelKey>),
     /// Sets the safe limits where the agents have none of their own.
     Limit,
+    /// Applies the policy template, which the agents then follow.
+    Follow(TemplateName, Overrides),
+    /// Ends that the agents follow a policy template. Their limits stay.
+    Unfollow,
 }
 
 impl BulkAct {
@@ -50,16 +56,22 @@ impl BulkAct {
             Self::Restore => AuditKind::AgentRestored,
             Self::Label(_) | Self::Unlabel(_) => AuditKind::AgentLabelsEdited,
             Self::Limit => AuditKind::RuleAdded,
+            Self::Follow(..) => AuditKind::PolicyTemplateApplied,
+            Self::Unfollow => AuditKind::PolicyTemplateUnfollowed,
         }
     }
 
     /// The maximum number of agents in one call. Limits are an edit of each service.
     pub(crate) const fn most_agents(&self) -> usize {
         match self {
-            Self::Freeze | Self::Unfreeze | Self::Archive | Self::Restore | Self::Label(_) | Self::Unlabel(_) => {
-                MOST_AGENTS
-            }
-            Self::Limit => MOST_LIMITED,
+            Self::Freeze
+            | Self::Unfreeze
+            | Self::Archive
+            | Self::Restore
+            | Self::Label(_)
+            | Self::Unlabel(_)
+            | Self::Unfollow => MOST_AGENTS,
+            Self::Limit | Self::Follow(..) => MOST_LIMITED,
         }
     }
 
@@ -83,6 +95,12 @@ impl BulkAct {
             },
             Self::Unlabel(keys) => Ok(Agent {
                 labels: agent.labels.without(keys),
+                ..agent
+            }),
+            // A template is applied elsewhere, since it edits services, too.
+            Self::Follow(..) => Ok(agent),
+            Self::Unfollow => Ok(Agent {
+                template: None,
                 ..agent
             }),
             Self::Limit => {
@@ -109,16 +127,6 @@ pub(crate) enum BulkTarget {
     },
 }
 
-/// The result of an act on one agent.
-#[derive(Debug)]
-pub(crate) enum BulkOutcome {
-    /// The agent was edited.
-    Done,
-    /// The agent already was as requested.
-    Unchanged,
-    Failed(Error),
-}
-
 /// The results of a call.
 #[derive(Debug)]
 pub(crate) struct BulkResult {
@@ -139,25 +147,23 @@ impl People {
             let recently = async { self.limits.recently(person.signed_in_at, self.now()) };
             self.judged(&person.acting, &Act::of(act.kind()), recently).await?;
         }
-        let (agents, next) = match target {
-            BulkTarget::Agents(ids) => {
-                let found = self.own_agents(person, ids.clone()).await?;
-                let agent = |id: AgentId| (id, found.iter().find(|owned| owned.agent().id == id).cloned());
-                (ids.into_iter().map(agent).collect(), None)
-            }
-            BulkTarget::All { label, from } => {
-                let filter = AgentFilter {
-                    label,
-                    archived: *act == BulkAct::Restore,
-                    ..AgentFilter::default()
-                };
-                let most = u32::try_from(act.most_agents()).unwrap_or(u32::MAX);
-                let order = AgentOrder::OldestFirst;
-                let page = self.list_agents(person, &filter, order, from, most).await?;
-                let agents = page.items.into_iter().map(|owned| (owned.agent().id, Some(owned)));
-                (agents.collect::<Vec<_>>(), page.next)
-            }
+        let template = match act {
+            BulkAct::Follow(name, overrides) => Some((self.named_template(person, name).await?, *overrides)),
+            _ => None,
         };
+        let filter = AgentFilter {
+            archived: *act == BulkAct::Restore,
+            ..AgentFilter::default()
+        };
+        let (agents, next) = self.bulk_agents(person, target, filter, act.most_agents()).await?;
+        if let Some((template, overrides)) = template {
+            let applied = Box::pin(self.apply_to(person, agents, template, overrides, ApplyTo::Any)).await?;
+            let outcomes = applied.into_iter().map(|applied| (applied.agent, applied.outcome));
+            return Ok(BulkResult {
+                outcomes: outcomes.collect(),
+                next,
+            });
+        }
         let outcomes = several(agents, |(id, owned)| {
             let (people, act) = (Arc::clone(self), act.clone());
             async move { Ok((id, people.edit_one(owned, &act).await)) }
@@ -166,6 +172,31 @@ impl People {
             outcomes: outcomes.await?,
             next,
         })
+    }
+
+    /// The agents of a target: those with its ids, or a page of those that the filter accepts.
+    pub(crate) async fn bulk_agents(
+        &self,
+        person: &Caller,
+        target: BulkTarget,
+        filter: AgentFilter,
+        most: usize,
+    ) -> Result<(Vec<(AgentId, Option<Owned>)>, Option<AgentPlace>)> {
+        match target {
+            BulkTarget::Agents(ids) => {
+                let found = self.own_agents(person, ids.clone()).await?;
+                let agent = |id: AgentId| (id, found.iter().find(|owned| owned.agent().id == id).cloned());
+                Ok((ids.into_iter().map(agent).collect(), None))
+            }
+            BulkTarget::All { label, from } => {
+                let filter = AgentFilter { label, ..filter };
+                let most = u32::try_from(most).unwrap_or(u32::MAX);
+                let order = AgentOrder::OldestFirst;
+                let page = self.list_agents(person, &filter, order, from, most).await?;
+                let agents = page.items.into_iter().map(|owned| (owned.agent().id, Some(owned)));
+                Ok((agents.collect(), page.next))
+            }
+        }
     }
 
     async fn edit_one(self: &Arc<Self>, owned: Option<Owned>, act: &BulkAct) -> BulkOutcome {

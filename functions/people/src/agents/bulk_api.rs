@@ -1,6 +1,7 @@
 //! `POST /agents/bulk`: one act on many of the caller's agents.
 
-use crate::agents::bulk::{BulkAct, BulkOutcome, BulkResult, BulkTarget, MOST_AGENTS};
+use crate::agents::bulk::{BulkAct, BulkResult, BulkTarget, MOST_AGENTS};
+use crate::agents::outcome::BulkOutcome;
 use crate::cursor;
 use crate::preview::api::asked_reason;
 use crate::request::together;
@@ -9,8 +10,8 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::Uri;
-use purser_api::{ErrorBody, Failure, Listed, Member as _, SessionToken, json_body};
-use purser_domain::{AgentId, Error, LabelFilter, LabelKey, Labels, Problem, Result};
+use purser_api::{ErrorBody, Failure, Listed, Member as _, Nullable, SessionToken, json_body};
+use purser_domain::{AgentId, Error, LabelFilter, LabelKey, Labels, Overrides, Problem, Result, TemplateName};
 use purser_store::AgentPlace;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -104,6 +105,14 @@ purser_api::body! {
         Limit = "limit" {
             agents: BulkAgents,
         }
+        /// Applies a policy template to up to 25 agents, which then follow it. Requires a recent sign-in where that widens.
+        Follow = "follow" {
+            agents: BulkAgents,
+            /// The template. Null: the agents follow none any more, and keep their limits.
+            template: Nullable<TemplateName>,
+            /// What happens to limits that a person set: `keep`, the default, or `overwrite`.
+            overrides: Option<Overrides>,
+        }
     }
 }
 
@@ -134,6 +143,25 @@ pub(crate) fn parse(body: &Value) -> Result<(BulkTarget, BulkAct)> {
         BulkBody::Label { agents, labels } => (agents, BulkAct::Label(labels)),
         BulkBody::Unlabel { agents, keys } => (agents, BulkAct::Unlabel(keys)),
         BulkBody::Limit { agents } => (agents, BulkAct::Limit),
+        BulkBody::Follow {
+            agents,
+            template: Nullable::Value(name),
+            overrides,
+        } => (agents, BulkAct::Follow(name, overrides.unwrap_or(Overrides::Keep))),
+        BulkBody::Follow {
+            agents,
+            template: Nullable::Null,
+            overrides: _,
+        } => (agents, BulkAct::Unfollow),
+        BulkBody::Follow {
+            template: Nullable::Absent,
+            ..
+        } => {
+            return Err(Error::invalid(vec![Problem::at(
+                "/template",
+                "is required: a name, or null for none",
+            )]));
+        }
     };
     let mut problems = Vec::new();
     let target = BulkTarget::from(agents);
@@ -151,7 +179,7 @@ pub(crate) fn parse(body: &Value) -> Result<(BulkTarget, BulkAct)> {
 }
 
 /// The problems of a list of distinct entries, from one to `most`.
-fn list_problems<T: Ord>(path: &str, entries: &[T], most: usize) -> Vec<Problem> {
+pub(crate) fn list_problems<T: Ord>(path: &str, entries: &[T], most: usize) -> Vec<Problem> {
     if entries.is_empty() || entries.len() > most {
         return vec![Problem::at(path, format!("must have 1 to {most} entries"))];
     }
@@ -160,6 +188,15 @@ fn list_problems<T: Ord>(path: &str, entries: &[T], most: usize) -> Vec<Problem>
     repeated
         .map(|(index, _)| Problem::at(format!("{path}/{index}"), "must not be repeated"))
         .collect()
+}
+
+/// The name of an outcome, and its error.
+pub(crate) fn told(outcome: &BulkOutcome) -> (&'static str, Option<ErrorBody>) {
+    match outcome {
+        BulkOutcome::Done => ("done", None),
+        BulkOutcome::Unchanged => ("unchanged", None),
+        BulkOutcome::Failed(error) => ("failed", Some(ErrorBody::from(error.kind()))),
+    }
 }
 
 /// The results of an act on many agents.
@@ -192,11 +229,7 @@ pub(crate) struct BulkRow {
 impl From<BulkResult> for BulkAnswer {
     fn from(result: BulkResult) -> Self {
         let rows = result.outcomes.iter().map(|(id, outcome)| {
-            let (outcome, error) = match outcome {
-                BulkOutcome::Done => ("done", None),
-                BulkOutcome::Unchanged => ("unchanged", None),
-                BulkOutcome::Failed(error) => ("failed", Some(ErrorBody::from(error.kind()))),
-            };
+            let (outcome, error) = told(outcome);
             BulkRow {
                 agent_id: id.to_string(),
                 outcome,
@@ -212,7 +245,7 @@ impl From<BulkResult> for BulkAnswer {
     }
 }
 
-/// Freeze, unfreeze, archive, restore, label or limit many agents.
+/// Freeze, unfreeze, archive, restore, label or limit many agents, or let them follow a policy template.
 ///
 /// Acts on up to a hundred agents, or limits up to 25: repeat the call with `next_cursor` for the rest. Each agent is edited on its own; one
 /// that fails does not affect the others, and a repeated call changes only what is not done yet.
@@ -236,5 +269,5 @@ pub(crate) async fn edit(
     let parsed = json_body(&body).and_then(|body| parse(&body));
     let ((target, act), reason) = together(parsed, asked_reason(&uri))?;
     person.acting.source.reason = reason;
-    Ok(Json(people.edit_agents(&person, target, &act).await?.into()))
+    Ok(Json(Box::pin(people.edit_agents(&person, target, &act)).await?.into()))
 }

@@ -5,8 +5,8 @@
 //! records, and the link below the table continues with the next hundred. Only the records have names, so the agents
 //! are sorted by name only if a hundred reads suffice for all.
 
-use crate::agents::bulk::BulkOutcome;
 use crate::agents::listing::{AgentFilter, MOST_READ};
+use crate::agents::outcome::BulkOutcome;
 use crate::agents::owned::Owned;
 use crate::caller::Caller;
 use crate::cursor;

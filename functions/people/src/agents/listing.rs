@@ -8,7 +8,7 @@ use crate::agents::owned::Owned;
 use crate::caller::Caller;
 use crate::state::People;
 use purser_api::Query;
-use purser_domain::{Agent, AgentStatus, LabelFilter, Result};
+use purser_domain::{Agent, AgentStatus, LabelFilter, Result, TemplateName};
 use purser_store::{AgentOrder, AgentPlace, Page};
 
 /// The maximum number of records that are read for a page.
@@ -23,6 +23,8 @@ pub(crate) struct AgentFilter {
     pub(crate) text: String,
     pub(crate) label: Option<LabelFilter>,
     pub(crate) status: Option<AgentStatus>,
+    /// The template that the agents follow.
+    pub(crate) template: Option<TemplateName>,
     /// Whether the list contains archived agents, instead of all others.
     pub(crate) archived: bool,
 }
@@ -37,6 +39,7 @@ impl AgentFilter {
             text: text.unwrap_or_default(),
             label: query.read("label", LabelFilter::parse, LabelFilter::FORM),
             status: query.read("status", AgentStatus::from_name, AgentStatus::choices()),
+            template: query.read("template", TemplateName::parse, TemplateName::FORM),
             archived: query
                 .read("archived", archived, "must be true or false")
                 .unwrap_or_default(),
@@ -49,6 +52,7 @@ impl AgentFilter {
         self.archived == agent.archived
             && self.status.is_none_or(|status| agent.status == status)
             && self.label.as_ref().is_none_or(|label| label.accepts(&agent.labels))
+            && self.template.as_ref().is_none_or(|template| follows(agent, template))
             && (agent.name.to_lowercase().contains(&text) || agent.id.to_string().contains(&text))
     }
 
@@ -56,6 +60,14 @@ impl AgentFilter {
     fn is_selective(&self) -> bool {
         *self != Self::default()
     }
+}
+
+/// Whether the agent follows the template.
+pub(crate) fn follows(agent: &Agent, template: &TemplateName) -> bool {
+    agent
+        .template
+        .as_ref()
+        .is_some_and(|followed| followed.name == *template)
 }
 
 impl People {

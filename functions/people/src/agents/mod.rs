@@ -12,6 +12,7 @@ pub(crate) mod form;
 pub(crate) mod listing;
 pub(crate) mod new_keys;
 pub(crate) mod operations;
+pub(crate) mod outcome;
 pub(crate) mod overview;
 pub(crate) mod owned;
 pub(crate) mod page;

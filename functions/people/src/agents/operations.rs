@@ -5,8 +5,8 @@ use crate::caller::Caller;
 use crate::state::People;
 use purser_api::{CallerIds, Precondition};
 use purser_domain::{
-    Act, Agent, AgentId, AgentName, AgentStatus, AuditChanges, AuditKind, Error, Labels, Problem, Result, Rule, RuleId,
-    StartingLimits, StartingSet,
+    Act, Agent, AgentId, AgentName, AgentStatus, AuditChanges, AuditKind, Error, FollowedTemplate, Labels, Problem,
+    Result, Rule, RuleId, StartingLimits, StartingSet, TemplateName,
 };
 use purser_store::Created;
 
@@ -37,6 +37,17 @@ impl AgentEdit {
 /// The problem of a request to unfreeze an archived agent.
 pub(crate) const ARCHIVED: &str = "must be `frozen`, because the agent is archived; restore it first";
 
+/// The limits that a new agent starts with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NewAgentLimits {
+    /// Those of the owner's default template, or those of the deployment, by default none (`docs/spec.md` §2.6).
+    Default,
+    /// These.
+    Starting(StartingLimits),
+    /// Those of a template, which the agent follows.
+    Template(TemplateName),
+}
+
 impl People {
     /// The agents with these ids that belong to the person, in any order.
     pub(crate) async fn own_agents(&self, person: &Caller, ids: Vec<AgentId>) -> Result<Vec<Owned>> {
@@ -44,28 +55,48 @@ impl People {
         Ok(agents.filter_map(|agent| Owned::of(person, agent)).collect())
     }
 
-    /// Creates an agent with its own wallet, no key, and every service of the curated set enabled with these limits;
-    /// `None` for those of the deployment, by default none (`docs/spec.md` §2.6).
+    /// Creates an agent with its own wallet, no key, and every service of the curated set enabled with the limits of
+    /// `start`.
     ///
-    /// The services are those of a starting set that agents share, so that no row is written for each service.
+    /// The services are those of a starting set that agents share, so that no row is written for each service, and no
+    /// service is ever without its limits.
     pub(crate) async fn create_agent(
         &self,
         person: &Caller,
         name: &AgentName,
-        limits: Option<StartingLimits>,
+        start: NewAgentLimits,
         ids: CallerIds,
     ) -> Result<Owned> {
         const DOING: &str = "creating an agent";
         let edition = self.catalog().await?;
-        let open = edition.catalog.services().iter().filter(|service| service.is_open());
-        let limits = limits.unwrap_or(self.starting_limits);
-        let set = StartingSet::of(open.map(|service| service.id)).with_caps(limits.caps());
+        let open: Vec<_> = edition
+            .catalog
+            .services()
+            .iter()
+            .filter(|service| service.is_open())
+            .collect();
+        let template = match &start {
+            NewAgentLimits::Template(name) => Some(self.named_template(person, name).await?),
+            NewAgentLimits::Default => self.default_template(person).await?,
+            NewAgentLimits::Starting(_) => None,
+        };
+        let limits = match (&template, start) {
+            (Some(_), _) => StartingLimits::Unlimited,
+            (None, NewAgentLimits::Starting(limits)) => limits,
+            (None, NewAgentLimits::Template(_) | NewAgentLimits::Default) => self.starting_limits,
+        };
+        let set = StartingSet::of(open.iter().map(|service| service.id)).with_caps(limits.caps());
+        let set = match &template {
+            Some(template) => set.with_changes(template.terms.starting_changes(open)),
+            None => set,
+        };
         // The set is stored before the wallet is created: a failure after that would leave an unused key in KMS.
         let starting_set = self.ledger.keep_starting_set(&set).await?;
         let (id, wallet) = self.new_wallet(ids).await?;
         let mut rules = Vec::new();
-        for kind in limits.rules() {
-            let rule = RuleId::from_uuid(uuid::Builder::from_random_bytes(self.entropy.bytes()?).into_uuid());
+        let of_template = template.as_ref().and_then(|template| template.terms.rules.clone());
+        for kind in of_template.unwrap_or_else(|| limits.rules()) {
+            let rule = RuleId::from_uuid(self.random_uuid()?);
             rules.push(Rule {
                 id: rule,
                 version: 1,
@@ -84,7 +115,7 @@ impl People {
             archived: false,
             labels: Labels::default(),
             starting_set: Some(starting_set),
-            template: None,
+            template: template.map(|template| FollowedTemplate::with(template.name, template.version)),
             version: 1,
         };
         let act = Act::of(AuditKind::AgentCreated).on(id);

@@ -1,6 +1,7 @@
 //! The overview: pending approvals, the agents' spending of the last 24 hours, and refused payments.
 
 use crate::agents::listing::AgentFilter;
+use crate::agents::operations::NewAgentLimits;
 use crate::agents::owned::{Owned, named};
 use crate::agents::spend::AgentSpend;
 use crate::approvals;
@@ -90,7 +91,7 @@ pub(crate) async fn create_agent(State(people): State<Arc<People>>, caller: Call
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
     let owned = people
-        .create_agent(&posted.session.person, &name, Some(limits), caller)
+        .create_agent(&posted.session.person, &name, NewAgentLimits::Starting(limits), caller)
         .await?;
     Ok(done(&paths::agent(owned.agent().id), Notice::AgentCreated))
 }

@@ -138,7 +138,7 @@ pub(crate) fn terms_of(
     catalog: &Catalog,
     problems: &mut Problems,
 ) -> Option<BacktestTerms> {
-    let rules = rules.map(|Objects(rules)| rules_of(rules, catalog, problems));
+    let rules = rules.map(|rules| rules_of(rules, catalog, problems));
     let (mut policies, mut is_known) = (BTreeMap::new(), true);
     for (index, policy) in edits.into_iter().flat_map(|Objects(list)| list).enumerate() {
         let path = format!("/policies/{index}");
@@ -157,7 +157,7 @@ pub(crate) fn terms_of(
     })
 }
 
-fn rules_of(rules: Vec<RuleBody>, catalog: &Catalog, problems: &mut Problems) -> Vec<RuleKind> {
+pub(crate) fn rules_of(Objects(rules): CandidateRules, catalog: &Catalog, problems: &mut Problems) -> Vec<RuleKind> {
     let mut kinds: Vec<RuleKind> = Vec::new();
     for (index, rule) in rules.into_iter().enumerate() {
         let found = match RuleKind::try_from(rule) {

@@ -42,6 +42,15 @@ pub(crate) fn asked_reason(uri: &Uri) -> Result<Option<EditReason>> {
     Ok(reason)
 }
 
+/// Reads `preview` and `edit_reason` of an act on many agents.
+pub(crate) fn asked_apply(uri: &Uri) -> Result<(bool, Option<EditReason>)> {
+    let mut query = Query::of(uri);
+    let is_preview = query.read("preview", |text| text.parse::<bool>().ok(), "must be `true` or `false`");
+    let reason = edit_reason(&mut query);
+    query.finish()?;
+    Ok((is_preview.unwrap_or(false), reason))
+}
+
 fn edit_reason(query: &mut Query) -> Option<EditReason> {
     let reason = query.read("edit_reason", |text| EditReason::parse(text).ok(), EditReason::FORM);
     reason.flatten()

@@ -3,8 +3,9 @@
 use crate::{Member, Place, Problems, Schemas};
 use purser_domain::{
     Address, AgentName, AgentStatus, Amount, ApprovalId, Category, DomainPattern, Duration, LabelFilter, LabelKey,
-    LabelValue, Labels, OperationSlug, OperationUuid, OperatorReason, Permission, PersonId, ServiceSlug, SourceNetwork,
-    StartingLimits, Target, Timestamp, TrustStatus, TxHash, Url, parse_address, parse_web_url,
+    LabelValue, Labels, OperationSlug, OperationUuid, OperatorReason, Overrides, Permission, PersonId, ServiceSlug,
+    SourceNetwork, StartingLimits, Target, TemplateName, Timestamp, TrustStatus, TxHash, Url, parse_address,
+    parse_web_url,
 };
 use serde_json::{Value, json};
 
@@ -166,6 +167,8 @@ texts! {
         "format": "date-time",
         "example": "2026-12-31T23:59:59Z",
     };
+    TemplateName: Self::parse, Self::FORM, {"pattern": "^[a-z0-9][a-z0-9_-]{0,49}$", "example": "research"};
+    Overrides: Self::from_name, Self::choices(), {"pattern": one_of(Self::ALL.iter().map(|overrides| overrides.name()))};
     TrustStatus: Self::from_name, Self::choices(), {"pattern": one_of(Self::ALL.iter().map(|status| status.name()))};
     TxHash: Self::parse, "must be `0x` and sixty-four hexadecimal digits", {"pattern": "^0x[0-9a-fA-F]{64}$"};
 }

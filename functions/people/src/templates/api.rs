@@ -1,0 +1,659 @@
+//! `/policy-templates`: the caller's policy templates, and the agents that follow them.
+
+use crate::agents::bulk::{BulkTarget, MOST_LIMITED};
+use crate::agents::bulk_api::{BulkAgents, list_problems, told};
+use crate::agents::listing::AgentFilter;
+use crate::agents::owned::named;
+use crate::backtests::api::{CandidateRules, rules_of};
+use crate::cursor;
+use crate::preview::api::{asked_apply, asked_reason};
+use crate::request::{created, together, with_version};
+use crate::rules::api::RuleBody;
+use crate::state::People;
+use crate::templates::apply::{Applied, ApplyTo, TemplatePlan};
+use crate::templates::operations::{OwnTemplate, TemplateEdit};
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::Uri;
+use axum::response::Response;
+use purser_api::{
+    ErrorBody, Failure, IfMatch, Member, Nullable, Place, Problems, Query, Schemas, SessionToken, VersionTag,
+    json_body, versioned,
+};
+use purser_domain::{
+    Amount, Catalog, DomainPattern, Error, ErrorKind, LimitDifference, OperationScope, OperationSlug, Overrides,
+    PolicyChange, PolicyEdit, Problem, Result, TemplateKey, TemplateList, TemplateName, TemplateTerms, change_value,
+    rule_kind_value,
+};
+use purser_store::{AgentOrder, Page};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+purser_api::error_responses! {
+    /// The errors of listing templates.
+    pub(crate) ListErrors: 401, 403, 429, 500;
+    /// The errors of reading a template.
+    pub(crate) ReadErrors: 401, 403, 404, 429, 500;
+    /// The errors of creating or editing a template.
+    pub(crate) PutErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
+    /// The errors of removing a template.
+    pub(crate) RemoveErrors: 400, 401, 403, 404, 412, 428, 429, 500;
+    /// The errors of listing the agents that follow a template.
+    pub(crate) FollowersErrors: 400, 401, 403, 404, 429, 500;
+    /// The errors of applying a template.
+    pub(crate) ApplyErrors: 400, 401, 403, 404, 413, 429, 500;
+}
+
+purser_api::body! {
+    /// The limits of a template for a service. Absent members stay as each agent has them.
+    pub(crate) struct TemplateLimits {
+        /// Whether the service is enabled. True only for one service: the other keys are for enabled services.
+        enabled: Option<bool>,
+        max_per_call_units: Option<Amount>,
+        max_per_day_units: Option<Amount>,
+        require_approval_above_units: Option<Amount>,
+        /// Slugs of the service's operations, if the key is one service; null for all.
+        enabled_operations: Nullable<Vec<OperationSlug>> = {"uniqueItems": true},
+        /// Host names, globs, or `*` for any target.
+        allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
+    }
+}
+
+impl From<TemplateLimits> for PolicyChange {
+    fn from(limits: TemplateLimits) -> Self {
+        Self {
+            enabled: limits.enabled,
+            policy: PolicyEdit {
+                max_per_call: limits.max_per_call_units,
+                max_per_day: limits.max_per_day_units,
+                require_approval_above: limits.require_approval_above_units,
+                enabled_operations: match limits.enabled_operations {
+                    Nullable::Absent => None,
+                    Nullable::Null => Some(OperationScope::All),
+                    Nullable::Value(operations) => Some(OperationScope::Only(operations)),
+                },
+                allowed_domains: limits.allowed_domains,
+            },
+        }
+    }
+}
+
+/// The limits of services by key, as it was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TemplateServices(Vec<(String, TemplateLimits)>);
+
+impl Member for TemplateServices {
+    fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
+        let members = value
+            .as_object()
+            .filter(|members| members.len() <= TemplateTerms::MOST_KEYS);
+        let Some(members) = members else {
+            let message = format!("must be an object of at most {} members", TemplateTerms::MOST_KEYS);
+            problems.note(place, message);
+            return None;
+        };
+        let read = members.iter().map(|(key, limits)| {
+            let place = Place::Member(&place, key);
+            if limits.get("allowed_domains").is_some_and(Value::is_null) {
+                problems.note(Place::Member(&place, "allowed_domains"), "must not be null");
+            }
+            Some((key.clone(), TemplateLimits::read(limits, place, problems)?))
+        });
+        let read: Vec<_> = read.collect();
+        read.into_iter().collect::<Option<_>>().map(Self)
+    }
+
+    fn describe(schemas: &mut Schemas) -> Value {
+        json!({
+            "type": "object",
+            "maxProperties": TemplateTerms::MOST_KEYS,
+            "additionalProperties": TemplateLimits::describe(schemas),
+            "example": {"*": {"max_per_day_units": 10_000_000}},
+        })
+    }
+}
+
+purser_api::body! {
+    /// A policy template.
+    pub(crate) struct TemplateBody as "PolicyTemplateBody" {
+        /// Limits by key: the slug or the id of a service, `category:` and a category, or `*`. The first kind that names a
+        /// service decides alone. A category and `*` are for enabled services.
+        services: Option<TemplateServices>,
+        /// All rules of the agents; absent if they keep theirs.
+        rules: Option<CandidateRules>,
+        /// Whether new agents follow it whose creator names neither limits nor a template. Absent: as it is. At most one
+        /// template is the default.
+        default: Option<bool>,
+    }
+}
+
+/// Parses the body of a template.
+pub(crate) fn parse(body: &Value, catalog: &Catalog) -> Result<TemplateEdit> {
+    let mut problems = Problems::default();
+    let read = TemplateBody::read(body, Place::Body, &mut problems).map(|read| {
+        let mut services: BTreeMap<TemplateKey, PolicyChange> = BTreeMap::new();
+        for (text, limits) in read.services.into_iter().flat_map(|services| services.0) {
+            let all = Place::Member(&Place::Body, "services");
+            let place = Place::Member(&all, &text).to_string();
+            let key = match TemplateKey::of(&text, catalog) {
+                Ok(key) => key,
+                Err(message) => {
+                    problems.extend([Problem::at(place, message)]);
+                    continue;
+                }
+            };
+            let change = PolicyChange::from(limits);
+            let found = TemplateTerms::problems_of(&key, &change, catalog).into_iter();
+            problems.extend(found.map(|problem| Problem::at(format!("{place}{}", problem.path), problem.message)));
+            if services.insert(key, change).is_some() {
+                problems.extend([Problem::at(place, "names a service that another key names")]);
+            }
+        }
+        let terms = TemplateTerms {
+            services,
+            rules: read.rules.map(|rules| rules_of(rules, catalog, &mut problems)),
+        };
+        let members: Map<String, Value> = terms.members().into_iter().collect();
+        let size = Value::Object(members).to_string().len();
+        if size > TemplateTerms::MOST_BYTES {
+            let message = format!("must have at most {} bytes of JSON", TemplateTerms::MOST_BYTES);
+            problems.extend([Problem::at("", message)]);
+        }
+        TemplateEdit {
+            terms,
+            default: read.default,
+        }
+    });
+    problems.finish(read)
+}
+
+purser_api::body! {
+    /// What to apply a template to.
+    pub(crate) struct ApplyBody as "ApplyTemplateBody" {
+        /// Up to 25 agents; by default all that follow the template. Those that do not follow it are left out, or `failed` if
+        /// their ids are given, except in a preview.
+        agents: Option<BulkAgents>,
+        /// What happens to limits that a person set: `keep`, the default, or `overwrite`.
+        overrides: Option<Overrides>,
+    }
+}
+
+fn parse_apply(body: &Value) -> Result<(BulkTarget, Overrides)> {
+    let read = ApplyBody::parse(body)?;
+    let target = read.agents.map_or(
+        BulkTarget::All {
+            label: None,
+            from: None,
+        },
+        BulkTarget::from,
+    );
+    if let BulkTarget::Agents(ids) = &target {
+        let problems = list_problems("/agents/ids", ids, MOST_LIMITED);
+        if !problems.is_empty() {
+            return Err(Error::invalid(problems));
+        }
+    }
+    Ok((target, read.overrides.unwrap_or(Overrides::Keep)))
+}
+
+/// A policy template.
+#[derive(Serialize, ToSchema)]
+#[schema(as = PolicyTemplate)]
+pub(crate) struct TemplateView {
+    #[schema(example = "research")]
+    name: String,
+    /// The version for `If-Match`. It grows with each edit, and no version is used twice, not even for another template.
+    version: u64,
+    #[schema(format = DateTime)]
+    edited_at: String,
+    /// Whether new agents follow it whose creator names neither limits nor a template.
+    default: bool,
+    /// Limits by key. A service in the catalog has its slug as key.
+    #[schema(value_type = BTreeMap<String, TemplateLimits>)]
+    services: Map<String, Value>,
+    /// All rules of the agents; null if they keep theirs.
+    #[schema(value_type = Option<Vec<RuleBody>>, required)]
+    rules: Option<Vec<Value>>,
+}
+
+impl TemplateView {
+    pub(crate) fn of(own: &OwnTemplate, catalog: &Catalog) -> Self {
+        let template = &own.template;
+        let services = template.terms.services.iter();
+        Self {
+            name: template.name.to_string(),
+            version: template.version,
+            edited_at: template.edited_at.to_string(),
+            default: own.is_default,
+            services: services
+                .map(|(key, change)| (key.told(catalog), change_value(change)))
+                .collect(),
+            rules: template
+                .terms
+                .rules
+                .as_ref()
+                .map(|rules| rules.iter().map(rule_kind_value).collect()),
+        }
+    }
+
+    fn told(self) -> Response {
+        versioned(self.version, Json(self))
+    }
+}
+
+/// The caller's policy templates, by name.
+#[derive(Serialize, ToSchema)]
+#[schema(as = PolicyTemplateList)]
+pub(crate) struct TemplateListView {
+    templates: Vec<TemplateRow>,
+    /// The number of templates.
+    count: usize,
+}
+
+/// A policy template in the list.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ListedPolicyTemplate)]
+pub(crate) struct TemplateRow {
+    #[schema(example = "research")]
+    name: String,
+    version: u64,
+    #[schema(format = DateTime)]
+    edited_at: String,
+    /// Whether new agents follow it whose creator names neither limits nor a template.
+    default: bool,
+}
+
+impl From<&TemplateList> for TemplateListView {
+    fn from(list: &TemplateList) -> Self {
+        let rows = list.entries.iter().map(|(name, entry)| TemplateRow {
+            name: name.to_string(),
+            version: entry.version,
+            edited_at: entry.edited_at.to_string(),
+            default: list.default.as_ref() == Some(name),
+        });
+        Self {
+            templates: rows.collect(),
+            count: list.entries.len(),
+        }
+    }
+}
+
+/// A removed policy template.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RemovedPolicyTemplate)]
+pub(crate) struct RemovedTemplate {
+    #[schema(example = "research")]
+    name: String,
+}
+
+/// A limit or a rule of an agent that differs from its template's.
+#[derive(Serialize, ToSchema)]
+#[schema(as = TemplateDifference)]
+pub(crate) struct DifferenceView {
+    /// The service's slug, or its id if it left the catalog; null for a rule.
+    #[schema(required)]
+    service: Option<String>,
+    /// The member of the policy; of a rule its kind.
+    #[schema(value_type = String, example = "max_per_day_units")]
+    member: &'static str,
+    /// The template's value; null for a rule that it does not have.
+    template: Value,
+    /// The agent's value; null for a rule that it does not have, and for a service that it never had.
+    agent: Value,
+    /// Whether a person set the agent's value. Applying the template keeps it, unless it overwrites.
+    #[serde(rename = "override")]
+    is_override: bool,
+}
+
+/// The differences that a merge found.
+pub(crate) fn differences(plan: &TemplatePlan, catalog: &Catalog) -> Vec<DifferenceView> {
+    let view = |service: Option<String>, difference: &LimitDifference| DifferenceView {
+        service,
+        member: difference.member,
+        template: difference.template.clone(),
+        agent: difference.agent.clone(),
+        is_override: difference.is_override,
+    };
+    let mut views: Vec<DifferenceView> = plan
+        .services
+        .iter()
+        .flat_map(|merge| {
+            let service = TemplateKey::Service(merge.service).told(catalog);
+            merge
+                .differences
+                .iter()
+                .map(move |difference| view(Some(service.clone()), difference))
+        })
+        .collect();
+    views.sort_by(|a, b| a.service.cmp(&b.service));
+    views.extend(plan.rules.iter().map(|difference| view(None, difference)));
+    views
+}
+
+/// The agents that follow a policy template, oldest first.
+#[derive(Serialize, ToSchema)]
+#[schema(as = TemplateFollowers)]
+pub(crate) struct FollowersView {
+    agents: Vec<FollowerView>,
+    /// The number of agents in this answer. A page can contain fewer agents than `limit` even if more pages follow.
+    count: usize,
+    /// Send it as `cursor` to read the next page; null at the end.
+    #[schema(required)]
+    next_cursor: Option<String>,
+}
+
+/// An agent that follows a policy template.
+#[derive(Serialize, ToSchema)]
+#[schema(as = TemplateFollower)]
+pub(crate) struct FollowerView {
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    name: String,
+    /// The version that was applied last; null while one is being applied.
+    #[schema(required)]
+    version: Option<u64>,
+    /// Its limits that differ from the template's.
+    differences: Vec<DifferenceView>,
+}
+
+/// The results of applying a policy template.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AppliedTemplate)]
+pub(crate) struct AppliedView {
+    /// Whether this is a preview: nothing was saved.
+    preview: bool,
+    /// A result for each agent, in the order of `ids`, or of creation.
+    results: Vec<AppliedRow>,
+    /// The number of agents in this answer.
+    count: usize,
+    /// Send it as `cursor` to apply the template to the next agents; null if there are no more.
+    #[schema(required)]
+    next_cursor: Option<String>,
+}
+
+/// The result of applying a policy template to one agent.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AppliedTemplateResult)]
+pub(crate) struct AppliedRow {
+    #[schema(value_type = uuid::Uuid)]
+    agent_id: String,
+    /// `done`, `unchanged` if the agent already had the limits, or `failed`. In a preview, `done` means that limits would be
+    /// edited.
+    #[schema(value_type = String, example = "done")]
+    outcome: &'static str,
+    /// The reason that the template was not applied; null if it was.
+    #[schema(required)]
+    error: Option<ErrorBody>,
+    /// Whether the edits may allow what was refused or asked for before. They require a recent sign-in.
+    widens: bool,
+    /// Whether the edits may refuse or ask for what was allowed before.
+    narrows: bool,
+    /// The limits that differed from the template's before.
+    differences: Vec<DifferenceView>,
+}
+
+impl AppliedRow {
+    fn of(applied: &Applied, catalog: &Catalog) -> Self {
+        let (outcome, error) = told(&applied.outcome);
+        let direction = applied.plan.as_ref().map(|plan| plan.direction).unwrap_or_default();
+        Self {
+            agent_id: applied.agent.to_string(),
+            outcome,
+            error,
+            widens: direction.widens,
+            narrows: direction.narrows,
+            differences: applied
+                .plan
+                .as_ref()
+                .map(|plan| differences(plan, catalog))
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// List your policy templates.
+#[utoipa::path(
+    get,
+    path = "/policy-templates",
+    operation_id = "list_policy_templates",
+    tag = "dashboard",
+    security(("session" = [])),
+    responses((status = 200, body = TemplateListView, description = "By name, at most 50."), ListErrors)
+)]
+pub(crate) async fn list(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+) -> Result<Json<TemplateListView>, Failure> {
+    let person = people.authenticate(token).await?;
+    Ok(Json((&people.templates(&person).await?).into()))
+}
+
+/// Read a policy template.
+#[utoipa::path(
+    get,
+    path = "/policy-templates/{templateName}",
+    operation_id = "read_policy_template",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(("templateName" = String, Path, description = "The name of one of your templates.")),
+    responses(
+        (status = 200, body = TemplateView, description = "The template.", headers(("ETag" = String, description = "Its version."))),
+        ReadErrors,
+    )
+)]
+pub(crate) async fn read(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    Path(name): Path<String>,
+) -> Result<Response, Failure> {
+    let person = people.authenticate(token).await?;
+    let own = people.template(&person, &named(TemplateName::parse(&name))?).await?;
+    let edition = people.catalog().await?;
+    Ok(TemplateView::of(&own, &edition.catalog).told())
+}
+
+/// Create a policy template, or replace its limits.
+///
+/// No agent's limits change until the template is applied.
+#[utoipa::path(
+    put,
+    path = "/policy-templates/{templateName}",
+    operation_id = "put_policy_template",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("templateName" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,49}$", description = "The name of the template."),
+        ("If-Match" = inline(Option<VersionTag>), Header, nullable = false, description = "The template's version in quotation marks, or `*`; `\"0\"` for none. An existing template requires it; without it, the template is created."),
+        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you make the edit. It is kept in the audit log."),
+    ),
+    request_body = TemplateBody,
+    responses(
+        (status = 201, body = TemplateView, description = "The new template.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = TemplateView, description = "The edited template.", headers(("ETag" = String, description = "Its version."))),
+        PutErrors,
+    )
+)]
+pub(crate) async fn put(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    meant: IfMatch,
+    uri: Uri,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let mut person = people.authenticate(token).await?;
+    let name = named(TemplateName::parse(&name))?;
+    let edition = people.catalog().await?;
+    let edit = json_body(&body).and_then(|body| parse(&body, &edition.catalog));
+    let edit = together(edit, asked_reason(&uri));
+    let meant = match meant.precondition() {
+        Ok(meant) => Ok(Some(meant)),
+        Err(error) if matches!(error.kind(), ErrorKind::VersionRequired) => Ok(None),
+        Err(error) => Err(error),
+    };
+    let ((edit, reason), meant) = together(edit, meant)?;
+    person.acting.source.reason = reason;
+    let (own, is_new) = Box::pin(people.put_template(&person, &name, meant, &edit)).await?;
+    let answer = TemplateView::of(&own, &edition.catalog).told();
+    Ok(if is_new { created(answer) } else { answer })
+}
+
+/// Remove a policy template. The agents that follow it keep their limits.
+#[utoipa::path(
+    delete,
+    path = "/policy-templates/{templateName}",
+    operation_id = "remove_policy_template",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("templateName" = String, Path, description = "The name of one of your templates."),
+        ("If-Match" = inline(VersionTag), Header, description = "The template's version in quotation marks, or `*`."),
+        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you remove it. It is kept in the audit log."),
+    ),
+    responses((status = 200, body = RemovedTemplate, description = "The template is removed."), RemoveErrors)
+)]
+pub(crate) async fn remove(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    meant: IfMatch,
+    uri: Uri,
+    Path(name): Path<String>,
+) -> Result<Json<RemovedTemplate>, Failure> {
+    let mut person = people.authenticate(token).await?;
+    let name = people
+        .template(&person, &named(TemplateName::parse(&name))?)
+        .await?
+        .template
+        .name;
+    let (reason, meant) = with_version(asked_reason(&uri), meant.precondition())?;
+    person.acting.source.reason = reason;
+    let own = Box::pin(people.remove_template(&person, &name, meant)).await?;
+    let name = own.template.name.to_string();
+    Ok(Json(RemovedTemplate { name }))
+}
+
+/// List the agents that follow a policy template, with their limits that differ from it.
+///
+/// A page reads up to a hundred agents.
+#[utoipa::path(
+    get,
+    path = "/policy-templates/{templateName}/agents",
+    operation_id = "list_template_agents",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("templateName" = String, Path, description = "The name of one of your templates."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 25, description = "Default 25."),
+        ("cursor" = Option<String>, Query, pattern = "^0[0-2][0-9a-f]{46}$", description = "The `next_cursor` of an earlier answer."),
+    ),
+    responses((status = 200, body = FollowersView, description = "Oldest first."), FollowersErrors)
+)]
+pub(crate) async fn agents(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    uri: Uri,
+    Path(name): Path<String>,
+) -> Result<Json<FollowersView>, Failure> {
+    let person = people.authenticate(token).await?;
+    let template = people
+        .template(&person, &named(TemplateName::parse(&name))?)
+        .await?
+        .template;
+    let mut query = Query::of(&uri);
+    let from = query.read("cursor", cursor::read_agent, cursor::FORM);
+    let limit = query.limit("limit", 25, 25);
+    query.finish()?;
+    let filter = AgentFilter {
+        template: Some(template.name.clone()),
+        ..AgentFilter::default()
+    };
+    let Page { items, next } = people
+        .list_agents(&person, &filter, AgentOrder::OldestFirst, from, limit)
+        .await?;
+    let edition = people.catalog().await?;
+    let agents = items.iter().map(|owned| (owned.agent().id, Some(owned.clone())));
+    let planned = people.apply_to(&person, agents.collect(), template, Overrides::Keep, ApplyTo::Preview);
+    let planned = Box::pin(planned).await?;
+    let followers = items.iter().zip(planned).map(|(owned, planned)| {
+        let agent = owned.agent();
+        FollowerView {
+            agent_id: agent.id.to_string(),
+            name: agent.name.clone(),
+            version: agent
+                .template
+                .as_ref()
+                .and_then(purser_domain::FollowedTemplate::version),
+            differences: planned
+                .plan
+                .map(|plan| differences(&plan, &edition.catalog))
+                .unwrap_or_default(),
+        }
+    });
+    let agents: Vec<FollowerView> = followers.collect();
+    Ok(Json(FollowersView {
+        count: agents.len(),
+        agents,
+        next_cursor: next.map(cursor::write_agent),
+    }))
+}
+
+/// Apply a policy template to agents that follow it.
+///
+/// Each agent gets ordinary edits of its policies and rules. A limit that a person set is an override: it is kept unless
+/// `overrides` is `overwrite`. Acts on up to 25 agents: repeat the call with `next_cursor` for the rest. One that fails does
+/// not affect the others, and a repeated call continues.
+#[utoipa::path(
+    post,
+    path = "/policy-templates/{templateName}/apply",
+    operation_id = "apply_policy_template",
+    tag = "dashboard",
+    security(("session" = [])),
+    params(
+        ("templateName" = String, Path, description = "The name of one of your templates."),
+        ("preview" = Option<bool>, Query, description = "If true, nothing is saved, and the answer says what would change, also for agents that do not follow the template."),
+        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you make the edits. It is kept in the versions and the audit log. By default, the template's name and version."),
+    ),
+    request_body = ApplyBody,
+    responses((status = 200, body = AppliedView, description = "The result for each agent."), ApplyErrors)
+)]
+pub(crate) async fn apply(
+    State(people): State<Arc<People>>,
+    token: SessionToken,
+    uri: Uri,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Result<Json<AppliedView>, Failure> {
+    let mut person = people.authenticate(token).await?;
+    let template = people
+        .template(&person, &named(TemplateName::parse(&name))?)
+        .await?
+        .template;
+    let parsed = json_body(&body).and_then(|body| parse_apply(&body));
+    let ((target, overrides), (is_preview, reason)) = together(parsed, asked_apply(&uri))?;
+    person.acting.source.reason = reason;
+    let filter = AgentFilter {
+        template: Some(template.name.clone()),
+        ..AgentFilter::default()
+    };
+    let (agents, next) = people.bulk_agents(&person, target, filter, MOST_LIMITED).await?;
+    let to = if is_preview {
+        ApplyTo::Preview
+    } else {
+        ApplyTo::Followers
+    };
+    let applied = Box::pin(people.apply_to(&person, agents, template, overrides, to)).await?;
+    let edition = people.catalog().await?;
+    Ok(Json(AppliedView {
+        preview: is_preview,
+        count: applied.len(),
+        results: applied
+            .iter()
+            .map(|one| AppliedRow::of(one, &edition.catalog))
+            .collect(),
+        next_cursor: next.map(cursor::write_agent),
+    }))
+}

@@ -1,0 +1,291 @@
+//! Applies a template to agents: by ordinary edits of the agent's rules and of one policy after another, like a person's.
+//!
+//! The agent's record says which version it has. While edits are made it also names the version that was begun; the last
+//! edit names it as applied. So an application that ended in between is continued by the next one, which finds what is
+//! done. Edits that do not widen are made first, and none is made if a later one would be refused for its sign-in.
+
+use crate::agents::listing::follows;
+use crate::agents::outcome::BulkOutcome;
+use crate::agents::owned::Owned;
+use crate::caller::Caller;
+use crate::history::operations::Direction;
+use crate::rules::operations::refused;
+use crate::services::operations::{EnableService, ServiceEdit};
+use crate::several::several;
+use crate::state::People;
+use purser_api::Precondition;
+use purser_domain::{
+    Act, Agent, AgentId, AuditKind, Catalog, EditReason, ErrorKind, FollowedTemplate, LimitDifference, Overrides,
+    PolicyTemplate, Result, RuleId, Service, ServiceMerge, TemplateBases, TemplateTerms, merge_rules, merge_services,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The versions of templates that agents follow, by version.
+pub(crate) type Bases = BTreeMap<u64, TemplateTerms>;
+
+/// What applying a template to an agent changes.
+#[derive(Debug)]
+pub(crate) struct TemplatePlan {
+    /// The services whose limits differ from the template's.
+    pub(crate) services: Vec<ServiceMerge>,
+    /// The rules that differ.
+    pub(crate) rules: Vec<LimitDifference>,
+    /// The agent with its rules afterwards.
+    edited: Agent,
+    pub(crate) direction: Direction,
+}
+
+impl TemplatePlan {
+    /// Whether limits are edited.
+    pub(crate) fn is_change(&self, agent: &Agent) -> bool {
+        self.edited.rules != agent.rules || self.services.iter().any(|merge| merge.edited().is_some())
+    }
+}
+
+/// The agents to which a template may be applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ApplyTo {
+    /// Any.
+    Any,
+    /// Those that follow it.
+    Followers,
+    /// Any, but nothing is written.
+    Preview,
+}
+
+/// The result of applying a template to one agent.
+#[derive(Debug)]
+pub(crate) struct Applied {
+    pub(crate) agent: AgentId,
+    pub(crate) outcome: BulkOutcome,
+    /// What differed before; `None` if that is not known.
+    pub(crate) plan: Option<TemplatePlan>,
+}
+
+impl People {
+    /// Applies a template to agents, each on its own: one that fails does not affect the others.
+    pub(crate) async fn apply_to(
+        self: &Arc<Self>,
+        person: &Caller,
+        agents: Vec<(AgentId, Option<Owned>)>,
+        template: PolicyTemplate,
+        overrides: Overrides,
+        to: ApplyTo,
+    ) -> Result<Vec<Applied>> {
+        let present = agents.iter().filter_map(|(_, owned)| owned.as_ref()).map(Owned::agent);
+        let bases = Arc::new(self.template_bases(person, present).await?);
+        let template = Arc::new(template);
+        several(agents, |(agent, owned)| {
+            let (people, template, bases) = (Arc::clone(self), Arc::clone(&template), Arc::clone(&bases));
+            async move {
+                let applied = match owned {
+                    None => Err(ErrorKind::NotFound.into()),
+                    Some(owned) => Box::pin(people.apply_one(owned, &template, &bases, overrides, to)).await,
+                };
+                Ok(match applied {
+                    Ok((plan, is_changed)) => Applied {
+                        agent,
+                        outcome: if is_changed {
+                            BulkOutcome::Done
+                        } else {
+                            BulkOutcome::Unchanged
+                        },
+                        plan: Some(plan),
+                    },
+                    Err(error) => {
+                        tracing::warn!(agent.id = %agent, %error, "agent.template_not_applied");
+                        Applied {
+                            agent,
+                            outcome: BulkOutcome::Failed(error),
+                            plan: None,
+                        }
+                    }
+                })
+            }
+        })
+        .await
+    }
+
+    async fn apply_one(
+        &self,
+        owned: Owned,
+        template: &PolicyTemplate,
+        bases: &Bases,
+        overrides: Overrides,
+        to: ApplyTo,
+    ) -> Result<(TemplatePlan, bool)> {
+        match to {
+            ApplyTo::Followers if !follows(owned.agent(), &template.name) => Err(ErrorKind::NotFound.into()),
+            ApplyTo::Any | ApplyTo::Followers => Box::pin(self.apply_template(owned, template, bases, overrides)).await,
+            ApplyTo::Preview => {
+                let plan = Box::pin(self.plan_template(&owned, template, bases, overrides)).await?;
+                let is_change = plan.is_change(owned.agent());
+                Ok((plan, is_change))
+            }
+        }
+    }
+
+    /// The versions of templates that these agents' limits come from.
+    pub(crate) async fn template_bases(&self, person: &Caller, agents: impl Iterator<Item = &Agent>) -> Result<Bases> {
+        let mut bases = Bases::new();
+        for version in agents
+            .filter_map(|agent| agent.template.as_ref())
+            .flat_map(FollowedTemplate::bases)
+        {
+            if !bases.contains_key(&version)
+                && let Some(terms) = self.ledger.template_terms(&person.id, version).await?
+            {
+                bases.insert(version, terms);
+            }
+        }
+        Ok(bases)
+    }
+
+    /// What applying a template to the agent would change.
+    pub(crate) async fn plan_template(
+        &self,
+        owned: &Owned,
+        template: &PolicyTemplate,
+        bases: &Bases,
+        overrides: Overrides,
+    ) -> Result<TemplatePlan> {
+        let agent = owned.agent();
+        let (edition, present, starting) = tokio::try_join!(
+            self.catalog(),
+            self.ledger.enabled_services(agent),
+            self.ledger.starting_services(agent),
+        )?;
+        let of = TemplateBases {
+            followed: agent.template.as_ref(),
+            terms: Some(bases),
+        };
+        let terms = &template.terms;
+        let starts = |service| starting.record(service);
+        let services = merge_services(terms, of, &present, starts, &edition.catalog, overrides);
+        let mut ids = Vec::new();
+        for _ in terms.rules.iter().flatten() {
+            ids.push(RuleId::from_uuid(self.random_uuid()?));
+        }
+        let (edited, rules) = merge_rules(terms, of, agent.clone(), overrides, ids).map_err(refused)?;
+        let edits = services
+            .iter()
+            .filter_map(|merge| Some((merge.present.as_ref(), merge.edited()?)));
+        let mut direction = Direction {
+            widens: edited.widens(agent),
+            narrows: agent.widens(&edited),
+        };
+        for (before, now) in edits {
+            direction.widens |= now.widens(before);
+            direction.narrows |= before.is_some_and(|before| before.widens(Some(&now)));
+        }
+        Ok(TemplatePlan {
+            services,
+            rules,
+            edited,
+            direction,
+        })
+    }
+
+    /// Applies a template to the agent, which then follows it. Returns what differed, and whether anything changed. Requires
+    /// a recent sign-in if that widens.
+    pub(crate) async fn apply_template(
+        &self,
+        owned: Owned,
+        template: &PolicyTemplate,
+        bases: &Bases,
+        overrides: Overrides,
+    ) -> Result<(TemplatePlan, bool)> {
+        let act = Act::of(AuditKind::PolicyTemplateApplied)
+            .on(owned.agent().id)
+            .with(&template.name);
+        let acting = owned.acting().clone();
+        let plan = Box::pin(self.plan_template(&owned, template, bases, overrides)).await?;
+        let applied = Box::pin(self.applied(owned, template, &plan, &act));
+        let is_changed = self.judged(&acting, &act, applied).await?;
+        Ok((plan, is_changed))
+    }
+
+    async fn applied(&self, owned: Owned, template: &PolicyTemplate, plan: &TemplatePlan, act: &Act) -> Result<bool> {
+        let reason = owned.acting().source.reason.clone();
+        let owned = owned.because(reason.or_else(|| reason_of(template)));
+        let before = owned.agent().clone();
+        if plan.direction.widens {
+            self.limits.recently(owned.signed_in_at(), self.now())?;
+        }
+        let mut policies = Vec::new();
+        for merge in &plan.services {
+            policies.extend(
+                merge
+                    .edited()
+                    .map(|edited| (edited.widens(merge.present.as_ref()), merge)),
+            );
+        }
+        policies.sort_by_key(|(widens, _)| *widens);
+        let has_wider_rules = plan.edited.widens(&before);
+        let mut owned = owned;
+        let mut rules = Some(plan.edited.rules.clone());
+        if !policies.is_empty() {
+            let first = rules.take_if(|_| !has_wider_rules);
+            let mut followed = FollowedTemplate::beginning(template, before.template.as_ref());
+            if first.is_some() {
+                followed.rules = Some(template.version);
+            }
+            owned = self.follow(owned, act, &followed, first.as_deref()).await?;
+        }
+        let edition = self.catalog().await?;
+        for (_, merge) in &policies {
+            // Boxed, like the edits of the agent: their state together is large.
+            Box::pin(self.apply_limits(&owned, merge, &edition.catalog)).await?;
+        }
+        let followed = FollowedTemplate::with(template.name.clone(), template.version);
+        let owned = self.follow(owned, act, &followed, rules.as_deref()).await?;
+        Ok(owned.agent().version != before.version || !policies.is_empty())
+    }
+
+    /// Stores which template the agent follows, and its rules if they are given.
+    async fn follow(
+        &self,
+        owned: Owned,
+        act: &Act,
+        followed: &FollowedTemplate,
+        rules: Option<&[purser_domain::Rule]>,
+    ) -> Result<Owned> {
+        let meant = Precondition::Version(owned.agent().version);
+        let change = |agent: Agent| {
+            Ok(Agent {
+                template: Some(followed.clone()),
+                rules: rules.map_or(agent.rules, <[_]>::to_vec),
+                ..agent
+            })
+        };
+        Box::pin(self.change(owned, meant, act.clone(), change)).await
+    }
+
+    async fn apply_limits(&self, owned: &Owned, merge: &ServiceMerge, catalog: &Catalog) -> Result<()> {
+        let policy = merge.change.policy.clone();
+        if let Some(present) = &merge.present {
+            let edit = ServiceEdit {
+                enabled: merge.change.enabled,
+                policy,
+                ended_raise: None,
+            };
+            let meant = Precondition::Version(present.version);
+            self.edit_service(owned, meant, merge.service, &edit).await?;
+        } else {
+            let service = catalog.by_id(merge.service).filter(|service| Service::is_open(service));
+            let enable = EnableService {
+                service: service.ok_or(ErrorKind::ServiceNotFound)?.slug.to_string(),
+                policy,
+            };
+            self.enable_service(owned, Precondition::Version(0), &enable).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The reason of the edits, if the person gives none.
+fn reason_of(template: &PolicyTemplate) -> Option<EditReason> {
+    let text = format!("policy template {} version {}", template.name, template.version);
+    EditReason::parse(&text).ok().flatten()
+}

@@ -1,0 +1,5 @@
+//! Policy templates: named limits that agents follow.
+
+pub(crate) mod api;
+pub(crate) mod apply;
+pub(crate) mod operations;

@@ -1,0 +1,195 @@
+//! Policy templates: list, create, edit and remove them. None of this changes an agent's limits (`apply.rs`).
+
+use crate::caller::Caller;
+use crate::state::People;
+use purser_api::Precondition;
+use purser_domain::{
+    Act, AuditChanges, AuditKind, Error, ErrorKind, Members, PolicyTemplate, Problem, Result, TemplateList,
+    TemplateName, TemplateTerms,
+};
+use purser_store::{Backoff, Edited};
+
+/// A template, and whether new agents follow it by default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OwnTemplate {
+    pub(crate) template: PolicyTemplate,
+    pub(crate) is_default: bool,
+}
+
+/// The new values of a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TemplateEdit {
+    pub(crate) terms: TemplateTerms,
+    /// Whether it is the default; `None` leaves that as it is.
+    pub(crate) default: Option<bool>,
+}
+
+impl OwnTemplate {
+    fn audit_members(&self) -> Members {
+        let mut members = vec![("default".to_owned(), self.is_default.into())];
+        members.extend(self.template.terms.members());
+        members
+    }
+}
+
+impl People {
+    /// The person's templates.
+    pub(crate) async fn templates(&self, person: &Caller) -> Result<TemplateList> {
+        self.ledger.templates(&person.id).await
+    }
+
+    /// The person's template with this name. A template of another person is `not_found`, like an unknown one.
+    pub(crate) async fn template(&self, person: &Caller, name: &TemplateName) -> Result<OwnTemplate> {
+        let list = self.templates(person).await?;
+        let found = self.template_in(person, &list, name).await?;
+        found.ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    /// The person's template that a body names.
+    pub(crate) async fn named_template(&self, person: &Caller, name: &TemplateName) -> Result<PolicyTemplate> {
+        let list = self.templates(person).await?;
+        let found = self.template_in(person, &list, name).await?;
+        let problem = || Problem::at("/template", "must be the name of one of your policy templates");
+        found
+            .map(|own| own.template)
+            .ok_or_else(|| Error::invalid(vec![problem()]))
+    }
+
+    /// The template that the person's new agents follow.
+    pub(crate) async fn default_template(&self, person: &Caller) -> Result<Option<PolicyTemplate>> {
+        let list = self.templates(person).await?;
+        let Some(name) = &list.default else {
+            return Ok(None);
+        };
+        let found = self.template_in(person, &list, name).await?;
+        Ok(found.map(|own| own.template))
+    }
+
+    async fn template_in(
+        &self,
+        person: &Caller,
+        list: &TemplateList,
+        name: &TemplateName,
+    ) -> Result<Option<OwnTemplate>> {
+        let Some(entry) = list.entries.get(name) else {
+            return Ok(None);
+        };
+        let terms = self.ledger.template_terms(&person.id, entry.version).await?;
+        let terms = terms.ok_or_else(|| Error::internal("reading a policy template", "its version is not there"))?;
+        Ok(Some(OwnTemplate {
+            template: PolicyTemplate {
+                name: name.clone(),
+                version: entry.version,
+                edited_at: entry.edited_at,
+                terms,
+            },
+            is_default: list.default.as_ref() == Some(name),
+        }))
+    }
+
+    /// Creates the template, or replaces its limits. `meant` is `None` if no version was named: then it is only created.
+    /// Returns whether it is new. If nothing changes, nothing is written.
+    pub(crate) async fn put_template(
+        &self,
+        person: &Caller,
+        name: &TemplateName,
+        meant: Option<Precondition>,
+        edit: &TemplateEdit,
+    ) -> Result<(OwnTemplate, bool)> {
+        let is_new = !self.templates(person).await?.entries.contains_key(name);
+        let kind = if is_new {
+            AuditKind::PolicyTemplateCreated
+        } else {
+            AuditKind::PolicyTemplateEdited
+        };
+        let act = Act::of(kind).with(name);
+        let put = self.stored_template(person, name, meant, edit, &act);
+        self.judged(&person.acting, &act, put).await
+    }
+
+    async fn stored_template(
+        &self,
+        person: &Caller,
+        name: &TemplateName,
+        meant: Option<Precondition>,
+        edit: &TemplateEdit,
+        act: &Act,
+    ) -> Result<(OwnTemplate, bool)> {
+        let mut backoff = Backoff::new();
+        loop {
+            let list = self.templates(person).await?;
+            let before = self.template_in(person, &list, name).await?;
+            match (&before, meant) {
+                (Some(_), None) => return Err(ErrorKind::VersionRequired.into()),
+                (Some(own), Some(meant)) => meant.holds(own.template.version)?,
+                (None, None | Some(Precondition::Version(0))) => {}
+                (None, Some(_)) => return Err(ErrorKind::NotFound.into()),
+            }
+            let is_edited = before.as_ref().is_none_or(|own| own.template.terms != edit.terms);
+            let next = list.with(name, is_edited, edit.default, self.now());
+            let next = next.ok_or_else(too_many)?;
+            let entry = next.entries.get(name).copied();
+            let entry = entry.ok_or_else(|| Error::internal("editing a policy template", "it is not in its list"))?;
+            let after = OwnTemplate {
+                template: PolicyTemplate {
+                    name: name.clone(),
+                    version: entry.version,
+                    edited_at: entry.edited_at,
+                    terms: edit.terms.clone(),
+                },
+                is_default: next.default.as_ref() == Some(name),
+            };
+            if before.as_ref() == Some(&after) {
+                return Ok((after, false));
+            }
+            let changes = AuditChanges::between(
+                before.as_ref().map(OwnTemplate::audit_members),
+                Some(after.audit_members()),
+            );
+            let row = self.entry(&person.acting, act, changes)?;
+            let terms = is_edited.then_some(&edit.terms);
+            match self.ledger.put_templates(&person.id, &next, terms, &row).await? {
+                Edited::Stored => return Ok((after, before.is_none())),
+                Edited::Conflict => backoff.wait().await?,
+            }
+        }
+    }
+
+    /// Removes a template. The agents that follow it keep their limits.
+    pub(crate) async fn remove_template(
+        &self,
+        person: &Caller,
+        name: &TemplateName,
+        meant: Precondition,
+    ) -> Result<OwnTemplate> {
+        let act = Act::of(AuditKind::PolicyTemplateRemoved).with(name);
+        let removed = async {
+            let mut backoff = Backoff::new();
+            loop {
+                let list = self.templates(person).await?;
+                let before = self.template_in(person, &list, name).await?;
+                let before = before.ok_or(ErrorKind::NotFound)?;
+                meant.holds(before.template.version)?;
+                let changes = AuditChanges::between(Some(before.audit_members()), None);
+                let row = self.entry(&person.acting, &act, changes)?;
+                match self
+                    .ledger
+                    .put_templates(&person.id, &list.without(name), None, &row)
+                    .await?
+                {
+                    Edited::Stored => return Ok(before),
+                    Edited::Conflict => backoff.wait().await?,
+                }
+            }
+        };
+        self.judged(&person.acting, &act, removed).await
+    }
+}
+
+fn too_many() -> Error {
+    let message = format!(
+        "a person has at most {} policy templates; remove one first",
+        TemplateList::MOST
+    );
+    Error::invalid(vec![Problem::at("", message)])
+}
