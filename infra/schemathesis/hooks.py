@@ -112,6 +112,7 @@ def known(operation, case):
         "sessionId": ["0" * 64],
         "webhookId": [WORLD.called_webhook] if operation == "redeliver_webhook_delivery" else WORLD.webhooks,
         "backtestId": WORLD.backtests,
+        "templateName": ["research"],
         "deliveryId": [WORLD.delivery],
         "settlementId": [WORLD.confirmed] if operation == "complete" else [WORLD.confirmed, *WORLD.settlements],
     }

@@ -47,6 +47,8 @@ class World:
         self.own("POST", f"/webhooks/{self.called_webhook}/test", {})
         self.delivery = self.first(f"/webhooks/{self.called_webhook}/deliveries", "deliveries")["delivery_id"]
         self.backtests = [self.own("POST", "/backtests", {"agents": {"kind": "all"}})["backtest_id"]]
+        # Without limits, so that an agent that follows it pays on.
+        self.call("PUT", "/policy-templates/research", {"services": {}}, {"Authorization": f"Bearer {self.session}"})
         self.weather = self.offer("/weather")
         search = self.offer("/search")
         # Fewer than may wait, so that a raise can be asked for.

@@ -96,6 +96,9 @@ async fn world_with_everything() -> (World, BTreeMap<&'static str, String>) {
     let sessions = world.person_gets(&owner, "/sessions").await.ok();
     let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("{value} is a text")).to_owned();
     let (webhook, delivery) = world.webhook_of(&owner).await;
+    let limits = json!({"services": {"lab-search": {"max_per_day_units": dollars(999)}}});
+    let made = world.persons_request(&owner, Method::PUT, "/policy-templates/research");
+    World::send(made.json(&limits)).await.created();
     let names = [
         ("backtestId", world.backtest_of(&owner).await),
         ("webhookId", webhook),
@@ -115,6 +118,7 @@ async fn world_with_everything() -> (World, BTreeMap<&'static str, String>) {
         ("transactionId", text(&asked["transaction_id"])),
         ("sessionId", world.newest_session(&owner).await),
         ("settlementId", text(&paid["settlement_id"])),
+        ("templateName", "research".to_owned()),
     ];
     (world, names.into())
 }
@@ -231,9 +235,19 @@ async fn every_route_refuses_foreign_credentials() {
                 for (why, token) in &tokens {
                     expect(why, &bearer(token), 401, "invalid_session").await;
                 }
-                if ["{agentId}", "{backtestId}", "{transactionId}", "{webhookId}"]
-                    .iter()
-                    .any(|name| route.path.contains(name))
+                if route.method == Method::PUT && route.path == "/policy-templates/{templateName}" {
+                    // Whoever calls it makes a template of their own.
+                    continue;
+                }
+                if [
+                    "{agentId}",
+                    "{backtestId}",
+                    "{templateName}",
+                    "{transactionId}",
+                    "{webhookId}",
+                ]
+                .iter()
+                .any(|name| route.path.contains(name))
                 {
                     expect("somebody else", &stranger, 404, "not_found").await;
                 } else if route.method == Method::GET {

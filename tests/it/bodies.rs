@@ -29,7 +29,7 @@ struct Ground {
     agent: TestAgent,
     wholes: Vec<Whole>,
     /// Values of path parameters.
-    named: [(&'static str, String); 4],
+    named: [(&'static str, String); 5],
 }
 
 impl Ground {
@@ -52,6 +52,8 @@ impl Ground {
         )
         .await
         .ok();
+        let template = world.persons_request(&owner, Method::PUT, "/policy-templates/research");
+        World::send(template.json(&json!({}))).await.created();
         let asked = world.authorize(&agent, &body_of(world.offer(dollars(6)))).await;
         let asked = asked.refused(402, "approval_required");
         let block = json!({"kind": "category_block", "categories": ["finance"]});
@@ -200,6 +202,25 @@ impl Ground {
                     }],
                 }),
             ),
+            (
+                Method::PUT,
+                "/policy-templates/{templateName}",
+                "/policy-templates/research".to_owned(),
+                json!({
+                    "services": {"lab-weather": {
+                        "enabled": true, "max_per_call_units": 1, "max_per_day_units": 1,
+                        "require_approval_above_units": 1, "enabled_operations": null, "allowed_domains": ["*"],
+                    }},
+                    "rules": [{"kind": "budget_limit", "limit_units": 1, "window_seconds": 3_600}],
+                    "default": false,
+                }),
+            ),
+            (
+                post.clone(),
+                "/policy-templates/{templateName}/apply",
+                "/policy-templates/research/apply".to_owned(),
+                json!({"agents": {"kind": "label", "label": "team=nobody"}, "overrides": "keep"}),
+            ),
             (post.clone(), "/webhooks", "/webhooks".to_owned(), hook.clone()),
             (
                 Method::PUT,
@@ -317,6 +338,7 @@ impl Ground {
             ("{agentId}", agent.id.to_string()),
             ("{id}", approval),
             ("{webhookId}", text(&webhook["webhook_id"])),
+            ("{templateName}", "research".to_owned()),
             ("{serviceId}", "lab-search".to_owned()),
         ];
         Self {
@@ -471,14 +493,15 @@ fn required_members_in_openapi_have_documented_slugs() {
 }
 
 /// Whether no schema excludes the value although it is invalid: members that x402 defines, an empty allowlist of
-/// vendors, a policy that is written in both of its forms, and a raise that is too long or of no cap.
+/// vendors, a policy that is written in both of its forms, two kinds of limits of a new agent, and a raise that is too long or of no cap.
 fn is_for_no_schema(whole: &Whole, at: &str, value: &Value) -> bool {
     let is_vendor_list = whole.body["kind"] == "vendor_allowlist" && at.is_empty();
     let is_beside = !at.starts_with("/policy") && !["/service_id", "/enabled"].contains(&at) && !value.is_null();
     let is_twice = whole.body["policy"].is_object() && is_beside;
     let is_of_x402 = ["/payment_requirement", "/payment_response_header"].contains(&at);
     let is_raise = whole.route == "/x402/raises" && ["", "/until"].contains(&at);
-    is_vendor_list || is_twice || is_of_x402 || is_raise
+    let is_limited_twice = whole.route == "/agents" && value["limits"].is_string() && value["template"].is_string();
+    is_vendor_list || is_twice || is_of_x402 || is_raise || is_limited_twice
 }
 
 /// Sends every valid value of every member, one at a time. The next test sends invalid ones.

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The file, the status, and the `error` of a refusal or the `reason` of a decision.
-const EVENTS: [(&str, u16, &str); 194] = [
+const EVENTS: [(&str, u16, &str); 201] = [
     // The catalog, which also answers unknown routes.
     ("catalog/unknown-route", 404, "not_found"),
     ("catalog/wrong-method", 404, "not_found"),
@@ -189,6 +189,13 @@ const EVENTS: [(&str, u16, &str); 194] = [
     ("people/get-shadow", 200, ""),
     ("people/promote-shadow", 200, ""),
     ("people/remove-shadow-none", 404, "not_found"),
+    ("people/put-policy-template", 201, ""),
+    ("people/list-policy-templates", 200, ""),
+    ("people/get-policy-template", 200, ""),
+    ("people/apply-policy-template", 200, ""),
+    ("people/list-template-agents", 200, ""),
+    ("people/remove-policy-template", 200, ""),
+    ("people/get-policy-template-unknown", 404, "not_found"),
     ("people/read-usage", 200, ""),
     ("people/read-usage-bad-range", 400, "invalid_request"),
     ("people/list-audit-log", 200, ""),

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Path parameters that name something that belongs to one agent or owner.
-const OWNED: [&str; 11] = [
+const OWNED: [&str; 12] = [
     "agentId",
     "approvalId",
     "backtestId",
@@ -23,13 +23,14 @@ const OWNED: [&str; 11] = [
     "ruleId",
     "sessionId",
     "settlementId",
+    "templateName",
     "transactionId",
     "webhookId",
 ];
 /// Path parameters that name something shared by all, or that only operators use.
 const SHARED: [&str; 4] = ["operationId", "person", "serviceId", "version"];
 /// Query parameters that name nothing that belongs to an agent.
-const FILTERS: [&str; 29] = [
+const FILTERS: [&str; 30] = [
     "agent",
     "archived",
     "by",
@@ -56,6 +57,8 @@ const FILTERS: [&str; 29] = [
     "service_id",
     "slug",
     "status",
+    // A name of the caller's own, which `lists_contain_no_data_of_other_owners` need not try.
+    "template",
     "to",
     "trust_status",
     "wait_seconds",
@@ -123,6 +126,12 @@ impl Home {
             .refused(402, "approval_required");
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let (webhook, delivery) = world.webhook_of(owner).await;
+        let template = format!("of-{}", agent.id);
+        let path = format!("/policy-templates/{template}");
+        let limits = json!({"services": {"lab-search": {"max_per_day_units": dollars(999)}}});
+        // Creating it needs no version.
+        let made = world.persons_request(owner, Method::PUT, &path).json(&limits);
+        World::send(made).await.created();
         let names = [
             ("backtestId", world.backtest_of(owner).await),
             ("webhookId", webhook),
@@ -143,6 +152,7 @@ impl Home {
             ("sessionId", world.newest_session(owner).await),
             ("settlementId", text(&paid["settlement_id"])),
             ("transactionId", text(&asked["transaction_id"])),
+            ("templateName", template),
         ];
         Self {
             owner: owner.clone(),
@@ -361,6 +371,8 @@ fn body_for(route: &Route, home: &Home) -> Option<Value> {
         ("POST", "/webhooks") | ("PUT", "/webhooks/{webhookId}") => json!({"url": "https://hooks.example.invalid/"}),
         ("POST", "/backtests") => json!({"agents": {"kind": "ids", "ids": [home.agent.id.to_string()]}}),
         ("PUT", "/agents/{agentId}/shadow") => shadow(),
+        ("PUT", "/policy-templates/{templateName}") => json!({"rules": []}),
+        ("POST", "/policy-templates/{templateName}/apply") => json!({"overrides": "keep"}),
         ("PUT", "/notices") => json!({"mail": {"enabled": false}}),
         ("POST", "/agents/{agentId}/keys") => json!({}),
         ("PUT", "/agents/{agentId}/payout-address") => json!({"address": "0x90F79bf6EB2c4f870365E785982E1f101E93b906"}),

@@ -14,6 +14,9 @@ pub(crate) struct Document(Value);
 /// The pattern of a filter by label.
 const LABEL: &str = "^[a-z][a-z0-9_.-]{0,29}(=[^\\x00-\\x1f\\x7f-\\x9f]{1,60})?$";
 
+/// The pattern of a template's name. Only one is known.
+const TEMPLATE: &str = "^[a-z0-9][a-z0-9_-]{0,49}$";
+
 /// A place in a body, and a value for it.
 pub(crate) type Draw = (String, Value);
 
@@ -54,9 +57,15 @@ impl Document {
         });
         let bounds = bounds.flatten().map(|number| number.to_string());
         let wrong = bounds.chain(["", "\u{0}", "1.5", "-1", "1e1", "null", "[]"].map(str::to_owned));
-        // `null` is the key of a label.
-        let is_label = choices.iter().any(|choice| choice["pattern"] == LABEL);
-        (right, wrong.filter(|text| !is_label || text != "null").collect())
+        // `null` is the key of a label, and like `1e1` the name of a template.
+        let has = |pattern: &str| choices.iter().any(|choice| choice["pattern"] == pattern);
+        let (is_label, is_name) = (has(LABEL), has(TEMPLATE));
+        let is_wrong = |text: &String| match text.as_str() {
+            "null" => !is_label && !is_name,
+            "1e1" => !is_name,
+            _ => true,
+        };
+        (right, wrong.filter(is_wrong).collect())
     }
 
     fn resolved<'a>(&'a self, schema: &'a Value) -> &'a Value {
@@ -308,6 +317,7 @@ pub(crate) fn texts(schema: &Value) -> Vec<String> {
         "^0[0-2][0-9a-f]{46}$" => vec!["0".repeat(48), format!("02{}", "f".repeat(46))],
         "^0x[0-9a-f]{40}$" => vec![format!("0x{}", "0a".repeat(20))],
         LABEL => own(&["team", "team=s\u{fc}d=\u{1f4a1}"]),
+        TEMPLATE => own(&["research"]),
         // Slugs and keys of labels.
         "^[a-z][a-z0-9_.-]{0,29}$" => Vec::new(),
         "^[a-z0-9_-]{1,128}$" | "^[a-z0-9_-]+(\\.[a-z0-9_-]+)+$" => Vec::new(),

@@ -104,6 +104,27 @@ BUGS = [
         "package(purser-store) and test(=limits::of_racing_duplicates_one_is_paid)",
     ),
     Bug(
+        "a template that takes what a person set",
+        "shared/domain/src/policy/template.rs",
+        "let is_wanted = is_template_s || overrides == Overrides::Overwrite;",
+        "let is_wanted = PLANTED || is_template_s || overrides == Overrides::Overwrite;",
+        "package(purser-domain) and test(=limits_follow_the_template_unless_a_person_set_them)",
+    ),
+    Bug(
+        "limits of an interrupted application taken for a person's",
+        "shared/domain/src/policy/template.rs",
+        "begun.push(template.version);",
+        "if !PLANTED { begun.push(template.version); }",
+        "package(purser-domain) and test(=limits_follow_the_template_unless_a_person_set_them)",
+    ),
+    Bug(
+        "a new agent beyond its template",
+        "functions/people/src/agents/operations.rs",
+        "Some(template) => set.with_changes(",
+        "Some(_) if PLANTED => set,\n            Some(template) => set.with_changes(",
+        "package(purser-people) and test(=templates::a_new_agent_starts_with_its_template)",
+    ),
+    Bug(
         "a new agent without the limits that it starts with",
         "shared/domain/src/policy/starting_set.rs",
         "match self.caps {",

@@ -28,6 +28,7 @@ fn every_operation_has_a_unique_id_and_security() {
             let asks_for_version = version.filter(|parameter| parameter["name"] == "If-Match").count() == 1;
             let own_condition = [
                 "accept_handover",
+                "apply_policy_template",
                 "approve",
                 "attach_shadow",
                 "create_agent",
@@ -54,7 +55,7 @@ fn every_operation_has_a_unique_id_and_security() {
             assert_eq!(asks_for_version, is_write && !has_own_condition, "{name}");
         }
     }
-    assert_eq!(names.len(), 68);
+    assert_eq!(names.len(), 74);
 }
 
 #[test]

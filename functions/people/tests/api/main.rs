@@ -25,4 +25,5 @@ mod preview;
 mod sessions;
 mod shadow;
 mod sign_in;
+mod templates;
 mod webhooks;
