@@ -11,7 +11,7 @@ use crate::sessions::session::page_of;
 use crate::ui::error_page::{ErrorPage, error_page};
 use crate::{
     agents, approvals, audit, backtests, decisions, journal, notices, operators, search, services, sessions,
-    settlements, state::People, ui, webhooks,
+    settlements, state::People, templates, ui, webhooks,
 };
 use axum::{
     Router,
@@ -104,6 +104,22 @@ pub(crate) fn routes() -> Router<Arc<People>> {
             post(sessions::page::end).get(sessions::page::back),
         )
         .nest("/dashboard/webhooks", webhooks::pages::routes())
+        .route(
+            ui::paths::TEMPLATES,
+            get(templates::page::list).post(templates::page::create),
+        )
+        .route(
+            "/dashboard/templates/{name}",
+            get(templates::page::show).post(templates::page::edit),
+        )
+        .route(
+            "/dashboard/templates/{name}/apply",
+            post(templates::page::apply).get(templates::page::back),
+        )
+        .route(
+            "/dashboard/templates/{name}/remove",
+            post(templates::page::remove).get(templates::page::back),
+        )
         .route("/dashboard/{*nowhere}", any(nowhere))
         .merge(operators::pages::routes())
         .merge(sessions::sign_in::routes())

@@ -10,8 +10,17 @@ use purser_domain::Error;
 /// A 303 response, which leads from a `POST` to the `GET` of a page (RFC 9110 §15.4.4). The URL is a path of the
 /// dashboard, or a URL of the issuer that the URL parser has serialized.
 pub(crate) fn see_other(address: &str) -> Response {
+    to(StatusCode::SEE_OTHER, address)
+}
+
+/// A 307 response, which repeats the request's method and body at another path (RFC 9110 §15.4.8).
+pub(crate) fn again(address: &str) -> Response {
+    to(StatusCode::TEMPORARY_REDIRECT, address)
+}
+
+fn to(status: StatusCode, address: &str) -> Response {
     match HeaderValue::from_str(address) {
-        Ok(address) => (StatusCode::SEE_OTHER, [(header::LOCATION, address)]).into_response(),
+        Ok(address) => (status, [(header::LOCATION, address)]).into_response(),
         Err(error) => Failure::from(Error::internal("leading to another page", error)).into_response(),
     }
 }

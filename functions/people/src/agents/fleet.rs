@@ -20,6 +20,7 @@ use crate::ui::list::{
     Column, Paginated, columns, filter_problem, filter_select, filters, nothing_shown, page_number, page_text, paging,
     search_field,
 };
+use crate::ui::paths;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
@@ -249,6 +250,7 @@ pub(crate) fn page(layout: &Layout, view: &FleetView, fleet: Option<&Fleet>, rep
         NavItem::Agents,
         &html! {
             h1 { "Agents" }
+            p { a href=(paths::TEMPLATES) { "Policy templates" } }
             @if let Some(report) = report { (report.message(layout, view)) }
             (fleet_filters(view, layout.problem.is_some()))
             @match fleet {
@@ -338,6 +340,7 @@ fn buttons(view: &FleetView) -> Markup {
                 (button("unfreeze", "Unfreeze"))
                 (button("archive", "Archive"))
                 (button("limit", "Set safe limits"))
+                (button("template", "Follow a template…"))
                 @if let Some(label) = view.label() {
                     a href=(FleetView::of_label(label.clone()).address(FREEZE_ALL)) { "Freeze all with " (label) }
                 }
@@ -430,16 +433,20 @@ pub(crate) enum Done {
     Restored,
     Labelled,
     Limited,
+    Following,
+    Unfollowed,
 }
 
 impl Done {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 8] = [
         Self::Frozen,
         Self::Unfrozen,
         Self::Archived,
         Self::Restored,
         Self::Labelled,
         Self::Limited,
+        Self::Following,
+        Self::Unfollowed,
     ];
 
     const fn name(self) -> &'static str {
@@ -450,6 +457,8 @@ impl Done {
             Self::Restored => "restored",
             Self::Labelled => "labelled",
             Self::Limited => "limited",
+            Self::Following => "updated",
+            Self::Unfollowed => "unlinked",
         }
     }
 
@@ -460,7 +469,7 @@ impl Done {
             Self::Unfrozen => "already active",
             Self::Archived => "already archived",
             Self::Restored => "not archived",
-            Self::Labelled => "already so",
+            Self::Labelled | Self::Following | Self::Unfollowed => "already so",
             Self::Limited => "already limited",
         }
     }

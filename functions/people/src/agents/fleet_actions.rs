@@ -3,8 +3,9 @@
 use crate::agents::bulk::{BulkAct, BulkTarget, MOST_AGENTS, MOST_LIMITED};
 use crate::agents::fleet::{self, Done, FREEZE_ALL, Fleet, FleetView, PATH, Report, label_field};
 use crate::agents::listing::{AgentFilter, MOST_READ};
+use crate::agents::outcome::BulkOutcome;
 use crate::caller::Caller;
-use crate::redirect::see_other;
+use crate::redirect::{again, see_other};
 use crate::sessions::session::{PageSession, VerifiedForm};
 use crate::state::People;
 use crate::ui::count::counted;
@@ -13,12 +14,14 @@ use crate::ui::layout::{Layout, NavItem};
 use crate::ui::list::{filter_problem, nothing_shown};
 use axum::{
     extract::State,
-    http::{HeaderValue, StatusCode, Uri, header},
+    http::{StatusCode, Uri},
     response::{IntoResponse as _, Response},
 };
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
-use purser_domain::{AgentId, LabelFilter, LabelKey, LabelValue, Labels, Result};
+use purser_domain::{
+    AgentId, ErrorKind, LabelFilter, LabelKey, LabelValue, Labels, Overrides, Result, TemplateList, TemplateName,
+};
 use purser_store::AgentOrder;
 use std::sync::Arc;
 
@@ -49,7 +52,8 @@ pub(crate) async fn act(State(people): State<Arc<People>>, uri: Uri, posted: Ver
     };
     let ids: Vec<AgentId> = ids.iter().filter_map(|id| AgentId::parse(id)).collect();
     let layout = Layout::of(&posted.session, people.now());
-    let most = if act == "limit" { MOST_LIMITED } else { MOST_AGENTS };
+    let is_limited = ["limit", "template", "follow"].contains(&act.as_str());
+    let most = if is_limited { MOST_LIMITED } else { MOST_AGENTS };
     let problem = if ids.is_empty() {
         Some("Nothing was changed: select at least one agent.".to_owned())
     } else if ids.len() > most {
@@ -68,6 +72,15 @@ pub(crate) async fn act(State(people): State<Arc<People>>, uri: Uri, posted: Ver
         "archive" => (BulkAct::Archive, Done::Archived),
         "restore" => (BulkAct::Restore, Done::Restored),
         "limit" => (BulkAct::Limit, Done::Limited),
+        "unfollow" => (BulkAct::Unfollow, Done::Unfollowed),
+        "template" | "follow" => {
+            let name = TemplateName::parse(form.text("template")).filter(|_| act == "follow");
+            let Some(name) = name else {
+                let list = people.templates(&posted.session.person).await?;
+                return Ok(template_page(&layout, &view, &ids, &list).into_response());
+            };
+            (BulkAct::Follow(name, Overrides::Keep), Done::Following)
+        }
         "add-label" | "remove-label" => {
             let Some(act) = label_act(&mut form, act == "add-label") else {
                 let layout = Layout {
@@ -81,7 +94,14 @@ pub(crate) async fn act(State(people): State<Arc<People>>, uri: Uri, posted: Ver
         _ => return Ok(label_page(&layout, &view, &ids).into_response()),
     };
     let target = BulkTarget::Agents(ids);
-    let result = people.edit_agents(&posted.session.person, target, &act).await?;
+    let mut result = Box::pin(people.edit_agents(&posted.session.person, target, &act)).await?;
+    // The person signs in again, and repeats the act.
+    let needs_sign_in = |outcome: &BulkOutcome| matches!(outcome, BulkOutcome::Failed(error) if matches!(error.kind(), ErrorKind::RecentSignInRequired { .. }));
+    if let Some(place) = result.outcomes.iter().position(|(_, outcome)| needs_sign_in(outcome))
+        && let (_, BulkOutcome::Failed(error)) = result.outcomes.swap_remove(place)
+    {
+        return Err(error.into());
+    }
     Ok(see_other(&Report::new(done, &result.outcomes).address(&view)))
 }
 
@@ -105,6 +125,40 @@ fn label_act(form: &mut Form, adds: bool) -> Option<BulkAct> {
         form.wrong("label", format!("Label: enter {form_of}."));
     }
     act
+}
+
+/// The page that asks which policy template the selected agents follow.
+fn template_page(layout: &Layout, view: &FleetView, ids: &[AgentId], list: &TemplateList) -> Markup {
+    let agents = counted(ids.len(), "agent");
+    layout.page(
+        "Follow a policy template",
+        NavItem::Agents,
+        &html! {
+            p.crumb { a href=(view.address(PATH)) { "Agents" } }
+            h1 { "Policy template of " (agents) }
+            section.card aria-label="Policy template" {
+                @if list.entries.is_empty() { p.empty { "You have no template yet." } }
+                (layout.form(&view.address(&format!("{PATH}/bulk")), &html! {
+                    @for id in ids { input type="hidden" name="agent" value=(id); }
+                    @if !list.entries.is_empty() {
+                        div.field {
+                            label for="template" { "Template" }
+                            select id="template" name="template" {
+                                @for name in list.entries.keys() { option value=(name) { (name) } }
+                            }
+                        }
+                        p.hint { "Its limits are set where no person has set others. Edits that widen limits require a recent sign-in." }
+                    }
+                    div.row-actions {
+                        @if !list.entries.is_empty() {
+                            button.primary type="submit" name="act" value="follow" { "Follow it" }
+                        }
+                        button type="submit" name="act" value="unfollow" { "Follow none, keep the limits" }
+                    }
+                }))
+            }
+        },
+    )
 }
 
 /// The page that asks which label the selected agents get or lose.
@@ -270,12 +324,5 @@ pub(crate) async fn freeze_all(State(people): State<Arc<People>>, uri: Uri, post
     if steps >= MOST_STEPS {
         return Ok(see_other(&address(0)));
     }
-    Ok(again(&address(steps))?)
-}
-
-/// A redirect that repeats the request's method and body.
-fn again(address: &str) -> Result<Response> {
-    let address = HeaderValue::from_str(address);
-    let address = address.map_err(|error| purser_domain::Error::internal("continuing with the next agents", error))?;
-    Ok((StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, address)]).into_response())
+    Ok(again(&address(steps)))
 }

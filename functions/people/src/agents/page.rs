@@ -119,6 +119,12 @@ pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
                     li { a href=(format!("/dashboard/audit-log?agent_id={}", agent.id)) { "Its log" } }
                 }
             }
+            @if let Some(followed) = &agent.template {
+                p {
+                    "It follows the policy template " a href=(paths::template(&followed.name)) { (followed.name) }
+                    @match followed.version() { Some(version) => { ", version " (version) "." }, None => ", of which an application was interrupted." }
+                }
+            }
             (services::section::section(layout, page, &path))
             (rules::section::section(layout, page, &path))
             section id="shadow" aria-labelledby="shadow-title" {

@@ -240,6 +240,15 @@ impl TemplateView {
         }
     }
 
+    /// The body that writes the template as it is, to be edited.
+    pub(crate) fn editable(self) -> String {
+        let mut body = json!({"services": self.services, "default": self.default});
+        if let (Some(members), Some(rules)) = (body.as_object_mut(), self.rules) {
+            members.insert("rules".to_owned(), rules.into());
+        }
+        format!("{body:#}")
+    }
+
     fn told(self) -> Response {
         versioned(self.version, Json(self))
     }

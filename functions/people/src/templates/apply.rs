@@ -37,6 +37,12 @@ pub(crate) struct TemplatePlan {
 }
 
 impl TemplatePlan {
+    /// For each difference, whether it is an override.
+    pub(crate) fn are_overrides(&self) -> impl Iterator<Item = bool> {
+        let services = self.services.iter().flat_map(|merge| &merge.differences);
+        services.chain(&self.rules).map(|difference| difference.is_override)
+    }
+
     /// Whether limits are edited.
     pub(crate) fn is_change(&self, agent: &Agent) -> bool {
         self.edited.rules != agent.rules || self.services.iter().any(|merge| merge.edited().is_some())

@@ -3,3 +3,4 @@
 pub(crate) mod api;
 pub(crate) mod apply;
 pub(crate) mod operations;
+pub(crate) mod page;

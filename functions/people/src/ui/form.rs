@@ -39,6 +39,8 @@ pub(crate) enum FormName {
     Notices,
     NewWebhook,
     Webhook,
+    /// The limits of a policy template.
+    Template,
     /// A form of buttons, with at most a note.
     Plain,
     /// A decision on an approval.
@@ -120,6 +122,7 @@ impl fmt::Display for FormName {
             Self::Notices => f.write_str("notices"),
             Self::NewWebhook => f.write_str("new-webhook"),
             Self::Webhook => f.write_str("webhook"),
+            Self::Template => f.write_str("template"),
             Self::Plain => f.write_str("plain"),
             Self::ApprovalDecision => f.write_str("verdict"),
             Self::ApprovalSelection => f.write_str("selection"),

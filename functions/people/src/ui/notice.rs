@@ -57,6 +57,8 @@ notices! {
     RuleAdded, "rule_added", "The rule is in force.";
     RuleSaved, "rule_saved", "The rule was changed.";
     RuleRemoved, "rule_removed", "The rule was removed.";
+    TemplateSaved, "template_saved", "The template was saved. No agent has changed: apply it to those that follow it.";
+    TemplateRemoved, "template_removed", "The template was removed. The agents that followed it keep their limits.";
     BacktestStarted, "backtest_started", "The backtest was started. It runs in the background within about a minute.";
     ShadowAttached, "shadow_attached", "The shadow is attached. It judges the agent’s decisions from now on, without effect.";
     ShadowPromoted, "shadow_promoted", "Promoted. The limits of the shadow apply to the next payment.";

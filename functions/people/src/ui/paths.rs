@@ -1,6 +1,8 @@
 //! Paths of the pages, and URLs of the block explorer.
 
-use purser_domain::{Address, AgentId, ApprovalId, BacktestId, Network, SettlementId, TransactionId, TxHash};
+use purser_domain::{
+    Address, AgentId, ApprovalId, BacktestId, Network, SettlementId, TemplateName, TransactionId, TxHash,
+};
 
 /// The page of an agent.
 pub(crate) fn agent(agent: AgentId) -> String {
@@ -18,6 +20,14 @@ pub(crate) const BACKTESTS: &str = "/dashboard/backtests";
 /// The page of a backtest.
 pub(crate) fn backtest(id: BacktestId) -> String {
     format!("{BACKTESTS}/{id}")
+}
+
+/// The page of the policy templates.
+pub(crate) const TEMPLATES: &str = "/dashboard/templates";
+
+/// The page of a policy template.
+pub(crate) fn template(name: &TemplateName) -> String {
+    format!("{TEMPLATES}/{name}")
 }
 
 /// The page of the approvals.

@@ -555,3 +555,81 @@ async fn an_interrupted_application_is_continued() {
         assert_eq!(world.apply("", json!({})).await[0]["outcome"], "unchanged", "{failing}");
     }
 }
+
+/// The pages work without a script: a template is made, followed from the table, applied and removed.
+#[tokio::test]
+async fn pages_make_apply_and_remove_templates() {
+    let world = World::start().await;
+    let agent = world.agent(OWNER).await;
+    let mut owner = world.browser(OWNER).await;
+    let (list, page) = ("/dashboard/templates", "/dashboard/templates/research");
+    owner
+        .get("/dashboard/agents")
+        .await
+        .is(200, "href=\"/dashboard/templates\"");
+    owner.get(list).await.is(200, "You have no template yet.");
+    let wrong = [("name", "Research"), ("limits", r#"{"services": {"nowhere": {}}}"#)];
+    let seen = owner.post(list, list, &wrong).await;
+    seen.is(400, "/services/nowhere");
+    seen.is(400, "Name: must be");
+    let limits = r#"{"services": {"*": {"max_per_day_units": 5}}}"#;
+    let made = owner
+        .post(list, list, &[("name", "research"), ("limits", limits)])
+        .await;
+    assert_eq!(made.leads(), format!("{page}?notice=template_saved"));
+    let again = owner
+        .post(list, list, &[("name", "research"), ("limits", limits)])
+        .await;
+    again.is(400, "Name: another template has it.");
+
+    let (agents, bulk) = ("/dashboard/agents", "/dashboard/agents/bulk");
+    let ask = owner
+        .post(agents, bulk, &[("agent", &agent), ("act", "template")])
+        .await;
+    ask.is(200, "<option value=\"research\">");
+    let follow = [("agent", agent.as_str()), ("act", "follow"), ("template", "research")];
+    let followed = owner.post(agents, bulk, &follow).await;
+    assert!(followed.leads().contains("act=updated&done=1"), "{}", followed.leads());
+    assert_eq!(world.limit(&agent, "lab", "max_per_day_units").await, 5);
+    let of_agent = format!("/dashboard/agents/{agent}");
+    owner.get(&of_agent).await.is(200, &format!("href=\"{page}\""));
+
+    world.limited(&agent, "maps", json!({"max_per_day_units": 3})).await;
+    let seen = owner.get(page).await;
+    seen.is(200, "0 limits to change, 1 override");
+    let version = seen.input("version");
+    let edit = [
+        ("version", version.as_str()),
+        ("limits", r#"{"services": {"*": {"max_per_day_units": 4}}}"#),
+    ];
+    assert_eq!(
+        owner.post(page, page, &edit).await.leads(),
+        format!("{page}?notice=template_saved")
+    );
+    owner
+        .post(page, page, &edit)
+        .await
+        .is(412, "The template was edited after you opened the page");
+    owner.get(page).await.is(200, "1 limit to change, 1 override, narrows");
+    let apply = format!("{page}/apply");
+    let applied = owner.post(page, &apply, &[("overrides", "keep")]).await;
+    assert_eq!(applied.leads(), format!("{page}?done=1"));
+    owner
+        .get(&format!("{page}?done=1"))
+        .await
+        .is(200, "The template was applied to 1 agent.");
+    assert_eq!(world.limit(&agent, "lab", "max_per_day_units").await, 4);
+    assert_eq!(world.limit(&agent, "maps", "max_per_day_units").await, 3);
+
+    let mut bob = world.browser("bob").await;
+    assert_eq!(bob.get(page).await.status, 404);
+    assert_eq!(
+        bob.post("/dashboard", &apply, &[("overrides", "keep")]).await.status,
+        404
+    );
+    let remove = format!("{page}/remove");
+    assert_eq!(owner.get(&remove).await.leads(), page);
+    let version = owner.get(page).await.input("version");
+    let removed = owner.post(page, &remove, &[("version", &version)]).await;
+    assert_eq!(removed.leads(), format!("{list}?notice=template_removed"));
+}

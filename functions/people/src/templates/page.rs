@@ -1,0 +1,412 @@
+//! The pages of policy templates: the list, and one with its limits, the agents that follow it, and the form that applies
+//! it.
+
+use crate::agents::bulk::{BulkTarget, MOST_LIMITED};
+use crate::agents::listing::AgentFilter;
+use crate::agents::outcome::BulkOutcome;
+use crate::agents::owned::{Owned, named};
+use crate::cursor;
+use crate::redirect::{again, see_other};
+use crate::sessions::session::{PageSession, VerifiedForm};
+use crate::state::People;
+use crate::templates::api::{TemplateView, parse};
+use crate::templates::apply::{Applied, ApplyTo, TemplatePlan};
+use crate::templates::operations::OwnTemplate;
+use crate::ui::count::counted;
+use crate::ui::datetime::both;
+use crate::ui::form::{Form, FormName};
+use crate::ui::labels;
+use crate::ui::layout::{Button, Layout, NavItem, version_input};
+use crate::ui::list::filter_problem;
+use crate::ui::notice::{Notice, done};
+use crate::ui::paths;
+use axum::{
+    extract::{Path, State},
+    http::{StatusCode, Uri},
+    response::IntoResponse as _,
+};
+use maud::{Markup, html};
+use purser_api::{Query, Reply, json_body};
+use purser_domain::{Catalog, Error, ErrorKind, Overrides, Result, TemplateList, TemplateName};
+use std::sync::Arc;
+
+/// The number of redirects after which an application asks to continue. Browsers follow twenty.
+const MOST_STEPS: u32 = 15;
+/// The limits in the form of a new template.
+const EXAMPLE: &str = r#"{
+  "services": {
+    "*": {"max_per_call_units": 1000000, "max_per_day_units": 10000000, "require_approval_above_units": 2000000}
+  },
+  "default": false
+}"#;
+
+/// `GET /dashboard/templates`.
+pub(crate) async fn list(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+    let list = people.templates(&session.person).await?;
+    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    Ok(list_page(&layout, &list).into_response())
+}
+
+fn list_page(layout: &Layout, list: &TemplateList) -> Markup {
+    let inputs = layout.inputs(FormName::Template);
+    let lines: Vec<String> = EXAMPLE.lines().map(str::to_owned).collect();
+    layout.page(
+        "Policy templates",
+        NavItem::Agents,
+        &html! {
+            p.crumb { a href="/dashboard/agents" { "Agents" } }
+            h1 { "Policy templates" }
+            p { "A template names limits that several agents follow. An edit changes no agent until you apply it." }
+            @if list.entries.is_empty() { p.empty { "You have no template yet." } } @else {
+                ul.rows {
+                    @for (name, entry) in &list.entries {
+                        li.row {
+                            div.row-main {
+                                p {
+                                    a.name href=(paths::template(name)) { (name) }
+                                    @if list.default.as_ref() == Some(name) { " " span.chip.good { "default of new agents" } }
+                                }
+                                p.muted { "Version " (entry.version) ", edited " (both(entry.edited_at, layout.now)) }
+                            }
+                        }
+                    }
+                }
+            }
+            section.card aria-labelledby="new-title" {
+                h2 id="new-title" { "New template" }
+                (layout.form(paths::TEMPLATES, &html! {
+                    (inputs.line("name", "Name", "", TemplateName::MAX))
+                    (inputs.area("limits", "Limits", HINT, &lines, 12))
+                    button.primary type="submit" { "Create" }
+                }))
+            }
+        },
+    )
+}
+
+const HINT: &str = "As JSON: services by slug, category:… or *, with the members of a policy; rules, if all agents shall have the same; and whether it is the default of new agents.";
+
+/// The limits in the form, with each problem at its path.
+fn limits_of(form: &mut Form, catalog: &Catalog) -> Option<crate::templates::operations::TemplateEdit> {
+    let parsed = json_body(form.text("limits").as_bytes()).and_then(|body| parse(&body, catalog));
+    match parsed {
+        Ok(edit) => Some(edit),
+        Err(error) => {
+            match error.kind() {
+                ErrorKind::InvalidRequest(problems) | ErrorKind::FieldRequired { problems, .. } => {
+                    for problem in problems {
+                        let message = problem.message.replace('`', "");
+                        form.wrong("limits", format!("Limits, {}: {message}.", problem.path));
+                    }
+                }
+                _ => form.wrong("limits", "Limits: they can’t be read."),
+            }
+            None
+        }
+    }
+}
+
+/// `POST /dashboard/templates`.
+pub(crate) async fn create(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
+    let edition = people.catalog().await?;
+    let mut form = posted.form(FormName::Template);
+    let name = TemplateName::parse(form.text("name"));
+    if name.is_none() {
+        form.wrong("name", format!("Name: {}.", TemplateName::FORM));
+    }
+    let edit = limits_of(&mut form, &edition.catalog);
+    let person = &posted.session.person;
+    if let Some((name, edit)) = name.zip(edit) {
+        match Box::pin(people.put_template(person, &name, None, &edit)).await {
+            Ok(_) => return Ok(done(&paths::template(&name), Notice::TemplateSaved)),
+            Err(error) => match error.kind() {
+                ErrorKind::VersionRequired => form.wrong("name", "Name: another template has it."),
+                ErrorKind::InvalidRequest(problems) => form.refuse(problems, &[]),
+                _ => return Err(error.into()),
+            },
+        }
+    }
+    let list = people.templates(person).await?;
+    let layout = Layout {
+        typed: Some(form),
+        ..Layout::of(&posted.session, people.now())
+    };
+    Ok((StatusCode::BAD_REQUEST, list_page(&layout, &list)).into_response())
+}
+
+/// `GET /dashboard/templates/{name}`.
+pub(crate) async fn show(
+    State(people): State<Arc<People>>,
+    session: PageSession,
+    Path(name): Path<String>,
+    uri: Uri,
+) -> Reply {
+    let mut query = Query::without_blanks(&uri);
+    let steps = Steps::of(&mut query);
+    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    page(&people, &session, layout, &name, &steps, StatusCode::OK).await
+}
+
+async fn page(
+    people: &Arc<People>,
+    session: &PageSession,
+    layout: Layout,
+    name: &str,
+    steps: &Steps,
+    status: StatusCode,
+) -> Reply {
+    let own = people
+        .template(&session.person, &named(TemplateName::parse(name))?)
+        .await?;
+    let edition = people.catalog().await?;
+    let (agents, next) = followers(people, session, &own, steps).await?;
+    let owned: Vec<Option<Owned>> = agents.iter().map(|(_, owned)| owned.clone()).collect();
+    let template = own.template.clone();
+    let planned = people.apply_to(&session.person, agents, template, Overrides::Keep, ApplyTo::Preview);
+    let planned = Box::pin(planned).await?;
+    let followers: Vec<_> = owned.into_iter().flatten().zip(planned).collect();
+    let page = template_page(&layout, &own, &edition.catalog, &followers, steps, next.is_some());
+    Ok((status, page).into_response())
+}
+
+/// A page of the agents that follow the template, and the position of the next.
+async fn followers(
+    people: &People,
+    session: &PageSession,
+    own: &OwnTemplate,
+    steps: &Steps,
+) -> Result<(
+    Vec<(purser_domain::AgentId, Option<Owned>)>,
+    Option<purser_store::AgentPlace>,
+)> {
+    let filter = AgentFilter {
+        template: Some(own.template.name.clone()),
+        ..AgentFilter::default()
+    };
+    let target = BulkTarget::All {
+        label: None,
+        from: steps.from,
+    };
+    people.bulk_agents(&session.person, target, filter, MOST_LIMITED).await
+}
+
+fn template_page(
+    layout: &Layout,
+    own: &OwnTemplate,
+    catalog: &Catalog,
+    followers: &[(Owned, Applied)],
+    steps: &Steps,
+    has_more: bool,
+) -> Markup {
+    let template = &own.template;
+    let path = paths::template(&template.name);
+    let inputs = layout.inputs(FormName::Template);
+    let text = TemplateView::of(own, catalog).editable();
+    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    layout.page(
+        "Policy template",
+        NavItem::Agents,
+        &html! {
+            p.crumb { a href=(paths::TEMPLATES) { "Policy templates" } }
+            h1 { (template.name) @if own.is_default { " " span.chip.good { "default of new agents" } } }
+            p.muted { "Version " (template.version) ", edited " (both(template.edited_at, layout.now)) }
+            (steps.message())
+            section aria-labelledby="agents-title" {
+                h2 id="agents-title" { "Agents that follow it" }
+                @if followers.is_empty() {
+                    p.empty { "No agent follows it here. Select agents in the table of agents, and choose “Follow a template…”." }
+                } @else {
+                    ul.rows { @for (owned, planned) in followers { (follower(owned, planned)) } }
+                    @if has_more { p.hint { "There are more agents. Applying the template goes through all of them." } }
+                    (layout.form(&format!("{path}/apply"), &html! {
+                        p { "Edits that widen limits require a recent sign-in. A limit that a person set is an override." }
+                        div.row-actions {
+                            button.primary type="submit" name="overrides" value="keep" { "Apply, keep overrides" }
+                            button.danger type="submit" name="overrides" value="overwrite" { "Apply, replace overrides" }
+                        }
+                    }))
+                }
+            }
+            section aria-labelledby="limits-title" {
+                h2 id="limits-title" { "Limits" }
+                (layout.form(&path, &html! {
+                    (version_input(template.version))
+                    (inputs.area("limits", "Limits", HINT, &lines, 24))
+                    button.primary type="submit" { "Save" }
+                }))
+                (layout.button(&format!("{path}/remove"), &Button::danger("Remove", "Remove this template? The agents that follow it keep their limits.").at(template.version)))
+            }
+        },
+    )
+}
+
+fn follower(owned: &Owned, planned: &Applied) -> Markup {
+    let agent = owned.agent();
+    let version = agent
+        .template
+        .as_ref()
+        .and_then(purser_domain::FollowedTemplate::version);
+    let differences: Vec<bool> = planned.plan.iter().flat_map(TemplatePlan::are_overrides).collect();
+    let overrides = differences.iter().filter(|is_override| **is_override).count();
+    let others = differences.len().saturating_sub(overrides);
+    html! {
+        li.row {
+            div.row-main {
+                p { (labels::agent(agent.id, &agent.name)) }
+                p.muted {
+                    @match version { Some(version) => { "Version " (version) }, None => "An application was interrupted" }
+                    ", " (counted(others, "limit")) " to change, " (counted(overrides, "override"))
+                    @if let Some(plan) = &planned.plan {
+                        @if plan.direction.widens { ", widens" }
+                        @if plan.direction.narrows { ", narrows" }
+                    }
+                    @if let BulkOutcome::Failed(_) = planned.outcome { " " span.chip.bad { "can’t be applied" } }
+                }
+            }
+        }
+    }
+}
+
+/// `POST /dashboard/templates/{name}`.
+pub(crate) async fn edit(State(people): State<Arc<People>>, Path(name): Path<String>, posted: VerifiedForm) -> Reply {
+    let named_so = named(TemplateName::parse(&name))?;
+    let edition = people.catalog().await?;
+    let mut form = posted.form(FormName::Template);
+    let meant = form.version();
+    let edit = limits_of(&mut form, &edition.catalog);
+    let layout = Layout::of(&posted.session, people.now());
+    let mut problem = None;
+    if let Some((meant, edit)) = meant.zip(edit) {
+        let put = people.put_template(&posted.session.person, &named_so, Some(meant), &edit);
+        match Box::pin(put).await {
+            Ok(_) => return Ok(done(&paths::template(&named_so), Notice::TemplateSaved)),
+            Err(error) if matches!(error.kind(), ErrorKind::VersionConflict { .. }) => {
+                problem =
+                    Some("The template was edited after you opened the page, so nothing was saved now.".to_owned());
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let status = if problem.is_some() {
+        StatusCode::PRECONDITION_FAILED
+    } else {
+        StatusCode::BAD_REQUEST
+    };
+    let layout = Layout {
+        typed: Some(form),
+        problem,
+        ..layout
+    };
+    page(&people, &posted.session, layout, &name, &Steps::default(), status).await
+}
+
+/// `POST /dashboard/templates/{name}/remove`.
+pub(crate) async fn remove(State(people): State<Arc<People>>, Path(name): Path<String>, posted: VerifiedForm) -> Reply {
+    let name = named(TemplateName::parse(&name))?;
+    let mut form = posted.form(FormName::Plain);
+    let Some(meant) = form.version() else {
+        return Ok(see_other(&paths::template(&name)));
+    };
+    Box::pin(people.remove_template(&posted.session.person, &name, meant)).await?;
+    Ok(done(paths::TEMPLATES, Notice::TemplateRemoved))
+}
+
+/// `GET` of a path to which a template's forms are posted: redirects to its page.
+pub(crate) async fn back(Path(name): Path<String>) -> Reply {
+    let name = named(TemplateName::parse(&name))?;
+    Ok(see_other(&paths::template(&name)))
+}
+
+/// What an application did so far, and where it continues.
+#[derive(Debug, Default)]
+struct Steps {
+    from: Option<purser_store::AgentPlace>,
+    step: u32,
+    done: u32,
+    unchanged: u32,
+    failed: u32,
+}
+
+impl Steps {
+    fn of(query: &mut Query) -> Self {
+        let mut number = |name: &str, most| query.integer(name, 0, most).unwrap_or_default();
+        Self {
+            step: number("step", MOST_STEPS),
+            done: number("done", u32::MAX),
+            unchanged: number("unchanged", u32::MAX),
+            failed: number("failed", u32::MAX),
+            from: query.read("cursor", cursor::read_agent, cursor::FORM),
+        }
+    }
+
+    fn address(&self, path: &str) -> String {
+        let number = |number: u32| (number > 0).then(|| number.to_string());
+        crate::address::address(
+            path,
+            [
+                ("cursor", self.from.map(cursor::write_agent)),
+                ("step", number(self.step)),
+                ("done", number(self.done)),
+                ("unchanged", number(self.unchanged)),
+                ("failed", number(self.failed)),
+            ],
+        )
+    }
+
+    fn message(&self) -> Markup {
+        let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        html! {
+            @if self.done > 0 || self.unchanged > 0 || self.failed > 0 {
+                div.message.good[self.failed == 0].bad[self.failed > 0] role="status" {
+                    p {
+                        "The template was applied to " (counted(count(self.done), "agent")) ". "
+                        (self.unchanged) " had its limits already."
+                        @if self.failed > 0 { " " (self.failed) " could not be changed: apply it again." }
+                        @if self.from.is_some() { " There are more: apply it again." }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `POST /dashboard/templates/{name}/apply`: applies the template to up to 25 followers, and redirects to the next step
+/// until all are done. The redirect is a 307, which repeats the form's `POST` (RFC 9110 §15.4.8).
+pub(crate) async fn apply(
+    State(people): State<Arc<People>>,
+    Path(name): Path<String>,
+    uri: Uri,
+    posted: VerifiedForm,
+) -> Reply {
+    let mut query = Query::without_blanks(&uri);
+    let mut steps = Steps::of(&mut query);
+    if filter_problem(query).is_some() {
+        return Err(Error::from(ErrorKind::NotFound).into());
+    }
+    let session = &posted.session;
+    let own = people
+        .template(&session.person, &named(TemplateName::parse(&name))?)
+        .await?;
+    let overrides = Overrides::from_name(posted.form(FormName::Plain).text("overrides")).unwrap_or(Overrides::Keep);
+    let path = paths::template(&own.template.name);
+    let (agents, next) = followers(&people, session, &own, &steps).await?;
+    let applied = people.apply_to(&session.person, agents, own.template, overrides, ApplyTo::Followers);
+    for applied in Box::pin(applied).await? {
+        let count = match applied.outcome {
+            BulkOutcome::Done => &mut steps.done,
+            BulkOutcome::Unchanged => &mut steps.unchanged,
+            BulkOutcome::Failed(error) if matches!(error.kind(), ErrorKind::RecentSignInRequired { .. }) => {
+                return Err(error.into());
+            }
+            BulkOutcome::Failed(_) => &mut steps.failed,
+        };
+        *count = count.saturating_add(1);
+    }
+    steps.from = next;
+    steps.step = steps.step.saturating_add(1);
+    if next.is_none() || steps.step >= MOST_STEPS {
+        steps.step = 0;
+        return Ok(see_other(&steps.address(&path)));
+    }
+    Ok(again(&steps.address(&format!("{path}/apply"))))
+}
