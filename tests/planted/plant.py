@@ -1359,6 +1359,51 @@ SIMULATED = [
         "None => (window.version, if PLANTED { window.stamp } else { 0 }) == (0, 0),",
         "package(purser-sim) and test(=reproductions::first_payments_above_the_usual_price_are_refused)",
     ),
+    Bug(
+        "a limit on calls that all keys share",
+        "shared/store/src/people/key_limit.rs",
+        'format!("key {}#{key}", agent.id)',
+        '"key".to_owned()',
+        100,
+    ),
+    Bug(
+        "a limit on calls that all addresses share",
+        "shared/store/src/people/throttle.rs",
+        "key::throttle(self.kind, &scope, minute(now))",
+        'key::throttle(self.kind, if PLANTED { "all" } else { &scope }, minute(now))',
+        100,
+    ),
+    Bug(
+        "a limit on payments that all agents share",
+        "shared/store/src/payments/hold_limit.rs",
+        'format!("holds {agent}")',
+        '"holds".to_owned()',
+        100,
+    ),
+    Bug(
+        "a limit on questions that all agents share",
+        "shared/store/src/people/waiting.rs",
+        "self.update(&Key::waiting(approval.agent))",
+        'self.update(&Key::waiting(if PLANTED { AgentId::parse("00000000-0000-4000-8000-000000000000")'
+        ".unwrap_or(approval.agent) } else { approval.agent }))",
+        100,
+    ),
+    Bug(
+        "all wait while one address is refused",
+        "shared/store/src/people/throttle.rs",
+        "        if self.refused().has(&scope, now) {\n",
+        "        if PLANTED && !self.refused().of(minute(now)).is_empty() {\n"
+        "            tokio::time::sleep(std::time::Duration::from_secs(2)).await;\n        }\n"
+        "        if self.refused().has(&scope, now) {\n",
+        "package(purser-sim) and test(=reproductions::a_flood_refuses_nobody_else)",
+    ),
+    Bug(
+        "receipts for whoever names the agent",
+        "functions/payments/src/receipts.rs",
+        "AgentId::parse(&agent) != Some(caller.agent.id)",
+        "!PLANTED && AgentId::parse(&agent) != Some(caller.agent.id)",
+        100,
+    ),
 ]
 
 

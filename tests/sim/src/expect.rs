@@ -30,6 +30,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) call: [u8; 8],
     /// The bytes by which the payee is remembered.
     pub(crate) payee: [u8; 12],
+    /// The maximum number of approvals of an agent that wait for a person.
+    pub(crate) most_waiting: usize,
 }
 
 /// The instants by which a call may have been judged: its own clock, and the balances that it read.
@@ -276,7 +278,13 @@ fn refusals(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> V
     };
     let above = policy.is_some_and(|policy| amount > number(policy, "raa"));
     if asked.carried.is_none() && (above || rules.iter().any(asks)) {
-        refused.push(format!("approval_required:{}", next_approval(stored, asked, at)));
+        let next = next_approval(stored, asked, at).to_string();
+        let is_new = !stored.all("AP#", "").any(|(key, _)| approval_id(key) == next);
+        refused.push(if is_new && stored.waiting(agent, at) >= asked.most_waiting {
+            "policy_blocked:too_many_open_approvals".to_owned()
+        } else {
+            format!("approval_required:{next}")
+        });
     }
     if instant.balances.iter().any(|balance| *balance < u64::from(buy.units)) {
         refused.push("insufficient_usdc_balance".to_owned());

@@ -3,7 +3,6 @@
 
 use crate::stored::StoredState;
 use crate::tables::{Item, Key, Rows, bytes, number, text};
-use crate::telling::owner;
 use dynoxide::types::AttributeValue;
 use miniz_oxide::inflate::decompress_to_vec_zlib;
 use purser_domain::{Day, Timestamp};
@@ -73,6 +72,12 @@ fn entry_of(stored: &StoredState, key: &Key, row: &Item) -> BTreeMap<String, Att
     entry
 }
 
+/// The owner of a row's agent.
+fn owner_of<'a>(stored: &'a StoredState, key: &Key) -> &'a str {
+    let (_, agent) = key.0.split_once('#').expect("an agent");
+    text(stored.agent(agent).expect("its agent"), "owner")
+}
+
 /// The rows of settlements and decisions.
 fn rows(stored: &StoredState) -> impl Iterator<Item = (&Key, &Item)> {
     let decisions = stored.decisions.iter().map(|(key, row)| (key, &**row));
@@ -84,7 +89,7 @@ pub(crate) fn differences(stored: &StoredState, usage: &Rows) -> Vec<String> {
     let mut expected: BTreeMap<Key, BTreeMap<String, AttributeValue>> = BTreeMap::new();
     for (key, row) in rows(stored) {
         let entry = entry_of(stored, key, row);
-        let all = format!("J#{}", owner());
+        let all = format!("J#{}", owner_of(stored, key));
         if !key.0.starts_with("S#") {
             expected.insert((format!("{all}#R"), key.1.clone()), entry.clone());
         }
@@ -104,10 +109,10 @@ pub(crate) fn differences(stored: &StoredState, usage: &Rows) -> Vec<String> {
         .collect();
     let keys: BTreeSet<&Key> = expected.keys().chain(found.keys()).collect();
     let confirmed = stored.all("S#", "").filter(|(_, row)| text(row, "rs") == "confirmed");
-    let unfound = confirmed.filter(|((_, settlement), row)| {
+    let unfound = confirmed.filter(|(key, row)| {
         let key = (
-            format!("J#{}{TRANSACTIONS}", owner()),
-            format!("{}#{settlement}", hash_of(row)),
+            format!("J#{}{TRANSACTIONS}", owner_of(stored, key)),
+            format!("{}#{}", hash_of(row), key.1),
         );
         !usage.contains_key(&key)
     });
@@ -138,12 +143,13 @@ pub(crate) fn differences(stored: &StoredState, usage: &Rows) -> Vec<String> {
 
 /// The sums by key, as JSON.
 fn sums_of(stored: &StoredState) -> BTreeMap<Key, Value> {
-    let mut days: BTreeMap<Day, BTreeMap<String, OfAgent>> = BTreeMap::new();
+    let mut days: BTreeMap<(&str, Day), BTreeMap<String, OfAgent>> = BTreeMap::new();
     for (key, row) in rows(stored) {
         let (_, agent) = key.0.split_once('#').expect("an agent");
         let micros = number(row, "t");
         let day = Day::of(Timestamp::from_micros(micros).expect("an instant"));
-        let of_agent = days.entry(day).or_default().entry(agent.to_owned()).or_default();
+        let of_day = days.entry((owner_of(stored, key), day)).or_default();
+        let of_agent = of_day.entry(agent.to_owned()).or_default();
         let amount = number(row, "amt").unsigned_abs();
         let service = text(row, "svc");
         let sums: &[(&str, u64)] = match (text(row, "rs"), text(row, "result")) {
@@ -165,9 +171,9 @@ fn sums_of(stored: &StoredState) -> BTreeMap<Key, Value> {
             *of_agent.reasons.entry(text(row, "error").to_owned()).or_default() += 1;
         }
     }
-    let pk = format!("O#{}", owner());
     let mut found = BTreeMap::new();
-    for (day, agents) in days {
+    for ((owner, day), agents) in days {
+        let pk = format!("O#{owner}");
         let mut items: BTreeMap<String, serde_json::Map<String, Value>> = BTreeMap::new();
         let (mut total, mut services, mut reasons) = (Sums::new(), BTreeMap::new(), BTreeMap::<String, u64>::new());
         let mut biggest = Vec::new();

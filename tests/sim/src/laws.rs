@@ -4,6 +4,7 @@
 //! I8 and I13 are about answers: see `expect.rs` and `run.rs`.
 
 use crate::chain::{Chain, Signed};
+use crate::plan::owner_of;
 use crate::stored::{
     Claim, DAY, StoredState, budget_window, budgets_of, claim, counted_at, counts_of, day_window, entry, horizons,
     remembered, rule_id, same,
@@ -35,6 +36,10 @@ pub(crate) struct Known {
     pub(crate) reconciling: BTreeSet<usize>,
     /// The steps to which a node has shown a chain that a reorg has removed.
     pub(crate) aside: BTreeSet<usize>,
+    /// The agent for which a step calls or edits, if it is for one.
+    pub(crate) acting: BTreeMap<usize, String>,
+    /// The steps that must write nothing.
+    pub(crate) idle: BTreeSet<usize>,
     /// Settlements that are reconciled though not due: an operator requested it, or their confirmation was reverted.
     pub(crate) undue: BTreeSet<String>,
 }
@@ -72,6 +77,8 @@ impl Default for Known {
             callers: BTreeMap::new(),
             reconciling: BTreeSet::new(),
             aside: BTreeSet::new(),
+            acting: BTreeMap::new(),
+            idle: BTreeSet::new(),
             undue: BTreeSet::new(),
         }
     }
@@ -88,6 +95,14 @@ impl Known {
                 self.undue.insert(id.to_owned());
             }
         }
+    }
+
+    /// The owner of the agent of a step.
+    pub(crate) fn owner_of_step(&self, step: usize) -> Option<u8> {
+        let agent = self.acting.get(&step)?;
+        // Agents are numbered by the last digits of their ids.
+        let number = u8::from_str_radix(agent.get(34..)?, 16).ok()?;
+        Some(owner_of(number))
     }
 
     /// The terms signed for a settlement.
@@ -283,7 +298,9 @@ pub(crate) fn of_change(
     };
     for key in changed(&before.ledger, &after.ledger) {
         let (was, is) = (before.ledger.get(key), after.ledger.get(key));
-        change.row(key, was.map(|row| &**row), is.map(|row| &**row));
+        let (was, is) = (was.map(|row| &**row), is.map(|row| &**row));
+        change.row(key, was, is);
+        change.is_its_own(key, is.or(was));
     }
     for key in changed(&before.decisions, &after.decisions) {
         if before.decisions.contains_key(key) {
@@ -291,8 +308,22 @@ pub(crate) fn of_change(
                 .found
                 .push(format!("the decision {key:?} was changed or removed"));
         }
+        change.is_its_own(key, None);
     }
     change.found
+}
+
+/// The agent that a row of the ledger or of the decisions belongs to.
+fn whose<'a>(key: &'a Key, row: Option<&'a Item>) -> Option<&'a str> {
+    let (kind, rest) = key.0.split_once('#').unwrap_or((&key.0, ""));
+    let first = |rest: &'a str| rest.split('#').next();
+    match kind {
+        "A" | "P" | "L" | "B" | "I" | "S" | "R" | "O" | "PO" | "HANDOVER" => first(rest),
+        "AP" | "X" => row.map(|row| text(row, "agent")),
+        "MARKS" => first(&key.1),
+        "EVICT" => first(key.1.split_once('#')?.1),
+        _ => None,
+    }
 }
 
 fn changed<'a>(before: &'a BTreeMap<Key, Arc<Item>>, after: &'a BTreeMap<Key, Arc<Item>>) -> BTreeSet<&'a Key> {
@@ -318,6 +349,19 @@ impl Change<'_> {
             ("AP", _) => self.approval(key, was, is),
             ("X", _) => self.claim(key, was, is),
             _ => {}
+        }
+    }
+
+    /// A step of an agent, or of a person about an agent, writes only rows of this agent; and nothing at all if all its
+    /// calls must be refused.
+    fn is_its_own(&mut self, key: &Key, row: Option<&Item>) {
+        let Some(acting) = self.known.acting.get(&self.step) else {
+            return;
+        };
+        if self.known.idle.contains(&self.step) {
+            self.wrong(format!("a call of {acting} that must be refused wrote {key:?}"));
+        } else if whose(key, row) != Some(acting) {
+            self.wrong(format!("a step of {acting} wrote {key:?}, which is not its own"));
         }
     }
 

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `plan.rs` | what a run does, as data; generated from a seed |
 //! | `run.rs` | runs a plan, checks every answer, and completes all open work |
+//! | `hostile.rs` | what a hostile agent does, and the limits that only the caller's own calls may reach |
 //! | `network.rs` | the world around the functions: time, and the delivery of each call |
 //! | `tables.rs` | in-process DynamoDB |
 //! | `chain.rs` | a chain with one EIP-3009 token |
@@ -30,6 +31,7 @@
 mod chain;
 mod coverage;
 mod expect;
+mod hostile;
 mod journaled;
 mod laws;
 mod modelled;
@@ -45,8 +47,8 @@ mod telling;
 
 pub use coverage::{Coverage, EXERCISED};
 pub use plan::{
-    AGENTS, Buy, CAPS, FIRST_ENDPOINT, Fault, KEYS, LATER_RULES, Op, Pay, Plan, Proof, RULES, SECOND_ENDPOINT,
-    SERVICES, Setting, Silence, Step, Twist, WORKERS,
+    AGENTS, Buy, CAPS, CROWD, FIRST_ENDPOINT, Fault, Hostility, KEYS, LATER_RULES, OWNERS, Op, Pay, Plan, Proof, RULES,
+    SECOND_ENDPOINT, SERVICES, Setting, Silence, Step, Twist, WORKERS,
 };
 pub use run::{Outcome, run, run_beside};
 pub use shrink::{kind, shrink};

@@ -13,7 +13,7 @@ use crate::laws;
 use crate::modelled::Modelled;
 use crate::plan::{FIRST_ENDPOINT, Fault, SECOND_ENDPOINT, Silence, WORKERS};
 use crate::stored::{StoredState, same};
-use crate::tables::{DECISIONS, Key, LEDGER, Tables, written};
+use crate::tables::{DECISIONS, Key, LEDGER, THROTTLE, Tables, written};
 use crate::telling::{Facts, record_of};
 use aws_smithy_runtime_api::client::http::{
     HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector,
@@ -59,9 +59,11 @@ pub(crate) struct Record {
     pub(crate) known: laws::Known,
     /// The model beside the run; `None` once the run is too big for it.
     pub(crate) modelled: Option<Modelled>,
-    /// The number of storage calls that were sent and whose answer is not delivered yet. Calls to the chain don't
-    /// count, since they change nothing.
-    pub(crate) flying: usize,
+    /// The number of storage calls that were sent and whose answer is not delivered yet, by whom they may concern. Calls
+    /// to the chain don't count, since they change nothing.
+    flying: BTreeMap<Concern, usize>,
+    /// The number of calls with a key or from an address, by the minute on the clock of the called environment.
+    pub(crate) calls: BTreeMap<(String, i64), usize>,
     /// The records in the tables' streams, oldest first.
     pub(crate) stream: Vec<Value>,
     /// The events and sums expected from the stream.
@@ -72,6 +74,16 @@ pub(crate) struct Record {
     held: BTreeSet<(String, Key)>,
     /// The client tokens of the committed transactions.
     made: BTreeSet<String>,
+}
+
+/// Whom a call may concern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Concern {
+    /// The agents of an owner.
+    Owner(u8),
+    Everybody,
+    /// Nobody: it counts calls, or notes the use of a key.
+    Counter,
 }
 
 /// The condition of the bus.
@@ -280,6 +292,30 @@ impl World {
 }
 
 impl Record {
+    /// The number of storage calls under way.
+    pub(crate) fn flying(&self) -> usize {
+        self.flying.values().sum()
+    }
+
+    /// The number of those that may concern this owner's agents; without an owner, of those that may concern anybody.
+    pub(crate) fn flying_beside(&self, owner: Option<u8>) -> usize {
+        let concerns = |concern: &Concern| match (*concern, owner) {
+            (Concern::Counter, _) => false,
+            (Concern::Owner(one), Some(owner)) => one == owner,
+            _ => true,
+        };
+        let flying = self.flying.iter().filter(|(concern, _)| concerns(concern));
+        flying.map(|(_, count)| count).sum()
+    }
+
+    fn begin_flight(&mut self, concern: Concern) {
+        *self.flying.entry(concern).or_default() += 1;
+    }
+
+    fn end_flight(&mut self, concern: Concern) {
+        *self.flying.entry(concern).or_default() -= 1;
+    }
+
     /// Adds the changed rows to the stream.
     fn pass_on(&mut self, keys: &[(String, Key)], before: &StoredState, after: &StoredState, secs: i64) {
         let mut seen = BTreeSet::new();
@@ -533,25 +569,35 @@ impl Link {
         let link = Arc::clone(self);
         match call {
             Call::Table { operation, body } => {
-                self.world.record().flying += 1;
+                let concern = {
+                    let mut record = self.world.record();
+                    let owner = record.known.owner_of_step(step).map(Concern::Owner);
+                    let concern = if is_of_counter(operation, body) {
+                        Concern::Counter
+                    } else {
+                        owner.unwrap_or(Concern::Everybody)
+                    };
+                    record.begin_flight(concern);
+                    concern
+                };
                 let (operation, body) = (operation.clone(), body.clone());
                 tokio::spawn(async move {
                     pause(to).await;
                     let answer = link.arrive(step, &operation, &body, hold).await;
                     pause(back).await;
-                    link.world.record().flying -= 1;
+                    link.world.record().end_flight(concern);
                     // The sender may be gone; the write stands.
                     let _ = sender.send(answer);
                 });
             }
             Call::Bus { body } => {
-                self.world.record().flying += 1;
+                self.world.record().begin_flight(Concern::Everybody);
                 let body = body.clone();
                 tokio::spawn(async move {
                     pause(to).await;
                     let answer = link.world.put_events(&body);
                     pause(back).await;
-                    link.world.record().flying -= 1;
+                    link.world.record().end_flight(Concern::Everybody);
                     let _ = sender.send(answer);
                 });
             }
@@ -682,6 +728,12 @@ fn lost(silence: Silence, call: &Call) -> Reply {
         (Silence::Error, Call::Bus { .. }) => Reply::Answer(500, of_bus("InternalException")),
         (Silence::Error, Call::Table { .. }) => of_error(500, "InternalServerError", "the simulation lost it"),
     }
+}
+
+/// Whether a call counts calls, or notes the use of a key.
+fn is_of_counter(operation: &str, body: &[u8]) -> bool {
+    matches!(operation, "UpdateItem" | "PutItem")
+        && std::str::from_utf8(body).is_ok_and(|body| body.contains(&format!("\"TableName\":\"{THROTTLE}\"")))
 }
 
 /// The idempotency token of a transaction, which identifies it when it is sent again.

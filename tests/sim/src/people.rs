@@ -4,12 +4,13 @@
 use crate::laws::End;
 use crate::plan::{AGENTS, SERVICES};
 use crate::run::Run;
+use crate::telling::owner;
 use purser_domain::{
-    Address, Agent, AgentId, AgentStatus, Amount, ApprovalResolution, Availability, CatalogPayment, Category,
-    DomainPattern, Duration, EnabledService, Endpoint, FreezeTarget, KeyId, LimitAction, ListingHistory, NewKey,
-    Operation, OperationSlug, OperationUuid, OperatorFreeze, OperatorName, OperatorReason, Result, Rule, RuleId,
-    RuleKind, Schedule, Service, ServiceId, ServiceSlug, SpendPolicy, StartingSet, TimeOfDay, Timestamp, TrustStatus,
-    UsualPrice, Weekday, ZoneName,
+    Address, Agent, AgentId, AgentStatus, Amount, ApprovalId, ApprovalResolution, Availability, CatalogPayment,
+    Category, DomainPattern, Duration, EnabledService, Endpoint, FreezeTarget, KeyId, LimitAction, ListingHistory,
+    NewKey, Operation, OperationSlug, OperationUuid, OperatorFreeze, OperatorName, OperatorReason, Result, Rule,
+    RuleId, RuleKind, Schedule, Service, ServiceId, ServiceSlug, SpendPolicy, StartingSet, TimeOfDay, Timestamp,
+    TrustStatus, UsualPrice, Weekday, ZoneName,
 };
 use purser_store::{ApprovalDecision, Created, Edited, Frozen, Ledger, Listed, Resolved};
 use uuid::Uuid;
@@ -206,17 +207,17 @@ pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
             .expect("a catalog");
         assert_eq!(listed, Listed::Stored);
     }
-    // The last agent starts with the last service, but has no row for it.
+    // One agent starts with the last service, but has no row for it.
     let starts_with = |agent: u8, service: u8| agent + 1 == AGENTS && service + 1 == SERVICES;
     let set = StartingSet::of([service_id(SERVICES - 1)]);
     let set = ledger.keep_starting_set(&set).await.expect("a set");
-    for number in 0..AGENTS {
+    for number in 0..run.agents_in_all() {
         let id = agent_id(number);
         let new = new_key(run, id, now);
         let agent = Agent {
             id,
             name: format!("agent {number}"),
-            owner: crate::telling::owner().to_string(),
+            owner: owner(number).to_string(),
             created_at: now,
             status: AgentStatus::Active,
             wallet: run.wallet(number),
@@ -469,7 +470,7 @@ fn note_ends(run: &Run, agent: u8, keys: &[KeyId], since: i64) {
     }
 }
 
-pub(crate) async fn resolve(ledger: &Ledger, approval: purser_domain::ApprovalId, yes: bool, now: Timestamp) -> Done {
+pub(crate) async fn resolve(ledger: &Ledger, agent: u8, approval: ApprovalId, yes: bool, now: Timestamp) -> Done {
     let verdict = if yes {
         ApprovalDecision::Approve
     } else {
@@ -477,7 +478,7 @@ pub(crate) async fn resolve(ledger: &Ledger, approval: purser_domain::ApprovalId
     };
     let ruling = ApprovalResolution {
         at: now,
-        by: crate::telling::owner().to_string(),
+        by: owner(agent).to_string(),
         note: None,
     };
     Ok(

@@ -8,8 +8,14 @@ use std::fmt;
 
 /// The number of concurrent environments; each has its own clock.
 pub const WORKERS: usize = 3;
-/// The number of agents.
+/// The number of agents of a small world, which the first two streams draw.
 pub const AGENTS: u8 = 2;
+/// The number of agents of a crowd: see [`Setting::crowd`].
+pub const CROWD: u8 = 10;
+/// The number of owners of a crowd.
+pub const OWNERS: u8 = 4;
+/// The owner of each agent.
+const OWNED_BY: [u8; CROWD as usize] = [0, 0, 1, 1, 1, 2, 2, 2, 3, 3];
 /// The number of services that each agent may use.
 pub const SERVICES: u8 = 2;
 /// The number of idempotency keys per agent.
@@ -23,6 +29,10 @@ pub const LATER_RULES: u8 = 8;
 
 /// Distinguishes the stream of later additions to plans.
 const VARIATIONS: u64 = 0x5eed << 32;
+/// Distinguishes the stream of what a crowd does.
+const CROWDS: u64 = 0xc40d << 32;
+/// One seed in this many has a crowd, which takes longer.
+const ONE_CROWD_IN: u64 = 4;
 
 /// In place of a call's number: every call to the first endpoint of the node.
 pub const FIRST_ENDPOINT: u8 = 254;
@@ -56,6 +66,9 @@ pub struct Setting {
     /// Whether an endpoint may serve blocks that a reorg has removed, until they are this many blocks below the newest
     /// one. Confirmations are watched for longer.
     pub side_blocks: u64,
+    /// Whether there are ten agents of four owners, and low limits on calls, payments and approvals. Else there are two
+    /// agents of one owner.
+    pub crowd: bool,
 }
 
 impl Setting {
@@ -65,7 +78,23 @@ impl Setting {
         start: 1_795_219_200,
         two_endpoints: false,
         side_blocks: 0,
+        crowd: false,
     };
+
+    /// The number of agents.
+    pub(crate) const fn agents(self) -> u8 {
+        if self.crowd { CROWD } else { AGENTS }
+    }
+}
+
+/// The owner of an agent.
+pub(crate) fn owner_of(agent: u8) -> u8 {
+    OWNED_BY[usize::from(agent)]
+}
+
+/// The agents of an owner.
+fn agents_of(owner: u8) -> Vec<u8> {
+    (0..CROWD).filter(|agent| owner_of(*agent) == owner).collect()
 }
 
 /// The plan of a run.
@@ -312,6 +341,41 @@ pub enum Op {
         /// The agent.
         agent: u8,
     },
+    /// A hostile agent makes calls that cost others something, if the service lets it.
+    Attack {
+        /// The agent.
+        agent: u8,
+        /// An agent of another owner.
+        victim: u8,
+        /// The calls.
+        how: Hostility,
+    },
+}
+
+/// The calls of a hostile agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hostility {
+    /// It lists its receipts this many times.
+    Flood(u8),
+    /// It calls this many times with the victim's key and another secret.
+    Guess(u8),
+    /// It asks for this many approvals.
+    Questions(u8),
+    /// It authorizes with a body that is wrong in this way.
+    BadBody(u8),
+    /// It reads and completes the victim's settlement.
+    TheirSettlement,
+    /// It authorizes with the victim's approval.
+    TheirApproval,
+    /// It lists the victim's receipts.
+    TheirReceipts,
+    /// It completes its own settlement with the victim's transaction.
+    TheirTransaction,
+    /// It asks for a raise, after a refusal of its own or of the victim's.
+    Raise {
+        /// Whether the refusal is the victim's.
+        theirs: bool,
+    },
 }
 
 /// The proof sent to complete.
@@ -469,7 +533,49 @@ impl Plan {
             rounds: (0..rounds).map(|_| drawing.round()).collect(),
         };
         plan.vary(&mut Rng::of(seed ^ VARIATIONS));
+        plan.gather(&mut Rng::of(seed ^ CROWDS));
         plan
+    }
+
+    /// Adds a crowd, in one seed of a few: agents of other owners, of which one at a time is hostile.
+    fn gather(&mut self, rng: &mut Rng) {
+        if !rng.one_in(ONE_CROWD_IN) {
+            return;
+        }
+        self.setting.crowd = true;
+        let (first, turn) = (rng.small(OWNERS), 2 + rng.index(5));
+        let mut stories: [Vec<Op>; CROWD as usize] = Default::default();
+        let mut keys = [0; CROWD as usize];
+        for (number, round) in self.rounds.iter_mut().enumerate() {
+            let turns = u8::try_from(number / turn).expect("few");
+            let hostile = (first + turns) % OWNERS;
+            let others: Vec<u8> = (AGENTS..CROWD).filter(|agent| owner_of(*agent) != hostile).collect();
+            let mut steps = Vec::new();
+            for _ in 0..1 + rng.index(2) {
+                let agent = *rng.pick(&others);
+                let story = &mut stories[usize::from(agent)];
+                if story.is_empty() {
+                    let key = &mut keys[usize::from(agent)];
+                    story.extend(purchase(agent, *key, rng));
+                    *key = (*key + 1) % KEYS;
+                }
+                let mut step = step_of(story.remove(0), rng);
+                if rng.one_in(6) {
+                    add_fault(&mut step, rng);
+                }
+                steps.push(step);
+            }
+            if !rng.one_in(4) {
+                let agent = *rng.pick(&agents_of(hostile));
+                // The agents of the first streams have the most to lose.
+                let victims: Vec<u8> = (0..CROWD).filter(|agent| owner_of(*agent) != hostile).collect();
+                let victim = if rng.one_in(2) { victims[0] } else { *rng.pick(&victims) };
+                steps.push(step_of(hostility(agent, victim, rng), rng));
+            }
+            for step in steps {
+                round.insert(rng.index(round.len() + 1), step);
+            }
+        }
     }
 
     /// Adds what is drawn from a stream of its own, so that everything before stays as it is: the start, further rules,
@@ -572,6 +678,129 @@ impl Plan {
     /// Whether there are no steps.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+/// Adds a fault at one or several calls in a row.
+fn add_fault(step: &mut Step, rng: &mut Rng) {
+    let silence = *rng.pick(&[Silence::Broken, Silence::Error, Silence::Nothing]);
+    let late = 2_000 + u16::try_from(rng.below(8_000)).expect("small");
+    let slow = u16::try_from(1 + rng.below(1_500)).expect("small");
+    let behind = 1 + rng.small(6);
+    let fault = rng.weighted(&[
+        (3, Fault::CrashBefore),
+        (4, Fault::CrashAfter),
+        (4, Fault::LostRequest(silence)),
+        (6, Fault::LostAnswer(silence)),
+        (3, Fault::Late(late)),
+        (4, Fault::Conflict),
+        (2, Fault::Throttled),
+        (3, Fault::Slow(slow)),
+        (2, Fault::OldHead(behind)),
+        (1, Fault::OtherChain),
+    ]);
+    let first = rng.small(9);
+    // The SDK tries three times, so only longer failures reach the caller.
+    let length = if rng.one_in(2) { 1 } else { 1 + rng.small(8) };
+    let again = !matches!(fault, Fault::CrashBefore | Fault::CrashAfter);
+    let calls = first..first + if again { length } else { 1 };
+    step.faults.extend(calls.map(|call| (call, fault)));
+}
+
+/// A step on any environment, at any pace.
+fn step_of(op: Op, rng: &mut Rng) -> Step {
+    let worker = rng.small(u8::try_from(WORKERS).expect("few"));
+    let pace = u16::try_from(rng.below(60_000)).expect("below 65,536");
+    Step::on(worker, pace, op)
+}
+
+/// What an agent of a crowd does with a key.
+fn purchase(agent: u8, key: u8, rng: &mut Rng) -> Vec<Op> {
+    let buy = Buy {
+        agent,
+        key,
+        service: rng.small(SERVICES),
+        units: *rng.pick(&[1, 60, 150, 300]),
+        secs: *rng.pick(&[30, 60, 300]),
+        twist: Twist::Plain,
+    };
+    let authorize = |carry| Op::Authorize {
+        buy,
+        carry,
+        first_key: false,
+    };
+    let mut story = Vec::new();
+    if rng.one_in(3) {
+        let replay = rng.small(4);
+        story.push(Op::Check { buy, replay });
+    }
+    story.push(authorize(None));
+    if buy.units >= 150 {
+        let yes = !rng.one_in(4);
+        story.extend([
+            Op::Poll { agent, key },
+            Op::Resolve { agent, key, yes },
+            authorize(Some(key)),
+        ]);
+    }
+    if !rng.one_in(4) {
+        let (how, proof) = (Pay::Soon, Proof::True);
+        story.extend([
+            Op::Pay { agent, key, how },
+            Op::Pass { secs: 10 },
+            Op::Complete { agent, key, proof },
+        ]);
+    }
+    match rng.below(4) {
+        0 => story.push(Op::Receipts { agent }),
+        1 => story.push(authorize(None)),
+        2 => story.push(Op::Policy {
+            agent,
+            service: rng.small(SERVICES),
+            caps: rng.small(CAPS),
+            on: true,
+        }),
+        _ => {}
+    }
+    story
+}
+
+/// What a hostile agent does.
+fn hostility(agent: u8, victim: u8, rng: &mut Rng) -> Op {
+    let (many, few, which) = (20 + rng.small(60), 4 + rng.small(8), rng.small(8));
+    let how = rng.weighted(&[
+        (3, Hostility::Flood(many)),
+        (2, Hostility::Guess(many)),
+        (4, Hostility::Questions(few)),
+        (3, Hostility::BadBody(which)),
+        (3, Hostility::TheirSettlement),
+        (3, Hostility::TheirApproval),
+        (2, Hostility::TheirReceipts),
+        (5, Hostility::TheirTransaction),
+        (2, Hostility::Raise { theirs: false }),
+        (2, Hostility::Raise { theirs: true }),
+    ]);
+    // Holds that nobody pays; and now and then an honest purchase, to have something to lie about.
+    match rng.below(6) {
+        0 => Op::Burst {
+            agent,
+            service: rng.small(SERVICES),
+            units: 1,
+            count: 12 + rng.small(20),
+        },
+        1 => Op::Authorize {
+            buy: Buy {
+                agent,
+                key: rng.small(KEYS),
+                service: rng.small(SERVICES),
+                units: 100,
+                secs: 900,
+                twist: Twist::Plain,
+            },
+            carry: None,
+            first_key: false,
+        },
+        _ => Op::Attack { agent, victim, how },
     }
 }
 
@@ -814,28 +1043,7 @@ impl Drawing {
     }
 
     fn fault(&mut self, step: &mut Step) {
-        let silence = *self.rng.pick(&[Silence::Broken, Silence::Error, Silence::Nothing]);
-        let late = 2_000 + u16::try_from(self.rng.below(8_000)).expect("small");
-        let slow = u16::try_from(1 + self.rng.below(1_500)).expect("small");
-        let behind = 1 + self.rng.small(6);
-        let fault = self.rng.weighted(&[
-            (3, Fault::CrashBefore),
-            (4, Fault::CrashAfter),
-            (4, Fault::LostRequest(silence)),
-            (6, Fault::LostAnswer(silence)),
-            (3, Fault::Late(late)),
-            (4, Fault::Conflict),
-            (2, Fault::Throttled),
-            (3, Fault::Slow(slow)),
-            (2, Fault::OldHead(behind)),
-            (1, Fault::OtherChain),
-        ]);
-        let first = self.rng.small(9);
-        // The SDK tries three times, so only longer failures reach the caller.
-        let length = if self.rng.one_in(2) { 1 } else { 1 + self.rng.small(8) };
-        let again = !matches!(fault, Fault::CrashBefore | Fault::CrashAfter);
-        let calls = first..first + if again { length } else { 1 };
-        step.faults.extend(calls.map(|call| (call, fault)));
+        add_fault(step, &mut self.rng);
     }
 
     fn buy(&mut self, agent: u8, key: u8) -> Buy {

@@ -1,7 +1,6 @@
 //! The law of replays: each decision of a run, evaluated again from what is stored at its end, is the same.
 
 use crate::people::agent_id;
-use crate::plan::AGENTS;
 use crate::run::Run;
 use purser_domain::{LoggedDecision, Network, RecordedDecision, Settlement, replay};
 use std::collections::HashMap;
@@ -10,7 +9,7 @@ impl Run {
     /// Replays every decision. A decision that names its inputs must find them.
     pub(crate) async fn replay(&self) {
         let (ledger, usage) = self.readers();
-        for agent in (0..AGENTS).map(agent_id) {
+        for agent in (0..self.agents_in_all()).map(agent_id) {
             let decisions = ledger.decisions(agent, None, 10_000).await.expect("the decisions");
             let allowed = decisions.iter().filter_map(|decision| match decision {
                 LoggedDecision::Allowed(settlement) => Some(settlement.clone()),

@@ -7,16 +7,17 @@
 use crate::chain::{Call, Chain, Fate, Limits, NETWORK, Shown, Signed, Tx};
 use crate::coverage::Coverage;
 use crate::expect::{self, Asked};
+use crate::hostile;
 use crate::laws::Caller;
 use crate::network::{FaultsSeen, Link, Moment, SimNode, Wire, World};
 use crate::people::{self, agent_id, payee, service_id};
-use crate::plan::{AGENTS, Buy, KEYS, Op, Pay, Plan, Proof, SERVICES, Step, Twist, WORKERS};
+use crate::plan::{Buy, CROWD, KEYS, Op, Pay, Plan, Proof, SERVICES, Setting, Step, Twist, WORKERS, owner_of};
 use crate::stored::StoredState;
 use crate::tables::{AUDIT, CATALOG, DECISIONS, Item, LEDGER, THROTTLE, USAGE, number, text};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, header};
-use purser_api::{AuthorizeRequest, Background, Boot, Clock, Entropy};
+use purser_api::{AuthorizeRequest, Background, Boot, Clock, Entropy, GatewayContext};
 use purser_chain::Node;
 use purser_domain::{
     Address, AgentId, ApprovalId, B256, CallDigest, Fingerprint, Intent, RuleId, Timestamp, Wallet, WalletKey,
@@ -34,7 +35,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tower::ServiceExt as _;
 
 const WALLET_SEED: &str = "000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f";
@@ -66,7 +67,7 @@ static WALLETS: LazyLock<Vec<Wallet>> = LazyLock::new(|| {
             attestation: signer.attest(agent_id(number)).expect("an attestation"),
         }
     };
-    (0..AGENTS).map(wallet).collect()
+    (0..CROWD).map(wallet).collect()
 });
 
 /// The result of a run.
@@ -163,21 +164,23 @@ struct Worker {
 
 /// An agent's memory of a key.
 #[derive(Clone, Default)]
-struct Memory {
+pub(crate) struct Memory {
     buy: Option<Buy>,
-    settlement: Option<String>,
-    approval: Option<ApprovalId>,
+    pub(crate) settlement: Option<String>,
+    pub(crate) approval: Option<ApprovalId>,
     /// The signed payment, and the header that carried it.
-    payment: Option<(Signed, String)>,
-    transaction: Option<B256>,
+    pub(crate) payment: Option<(Signed, String)>,
+    pub(crate) transaction: Option<B256>,
+    /// The last refusal by the cap per call: the transaction's id.
+    pub(crate) refusal: Option<String>,
     /// Whether the result of the last call is unknown to the agent.
     in_doubt: bool,
 }
 
-struct AgentCard {
+pub(crate) struct AgentCard {
     id: AgentId,
-    keys: Vec<String>,
-    memory: Vec<Memory>,
+    pub(crate) keys: Vec<String>,
+    pub(crate) memory: Vec<Memory>,
     rules: BTreeMap<u8, RuleId>,
 }
 
@@ -186,6 +189,7 @@ pub(crate) struct Run {
     number: u64,
     /// The depth at which blocks are looked at again.
     watch: u64,
+    pub(crate) setting: Setting,
     pub(crate) world: Arc<World>,
     workers: Vec<Worker>,
     pub(crate) catalog: CatalogTable,
@@ -197,20 +201,31 @@ pub(crate) struct Run {
     under_way: watch::Sender<usize>,
 }
 
-struct Answer {
-    status: u16,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
     replayed: bool,
-    body: Value,
+    pub(crate) body: Value,
+    /// How long it took.
+    pub(crate) took: Duration,
 }
 
 /// The state at the start of a step.
-struct Begun {
+#[derive(Clone, Copy)]
+pub(crate) struct Begun {
     /// The index of the first moment that the step may have seen.
     moment: usize,
     /// The environment's clock.
-    clock: i64,
-    /// Whether nothing else was running.
-    alone: bool,
+    pub(crate) clock: i64,
+    /// Whether nothing else was running that may concern the same agents.
+    pub(crate) alone: bool,
+    /// The owner of the agents that the step may concern; `None` for all.
+    owner: Option<u8>,
+}
+
+impl Begun {
+    pub(crate) const fn owner(&self) -> Option<u8> {
+        self.owner
+    }
 }
 
 impl Run {
@@ -218,7 +233,7 @@ impl Run {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let number = RUNS.fetch_add(1, SeqCst);
         let watch = WATCH + 2 * plan.setting.side_blocks;
-        let balances = (0..AGENTS).map(|agent| (WALLETS[usize::from(agent)].address, FUNDS));
+        let balances = (0..plan.setting.agents()).map(|agent| (WALLETS[usize::from(agent)].address, FUNDS));
         let balances = balances.chain([(faucet(), 1_000_000_000)]).collect();
         let limits = Limits::drawn(Rng::of(plan.seed ^ 3));
         let chain = Chain::new(
@@ -241,7 +256,9 @@ impl Run {
         let rng = Arc::new(Mutex::new(Rng::of(plan.seed ^ 2)));
 
         let operator = Link::new(&world, 0);
-        let db = purser_store::client(&boot(&operator, number, watch, &rng, "nonces").aws);
+        let crowd = plan.setting.crowd;
+        let boot = |link: &Arc<Link>, nonces| boot(link, number, watch, crowd, &rng, nonces);
+        let db = purser_store::client(&boot(&operator, "nonces").aws);
         let card = |agent| AgentCard {
             id: agent_id(agent),
             keys: Vec::new(),
@@ -251,10 +268,11 @@ impl Run {
         let mut run = Self {
             number,
             watch,
+            setting: plan.setting,
             world: Arc::clone(&world),
             workers: Vec::new(),
             catalog: CatalogTable::new(db.clone(), CATALOG),
-            agents: Mutex::new((0..AGENTS).map(card).collect()),
+            agents: Mutex::new((0..plan.setting.agents()).map(card).collect()),
             rng: Arc::clone(&rng),
             rules: AtomicU64::new(0),
             thaws: Mutex::default(),
@@ -269,7 +287,7 @@ impl Run {
         }
         let ledger = Ledger::new(db, LEDGER, DECISIONS);
         people::set_up(&run, &ledger, Timestamp::from_micros(start).expect("an instant")).await;
-        let events = Events::boot(boot(&operator, number, watch, &rng, "nonces")).expect("the function starts");
+        let events = Events::boot(boot(&operator, "nonces")).expect("the function starts");
         events
             .sweep(Duration::from_secs(60))
             .await
@@ -288,7 +306,7 @@ impl Run {
                     })
                 }
             };
-            let boot = |nonces| boot(&link, number, watch, &rng, nonces);
+            let boot = |nonces| boot(&link, nonces);
             let payments = purser_payments::routers_over(boot("nonces"), over(&link)).await;
             let reconcile = Reconcile::boot_over(boot("nonces"), over(&link)).await;
             let misled = Reconcile::boot_over(boot("wrong nonces"), over(&link)).await;
@@ -351,27 +369,39 @@ impl Run {
     /// The tables that a replay reads, over the first environment's connection.
     pub(crate) fn readers(&self) -> (&Ledger, UsageTable) {
         let worker = &self.workers[0];
-        let db = purser_store::client(&boot(&worker.link, self.number, self.watch, &self.rng, "nonces").aws);
+        let db = purser_store::client(&self.boot(&worker.link).aws);
         (&worker.ledger, UsageTable::new(db, USAGE))
+    }
+
+    pub(crate) fn link_of(&self, worker: usize) -> &Arc<Link> {
+        &self.workers[worker].link
+    }
+
+    fn boot(&self, link: &Arc<Link>) -> Boot {
+        boot(link, self.number, self.watch, self.setting.crowd, &self.rng, "nonces")
+    }
+
+    /// The number of agents.
+    pub(crate) const fn agents_in_all(&self) -> u8 {
+        self.setting.agents()
     }
 
     pub(crate) fn rng(&self) -> MutexGuard<'_, Rng> {
         self.rng.lock().expect("not poisoned")
     }
 
-    fn agents(&self) -> MutexGuard<'_, Vec<AgentCard>> {
+    pub(crate) fn agents(&self) -> MutexGuard<'_, Vec<AgentCard>> {
         self.agents.lock().expect("not poisoned")
     }
 
-    fn memory<T>(&self, agent: u8, key: u8, of: impl FnOnce(&mut Memory) -> T) -> T {
+    pub(crate) fn memory<T>(&self, agent: u8, key: u8, of: impl FnOnce(&mut Memory) -> T) -> T {
         of(&mut self.agents()[usize::from(agent)].memory[usize::from(key)])
     }
 
     /// The `events` function of an environment, started on first use.
     pub(crate) fn events_on(&self, worker: usize) -> (&Arc<Link>, &Events) {
         let Worker { link, events, .. } = &self.workers[worker];
-        let start =
-            || Events::boot(boot(link, self.number, self.watch, &self.rng, "nonces")).expect("the function starts");
+        let start = || Events::boot(self.boot(link)).expect("the function starts");
         (link, events.get_or_init(start))
     }
 
@@ -409,21 +439,31 @@ impl Run {
     /// Runs the steps of a round concurrently, except that the steps of one environment run in order.
     async fn round(self: &Arc<Self>, first: usize, steps: &[Step]) {
         self.open_round();
-        let alone = steps.len() == 1 && self.world.record().flying == 0;
+        // The steps of other owners' agents don't matter to an agent.
+        let apart = |one: &Step, other: &Step| match (one.op.agent(), other.op.agent()) {
+            (Some(one), Some(other)) => owner_of(one) != owner_of(other),
+            _ => false,
+        };
+        let is_alone = |index: usize, step: &Step| {
+            let owner = step.op.agent().map(owner_of);
+            let mut others = steps.iter().enumerate().filter(|(other, _)| *other != index);
+            self.world.record().flying_beside(owner) == 0 && others.all(|(_, other)| apart(step, other))
+        };
         let mut together = JoinSet::new();
-        let mut lanes: BTreeMap<usize, Vec<(usize, Step)>> = BTreeMap::new();
-        for (number, step) in (first..).zip(steps) {
+        let mut lanes: BTreeMap<usize, Vec<(usize, Step, bool)>> = BTreeMap::new();
+        for (index, step) in steps.iter().enumerate() {
+            let (number, alone) = (first + index, is_alone(index, step));
             let lane = if step.op.is_of_the_world() {
                 WORKERS + number
             } else {
                 step.worker.into()
             };
-            lanes.entry(lane).or_default().push((number, step.clone()));
+            lanes.entry(lane).or_default().push((number, step.clone(), alone));
         }
         for steps in lanes.into_values() {
             let run = Arc::clone(self);
             together.spawn(async move {
-                for (number, step) in steps {
+                for (number, step, alone) in steps {
                     run.step(number, &step, alone).await;
                 }
             });
@@ -465,7 +505,14 @@ impl Run {
 
     async fn step(self: &Arc<Self>, number: usize, step: &Step, alone: bool) {
         let Step { worker, pace, op, .. } = *step;
+        if op.whose().iter().any(|agent| *agent >= self.agents_in_all()) {
+            return;
+        }
         self.world.count(format!("operation {}", op.name()));
+        if let Some(agent) = op.agent() {
+            let agent = agent_id(agent).to_string();
+            self.world.record().known.acting.insert(number, agent);
+        }
         if op.is_of_the_world() {
             sleep(Duration::from_millis(u64::from(pace) % 40)).await;
             let what = match op {
@@ -478,18 +525,19 @@ impl Run {
         let worker = usize::from(worker) % WORKERS;
         let link = &self.workers[worker].link;
         link.begin(number, pace, step.faults.clone());
-        let begun = self.begun(worker, alone);
+        let begun = self.begun(worker, alone, op.agent().map(owner_of));
         self.under_way.send_modify(|count| *count += 1);
         let what = self.act(number, worker, op, begun).await;
         self.under_way.send_modify(|count| *count -= 1);
         self.world.count(format!("{} {what}", op.name()));
     }
 
-    fn begun(&self, worker: usize, alone: bool) -> Begun {
+    pub(crate) fn begun(&self, worker: usize, alone: bool, owner: Option<u8>) -> Begun {
         Begun {
             moment: self.world.record().moments.len() - 1,
             clock: self.world.clock_of(worker),
             alone,
+            owner,
         }
     }
 
@@ -526,8 +574,9 @@ impl Run {
                         secs: 60,
                         twist: Twist::Plain,
                     };
-                    let begun = self.begun(worker, begun.alone);
+                    let begun = self.begun(worker, begun.alone, begun.owner);
                     last = self.authorize(number, worker, buy, None, false, begun).await;
+                    self.world.count(format!("Burst {last}"));
                     self.workers[worker].link.begin(number, count.into(), Vec::new());
                 }
                 self.ended(worker);
@@ -539,7 +588,7 @@ impl Run {
             Op::Invent { agent, key, count } => {
                 let mut last = String::new();
                 for number_of in 0..count {
-                    let begun = self.begun(worker, begun.alone);
+                    let begun = self.begun(worker, begun.alone, begun.owner);
                     let proof = Proof::Invented(number_of);
                     last = self.complete(worker, agent, key, proof, begun).await;
                     self.world.count(format!("Invent {last}"));
@@ -571,6 +620,7 @@ impl Run {
                 self.ended(worker);
                 "nothing asked".to_owned()
             }
+            Op::Attack { agent, victim, how } => self.attack(number, worker, (agent, victim), how, begun).await,
             _ => self.person(worker, op).await,
         }
     }
@@ -598,7 +648,7 @@ impl Run {
                     let approval = self
                         .memory(agent, key, |memory| memory.approval)
                         .expect("looked at before");
-                    people::resolve(ledger, approval, yes, now).await
+                    people::resolve(ledger, agent, approval, yes, now).await
                 }
                 Op::Policy {
                     agent,
@@ -638,14 +688,30 @@ impl Run {
         }
     }
 
-    async fn call(&self, worker: usize, key: &str, method: &str, path: &str, body: Option<&Value>) -> Option<Answer> {
+    /// Calls the function with a key, from the address of the agent's owner.
+    pub(crate) async fn call(
+        &self,
+        worker: usize,
+        (agent, key): (u8, &str),
+        method: &str,
+        path: &str,
+        body: Option<String>,
+    ) -> Option<Answer> {
         let Worker { link, payments, .. } = &self.workers[worker];
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header(header::AUTHORIZATION, format!("Bearer {key}"));
-        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
-        let request = request.body(body).expect("a request");
+        let mut request = request
+            .body(body.map_or_else(Body::empty, Body::from))
+            .expect("a request");
+        if self.setting.crowd {
+            let method = request.method().clone();
+            let context = GatewayContext::new(method, None, hostile::address_of(owner_of(agent)));
+            request.extensions_mut().insert(context);
+        }
+        let limits = self.note_call(worker, agent, key);
+        let began = Instant::now();
         let calling = async {
             let response = payments.clone().oneshot(request).await.expect("infallible");
             let (parts, body) = response.into_parts();
@@ -654,33 +720,38 @@ impl Run {
                 status: parts.status.as_u16(),
                 replayed: parts.headers.contains_key("idempotent-replayed"),
                 body: serde_json::from_slice(&bytes).unwrap_or_default(),
+                took: began.elapsed(),
             }
         };
-        tokio::select! {
+        let answer = tokio::select! {
             biased;
             () = link.crashed() => None,
             answer = calling => Some(answer),
+        };
+        if answer.as_ref().is_some_and(|answer| answer.status == 429) {
+            self.judge_limit(agent, &limits);
         }
+        answer
     }
 
     /// The key that an agent calls with.
-    fn key_of(&self, agent: u8, first: bool) -> String {
+    pub(crate) fn key_of(&self, agent: u8, first: bool) -> String {
         let agents = self.agents();
         let keys = &agents[usize::from(agent)].keys;
         if first { keys.first() } else { keys.last() }.expect("a key").clone()
     }
 
     /// An idempotency key of an agent that no step of the plan uses, for one payment.
-    fn unused_key(&self, agent: u8) -> Option<u8> {
+    pub(crate) fn unused_key(&self, agent: u8) -> Option<u8> {
         let agents = self.agents();
         let card = &agents[usize::from(agent)];
         let key = (KEYS..=u8::MAX).find(|key| card.memory[usize::from(*key)].buy.is_none())?;
         Some(key)
     }
 
-    /// Whether a step ran alone and without faults.
-    fn undisturbed(&self, begun: &Begun, faults_seen: &FaultsSeen) -> bool {
-        begun.alone && faults_seen.faults.is_empty() && self.world.record().flying == 0
+    /// Whether a step ran alone and without faults, as far as its agent can tell.
+    pub(crate) fn undisturbed(&self, begun: &Begun, faults_seen: &FaultsSeen) -> bool {
+        begun.alone && faults_seen.faults.is_empty() && self.world.record().flying_beside(begun.owner) == 0
     }
 
     /// The states that a step may have seen.
@@ -698,6 +769,19 @@ impl Run {
         begun: Begun,
     ) -> String {
         let carried = carry.and_then(|key| self.memory(buy.agent, key, |memory| memory.approval));
+        self.authorize_with(number, worker, buy, carried, first_key, begun)
+            .await
+    }
+
+    pub(crate) async fn authorize_with(
+        &self,
+        number: usize,
+        worker: usize,
+        buy: Buy,
+        carried: Option<ApprovalId>,
+        first_key: bool,
+        begun: Begun,
+    ) -> String {
         let caller = self.key_of(buy.agent, first_key);
         let body = authorize_body(number, buy, carried);
         let parsed = AuthorizeRequest::parse(&body, NETWORK).expect("a request");
@@ -713,11 +797,19 @@ impl Run {
             memory.in_doubt = true;
             memory.buy = memory.buy.or(Some(buy));
         });
-        let answer = self.call(worker, &caller, "POST", "/x402/authorize", Some(&body)).await;
+        let by = (buy.agent, caller.as_str());
+        let answer = self
+            .call(worker, by, "POST", "/x402/authorize", Some(body.to_string()))
+            .await;
         let faults_seen = self.ended(worker);
         let Some(answer) = answer else {
             return "crashed".to_owned();
         };
+        self.judge_wait(&answer, &begun, &faults_seen);
+        if answer.status == 429 {
+            // It says nothing about an earlier call with this key.
+            return "too_many_requests".to_owned();
+        }
         let until = self.world.clock_of(worker);
         let agent = agent_id(buy.agent).to_string();
         let service = service_id(buy.service).to_string();
@@ -732,6 +824,7 @@ impl Run {
             buy,
             call: call_of(&parsed.intent, buy.service),
             payee: payee_of(buy.service),
+            most_waiting: hostile::most_waiting(self.setting),
         };
         let words = words_of(&answer);
         if words == "5xx" {
@@ -753,6 +846,10 @@ impl Run {
         }
         if let Some(id) = answer.body["approval_id"].as_str().and_then(ApprovalId::parse) {
             self.memory(buy.agent, buy.key, |memory| memory.approval = Some(id));
+        }
+        if words == "amount_exceeds_per_call_limit" {
+            let id = answer.body["transaction_id"].as_str().map(str::to_owned);
+            self.memory(buy.agent, buy.key, |memory| memory.refusal = id);
         }
         let kind = words.split(':').take(2).collect::<Vec<_>>();
         match kind.as_slice() {
@@ -922,11 +1019,15 @@ impl Run {
         members.remove("idempotency_key");
         members.insert("replay_key".to_owned(), format!("replay {replay}").into());
         let caller = self.key_of(buy.agent, false);
-        let answer = self.call(worker, &caller, "POST", "/x402/check", Some(&body)).await;
+        let by = (buy.agent, caller.as_str());
+        let answer = self
+            .call(worker, by, "POST", "/x402/check", Some(body.to_string()))
+            .await;
         let faults_seen = self.ended(worker);
         let Some(answer) = answer else {
             return "crashed".to_owned();
         };
+        self.judge_wait(&answer, &begun, &faults_seen);
         if answer.status >= 500 && faults_seen.faults.is_empty() {
             self.world
                 .complain(format!("check: {} without cause: {}", answer.status, answer.body));
@@ -946,6 +1047,7 @@ impl Run {
                 buy,
                 call: call_of(&intent, buy.service),
                 payee: payee_of(buy.service),
+                most_waiting: hostile::most_waiting(self.setting),
             };
             let instant = expect::Instant {
                 from: begun.clock,
@@ -1028,16 +1130,22 @@ impl Run {
 
     async fn complete(&self, worker: usize, agent: u8, key: u8, proof: Proof, begun: Begun) -> String {
         let memory = self.memory(agent, key, |memory| memory.clone());
-        let (Some(id), Some((signed, _))) = (memory.settlement, memory.payment) else {
-            self.ended(worker);
-            return "nothing authorized".to_owned();
-        };
         let hash = match proof {
             Proof::True => memory.transaction,
             Proof::False => Some(B256::repeat_byte(0xee)),
             Proof::Invented(number) => Some(B256::with_last_byte(number)),
-            Proof::Foreign => Some(self.foreign(&signed)),
+            Proof::Foreign => memory.payment.map(|(signed, _)| self.foreign(&signed)),
             Proof::Of(other) => self.memory(agent, other, |memory| memory.transaction),
+        };
+        self.prove(worker, agent, key, hash, begun).await
+    }
+
+    /// Completes the settlement of a key with this transaction.
+    pub(crate) async fn prove(&self, worker: usize, agent: u8, key: u8, hash: Option<B256>, begun: Begun) -> String {
+        let memory = self.memory(agent, key, |memory| memory.clone());
+        let (Some(id), Some((signed, _))) = (memory.settlement, memory.payment) else {
+            self.ended(worker);
+            return "nothing authorized".to_owned();
         };
         let Some(hash) = hash else {
             self.ended(worker);
@@ -1049,11 +1157,13 @@ impl Run {
         let body = json!({"payment_response_header": response.to_string()});
         let path = format!("/x402/settlements/{id}/complete");
         let caller = self.key_of(agent, false);
-        let answer = self.call(worker, &caller, "POST", &path, Some(&body)).await;
+        let by = (agent, caller.as_str());
+        let answer = self.call(worker, by, "POST", &path, Some(body.to_string())).await;
         let faults_seen = self.ended(worker);
         let Some(answer) = answer else {
             return "crashed".to_owned();
         };
+        self.judge_wait(&answer, &begun, &faults_seen);
         let after = look();
         if let Err(what) = self.judge_completion(&answer, agent, &id, hash, [before, after], &begun, &faults_seen) {
             self.world.complain(format!(
@@ -1108,7 +1218,7 @@ impl Run {
         match (answer.status, reason) {
             (200, _) if was("confirmed") => Ok(()),
             (200, _) => Err("it is not confirmed".to_owned()),
-            (401, _) => Ok(()),
+            (401 | 429, _) => Ok(()),
             _ if undisturbed && enough(&first) != (reason == "too_many_failed_proofs") => {
                 Err(format!("{} proofs have failed", number(&first, "fp")))
             }
@@ -1171,21 +1281,16 @@ impl Run {
     async fn receipts(&self, worker: usize, agent: u8, begun: Begun) -> String {
         let id = agent_id(agent).to_string();
         let caller = self.key_of(agent, false);
-        let answer = self
-            .call(
-                worker,
-                &caller,
-                "GET",
-                &format!("/agents/{id}/settlements?limit=100"),
-                None,
-            )
-            .await;
+        let path = format!("/agents/{id}/settlements?limit=100");
+        let by = (agent, caller.as_str());
+        let answer = self.call(worker, by, "GET", &path, None).await;
         let faults_seen = self.ended(worker);
         let Some(answer) = answer else {
             return "crashed".to_owned();
         };
+        self.judge_wait(&answer, &begun, &faults_seen);
         if answer.status != 200 {
-            if faults_seen.faults.is_empty() && answer.status != 401 {
+            if faults_seen.faults.is_empty() && ![401, 429].contains(&answer.status) {
                 self.world
                     .complain(format!("receipts can't be listed: {}", answer.body));
             }
@@ -1409,7 +1514,7 @@ impl Run {
 
     /// Waits until all calls in flight have arrived.
     pub(crate) async fn landed(&self) {
-        while self.world.record().flying > 0 {
+        while self.world.record().flying() > 0 {
             sleep(Duration::from_secs(1)).await;
         }
     }
@@ -1424,7 +1529,7 @@ impl Run {
             self.round(number, &[step]).await;
             number += 1;
         };
-        for agent in 0..AGENTS {
+        for agent in 0..self.agents_in_all() {
             for key in 0..=u8::MAX {
                 let (in_doubt, buy) = self.memory(agent, key, |memory| (memory.in_doubt, memory.buy));
                 if let (true, Some(buy)) = (in_doubt, buy) {
@@ -1448,7 +1553,7 @@ impl Run {
         }
         // The agent must complete a settlement that was released and then paid in a later block. An operator requests
         // those that the agent can't complete: another payment of its transaction, or one with too many failed proofs.
-        for agent in 0..AGENTS {
+        for agent in 0..self.agents_in_all() {
             for key in 0..=u8::MAX {
                 if self.memory(agent, key, |memory| memory.transaction.is_some()) {
                     alone(Op::Complete {
@@ -1515,6 +1620,43 @@ impl Run {
 }
 
 impl Op {
+    /// The agent that calls, or whose record a person or operator edits; `None` if the operation may concern several.
+    pub(crate) fn agent(self) -> Option<u8> {
+        match self {
+            Self::Authorize { buy, .. } | Self::Check { buy, .. } => Some(buy.agent),
+            Self::Burst { agent, .. }
+            | Self::Poll { agent, .. }
+            | Self::Complete { agent, .. }
+            | Self::Invent { agent, .. }
+            | Self::Receipts { agent }
+            | Self::Resolve { agent, .. }
+            | Self::Policy { agent, .. }
+            | Self::Freeze { agent, .. }
+            | Self::Rule { agent, .. }
+            | Self::Rotate { agent, .. }
+            | Self::Revoke { agent }
+            | Self::Mark { agent, .. }
+            | Self::Attack { agent, .. } => Some(agent),
+            // Operators' freezes are in rows that all agents' calls read.
+            _ => None,
+        }
+    }
+
+    /// Every agent that the operation names.
+    fn whose(self) -> Vec<u8> {
+        match self {
+            Self::Attack { agent, victim, .. } => vec![agent, victim],
+            Self::Operators { agent, .. }
+            | Self::Pay { agent, .. }
+            | Self::Cancel { agent, .. }
+            | Self::PassToRollOff { agent, .. }
+            | Self::PassToDeadline { agent, .. }
+            | Self::Drain { agent }
+            | Self::Fund { agent } => vec![agent],
+            _ => self.agent().into_iter().collect(),
+        }
+    }
+
     /// Whether the operation belongs to the world around the functions.
     pub(crate) fn is_of_the_world(self) -> bool {
         matches!(
@@ -1552,7 +1694,7 @@ fn faucet() -> Address {
 }
 
 /// The configuration of an environment; `nonces` names the secret with its nonce key.
-fn boot(link: &Arc<Link>, run: u64, watch: u64, rng: &Arc<Mutex<Rng>>, nonces: &str) -> Boot {
+fn boot(link: &Arc<Link>, run: u64, watch: u64, crowd: bool, rng: &Arc<Mutex<Rng>>, nonces: &str) -> Boot {
     // The SDK's retry quota is per service and region in a process, so each environment has its own region.
     let region = format!("sim-{run}-{}", link.worker);
     let [confirmations, watch] = [CONFIRMATIONS, watch].map(|depth| depth.to_string());
@@ -1571,7 +1713,6 @@ fn boot(link: &Arc<Link>, run: u64, watch: u64, rng: &Arc<Mutex<Rng>>, nonces: &
         ("EVENTBRIDGE_ENDPOINT", "http://bus.sim"),
         ("EVENT_BUS", "purser"),
         ("STACK", "sim"),
-        ("THROTTLE_PER_MINUTE", "1000000"),
         ("NETWORK", NETWORK.name()),
         ("WALLET_SEED_SECRET_ARN", "seed"),
         ("NONCE_KEY_SECRET_ARN", nonces),
@@ -1579,12 +1720,14 @@ fn boot(link: &Arc<Link>, run: u64, watch: u64, rng: &Arc<Mutex<Rng>>, nonces: &
         ("FINALITY_CONFIRMATIONS", confirmations.as_str()),
         ("WATCH_CONFIRMATIONS", watch.as_str()),
         // Small, so that several runs are needed.
-        ("RECONCILE_MOST_SETTLEMENTS", "4"),
+        ("RECONCILE_MOST_SETTLEMENTS", if crowd { "16" } else { "4" }),
         ("LOG_BLOCK_RANGE", "4"),
         ("APPROVAL_TTL_SECONDS", "7200"),
     ];
+    let limits = hostile::limits(crowd);
+    let limits = limits.iter().map(|(name, limit)| (*name, limit.as_str()));
     let boot = Boot::new(
-        variables.into_iter().collect(),
+        variables.into_iter().chain(limits).collect(),
         Clock::still(link.world.clock(link.worker)),
     );
     let rng = Arc::clone(rng);

@@ -114,6 +114,7 @@ impl Shrinking {
             Setting::USUAL,
             Setting { start, ..now },
             Setting { two_endpoints, ..now },
+            Setting { crowd: false, ..now },
         ] {
             let mut plan = self.best.clone();
             plan.setting = setting;

@@ -204,6 +204,15 @@ impl StoredState {
         ids.collect()
     }
 
+    /// The number of an agent's approvals that wait for a person.
+    pub(crate) fn waiting(&self, agent: &str, at: i64) -> usize {
+        let waits = |row: &Item| text(row, "st") == "pending" && at < number(row, "ends");
+        let approvals = self.all("AP#", "");
+        approvals
+            .filter(|(_, row)| text(row, "agent") == agent && waits(row))
+            .count()
+    }
+
     /// The agent's rules with a window.
     pub(crate) fn budgets(&self, agent: &str) -> Vec<Budget> {
         let rules = self.agent(agent).map(|row| list(row, "rules")).unwrap_or_default();

@@ -9,7 +9,7 @@
 
 use crate::journaled;
 use crate::network::Bus;
-use crate::plan::{Fault, Silence, WORKERS};
+use crate::plan::{Fault, OWNERS, Silence, WORKERS, owner_of};
 use crate::run::Run;
 use crate::stored::StoredState;
 use crate::tables::{DECISIONS, Item, Key, LEDGER, USAGE, text};
@@ -27,9 +27,12 @@ const HOUR: i64 = 3_600_000_000;
 /// The maximum number of records in a batch: small, so that a run's writes need several batches.
 const BATCH: u64 = 30;
 
-/// The owner of every agent.
-pub(crate) fn owner() -> PersonId {
-    PersonId::of("https://issuer.sim", "ann")
+/// The names of the owners.
+const NAMES: [&str; OWNERS as usize] = ["ann", "bob", "cid", "dan"];
+
+/// The owner of an agent.
+pub(crate) fn owner(agent: u8) -> PersonId {
+    PersonId::of("https://issuer.sim", NAMES[usize::from(owner_of(agent))])
 }
 
 /// The expected events of all writes so far.
@@ -300,7 +303,7 @@ impl Run {
         };
         self.world.count(format!("{name} {what}"));
         let undisturbed = faults_seen.faults.is_empty() && self.world.record().bus == Bus::Up;
-        if undisturbed && what != "done" && self.world.record().flying == 0 {
+        if undisturbed && what != "done" && self.world.record().flying() == 0 {
             self.world.complain(format!("{name} ended without cause: {what}"));
         }
         answer

@@ -8,8 +8,8 @@ use Silence::{Broken, Nothing};
 use Twist::Plain;
 use purser_model::flaw::Flaw;
 use purser_sim::{
-    Buy, FIRST_ENDPOINT, Fault, Op, Outcome, Pay, Plan, Proof, SECOND_ENDPOINT, Setting, Silence, Step, Twist, run,
-    run_beside,
+    Buy, FIRST_ENDPOINT, Fault, Hostility, Op, Outcome, Pay, Plan, Proof, SECOND_ENDPOINT, Setting, Silence, Step,
+    Twist, run, run_beside,
 };
 
 /// Runs a plan, and asserts that it has no findings and that each of these events occurred.
@@ -76,6 +76,53 @@ fn first_payments_above_the_usual_price_are_refused() {
     check(
         &plan(105, rounds.into()),
         &["Authorize policy_blocked price_above_usual"],
+    );
+}
+
+/// The clocks of two environments are a minute apart. At the microsecond at which the first payment leaves the window by
+/// the clock that is ahead, there is room on each environment for one more, and none a microsecond earlier.
+#[test]
+fn clocks_a_minute_apart_share_a_window_to_the_microsecond() {
+    let fills = (0..4).map(|key| Step::on(0, 0, buy(key, 0, 240, 60)));
+    let rolls_off = |early| {
+        let (agent, service) = (0, 0);
+        Step::on(0, 0, Op::PassToRollOff { agent, service, early })
+    };
+    let tries = |first: u8| [1, 0].map(|worker| Step::on(worker, 0, buy(first + worker, 0, 240, 60)));
+    let steps = fills
+        .chain([rolls_off(true)])
+        .chain(tries(4))
+        .chain([rolls_off(false)])
+        .chain(tries(4));
+    let mut plan = plan(7, steps.map(|step| vec![step]).collect());
+    plan.skews = [30, -30, 0];
+    let outcome = run(&plan);
+    assert!(outcome.complaints.is_empty(), "{:#?}", outcome.complaints);
+    let counts = ["Authorize allow", "Authorize daily_spend_limit_exceeded"].map(|what| outcome.coverage.of(what));
+    assert_eq!(counts, [5, 3], "{}", outcome.coverage);
+}
+
+/// The floods come from another owner's agent, on the same environments: with its own key, and with guessed ones.
+#[test]
+fn a_flood_refuses_nobody_else() {
+    let attack = |how| Op::Attack {
+        agent: 2,
+        victim: 0,
+        how,
+    };
+    let rounds = (0..3).map(|key| {
+        vec![
+            Step::on(key, 7, attack(Hostility::Flood(60))),
+            Step::on((key + 1) % 3, 5, attack(Hostility::Guess(100))),
+            Step::on(key, 3, buy(key, 0, 100, 60)),
+            Step::on((key + 1) % 3, 9, buy(key + 3, 0, 100, 60)),
+        ]
+    });
+    let mut plan = plan(8, rounds.collect());
+    plan.setting.crowd = true;
+    check(
+        &plan,
+        &["limited by its key", "limited by its address", "Authorize allow"],
     );
 }
 
