@@ -1404,6 +1404,34 @@ SIMULATED = [
         "!PLANTED && AgentId::parse(&agent) != Some(caller.agent.id)",
         100,
     ),
+    Bug(
+        "a payout before its address has waited",
+        "shared/domain/src/settlement/payout.rs",
+        "if now < named.good_from {",
+        "if !PLANTED && now < named.good_from {",
+        "package(purser-sim) and test(=reproductions::a_payout_whose_answer_is_lost_is_made_once)",
+    ),
+    Bug(
+        "a payout to an earlier owner's address",
+        "shared/domain/src/settlement/payout.rs",
+        "filter(|address| address.named_by == *owner)",
+        "filter(|address| PLANTED || address.named_by == *owner)",
+        "package(purser-sim) and test(=reproductions::a_payout_address_is_not_handed_over)",
+    ),
+    Bug(
+        "an offer of an agent that can be accepted again",
+        "shared/store/src/people/handover.rs",
+        "transaction.delete(Role::Offer, delete)?;",
+        "if !PLANTED { transaction.delete(Role::Offer, delete)?; }",
+        "package(purser-sim) and test(=reproductions::a_payout_address_is_not_handed_over)",
+    ),
+    Bug(
+        "a key that pays a service outside its scope",
+        "functions/payments/src/authorize.rs",
+        "scope.check_service(matched.service.id)?;",
+        "if !PLANTED { scope.check_service(matched.service.id)?; }",
+        200,
+    ),
 ]
 
 

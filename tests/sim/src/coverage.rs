@@ -36,6 +36,7 @@ impl fmt::Display for Coverage {
 
 /// The events that must occur in a long run.
 pub const EXERCISED: &[&str] = &[
+    "Accept accepted",
     "Attack BadBody 400",
     "Attack Flood limited",
     "Attack Guess limited",
@@ -58,6 +59,7 @@ pub const EXERCISED: &[&str] = &[
     "Authorize idempotent_replay",
     "Authorize insufficient_usdc_balance",
     "Authorize invalid_agent_key",
+    "Authorize key_not_allowed",
     "Authorize policy_blocked agent_frozen",
     "Authorize policy_blocked approval_expired",
     "Authorize policy_blocked approval_rejected",
@@ -94,6 +96,8 @@ pub const EXERCISED: &[&str] = &[
     "Invent 422 too_many_failed_proofs",
     "Invent 422 transaction_not_mined",
     "Mark asked",
+    "NamePayout done",
+    "Offer offered",
     "Operators ended",
     "Operators frozen",
     "Pass passed",
@@ -104,6 +108,11 @@ pub const EXERCISED: &[&str] = &[
     "Pay last second",
     "Pay soon",
     "Pay too late",
+    "PayOut address waits",
+    "PayOut no address",
+    "PayOut payout open",
+    "PayOut replayed",
+    "PayOut reserved",
     "Policy stored",
     "Poll approved",
     "Poll pending",
@@ -114,6 +123,7 @@ pub const EXERCISED: &[&str] = &[
     "Reconcile to the end",
     "ReconcilePart to the end",
     "ReconcileWithWrongKey to the end",
+    "RemovePayout done",
     "Reorganize deep",
     "Reorganize shallow",
     "Resolve already",
@@ -121,6 +131,7 @@ pub const EXERCISED: &[&str] = &[
     "Revoke stored",
     "Rotate stored",
     "Rule stored",
+    "Scope stored",
     "Sweep crashed",
     "Sweep done",
     "Sweep failed",
@@ -156,4 +167,5 @@ pub const EXERCISED: &[&str] = &[
     "reconciled: superseded",
     "reconciled: taken_back",
     "reconciled: unchanged",
+    "throttled by a busy partition",
 ];

@@ -7,7 +7,7 @@
 //! may be from two instants, each of which was a real state.
 
 use crate::laws::{approval_id, hex};
-use crate::people;
+use crate::people::{self, Scope};
 use crate::plan::{Buy, Twist};
 use crate::stored::{DAY, StoredState, budget_window, day_window, remembered, rule_id};
 use crate::tables::{Item, bytes, list, number, text};
@@ -32,6 +32,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) payee: [u8; 12],
     /// The maximum number of approvals of an agent that wait for a person.
     pub(crate) most_waiting: usize,
+    /// The scope of the caller's key.
+    pub(crate) scope: Scope,
 }
 
 /// The instants by which a call may have been judged: its own clock, and the balances that it read.
@@ -50,6 +52,15 @@ pub(crate) fn answers(stored: &StoredState, asked: &Asked<'_>, instant: &Instant
     let mut answers = Vec::new();
     if !takes(stored, asked, instant) {
         answers.push("invalid_agent_key".to_owned());
+    }
+    if asked.scope.forbids_paying || asked.scope.forbids == Some(asked.buy.service) {
+        // Whether the service is allowed is looked at after a mismatch of keys, which is as good an answer.
+        let reused = before(stored, asked, instant).into_iter().flatten();
+        answers.extend(reused.filter(|answer| {
+            !asked.scope.forbids_paying && (answer.starts_with("idempotency_key_reused") || answer == "not_found")
+        }));
+        answers.push("key_not_allowed".to_owned());
+        return answers;
     }
     if let Some(answer) = before(stored, asked, instant) {
         answers.extend(answer);
@@ -78,7 +89,11 @@ fn key_ends(stored: &StoredState, asked: &Asked<'_>) -> Option<Option<i64>> {
     let keys = list(stored.agent(asked.agent)?, "keys");
     keys.iter().find_map(|key| match key {
         AttributeValue::M(key) if key_id(key) == asked.caller => {
-            Some(key.contains_key("ends").then(|| number(key, "ends")))
+            let ends = key.contains_key("ends").then(|| number(key, "ends"));
+            Some(match (ends, asked.scope.expires) {
+                (Some(ends), Some(expires)) => Some(ends.min(expires)),
+                (ends, expires) => ends.or(expires),
+            })
         }
         _ => None,
     })

@@ -179,7 +179,8 @@ fn entries_and_settlements_agree(stored: &StoredState, found: &mut Vec<String>) 
         let day = day_window(agent, text(settlement, "svc"));
         let counted = stored.entries(&day).iter().any(|entry| entry.settlement == id);
         let expired = text(settlement, "rs") == "expired";
-        if !expired && counted_at(settlement) > stored.horizon(&day) && !counted {
+        let counts = text(settlement, "kind") != "payout";
+        if counts && !expired && counted_at(settlement) > stored.horizon(&day) && !counted {
             found.push(format!("I9 settlement {id} is not counted"));
         }
         if expired && counted {
@@ -200,8 +201,13 @@ fn entries_and_settlements_agree(stored: &StoredState, found: &mut Vec<String>) 
 /// I3 and I9: settlements and the idempotency records that authorized them refer to each other.
 fn keys_name_settlements(stored: &StoredState, found: &mut Vec<String>) {
     let allows = stored.all("I#", "").filter(|(_, row)| text(row, "kind") == "allow");
+    let allows = allows.map(|(key, row)| (&key.0[2..], key.1.as_str(), row));
+    let of_payouts = stored
+        .all("PO#", "K#")
+        .map(|(key, row)| (&key.0[3..], &key.1[2..], row));
     let from_keys: BTreeSet<_> = allows
-        .map(|(key, row)| (key.0[2..].to_owned(), key.1.clone(), text(row, "sid").to_owned()))
+        .chain(of_payouts)
+        .map(|(agent, key, row)| (agent.to_owned(), key.to_owned(), text(row, "sid").to_owned()))
         .collect();
     let from_settlements: BTreeSet<_> = stored
         .settlements()
@@ -343,6 +349,11 @@ impl Change<'_> {
             sk.split('#').next().unwrap_or_default(),
         ) {
             ("S", _) => self.settlement(&pk[2..], sk, was, is),
+            ("A", _) => {
+                if let Some((was, is)) = was.zip(is) {
+                    self.owned(&pk[2..], was, is);
+                }
+            }
             ("I", _) => self.key(key, was, is),
             ("L" | "B", "E") => self.entry(pk, &sk[2..], was, is),
             ("L" | "B", "") if sk == "#W" => self.window(pk, was, is),
@@ -456,6 +467,9 @@ impl Change<'_> {
         if text(is, "rs") != "authorized" {
             self.wrong(format!("I6 settlement {id} began as {}", text(is, "rs")));
         }
+        if text(is, "kind") == "payout" {
+            return self.paid_out(agent, id, is);
+        }
         if self.known.payees.get(&service).copied() != text(is, "payto").parse().ok() {
             self.wrong(format!("settlement {id} pays a stranger: {}", text(is, "payto")));
         }
@@ -557,6 +571,53 @@ impl Change<'_> {
                 Some((_, row)) if text(row, "st") == "approved" && number(row, "ends") > at => {}
                 _ => self.wrong(format!("settlement {id} used an approval that was not open")),
             }
+        }
+    }
+
+    /// A payout goes to the address that its agent's owner has named, after the delay, while no other one is open.
+    fn paid_out(&mut self, agent: &str, id: &str, is: &Item) {
+        let at = number(is, "t");
+        let owner = self.before.agent(agent).map(|row| text(row, "owner"));
+        let mut found = Vec::new();
+        match self.before.row(&format!("PO#{agent}"), "#") {
+            None => found.push("no address is named"),
+            Some(record) => {
+                if text(record, "addr") != text(is, "payto") || number(record, "good") > at {
+                    found.push("it goes to an address that is not named, or must wait");
+                }
+                if Some(text(record, "by")) != owner || Some(text(is, "by")) != owner {
+                    found.push("who has named the address, or asks for the payout, is not the owner");
+                }
+                let latest = self.before.settlement(agent, text(record, "last"));
+                if latest.is_some_and(|latest| text(latest, "rs") == "authorized") {
+                    found.push("another payout is open");
+                }
+            }
+        }
+        if number(is, "amt") <= 0 {
+            found.push("it pays nothing");
+        }
+        if let (Some(caller), Some(since)) = (self.known.callers.get(&self.step), self.known.stopped.get(agent))
+            && caller.from - self.skew > *since
+        {
+            found.push("operators had frozen the agent before it was asked for");
+        }
+        for what in found {
+            self.wrong(format!("payout {id}: {what}"));
+        }
+    }
+
+    /// An agent gets another owner by accepting an offer to them, which is used up.
+    fn owned(&mut self, agent: &str, was: &Item, is: &Item) {
+        if text(was, "owner") == text(is, "owner") {
+            return;
+        }
+        let offer = |stored: &StoredState| {
+            let row = stored.row(&format!("HANDOVER#{agent}"), "#");
+            row.map(|row| text(row, "owner").to_owned())
+        };
+        if offer(self.before).as_deref() != Some(text(is, "owner")) || offer(self.after).is_some() {
+            self.wrong(format!("agent {agent} has a new owner without an offer"));
         }
     }
 
@@ -669,8 +730,16 @@ impl Change<'_> {
             (None, Some("pending"))
             | (Some("pending"), Some("approved" | "rejected"))
             | (Some("approved"), Some("executed")) => {}
+            // After a handover it moves to its agent's owner.
+            (Some(from), Some(to)) if from == to && was.zip(is).is_some_and(|(was, is)| self.is_moved(was, is)) => {}
             (from, to) => self.wrong(format!("approval {key:?} went from {from:?} to {to:?}")),
         }
+    }
+
+    /// Whether an approval got the owner of its agent.
+    fn is_moved(&self, was: &Item, is: &Item) -> bool {
+        let owner = self.after.agent(text(is, "agent")).map(|row| text(row, "owner"));
+        text(was, "owner") != text(is, "owner") && owner == Some(text(is, "owner"))
     }
 
     /// Whether the claim's settlement is confirmed by the claimed transaction.

@@ -15,6 +15,7 @@
 //! | `tables.rs` | in-process DynamoDB |
 //! | `chain.rs` | a chain with one EIP-3009 token |
 //! | `people.rs` | what people set up and change |
+//! | `payouts.rs` | payouts, and the facilitator that submits them |
 //! | `telling.rs` | checks the published events, and folds the journal |
 //! | `replayed.rs` | evaluates each decision again |
 //! | `journaled.rs` | checks the journal and its sums |
@@ -36,6 +37,7 @@ mod journaled;
 mod laws;
 mod modelled;
 mod network;
+mod payouts;
 mod people;
 mod plan;
 mod replayed;
@@ -47,8 +49,8 @@ mod telling;
 
 pub use coverage::{Coverage, EXERCISED};
 pub use plan::{
-    AGENTS, Buy, CAPS, CROWD, FIRST_ENDPOINT, Fault, Hostility, KEYS, LATER_RULES, OWNERS, Op, Pay, Plan, Proof, RULES,
-    SECOND_ENDPOINT, SERVICES, Setting, Silence, Step, Twist, WORKERS,
+    AGENTS, Buy, CAPS, CROWD, FIRST_ENDPOINT, Fault, Hostility, KEYS, LATER_RULES, OWNERS, Op, PAYOUTS, Pay, Plan,
+    Proof, RULES, Row, SCOPES, SECOND_ENDPOINT, SERVICES, Setting, Silence, Step, Twist, WORKERS,
 };
 pub use run::{Outcome, run, run_beside};
 pub use shrink::{kind, shrink};

@@ -152,7 +152,15 @@ impl Modelled {
                 ("pending", "approved") => Decided::Approve,
                 ("pending", "rejected") => Decided::Reject,
                 ("approved", "rejected") => Decided::Withdraw,
-                _ => return Some(None),
+                // A handover moves it.
+                _ => {
+                    let approval = (self.request(text(is, "agent"), is)?, key.1.parse().expect("few"));
+                    let owner = self.name(Kind::Person, text(is, "owner"))?;
+                    if let Some(approval) = self.ledger.approvals.get_mut(&approval) {
+                        approval.owner = owner;
+                    }
+                    return Some(None);
+                }
             };
             let approval = (self.request(text(is, "agent"), is)?, key.1.parse().expect("few"));
             self.set_end(approval, number(is, "ends") > number(is, "resolved"));
@@ -177,6 +185,10 @@ impl Modelled {
         after: &StoredState,
     ) -> Option<Option<Write>> {
         let settlement = self.name(Kind::Settlement, id)?;
+        if was.is_none() && text(is, "kind") == "payout" {
+            self.pay_out(agent, settlement, is)?;
+            return Some(None);
+        }
         let Some(was) = was else {
             return self.reservation(agent, settlement, is, after).map(Some);
         };
@@ -231,6 +243,27 @@ impl Modelled {
             }
             _ => None,
         })
+    }
+
+    /// Adds a payout, whose own conditions `laws.rs` checks: the model has one agent, and so one record of payouts.
+    fn pay_out(&mut self, agent: &str, id: SettlementId, is: &Item) -> Option<()> {
+        let key = self.name(Kind::Key, format!("payout {agent} {}", hex(bytes(is, "idem"))))?;
+        let payout = Settlement {
+            key,
+            request: 0,
+            approval: None,
+            amount: 0,
+            at: 0,
+            counted_at: 0,
+            scopes: Vec::new(),
+            payout_to: Some(1),
+            state: State::Authorized,
+            held: true,
+            unclaimed: false,
+        };
+        self.ledger.settlements.insert(id, payout);
+        self.ledger.payout_keys.insert(key, id);
+        Some(())
     }
 
     fn reservation(&mut self, agent: &str, id: SettlementId, is: &Item, after: &StoredState) -> Option<Write> {

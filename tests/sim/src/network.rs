@@ -64,6 +64,8 @@ pub(crate) struct Record {
     flying: BTreeMap<Concern, usize>,
     /// The number of calls with a key or from an address, by the minute on the clock of the called environment.
     pub(crate) calls: BTreeMap<(String, i64), usize>,
+    /// The partition that takes one call a second.
+    pub(crate) busy: Option<Busy>,
     /// The records in the tables' streams, oldest first.
     pub(crate) stream: Vec<Value>,
     /// The events and sums expected from the stream.
@@ -74,6 +76,16 @@ pub(crate) struct Record {
     held: BTreeSet<(String, Key)>,
     /// The client tokens of the committed transactions.
     made: BTreeSet<String>,
+}
+
+/// A partition of the ledger that takes one call a second.
+pub(crate) struct Busy {
+    /// What the keys of its rows begin with.
+    pub(crate) pk: String,
+    /// Until when, in microseconds.
+    pub(crate) until: i64,
+    /// The second of the last call that it took.
+    pub(crate) last: i64,
 }
 
 /// Whom a call may concern.
@@ -250,6 +262,28 @@ impl World {
         (200, json!({"Entries": answers}).to_string().into_bytes())
     }
 
+    /// Whether a call is for a partition that has taken its call of this second.
+    fn is_busy(&self, call: &Call) -> bool {
+        let (Call::Table { operation, body }, now) = (call, self.epoch_now()) else {
+            return false;
+        };
+        let mut record = self.record();
+        let Some(busy) = record.busy.as_mut().filter(|busy| now < busy.until) else {
+            return false;
+        };
+        let is_meant = std::str::from_utf8(body).is_ok_and(|body| body.contains(&busy.pk));
+        // The keys that a throttled batch leaves unprocessed are read again, but not by a transaction.
+        if !is_meant || operation == "TransactGetItems" {
+            return false;
+        }
+        let is_over = busy.last == now / 1_000_000;
+        busy.last = now / 1_000_000;
+        if is_over {
+            record.coverage.count("throttled by a busy partition");
+        }
+        is_over
+    }
+
     fn look(&self, step: usize, worker: usize, keys: &[(String, Key)]) {
         if keys
             .iter()
@@ -391,6 +425,10 @@ enum Call {
     Bus {
         body: Vec<u8>,
     },
+    /// The facilitator submits a payout.
+    Settle {
+        body: Vec<u8>,
+    },
 }
 
 impl Call {
@@ -399,6 +437,7 @@ impl Call {
             Self::Table { operation, .. } => operation,
             Self::Chain { method, .. } => method,
             Self::Bus { .. } => "PutEvents",
+            Self::Settle { .. } => "settle",
         }
     }
 }
@@ -451,7 +490,7 @@ impl Link {
             let endpoint = match call {
                 Call::Chain { endpoint: 0, .. } => Some(FIRST_ENDPOINT),
                 Call::Chain { .. } => Some(SECOND_ENDPOINT),
-                Call::Table { .. } | Call::Bus { .. } => None,
+                Call::Table { .. } | Call::Bus { .. } | Call::Settle { .. } => None,
             };
             let is_aside = self.world.chain().has_aside();
             let meant = |fault: &Fault| match fault {
@@ -472,6 +511,7 @@ impl Link {
                 .iter()
                 .find(|(at, fault)| (*at == number && number < FIRST_ENDPOINT || Some(*at) == endpoint) && meant(fault))
                 .map(|(_, fault)| *fault);
+            let fault = fault.or_else(|| self.world.is_busy(&call).then_some(Fault::Throttled));
             errand.faults_seen.extend(fault);
             (errand.step, number, errand.pace, fault)
         };
@@ -601,6 +641,15 @@ impl Link {
                     let _ = sender.send(answer);
                 });
             }
+            Call::Settle { body } => {
+                let body = body.clone();
+                tokio::spawn(async move {
+                    pause(to).await;
+                    let answer = link.world.submit_payout(&body);
+                    pause(back).await;
+                    let _ = sender.send(answer);
+                });
+            }
             Call::Chain { method, params, .. } => {
                 let (method, params) = (*method, params.clone());
                 tokio::spawn(async move {
@@ -724,7 +773,7 @@ fn lost(silence: Silence, call: &Call) -> Reply {
     match (silence, call) {
         (Silence::Broken, _) => Reply::Broken,
         (Silence::Nothing, _) => Reply::Silent,
-        (Silence::Error, Call::Chain { .. }) => Reply::Answer(503, Vec::new()),
+        (Silence::Error, Call::Chain { .. } | Call::Settle { .. }) => Reply::Answer(503, Vec::new()),
         (Silence::Error, Call::Bus { .. }) => Reply::Answer(500, of_bus("InternalException")),
         (Silence::Error, Call::Table { .. }) => of_error(500, "InternalServerError", "the simulation lost it"),
     }
@@ -744,7 +793,7 @@ fn token_of(operation: &str, request: &Value) -> Option<String> {
 
 fn conflict(call: &Call) -> Reply {
     match call {
-        Call::Chain { .. } => Reply::Answer(429, Vec::new()),
+        Call::Chain { .. } | Call::Settle { .. } => Reply::Answer(429, Vec::new()),
         Call::Bus { .. } => Reply::Answer(400, of_bus("ConcurrentModificationException")),
         Call::Table { operation, body } => match operation.as_str() {
             "TransactWriteItems" => {
@@ -768,7 +817,7 @@ fn conflict(call: &Call) -> Reply {
 
 fn throttled(call: &Call) -> Reply {
     match call {
-        Call::Chain { .. } => Reply::Answer(429, Vec::new()),
+        Call::Chain { .. } | Call::Settle { .. } => Reply::Answer(429, Vec::new()),
         Call::Bus { .. } => Reply::Answer(400, of_bus("ThrottlingException")),
         // A throttled batch leaves its keys unprocessed, to be read again.
         Call::Table { operation, body } if operation == "BatchGetItem" => {
@@ -840,6 +889,27 @@ impl HttpConnector for Wire {
                 link.pass(Call::Table { operation, body }).await
             };
             match reply {
+                Reply::Answer(status, body) => {
+                    let status = status.try_into().expect("a status");
+                    Ok(HttpResponse::new(status, SdkBody::from(body)))
+                }
+                Reply::Broken => Err(ConnectorError::io("the simulation broke the connection".into())),
+                Reply::Silent => std::future::pending().await,
+            }
+        })
+    }
+}
+
+/// The HTTP client for the facilitator.
+#[derive(Debug)]
+pub(crate) struct ToFacilitator(pub(crate) Arc<Link>);
+
+impl HttpConnector for ToFacilitator {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let link = Arc::clone(&self.0);
+        let body = request.body().bytes().expect("a body in memory").to_vec();
+        HttpConnectorFuture::new(async move {
+            match link.pass(Call::Settle { body }).await {
                 Reply::Answer(status, body) => {
                     let status = status.try_into().expect("a status");
                     Ok(HttpResponse::new(status, SdkBody::from(body)))

@@ -4,15 +4,15 @@
 use crate::laws::End;
 use crate::plan::{AGENTS, SERVICES};
 use crate::run::Run;
-use crate::telling::owner;
+use crate::telling::{owner, person};
 use purser_domain::{
     Address, Agent, AgentId, AgentStatus, Amount, ApprovalId, ApprovalResolution, Availability, CatalogPayment,
-    Category, DomainPattern, Duration, EnabledService, Endpoint, FreezeTarget, KeyId, LimitAction, ListingHistory,
-    NewKey, Operation, OperationSlug, OperationUuid, OperatorFreeze, OperatorName, OperatorReason, Result, Rule,
-    RuleId, RuleKind, Schedule, Service, ServiceId, ServiceSlug, SpendPolicy, StartingSet, TimeOfDay, Timestamp,
-    TrustStatus, UsualPrice, Weekday, ZoneName,
+    Category, DomainPattern, Duration, EnabledService, Endpoint, FreezeTarget, Handover, KeyId, KeyScope, LimitAction,
+    ListingHistory, NewKey, Operation, OperationSlug, OperationUuid, OperatorFreeze, OperatorName, OperatorReason,
+    Permission, Result, Rule, RuleId, RuleKind, Schedule, Service, ServiceId, ServiceSlug, SourceNetwork, SpendPolicy,
+    StartingSet, TimeOfDay, Timestamp, TrustStatus, UsualPrice, Weekday, ZoneName,
 };
-use purser_store::{ApprovalDecision, Created, Edited, Frozen, Ledger, Listed, Resolved};
+use purser_store::{ApprovalDecision, Created, Edited, Frozen, HandedOver, Ledger, Listed, Resolved};
 use uuid::Uuid;
 
 const CATEGORIES: [Category; SERVICES as usize] = [Category::Search, Category::Data];
@@ -257,8 +257,119 @@ fn new_key(run: &Run, id: AgentId, now: Timestamp) -> purser_domain::AgentKey {
     let mut bytes = [0; 40];
     run.rng().fill(&mut bytes);
     let new = NewKey::from_random(id, bytes, now);
-    run.hand_out(id, new.text);
+    run.hand_out(id, new.text, Scope::default());
     new.record
+}
+
+/// The scope of a key, in the simulation's terms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scope {
+    /// Whether it may not pay: it lacks the permission, or its agent calls from another network.
+    pub(crate) forbids_paying: bool,
+    /// Whether it may not read.
+    pub(crate) forbids_reading: bool,
+    /// A service that it may not be used for.
+    pub(crate) forbids: Option<u8>,
+    /// Its end.
+    pub(crate) expires: Option<i64>,
+}
+
+/// A scope, as a key has it and in the simulation's terms.
+fn scope(number: u8, now: Timestamp) -> (KeyScope, Scope) {
+    let network = |of: &str| Some(vec![SourceNetwork::parse(of).expect("a network")]);
+    let mut key = KeyScope::default();
+    let mut told = Scope::default();
+    match number {
+        1 => {
+            key.permissions = Some(vec![Permission::Read]);
+            told.forbids_paying = true;
+        }
+        2 => {
+            key.permissions = Some(vec![Permission::Pay]);
+            told.forbids_reading = true;
+        }
+        3 => {
+            key.services = Some(vec![service_id(0)]);
+            told.forbids = Some(1);
+        }
+        // Agents call from 192.0.2.0/24, or from an unknown address.
+        4 => {
+            key.networks = network("198.51.100.0/24");
+            (told.forbids_paying, told.forbids_reading) = (true, true);
+        }
+        5 => {
+            let end = now.after(Duration::from_secs_u32(60));
+            key.expires_at = Some(end);
+            told.expires = Some(end.micros());
+        }
+        _ => {}
+    }
+    (key, told)
+}
+
+/// Adds a key with a scope.
+pub(crate) async fn add_key(run: &Run, ledger: &Ledger, agent: u8, number: u8, now: Timestamp) -> Done {
+    let (id, since) = (agent_id(agent), run.world.now());
+    let (key, told) = scope(number, now);
+    let mut bytes = [0; 40];
+    run.rng().fill(&mut bytes);
+    let new = NewKey::from_random(id, bytes, now);
+    let mut record = new.record;
+    record.scope = key;
+    let key = record.id;
+    let done = edit(ledger, agent, |agent| agent.with_key(record, now).ok()).await?;
+    if done == "stored" {
+        run.hand_out(id, new.text, told);
+        if let Some(at) = told.expires {
+            run.world
+                .record()
+                .known
+                .ended
+                .insert(key.to_string(), End { at, since });
+        }
+    }
+    Ok(done)
+}
+
+/// Offers an agent to an owner.
+pub(crate) async fn offer(ledger: &Ledger, agent: u8, to: u8, now: Timestamp) -> Done {
+    let offer = Handover {
+        agent: agent_id(agent),
+        to: person(to),
+        reason: OperatorReason::parse("why").expect("a reason"),
+        by: OperatorName::parse("ann").expect("a name"),
+        at: now,
+        ends_at: now.after(Handover::OPEN_FOR),
+    };
+    ledger.offer_agent(&offer, &purser_testkit::sample::audit()).await?;
+    Ok("offered")
+}
+
+/// Accepts the offer of an agent, as the person to whom it is offered.
+pub(crate) async fn accept(ledger: &Ledger, agent: u8, now: Timestamp) -> Done {
+    let id = agent_id(agent);
+    let Some(offer) = ledger.offer_of(id).await? else {
+        return Ok("no offer");
+    };
+    let read = ledger.agent(id).await?.expect("an agent");
+    if read.owner == offer.to.as_str() {
+        return Ok("theirs already");
+    }
+    if !offer.is_open_to(&offer.to, now) {
+        return Ok("too late");
+    }
+    match ledger
+        .hand_over(&read, &offer, &purser_testkit::sample::audit())
+        .await?
+    {
+        HandedOver::Done => {
+            let owned = ledger.agent(id).await?.expect("an agent");
+            ledger.move_approvals(&owned).await?;
+            Ok("accepted")
+        }
+        HandedOver::Conflict => Ok("conflict"),
+        HandedOver::NoOffer => Ok("no offer any more"),
+    }
 }
 
 /// The result of a person's operation.
@@ -414,7 +525,8 @@ pub(crate) async fn rotate(run: &Run, ledger: &Ledger, agent: u8, secs: u16, now
     })
     .await?;
     if let ("stored", Some(text), Some(old)) = (done, text, ended) {
-        run.hand_out(id, text);
+        let scope = run.scope_of(agent, &old.to_string());
+        run.hand_out(id, text, scope);
         note_ends(run, agent, &[old], since);
     }
     Ok(done)
@@ -476,9 +588,10 @@ pub(crate) async fn resolve(ledger: &Ledger, agent: u8, approval: ApprovalId, ye
     } else {
         ApprovalDecision::Reject
     };
+    let owner = ledger.agent(agent_id(agent)).await?.expect("an agent").owner;
     let ruling = ApprovalResolution {
         at: now,
-        by: owner(agent).to_string(),
+        by: owner,
         note: None,
     };
     Ok(

@@ -20,6 +20,8 @@ const OWNED_BY: [u8; CROWD as usize] = [0, 0, 1, 1, 1, 2, 2, 2, 3, 3];
 pub const SERVICES: u8 = 2;
 /// The number of idempotency keys per agent.
 pub const KEYS: u8 = 7;
+/// The number of idempotency keys of payouts per agent.
+pub const PAYOUTS: u8 = 4;
 /// The number of sets of caps: see `people.rs`.
 pub const CAPS: u8 = 4;
 /// The number of rules: see `people.rs`.
@@ -31,6 +33,10 @@ pub const LATER_RULES: u8 = 8;
 const VARIATIONS: u64 = 0x5eed << 32;
 /// Distinguishes the stream of what a crowd does.
 const CROWDS: u64 = 0xc40d << 32;
+/// Distinguishes the stream of payouts, handovers, scopes of keys and busy partitions.
+const MANAGEMENT: u64 = 0x04e4 << 32;
+/// The number of scopes of a key: see `people.rs`.
+pub const SCOPES: u8 = 6;
 /// One seed in this many has a crowd, which takes longer.
 const ONE_CROWD_IN: u64 = 4;
 
@@ -69,6 +75,8 @@ pub struct Setting {
     /// Whether there are ten agents of four owners, and low limits on calls, payments and approvals. Else there are two
     /// agents of one owner.
     pub crowd: bool,
+    /// Whether there is a facilitator, and so are payouts.
+    pub payouts: bool,
 }
 
 impl Setting {
@@ -79,6 +87,7 @@ impl Setting {
         two_endpoints: false,
         side_blocks: 0,
         crowd: false,
+        payouts: false,
     };
 
     /// The number of agents.
@@ -341,6 +350,55 @@ pub enum Op {
         /// The agent.
         agent: u8,
     },
+    /// A person names a payout address.
+    NamePayout {
+        /// The agent.
+        agent: u8,
+        /// The address.
+        place: u8,
+    },
+    /// A person removes the payout address.
+    RemovePayout {
+        /// The agent.
+        agent: u8,
+    },
+    /// A person asks for a payout.
+    PayOut {
+        /// The agent.
+        agent: u8,
+        /// The amount; 0 for the balance.
+        units: u16,
+        /// The idempotency key.
+        key: u8,
+    },
+    /// Operators offer an agent to an owner.
+    Offer {
+        /// The agent.
+        agent: u8,
+        /// The owner.
+        to: u8,
+    },
+    /// The person to whom an agent is offered accepts it.
+    Accept {
+        /// The agent.
+        agent: u8,
+    },
+    /// A person adds a key with a scope, which the agent uses from now on.
+    Scope {
+        /// The agent.
+        agent: u8,
+        /// The scope.
+        scope: u8,
+    },
+    /// A partition takes one call a second.
+    Busy {
+        /// The agent.
+        agent: u8,
+        /// The partition.
+        row: Row,
+        /// The number of seconds.
+        secs: u8,
+    },
     /// A hostile agent makes calls that cost others something, if the service lets it.
     Attack {
         /// The agent.
@@ -350,6 +408,19 @@ pub enum Op {
         /// The calls.
         how: Hostility,
     },
+}
+
+/// A partition of an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Row {
+    /// Its record.
+    Agent,
+    /// Its windows.
+    Window,
+    /// Its settlements.
+    Settlements,
+    /// Its idempotency keys.
+    Keys,
 }
 
 /// The calls of a hostile agent.
@@ -534,7 +605,59 @@ impl Plan {
         };
         plan.vary(&mut Rng::of(seed ^ VARIATIONS));
         plan.gather(&mut Rng::of(seed ^ CROWDS));
+        plan.manage(&mut Rng::of(seed ^ MANAGEMENT));
         plan
+    }
+
+    /// Adds payouts, handovers, keys with a scope, and partitions that take few calls.
+    fn manage(&mut self, rng: &mut Rng) {
+        let agent = rng.small(AGENTS);
+        if rng.one_in(3) {
+            self.setting.payouts = true;
+            self.add(3, rng, |rng| {
+                let (units, key) = (*rng.pick(&[0, 1, 500]), rng.small(PAYOUTS));
+                rng.weighted(&[
+                    (3, Op::NamePayout { agent, place: 0 }),
+                    (1, Op::NamePayout { agent, place: 1 }),
+                    (1, Op::RemovePayout { agent }),
+                    (6, Op::PayOut { agent, units, key }),
+                    (3, Op::Pass { secs: 700 }),
+                    (1, Op::Reconcile { secs: 60 }),
+                ])
+            });
+        }
+        if rng.one_in(4) {
+            self.add(4, rng, |rng| {
+                let to = rng.small(OWNERS);
+                rng.weighted(&[(2, Op::Offer { agent, to }), (3, Op::Accept { agent })])
+            });
+        }
+        if rng.one_in(5) {
+            self.add(5, rng, |rng| Op::Scope {
+                agent,
+                scope: rng.small(SCOPES),
+            });
+        }
+        if rng.one_in(5) {
+            self.add(4, rng, |rng| Op::Busy {
+                agent: rng.small(AGENTS),
+                row: *rng.pick(&[Row::Agent, Row::Window, Row::Settlements, Row::Keys]),
+                secs: *rng.pick(&[1, 3, 10]),
+            });
+        }
+    }
+
+    /// Adds a step to one round in a few.
+    fn add(&mut self, one_in: u64, rng: &mut Rng, op: impl Fn(&mut Rng) -> Op) {
+        for round in &mut self.rounds {
+            if rng.one_in(one_in) {
+                let mut step = step_of(op(rng), rng);
+                if !step.op.is_of_the_world() && rng.one_in(6) {
+                    add_fault(&mut step, rng);
+                }
+                round.insert(rng.index(round.len() + 1), step);
+            }
+        }
     }
 
     /// Adds a crowd, in one seed of a few: agents of other owners, of which one at a time is hostile.

@@ -9,11 +9,13 @@ use crate::coverage::Coverage;
 use crate::expect::{self, Asked};
 use crate::hostile;
 use crate::laws::Caller;
-use crate::network::{FaultsSeen, Link, Moment, SimNode, Wire, World};
-use crate::people::{self, agent_id, payee, service_id};
-use crate::plan::{Buy, CROWD, KEYS, Op, Pay, Plan, Proof, SERVICES, Setting, Step, Twist, WORKERS, owner_of};
+use crate::network::{Busy, FaultsSeen, Link, Moment, SimNode, ToFacilitator, Wire, World};
+use crate::payouts::FIRST_PAYOUT;
+use crate::people::{self, Scope, agent_id, payee, service_id};
+use crate::plan::{Buy, CROWD, KEYS, Op, Pay, Plan, Proof, Row, SERVICES, Setting, Step, Twist, WORKERS, owner_of};
 use crate::stored::StoredState;
 use crate::tables::{AUDIT, CATALOG, DECISIONS, Item, LEDGER, THROTTLE, USAGE, number, text};
+use aws_smithy_runtime_api::client::http::SharedHttpConnector;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, header};
@@ -151,9 +153,11 @@ mod panics {
 }
 
 /// An environment of the functions.
-struct Worker {
-    link: Arc<Link>,
+pub(crate) struct Worker {
+    pub(crate) link: Arc<Link>,
     payments: Router,
+    /// The same function, for other functions.
+    pub(crate) direct: Router,
     reconcile: Reconcile,
     /// Configured with a different nonce key.
     misled: Reconcile,
@@ -180,6 +184,8 @@ pub(crate) struct Memory {
 pub(crate) struct AgentCard {
     id: AgentId,
     pub(crate) keys: Vec<String>,
+    /// The scope of each key that has one, by its id.
+    scopes: BTreeMap<String, Scope>,
     pub(crate) memory: Vec<Memory>,
     rules: BTreeMap<u8, RuleId>,
 }
@@ -191,7 +197,7 @@ pub(crate) struct Run {
     watch: u64,
     pub(crate) setting: Setting,
     pub(crate) world: Arc<World>,
-    workers: Vec<Worker>,
+    pub(crate) workers: Vec<Worker>,
     pub(crate) catalog: CatalogTable,
     agents: Mutex<Vec<AgentCard>>,
     rng: Arc<Mutex<Rng>>,
@@ -256,12 +262,13 @@ impl Run {
         let rng = Arc::new(Mutex::new(Rng::of(plan.seed ^ 2)));
 
         let operator = Link::new(&world, 0);
-        let crowd = plan.setting.crowd;
-        let boot = |link: &Arc<Link>, nonces| boot(link, number, watch, crowd, &rng, nonces);
+        let setting = plan.setting;
+        let boot = |link: &Arc<Link>, nonces| boot(link, number, watch, setting, &rng, nonces);
         let db = purser_store::client(&boot(&operator, "nonces").aws);
         let card = |agent| AgentCard {
             id: agent_id(agent),
             keys: Vec::new(),
+            scopes: BTreeMap::new(),
             memory: vec![Memory::default(); KEYS_IN_ALL],
             rules: BTreeMap::new(),
         };
@@ -311,8 +318,10 @@ impl Run {
             let reconcile = Reconcile::boot_over(boot("nonces"), over(&link)).await;
             let misled = Reconcile::boot_over(boot("wrong nonces"), over(&link)).await;
             let db = purser_store::client(&boot("nonces").aws);
+            let payments = payments.expect("the function starts");
             run.workers.push(Worker {
-                payments: payments.expect("the function starts").gateway,
+                payments: payments.gateway,
+                direct: payments.direct,
                 reconcile: reconcile.expect("the function starts"),
                 misled: misled.expect("the function starts"),
                 events: OnceLock::new(),
@@ -378,7 +387,7 @@ impl Run {
     }
 
     fn boot(&self, link: &Arc<Link>) -> Boot {
-        boot(link, self.number, self.watch, self.setting.crowd, &self.rng, "nonces")
+        boot(link, self.number, self.watch, self.setting, &self.rng, "nonces")
     }
 
     /// The number of agents.
@@ -410,10 +419,18 @@ impl Run {
     }
 
     /// Adds a key to an agent's keys.
-    pub(crate) fn hand_out(&self, id: AgentId, key: String) {
+    pub(crate) fn hand_out(&self, id: AgentId, key: String, scope: Scope) {
         let mut agents = self.agents();
         let card = agents.iter_mut().find(|card| card.id == id).expect("an agent");
+        card.scopes.insert(key_id(&key), scope);
         card.keys.push(key);
+    }
+
+    /// The scope of a key, by its id.
+    pub(crate) fn scope_of(&self, agent: u8, key: &str) -> Scope {
+        let agents = self.agents();
+        let scopes = &agents[usize::from(agent)].scopes;
+        scopes.get(key).copied().unwrap_or_default()
     }
 
     /// Creates the id of a rule in that place.
@@ -620,6 +637,9 @@ impl Run {
                 self.ended(worker);
                 "nothing asked".to_owned()
             }
+            Op::NamePayout { agent, place } => self.name_payout(worker, agent, Some(place), begun).await,
+            Op::RemovePayout { agent } => self.name_payout(worker, agent, None, begun).await,
+            Op::PayOut { agent, units, key } => self.pay_out(number, worker, (agent, units, key), begun).await,
             Op::Attack { agent, victim, how } => self.attack(number, worker, (agent, victim), how, begun).await,
             _ => self.person(worker, op).await,
         }
@@ -660,6 +680,9 @@ impl Run {
                 Op::Operators { agent, frozen } => people::operate(self, ledger, agent, frozen, now).await,
                 Op::Rule { agent, rule, on } => people::set_rule(self, ledger, agent, rule, on).await,
                 Op::Rotate { agent, secs } => people::rotate(self, ledger, agent, secs, now).await,
+                Op::Scope { agent, scope } => people::add_key(self, ledger, agent, scope, now).await,
+                Op::Offer { agent, to } => people::offer(ledger, agent, to, now).await,
+                Op::Accept { agent } => people::accept(ledger, agent, now).await,
                 Op::Revoke { agent } => people::revoke(self, ledger, agent, now).await,
                 Op::Mark { agent, key } => {
                     let settlement = self.memory(agent, key, |memory| memory.settlement.clone());
@@ -734,6 +757,11 @@ impl Run {
         answer
     }
 
+    /// Whether the key that an agent calls with has no scope.
+    pub(crate) fn has_wide_key(&self, agent: u8) -> bool {
+        self.scope_of(agent, &key_id(&self.key_of(agent, false))) == Scope::default()
+    }
+
     /// The key that an agent calls with.
     pub(crate) fn key_of(&self, agent: u8, first: bool) -> String {
         let agents = self.agents();
@@ -745,7 +773,7 @@ impl Run {
     pub(crate) fn unused_key(&self, agent: u8) -> Option<u8> {
         let agents = self.agents();
         let card = &agents[usize::from(agent)];
-        let key = (KEYS..=u8::MAX).find(|key| card.memory[usize::from(*key)].buy.is_none())?;
+        let key = (KEYS..FIRST_PAYOUT).find(|key| card.memory[usize::from(*key)].buy.is_none())?;
         Some(key)
     }
 
@@ -825,6 +853,7 @@ impl Run {
             call: call_of(&parsed.intent, buy.service),
             payee: payee_of(buy.service),
             most_waiting: hostile::most_waiting(self.setting),
+            scope: self.scope_of(buy.agent, &caller_id),
         };
         let words = words_of(&answer);
         if words == "5xx" {
@@ -1048,6 +1077,7 @@ impl Run {
                 call: call_of(&intent, buy.service),
                 payee: payee_of(buy.service),
                 most_waiting: hostile::most_waiting(self.setting),
+                scope: self.scope_of(buy.agent, &key_id(&caller)),
             };
             let instant = expect::Instant {
                 from: begun.clock,
@@ -1181,14 +1211,14 @@ impl Run {
     fn judge_completion(
         &self,
         answer: &Answer,
-        agent: u8,
+        number_of_agent: u8,
         id: &str,
         hash: B256,
         shown: [Shown; 2],
         begun: &Begun,
         faults_seen: &FaultsSeen,
     ) -> Result<(), String> {
-        let agent = agent_id(agent).to_string();
+        let agent = agent_id(number_of_agent).to_string();
         let moments = self.moments(begun);
         let row = |moment: &Moment| moment.stored.settlement(&agent, id).cloned();
         let was = |state: &str| {
@@ -1197,6 +1227,7 @@ impl Run {
                 .any(|moment| row(moment).is_some_and(|row| text(&row, "rs") == state))
         };
         let first = row(&moments[0]).ok_or("there is no such settlement")?;
+        let is_scoped = !self.has_wide_key(number_of_agent);
         let undisturbed = self.undisturbed(begun, faults_seen);
         // After twenty failed proofs a settlement takes no further ones, except the last one again.
         let enough = |row: &Item| number(row, "fp") >= 20 && text(row, "fph") != hash.to_string();
@@ -1219,6 +1250,7 @@ impl Run {
             (200, _) if was("confirmed") => Ok(()),
             (200, _) => Err("it is not confirmed".to_owned()),
             (401 | 429, _) => Ok(()),
+            (403, _) if answer.body["error"] == "key_not_allowed" && is_scoped => Ok(()),
             _ if undisturbed && enough(&first) != (reason == "too_many_failed_proofs") => {
                 Err(format!("{} proofs have failed", number(&first, "fp")))
             }
@@ -1290,7 +1322,8 @@ impl Run {
         };
         self.judge_wait(&answer, &begun, &faults_seen);
         if answer.status != 200 {
-            if faults_seen.faults.is_empty() && ![401, 429].contains(&answer.status) {
+            let is_scoped = answer.status == 403 && self.scope_of(agent, &key_id(&caller)).forbids_reading;
+            if faults_seen.faults.is_empty() && ![401, 429].contains(&answer.status) && !is_scoped {
                 self.world
                     .complain(format!("receipts can't be listed: {}", answer.body));
             }
@@ -1302,9 +1335,14 @@ impl Run {
             .iter()
             .map(|item| (pair(item, "id"), pair(item, "receipt_status")))
             .collect();
+        let scope = self.scope_of(agent, &key_id(&caller));
+        let hidden = scope
+            .forbids
+            .map_or_else(|| "none".to_owned(), |service| service_id(service).to_string());
         let stored = |moment: &Moment| {
             let partition = format!("S#{id}");
             let rows = moment.stored.within(&partition, "").rev();
+            let rows = rows.filter(|(_, row)| text(row, "kind") != "payout" && text(row, "svc") != hidden);
             rows.map(|(id, row)| (id.to_owned(), text(row, "rs").to_owned()))
                 .collect::<Vec<_>>()
         };
@@ -1456,6 +1494,21 @@ impl Run {
                 });
                 "sent"
             }
+            Op::Busy { agent, row, secs } => {
+                let kind = match row {
+                    Row::Agent => "A",
+                    Row::Window => "L",
+                    Row::Settlements => "S",
+                    Row::Keys => "I",
+                };
+                let until = self.world.now() + i64::from(secs) * SECOND;
+                self.world.record().busy = Some(Busy {
+                    pk: format!("\"{kind}#{}", agent_id(agent)),
+                    until,
+                    last: 0,
+                });
+                "busy"
+            }
             Op::Drain { agent } => self.transfer(self.wallet(agent).address, faucet(), |balance, _| balance),
             Op::Fund { agent } => self.transfer(faucet(), self.wallet(agent).address, |_, _| FUNDS),
             other => unreachable!("{other:?} is nothing of the world"),
@@ -1523,6 +1576,7 @@ impl Run {
     /// ended, in agreement with the chain.
     async fn drain(self: &Arc<Self>, first: usize) {
         self.landed().await;
+        self.world.record().busy = None;
         let mut number = first;
         let mut alone = async |op| {
             let step = Step::on(0, 0, op);
@@ -1636,6 +1690,12 @@ impl Op {
             | Self::Rotate { agent, .. }
             | Self::Revoke { agent }
             | Self::Mark { agent, .. }
+            | Self::NamePayout { agent, .. }
+            | Self::RemovePayout { agent }
+            | Self::PayOut { agent, .. }
+            | Self::Offer { agent, .. }
+            | Self::Accept { agent }
+            | Self::Scope { agent, .. }
             | Self::Attack { agent, .. } => Some(agent),
             // Operators' freezes are in rows that all agents' calls read.
             _ => None,
@@ -1647,6 +1707,7 @@ impl Op {
         match self {
             Self::Attack { agent, victim, .. } => vec![agent, victim],
             Self::Operators { agent, .. }
+            | Self::Busy { agent, .. }
             | Self::Pay { agent, .. }
             | Self::Cancel { agent, .. }
             | Self::PassToRollOff { agent, .. }
@@ -1667,6 +1728,7 @@ impl Op {
                 | Self::PassToRollOff { .. }
                 | Self::PassToDeadline { .. }
                 | Self::Reorganize { .. }
+                | Self::Busy { .. }
                 | Self::Drain { .. }
                 | Self::Fund { .. }
         )
@@ -1694,7 +1756,7 @@ fn faucet() -> Address {
 }
 
 /// The configuration of an environment; `nonces` names the secret with its nonce key.
-fn boot(link: &Arc<Link>, run: u64, watch: u64, crowd: bool, rng: &Arc<Mutex<Rng>>, nonces: &str) -> Boot {
+fn boot(link: &Arc<Link>, run: u64, watch: u64, setting: Setting, rng: &Arc<Mutex<Rng>>, nonces: &str) -> Boot {
     // The SDK's retry quota is per service and region in a process, so each environment has its own region.
     let region = format!("sim-{run}-{}", link.worker);
     let [confirmations, watch] = [CONFIRMATIONS, watch].map(|depth| depth.to_string());
@@ -1720,19 +1782,25 @@ fn boot(link: &Arc<Link>, run: u64, watch: u64, crowd: bool, rng: &Arc<Mutex<Rng
         ("FINALITY_CONFIRMATIONS", confirmations.as_str()),
         ("WATCH_CONFIRMATIONS", watch.as_str()),
         // Small, so that several runs are needed.
-        ("RECONCILE_MOST_SETTLEMENTS", if crowd { "16" } else { "4" }),
+        ("RECONCILE_MOST_SETTLEMENTS", if setting.crowd { "16" } else { "4" }),
         ("LOG_BLOCK_RANGE", "4"),
         ("APPROVAL_TTL_SECONDS", "7200"),
     ];
-    let limits = hostile::limits(crowd);
+    let limits = hostile::limits(setting.crowd);
     let limits = limits.iter().map(|(name, limit)| (*name, limit.as_str()));
+    let facilitator = [
+        ("FACILITATOR_URL", "http://127.0.0.1:4022"),
+        ("PAYOUT_DELAY_SECONDS", "600"),
+    ];
+    let facilitator = facilitator.into_iter().filter(|_| setting.payouts);
     let boot = Boot::new(
-        variables.into_iter().chain(limits).collect(),
+        variables.into_iter().chain(limits).chain(facilitator).collect(),
         Clock::still(link.world.clock(link.worker)),
     );
     let rng = Arc::clone(rng);
     Boot {
         aws: boot.aws.to_builder().http_client(Wire(Arc::clone(link))).build(),
+        http: SharedHttpConnector::new(ToFacilitator(Arc::clone(link))),
         entropy: Entropy::drawn(move |bytes| rng.lock().expect("not poisoned").fill(bytes)),
         background: Background::Inline,
         ..boot
@@ -1812,7 +1880,7 @@ fn words_of(answer: &Answer) -> String {
 }
 
 /// The authorization in a payment's payload.
-fn signed_in(payload: &Value) -> Option<Signed> {
+pub(crate) fn signed_in(payload: &Value) -> Option<Signed> {
     let authorization = &payload["payload"]["authorization"];
     let text = |name: &str| authorization[name].as_str();
     Some(Signed {

@@ -115,6 +115,7 @@ impl Shrinking {
             Setting { start, ..now },
             Setting { two_endpoints, ..now },
             Setting { crowd: false, ..now },
+            Setting { payouts: false, ..now },
         ] {
             let mut plan = self.best.clone();
             plan.setting = setting;

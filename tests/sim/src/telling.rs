@@ -30,9 +30,14 @@ const BATCH: u64 = 30;
 /// The names of the owners.
 const NAMES: [&str; OWNERS as usize] = ["ann", "bob", "cid", "dan"];
 
-/// The owner of an agent.
+/// The owner that an agent has at first.
 pub(crate) fn owner(agent: u8) -> PersonId {
-    PersonId::of("https://issuer.sim", NAMES[usize::from(owner_of(agent))])
+    person(owner_of(agent))
+}
+
+/// An owner.
+pub(crate) fn person(owner: u8) -> PersonId {
+    PersonId::of("https://issuer.sim", NAMES[usize::from(owner)])
 }
 
 /// The expected events of all writes so far.
@@ -62,7 +67,8 @@ impl Facts {
                     (Some("authorized"), "expired") => "released",
                     _ => return,
                 };
-                self.tell(named("payment", kind), &key.1);
+                let is_payout = text(&new, "kind") == "payout";
+                self.tell(named(if is_payout { "payout" } else { "payment" }, kind), &key.1);
             }
             (LEDGER, "AP") => {
                 let kind = match (state("st").as_deref(), text(&new, "st")) {
@@ -81,7 +87,8 @@ impl Facts {
                     "take_back" => "taken_back",
                     other => panic!("no decision: {other}"),
                 };
-                self.tell(named("payment", kind), &key.1);
+                let is_payout = text(&new, "svc").is_empty();
+                self.tell(named(if is_payout { "payout" } else { "payment" }, kind), &key.1);
             }
             _ => {}
         }
@@ -444,9 +451,13 @@ fn id_of(event: &Event) -> Option<String> {
     let member = |name| event.data().get_text(name).map(str::to_owned);
     let name = event.kind().name();
     match name {
-        "purser.payment.authorized.v1" | "purser.payment.confirmed.v1" | "purser.payment.released.v1" => {
-            member("settlement_id")
-        }
+        "purser.payment.authorized.v1"
+        | "purser.payment.confirmed.v1"
+        | "purser.payment.released.v1"
+        | "purser.payout.authorized.v1"
+        | "purser.payout.confirmed.v1"
+        | "purser.payout.released.v1" => member("settlement_id"),
+        "purser.payout.taken_back.v1" => member("transaction_id"),
         "purser.agent.created.v1" => Some(event.subject().to_string()),
         _ if name.starts_with("purser.payment.") || name.starts_with("purser.approval.") => member("transaction_id"),
         _ => None,

@@ -140,6 +140,22 @@ mod tests {
         assert_eq!(Day::of(Timestamp::parse("2026-11-21T23:59:59.999999Z").unwrap()), day);
         assert_eq!(day.plus(10).to_string(), "2026-12-01");
         assert_eq!(day.plus(10).since(day), 10);
+        // Months end, and so does February, in a leap year a day later.
+        for (before, after) in [
+            ("2026-12-31", "2027-01-01"),
+            ("2027-02-28", "2027-03-01"),
+            ("2028-02-28", "2028-02-29"),
+            ("2028-02-29", "2028-03-01"),
+            ("2100-02-28", "2100-03-01"),
+        ] {
+            let [before, after] = [before, after].map(|text| Day::parse(text).unwrap());
+            assert_eq!((before.plus(1), after.minus(1)), (after, before));
+            let last = before.start().after(crate::Duration::DAY);
+            assert_eq!((Day::of(last), last), (after, after.start()));
+        }
+        for text in ["2027-02-29", "2100-02-29"] {
+            assert_eq!(Day::parse(text), None, "{text}");
+        }
         for text in ["", "2026-11-1", "2026-11-31", "2026-11-21T", "21.11.2026", "1969-12-31"] {
             assert_eq!(Day::parse(text), None, "{text}");
         }

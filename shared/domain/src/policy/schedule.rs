@@ -230,6 +230,51 @@ mod tests {
         }
     }
 
+    /// 29 February 2028 is a Tuesday, and 31 December 2027 a Friday. A period over midnight goes on in the next month.
+    #[test]
+    fn periods_go_over_leap_days_and_the_ends_of_months() {
+        use Weekday::{Friday, Monday, Tuesday, Wednesday};
+        let rows = [
+            (
+                Tuesday,
+                "00:00",
+                "24:00",
+                "2028-02-28T23:59:59Z",
+                "2028-02-29T00:00:00Z",
+            ),
+            (
+                Tuesday,
+                "00:00",
+                "24:00",
+                "2028-03-01T00:00:00Z",
+                "2028-03-07T00:00:00Z",
+            ),
+            (
+                Wednesday,
+                "08:00",
+                "10:00",
+                "2028-02-29T23:00:00Z",
+                "2028-03-01T08:00:00Z",
+            ),
+            (Monday, "22:00", "02:00", "2028-02-29T01:59:59Z", "2028-02-29T01:59:59Z"),
+            (Monday, "22:00", "02:00", "2028-02-29T02:00:00Z", "2028-03-06T22:00:00Z"),
+            (
+                Tuesday,
+                "22:00",
+                "02:00",
+                "2028-03-01T01:59:59Z",
+                "2028-03-01T01:59:59Z",
+            ),
+            (Friday, "22:00", "02:00", "2028-01-01T01:59:59Z", "2028-01-01T01:59:59Z"),
+            (Friday, "22:00", "02:00", "2028-01-01T02:00:00Z", "2028-01-07T22:00:00Z"),
+        ];
+        for (day, from, to, at, opens) in rows {
+            let schedule = schedule("UTC", &[day], from, to);
+            assert_eq!(schedule.opens_at(time(at)), Some(time(opens)), "{schedule:?} {at}");
+            assert_eq!(schedule.is_open(time(at)), at == opens, "{schedule:?} {at}");
+        }
+    }
+
     /// In 2026 Berlin's clock skips 02:00 to 03:00 on 29 March and repeats 02:00 to 03:00 on 25 October, both Sundays.
     #[test]
     fn skipped_and_repeated_hours_follow_the_wall_clock() {

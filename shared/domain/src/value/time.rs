@@ -149,6 +149,16 @@ mod tests {
         assert_eq!(at.to_string(), "2026-11-21T01:09:00.000001Z");
     }
 
+    /// A leap second is the second after it, as on clocks that count no leap seconds. Time never goes back over one.
+    #[test]
+    fn leap_seconds_are_the_next_second() {
+        let at = |text: &str| Timestamp::parse(text).unwrap().to_string();
+        assert_eq!(at("2016-12-31T23:59:60Z"), "2017-01-01T00:00:00.000000Z");
+        assert_eq!(at("2016-12-31T18:59:60.25-05:00"), "2017-01-01T00:00:00.250000Z");
+        assert_eq!(at("2016-12-31T23:59:59.999999Z"), "2016-12-31T23:59:59.999999Z");
+        assert_eq!(Timestamp::parse("2016-12-31T23:59:61Z"), None);
+    }
+
     #[test]
     fn time_saturates_instead_of_wrapping() {
         assert_eq!(Timestamp::MAX.after(Duration::DAY), Timestamp::MAX);

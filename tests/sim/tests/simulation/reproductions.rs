@@ -126,6 +126,57 @@ fn a_flood_refuses_nobody_else() {
     );
 }
 
+/// The answer to the reservation is lost, and the person asks again: with the same key for the same payout, and with
+/// another key for another one.
+#[test]
+fn a_payout_whose_answer_is_lost_is_made_once() {
+    let agent = 0;
+    let pay_out = |key| Op::PayOut { agent, units: 500, key };
+    let steps = [
+        Step::on(0, 0, Op::NamePayout { agent, place: 0 }),
+        Step::on(0, 0, Pass { secs: 599 }),
+        Step::on(0, 0, pay_out(0)),
+        Step::on(0, 0, Pass { secs: 1 }),
+        // The third call is the reservation, after the reads of the rows and of the balance.
+        Step::on(0, 0, pay_out(0)).but(2, CrashAfter),
+        Step::on(1, 0, pay_out(0)),
+        Step::on(1, 0, pay_out(1)),
+        Step::on(0, 0, Pass { secs: 400 }),
+        Step::on(0, 0, Reconcile { secs: 60 }),
+        Step::on(1, 0, pay_out(1)),
+    ];
+    let mut plan = plan(9, steps.into_iter().map(|step| vec![step]).collect());
+    plan.setting.payouts = true;
+    let happened = [
+        "PayOut address waits",
+        "PayOut crashed",
+        "PayOut payout open",
+        "PayOut reserved",
+        "PayOut replayed",
+        "reconciled: confirmed",
+    ];
+    check(&plan, &happened);
+}
+
+/// Who gets the agent does not get the address to which its owner before was paid out.
+#[test]
+fn a_payout_address_is_not_handed_over() {
+    let agent = 0;
+    let pay_out = |key| Op::PayOut { agent, units: 1, key };
+    let steps = [
+        Op::NamePayout { agent, place: 0 },
+        Pass { secs: 600 },
+        pay_out(0),
+        Op::Offer { agent, to: 2 },
+        Op::Accept { agent },
+        pay_out(1),
+    ];
+    let steps = steps.map(|op| vec![Step::on(0, 0, op)]);
+    let mut plan = plan(10, steps.into());
+    plan.setting.payouts = true;
+    check(&plan, &["PayOut reserved", "Accept accepted", "PayOut no address"]);
+}
+
 /// Found by seed 119: the second call reads the key and then waits for the window; meanwhile the first call uses the
 /// room.
 #[test]
