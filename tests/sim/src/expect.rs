@@ -9,7 +9,7 @@
 use crate::laws::{approval_id, hex};
 use crate::people::{self, Scope};
 use crate::plan::{Buy, Twist};
-use crate::stored::{DAY, StoredState, budget_window, day_window, remembered, rule_id};
+use crate::stored::{Budget, DAY, StoredState, budget_window, day_window, remembered, rule_id};
 use crate::tables::{Item, bytes, list, number, text};
 use dynoxide::types::AttributeValue;
 use purser_domain::{AgentId, ApprovalId, Fingerprint};
@@ -251,11 +251,13 @@ fn refusals(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> V
             refused.push(format!("policy_blocked:schedule:{}", rule_id(rule)));
         }
     }
-    for budget in budgets.iter().filter(|budget| budget.kind == "budget_limit") {
-        if stored.live(&budget_window(agent, &budget.id), budget.length, at) + amount > budget.limit {
-            refused.push(format!("policy_blocked:budget_limit:{}", budget.id));
-        }
-    }
+    let left = |budget: &Budget| budget.limit - stored.live(&budget_window(agent, &budget.id), budget.length, at);
+    let amounts = budgets.iter().filter(|budget| budget.kind == "budget_limit");
+    let mut exceeded: Vec<&Budget> = amounts.filter(|budget| left(budget) < amount).collect();
+    // The answer names the budget with the least left.
+    exceeded.sort_by_key(|budget| left(budget));
+    let named = exceeded.into_iter();
+    refused.extend(named.map(|budget| format!("policy_blocked:budget_limit:{}", budget.id)));
     for kind in ["count_limit", "minimum_interval"] {
         for rule in budgets.iter().filter(|budget| budget.kind == kind) {
             if stored.live(&budget_window(agent, &rule.id), rule.length, at) + 1 > rule.limit {

@@ -7,13 +7,12 @@ use crate::chain::{Chain, Signed};
 use crate::plan::owner_of;
 use crate::stored::{
     Claim, DAY, StoredState, budget_window, budgets_of, claim, counted_at, counts_of, day_window, entry, horizons,
-    remembered, rule_id, same,
+    remembered, rule_id,
 };
-use crate::tables::{Item, Key, bytes, list, number, text};
+use crate::tables::{DECISIONS, Item, Key, LEDGER, bytes, list, number, text};
 use purser_chain::NonceKey;
 use purser_domain::{Address, SettlementId};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// The facts besides the stored rows that the laws need.
 pub(crate) struct Known {
@@ -284,10 +283,10 @@ struct Change<'a> {
     found: Vec<String>,
 }
 
-/// The violations of a step from one state to the next.
+/// The violations of a step from one state to the next, by the rows that it has changed.
 pub(crate) fn of_change(
-    before: &StoredState,
-    after: &StoredState,
+    (before, after): (&StoredState, &StoredState),
+    changed: &[(String, Key)],
     known: &Known,
     chain: &Chain,
     step: usize,
@@ -302,13 +301,14 @@ pub(crate) fn of_change(
         skew,
         found: Vec::new(),
     };
-    for key in changed(&before.ledger, &after.ledger) {
+    let of = |wanted: &'static str| changed.iter().filter(move |(table, _)| table == wanted);
+    for (_, key) in of(LEDGER) {
         let (was, is) = (before.ledger.get(key), after.ledger.get(key));
         let (was, is) = (was.map(|row| &**row), is.map(|row| &**row));
         change.row(key, was, is);
         change.is_its_own(key, is.or(was));
     }
-    for key in changed(&before.decisions, &after.decisions) {
+    for (_, key) in of(DECISIONS) {
         if before.decisions.contains_key(key) {
             change
                 .found
@@ -330,11 +330,6 @@ fn whose<'a>(key: &'a Key, row: Option<&'a Item>) -> Option<&'a str> {
         "EVICT" => first(key.1.split_once('#')?.1),
         _ => None,
     }
-}
-
-fn changed<'a>(before: &'a BTreeMap<Key, Arc<Item>>, after: &'a BTreeMap<Key, Arc<Item>>) -> BTreeSet<&'a Key> {
-    let keys = before.keys().chain(after.keys());
-    keys.filter(|key| !same(before.get(*key), after.get(*key))).collect()
 }
 
 impl Change<'_> {

@@ -295,11 +295,19 @@ impl World {
         let mut record = self.record();
         let before = record.stored.clone();
         let after = before.refreshed(&self.tables, keys);
-        if after == before {
+        let mut seen = BTreeSet::new();
+        let is_changed = |(table, key): &(String, Key)| match table.as_str() {
+            LEDGER => !same(before.ledger.get(key), after.ledger.get(key)),
+            DECISIONS => !same(before.decisions.get(key), after.decisions.get(key)),
+            _ => false,
+        };
+        let keys = keys.iter().filter(|key| seen.insert(*key) && is_changed(key));
+        let keys: Vec<(String, Key)> = keys.cloned().collect();
+        if keys.is_empty() {
             return;
         }
         let chain = self.chain();
-        let mut found = laws::of_change(&before, &after, &record.known, &chain, step, skew);
+        let mut found = laws::of_change((&before, &after), &keys, &record.known, &chain, step, skew);
         found.extend(laws::of_state(&after));
         for what in laws::noteworthy(&before, &after) {
             record.coverage.count(what);
@@ -308,7 +316,7 @@ impl World {
         match record
             .modelled
             .as_mut()
-            .map(|model| model.follow(&before, &after, keys))
+            .map(|model| model.follow(&before, &after, &keys))
         {
             Some(Some(differences)) => found.extend(differences),
             Some(None) => {
@@ -319,7 +327,7 @@ impl World {
         }
         record.complaints.extend(found);
         record.known.note(&before, &after);
-        record.pass_on(keys, &before, &after, self.now_secs());
+        record.pass_on(&keys, &before, &after, self.now_secs());
         record.stored = after.clone();
         record.moments.push(Moment { stored: after, step });
     }
@@ -352,17 +360,12 @@ impl Record {
 
     /// Adds the changed rows to the stream.
     fn pass_on(&mut self, keys: &[(String, Key)], before: &StoredState, after: &StoredState, secs: i64) {
-        let mut seen = BTreeSet::new();
-        for (table, key) in keys.iter().filter(|key| seen.insert(*key)) {
+        for (table, key) in keys {
             let of = |stored: &StoredState| match table.as_str() {
                 LEDGER => stored.ledger.get(key).cloned(),
-                DECISIONS => stored.decisions.get(key).cloned(),
-                _ => None,
+                _ => stored.decisions.get(key).cloned(),
             };
             let (old, new) = (of(before), of(after));
-            if same(old.as_ref(), new.as_ref()) {
-                continue;
-            }
             let record = record_of(table, self.stream.len(), secs, old.as_deref(), new.as_deref());
             self.stream.push(record);
             self.facts.note(table, key, before, after);
