@@ -999,7 +999,9 @@ async fn approving_can_raise_the_limit_that_asked() {
         .await;
     assert_eq!(done.leads(), format!("{}?notice=approved_and_raised", page(&approval)));
     let log = world.get(OWNER, "/audit-log?kind=policy_edited").await.ok();
-    assert_eq!(log["entries"][0]["edit_reason"], "a larger job", "{log}");
+    // The clock stands still, so the refused edit may be listed first.
+    let mut entries = log["entries"].as_array().unwrap().iter();
+    assert!(entries.any(|entry| entry["edit_reason"] == "a larger job"), "{log}");
     let record = world.get(OWNER, &path).await.ok();
     assert_eq!(record["policy"]["require_approval_above_units"], 20);
     assert_eq!(world.status_of(&agent, &approval).await, "approved");
