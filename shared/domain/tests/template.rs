@@ -159,6 +159,28 @@ fn the_most_specific_key_decides_on_a_service() {
     assert!(overwritten[0].edited().unwrap().enabled);
 }
 
+/// A template that is made of an agent's limits differs from the agent in nothing, and gives them to another agent.
+#[test]
+fn a_template_of_an_agent_has_its_limits() {
+    let mut present: Vec<EnabledService> = [1, 2, 3].map(|number| starting().record(id(number)).unwrap()).to_vec();
+    present[0].policy = present[0].policy.clone().edited(&change(Some(5), None).policy);
+    present[1].enabled = false;
+    let template = TemplateTerms::of_agent(&present, &agent(&[budget(3)]).rules);
+    assert_eq!(template.services.len(), 3);
+    assert_eq!(template.rules, Some(vec![budget(3)]));
+    let none = merged(&template, None, &BTreeMap::new(), &present, Overrides::Overwrite);
+    assert_eq!(none, []);
+    let other: Vec<EnabledService> = [1, 2, 3].map(|number| starting().record(id(number)).unwrap()).to_vec();
+    let merges = merged(&template, None, &BTreeMap::new(), &other, Overrides::Keep);
+    let told: Vec<_> = merges.iter().map(|merge| merge.edited().unwrap()).collect();
+    let told: Vec<_> = told.iter().map(|record| (record.service, record.enabled)).collect();
+    assert!(told.contains(&(id(2), false)), "{told:?}");
+    let limit = |number| merges.iter().find(|merge| merge.service == id(number));
+    if let Some(first) = limit(1) {
+        assert_eq!(first.edited().unwrap().policy.max_per_call, units(5));
+    }
+}
+
 fn budget(limit: u64) -> RuleKind {
     RuleKind::BudgetLimit {
         limit: units(limit),

@@ -78,10 +78,21 @@ pub(crate) async fn back() -> Response {
     see_other("/dashboard")
 }
 
+/// The choice of the default policy template for a new agent.
+const BY_TEMPLATE: &str = "template";
+
 /// `POST /dashboard/agents`.
 pub(crate) async fn create_agent(State(people): State<Arc<People>>, caller: CallerIds, posted: VerifiedForm) -> Reply {
     let mut form = posted.form(FormName::NewAgent);
-    let limits = form.starting_limits();
+    let limits = if form.text("limits") == BY_TEMPLATE {
+        let default = people.default_template(&posted.session.person).await?;
+        if default.is_none() {
+            form.wrong("limits", "Limits: you have no default policy template.");
+        }
+        default.map(|template| NewAgentLimits::Template(template.name))
+    } else {
+        form.starting_limits().map(NewAgentLimits::Starting)
+    };
     let Some((name, limits)) = form.agent_name().zip(limits) else {
         let layout = Layout {
             typed: Some(form),
@@ -91,7 +102,7 @@ pub(crate) async fn create_agent(State(people): State<Arc<People>>, caller: Call
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
     let owned = people
-        .create_agent(&posted.session.person, &name, NewAgentLimits::Starting(limits), caller)
+        .create_agent(&posted.session.person, &name, limits, caller)
         .await?;
     Ok(done(&paths::agent(owned.agent().id), Notice::AgentCreated))
 }
@@ -282,6 +293,7 @@ fn new_agent_form(layout: &Layout) -> Markup {
             (inputs.line("name", "Name of the agent", "", AgentName::MAX))
             (inputs.radios("limits", "Limits", &[
                 (StartingLimits::Safe.name(), "Safe: $1 a call, $20 a day, and it asks before it pays anyone new"),
+                (BY_TEMPLATE, "Those of your default policy template, which it then follows"),
                 (StartingLimits::Unlimited.name(), "None: it can spend its whole balance without asking"),
             ], StartingLimits::Safe.name()))
             p.hint { "You can change them for each service, and add rules." }

@@ -119,6 +119,7 @@ pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
                     li { a href=(format!("/dashboard/audit-log?agent_id={}", agent.id)) { "Its log" } }
                 }
             }
+            p { a href=(format!("{}?agent_id={}", paths::TEMPLATES, agent.id)) { "Save its limits as a policy template" } }
             @if let Some(followed) = &agent.template {
                 p {
                     "It follows the policy template " a href=(paths::template(&followed.name)) { (followed.name) }

@@ -220,33 +220,38 @@ pub(crate) struct TemplateView {
     rules: Option<Vec<Value>>,
 }
 
+fn told_services(terms: &TemplateTerms, catalog: &Catalog) -> Map<String, Value> {
+    let services = terms.services.iter();
+    services
+        .map(|(key, change)| (key.told(catalog), change_value(change)))
+        .collect()
+}
+
+fn told_rules(terms: &TemplateTerms) -> Option<Vec<Value>> {
+    let rules = terms.rules.as_ref()?;
+    Some(rules.iter().map(rule_kind_value).collect())
+}
+
+/// The body that writes these limits, to be edited by a person.
+pub(crate) fn editable(terms: &TemplateTerms, is_default: bool, catalog: &Catalog) -> String {
+    let mut body = json!({"services": told_services(terms, catalog), "default": is_default});
+    if let (Some(members), Some(rules)) = (body.as_object_mut(), told_rules(terms)) {
+        members.insert("rules".to_owned(), rules.into());
+    }
+    format!("{body:#}")
+}
+
 impl TemplateView {
     pub(crate) fn of(own: &OwnTemplate, catalog: &Catalog) -> Self {
         let template = &own.template;
-        let services = template.terms.services.iter();
         Self {
             name: template.name.to_string(),
             version: template.version,
             edited_at: template.edited_at.to_string(),
             default: own.is_default,
-            services: services
-                .map(|(key, change)| (key.told(catalog), change_value(change)))
-                .collect(),
-            rules: template
-                .terms
-                .rules
-                .as_ref()
-                .map(|rules| rules.iter().map(rule_kind_value).collect()),
+            services: told_services(&template.terms, catalog),
+            rules: told_rules(&template.terms),
         }
-    }
-
-    /// The body that writes the template as it is, to be edited.
-    pub(crate) fn editable(self) -> String {
-        let mut body = json!({"services": self.services, "default": self.default});
-        if let (Some(members), Some(rules)) = (body.as_object_mut(), self.rules) {
-            members.insert("rules".to_owned(), rules.into());
-        }
-        format!("{body:#}")
     }
 
     fn told(self) -> Response {

@@ -7,9 +7,10 @@ use crate::agents::outcome::BulkOutcome;
 use crate::agents::owned::{Owned, named};
 use crate::cursor;
 use crate::redirect::{again, see_other};
+use crate::request::agent_filter;
 use crate::sessions::session::{PageSession, VerifiedForm};
 use crate::state::People;
-use crate::templates::api::{TemplateView, parse};
+use crate::templates::api::{editable, parse};
 use crate::templates::apply::{Applied, ApplyTo, TemplatePlan};
 use crate::templates::operations::OwnTemplate;
 use crate::ui::count::counted;
@@ -27,7 +28,7 @@ use axum::{
 };
 use maud::{Markup, html};
 use purser_api::{Query, Reply, json_body};
-use purser_domain::{Catalog, Error, ErrorKind, Overrides, Result, TemplateList, TemplateName};
+use purser_domain::{Catalog, Error, ErrorKind, Overrides, Result, TemplateList, TemplateName, TemplateTerms};
 use std::sync::Arc;
 
 /// The number of redirects after which an application asks to continue. Browsers follow twenty.
@@ -44,12 +45,25 @@ const EXAMPLE: &str = r#"{
 pub(crate) async fn list(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let list = people.templates(&session.person).await?;
     let layout = Layout::of(&session, people.now()).noticed(&uri);
-    Ok(list_page(&layout, &list).into_response())
+    let agent = agent_filter(&mut Query::without_blanks(&uri));
+    let example = match agent {
+        None => EXAMPLE.to_owned(),
+        Some(agent) => limits_of_agent(&people, &people.own_agent(&session.person, agent).await?).await?,
+    };
+    Ok(list_page(&layout, &list, &example).into_response())
 }
 
-fn list_page(layout: &Layout, list: &TemplateList) -> Markup {
+/// An agent's limits, for the form of a new template.
+async fn limits_of_agent(people: &People, owned: &Owned) -> Result<String> {
+    let agent = owned.agent();
+    let (edition, policies) = tokio::try_join!(people.catalog(), people.ledger.enabled_services(agent))?;
+    let terms = TemplateTerms::of_agent(&policies, &agent.rules);
+    Ok(editable(&terms, false, &edition.catalog))
+}
+
+fn list_page(layout: &Layout, list: &TemplateList, example: &str) -> Markup {
     let inputs = layout.inputs(FormName::Template);
-    let lines: Vec<String> = EXAMPLE.lines().map(str::to_owned).collect();
+    let lines: Vec<String> = example.lines().map(str::to_owned).collect();
     layout.page(
         "Policy templates",
         NavItem::Agents,
@@ -131,7 +145,7 @@ pub(crate) async fn create(State(people): State<Arc<People>>, posted: VerifiedFo
         typed: Some(form),
         ..Layout::of(&posted.session, people.now())
     };
-    Ok((StatusCode::BAD_REQUEST, list_page(&layout, &list)).into_response())
+    Ok((StatusCode::BAD_REQUEST, list_page(&layout, &list, EXAMPLE)).into_response())
 }
 
 /// `GET /dashboard/templates/{name}`.
@@ -201,7 +215,7 @@ fn template_page(
     let template = &own.template;
     let path = paths::template(&template.name);
     let inputs = layout.inputs(FormName::Template);
-    let text = TemplateView::of(own, catalog).editable();
+    let text = editable(&template.terms, own.is_default, catalog);
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
     layout.page(
         "Policy template",

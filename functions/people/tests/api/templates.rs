@@ -633,3 +633,29 @@ async fn pages_make_apply_and_remove_templates() {
     let removed = owner.post(page, &remove, &[("version", &version)]).await;
     assert_eq!(removed.leads(), format!("{list}?notice=template_removed"));
 }
+
+/// A template is made of an agent's limits, and a new agent starts with the default one.
+#[tokio::test]
+async fn pages_offer_an_agents_limits_and_the_default_template() {
+    let world = World::start().await;
+    let agent = world.agent(OWNER).await;
+    world.limited(&agent, "lab", json!({"max_per_call_units": 77})).await;
+    let mut owner = world.browser(OWNER).await;
+    let offer = format!("/dashboard/templates?agent_id={agent}");
+    owner
+        .get(&format!("/dashboard/agents/{agent}"))
+        .await
+        .is(200, &format!("href=\"{offer}\""));
+    owner.get(&offer).await.is(200, "&quot;max_per_call_units&quot;: 77");
+    let mut bob = world.browser("bob").await;
+    assert_eq!(bob.get(&offer).await.status, 404);
+
+    let fields = [("name", "new"), ("limits", "template")];
+    let refused = owner.post("/dashboard", "/dashboard/agents", &fields).await;
+    refused.is(400, "Limits: you have no default policy template.");
+    let body = json!({"services": {"lab": {"max_per_call_units": 7}}, "default": true});
+    world.put(OWNER, PATH, None, body).await;
+    let made = owner.post("/dashboard", "/dashboard/agents", &fields).await;
+    let made = made.leads().split(['/', '?']).nth(3).unwrap();
+    assert_eq!(world.limit(made, "lab", "max_per_call_units").await, 7);
+}

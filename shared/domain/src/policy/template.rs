@@ -6,8 +6,9 @@
 //! nothing, and one that ended between two edits continues.
 
 use crate::{
-    Agent, Catalog, Category, EnabledService, PolicyChange, PolicyEdit, Problem, RuleId, RuleKind, RuleRefusal,
-    Service, ServiceId, SpendPolicy, Timestamp, audit::changes::rule_kind_value, catalog::service::named,
+    Agent, Catalog, Category, EnabledService, OperationScope, PolicyChange, PolicyEdit, Problem, Rule, RuleId,
+    RuleKind, RuleRefusal, Service, ServiceId, SpendPolicy, Timestamp, audit::changes::rule_kind_value,
+    catalog::service::named,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -273,6 +274,43 @@ impl TemplateTerms {
     pub const MOST_KEYS: usize = 200;
     /// The maximum length of its JSON, in bytes: an item may have 400 KB.
     pub const MOST_BYTES: usize = 100_000;
+
+    /// The limits that an agent has. Those that most of its enabled services have are for every service.
+    pub fn of_agent(policies: &[EnabledService], rules: &[Rule]) -> Self {
+        let whole = |policy: &SpendPolicy| PolicyEdit {
+            max_per_call: Some(policy.max_per_call),
+            max_per_day: Some(policy.max_per_day),
+            require_approval_above: Some(policy.require_approval_above),
+            enabled_operations: Some(match &policy.enabled_operations {
+                None => OperationScope::All,
+                Some(operations) => OperationScope::Only(operations.clone()),
+            }),
+            allowed_domains: Some(policy.allowed_domains.clone()),
+        };
+        let enabled = || policies.iter().filter(|record| record.enabled);
+        // Operations are those of one service.
+        let shared = enabled().filter(|record| record.policy.enabled_operations.is_none());
+        let count = |edit: &PolicyEdit| enabled().filter(|record| whole(&record.policy) == *edit).count();
+        let shared = shared.map(|record| whole(&record.policy)).max_by_key(count);
+        let of_one = policies.iter().filter_map(|record| {
+            let policy = whole(&record.policy);
+            let is_shared = record.enabled && shared.as_ref() == Some(&policy);
+            let change = PolicyChange {
+                enabled: (!record.enabled).then_some(false),
+                policy,
+            };
+            (!is_shared).then_some((TemplateKey::Service(record.service), change))
+        });
+        let mut services: BTreeMap<_, _> = of_one.collect();
+        services.extend(shared.clone().map(|policy| {
+            let enabled = None;
+            (TemplateKey::Every, PolicyChange { enabled, policy })
+        }));
+        Self {
+            services,
+            rules: Some(rules.iter().map(|rule| rule.kind.clone()).collect()),
+        }
+    }
 
     /// The limits for a service: those of the first kind of key that names it. A service that left the catalog has no
     /// category.
