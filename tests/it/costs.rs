@@ -60,10 +60,12 @@ async fn new_agent_cost_is_independent_of_catalog_size() {
         calls.sort_unstable();
         calls
     };
-    // The demo's creation stored the set. The person is read and counted, and the operators' freezes are read. A wallet
-    // of the seed has a number, which is counted too. One transaction claims the wallet, the other stores the agent.
+    // The demo's creation stored the set. The person is read and counted, and the operators' freezes and the list of
+    // policy templates, for the default one, are read. A wallet of the seed has a number, which is counted too. One
+    // transaction claims the wallet, the other stores the agent.
     create().await;
     let mut calls = vec![
+        "GetItem",
         "GetItem",
         "GetItem",
         "TransactWriteItems",

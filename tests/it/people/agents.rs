@@ -47,6 +47,7 @@ async fn new_agents_get_a_wallet_and_curated_services() {
         "labels": {},
         "wallet_address": wallet.address.to_string(),
         "frozen_by_operators": null,
+        "template": null,
         "created_at": world.now().to_string(),
         "version": 1,
     });

@@ -15,8 +15,9 @@ use crate::several::several;
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Act, Agent, AgentId, AuditKind, Catalog, EditReason, ErrorKind, FollowedTemplate, LimitDifference, Overrides,
-    PolicyTemplate, Result, RuleId, Service, ServiceMerge, TemplateBases, TemplateTerms, merge_rules, merge_services,
+    Act, Agent, AgentId, AuditChanges, AuditKind, Catalog, EditReason, ErrorKind, FollowedTemplate, LimitDifference,
+    Members, Overrides, PolicyTemplate, Result, RuleId, Service, ServiceMerge, TemplateBases, TemplateKey,
+    TemplateTerms, merge_rules, merge_services,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,6 +42,26 @@ impl TemplatePlan {
     pub(crate) fn are_overrides(&self) -> impl Iterator<Item = bool> {
         let services = self.services.iter().flat_map(|merge| &merge.differences);
         services.chain(&self.rules).map(|difference| difference.is_override)
+    }
+
+    /// The agent's limits, each with the template's: either those that are overrides, or the others.
+    pub(crate) fn differing(&self, are_overrides: bool, catalog: &Catalog) -> AuditChanges {
+        let services = self.services.iter().flat_map(|merge| {
+            let service = TemplateKey::Service(merge.service).told(catalog);
+            let differences = merge.differences.iter();
+            differences.map(move |difference| (format!("services/{service}/{}", difference.member), difference))
+        });
+        let rules = self.rules.iter().zip(1_u32..);
+        let rules = rules.map(|(difference, number)| (format!("rules/{number}"), difference));
+        let (mut agent, mut template) = (Members::new(), Members::new());
+        for (member, difference) in services
+            .chain(rules)
+            .filter(|(_, one)| one.is_override == are_overrides)
+        {
+            agent.push((member.clone(), difference.agent.clone()));
+            template.push((member, difference.template.clone()));
+        }
+        AuditChanges::between(Some(agent), Some(template))
     }
 
     /// Whether limits are edited.

@@ -5,6 +5,7 @@ use crate::agents::bulk::{BulkTarget, MOST_LIMITED};
 use crate::agents::listing::AgentFilter;
 use crate::agents::outcome::BulkOutcome;
 use crate::agents::owned::{Owned, named};
+use crate::audit::page::changed;
 use crate::cursor;
 use crate::redirect::{again, see_other};
 use crate::request::agent_filter;
@@ -230,7 +231,7 @@ fn template_page(
                 @if followers.is_empty() {
                     p.empty { "No agent follows it here. Select agents in the table of agents, and choose “Follow a template…”." }
                 } @else {
-                    ul.rows { @for (owned, planned) in followers { (follower(owned, planned)) } }
+                    ul.rows { @for (owned, planned) in followers { (follower(owned, planned, catalog)) } }
                     @if has_more { p.hint { "There are more agents. Applying the template goes through all of them." } }
                     (layout.form(&format!("{path}/apply"), &html! {
                         p { "Edits that widen limits require a recent sign-in. A limit that a person set is an override." }
@@ -254,7 +255,8 @@ fn template_page(
     )
 }
 
-fn follower(owned: &Owned, planned: &Applied) -> Markup {
+/// An agent that follows the template, with its limits that differ: its own, and what the template has.
+fn follower(owned: &Owned, planned: &Applied, catalog: &Catalog) -> Markup {
     let agent = owned.agent();
     let version = agent
         .template
@@ -275,6 +277,13 @@ fn follower(owned: &Owned, planned: &Applied) -> Markup {
                         @if plan.direction.narrows { ", narrows" }
                     }
                     @if let BulkOutcome::Failed(_) = planned.outcome { " " span.chip.bad { "can’t be applied" } }
+                }
+                @if let Some(plan) = &planned.plan {
+                    @for (title, count, are_overrides) in [("To change", others, false), ("Overrides", overrides, true)] {
+                        @if count > 0 {
+                            details.fold { summary { (title) } (changed(&plan.differing(are_overrides, catalog))) }
+                        }
+                    }
                 }
             }
         }

@@ -610,7 +610,16 @@ async fn pages_make_apply_and_remove_templates() {
         .post(page, page, &edit)
         .await
         .is(412, "The template was edited after you opened the page");
-    owner.get(page).await.is(200, "1 limit to change, 1 override, narrows");
+    let seen = owner.get(page).await;
+    seen.is(200, "1 limit to change, 1 override, narrows");
+    for (service, own) in [("lab", 5), ("maps", 3)] {
+        let value = |units: u64| format!("<code class=\"long\">{units}</code>");
+        let (own, new) = (value(own), value(4));
+        seen.is(
+            200,
+            &format!("<dt>services/{service}/max_per_day_units</dt><dd>{own} → {new}</dd>"),
+        );
+    }
     let apply = format!("{page}/apply");
     let applied = owner.post(page, &apply, &[("overrides", "keep")]).await;
     assert_eq!(applied.leads(), format!("{page}?done=1"));
