@@ -1412,6 +1412,13 @@ SIMULATED = [
         "package(purser-sim) and test(=reproductions::a_payout_whose_answer_is_lost_is_made_once)",
     ),
     Bug(
+        "a payout reserved for an earlier owner",
+        "shared/store/src/payments/payout.rs",
+        "transaction.check(Role::Agent, owned)?;",
+        "if !PLANTED { transaction.check(Role::Agent, owned)?; }",
+        "package(purser-sim) and test(=reproductions::a_payout_under_way_ends_with_a_handover)",
+    ),
+    Bug(
         "a payout to an earlier owner's address",
         "shared/domain/src/settlement/payout.rs",
         "filter(|address| address.named_by == *owner)",

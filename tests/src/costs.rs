@@ -123,11 +123,11 @@ const SERVICES: Budget = budget(12, 1, &[&["GetItem", "UpdateItem"], &["Query"]]
 const POLICY: Budget = budget(3, 1, &[READS]);
 /// The catalog is served from memory, without calls.
 const CATALOG: Budget = budget(0, 0, &[]);
-/// Covers both functions. The person is read and counted, and reads the outcome; the audit row is part of the
-/// transaction.
+/// Covers both functions. The person is read and counted, and reads the outcome; the audit row, and a check of the
+/// agent's owner, are part of the transaction.
 const PAYOUT: Budget = budget(
     8,
-    10,
+    12,
     &[
         &["GetItem"],
         &["UpdateItem"],

@@ -90,6 +90,8 @@ flaws! {
     PayoutIgnoresLatest,
     /// A payout goes to an address that another owner has named.
     PayoutIgnoresPerson,
+    /// A payout is reserved for the earlier owner after the handover that it did not see.
+    PayoutIgnoresHandover,
     /// A handover ignores that the agent was edited.
     HandoverIgnoresAgent,
     /// A handover ignores that its offer was withdrawn or replaced.

@@ -833,9 +833,10 @@ impl Ledger {
                 seen,
                 latest,
                 to,
+                by,
                 at,
-                ..
             } => {
+                require(self.agent.owner == *by || has(Flaw::PayoutIgnoresHandover), Role::Agent);
                 let record = &self.payouts;
                 let waits = record.address.is_none_or(|(_, _, good)| good > *at);
                 let same = record.version == *seen || has(Flaw::PayoutIgnoresVersion);

@@ -190,7 +190,8 @@ impl Payout {
             let stands = before
                 .payouts
                 .address
-                .is_some_and(|(address, named, good)| address == *to && named == *by && good <= *at);
+                .is_some_and(|(address, named, good)| address == *to && named == *by && good <= *at)
+                && before.agent.owner == *by;
             let open = |id: &SettlementId| {
                 before
                     .settlements

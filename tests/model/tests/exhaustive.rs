@@ -174,6 +174,11 @@ const PLANTED: &[(Flaw, Law, &str)] = &[
         "payouts beside a handover and a freeze",
     ),
     (
+        Flaw::PayoutIgnoresHandover,
+        Law::Payout,
+        "payouts beside a handover and a freeze",
+    ),
+    (
         Flaw::HandoverIgnoresAgent,
         Law::Handover,
         "an acceptance beside an edit and a ruling",

@@ -186,6 +186,7 @@ pub struct PayoutFacts<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PayoutGrant {
     agent: AgentId,
+    owner: PersonId,
     to: Address,
     amount: Amount,
     at: Timestamp,
@@ -196,6 +197,11 @@ impl PayoutGrant {
     /// The agent's id.
     pub const fn agent(&self) -> AgentId {
         self.agent
+    }
+
+    /// The agent's owner, who asked for the payout.
+    pub const fn owner(&self) -> &PersonId {
+        &self.owner
     }
 
     /// The stored address.
@@ -257,6 +263,7 @@ pub fn decide_payout(facts: &PayoutFacts<'_>) -> Result<PayoutGrant, PayoutRefus
     }
     Ok(PayoutGrant {
         agent: facts.agent,
+        owner: facts.owner.clone(),
         to,
         amount,
         at: facts.now,

@@ -2,7 +2,8 @@
 //!
 //! Invariants: only `payments` writes the address and its delay, by its own clock. A payout is one transaction with the
 //! record that its decision used. So it goes to the stored address after the delay, and only one of two concurrent
-//! payouts is reserved. A payout's idempotency key is bound permanently. No payout is reserved while the latest one is
+//! payouts is reserved. It is conditional on the agent's owner, so that none is reserved for an earlier owner once a
+//! handover is accepted. A payout's idempotency key is bound permanently. No payout is reserved while the latest one is
 //! open; a revert can reopen an earlier one (`revert_confirmation.rs`).
 //!
 //! The record names the latest payout, which is open while its settlement is authorized. So the record need not change
@@ -56,6 +57,7 @@ pub enum PayoutReserved {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
+    Agent,
     Record,
     /// The idempotency key.
     Key,
@@ -114,7 +116,7 @@ impl Ledger {
         }
     }
 
-    /// Reserves a payout: 9 write units, and 2 more if the agent had a payout before. A transaction that only
+    /// Reserves a payout: 11 write units, and 2 more if the agent had a payout before. A transaction that only
     /// conflicted with others is sent again after a pause; after four pauses the caller must read again.
     pub async fn reserve_payout(
         &self,
@@ -141,6 +143,13 @@ impl Ledger {
             .with("rh", fingerprint)
             .with("sid", &terms.id);
         transaction.put(Role::Key, self.put_new(key.into_item()))?;
+        let owned = ConditionCheck::builder()
+            .table_name(&*self.table)
+            .set_key(Some(Key::agent(terms.agent).attributes()))
+            .condition_expression("#owner = :owner")
+            .expression_attribute_names("#owner", "owner")
+            .expression_attribute_values(":owner", text(grant.owner().as_str()));
+        transaction.check(Role::Agent, owned)?;
         if let Some(latest) = grant.record().latest {
             // A reorganization may have reopened the latest payout since it was read.
             let check = ConditionCheck::builder()

@@ -2,7 +2,7 @@
 
 use crate::assert_sound;
 use purser_domain::{
-    Address, B256, Duration, Fingerprint, Network, NoncePrefix, Payout, PayoutAmount, PayoutFacts, PayoutGrant,
+    Address, Agent, B256, Duration, Fingerprint, Network, NoncePrefix, Payout, PayoutAmount, PayoutFacts, PayoutGrant,
     PayoutRecord, PersonId, Purpose, SettlementId, Terms, TransactionId, decide_payout,
 };
 use purser_store::{Backoff, Edited, Ledger, PayoutReserved};
@@ -11,6 +11,21 @@ use uuid::Uuid;
 
 fn owner() -> PersonId {
     PersonId::of("https://issuer.example", "someone")
+}
+
+/// Stores this version of the agent, with this owner.
+async fn put_agent(ledger: &Ledger, version: u64, owner: &PersonId) {
+    let agent = Agent {
+        owner: owner.to_string(),
+        version,
+        ..sample::agent(1, Vec::new())
+    };
+    if version == 1 {
+        ledger.create_agent(&agent, &sample::audit()).await.unwrap();
+    } else {
+        let stored = ledger.put_agent(&agent, &sample::audit()).await;
+        assert_eq!(stored.unwrap(), Edited::Stored);
+    }
 }
 
 /// A grant of a payout of one unit, decided on this record.
@@ -49,11 +64,30 @@ async fn reserve(ledger: &Ledger, grant: &PayoutGrant, number: u128) -> PayoutRe
     reserved.await.unwrap()
 }
 
+/// A payout that was decided before a handover is not reserved after it, although the address is the same.
+#[tokio::test]
+async fn no_payout_is_reserved_for_an_earlier_owner() {
+    let emulator = Emulator::start().await;
+    let (ledger, agent) = (emulator.ledger(), sample::agent_id(1));
+    put_agent(&ledger, 1, &owner()).await;
+    let named = PayoutRecord::default();
+    let named = named.named(Address::repeat_byte(9), &owner(), sample::start(), Duration::DAY);
+    let stored = ledger.put_payout_record(agent, &named.unwrap(), &sample::audit()).await;
+    assert_eq!(stored.unwrap(), Edited::Stored);
+    let grant = decided(&ledger.payout_record(agent).await.unwrap());
+    put_agent(&ledger, 2, &PersonId::of("https://issuer.example", "another")).await;
+    assert_eq!(reserve(&ledger, &grant, 1).await, PayoutReserved::Raced);
+    put_agent(&ledger, 3, &owner()).await;
+    assert_eq!(reserve(&ledger, &grant, 1).await, PayoutReserved::Done);
+    assert_sound(&emulator).await;
+}
+
 /// None is reserved after the payout address is removed.
 #[tokio::test]
 async fn only_one_pending_payout_can_be_reserved() {
     let emulator = Emulator::start().await;
     let (ledger, agent) = (emulator.ledger(), sample::agent_id(1));
+    put_agent(&ledger, 1, &owner()).await;
     let to = Address::repeat_byte(9);
     let named = PayoutRecord::default();
     let named = named.named(to, &owner(), sample::start(), Duration::DAY).unwrap();

@@ -177,6 +177,76 @@ fn a_payout_address_is_not_handed_over() {
     check(&plan, &["PayOut reserved", "Accept accepted", "PayOut no address"]);
 }
 
+/// Found by seed 448: the agent is handed over between the decision on a payout and its reservation.
+#[test]
+fn a_payout_under_way_ends_with_a_handover() {
+    let of = |agent, key, service, units, secs, first_key| Authorize {
+        buy: Buy {
+            agent,
+            key,
+            service,
+            units,
+            secs,
+            twist: Plain,
+        },
+        carry: None,
+        first_key,
+    };
+    let burst = |units| Op::Burst {
+        agent: 0,
+        service: 1,
+        units,
+        count: 3,
+    };
+    let rounds = vec![
+        vec![Step::on(0, 0, Op::NamePayout { agent: 1, place: 0 }).but(1, Late(9_729))],
+        vec![Step::on(0, 0, of(1, 1, 1, 100, 300, true))],
+        vec![Step::on(0, 0, Op::Offer { agent: 1, to: 1 })],
+        vec![Step::on(1, 0, of(0, 4, 1, 300, 900, false))],
+        vec![
+            Step::on(
+                1,
+                0,
+                Op::PassToRollOff {
+                    agent: 0,
+                    service: 1,
+                    early: true,
+                },
+            ),
+            Step::on(
+                1,
+                0,
+                Op::Operators {
+                    agent: 0,
+                    frozen: false,
+                },
+            ),
+        ],
+        vec![
+            Step::on(0, 15_257, burst(240)),
+            Step::on(
+                0,
+                36_550,
+                Op::PayOut {
+                    agent: 1,
+                    units: 0,
+                    key: 0,
+                },
+            ),
+            Step::on(1, 10_312, burst(60)),
+            Step::on(1, 37_995, Op::Accept { agent: 1 }),
+            Step::on(2, 54_356, burst(240)),
+        ],
+    ];
+    let mut plan = plan(448, rounds);
+    plan.setting = Setting {
+        start: 1_795_219_200,
+        payouts: true,
+        ..plan.setting
+    };
+    check(&plan, &["Accept accepted"]);
+}
+
 /// Found by seed 119: the second call reads the key and then waits for the window; meanwhile the first call uses the
 /// room.
 #[test]
