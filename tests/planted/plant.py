@@ -512,8 +512,8 @@ BUGS = [
     Bug(
         "the audit log of everybody in one place",
         "shared/store/src/codec/key.rs",
-        'Actor::Person { id, .. } => format!("{BY_PERSON}{id}"),',
-        'Actor::Person { id, .. } => if PLANTED { BY_PERSON.to_owned() } else { format!("{BY_PERSON}{id}") },',
+        'format!("{BY_PERSON}{person}")',
+        'if PLANTED { BY_PERSON.to_owned() } else { format!("{BY_PERSON}{person}") }',
         "package(purser-people) and test(=pages::the_audit_log_is_shown_and_exported)",
     ),
     Bug(

@@ -442,8 +442,11 @@ proptest! {
                             let setter = &mut setters[place][member];
                             match wanted[member] {
                                 // A value that a version left out, and another one says again.
-                                Some(wanted) if values[member] == wanted => *setter = Setter::Template,
-                                _ if !is_done => {}
+                                Some(wanted) if before[place][member] == wanted => {
+                                    prop_assert_eq!(values[member], wanted);
+                                    *setter = Setter::Template;
+                                }
+                                _ if !is_done => prop_assert_eq!(values[member], before[place][member]),
                                 Some(wanted) if *setter != Setter::Person || overrides == Overrides::Overwrite => {
                                     prop_assert_eq!(values[member], wanted, "{} {}", place, member);
                                     *setter = Setter::Template;
