@@ -1389,15 +1389,6 @@ SIMULATED = [
         100,
     ),
     Bug(
-        "all wait while one address is refused",
-        "shared/store/src/people/throttle.rs",
-        "        if self.refused().has(&scope, now) {\n",
-        "        if PLANTED && !self.refused().of(minute(now)).is_empty() {\n"
-        "            tokio::time::sleep(std::time::Duration::from_secs(2)).await;\n        }\n"
-        "        if self.refused().has(&scope, now) {\n",
-        "package(purser-sim) and test(=reproductions::a_flood_refuses_nobody_else)",
-    ),
-    Bug(
         "receipts for whoever names the agent",
         "functions/payments/src/receipts.rs",
         "AgentId::parse(&agent) != Some(caller.agent.id)",
