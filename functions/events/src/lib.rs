@@ -92,11 +92,10 @@ impl Events {
         })))
     }
 
-    /// Handles an event of Lambda. A batch of a tumbling window is folded into the journal, and
-    /// judged by anomaly brakes. Any other batch of a stream is
-    /// published, and the answer names the first record to repeat. A direct invocation attests the whole catalog
-    /// (`docs/runbook.md`). Any other event is from the schedule, which publishes events without a write and appends
-    /// statements to the log.
+    /// Handles an event of Lambda. A batch of a tumbling window is folded into the journal and judged by anomaly brakes.
+    /// Any other batch of a stream is published, and the answer names the first record to repeat. A direct invocation
+    /// attests the whole catalog (`docs/runbook.md`). Any other event is from the schedule, which publishes events without
+    /// a write and appends statements to the log.
     pub async fn call(&self, event: &Value, time_left: Duration) -> Result<Value> {
         let records = event.get("Records").and_then(Value::as_array);
         if let Some(shard) = journal::shard_of(event) {

@@ -60,7 +60,7 @@ purser_api::body! {
             /// The `next_cursor` of the answer to the previous call.
             cursor: Option<BulkCursor>,
         }
-        /// All your agents, with the same exception.
+        /// All your agents. Archived agents are left out, except by `restore`, which leaves out all others.
         All = "all" {
             /// The `next_cursor` of the answer to the previous call.
             cursor: Option<BulkCursor>,

@@ -243,7 +243,7 @@ impl Schemas {
         self.add_schema(name, schema)
     }
 
-    /// As [`Schemas::add`], for a schema that is not a [`Member`]'s.
+    /// Adds a schema that belongs to no [`Member`], and returns a reference to it.
     pub fn add_schema(&mut self, name: &str, schema: RefOr<Schema>) -> Value {
         self.0.insert(name.to_owned(), schema);
         json!({"$ref": format!("#/components/schemas/{name}")})

@@ -329,8 +329,8 @@ const BY_PERSON: &str = "P#";
 const BY_OPERATORS: &str = "OPERATORS";
 const OUTFLOWS: &str = "OUTFLOWS";
 
-/// The partition of the actor's acts in the audit table: one for each person, with the acts of their agents'
-/// rules, one for all operators, and one for reconcile's findings.
+/// The partition of the actor's acts in the audit table: one for each person, with the acts of their agents' rules, one
+/// for all operators, and one for reconcile's findings.
 pub(crate) fn audit_partition(actor: &Actor) -> String {
     match actor {
         Actor::Person { id: person, .. } | Actor::Rule { owner: person } => format!("{BY_PERSON}{person}"),

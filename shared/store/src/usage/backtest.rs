@@ -84,8 +84,8 @@ impl<'a> BacktestReads<'a> {
         Ok((backtest.result(), is_partial || rest.is_some()))
     }
 
-    /// Counts the payments before the range that matter, from `since` on, up to some more than `most`, the newest ones.
-    /// Returns whether there are more.
+    /// Adds the payments from `since` until the range begins, which its windows still count. It reads the newest ones
+    /// first, and stops after at least `most`. Returns whether there are more.
     pub async fn count_earlier(
         &mut self,
         backtest: &mut Backtest,
