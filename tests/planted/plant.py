@@ -1399,7 +1399,7 @@ SIMULATED = [
         "a payout before its address has waited",
         "shared/domain/src/settlement/payout.rs",
         "if now < named.good_from {",
-        "if !PLANTED && now < named.good_from {",
+        "if now < named.good_from && !PLANTED {",
         "package(purser-sim) and test(=reproductions::a_payout_whose_answer_is_lost_is_made_once)",
     ),
     Bug(
@@ -1412,8 +1412,8 @@ SIMULATED = [
     Bug(
         "a payout to an earlier owner's address",
         "shared/domain/src/settlement/payout.rs",
-        "filter(|address| address.named_by == *owner)",
-        "filter(|address| PLANTED || address.named_by == *owner)",
+        "address.named_by == *owner",
+        "address.named_by == *owner || PLANTED",
         "package(purser-sim) and test(=reproductions::a_payout_address_is_not_handed_over)",
     ),
     Bug(

@@ -102,7 +102,7 @@ class ScriptedModel(Model):
             functions = {tool.name: tool for tool in tools if isinstance(tool, FunctionTool)}
             # The SDK leaves a schema as it is if an object may have members of any name, as `parameters`.
             open_schemas = {name for name, tool in functions.items() if not tool.strict_json_schema}
-            assert (len(functions), open_schemas) == (8, {"call_service", "check_payment"})
+            assert (len(functions), open_schemas) == (9, {"call_service", "check_payment"})
             names = functions["call_service"].params_json_schema["properties"]
             given = {"service": "lab-weather", "operation": "weather.current", "max_usd": "0.05"}
             output = ResponseFunctionToolCall(
