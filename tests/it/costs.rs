@@ -1,12 +1,11 @@
 //! The cost of each operation through the real functions is within its documented budget. Costs are counted, not timed;
 //! `make bench` prints them.
 
-use purser_api::CustodyKind;
 use purser_domain::{Duration, LimitAction, Rule, RuleId, RuleKind, SpendPolicy, Timestamp, UsualPrice};
 use purser_local::{DEMO_OWNER, NETWORK, Outcome};
 use purser_tests::{
-    Answer, LONG_DENIAL, Measured, World, authorizing, body_of, completing, custody, dollars, every_operation,
-    few_at_once, first_of_history, judged_policy, measure, transfer_of, units, writes_of_a_payment,
+    Answer, LONG_DENIAL, Measured, World, authorizing, body_of, completing, dollars, every_operation, few_at_once,
+    first_of_history, judged_policy, measure, transfer_of, units, writes_of_a_payment,
 };
 use reqwest::Method;
 use serde_json::{Value, json};

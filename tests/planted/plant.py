@@ -50,10 +50,11 @@ SWITCHBOARD = "shared/domain/src/lib.rs"
 IS_ON = """
 extern crate self as purser_domain;
 
-/// Whether a planted bug is on. It takes no memory, since there are tests that count what is taken.
+/// Whether a planted bug is on. It takes no memory, since there are tests that count what is taken, and little time, since
+/// some bugs are in loops.
 pub fn planted(bug: &str) -> bool {
-    static ENVIRONMENT: std::sync::OnceLock<[u8; 65_536]> = std::sync::OnceLock::new();
-    let environment = ENVIRONMENT.get_or_init(|| {
+    static ACTIVE: std::sync::OnceLock<([u8; 256], usize)> = std::sync::OnceLock::new();
+    let (name, length) = ACTIVE.get_or_init(|| {
         let mut bytes = [0; 65_536];
         if let Ok(mut file) = std::fs::File::open("/proc/self/environ") {
             let mut at = 0;
@@ -61,9 +62,13 @@ pub fn planted(bug: &str) -> bool {
                 at += read;
             }
         }
-        bytes
+        let mut active = bytes.split(|byte| *byte == 0).filter_map(|line| line.strip_prefix(b"PLANTED="));
+        let active = active.next().unwrap_or_default();
+        let mut name = [0; 256];
+        name[..active.len()].copy_from_slice(active);
+        (name, active.len())
     });
-    environment.split(|byte| *byte == 0).any(|line| line.strip_prefix(b"PLANTED=") == Some(bug.as_bytes()))
+    name[..*length] == *bug.as_bytes()
 }
 """
 # Functions in their own processes get the variables that they have in the cloud, and in addition this one.
