@@ -5,6 +5,7 @@ use dynoxide::{Database, server};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -17,12 +18,25 @@ pub fn database() -> Database {
     database
 }
 
-/// Whether tables have the streams that the template declares. Streams make each write slower as their records
-/// accumulate.
+/// Whether tables have the streams that the template declares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Streamed {
     On,
     Off,
+}
+
+/// An in-memory database with an index for streams. The emulator looks for the latest record of a stream before each
+/// write, and without an index it reads all of them.
+fn with_indexed_streams() -> Database {
+    static DATABASES: AtomicU64 = AtomicU64::new(0);
+    // A second connection of the process can open it (SQLite, "In-Memory Databases And Shared Cache").
+    let number = DATABASES.fetch_add(1, Ordering::Relaxed);
+    let uri = format!("file:streamed-{number}?mode=memory&cache=shared");
+    let database = Database::new(&uri).expect("a database");
+    let connection = rusqlite::Connection::open(&uri).expect("the same database");
+    let index = "CREATE INDEX latest ON _stream_records (table_name, CAST(sequence_number AS INTEGER))";
+    connection.execute_batch(index).expect("an index");
+    database
 }
 
 /// A running database. It stops when dropped, and its data is lost. It has its own thread, because it works on the
@@ -42,7 +56,7 @@ impl DynamoDb {
     /// Starts a database whose tables have streams.
     pub fn with_streams(port: u16) -> io::Result<(Self, Streams)> {
         let template = Template::of_repository();
-        let database = Database::memory().expect("a database");
+        let database = with_indexed_streams();
         template.create_tables(&database, Streamed::On);
         let streams = Streams::of(database.clone(), &template.streamed_tables());
         Ok((Self::of(database, port)?, streams))
