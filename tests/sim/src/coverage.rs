@@ -37,6 +37,7 @@ impl fmt::Display for Coverage {
 /// The events that must occur in a long run.
 pub const EXERCISED: &[&str] = &[
     "Accept accepted",
+    "AskForRaise 200",
     "Attack BadBody 400",
     "Attack Flood limited",
     "Attack Guess limited",
@@ -91,6 +92,7 @@ pub const EXERCISED: &[&str] = &[
     "Fold failed",
     "Freeze stored",
     "Fund sent",
+    "GrantRaise granted",
     "Invent 422 too_many_failed_proofs",
     "Invent 422 transaction_not_mined",
     "Mark asked",
@@ -152,6 +154,7 @@ pub const EXERCISED: &[&str] = &[
     "fault Slow",
     "fault Throttled",
     "fault TooManyLogs",
+    "fault of KMS",
     "in time beside others",
     "limited by its address",
     "limited by its key",
@@ -165,5 +168,6 @@ pub const EXERCISED: &[&str] = &[
     "reconciled: superseded",
     "reconciled: taken_back",
     "reconciled: unchanged",
+    "signed again by KMS",
     "throttled by a busy partition",
 ];

@@ -9,7 +9,7 @@
 use crate::laws::{approval_id, hex};
 use crate::people::{self, Scope};
 use crate::plan::{Buy, Twist};
-use crate::stored::{Budget, DAY, StoredState, budget_window, day_window, remembered, rule_id};
+use crate::stored::{Budget, DAY, StoredState, budget_window, day_window, raise_of, remembered, rule_id};
 use crate::tables::{Item, bytes, list, number, text};
 use dynoxide::types::AttributeValue;
 use purser_domain::{AgentId, ApprovalId, Fingerprint};
@@ -69,6 +69,19 @@ pub(crate) fn answers(stored: &StoredState, asked: &Asked<'_>, instant: &Instant
     answers.extend(refusals(stored, asked, instant));
     answers.push("allow".to_owned());
     answers
+}
+
+/// Whether a raise begins or ends during the call.
+pub(crate) fn raise_changes(stored: &StoredState, asked: &Asked<'_>, from: i64, until: i64) -> bool {
+    let policy = stored.policy(asked.agent, asked.service);
+    let raise = policy.as_ref().and_then(raise_of);
+    let meets = |raise: &Item| {
+        ["from", "until"]
+            .map(|name| number(raise, name))
+            .iter()
+            .any(|at| (from..=until).contains(at))
+    };
+    raise.is_some_and(meets)
 }
 
 /// Whether the key was valid at some instant of the call.
@@ -222,7 +235,8 @@ fn refusals(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> V
     if buy.twist == Twist::OverCeiling {
         refused.push("amount_exceeds_max".to_owned());
     }
-    if policy.is_some_and(|policy| amount > number(policy, "mpc")) {
+    let caps = policy.map(|policy| stored.caps(agent, policy, at));
+    if caps.is_some_and(|(per_call, _)| amount > per_call) {
         refused.push("amount_exceeds_per_call_limit".to_owned());
     }
     let rules = stored.agent(agent).map(|row| list(row, "rules")).unwrap_or_default();
@@ -265,9 +279,9 @@ fn refusals(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> V
             }
         }
     }
-    if let Some(policy) = policy {
+    if let Some((_, per_day)) = caps {
         let live = stored.live(&day_window(agent, service), DAY, at);
-        if live + amount > number(policy, "mpd") {
+        if live + amount > per_day {
             refused.push(format!("daily_spend_limit_exceeded:{live}"));
         }
     }
@@ -357,6 +371,6 @@ fn next_approval(stored: &StoredState, asked: &Asked<'_>, at: i64) -> ApprovalId
 /// The expected `retry_at` of a call that the daily window refused: the time at which its amount fits.
 pub(crate) fn retry_at(stored: &StoredState, asked: &Asked<'_>, at: i64) -> Option<i64> {
     let window = day_window(asked.agent, asked.service);
-    let cap = number(&stored.policy(asked.agent, asked.service)?, "mpd");
+    let (_, cap) = stored.caps(asked.agent, &stored.policy(asked.agent, asked.service)?, at);
     stored.fits_at(&window, DAY, i64::from(asked.buy.units), cap, at)
 }

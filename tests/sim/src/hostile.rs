@@ -107,15 +107,18 @@ impl Run {
     pub(crate) fn judge_limit(&self, agent: u8, counted: &Counted) {
         let limits = limits_of(self.setting.crowd);
         let id = agent_id(agent).to_string();
-        let (payments, waiting) = {
-            let stored = self.world.record().stored.clone();
-            let payments = stored.within(&format!("S#{id}"), "").count();
-            (payments, stored.waiting(&id, 0))
+        let (payments, waiting, miscounted) = {
+            let record = self.world.record();
+            let payments = record.stored.within(&format!("S#{id}"), "").count();
+            let its_own = |step: &usize| record.known.acting.get(step) == Some(&id);
+            let miscounted = record.miscounted.iter().filter(|(step, _)| its_own(step));
+            let miscounted: usize = miscounted.map(|(_, count)| count).sum();
+            (payments, record.stored.waiting(&id, 0), miscounted)
         };
         let reached = [
             ("key", counted.of_key >= limits.key),
             ("address", counted.of_address >= limits.address),
-            ("payments", payments >= limits.payments),
+            ("payments", payments + miscounted >= limits.payments),
             ("approvals", waiting >= limits.waiting),
         ];
         match reached.iter().find(|(_, is_reached)| *is_reached) {

@@ -479,7 +479,8 @@ impl Change<'_> {
                 "I11 settlement {id} was judged by a policy that is not the current one"
             ));
         }
-        if amount > number(&policy, "mpc") {
+        let (per_call, per_day) = self.after.caps(agent, &policy, at);
+        if amount > per_call {
             self.wrong(format!("settlement {id} of {amount} is above the cap per call"));
         }
         if self.known.frozen.contains(agent) {
@@ -500,7 +501,7 @@ impl Change<'_> {
         {
             self.wrong(format!("settlement {id} was authorized with a key that had ended"));
         }
-        let day = (day_window(agent, &service), DAY, number(&policy, "mpd"), None);
+        let day = (day_window(agent, &service), DAY, per_day, None);
         let budgets = self.after.budgets(agent).into_iter();
         let budgets: Vec<_> = budgets
             .map(|budget| {

@@ -14,8 +14,10 @@
 //! | `network.rs` | the world around the functions: time, and the delivery of each call |
 //! | `tables.rs` | in-process DynamoDB |
 //! | `chain.rs` | a chain with one EIP-3009 token |
+//! | `kms.rs` | KMS with the agents' keys |
 //! | `people.rs` | what people set up and change |
 //! | `payouts.rs` | payouts, and the facilitator that submits them |
+//! | `raises.rs` | requests for raises |
 //! | `telling.rs` | checks the published events, and folds the journal |
 //! | `replayed.rs` | evaluates each decision again |
 //! | `journaled.rs` | checks the journal and its sums |
@@ -34,12 +36,14 @@ mod coverage;
 mod expect;
 mod hostile;
 mod journaled;
+mod kms;
 mod laws;
 mod modelled;
 mod network;
 mod payouts;
 mod people;
 mod plan;
+mod raises;
 mod replayed;
 mod run;
 mod shrink;
@@ -49,7 +53,7 @@ mod telling;
 
 pub use coverage::{Coverage, EXERCISED};
 pub use plan::{
-    AGENTS, Buy, CAPS, CROWD, FIRST_ENDPOINT, Fault, Hostility, KEYS, LATER_RULES, OWNERS, Op, PAYOUTS, Pay, Plan,
+    AGENTS, Buy, CAPS, CROWD, FIRST_ENDPOINT, Fault, Hostility, KEYS, KMS, LATER_RULES, OWNERS, Op, PAYOUTS, Pay, Plan,
     Proof, RULES, Row, SCOPES, SECOND_ENDPOINT, SERVICES, Setting, Silence, Step, Twist, WORKERS,
 };
 pub use run::{Outcome, run, run_beside};

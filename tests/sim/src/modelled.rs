@@ -147,7 +147,10 @@ impl Modelled {
                 new,
             }));
         }
-        if let Some((key, Some(was), Some(is))) = of("AP#") {
+        // A request for a raise approves no payment, so the model does not have it.
+        if let Some((key, Some(was), Some(is))) = of("AP#")
+            && !is.contains_key("raise")
+        {
             let ruling = match (text(was, "st"), text(is, "st")) {
                 ("pending", "approved") => Decided::Approve,
                 ("pending", "rejected") => Decided::Reject,
@@ -337,7 +340,7 @@ impl Modelled {
                 let model = self.ledger.keys.get(&number);
                 (model != Some(&stored)).then(|| format!("key {} is {stored:?}, the model has {model:?}", key.1))
             }
-            ("AP", Some(is)) => {
+            ("AP", Some(is)) if !is.contains_key("raise") => {
                 let stored = match text(is, "st") {
                     "pending" => Ruling::Pending,
                     "approved" => Ruling::Approved,

@@ -9,9 +9,10 @@
 
 use crate::chain::{Chain, Logs, View};
 use crate::coverage::Coverage;
+use crate::kms::{self, Kms};
 use crate::laws;
 use crate::modelled::Modelled;
-use crate::plan::{FIRST_ENDPOINT, Fault, SECOND_ENDPOINT, Silence, WORKERS};
+use crate::plan::{FIRST_ENDPOINT, Fault, KMS, SECOND_ENDPOINT, Silence, WORKERS};
 use crate::stored::{StoredState, same};
 use crate::tables::{DECISIONS, Key, LEDGER, THROTTLE, Tables, written};
 use crate::telling::{Facts, record_of};
@@ -39,6 +40,7 @@ pub(crate) struct World {
     pub(crate) chain: Mutex<Chain>,
     pub(crate) record: Mutex<Record>,
     pub(crate) secrets: BTreeMap<&'static str, String>,
+    kms: Kms,
     began: Instant,
     /// The Unix time of the run's beginning plus the time skipped since, in microseconds.
     epoch: AtomicI64,
@@ -64,6 +66,9 @@ pub(crate) struct Record {
     flying: BTreeMap<Concern, usize>,
     /// The number of calls with a key or from an address, by the minute on the clock of the called environment.
     pub(crate) calls: BTreeMap<(String, i64), usize>,
+    /// The faults of writes that count calls or payments, by step. A write whose answer is lost is repeated, and counts
+    /// twice.
+    pub(crate) miscounted: BTreeMap<usize, usize>,
     /// The partition that takes one call a second.
     pub(crate) busy: Option<Busy>,
     /// The records in the tables' streams, oldest first.
@@ -161,6 +166,7 @@ impl World {
                 ..Record::default()
             }),
             secrets,
+            kms: Kms::new(epoch.unsigned_abs()),
             began: Instant::now(),
             epoch: AtomicI64::new(epoch),
             clocks: skews.map(clock),
@@ -432,12 +438,16 @@ enum Call {
     Settle {
         body: Vec<u8>,
     },
+    Kms {
+        operation: String,
+        body: Vec<u8>,
+    },
 }
 
 impl Call {
     fn name(&self) -> &str {
         match self {
-            Self::Table { operation, .. } => operation,
+            Self::Table { operation, .. } | Self::Kms { operation, .. } => operation,
             Self::Chain { method, .. } => method,
             Self::Bus { .. } => "PutEvents",
             Self::Settle { .. } => "settle",
@@ -490,14 +500,16 @@ impl Link {
             let mut errand = self.errand();
             let number = errand.calls;
             errand.calls = number.saturating_add(1);
-            let endpoint = match call {
+            let place = match call {
                 Call::Chain { endpoint: 0, .. } => Some(FIRST_ENDPOINT),
                 Call::Chain { .. } => Some(SECOND_ENDPOINT),
+                Call::Kms { .. } => Some(KMS),
                 Call::Table { .. } | Call::Bus { .. } | Call::Settle { .. } => None,
             };
+            let is_of_chain = matches!(call, Call::Chain { .. });
             let is_aside = self.world.chain().has_aside();
             let meant = |fault: &Fault| match fault {
-                Fault::SideBlocks => endpoint.is_some() && is_aside,
+                Fault::SideBlocks => is_of_chain && is_aside,
                 Fault::NoLogs | Fault::TooManyLogs => {
                     matches!(
                         call,
@@ -507,15 +519,22 @@ impl Link {
                         }
                     )
                 }
-                fault => endpoint.is_some() || !fault.is_of_chain(),
+                fault => is_of_chain || !fault.is_of_chain(),
             };
             let fault = errand
                 .faults
                 .iter()
-                .find(|(at, fault)| (*at == number && number < FIRST_ENDPOINT || Some(*at) == endpoint) && meant(fault))
+                .find(|(at, fault)| (*at == number && number < KMS || Some(*at) == place) && meant(fault))
                 .map(|(_, fault)| *fault);
             let fault = fault.or_else(|| self.world.is_busy(&call).then_some(Fault::Throttled));
             errand.faults_seen.extend(fault);
+            match (&call, fault) {
+                (Call::Kms { .. }, Some(_)) => self.world.count("fault of KMS"),
+                (Call::Table { operation, body }, Some(_)) if is_of_counter(operation, body) => {
+                    *self.world.record().miscounted.entry(errand.step).or_default() += 1;
+                }
+                _ => {}
+            }
             (errand.step, number, errand.pace, fault)
         };
         let mut rng = Rng::of(u64::from(pace) << 8 | u64::from(number));
@@ -653,6 +672,15 @@ impl Link {
                     let _ = sender.send(answer);
                 });
             }
+            Call::Kms { operation, body } => {
+                let (operation, body) = (operation.clone(), body.clone());
+                tokio::spawn(async move {
+                    pause(to).await;
+                    let answer = link.world.kms.answer(&operation, &body);
+                    pause(back).await;
+                    let _ = sender.send(answer);
+                });
+            }
             Call::Chain { method, params, .. } => {
                 let (method, params) = (*method, params.clone());
                 tokio::spawn(async move {
@@ -778,6 +806,7 @@ fn lost(silence: Silence, call: &Call) -> Reply {
         (Silence::Nothing, _) => Reply::Silent,
         (Silence::Error, Call::Chain { .. } | Call::Settle { .. }) => Reply::Answer(503, Vec::new()),
         (Silence::Error, Call::Bus { .. }) => Reply::Answer(500, of_bus("InternalException")),
+        (Silence::Error, Call::Kms { .. }) => of_kms(500, "KMSInternalException"),
         (Silence::Error, Call::Table { .. }) => of_error(500, "InternalServerError", "the simulation lost it"),
     }
 }
@@ -798,6 +827,7 @@ fn conflict(call: &Call) -> Reply {
     match call {
         Call::Chain { .. } | Call::Settle { .. } => Reply::Answer(429, Vec::new()),
         Call::Bus { .. } => Reply::Answer(400, of_bus("ConcurrentModificationException")),
+        Call::Kms { .. } => of_kms(500, "KeyUnavailableException"),
         Call::Table { operation, body } => match operation.as_str() {
             "TransactWriteItems" => {
                 let request: Value = serde_json::from_slice(body).expect("the SDK writes JSON");
@@ -822,6 +852,7 @@ fn throttled(call: &Call) -> Reply {
     match call {
         Call::Chain { .. } | Call::Settle { .. } => Reply::Answer(429, Vec::new()),
         Call::Bus { .. } => Reply::Answer(400, of_bus("ThrottlingException")),
+        Call::Kms { .. } => of_kms(400, "ThrottlingException"),
         // A throttled batch leaves its keys unprocessed, to be read again.
         Call::Table { operation, body } if operation == "BatchGetItem" => {
             let request: Value = serde_json::from_slice(body).expect("the SDK writes JSON");
@@ -840,6 +871,11 @@ fn of_error(status: u16, kind: &str, message: &str) -> Reply {
 fn error(status: u16, kind: &str, message: &str) -> (u16, Vec<u8>) {
     let body = json!({"__type": format!("com.amazonaws.dynamodb.v20120810#{kind}"), "message": message});
     (status, body.to_string().into_bytes())
+}
+
+fn of_kms(status: u16, kind: &str) -> Reply {
+    let (status, body) = kms::failed(status, kind);
+    Reply::Answer(status, body)
 }
 
 fn of_bus(kind: &str) -> Vec<u8> {
@@ -880,16 +916,16 @@ impl HttpConnector for Wire {
         let target = request.headers().get("x-amz-target").unwrap_or_default();
         let (service, operation) = target.split_once('.').expect("a service and an operation");
         let body = request.body().bytes().expect("a body in memory").to_vec();
-        let (is_secret, is_bus) = (service == "secretsmanager", service == "AWSEvents");
-        let operation = operation.to_owned();
+        let (service, operation) = (service.to_owned(), operation.to_owned());
         HttpConnectorFuture::new(async move {
-            let reply = if is_secret {
-                let (status, body) = link.secrets(&body);
-                Reply::Answer(status, body)
-            } else if is_bus {
-                link.pass(Call::Bus { body }).await
-            } else {
-                link.pass(Call::Table { operation, body }).await
+            let reply = match service.as_str() {
+                "secretsmanager" => {
+                    let (status, body) = link.secrets(&body);
+                    Reply::Answer(status, body)
+                }
+                "AWSEvents" => link.pass(Call::Bus { body }).await,
+                "TrentService" => link.pass(Call::Kms { operation, body }).await,
+                _ => link.pass(Call::Table { operation, body }).await,
             };
             match reply {
                 Reply::Answer(status, body) => {

@@ -6,13 +6,14 @@ use crate::plan::{AGENTS, SERVICES};
 use crate::run::Run;
 use crate::telling::{owner, person};
 use purser_domain::{
-    Address, Agent, AgentId, AgentStatus, Amount, ApprovalId, ApprovalResolution, Availability, CatalogPayment,
-    Category, DomainPattern, Duration, EnabledService, Endpoint, FreezeTarget, Handover, KeyId, KeyScope, LimitAction,
-    ListingHistory, NewKey, Operation, OperationSlug, OperationUuid, OperatorFreeze, OperatorName, OperatorReason,
-    Permission, Result, Rule, RuleId, RuleKind, Schedule, Service, ServiceId, ServiceSlug, SourceNetwork, SpendPolicy,
-    StartingSet, TimeOfDay, Timestamp, TrustStatus, UsualPrice, Weekday, ZoneName,
+    Address, Agent, AgentId, AgentStatus, Amount, ApprovalId, ApprovalResolution, ApprovalStatus, Availability,
+    CatalogPayment, Category, DomainPattern, Duration, EnabledService, Endpoint, FreezeTarget, Handover, KeyId,
+    KeyScope, LimitAction, ListingHistory, NewKey, Operation, OperationSlug, OperationUuid, OperatorFreeze,
+    OperatorName, OperatorReason, Permission, Result, Rule, RuleId, RuleKind, Schedule, Service, ServiceId,
+    ServiceSlug, SourceNetwork, SpendPolicy, StartingSet, TimeOfDay, Timestamp, TrustStatus, UsualPrice, Weekday,
+    ZoneName,
 };
-use purser_store::{ApprovalDecision, Created, Edited, Frozen, HandedOver, Ledger, Listed, Resolved};
+use purser_store::{ApprovalDecision, Created, Edited, Frozen, HandedOver, Ledger, Listed, RaiseGranted, Resolved};
 use uuid::Uuid;
 
 const CATEGORIES: [Category; SERVICES as usize] = [Category::Search, Category::Data];
@@ -604,6 +605,40 @@ pub(crate) async fn resolve(ledger: &Ledger, agent: u8, approval: ApprovalId, ye
             Resolved::NotFound => "not found",
         },
     )
+}
+
+/// Grants the raise that an approval asks for, as the dashboard does.
+pub(crate) async fn grant_raise(ledger: &Ledger, approval: ApprovalId, now: Timestamp) -> Done {
+    let approval = ledger.approval(approval).await?.expect("an approval");
+    let asked = approval.raise.as_ref().expect("a request for a raise");
+    let owner = ledger.agent(approval.agent).await?.expect("an agent").owner;
+    if owner != asked.asked_of {
+        return Ok("of another owner");
+    }
+    if approval.status(now) != ApprovalStatus::Pending {
+        return Ok("not pending");
+    }
+    let present = ledger.enabled_service(approval.agent, approval.service).await?;
+    let present = present.expect("a policy");
+    let raised = EnabledService {
+        version: present.version + 1,
+        policy: SpendPolicy {
+            raise: Some(asked.granted(approval.id, now)),
+            ..present.policy
+        },
+        ..present
+    };
+    let ruling = ApprovalResolution {
+        at: now,
+        by: owner,
+        note: None,
+    };
+    let audit = purser_testkit::sample::audit();
+    Ok(match ledger.grant_raise(&approval, &raised, &ruling, &audit).await? {
+        RaiseGranted::Done => "granted",
+        RaiseGranted::Conflict => "conflict",
+        RaiseGranted::NotPending => "not pending",
+    })
 }
 
 /// The id of a rule, by its number in the run.

@@ -35,10 +35,17 @@ const VARIATIONS: u64 = 0x5eed << 32;
 const CROWDS: u64 = 0xc40d << 32;
 /// Distinguishes the stream of payouts, handovers, scopes of keys and busy partitions.
 const MANAGEMENT: u64 = 0x04e4 << 32;
+/// Distinguishes the stream of custody by KMS.
+const CUSTODY: u64 = 0x4b35 << 32;
+/// Distinguishes the stream of raises.
+const RAISES: u64 = 0x7a15 << 32;
 /// The number of scopes of a key: see `people.rs`.
 pub const SCOPES: u8 = 6;
 /// One seed in this many has a crowd, which takes longer.
 const ONE_CROWD_IN: u64 = 4;
+
+/// In place of a call's number: every call to KMS.
+pub const KMS: u8 = 253;
 
 /// In place of a call's number: every call to the first endpoint of the node.
 pub const FIRST_ENDPOINT: u8 = 254;
@@ -77,6 +84,8 @@ pub struct Setting {
     pub crowd: bool,
     /// Whether there is a facilitator, and so are payouts.
     pub payouts: bool,
+    /// Whether KMS has the wallets' keys.
+    pub kms: bool,
 }
 
 impl Setting {
@@ -88,6 +97,7 @@ impl Setting {
         side_blocks: 0,
         crowd: false,
         payouts: false,
+        kms: false,
     };
 
     /// The number of agents.
@@ -390,6 +400,16 @@ pub enum Op {
         /// The scope.
         scope: u8,
     },
+    /// Asks for a raise of the cap per day that refused the agent's latest payment.
+    AskForRaise {
+        /// The agent.
+        agent: u8,
+    },
+    /// A person grants the raise that the agent has asked for.
+    GrantRaise {
+        /// The agent.
+        agent: u8,
+    },
     /// A partition takes one call a second.
     Busy {
         /// The agent.
@@ -606,6 +626,8 @@ impl Plan {
         plan.vary(&mut Rng::of(seed ^ VARIATIONS));
         plan.gather(&mut Rng::of(seed ^ CROWDS));
         plan.manage(&mut Rng::of(seed ^ MANAGEMENT));
+        plan.keep_keys_in_kms(&mut Rng::of(seed ^ CUSTODY));
+        plan.raise(&mut Rng::of(seed ^ RAISES));
         plan
     }
 
@@ -643,6 +665,58 @@ impl Plan {
                 agent: rng.small(AGENTS),
                 row: *rng.pick(&[Row::Agent, Row::Window, Row::Settlements, Row::Keys]),
                 secs: *rng.pick(&[1, 3, 10]),
+            });
+        }
+    }
+
+    /// Keeps the keys in KMS, in one seed of a few, and adds faults of the calls that sign.
+    fn keep_keys_in_kms(&mut self, rng: &mut Rng) {
+        if !rng.one_in(4) {
+            return;
+        }
+        self.setting.kms = true;
+        let one_in = rng.weighted(&[(2, 3), (2, 8)]);
+        for step in self.rounds.iter_mut().flatten() {
+            let signs = matches!(step.op, Op::Authorize { .. } | Op::Burst { .. } | Op::PayOut { .. });
+            if signs && rng.one_in(one_in) {
+                let silence = *rng.pick(&[Silence::Broken, Silence::Error, Silence::Nothing]);
+                let late = 2_000 + u16::try_from(rng.below(8_000)).expect("small");
+                let slow = u16::try_from(1 + rng.below(1_500)).expect("small");
+                let fault = rng.weighted(&[
+                    (2, Fault::CrashBefore),
+                    (2, Fault::CrashAfter),
+                    (2, Fault::LostRequest(silence)),
+                    (4, Fault::LostAnswer(silence)),
+                    (1, Fault::Late(late)),
+                    (1, Fault::Conflict),
+                    (2, Fault::Throttled),
+                    (2, Fault::Slow(slow)),
+                ]);
+                step.faults.push((KMS, fault));
+            }
+        }
+    }
+
+    /// Adds payments up to the cap per day, requests for more, and grants.
+    fn raise(&mut self, rng: &mut Rng) {
+        if rng.one_in(4) {
+            let (agent, service) = (rng.small(AGENTS), rng.small(SERVICES));
+            self.add(2, rng, |rng| {
+                let (units, count) = (*rng.pick(&[200, 240]), 4 + rng.small(4));
+                rng.weighted(&[
+                    (
+                        2,
+                        Op::Burst {
+                            agent,
+                            service,
+                            units,
+                            count,
+                        },
+                    ),
+                    (2, Op::AskForRaise { agent }),
+                    (3, Op::GrantRaise { agent }),
+                    (1, Op::Pass { secs: 900 }),
+                ])
             });
         }
     }

@@ -8,6 +8,7 @@ use crate::chain::{Call, Chain, Fate, Limits, NETWORK, Shown, Signed, Tx};
 use crate::coverage::Coverage;
 use crate::expect::{self, Asked};
 use crate::hostile;
+use crate::kms;
 use crate::laws::Caller;
 use crate::network::{Busy, FaultsSeen, Link, Moment, SimNode, ToFacilitator, Wire, World};
 use crate::payouts::FIRST_PAYOUT;
@@ -20,7 +21,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, header};
 use purser_api::{AuthorizeRequest, Background, Boot, Clock, Entropy, GatewayContext};
-use purser_chain::Node;
+use purser_chain::{KmsKeys, Node};
 use purser_domain::{
     Address, AgentId, ApprovalId, B256, CallDigest, Fingerprint, Intent, RuleId, Timestamp, Wallet, WalletKey,
 };
@@ -187,6 +188,10 @@ pub(crate) struct AgentCard {
     /// The scope of each key that has one, by its id.
     scopes: BTreeMap<String, Scope>,
     pub(crate) memory: Vec<Memory>,
+    /// The latest refusal by a cap per day: the transaction's id.
+    pub(crate) refused_by_day: Option<String>,
+    /// The latest request for a raise.
+    pub(crate) raise: Option<ApprovalId>,
     rules: BTreeMap<u8, RuleId>,
 }
 
@@ -196,6 +201,7 @@ pub(crate) struct Run {
     /// The depth at which blocks are looked at again.
     watch: u64,
     pub(crate) setting: Setting,
+    wallets: Vec<Wallet>,
     pub(crate) world: Arc<World>,
     pub(crate) workers: Vec<Worker>,
     pub(crate) catalog: CatalogTable,
@@ -239,7 +245,11 @@ impl Run {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let number = RUNS.fetch_add(1, SeqCst);
         let watch = WATCH + 2 * plan.setting.side_blocks;
-        let balances = (0..plan.setting.agents()).map(|agent| (WALLETS[usize::from(agent)].address, FUNDS));
+        let address_of = |agent: u8| match plan.setting.kms {
+            true => kms::address(agent),
+            false => WALLETS[usize::from(agent)].address,
+        };
+        let balances = (0..plan.setting.agents()).map(|agent| (address_of(agent), FUNDS));
         let balances = balances.chain([(faucet(), 1_000_000_000)]).collect();
         let limits = Limits::drawn(Rng::of(plan.seed ^ 3));
         let chain = Chain::new(
@@ -264,18 +274,27 @@ impl Run {
         let operator = Link::new(&world, 0);
         let setting = plan.setting;
         let boot = |link: &Arc<Link>, nonces| boot(link, number, watch, setting, &rng, nonces);
-        let db = purser_store::client(&boot(&operator, "nonces").aws);
+        let aws = boot(&operator, "nonces").aws;
+        let db = purser_store::client(&aws);
+        let wallets = if setting.kms {
+            kms::wallets(KmsKeys::new(aws), setting.agents()).await
+        } else {
+            WALLETS.clone()
+        };
         let card = |agent| AgentCard {
             id: agent_id(agent),
             keys: Vec::new(),
             scopes: BTreeMap::new(),
             memory: vec![Memory::default(); KEYS_IN_ALL],
+            refused_by_day: None,
+            raise: None,
             rules: BTreeMap::new(),
         };
         let mut run = Self {
             number,
             watch,
             setting: plan.setting,
+            wallets,
             world: Arc::clone(&world),
             workers: Vec::new(),
             catalog: CatalogTable::new(db.clone(), CATALOG),
@@ -415,7 +434,7 @@ impl Run {
     }
 
     pub(crate) fn wallet(&self, agent: u8) -> Wallet {
-        WALLETS[usize::from(agent)]
+        self.wallets[usize::from(agent)]
     }
 
     /// Adds a key to an agent's keys.
@@ -637,6 +656,11 @@ impl Run {
                 self.ended(worker);
                 "nothing asked".to_owned()
             }
+            Op::AskForRaise { agent } => self.ask_for_more(worker, agent, begun).await,
+            Op::GrantRaise { agent } if self.agents()[usize::from(agent)].raise.is_none() => {
+                self.ended(worker);
+                "nothing asked".to_owned()
+            }
             Op::NamePayout { agent, place } => self.name_payout(worker, agent, Some(place), begun).await,
             Op::RemovePayout { agent } => self.name_payout(worker, agent, None, begun).await,
             Op::PayOut { agent, units, key } => self.pay_out(number, worker, (agent, units, key), begun).await,
@@ -683,6 +707,10 @@ impl Run {
                 Op::Scope { agent, scope } => people::add_key(self, ledger, agent, scope, now).await,
                 Op::Offer { agent, to } => people::offer(ledger, agent, to, now).await,
                 Op::Accept { agent } => people::accept(ledger, agent, now).await,
+                Op::GrantRaise { agent } => {
+                    let raise = self.agents()[usize::from(agent)].raise;
+                    people::grant_raise(ledger, raise.expect("looked at before"), now).await
+                }
                 Op::Revoke { agent } => people::revoke(self, ledger, agent, now).await,
                 Op::Mark { agent, key } => {
                     let settlement = self.memory(agent, key, |memory| memory.settlement.clone());
@@ -866,7 +894,8 @@ impl Run {
             return words;
         }
         self.memory(buy.agent, buy.key, |memory| memory.in_doubt = false);
-        let strict = self.undisturbed(&begun, &faults_seen);
+        let stands = !expect::raise_changes(&self.moments(&begun)[0].stored, &asked, begun.clock, until);
+        let strict = self.undisturbed(&begun, &faults_seen) && stands;
         if let Err(what) = self.judge(number, &answer, &words, &asked, &begun, until, &faults_seen, strict) {
             self.world.complain(format!(
                 "step {number}: {what}; the answer was {words}: {}",
@@ -875,6 +904,10 @@ impl Run {
         }
         if let Some(id) = answer.body["approval_id"].as_str().and_then(ApprovalId::parse) {
             self.memory(buy.agent, buy.key, |memory| memory.approval = Some(id));
+        }
+        if words.starts_with("daily_spend_limit_exceeded") {
+            let id = answer.body["transaction_id"].as_str().map(str::to_owned);
+            self.agents()[usize::from(buy.agent)].refused_by_day = id;
         }
         if words == "amount_exceeds_per_call_limit" {
             let id = answer.body["transaction_id"].as_str().map(str::to_owned);
@@ -1024,7 +1057,11 @@ impl Run {
             return Err(format!("what is signed is {told:?}, what is held {signed:?}"));
         }
         if known.1.is_some_and(|(_, before)| before != inner) {
-            return Err("a second signature for one settlement".to_owned());
+            // KMS signs the same authorization with another random number.
+            if !self.setting.kms {
+                return Err("a second signature for one settlement".to_owned());
+            }
+            self.world.count("signed again by KMS");
         }
         if text(row, "rs") == "expired" {
             let over = self
@@ -1695,6 +1732,8 @@ impl Op {
             | Self::PayOut { agent, .. }
             | Self::Offer { agent, .. }
             | Self::Accept { agent }
+            | Self::AskForRaise { agent }
+            | Self::GrantRaise { agent }
             | Self::Scope { agent, .. }
             | Self::Attack { agent, .. } => Some(agent),
             // Operators' freezes are in rows that all agents' calls read.
@@ -1773,6 +1812,8 @@ fn boot(link: &Arc<Link>, run: u64, watch: u64, setting: Setting, rng: &Arc<Mute
         ("THROTTLE_TABLE", THROTTLE),
         ("USAGE_TABLE", USAGE),
         ("EVENTBRIDGE_ENDPOINT", "http://bus.sim"),
+        ("KMS_ENDPOINT", "http://kms.sim"),
+        ("CUSTODY", if setting.kms { "kms" } else { "seed" }),
         ("EVENT_BUS", "purser"),
         ("STACK", "sim"),
         ("NETWORK", NETWORK.name()),

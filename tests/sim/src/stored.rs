@@ -122,6 +122,22 @@ impl StoredState {
         })
     }
 
+    /// The caps per call and per day of an agent's policy at an instant, with a raise that its owner has granted.
+    pub(crate) fn caps(&self, agent: &str, policy: &Item, at: i64) -> (i64, i64) {
+        let cap = |name| {
+            let raised = raise_of(policy).filter(|raise| {
+                let applies = number(raise, "from") <= at && at < number(raise, "until");
+                applies
+                    && self
+                        .agent(agent)
+                        .is_some_and(|row| text(row, "owner") == text(raise, "by"))
+            });
+            let raised = raised.filter(|raise| raise.contains_key(name));
+            number(policy, name).max(raised.map_or(0, |raise| number(raise, name)))
+        };
+        (cap("mpc"), cap("mpd"))
+    }
+
     pub(crate) fn settlement(&self, agent: &str, id: &str) -> Option<&Item> {
         self.row(&format!("S#{agent}"), id)
     }
@@ -326,5 +342,13 @@ pub(crate) fn same(a: Option<&Arc<Item>>, b: Option<&Arc<Item>>) -> bool {
         (Some(a), Some(b)) => Arc::ptr_eq(a, b) || a == b,
         (None, None) => true,
         _ => false,
+    }
+}
+
+/// The raise of a policy.
+pub(crate) fn raise_of(policy: &Item) -> Option<&Item> {
+    match policy.get("raise") {
+        Some(AttributeValue::M(raise)) => Some(raise),
+        _ => None,
     }
 }
