@@ -3,20 +3,40 @@
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_TYPE};
 use purser_api::{AllowedHosts, Called, UntrustedHttpClient};
 use purser_domain::{Delivery, Event, Timestamp, WebhookSecret, WebhookUrl, webhook_signature};
-use std::time::Duration;
+use std::{pin::Pin, time::Duration};
 
 /// The timeout of one call, at least as long as Standard Webhooks recommends.
 pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(15);
 
 const USER_AGENT: &str = concat!("Purser-Webhooks/", env!("CARGO_PKG_VERSION"));
 
+/// The connection to people's programs.
+pub trait Programs: Send + Sync {
+    /// Posts a body to a URL, within the timeout of a call.
+    fn post<'a>(&'a self, url: &'a WebhookUrl, headers: HeaderMap, body: String, now: Timestamp) -> Posted<'a>;
+}
+
+/// The result of a call, when it is known.
+pub type Posted<'a> = Pin<Box<dyn Future<Output = Called> + Send + 'a>>;
+
+impl Programs for UntrustedHttpClient {
+    fn post<'a>(&'a self, url: &'a WebhookUrl, headers: HeaderMap, body: String, now: Timestamp) -> Posted<'a> {
+        Box::pin(self.post(url, headers, body, now))
+    }
+}
+
+/// People's programs on the internet, with this timeout for a call.
+pub(crate) fn programs(allowed: AllowedHosts, longest: Duration) -> reqwest::Result<Box<dyn Programs>> {
+    Ok(Box::new(UntrustedHttpClient::new(USER_AGENT, allowed, longest)?))
+}
+
 /// Calls webhooks.
-pub(crate) struct Caller(UntrustedHttpClient);
+pub(crate) struct Caller(Box<dyn Programs>);
 
 impl Caller {
-    /// A caller with this timeout for a call.
-    pub(crate) fn new(allowed: AllowedHosts, longest: Duration) -> reqwest::Result<Self> {
-        UntrustedHttpClient::new(USER_AGENT, allowed, longest).map(Self)
+    /// A caller of these programs.
+    pub(crate) fn new(programs: Box<dyn Programs>) -> Self {
+        Self(programs)
     }
 
     /// Calls a webhook with a delivery's event, signed with each of these secrets; `None` if it can't be signed.

@@ -20,8 +20,12 @@ mod deliver;
 mod fan_out;
 mod pauses;
 
-use call::{Caller, LONGEST_CALL};
-use purser_api::{Boot, BootError, Clock, DeliveriesQueue, Entropy, MessageResult, SecretsKey, SqsBatch, SqsRecord};
+pub use call::{Posted, Programs};
+
+use call::{Caller, LONGEST_CALL, programs};
+use purser_api::{
+    AllowedHosts, Boot, BootError, Clock, DeliveriesQueue, Entropy, MessageResult, SecretsKey, SqsBatch, SqsRecord,
+};
 use purser_domain::{Causes, Error, EventSource, Result};
 use purser_store::WebhooksTable;
 use serde_json::Value;
@@ -71,6 +75,15 @@ impl Webhooks {
 
     /// The same with another timeout for calls.
     pub fn boot_with(boot: Boot, longest_call: Duration) -> Result<Self, BootError> {
+        Self::boot_over(boot, |allowed| Ok(programs(allowed, longest_call)?))
+    }
+
+    /// The same with the programs that `programs` creates from the hosts that may have any address. The simulation has
+    /// its own programs.
+    pub fn boot_over(
+        boot: Boot,
+        programs: impl FnOnce(AllowedHosts) -> Result<Box<dyn Programs>, BootError>,
+    ) -> Result<Self, BootError> {
         let Boot {
             mut env,
             aws,
@@ -95,7 +108,7 @@ impl Webhooks {
             arns,
             event_source,
             key: SecretsKey::new(aws, key),
-            caller: Caller::new(allowed, longest_call)?,
+            caller: Caller::new(programs(allowed)?),
             clock,
             entropy,
         })))
