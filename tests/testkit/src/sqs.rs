@@ -172,38 +172,59 @@ impl Sqs {
         }
     }
 
+    /// Puts a queue's messages in the order of the numbers that `draw` returns. A queue has no order.
+    pub fn shuffle(&self, queue: &str, mut draw: impl FnMut() -> u64) {
+        let mut state = self.state();
+        let queue = state.queues.get_mut(queue).expect("the queue exists");
+        queue.messages.sort_by_cached_key(|_| draw());
+    }
+
+    /// The time at which the next message of a queue is or becomes visible, in microseconds; `None` if it is empty.
+    pub fn next_visible(&self, queue: &str) -> Option<i64> {
+        let state = self.state();
+        let messages = state.queues[queue].messages.iter();
+        messages.map(|message| message.visible_at).min()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("not poisoned")
     }
 
     fn answer(&self, headers: &HeaderMap, body: &str) -> Response {
+        let target = headers.get("x-amz-target").and_then(|target| target.to_str().ok());
+        let (status, body) = self.call(target.unwrap_or_default(), body);
+        let status = StatusCode::from_u16(status).expect("a status");
+        (status, [(header::CONTENT_TYPE, "application/x-amz-json-1.0")], body).into_response()
+    }
+
+    /// Answers a call by the value of its `X-Amz-Target`, with a status and a body.
+    pub fn call(&self, target: &str, body: &str) -> (u16, String) {
         let now = (self.now)();
         let mut state = self.state();
         if let Some(status) = state.lie {
-            return refused(StatusCode::from_u16(status).expect("a status"), "InternalFailure");
+            return refused(status, "InternalFailure");
         }
         let request: Value = serde_json::from_str(body).expect("the SDK writes JSON");
         let queue = request["QueueUrl"].as_str().unwrap_or_default();
         let queue = queue.rsplit('/').next().unwrap_or_default();
         let receipt = request["ReceiptHandle"].as_str().unwrap_or_default();
-        let target = headers.get("x-amz-target").and_then(|target| target.to_str().ok());
         let done = match target {
-            Some("AmazonSQS.SendMessage") => {
+            "AmazonSQS.SendMessage" => {
                 let body = request["MessageBody"].as_str().unwrap_or_default();
                 let delay = request["DelaySeconds"].as_i64().unwrap_or(0);
                 // The limits of the API.
                 if !(0..=900).contains(&delay) {
-                    return refused(StatusCode::BAD_REQUEST, "InvalidParameterValue");
+                    return refused(400, "InvalidParameterValue");
                 }
                 state
                     .send(queue, body, now.saturating_add(delay * 1_000_000))
                     .map(|id| json!({"MessageId": id, "MD5OfMessageBody": ""}))
             }
-            Some("AmazonSQS.ChangeMessageVisibility") => {
+            "AmazonSQS.ChangeMessageVisibility" => {
                 let secs = request["VisibilityTimeout"].as_i64().unwrap_or(-1);
                 // The limits of the API.
                 if !(0..=43_200).contains(&secs) {
-                    return refused(StatusCode::BAD_REQUEST, "InvalidParameterValue");
+                    return refused(400, "InvalidParameterValue");
                 }
                 let visible_at = now.saturating_add(secs * 1_000_000);
                 state.of_receipt(queue, receipt).map(|message| {
@@ -211,14 +232,11 @@ impl Sqs {
                     json!({})
                 })
             }
-            _ => return refused(StatusCode::BAD_REQUEST, "InvalidAction"),
+            _ => return refused(400, "InvalidAction"),
         };
         match done {
-            Some(answer) => {
-                let json = [(header::CONTENT_TYPE, "application/x-amz-json-1.0")];
-                (json, answer.to_string()).into_response()
-            }
-            None => refused(StatusCode::BAD_REQUEST, "QueueDoesNotExist"),
+            Some(answer) => (200, answer.to_string()),
+            None => refused(400, "QueueDoesNotExist"),
         }
     }
 }
@@ -281,7 +299,7 @@ impl State {
     }
 }
 
-fn refused(status: StatusCode, exception: &'static str) -> Response {
-    let body = json!({"__type": format!("com.amazonaws.sqs#{exception}"), "message": exception}).to_string();
-    (status, [(header::CONTENT_TYPE, "application/x-amz-json-1.0")], body).into_response()
+fn refused(status: u16, exception: &'static str) -> (u16, String) {
+    let body = json!({"__type": format!("com.amazonaws.sqs#{exception}"), "message": exception});
+    (status, body.to_string())
 }
