@@ -19,6 +19,8 @@
 //! | `payouts.rs` | payouts, and the facilitator that submits them |
 //! | `raises.rs` | requests for raises |
 //! | `telling.rs` | checks the published events, and folds the journal |
+//! | `queues.rs` | passes the events to people's webhooks over queues, and checks what became of them |
+//! | `receivers.rs` | people's programs, and the laws of each call of one |
 //! | `replayed.rs` | evaluates each decision again |
 //! | `journaled.rs` | checks the journal and its sums |
 //! | `stored.rs` | the stored rows, read without the store's code |
@@ -43,7 +45,9 @@ mod network;
 mod payouts;
 mod people;
 mod plan;
+mod queues;
 mod raises;
+mod receivers;
 mod replayed;
 mod run;
 mod shrink;

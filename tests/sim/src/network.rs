@@ -13,6 +13,7 @@ use crate::kms::{self, Kms};
 use crate::laws;
 use crate::modelled::Modelled;
 use crate::plan::{FIRST_ENDPOINT, Fault, KMS, SECOND_ENDPOINT, Silence, WORKERS};
+use crate::queues::Queues;
 use crate::stored::{StoredState, same};
 use crate::tables::{DECISIONS, Key, LEDGER, THROTTLE, Tables, written};
 use crate::telling::{Facts, record_of};
@@ -41,6 +42,7 @@ pub(crate) struct World {
     pub(crate) record: Mutex<Record>,
     pub(crate) secrets: BTreeMap<&'static str, String>,
     kms: Kms,
+    pub(crate) queues: Queues,
     began: Instant,
     /// The Unix time of the run's beginning plus the time skipped since, in microseconds.
     epoch: AtomicI64,
@@ -167,6 +169,7 @@ impl World {
             }),
             secrets,
             kms: Kms::new(epoch.unsigned_abs()),
+            queues: Queues::new(epoch),
             began: Instant::now(),
             epoch: AtomicI64::new(epoch),
             clocks: skews.map(clock),
@@ -187,6 +190,7 @@ impl World {
         for (clock, skew) in &self.clocks {
             clock.store(now + skew, SeqCst);
         }
+        self.queues.set_time(now);
         self.chain()
             .advance(u64::try_from(now / 1_000_000).expect("after the epoch"));
         now
@@ -291,6 +295,7 @@ impl World {
     }
 
     fn look(&self, step: usize, worker: usize, keys: &[(String, Key)]) {
+        self.look_at_webhooks(keys);
         if keys
             .iter()
             .all(|(table, _)| ![LEDGER, DECISIONS].contains(&table.as_str()))
@@ -442,12 +447,17 @@ enum Call {
         operation: String,
         body: Vec<u8>,
     },
+    /// The function `webhooks` sends a message or decrypts a secret.
+    Webhooks {
+        operation: String,
+        body: Vec<u8>,
+    },
 }
 
 impl Call {
     fn name(&self) -> &str {
         match self {
-            Self::Table { operation, .. } | Self::Kms { operation, .. } => operation,
+            Self::Table { operation, .. } | Self::Kms { operation, .. } | Self::Webhooks { operation, .. } => operation,
             Self::Chain { method, .. } => method,
             Self::Bus { .. } => "PutEvents",
             Self::Settle { .. } => "settle",
@@ -479,6 +489,14 @@ impl Link {
         };
     }
 
+    /// Adds a fault of `length` calls to the step, which leaves out the next `skipped` calls.
+    pub(crate) fn strike(&self, fault: Fault, skipped: u8, length: u8) {
+        let mut errand = self.errand();
+        let first = errand.calls.saturating_add(skipped);
+        let calls = first..first.saturating_add(length);
+        errand.faults.extend(calls.map(|call| (call, fault)));
+    }
+
     /// Ends the step and its faults; returns the faults and balances seen.
     pub(crate) fn end(&self) -> FaultsSeen {
         let Errand {
@@ -504,7 +522,7 @@ impl Link {
                 Call::Chain { endpoint: 0, .. } => Some(FIRST_ENDPOINT),
                 Call::Chain { .. } => Some(SECOND_ENDPOINT),
                 Call::Kms { .. } => Some(KMS),
-                Call::Table { .. } | Call::Bus { .. } | Call::Settle { .. } => None,
+                Call::Table { .. } | Call::Bus { .. } | Call::Settle { .. } | Call::Webhooks { .. } => None,
             };
             let is_of_chain = matches!(call, Call::Chain { .. });
             let is_aside = self.world.chain().has_aside();
@@ -681,6 +699,18 @@ impl Link {
                     let _ = sender.send(answer);
                 });
             }
+            Call::Webhooks { operation, body } => {
+                self.world.record().begin_flight(Concern::Everybody);
+                let (operation, body) = (operation.clone(), body.clone());
+                tokio::spawn(async move {
+                    pause(to).await;
+                    link.world.now();
+                    let answer = link.world.queues.answer(&operation, &body);
+                    pause(back).await;
+                    link.world.record().end_flight(Concern::Everybody);
+                    let _ = sender.send(answer);
+                });
+            }
             Call::Chain { method, params, .. } => {
                 let (method, params) = (*method, params.clone());
                 tokio::spawn(async move {
@@ -805,7 +835,7 @@ fn lost(silence: Silence, call: &Call) -> Reply {
         (Silence::Broken, _) => Reply::Broken,
         (Silence::Nothing, _) => Reply::Silent,
         (Silence::Error, Call::Chain { .. } | Call::Settle { .. }) => Reply::Answer(503, Vec::new()),
-        (Silence::Error, Call::Bus { .. }) => Reply::Answer(500, of_bus("InternalException")),
+        (Silence::Error, Call::Bus { .. } | Call::Webhooks { .. }) => Reply::Answer(500, of_bus("InternalException")),
         (Silence::Error, Call::Kms { .. }) => of_kms(500, "KMSInternalException"),
         (Silence::Error, Call::Table { .. }) => of_error(500, "InternalServerError", "the simulation lost it"),
     }
@@ -828,6 +858,7 @@ fn conflict(call: &Call) -> Reply {
         Call::Chain { .. } | Call::Settle { .. } => Reply::Answer(429, Vec::new()),
         Call::Bus { .. } => Reply::Answer(400, of_bus("ConcurrentModificationException")),
         Call::Kms { .. } => of_kms(500, "KeyUnavailableException"),
+        Call::Webhooks { .. } => lost(Silence::Error, call),
         Call::Table { operation, body } => match operation.as_str() {
             "TransactWriteItems" => {
                 let request: Value = serde_json::from_slice(body).expect("the SDK writes JSON");
@@ -851,7 +882,7 @@ fn conflict(call: &Call) -> Reply {
 fn throttled(call: &Call) -> Reply {
     match call {
         Call::Chain { .. } | Call::Settle { .. } => Reply::Answer(429, Vec::new()),
-        Call::Bus { .. } => Reply::Answer(400, of_bus("ThrottlingException")),
+        Call::Bus { .. } | Call::Webhooks { .. } => Reply::Answer(400, of_bus("ThrottlingException")),
         Call::Kms { .. } => of_kms(400, "ThrottlingException"),
         // A throttled batch leaves its keys unprocessed, to be read again.
         Call::Table { operation, body } if operation == "BatchGetItem" => {
@@ -924,6 +955,8 @@ impl HttpConnector for Wire {
                     Reply::Answer(status, body)
                 }
                 "AWSEvents" => link.pass(Call::Bus { body }).await,
+                "AmazonSQS" => link.pass(Call::Webhooks { operation, body }).await,
+                "TrentService" if operation == "Decrypt" => link.pass(Call::Webhooks { operation, body }).await,
                 "TrentService" => link.pass(Call::Kms { operation, body }).await,
                 _ => link.pass(Call::Table { operation, body }).await,
             };

@@ -39,6 +39,8 @@ const MANAGEMENT: u64 = 0x04e4 << 32;
 const CUSTODY: u64 = 0x4b35 << 32;
 /// Distinguishes the stream of raises.
 const RAISES: u64 = 0x7a15 << 32;
+/// Distinguishes the stream that decides whether there are webhooks.
+const WEBHOOKS: u64 = 0x4e0c << 32;
 /// The number of scopes of a key: see `people.rs`.
 pub const SCOPES: u8 = 6;
 /// One seed in this many has a crowd, which takes longer.
@@ -86,6 +88,8 @@ pub struct Setting {
     pub payouts: bool,
     /// Whether KMS has the wallets' keys.
     pub kms: bool,
+    /// Whether people have webhooks, which are called at the end: see `queues.rs`.
+    pub webhooks: bool,
 }
 
 impl Setting {
@@ -98,6 +102,7 @@ impl Setting {
         crowd: false,
         payouts: false,
         kms: false,
+        webhooks: false,
     };
 
     /// The number of agents.
@@ -628,6 +633,7 @@ impl Plan {
         plan.manage(&mut Rng::of(seed ^ MANAGEMENT));
         plan.keep_keys_in_kms(&mut Rng::of(seed ^ CUSTODY));
         plan.raise(&mut Rng::of(seed ^ RAISES));
+        plan.setting.webhooks = Rng::of(seed ^ WEBHOOKS).one_in(3);
         plan
     }
 

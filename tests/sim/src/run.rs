@@ -14,6 +14,7 @@ use crate::network::{Busy, FaultsSeen, Link, Moment, SimNode, ToFacilitator, Wir
 use crate::payouts::FIRST_PAYOUT;
 use crate::people::{self, Scope, agent_id, payee, service_id};
 use crate::plan::{Buy, CROWD, KEYS, Op, Pay, Plan, Proof, Row, SERVICES, Setting, Step, Twist, WORKERS, owner_of};
+use crate::queues;
 use crate::stored::StoredState;
 use crate::tables::{AUDIT, CATALOG, DECISIONS, Item, LEDGER, THROTTLE, USAGE, number, text};
 use aws_smithy_runtime_api::client::http::SharedHttpConnector;
@@ -373,6 +374,9 @@ impl Run {
             self.tell(plan.seed, number).await;
             self.replay().await;
         }
+        if self.setting.webhooks && self.world.record().complaints.is_empty() {
+            self.call_webhooks(plan.seed, number).await;
+        }
     }
 
     fn outcome(&self) -> Outcome {
@@ -405,7 +409,8 @@ impl Run {
         &self.workers[worker].link
     }
 
-    fn boot(&self, link: &Arc<Link>) -> Boot {
+    /// The configuration of an environment.
+    pub(crate) fn boot(&self, link: &Arc<Link>) -> Boot {
         boot(link, self.number, self.watch, self.setting, &self.rng, "nonces")
     }
 
@@ -1835,7 +1840,10 @@ fn boot(link: &Arc<Link>, run: u64, watch: u64, setting: Setting, rng: &Arc<Mute
     ];
     let facilitator = facilitator.into_iter().filter(|_| setting.payouts);
     let boot = Boot::new(
-        variables.into_iter().chain(limits).chain(facilitator).collect(),
+        (variables.into_iter().chain(queues::VARIABLES))
+            .chain(limits)
+            .chain(facilitator)
+            .collect(),
         Clock::still(link.world.clock(link.worker)),
     );
     let rng = Arc::clone(rng);

@@ -116,6 +116,7 @@ impl Shrinking {
             Setting { two_endpoints, ..now },
             Setting { crowd: false, ..now },
             Setting { payouts: false, ..now },
+            Setting { webhooks: false, ..now },
         ] {
             let mut plan = self.best.clone();
             plan.setting = setting;

@@ -195,7 +195,8 @@ fn poison(number: usize) -> Value {
     record
 }
 
-fn fault(rng: &mut Rng) -> Fault {
+/// A fault of a call of storage, queues or keys.
+pub(crate) fn fault(rng: &mut Rng) -> Fault {
     let silence = *rng.pick(&[Silence::Broken, Silence::Error, Silence::Nothing]);
     let millis = u16::try_from(rng.below(5_000)).expect("small");
     *rng.pick(&[

@@ -1,0 +1,804 @@
+//! At the end of a run, in one of a few, the published events are passed to `webhooks`, duplicates included. The
+//! queues, their mappings and the schedule are those of `template.yaml`: batches of at most ten messages, in any order,
+//! concurrently, some of them twice; faults in the function's calls; messages that nobody can read. People remove,
+//! disable and rotate webhooks meanwhile, and ask for tests and repetitions. One person's program fails.
+//!
+//! Time passes until nothing is left to do. `receivers.rs` has the laws of single calls.
+
+use crate::network::Link;
+use crate::plan::{Fault, OWNERS, WORKERS};
+use crate::receivers::{Hook, Internet, Invocation, MOST_WAITING, Manner, Mode, Receivers, key_of};
+use crate::run::Run;
+use crate::tables::{Key, WEBHOOKS};
+use crate::telling::{fault, person};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use purser_api::WebhookRequest;
+use purser_domain::{
+    Ciphertext, DeliveryId, Event, EventId, EventKind, SecretOf, SecretTerm, Timestamp, Webhook, WebhookId,
+    WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl,
+};
+use purser_store::{Edited, NewWebhookSecret, WebhooksTable};
+use purser_testkit::{Rng, Sqs, sample};
+use purser_webhooks::Webhooks;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use uuid::Uuid;
+
+const EVENTS: &str = "WebhookEventsQueue";
+const DELIVERIES: &str = "WebhookDeliveriesQueue";
+const REQUESTS: &str = "WebhookRequestsQueue";
+/// Each queue's `MaximumConcurrency` and `maxReceiveCount`, and the name of its mapping here.
+const MAPPINGS: [(&str, usize, u32, &str); 3] = [
+    (EVENTS, 5, 20, "FanOut"),
+    (DELIVERIES, 20, 100, "Deliver"),
+    (REQUESTS, 2, 20, "Request"),
+];
+const VISIBILITY_SECS: i64 = 180;
+const BATCH: u64 = 10;
+/// The timeout of the function.
+const TIME: Duration = Duration::from_secs(30);
+const SECOND: i64 = 1_000_000;
+const MINUTE: i64 = 60 * SECOND;
+const HOUR: i64 = 60 * MINUTE;
+/// The time by which everything has ended: eight calls with the longest pauses, after the last event.
+const LONGEST: i64 = 5 * 24 * HOUR;
+/// The maximum number of events that are passed on.
+const MOST_EVENTS: usize = 10;
+
+/// The function's variables.
+pub(crate) const VARIABLES: [(&str, &str); 7] = [
+    ("WEBHOOKS_TABLE", WEBHOOKS),
+    ("SQS_ENDPOINT", "http://sqs.sim"),
+    ("WEBHOOK_SECRETS_KEY_ARN", "arn:aws:kms:sim:000000000000:key/secrets"),
+    (
+        "DELIVERIES_QUEUE_URL",
+        "http://sqs.sim/000000000000/WebhookDeliveriesQueue",
+    ),
+    (
+        "DELIVERIES_QUEUE_ARN",
+        "arn:aws:sqs:us-east-1:000000000000:WebhookDeliveriesQueue",
+    ),
+    (
+        "WEBHOOK_REQUESTS_QUEUE_ARN",
+        "arn:aws:sqs:us-east-1:000000000000:WebhookRequestsQueue",
+    ),
+    (
+        "WEBHOOK_EVENTS_QUEUE_ARN",
+        "arn:aws:sqs:us-east-1:000000000000:WebhookEventsQueue",
+    ),
+];
+
+/// The queues, and people's programs.
+pub(crate) struct Queues {
+    sqs: Sqs,
+    /// The true time, in microseconds.
+    clock: Arc<AtomicI64>,
+    receivers: Mutex<Receivers>,
+}
+
+impl Queues {
+    pub(crate) fn new(now: i64) -> Self {
+        let clock = Arc::new(AtomicI64::new(now));
+        let time = Arc::clone(&clock);
+        let sqs = Sqs::new(move || time.load(SeqCst));
+        for (queue, _, most_receipts, _) in MAPPINGS {
+            sqs.create(queue, VISIBILITY_SECS, most_receipts);
+        }
+        Self {
+            sqs,
+            clock,
+            receivers: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn set_time(&self, now: i64) {
+        self.clock.store(now, SeqCst);
+    }
+
+    pub(crate) fn time(&self) -> i64 {
+        self.clock.load(SeqCst)
+    }
+
+    pub(crate) fn receivers(&self) -> MutexGuard<'_, Receivers> {
+        self.receivers.lock().expect("not poisoned")
+    }
+
+    /// Answers a call to SQS, or to KMS for a secret.
+    pub(crate) fn answer(&self, operation: &str, body: &[u8]) -> (u16, Vec<u8>) {
+        let body = std::str::from_utf8(body).expect("the SDK writes text");
+        let (status, answer) = match operation {
+            "Decrypt" => decrypt(&serde_json::from_str(body).expect("the SDK writes JSON")),
+            operation => self.sqs.call(&format!("AmazonSQS.{operation}"), body),
+        };
+        (status, answer.into_bytes())
+    }
+}
+
+/// A secret with its context, as the simulation's KMS encrypts it.
+fn encrypt(of: &SecretOf, secret: &[u8]) -> Ciphertext {
+    let sealed = json!({"context": of.context(), "secret": BASE64_STANDARD.encode(secret)});
+    Ciphertext::from_bytes(sealed.to_string().into_bytes())
+}
+
+fn decrypt(request: &Value) -> (u16, String) {
+    let sealed = request["CiphertextBlob"].as_str().expect("a ciphertext");
+    let sealed = BASE64_STANDARD.decode(sealed).expect("base64");
+    let sealed: Value = serde_json::from_slice(&sealed).expect("what `encrypt` makes");
+    if sealed["context"] == request["EncryptionContext"] {
+        (
+            200,
+            json!({"KeyId": "secrets", "Plaintext": sealed["secret"]}).to_string(),
+        )
+    } else {
+        (400, json!({"__type": "InvalidCiphertextException"}).to_string())
+    }
+}
+
+/// An environment of the function.
+struct Environment {
+    link: Arc<Link>,
+    webhooks: Webhooks,
+    invocation: Arc<AtomicUsize>,
+}
+
+/// The work of an invocation.
+enum Work {
+    /// A batch of the mapping with this number.
+    Batch(usize, Value),
+    /// The sweep of the schedule.
+    Sweep,
+}
+
+struct Ended {
+    environment: Environment,
+    work: Work,
+    /// The answer; `None` if the environment was killed, or ran out of time.
+    answer: Option<Value>,
+    what: &'static str,
+    faults: Vec<Fault>,
+}
+
+/// Something that happens at a given time.
+#[derive(Clone, Debug)]
+enum Act {
+    /// The bus passes on an event.
+    Send(Event),
+    /// Something that nobody can read gets into a queue.
+    Poison(&'static str),
+    /// A person edits a webhook.
+    Remove(usize),
+    Disable(usize),
+    Rotate(usize),
+    Edit(usize),
+    /// A person asks for a test.
+    Test(usize),
+    /// A person asks for an ended delivery again.
+    Again(usize),
+}
+
+struct Office<'a> {
+    run: &'a Run,
+    step: usize,
+    rng: Rng,
+    mode: Mode,
+    /// As people reach it.
+    table: WebhooksTable,
+    began: i64,
+    /// What is to happen, by its time.
+    acts: VecDeque<(i64, Act)>,
+    idle: Vec<Environment>,
+    running: JoinSet<Ended>,
+    /// The number of running invocations of each mapping.
+    busy: [usize; 3],
+    /// The time of the last sweep, and the environment's clock by which it works.
+    swept: i64,
+    sweeper: usize,
+    /// The events passed on, each with the time at which it was first.
+    sent: BTreeMap<EventId, (Event, i64)>,
+    /// The requests of calls, by webhook.
+    requests: Vec<(usize, Option<EventId>, i64)>,
+    poison: BTreeMap<&'static str, Vec<String>>,
+    /// The person whose waiting deliveries are near their limit, by the partition, and the rows that other deliveries
+    /// have left there.
+    limited: Option<(String, BTreeSet<String>)>,
+}
+
+impl Run {
+    /// Passes the published events to people's webhooks.
+    pub(crate) async fn call_webhooks(&self, seed: u64, step: usize) {
+        self.landed().await;
+        let mut office = Office::open(self, seed, step);
+        office.set_up().await;
+        office.work().await;
+    }
+}
+
+impl<'a> Office<'a> {
+    fn open(run: &'a Run, seed: u64, step: usize) -> Self {
+        let mut rng = Rng::of(seed ^ 7);
+        let mode = *rng.pick(&[Mode::Calm, Mode::Quiet, Mode::Faulty, Mode::Faulty, Mode::Faulty]);
+        let aws = run.boot(&Link::new(&run.world, 0)).aws;
+        let skews = (0..WORKERS).map(|worker| run.world.skew(worker));
+        let (least, most) = (skews.clone().min(), skews.max());
+        {
+            let mut receivers = run.world.queues.receivers();
+            receivers.mode = mode;
+            receivers.spread = most.zip(least).map_or(0, |(most, least)| most - least);
+        }
+        Self {
+            run,
+            step,
+            mode,
+            table: WebhooksTable::new(purser_store::client(&aws), WEBHOOKS),
+            began: run.world.now(),
+            acts: VecDeque::new(),
+            idle: Vec::new(),
+            running: JoinSet::new(),
+            busy: [0; 3],
+            swept: 0,
+            sweeper: rng.index(WORKERS),
+            sent: BTreeMap::new(),
+            requests: Vec::new(),
+            poison: BTreeMap::new(),
+            limited: None,
+            rng,
+        }
+    }
+
+    fn sqs(&self) -> &Sqs {
+        &self.run.world.queues.sqs
+    }
+
+    fn receivers(&self) -> MutexGuard<'_, Receivers> {
+        self.run.world.queues.receivers()
+    }
+
+    /// Creates the webhooks, and decides what happens when.
+    async fn set_up(&mut self) {
+        let events = self.choose();
+        for owner in 0..OWNERS {
+            let slow = 5_000 + self.rng.below(9_000);
+            let manner = self
+                .rng
+                .weighted(&[(4, Manner::Good), (1, Manner::Slow(slow)), (1, Manner::LosesAnswers(1))]);
+            self.create(owner, manner, |_| {}).await;
+        }
+        let Some((event, _)) = events.first().cloned() else {
+            return;
+        };
+        let Some(owner) = (0..OWNERS).find(|owner| event.owner() == Some(&person(*owner))) else {
+            return;
+        };
+        let failing = self.fail(owner, &events).await;
+        if self.rng.one_in(2) {
+            let (by_kind, kind, agent) = (self.rng.one_in(2), event.kind(), event.agent());
+            let hook = self.create(owner, Manner::Good, |terms| {
+                if by_kind {
+                    terms.kinds = Some([kind].into());
+                } else {
+                    terms.agents = agent.map(|agent| [agent].into());
+                }
+            });
+            let hook = hook.await;
+            let acts = [Act::Remove(hook), Act::Disable(hook), Act::Rotate(hook)];
+            let act = self.rng.pick(&acts).clone();
+            self.later(4 * HOUR, act);
+        }
+        let some = self.rng.index(usize::from(OWNERS));
+        match self.rng.below(6) {
+            0 => self.later(HOUR, Act::Rotate(some)),
+            1 => self.later(HOUR, Act::Test(some)),
+            2 => self.later(6 * HOUR, Act::Again(usize::from(owner))),
+            3 => self.later(6 * HOUR, Act::Again(failing)),
+            4 => self.later(MINUTE, Act::Remove(failing)),
+            _ => {}
+        }
+        for queue in [EVENTS, DELIVERIES] {
+            if self.rng.one_in(6) {
+                self.later(HOUR, Act::Poison(queue));
+            }
+        }
+        for (event, count) in events {
+            for _ in 0..count {
+                let within = self.rng.weighted(&[(6, MINUTE), (1, 20 * HOUR)]);
+                self.later(within, Act::Send(event.clone()));
+            }
+        }
+        self.acts.make_contiguous().sort_by_key(|(at, _)| *at);
+    }
+
+    /// Some of the published events, each with the number of times that it was published, or three.
+    fn choose(&mut self) -> Vec<(Event, usize)> {
+        let mut told: BTreeMap<String, (Value, usize)> = BTreeMap::new();
+        for detail in &self.run.world.record().told {
+            if detail["owner"].is_string() {
+                let id = detail["id"].as_str().expect("an id").to_owned();
+                told.entry(id).or_insert((detail.clone(), 0)).1 += 1;
+            }
+        }
+        let mut told: Vec<(Value, usize)> = told.into_values().collect();
+        let mut chosen = Vec::new();
+        while chosen.len() < MOST_EVENTS && !told.is_empty() {
+            let (detail, count) = told.swap_remove(self.rng.index(told.len()));
+            let event = Event::parse(detail.to_string().as_bytes()).expect("one of our events");
+            chosen.push((event, count.min(3)));
+        }
+        chosen
+    }
+
+    /// Creates a webhook whose program fails.
+    async fn fail(&mut self, owner: u8, events: &[(Event, usize)]) -> usize {
+        let until = self.began + *self.rng.pick(&[8 * SECOND, 400 * SECOND, 3 * HOUR, 12 * HOUR]);
+        let busy = *self.rng.pick(&[30, 1_200, 7_200, 40_000]);
+        let manner = self.rng.weighted(&[
+            (1, Manner::Hangs),
+            (2, Manner::Hostile),
+            (3, Manner::Gone),
+            (3, Manner::FailsUntil(until)),
+            (2, Manner::Busy(busy, 2)),
+            (1, Manner::LosesAnswers(2)),
+        ]);
+        let is_limited = matches!(manner, Manner::Hangs | Manner::Hostile) && self.rng.one_in(2);
+        // Each call that is repeated for a day costs time here.
+        let is_long = !matches!(manner, Manner::Gone | Manner::LosesAnswers(_)) && !is_limited;
+        let of_owner = events.iter().filter(|(event, _)| event.owner() == Some(&person(owner)));
+        let mut kinds: BTreeMap<EventKind, usize> = BTreeMap::new();
+        for (event, _) in of_owner {
+            *kinds.entry(event.kind()).or_default() += 1;
+        }
+        let rarest = kinds.into_iter().min_by_key(|(_, count)| *count);
+        let kind = rarest.map(|(kind, _)| kind).filter(|_| is_long);
+        let hook = self.create(owner, manner, |terms| terms.kinds = kind.map(|kind| [kind].into()));
+        let hook = hook.await;
+        if is_limited {
+            self.crowd(owner);
+        }
+        if manner == Manner::Gone && self.rng.one_in(2) {
+            self.later(6 * HOUR, Act::Edit(hook));
+        }
+        hook
+    }
+
+    /// Fills the room of a person's waiting deliveries with those of webhooks that the person has removed.
+    fn crowd(&mut self, owner: u8) {
+        let world = &self.run.world;
+        let partition = format!("W#{}", person(owner));
+        let ttl = (self.began + 6 * 24 * HOUR) / SECOND;
+        let count = MOST_WAITING - self.rng.index(3);
+        let mut rows = BTreeSet::new();
+        for number in 0..count {
+            let id = Uuid::from_u128(number as u128).to_string();
+            let row = json!({"pk": {"S": partition}, "sk": {"S": id}, "ttl": {"N": ttl.to_string()}});
+            let put = json!({"TableName": WEBHOOKS, "Item": row}).to_string();
+            let (status, _) = world.tables.call("PutItem", put.as_bytes());
+            assert_eq!(status, 200);
+            rows.insert(id);
+        }
+        let mut receivers = self.receivers();
+        receivers.waiting.insert(partition.clone(), rows.clone());
+        drop(receivers);
+        self.limited = Some((partition, rows));
+    }
+
+    fn later(&mut self, within: i64, act: Act) {
+        let at = self.began + i64::try_from(self.rng.below(within.unsigned_abs())).expect("hours");
+        self.acts.push_back((at, act));
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.run.world.now()).expect("an instant")
+    }
+
+    async fn create(&mut self, owner: u8, manner: Manner, edit: impl FnOnce(&mut WebhookTerms)) -> usize {
+        let number = self.receivers().hooks.len();
+        let id = WebhookId::from_uuid(Uuid::from_u128(0x3eb0 << 64 | number as u128));
+        let (secret, text) = self.new_secret(owner, id);
+        let mut terms = WebhookTerms {
+            url: WebhookUrl::parse(&format!("https://hook-{number}.sim/")).expect("a URL"),
+            description: None,
+            kinds: None,
+            agents: None,
+            enabled: true,
+        };
+        edit(&mut terms);
+        let created_at = self.now();
+        let webhook = Webhook {
+            id,
+            person: person(owner),
+            slot: u8::try_from(number).expect("few"),
+            version: 1,
+            created_at,
+            terms: terms.clone(),
+            secrets: vec![SecretTerm {
+                id: secret.id,
+                created_at,
+                ends_at: None,
+            }],
+        };
+        let stored = self.table.create(&webhook, &secret, &sample::audit()).await;
+        assert_eq!(stored.expect("a webhook"), Edited::Stored);
+        self.receivers().hooks.push(Hook {
+            webhook,
+            manner,
+            secrets: vec![(0, text)],
+            settings: vec![(0, Some(terms))],
+            is_edited: false,
+        });
+        number
+    }
+
+    /// A secret, and the text that its person has.
+    fn new_secret(&mut self, owner: u8, webhook: WebhookId) -> (NewWebhookSecret, String) {
+        let mut bytes = [0; 48];
+        self.rng.fill(&mut bytes);
+        let (id, secret) = bytes.split_at(16);
+        let id = WebhookSecretId::from_uuid(Uuid::from_slice(id).expect("16 bytes"));
+        let of = SecretOf::Webhook {
+            person: person(owner),
+            webhook,
+            secret: id,
+        };
+        let stored = NewWebhookSecret {
+            id,
+            secret: encrypt(&of, secret),
+        };
+        let text = WebhookSecret::from_random(secret.try_into().expect("32 bytes")).text();
+        (stored, text.to_string())
+    }
+
+    async fn act(&mut self, act: Act) {
+        let now = self.now();
+        match act {
+            Act::Send(event) => {
+                self.sent.entry(event.id()).or_insert((event.clone(), now.micros()));
+                let body = json!({"detail-type": event.kind().name(), "detail": event.to_json()});
+                self.sqs().send(EVENTS, &body.to_string());
+            }
+            Act::Poison(queue) => {
+                let body = json!({"detail": {"specversion": "1.0"}}).to_string();
+                self.sqs().send(queue, &body);
+                self.poison.entry(queue).or_default().push(body);
+            }
+            Act::Test(hook) => self.ask(hook, None),
+            Act::Again(hook) => {
+                let receivers = self.receivers();
+                let partition = format!("D#{}", receivers.hooks[hook].webhook.id);
+                let mut ended = receivers.ended.keys().filter(|key| key.0 == partition);
+                let ended = ended.next().cloned();
+                drop(receivers);
+                if let Some(key) = ended {
+                    self.ask(hook, Some(key));
+                }
+            }
+            Act::Remove(hook) | Act::Disable(hook) | Act::Rotate(hook) | Act::Edit(hook) => {
+                self.edit(hook, &act, now).await;
+            }
+        }
+    }
+
+    async fn edit(&mut self, hook: usize, act: &Act, now: Timestamp) {
+        let webhook = {
+            let hook = &self.receivers().hooks[hook];
+            if hook.settings.iter().any(|(_, terms)| terms.is_none()) {
+                return;
+            }
+            hook.webhook.clone()
+        };
+        let audit = sample::audit();
+        let (edited, stored, secret) = match act {
+            Act::Remove(_) => (webhook.clone(), self.table.remove(&webhook, &audit).await, None),
+            Act::Rotate(_) => {
+                let owner = (0..OWNERS).find(|owner| person(*owner) == webhook.person);
+                let (secret, text) = self.new_secret(owner.expect("an owner"), webhook.id);
+                let (rotated, ended) = webhook.rotated(secret.id, now);
+                let stored = self.table.rotate(&rotated, &secret, &ended, &audit).await;
+                (rotated, stored, Some(text))
+            }
+            Act::Disable(_) => {
+                let mut terms = webhook.terms.clone();
+                terms.enabled = false;
+                let edited = webhook.with_terms(terms);
+                let stored = self.table.edit(&edited, &audit).await;
+                (edited, stored, None)
+            }
+            _ => {
+                self.receivers().edited(hook);
+                let edited = webhook.clone().with_terms(webhook.terms);
+                let stored = self.table.edit(&edited, &audit).await;
+                (edited, stored, None)
+            }
+        };
+        assert_eq!(stored.expect("an edit"), Edited::Stored);
+        let now = self.run.world.now();
+        let mut receivers = self.receivers();
+        let hook = &mut receivers.hooks[hook];
+        let settings = match act {
+            Act::Remove(_) => Some(None),
+            Act::Disable(_) => Some(Some(edited.terms.clone())),
+            _ => None,
+        };
+        hook.settings.extend(settings.map(|settings| (now, settings)));
+        hook.secrets.extend(secret.map(|text| (now, text)));
+        hook.webhook = edited;
+    }
+
+    /// A person asks for a call: for a test, or for a delivery again. The message is sent twice.
+    fn ask(&mut self, hook: usize, again: Option<Key>) {
+        let now = self.now();
+        let mut receivers = self.receivers();
+        let webhook = &receivers.hooks[hook].webhook;
+        let request = WebhookRequest {
+            person: webhook.person.clone(),
+            webhook: webhook.id,
+            id: DeliveryId::at(now, [1; 8]),
+            again: again.as_ref().and_then(|key| DeliveryId::parse(&key.1)),
+        };
+        let event = again.as_ref().and_then(|key| {
+            let mut sent = self.sent.values().map(|(event, _)| event);
+            sent.find(|event| key_of(webhook.id, event) == *key).map(Event::id)
+        });
+        receivers.requested.extend(again.map(|key| (key, now.micros())));
+        drop(receivers);
+        self.requests.push((hook, event, now.micros()));
+        for _ in 0..2 {
+            self.sqs().send(REQUESTS, &request.text());
+        }
+    }
+
+    /// Lets time pass until nothing is left to do.
+    async fn work(&mut self) {
+        loop {
+            let now = self.run.world.now();
+            while self.acts.front().is_some_and(|(at, _)| *at <= now) {
+                let (_, act) = self.acts.pop_front().expect("one is due");
+                self.act(act).await;
+            }
+            self.receive();
+            if self.next_sweep().is_some_and(|at| at <= self.run.world.now()) {
+                self.swept = self.run.world.now();
+                self.start(Work::Sweep);
+                if self.mode != Mode::Calm && self.rng.one_in(8) {
+                    self.start(Work::Sweep);
+                }
+            }
+            let now = self.run.world.now();
+            let next = self.next();
+            if next.is_none() && self.running.is_empty() {
+                if self.run.world.record().flying() == 0 {
+                    return;
+                }
+                // A message may arrive late.
+                self.run.landed().await;
+                continue;
+            }
+            if now > self.began + LONGEST {
+                self.run.world.complain("webhooks: the queues are never empty");
+                return;
+            }
+            let wait = next.map_or(HOUR, |next| (next - now).max(1_000)).unsigned_abs();
+            tokio::select! {
+                biased;
+                Some(ended) = self.running.join_next() => self.end(ended.expect("no panic")),
+                () = sleep(Duration::from_micros(wait)) => {}
+            }
+        }
+    }
+
+    /// The time at which something is to be done, other than by an invocation that is running.
+    fn next(&self) -> Option<i64> {
+        let queues = MAPPINGS.iter().zip(self.busy);
+        let visible = queues.filter(|((_, most, ..), busy)| *busy < self.limit(*most));
+        let visible = visible.filter_map(|((queue, ..), _)| self.sqs().next_visible(queue));
+        let acts = self.acts.front().map(|(at, _)| *at);
+        visible.chain(acts).chain(self.next_sweep()).min()
+    }
+
+    /// The maximum concurrency of a mapping.
+    fn limit(&self, most: usize) -> usize {
+        if self.mode == Mode::Calm { 1 } else { most }
+    }
+
+    /// The minute of the next sweep that will find a pause. Those that would find none are left out.
+    fn next_sweep(&self) -> Option<i64> {
+        let receivers = self.receivers();
+        let (ends, _) = receivers.pauses.first()?.split_once('#')?;
+        let ends = Timestamp::parse(ends)?.micros();
+        let found = ends - MINUTE - self.run.world.skew(self.sweeper);
+        let after = found.max(self.swept + 1);
+        Some((after + MINUTE - 1) / MINUTE * MINUTE)
+    }
+
+    /// Starts an invocation for each batch of visible messages, within the mappings' concurrency.
+    fn receive(&mut self) {
+        for (mapping, (queue, most, ..)) in MAPPINGS.into_iter().enumerate() {
+            while self.busy[mapping] < self.limit(most) {
+                let size = match self.mode {
+                    Mode::Calm => 1,
+                    _ => 1 + self.rng.below(BATCH),
+                };
+                if self.mode != Mode::Calm {
+                    let rng = &mut self.rng;
+                    self.run.world.queues.sqs.shuffle(queue, || rng.draw());
+                }
+                let size = usize::try_from(size).expect("small");
+                let Some(batch) = self.sqs().receive(queue, size) else {
+                    break;
+                };
+                if self.mode != Mode::Calm && self.rng.one_in(8) {
+                    self.start(Work::Batch(mapping, batch.clone()));
+                }
+                self.start(Work::Batch(mapping, batch));
+            }
+        }
+    }
+
+    /// Starts an invocation on an idle environment, or on a new one.
+    fn start(&mut self, work: Work) {
+        let worker = match work {
+            Work::Batch(mapping, _) => {
+                self.busy[mapping] += 1;
+                self.rng.index(WORKERS)
+            }
+            Work::Sweep => self.sweeper,
+        };
+        let is_fit = |environment: &Environment| environment.link.worker == worker;
+        let environment = match self.idle.iter().position(is_fit) {
+            Some(place) => self.idle.swap_remove(place),
+            None => self.boot(worker),
+        };
+        let faults = self.faults();
+        let pace = match self.mode {
+            Mode::Calm => 0,
+            _ => u16::try_from(self.rng.below(60_000)).expect("below 65,536"),
+        };
+        let strike = self.strike();
+        let mut receivers = self.receivers();
+        environment.invocation.store(receivers.invocations.len(), SeqCst);
+        receivers.invocations.push(Invocation {
+            began: self.run.world.now(),
+            ended: None,
+            is_disturbed: false,
+            strike,
+        });
+        drop(receivers);
+        environment.link.begin(self.step, pace, faults);
+        self.running.spawn(invocation(environment, work));
+    }
+
+    fn faults(&mut self) -> Vec<(u8, Fault)> {
+        if self.mode != Mode::Faulty || !self.rng.one_in(3) {
+            return Vec::new();
+        }
+        let (fault, length, first) = (fault(&mut self.rng), self.length(), self.rng.small(16));
+        (first..first + length).map(|call| (call, fault)).collect()
+    }
+
+    /// A fault after a call of a program.
+    fn strike(&mut self) -> Option<(Fault, u8, u8)> {
+        let is_struck = self.mode == Mode::Faulty && self.rng.one_in(2);
+        is_struck.then(|| (fault(&mut self.rng), self.rng.small(4), self.length()))
+    }
+
+    /// The number of calls that have a fault. The SDK tries three times.
+    fn length(&mut self) -> u8 {
+        *self.rng.pick(&[1, 3, 3, 8])
+    }
+
+    fn boot(&self, worker: usize) -> Environment {
+        let link = Link::new(&self.run.world, worker);
+        let invocation = Arc::new(AtomicUsize::new(0));
+        let internet = Internet {
+            link: Arc::clone(&link),
+            invocation: Arc::clone(&invocation),
+            step: self.step,
+        };
+        let webhooks = Webhooks::boot_over(self.run.boot(&link), |_| Ok(Box::new(internet)));
+        Environment {
+            webhooks: webhooks.expect("the function starts"),
+            link,
+            invocation,
+        }
+    }
+
+    /// Ends an invocation: removes the messages that are done, and keeps the environment.
+    fn end(&mut self, ended: Ended) {
+        let Ended {
+            environment,
+            work,
+            answer,
+            what,
+            faults,
+        } = ended;
+        let world = &self.run.world;
+        let now = world.now();
+        let name = match &work {
+            Work::Batch(mapping, _) => MAPPINGS[*mapping].3,
+            Work::Sweep => "Resume",
+        };
+        world.count(format!("{name} {what}"));
+        for fault in &faults {
+            let name = format!("{fault:?}");
+            world.count(format!("fault {}", name.split('(').next().unwrap_or_default()));
+        }
+        if faults.is_empty() && answer.is_none() {
+            world.complain(format!("webhooks: {name} ended without cause: {what}"));
+        }
+        let number = environment.invocation.load(SeqCst);
+        {
+            let mut receivers = self.receivers();
+            let invocation = &mut receivers.invocations[number];
+            invocation.ended = Some(now);
+            invocation.is_disturbed = !faults.is_empty() || answer.is_none();
+        }
+        if let Work::Batch(mapping, batch) = work {
+            self.busy[mapping] -= 1;
+            let is_lost = self.mode == Mode::Faulty && self.rng.one_in(20);
+            if is_lost {
+                self.run.world.count("messages done and not removed");
+            } else {
+                self.sqs().delete_done(MAPPINGS[mapping].0, &batch, answer.as_ref());
+            }
+            self.compare(mapping, &batch, answer.as_ref());
+        }
+        // A killed environment is not used again.
+        if what != "crashed" && what != "out of time" {
+            self.idle.push(environment);
+        }
+    }
+
+    /// Without faults and concurrency every message that can be read is done.
+    fn compare(&self, mapping: usize, batch: &Value, answer: Option<&Value>) {
+        let failures = answer.and_then(|answer| answer["batchItemFailures"].as_array());
+        let Some(failures) = failures.filter(|failures| !failures.is_empty()) else {
+            return;
+        };
+        self.run.world.count("messages stay");
+        let queue = MAPPINGS[mapping].0;
+        let body = batch["Records"][0]["body"].as_str().unwrap_or_default();
+        let is_poison = |poison: &Vec<String>| poison.iter().any(|poison| poison == body);
+        if self.mode == Mode::Calm && !self.poison.get(queue).is_some_and(is_poison) {
+            let what = format!("webhooks: a message of {queue} stays without cause: {failures:?}, {body}");
+            self.run.world.complain(what);
+        }
+    }
+}
+
+/// Runs the function once.
+async fn invocation(environment: Environment, work: Work) -> Ended {
+    let Environment { link, webhooks, .. } = &environment;
+    let doing = async {
+        match &work {
+            Work::Batch(_, batch) => webhooks.run(batch.clone(), TIME).await,
+            Work::Sweep => {
+                webhooks.sweep(TIME).await;
+                Ok(Value::Null)
+            }
+        }
+    };
+    let ended = tokio::select! {
+        biased;
+        () = link.crashed() => None,
+        answer = timeout(TIME, doing) => Some(answer),
+    };
+    let faults = link.end().faults;
+    let (answer, what) = match ended {
+        None => (None, "crashed"),
+        Some(Err(_)) => (None, "out of time"),
+        Some(Ok(Err(_))) => (None, "failed"),
+        Some(Ok(Ok(answer))) if answer["batchItemFailures"][0].is_object() => (Some(answer), "in part"),
+        Some(Ok(Ok(answer))) => (Some(answer), "done"),
+    };
+    Ended {
+        environment,
+        work,
+        answer,
+        what,
+        faults,
+    }
+}

@@ -1,0 +1,496 @@
+//! People's programs, and the laws of each call that reaches one and of each row that a call leaves:
+//!
+//! - a call has an event of the webhook's owner that the webhook selects, signed with its newest secret
+//! - nobody calls a removed or disabled webhook, or one that has answered 410, or repeats a call of an ended delivery,
+//!   unless that changed after the function had received the message
+//! - a failed call is repeated after the documented pause, and made eight times at most
+//! - a person's waiting deliveries stay within their limit
+//!
+//! The pauses and limits are those of `docs/webhooks.md`.
+
+use crate::network::{self, Link, World};
+use crate::plan::Fault;
+use crate::tables::{Key, WEBHOOKS, number, text};
+use axum::http::HeaderMap;
+use purser_api::Called;
+use purser_domain::{
+    CallResult, DeliveryId, Event, EventId, EventKind, Timestamp, Webhook, WebhookId, WebhookTerms, WebhookUrl,
+};
+use purser_webhooks::{Posted, Programs};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// The time within which a program must answer.
+const LONGEST_CALL: Duration = Duration::from_secs(15);
+/// The pauses after each failed call, in seconds.
+const PAUSES: [i64; 7] = [5, 300, 1_800, 7_200, 18_000, 28_800, 28_800];
+/// The longest pause that an answer can ask for, in seconds.
+const LONGEST_ASKED: i64 = 6 * 3_600;
+/// The maximum number of a person's waiting deliveries.
+pub(crate) const MOST_WAITING: usize = 1_000;
+/// The time for which a pause may last longer: a pause in a row ends up to a minute late, and its message waits for the
+/// other calls of its batch.
+const LATE: i64 = 60 + 20;
+const SECOND: i64 = 1_000_000;
+
+/// How a program answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// At once.
+    Good,
+    /// After so many milliseconds.
+    Slow(u64),
+    /// With 503 until this time, in microseconds.
+    FailsUntil(i64),
+    /// The first answers to an event are lost: so many.
+    LosesAnswers(usize),
+    /// With 429 and this `Retry-After`, to so many calls of an event.
+    Busy(i64, usize),
+    /// With 410.
+    Gone,
+    /// Never.
+    Hangs,
+    /// With another failure each time.
+    Hostile,
+}
+
+impl Manner {
+    /// The answer to a call of an event that was called `before` times.
+    fn reply(self, before: usize, now: i64) -> Reply {
+        let answer = |status| Reply::of(20, status);
+        match self {
+            Self::Good => answer(204),
+            Self::Slow(millis) => Reply::of(millis, 200),
+            Self::FailsUntil(until) => answer(if now < until { 503 } else { 200 }),
+            Self::LosesAnswers(count) if before < count => Reply::Broken,
+            Self::LosesAnswers(_) => answer(202),
+            Self::Busy(asked, count) if before < count => Reply::Status {
+                millis: 20,
+                status: 429,
+                asked: Some(asked),
+            },
+            Self::Busy(..) => answer(200),
+            Self::Gone => answer(410),
+            Self::Hangs => Reply::Never,
+            Self::Hostile => match before % 6 {
+                0 => Reply::of(14_000, 500),
+                1 => answer(302),
+                2 => Reply::Broken,
+                3 => Reply::Never,
+                4 => Reply::Status {
+                    millis: 9_000,
+                    status: 429,
+                    asked: Some(i64::from(u32::MAX)),
+                },
+                _ => answer(404),
+            },
+        }
+    }
+}
+
+enum Reply {
+    Status {
+        millis: u64,
+        status: u16,
+        /// The `Retry-After`, in seconds.
+        asked: Option<i64>,
+    },
+    /// The connection breaks.
+    Broken,
+    Never,
+}
+
+impl Reply {
+    const fn of(millis: u64, status: u16) -> Self {
+        let asked = None;
+        Self::Status { millis, status, asked }
+    }
+}
+
+/// A person's webhook, and the program that it calls.
+pub(crate) struct Hook {
+    pub(crate) webhook: Webhook,
+    pub(crate) manner: Manner,
+    /// The secrets, each with the time from which it signs.
+    pub(crate) secrets: Vec<(i64, String)>,
+    /// The settings, each with the time from which every call has them; `None` once the webhook is removed.
+    pub(crate) settings: Vec<(i64, Option<WebhookTerms>)>,
+    /// Whether it has been edited after a 410.
+    pub(crate) is_edited: bool,
+}
+
+impl Hook {
+    /// Whether it selected an event at `since` or later.
+    pub(crate) fn wanted_since(&self, since: i64, event: &Event) -> bool {
+        let first = self.settings.iter().rposition(|(at, _)| *at <= since).unwrap_or(0);
+        let mut settings = self.settings[first..].iter().filter_map(|(_, terms)| terms.as_ref());
+        settings.any(|terms| wants(terms, event)) && event.owner() == Some(&self.webhook.person)
+    }
+}
+
+fn wants(terms: &WebhookTerms, event: &Event) -> bool {
+    let kinds = terms.kinds.as_ref();
+    let of_agent = |agents: &BTreeSet<_>| event.agent().is_some_and(|agent| agents.contains(&agent));
+    terms.enabled
+        && kinds.is_none_or(|kinds| kinds.contains(&event.kind()))
+        && terms.agents.as_ref().is_none_or(of_agent)
+}
+
+/// The row of a delivery.
+pub(crate) fn key_of(webhook: WebhookId, event: &Event) -> Key {
+    let delivery = DeliveryId::of(webhook, event.id(), event.time());
+    (format!("D#{webhook}"), delivery.to_string())
+}
+
+/// A call that reached a program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Post {
+    pub(crate) hook: usize,
+    pub(crate) event: EventId,
+    pub(crate) invocation: usize,
+}
+
+/// A run of the function.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Invocation {
+    pub(crate) began: i64,
+    pub(crate) ended: Option<i64>,
+    /// Whether it met a fault or did not end by itself.
+    pub(crate) is_disturbed: bool,
+    /// The fault that begins so many calls after its first call of a program, and the number of calls that have it.
+    pub(crate) strike: Option<(Fault, u8, u8)>,
+}
+
+/// What goes wrong besides the programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Nothing; each queue passes on one message at a time.
+    #[default]
+    Calm,
+    /// Nothing; messages are passed on in concurrent batches, and some twice.
+    Quiet,
+    /// As quiet, with faults of the function's calls.
+    Faulty,
+}
+
+/// The programs, and what was seen of their webhooks.
+#[derive(Default)]
+pub(crate) struct Receivers {
+    pub(crate) mode: Mode,
+    /// By how much the clocks differ, in microseconds.
+    pub(crate) spread: i64,
+    pub(crate) hooks: Vec<Hook>,
+    pub(crate) posts: Vec<Post>,
+    pub(crate) invocations: Vec<Invocation>,
+    /// The deliveries that have ended, each with the time of its row.
+    pub(crate) ended: BTreeMap<Key, i64>,
+    /// The deliveries that people asked for again, each with the time.
+    pub(crate) requested: BTreeMap<Key, i64>,
+    /// The webhooks that are marked as gone, each with the time of the mark.
+    gone: BTreeMap<usize, i64>,
+    /// The rows of waiting deliveries, by partition.
+    pub(crate) waiting: BTreeMap<String, BTreeSet<String>>,
+    /// The sort keys of long pauses.
+    pub(crate) pauses: BTreeSet<String>,
+    /// The number of calls in each delivery's row, with the time from which it has been there.
+    counted: BTreeMap<Key, (i64, i64)>,
+    /// The pause that the last answer to a delivery's call asked for, in seconds.
+    asked: BTreeMap<Key, i64>,
+}
+
+/// A call as it arrives.
+struct Arrival<'a> {
+    hook: usize,
+    event: &'a Event,
+    headers: &'a HeaderMap,
+    body: &'a str,
+    invocation: usize,
+    /// The time on the caller's clock.
+    clock: i64,
+}
+
+impl Receivers {
+    /// Forgets that a webhook is gone, before it is edited.
+    pub(crate) fn edited(&mut self, hook: usize) {
+        self.gone.remove(&hook);
+        self.hooks[hook].is_edited = true;
+    }
+
+    /// The violations of a call.
+    fn judge(&self, world: &World, call: &Arrival<'_>) -> Vec<String> {
+        let Arrival { event, clock, .. } = *call;
+        let hook = &self.hooks[call.hook];
+        let began = self.invocations[call.invocation].began;
+        let key = key_of(hook.webhook.id, event);
+        let requested = self.requested.get(&key);
+        let mut found = Vec::new();
+        let mut complain = |what: &str| {
+            let manner = hook.manner;
+            found.push(format!(
+                "webhook {} ({manner:?}) was called with {} of {}, {what}",
+                call.hook,
+                event.id(),
+                event.kind().name()
+            ));
+        };
+        if !is_signed(hook, began, call) {
+            complain("which is not signed with its secret");
+        }
+        let told = call
+            .headers
+            .get("webhook-timestamp")
+            .and_then(|told| told.to_str().ok());
+        let told = told.and_then(|told| told.parse::<i64>().ok()).unwrap_or_default();
+        if (clock / SECOND - told).abs() > 20 {
+            complain("signed at another time");
+        }
+        if event.owner() != Some(&hook.webhook.person) {
+            complain("which is another person's");
+        }
+        let is_removed = |(since, terms): &(i64, Option<WebhookTerms>)| *since < began && terms.is_none();
+        if hook.settings.iter().any(is_removed) {
+            complain("though it is removed");
+        }
+        let is_by_hand = requested.is_some() || event.kind() == EventKind::WebhookTest;
+        if !is_by_hand && !hook.wanted_since(began, event) {
+            complain("which it does not select");
+        }
+        if !is_by_hand && self.gone.get(&call.hook).is_some_and(|gone| *gone < began) {
+            complain("though it is gone");
+        }
+        let ended = self.ended.get(&key).filter(|ended| **ended < began);
+        if ended.is_some_and(|ended| requested.is_none_or(|requested| requested < ended)) {
+            complain("though its delivery has ended");
+        }
+        // A concurrent call of the same delivery may have ended meanwhile.
+        let is_beside = self.counted.get(&key).is_some_and(|(_, since)| *since >= began);
+        if let (Some(row), None, false) = (world.tables.row(WEBHOOKS, &key), requested, is_beside) {
+            let calls = usize::try_from(number(&row, "n")).expect("a count");
+            let last = number(&row, "called") + number(&row, "ms") * 1_000;
+            match calls.checked_sub(1).map(|before| PAUSES.get(before)) {
+                None => {}
+                Some(None) => complain("after its last call"),
+                Some(Some(pause)) => {
+                    let is_asked = text(&row, "result") == "status_429";
+                    let asked = self.asked.get(&key).filter(|_| is_asked).copied().unwrap_or(0);
+                    let pause = asked.min(LONGEST_ASKED).max(*pause) * SECOND;
+                    if clock < last + pause {
+                        complain(&format!("{} µs too early", last + pause - clock));
+                    }
+                    let latest = last + pause + pause / 10 + LATE * SECOND + 2 * self.spread;
+                    if self.mode == Mode::Quiet && clock > latest {
+                        complain(&format!("{} µs too late", clock - latest));
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// The number of calls of a webhook with an event.
+    pub(crate) fn posts_of(&self, hook: usize, event: EventId) -> impl Iterator<Item = &Post> {
+        let is_its = move |post: &&Post| (post.hook, post.event) == (hook, event);
+        self.posts.iter().filter(is_its)
+    }
+
+    /// By how many a person's waiting deliveries may exceed the limit now: their calls under way, except one.
+    fn slack(&self, partition: &str) -> usize {
+        let is_under_way = |post: &&Post| {
+            let person = &self.hooks[post.hook].webhook.person;
+            self.invocations[post.invocation].ended.is_none() && partition.ends_with(person.as_str())
+        };
+        match self.mode {
+            Mode::Calm => 0,
+            Mode::Quiet => self.posts.iter().filter(is_under_way).count().saturating_sub(1),
+            // Calls that arrive late.
+            Mode::Faulty => 20,
+        }
+    }
+}
+
+/// Whether a call is signed with the newest secret of its webhook when the function received the message, by the
+/// official library.
+fn is_signed(hook: &Hook, began: i64, call: &Arrival<'_>) -> bool {
+    let header = |name| call.headers.get(name).and_then(|value| value.to_str().ok());
+    let newest = hook.secrets.iter().rfind(|(since, _)| *since <= began);
+    let signed = || {
+        let library = standardwebhooks::Webhook::new(&newest?.1).ok()?;
+        let id = header("webhook-id").filter(|id| *id == call.event.id().to_string())?;
+        let at = header("webhook-timestamp")?.parse().ok()?;
+        let signed = library.sign(id, at, call.body.as_bytes()).ok()?;
+        let mut signatures = header("webhook-signature")?.split(' ');
+        Some(signatures.any(|signature| signature == signed))
+    };
+    signed().unwrap_or(false)
+}
+
+impl World {
+    /// Notes the rows of webhooks that were written, and checks them.
+    pub(crate) fn look_at_webhooks(&self, keys: &[(String, Key)]) {
+        for (_, key) in keys.iter().filter(|(table, _)| table == WEBHOOKS) {
+            for what in self.look_at_row(key) {
+                self.complain(what);
+            }
+        }
+    }
+
+    fn look_at_row(&self, key: &Key) -> Vec<String> {
+        let row = self.tables.row(WEBHOOKS, key);
+        let now = self.queues.time();
+        let mut receivers = self.queues.receivers();
+        let (prefix, rest) = key.0.split_once('#').unwrap_or_default();
+        let hook_of = |receivers: &Receivers| {
+            let hooks = receivers.hooks.iter();
+            hooks.map(|hook| hook.webhook.id.to_string()).position(|id| id == rest)
+        };
+        let mut found = Vec::new();
+        match (prefix, row) {
+            ("D", Some(row)) => {
+                if text(&row, "st") == "waiting" {
+                    receivers.ended.remove(key);
+                } else {
+                    receivers.ended.entry(key.clone()).or_insert(now);
+                }
+                let calls = number(&row, "n");
+                if receivers.counted.get(key).is_none_or(|(counted, _)| *counted != calls) {
+                    receivers.counted.insert(key.clone(), (calls, now));
+                }
+                if calls > 8 {
+                    found.push(format!("{key:?} was called {calls} times"));
+                }
+                let hook = hook_of(&receivers);
+                if text(&row, "result") == "status_410" {
+                    let mark = self.tables.row(WEBHOOKS, &(format!("G#{rest}"), "#".to_owned()));
+                    let is_edited = hook.is_some_and(|hook| receivers.hooks[hook].is_edited);
+                    if !mark.is_some_and(|mark| is_edited || number(&mark, "ver") == 1) {
+                        found.push(format!("{key:?} answered 410, and its webhook is not marked as gone"));
+                    }
+                }
+            }
+            ("G", Some(row)) => {
+                if let Some(hook) = hook_of(&receivers)
+                    && receivers.hooks[hook].webhook.version == number(&row, "ver").unsigned_abs()
+                {
+                    receivers.gone.entry(hook).or_insert(now);
+                }
+            }
+            ("N", Some(_)) => {
+                receivers.pauses.insert(key.1.clone());
+            }
+            ("N", None) => {
+                receivers.pauses.remove(&key.1);
+            }
+            ("W", Some(_)) => {
+                let slack = receivers.slack(&key.0);
+                let waiting = receivers.waiting.entry(key.0.clone()).or_default();
+                if waiting.insert(key.1.clone()) && waiting.len() > MOST_WAITING + slack {
+                    found.push(format!("{} deliveries of {rest} wait", waiting.len()));
+                }
+            }
+            ("W", None) => {
+                let waiting = receivers.waiting.entry(key.0.clone()).or_default();
+                waiting.remove(&key.1);
+            }
+            _ => {}
+        }
+        found
+    }
+}
+
+/// The programs as one environment reaches them.
+pub(crate) struct Internet {
+    pub(crate) link: Arc<Link>,
+    /// The number of the environment's invocation.
+    pub(crate) invocation: Arc<AtomicUsize>,
+    pub(crate) step: usize,
+}
+
+impl Internet {
+    /// Notes and judges a call, and returns the program's answer.
+    fn arrive(&self, url: &WebhookUrl, headers: &HeaderMap, body: &str) -> Reply {
+        let world = &self.link.world;
+        let (at, invocation) = (world.now(), self.invocation.load(SeqCst));
+        let mut receivers = world.queues.receivers();
+        let is_called = |hook: &Hook| hook.webhook.terms.url == *url;
+        let hook = receivers.hooks.iter().position(is_called);
+        let (Some(hook), Ok(event)) = (hook, Event::parse(body.as_bytes())) else {
+            drop(receivers);
+            world.complain(format!("{url} was called with {body}"));
+            return Reply::Broken;
+        };
+        let clock = world.clock_of(self.link.worker);
+        let call = Arrival {
+            hook,
+            event: &event,
+            headers,
+            body,
+            invocation,
+            clock,
+        };
+        let found = receivers.judge(world, &call);
+        let before = receivers.posts_of(hook, event.id()).count();
+        receivers.posts.push(Post {
+            hook,
+            event: event.id(),
+            invocation,
+        });
+        let Hook { manner, webhook, .. } = &receivers.hooks[hook];
+        let (reply, key) = (manner.reply(before, at), key_of(webhook.id, &event));
+        let (status, asked) = match reply {
+            Reply::Status { status, asked, .. } => (status, asked),
+            Reply::Broken => (1, None),
+            Reply::Never => (2, None),
+        };
+        receivers.asked.insert(key, asked.unwrap_or(0));
+        if let Some((fault, skipped, length)) = receivers.invocations[invocation].strike.take() {
+            self.link.strike(fault, skipped, length);
+        }
+        drop(receivers);
+        let signatures = headers.get("webhook-signature").and_then(|value| value.to_str().ok());
+        let mut record = world.record();
+        record.complaints.extend(found);
+        if before > 0 {
+            record.coverage.count("received twice");
+        }
+        if signatures.is_some_and(|signatures| signatures.contains(' ')) {
+            record.coverage.count("signed with two secrets");
+        }
+        record.events.push(network::Event {
+            at,
+            step: self.step,
+            worker: self.link.worker,
+            call: 0,
+            what: format!("webhook {hook}, {}", event.kind().name()),
+            fault: None,
+            status,
+        });
+        reply
+    }
+}
+
+impl Programs for Internet {
+    fn post<'a>(&'a self, url: &'a WebhookUrl, headers: HeaderMap, body: String, now: Timestamp) -> Posted<'a> {
+        Box::pin(async move {
+            let calling = async {
+                sleep(Duration::from_millis(5)).await;
+                match self.arrive(url, &headers, &body) {
+                    Reply::Never => std::future::pending().await,
+                    Reply::Broken => CallResult::Unreachable.into(),
+                    Reply::Status { millis, status, asked } => {
+                        sleep(Duration::from_millis(millis)).await;
+                        let asked = asked.and_then(|secs| purser_domain::retry_after(&secs.to_string(), now));
+                        let result = CallResult::Status(status);
+                        Called { result, asked }
+                    }
+                }
+            };
+            let called = timeout(LONGEST_CALL, calling).await;
+            // The caller's clock goes on while it waits.
+            self.link.world.now();
+            called.unwrap_or_else(|_| CallResult::Timeout.into())
+        })
+    }
+}
