@@ -3,13 +3,14 @@
 //! concurrently, some of them twice; faults in the function's calls; messages that nobody can read. People remove,
 //! disable and rotate webhooks meanwhile, and ask for tests and repetitions. One person's program fails.
 //!
-//! Time passes until nothing is left to do. `receivers.rs` has the laws of single calls.
+//! Time passes until nothing is left to do. Then each delivery must have ended as its program's manner, the limits and
+//! the faults allow. `receivers.rs` has the laws of single calls.
 
 use crate::network::Link;
 use crate::plan::{Fault, OWNERS, WORKERS};
-use crate::receivers::{Hook, Internet, Invocation, MOST_WAITING, Manner, Mode, Receivers, key_of};
+use crate::receivers::{Hook, Internet, Invocation, MOST_WAITING, Manner, Mode, Post, Receivers, key_of};
 use crate::run::Run;
-use crate::tables::{Key, WEBHOOKS};
+use crate::tables::{Item, Key, WEBHOOKS, number, text};
 use crate::telling::{fault, person};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -48,6 +49,9 @@ const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 /// The time by which everything has ended: eight calls with the longest pauses, after the last event.
 const LONGEST: i64 = 5 * 24 * HOUR;
+/// The time within which an event is first sent if nothing fails, however many other programs hang: a batch takes as
+/// long as one call.
+const FIRST_CALL: i64 = 2 * 15 * SECOND;
 /// The maximum number of events that are passed on.
 const MOST_EVENTS: usize = 10;
 
@@ -210,12 +214,15 @@ struct Office<'a> {
 }
 
 impl Run {
-    /// Passes the published events to people's webhooks.
+    /// Passes the published events to people's webhooks, and checks what became of them.
     pub(crate) async fn call_webhooks(&self, seed: u64, step: usize) {
         self.landed().await;
         let mut office = Office::open(self, seed, step);
         office.set_up().await;
         office.work().await;
+        for what in office.found() {
+            self.world.complain(what);
+        }
     }
 }
 
@@ -766,6 +773,147 @@ impl<'a> Office<'a> {
             let what = format!("webhooks: a message of {queue} stays without cause: {failures:?}, {body}");
             self.run.world.complain(what);
         }
+    }
+
+    /// What is wrong once nothing is left to do.
+    fn found(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for (queue, ..) in MAPPINGS {
+            let left = self.sqs().bodies(queue);
+            if !left.is_empty() {
+                found.push(format!("webhooks: {left:?} is left in {queue}"));
+            }
+            let expected = self.poison.get(queue).cloned().unwrap_or_default();
+            let set_aside = self.sqs().set_aside(queue);
+            if set_aside != expected {
+                found.push(format!("webhooks: {set_aside:?} of {queue} was set aside"));
+            }
+            if !set_aside.is_empty() {
+                self.run.world.count("set aside");
+            }
+        }
+        let rows = self.run.world.tables.rows(WEBHOOKS, None);
+        let receivers = self.receivers();
+        for (key, row) in &rows {
+            let webhook = key.0.split_once('#').map_or("", |(_, webhook)| webhook);
+            let hook = receivers.hooks.iter();
+            let mut hook = hook.filter(|hook| hook.webhook.id.to_string() == webhook);
+            let is_removed = hook
+                .next()
+                .is_some_and(|hook| hook.settings.iter().any(|(_, terms)| terms.is_none()));
+            let is_known =
+                |(partition, rows): &(String, BTreeSet<String>)| *partition == key.0 && rows.contains(&key.1);
+            let is_left = match key.0.split('#').next() {
+                Some("N") => true,
+                Some("D") => text(row, "st") == "waiting" && !is_removed,
+                // A crash may leave the row of a delivery that has ended; it expires.
+                Some("W") => self.mode != Mode::Faulty && !self.limited.as_ref().is_some_and(is_known),
+                _ => false,
+            };
+            if is_left {
+                found.push(format!("webhooks: {key:?} is left: {}", crate::tables::words(row)));
+            }
+        }
+        for (number, hook) in receivers.hooks.iter().enumerate() {
+            for (event, sent) in self.sent.values() {
+                if hook.wanted_since(0, event) && !hook.has_changed() {
+                    let key = key_of(hook.webhook.id, event);
+                    let row = rows.get(&key).map(|row| &**row);
+                    let posts: Vec<&Post> = receivers.posts_of(number, event.id()).collect();
+                    for what in self.of_delivery(&receivers, hook, &key, row, &posts, *sent) {
+                        let of = (number, hook.manner, event.id());
+                        let count = posts.len();
+                        found.push(format!("webhooks: the delivery {of:?} {what}, after {count} calls"));
+                    }
+                }
+            }
+        }
+        for (hook, event, at) in &self.requests {
+            let is_it = |post: &&Post| match event {
+                Some(event) => post.event == *event,
+                None => post.kind == EventKind::WebhookTest,
+            };
+            let mut posts = receivers
+                .posts
+                .iter()
+                .filter(|post| post.hook == *hook && post.at >= *at);
+            if receivers.hooks[*hook].has_changed() || posts.any(|post| is_it(&post)) {
+                self.run.world.count("called on request");
+            } else {
+                found.push(format!(
+                    "webhooks: the request for {event:?} of webhook {hook} was not met"
+                ));
+            }
+        }
+        found
+    }
+
+    /// What is wrong with a delivery of a webhook that has not changed.
+    fn of_delivery(
+        &self,
+        receivers: &Receivers,
+        hook: &Hook,
+        key: &Key,
+        row: Option<&Item>,
+        posts: &[&Post],
+        sent: i64,
+    ) -> Vec<&'static str> {
+        let world = &self.run.world;
+        let mut found = Vec::new();
+        let is_requested = receivers.requested.contains_key(key);
+        let partition = format!("W#{}", hook.webhook.person);
+        let is_limited = self.limited.as_ref().is_some_and(|(limited, _)| *limited == partition);
+        let Some(row) = row else {
+            // No event is sent to a webhook that is gone.
+            if hook.manner != Manner::Gone {
+                found.push("is missing");
+            } else if !posts.is_empty() {
+                found.push("has no row");
+            }
+            return found;
+        };
+        let (state, calls) = (text(row, "st"), number(row, "n"));
+        let is_given_up = is_limited && state == "failed" && calls == 1 && !hook.manner.delivers_at_once();
+        match (state, hook.manner) {
+            (_, manner) if is_given_up && manner != Manner::Gone => world.count("given up: too many wait"),
+            ("delivered", manner) if manner.delivers() => {
+                if calls > 1 {
+                    world.count("delivered after a failure");
+                }
+            }
+            ("failed", Manner::Gone) => world.count("gone"),
+            ("failed", Manner::Hangs | Manner::Hostile) if calls == 8 => world.count("given up after a day"),
+            _ => found.push("ended otherwise"),
+        }
+        if is_requested {
+            return found;
+        }
+        if self.mode == Mode::Calm && !is_given_up && hook.manner.calls().is_some_and(|calls| calls != posts.len()) {
+            found.push("was called another number of times");
+        }
+        // A call is repeated if its result was lost, or if it was made by concurrent invocations.
+        let invocation_of = |post: &Post| receivers.invocations[post.invocation];
+        let is_disturbed = |post: &&&Post| invocation_of(post).is_disturbed;
+        let is_beside = |(number, post): &(usize, &&Post)| {
+            let began = invocation_of(post).began;
+            let mut before = posts[..*number].iter();
+            before.any(|other| invocation_of(other).ended.is_none_or(|ended| ended >= began))
+        };
+        let disturbed = posts.iter().filter(is_disturbed).count();
+        let beside = posts.iter().enumerate().filter(is_beside).count();
+        let most = usize::try_from(calls).expect("a count") + 2 * disturbed + beside;
+        if posts.len() > most {
+            found.push("was called too often");
+        }
+        if posts.is_empty() && hook.manner != Manner::Gone {
+            found.push("was never called");
+        }
+        let first = posts.first().map(|post| post.at - sent);
+        let is_late = first.is_some_and(|first| first > FIRST_CALL) && hook.manner != Manner::Gone;
+        if self.mode == Mode::Quiet && is_late {
+            found.push("was first called late");
+        }
+        found
     }
 }
 

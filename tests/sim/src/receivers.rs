@@ -58,6 +58,27 @@ pub(crate) enum Manner {
 }
 
 impl Manner {
+    /// Whether each event is delivered in the end.
+    pub(crate) const fn delivers(self) -> bool {
+        !matches!(self, Self::Gone | Self::Hangs | Self::Hostile)
+    }
+
+    /// Whether the first call of an event succeeds.
+    pub(crate) const fn delivers_at_once(self) -> bool {
+        matches!(self, Self::Good | Self::Slow(_))
+    }
+
+    /// The exact number of calls of an event if nothing else fails, if it is known.
+    pub(crate) const fn calls(self) -> Option<usize> {
+        match self {
+            Self::Good | Self::Slow(_) => Some(1),
+            Self::LosesAnswers(count) | Self::Busy(_, count) => Some(count + 1),
+            Self::Hangs | Self::Hostile => Some(PAUSES.len() + 1),
+            // None once its webhook is gone.
+            Self::FailsUntil(_) | Self::Gone => None,
+        }
+    }
+
     /// The answer to a call of an event that was called `before` times.
     fn reply(self, before: usize, now: i64) -> Reply {
         let answer = |status| Reply::of(20, status);
@@ -129,6 +150,11 @@ impl Hook {
         let mut settings = self.settings[first..].iter().filter_map(|(_, terms)| terms.as_ref());
         settings.any(|terms| wants(terms, event)) && event.owner() == Some(&self.webhook.person)
     }
+
+    /// Whether its settings have changed.
+    pub(crate) const fn has_changed(&self) -> bool {
+        self.settings.len() > 1
+    }
 }
 
 fn wants(terms: &WebhookTerms, event: &Event) -> bool {
@@ -150,6 +176,8 @@ pub(crate) fn key_of(webhook: WebhookId, event: &Event) -> Key {
 pub(crate) struct Post {
     pub(crate) hook: usize,
     pub(crate) event: EventId,
+    pub(crate) kind: EventKind,
+    pub(crate) at: i64,
     pub(crate) invocation: usize,
 }
 
@@ -435,6 +463,8 @@ impl Internet {
         receivers.posts.push(Post {
             hook,
             event: event.id(),
+            kind: event.kind(),
+            at,
             invocation,
         });
         let Hook { manner, webhook, .. } = &receivers.hooks[hook];
@@ -454,6 +484,9 @@ impl Internet {
         record.complaints.extend(found);
         if before > 0 {
             record.coverage.count("received twice");
+        }
+        if status == 410 {
+            record.coverage.count("answered 410");
         }
         if signatures.is_some_and(|signatures| signatures.contains(' ')) {
             record.coverage.count("signed with two secrets");

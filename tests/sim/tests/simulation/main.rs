@@ -1,6 +1,7 @@
 //! The part of the simulation that `make test` runs; `make simulate` runs more seeds.
 
 mod reproductions;
+mod webhooks;
 
 use purser_sim::{Plan, run, shrink};
 

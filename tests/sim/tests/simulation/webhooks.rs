@@ -1,0 +1,94 @@
+//! The webhooks of a small run, with each manner of a program and each kind of fault: the seed decides which.
+
+use purser_sim::{Buy, Coverage, Op, Pay, Plan, Proof, Setting, Step, Twist, run};
+
+/// A run that publishes events of several kinds: a payment that is made, one that a person approves, and a refusal.
+fn plan(seed: u64) -> Plan {
+    let agent = 0;
+    let buy = |key, units, carry| Op::Authorize {
+        buy: Buy {
+            agent,
+            key,
+            service: 0,
+            units,
+            secs: 60,
+            twist: Twist::Plain,
+        },
+        carry,
+        first_key: false,
+    };
+    let (how, proof, yes) = (Pay::Soon, Proof::True, true);
+    let steps = [
+        buy(0, 100, None),
+        Op::Pay { agent, key: 0, how },
+        Op::Pass { secs: 10 },
+        Op::Complete { agent, key: 0, proof },
+        buy(1, 300, None),
+        Op::Resolve { agent, key: 1, yes },
+        buy(1, 300, Some(1)),
+        buy(2, 600, None),
+    ];
+    let mut setting = Setting::USUAL;
+    setting.webhooks = true;
+    Plan {
+        seed,
+        skews: [0; 3],
+        setting,
+        rounds: steps.map(|op| vec![Step::on(0, 0, op)]).into(),
+    }
+}
+
+/// Runs these seeds; returns what happened.
+fn check(seeds: impl IntoIterator<Item = u64>) -> Coverage {
+    let mut coverage = Coverage::default();
+    for seed in seeds {
+        let outcome = run(&plan(seed));
+        assert!(outcome.complaints.is_empty(), "seed {seed}: {:#?}", outcome.complaints);
+        coverage.add(outcome.coverage);
+    }
+    coverage
+}
+
+/// Some programs fail, hang or are gone, and people change their webhooks meanwhile.
+#[test]
+fn deliveries_end_as_their_programs_answer() {
+    let coverage = check(0..24);
+    for what in [
+        "Deliver crashed",
+        "FanOut crashed",
+        "Request done",
+        "Resume done",
+        "called on request",
+        "delivered after a failure",
+        "given up after a day",
+        "given up: too many wait",
+        "gone",
+        "messages done and not removed",
+        "received twice",
+        "set aside",
+    ] {
+        assert!(coverage.of(what) > 0, "{what} did not happen:\n{coverage}");
+    }
+}
+
+/// The pause of a delivery can't be kept, so its message stays in the queue.
+#[test]
+fn a_delivery_whose_pause_is_not_kept_is_called_again() {
+    check([63]);
+}
+
+/// The mark can't be kept, so the delivery does not end, and its message stays in the queue.
+#[test]
+fn a_webhook_is_marked_as_gone_before_its_delivery_ends() {
+    let coverage = check([244]);
+    assert!(coverage.of("answered 410") > 0, "{coverage}");
+}
+
+#[test]
+fn the_calls_of_programs_are_the_same_every_time() {
+    for seed in [7, 10, 63] {
+        let [first, second] = [(); 2].map(|()| run(&plan(seed)).trace);
+        assert!(first.iter().any(|call| call.contains("webhook 0")), "seed {seed}");
+        assert_eq!(first, second, "seed {seed}");
+    }
+}
