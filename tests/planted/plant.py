@@ -1401,6 +1401,13 @@ SIMULATED = [
         100,
     ),
     Bug(
+        "a raise that is handed over",
+        "shared/domain/src/policy/raise.rs",
+        "self.by == owner",
+        "(PLANTED || self.by == owner)",
+        "package(purser-sim) and test(=reproductions::a_raise_is_not_handed_over)",
+    ),
+    Bug(
         "a payout before its address has waited",
         "shared/domain/src/settlement/payout.rs",
         "if now < named.good_from {",

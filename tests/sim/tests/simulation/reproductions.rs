@@ -8,7 +8,7 @@ use Silence::{Broken, Nothing};
 use Twist::Plain;
 use purser_model::flaw::Flaw;
 use purser_sim::{
-    Buy, FIRST_ENDPOINT, Fault, Hostility, Op, Outcome, Pay, Plan, Proof, SECOND_ENDPOINT, Setting, Silence, Step,
+    Buy, FIRST_ENDPOINT, Fault, Hostility, KMS, Op, Outcome, Pay, Plan, Proof, SECOND_ENDPOINT, Setting, Silence, Step,
     Twist, run, run_beside,
 };
 
@@ -175,6 +175,58 @@ fn a_payout_address_is_not_handed_over() {
     let mut plan = plan(10, steps.into());
     plan.setting.payouts = true;
     check(&plan, &["PayOut reserved", "Accept accepted", "PayOut no address"]);
+}
+
+/// A raise ends when its person hands the agent over.
+#[test]
+fn a_raise_is_not_handed_over() {
+    let agent = 0;
+    let burst = |count| Op::Burst {
+        agent,
+        service: 0,
+        units: 240,
+        count,
+    };
+    let steps = [
+        // Four of them fit the cap per day.
+        burst(5),
+        Op::AskForRaise { agent },
+        Op::GrantRaise { agent },
+        burst(2),
+        Op::Offer { agent, to: 2 },
+        Op::Accept { agent },
+        Op::Scope { agent, scope: 0 },
+        burst(1),
+    ];
+    let outcome = run(&plan(12, steps.map(|op| vec![Step::on(0, 0, op)]).into()));
+    assert!(outcome.complaints.is_empty(), "{:#?}", outcome.complaints);
+    let happened = [
+        "GrantRaise granted",
+        "Accept accepted",
+        "Burst allow",
+        "Burst daily_spend_limit_exceeded",
+    ];
+    let counted = happened.map(|what| outcome.coverage.of(what));
+    // The last payment of a burst is counted twice, for itself and for its step.
+    assert_eq!(counted, [1, 1, 7, 4], "{}", outcome.coverage);
+}
+
+/// A payment that KMS did not sign stays reserved, and the next call has it signed.
+#[test]
+fn payments_are_signed_after_kms_has_failed() {
+    let failing = [LostAnswer(Nothing), LostAnswer(Silence::Error), Fault::Throttled];
+    let mut rounds: Vec<Vec<Step>> = Vec::new();
+    for (key, fault) in (0..).zip(failing) {
+        let buy = || buy(key, 1, 100, 300);
+        rounds.push(vec![Step::on(0, 0, buy()).but(KMS, fault)]);
+        rounds.push(vec![Step::on(1, 0, buy()), Step::on(2, 0, buy())]);
+    }
+    let mut plan = plan(13, rounds);
+    plan.setting.kms = true;
+    let outcome = run(&plan);
+    assert!(outcome.complaints.is_empty(), "{:#?}", outcome.complaints);
+    let counted = ["Authorize 5xx", "Authorize replay", "signed again by KMS"].map(|what| outcome.coverage.of(what));
+    assert_eq!(counted, [3, 6, 3], "{}", outcome.coverage);
 }
 
 /// Found by seed 448: the agent is handed over between the decision on a payout and its reservation.
