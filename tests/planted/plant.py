@@ -1365,6 +1365,20 @@ SIMULATED = [
         "package(purser-sim) and test(=reproductions::first_payments_above_the_usual_price_are_refused)",
     ),
     Bug(
+        "a delivery that ends because its pause could not be kept",
+        "functions/webhooks/src/deliver.rs",
+        "self.pause(webhook, &delivery, ended).await?;",
+        "let _ = self.pause(webhook, &delivery, ended).await;",
+        "package(purser-sim) and test(=webhooks::a_delivery_whose_pause_is_not_kept_is_called_again)",
+    ),
+    Bug(
+        "a webhook called again after a 410, because its mark could not be kept",
+        "functions/webhooks/src/deliver.rs",
+        "shared.table.note_gone(webhook, ended).await?;",
+        "let _ = shared.table.note_gone(webhook, ended).await;",
+        "package(purser-sim) and test(=webhooks::a_webhook_is_marked_as_gone_before_its_delivery_ends)",
+    ),
+    Bug(
         "a limit on calls that all keys share",
         "shared/store/src/people/key_limit.rs",
         'format!("key {}#{key}", agent.id)',
