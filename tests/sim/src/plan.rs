@@ -117,7 +117,7 @@ pub(crate) fn owner_of(agent: u8) -> u8 {
 }
 
 /// The agents of an owner.
-fn agents_of(owner: u8) -> Vec<u8> {
+pub(crate) fn agents_of(owner: u8) -> Vec<u8> {
     (0..CROWD).filter(|agent| owner_of(*agent) == owner).collect()
 }
 
