@@ -58,8 +58,8 @@ async fn run(size: Size) -> ExitCode {
     callers::pay(&place, &size, plan, &report).await;
     faults.await.expect("the faults end");
     let payments = place.finish().await;
-    let wrong = verdict::of(&place, &payments, &report).await;
     report.print(&size, &payments, place.kills());
+    let wrong = verdict::of(&place, &payments, &report).await;
     for line in &wrong {
         println!("WRONG    {line}");
     }

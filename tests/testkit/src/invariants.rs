@@ -318,6 +318,8 @@ pub async fn scan(db: &Client, table: &str, index: Option<&str>) -> Vec<Item> {
         .scan()
         .table_name(table)
         .set_index_name(index.map(str::to_owned))
+        // For a page without a limit, the embedded database reads the whole table.
+        .limit(1_000)
         .into_paginator()
         .items()
         .send();
