@@ -2,8 +2,10 @@
 //!
 //! Pending rows are deleted after the message is sent. A run that is cut off in between causes a second message. Only
 //! one flush per channel runs at a time. While the next message must wait, one message of the queue returns for the
-//! channel (`NoticePace::waker`); all others are deleted, since the pending notices are rows. After the flush releases
-//! the channel it reads the rows again, so an event whose message found the channel busy is not missed.
+//! channel (`NoticePace::waker`); all others are deleted, since the pending notices are rows. That message is a new one,
+//! or the one that holds the channel: a message that finds the channel busy may be a second delivery of one that is done
+//! and deleted. After the flush releases the channel it reads the rows again, so an event whose message found the
+//! channel busy is not missed.
 
 use crate::{Notices, collect::log_too_late, send::Sent};
 use purser_api::{MessageResult, NoticeWork, SqsRecord};
@@ -74,7 +76,8 @@ impl Notices {
         }
     }
 
-    /// Returns this message to the queue until the next flush may run, unless another message already waits.
+    /// Ensures that a message comes when the next flush may run: another one that already waits, this one if it holds the
+    /// channel, or a new one.
     async fn come_back(
         &self,
         record: &SqsRecord,
@@ -88,30 +91,42 @@ impl Notices {
             return Ok(MessageResult::Stays);
         };
         match &pace.waker {
-            Some(waker) if *waker != record.message_id => return Ok(MessageResult::Done),
-            Some(_) => {}
+            Some(waker) if *waker != record.message_id => Ok(MessageResult::Done),
+            Some(_) => {
+                shared.queue.hide(&record.receipt_handle, pause).await?;
+                Ok(MessageResult::Stays)
+            }
+            // What is stored from now on has a message of its own.
+            None if self.is_nothing_waiting(person, channel).await? => Ok(MessageResult::Done),
             None => {
-                let woken = pace.woken_by(&record.message_id);
-                if !shared.table.put_notice_pace(person, channel, &woken, now).await? {
-                    return Ok(MessageResult::Stays);
-                }
+                // If the pace can't be stored, the new message finds the channel as this one did, and is deleted.
+                let waker = shared.queue.wake(person, channel, pause).await?;
+                let woken = pace.woken_by(&waker);
+                let is_stored = shared.table.put_notice_pace(person, channel, &woken, now).await?;
+                Ok(if is_stored {
+                    MessageResult::Done
+                } else {
+                    MessageResult::Stays
+                })
             }
         }
-        shared.queue.hide(&record.receipt_handle, pause).await?;
-        Ok(MessageResult::Stays)
     }
 
     /// Enqueues another flush if notices arrived while a message was sent, or if they exceeded one message.
     async fn wake_for_the_rest(&self, person: &PersonId, channel: NoticeChannel) -> Result<()> {
-        let shared = &self.0;
-        if shared.table.waiting_notices(person, channel, 1).await?.is_empty() {
+        if self.is_nothing_waiting(person, channel).await? {
             return Ok(());
         }
         let flush = NoticeWork::Flush {
             person: person.clone(),
             channel,
         };
-        shared.queue.send(&flush).await
+        self.0.queue.send(&flush).await
+    }
+
+    async fn is_nothing_waiting(&self, person: &PersonId, channel: NoticeChannel) -> Result<bool> {
+        let waiting = self.0.table.waiting_notices(person, channel, 1).await?;
+        Ok(waiting.is_empty())
     }
 
     /// The notices to send, and the keys of those that are obsolete. Another person's event is never sent.

@@ -114,6 +114,11 @@ impl Queue {
     /// Adds a message to a group. If the messages of a group pile up or take long, SQS prefers those of other groups
     /// (developer guide, "Amazon SQS fair queues").
     pub(crate) async fn send(&self, group: &str, body: String, delay: Option<Duration>) -> Result<()> {
+        self.send_for_id(group, body, delay).await.map(|_| ())
+    }
+
+    /// The same; returns the id that the message has. A delay is at most [`LONGEST_DELAY_SECS`].
+    pub(crate) async fn send_for_id(&self, group: &str, body: String, delay: Option<Duration>) -> Result<String> {
         let delay = delay.map(|delay| delay.secs_to_wait().min(u64::from(LONGEST_DELAY_SECS)));
         let request = self
             .client
@@ -123,10 +128,12 @@ impl Queue {
             .set_delay_seconds(delay.and_then(|secs| i32::try_from(secs).ok()))
             .message_body(body);
         let sent = request.send().await;
-        sent.map(|_| ()).map_err(|error| {
+        let sent = sent.map_err(|error| {
             let told = DisplayErrorContext(error).to_string();
             Error::temporarily_unavailable("sending to a queue", told)
-        })
+        })?;
+        let id = sent.message_id;
+        id.ok_or_else(|| Error::internal("sending to a queue", "the message has no id"))
     }
 
     /// Hides a message from all receivers for `pause` from now on, or for the maximum time of SQS.
