@@ -21,6 +21,8 @@
 //! | `telling.rs` | checks the published events, and folds the journal |
 //! | `queues.rs` | passes the events to people's webhooks over queues, and checks what became of them |
 //! | `receivers.rs` | people's programs, and the laws of each call of one |
+//! | `notices.rs` | passes the events to people's notices over queues, and checks what became of them |
+//! | `mailbox.rs` | the mail service, and the laws of each mail |
 //! | `replayed.rs` | evaluates each decision again |
 //! | `journaled.rs` | checks the journal and its sums |
 //! | `stored.rs` | the stored rows, read without the store's code |
@@ -40,8 +42,10 @@ mod hostile;
 mod journaled;
 mod kms;
 mod laws;
+mod mailbox;
 mod modelled;
 mod network;
+mod notices;
 mod payouts;
 mod people;
 mod plan;

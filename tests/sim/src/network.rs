@@ -296,6 +296,7 @@ impl World {
 
     fn look(&self, step: usize, worker: usize, keys: &[(String, Key)]) {
         self.look_at_webhooks(keys);
+        self.look_at_notices(step, worker, keys);
         if keys
             .iter()
             .all(|(table, _)| ![LEDGER, DECISIONS].contains(&table.as_str()))
@@ -447,7 +448,11 @@ enum Call {
         operation: String,
         body: Vec<u8>,
     },
-    /// The function `webhooks` sends a message or decrypts a secret.
+    /// The function `notices` sends a mail.
+    Mail {
+        body: Vec<u8>,
+    },
+    /// The function `webhooks` sends a message or decrypts a secret, or `notices` sends or hides a message.
     Webhooks {
         operation: String,
         body: Vec<u8>,
@@ -460,6 +465,7 @@ impl Call {
             Self::Table { operation, .. } | Self::Kms { operation, .. } | Self::Webhooks { operation, .. } => operation,
             Self::Chain { method, .. } => method,
             Self::Bus { .. } => "PutEvents",
+            Self::Mail { .. } => "SendEmail",
             Self::Settle { .. } => "settle",
         }
     }
@@ -522,7 +528,11 @@ impl Link {
                 Call::Chain { endpoint: 0, .. } => Some(FIRST_ENDPOINT),
                 Call::Chain { .. } => Some(SECOND_ENDPOINT),
                 Call::Kms { .. } => Some(KMS),
-                Call::Table { .. } | Call::Bus { .. } | Call::Settle { .. } | Call::Webhooks { .. } => None,
+                Call::Table { .. }
+                | Call::Bus { .. }
+                | Call::Settle { .. }
+                | Call::Mail { .. }
+                | Call::Webhooks { .. } => None,
             };
             let is_of_chain = matches!(call, Call::Chain { .. });
             let is_aside = self.world.chain().has_aside();
@@ -699,6 +709,18 @@ impl Link {
                     let _ = sender.send(answer);
                 });
             }
+            Call::Mail { body } => {
+                self.world.record().begin_flight(Concern::Everybody);
+                let body = body.clone();
+                tokio::spawn(async move {
+                    pause(to).await;
+                    let answer = link.world.mail(step, link.worker, &body);
+                    link.after_a_mail(step);
+                    pause(answer.after + back).await;
+                    link.world.record().end_flight(Concern::Everybody);
+                    let _ = sender.send((answer.status, answer.body));
+                });
+            }
             Call::Webhooks { operation, body } => {
                 self.world.record().begin_flight(Concern::Everybody);
                 let (operation, body) = (operation.clone(), body.clone());
@@ -722,6 +744,16 @@ impl Link {
             }
         }
         receiver
+    }
+
+    /// Begins the fault that follows the run's first mail.
+    fn after_a_mail(&self, step: usize) {
+        let strike = self.world.queues.mailroom().strike(step);
+        if let Some((fault, skipped, length)) = strike
+            && self.errand().step == step
+        {
+            self.strike(fault, skipped, length);
+        }
     }
 
     /// Executes a storage call, unless it conflicts with a transaction.
@@ -835,7 +867,9 @@ fn lost(silence: Silence, call: &Call) -> Reply {
         (Silence::Broken, _) => Reply::Broken,
         (Silence::Nothing, _) => Reply::Silent,
         (Silence::Error, Call::Chain { .. } | Call::Settle { .. }) => Reply::Answer(503, Vec::new()),
-        (Silence::Error, Call::Bus { .. } | Call::Webhooks { .. }) => Reply::Answer(500, of_bus("InternalException")),
+        (Silence::Error, Call::Bus { .. } | Call::Mail { .. } | Call::Webhooks { .. }) => {
+            Reply::Answer(500, of_bus("InternalException"))
+        }
         (Silence::Error, Call::Kms { .. }) => of_kms(500, "KMSInternalException"),
         (Silence::Error, Call::Table { .. }) => of_error(500, "InternalServerError", "the simulation lost it"),
     }
@@ -858,7 +892,7 @@ fn conflict(call: &Call) -> Reply {
         Call::Chain { .. } | Call::Settle { .. } => Reply::Answer(429, Vec::new()),
         Call::Bus { .. } => Reply::Answer(400, of_bus("ConcurrentModificationException")),
         Call::Kms { .. } => of_kms(500, "KeyUnavailableException"),
-        Call::Webhooks { .. } => lost(Silence::Error, call),
+        Call::Mail { .. } | Call::Webhooks { .. } => lost(Silence::Error, call),
         Call::Table { operation, body } => match operation.as_str() {
             "TransactWriteItems" => {
                 let request: Value = serde_json::from_slice(body).expect("the SDK writes JSON");
@@ -882,6 +916,7 @@ fn conflict(call: &Call) -> Reply {
 fn throttled(call: &Call) -> Reply {
     match call {
         Call::Chain { .. } | Call::Settle { .. } => Reply::Answer(429, Vec::new()),
+        Call::Mail { .. } => Reply::Answer(429, of_bus("TooManyRequestsException")),
         Call::Bus { .. } | Call::Webhooks { .. } => Reply::Answer(400, of_bus("ThrottlingException")),
         Call::Kms { .. } => of_kms(400, "ThrottlingException"),
         // A throttled batch leaves its keys unprocessed, to be read again.
@@ -945,7 +980,8 @@ impl HttpConnector for Wire {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let link = Arc::clone(&self.0);
         let target = request.headers().get("x-amz-target").unwrap_or_default();
-        let (service, operation) = target.split_once('.').expect("a service and an operation");
+        // SES alone names its operations by paths.
+        let (service, operation) = target.split_once('.').unwrap_or(("SES", "SendEmail"));
         let body = request.body().bytes().expect("a body in memory").to_vec();
         let (service, operation) = (service.to_owned(), operation.to_owned());
         HttpConnectorFuture::new(async move {
@@ -954,6 +990,7 @@ impl HttpConnector for Wire {
                     let (status, body) = link.secrets(&body);
                     Reply::Answer(status, body)
                 }
+                "SES" => link.pass(Call::Mail { body }).await,
                 "AWSEvents" => link.pass(Call::Bus { body }).await,
                 "AmazonSQS" => link.pass(Call::Webhooks { operation, body }).await,
                 "TrentService" if operation == "Decrypt" => link.pass(Call::Webhooks { operation, body }).await,

@@ -88,7 +88,7 @@ pub struct Setting {
     pub payouts: bool,
     /// Whether KMS has the wallets' keys.
     pub kms: bool,
-    /// Whether people have webhooks, which are called at the end: see `queues.rs`.
+    /// Whether people have webhooks and notices, which are sent at the end: see `queues.rs` and `notices.rs`.
     pub webhooks: bool,
 }
 

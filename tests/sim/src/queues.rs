@@ -6,7 +6,9 @@
 //! Time passes until nothing is left to do. Then each delivery must have ended as its program's manner, the limits and
 //! the faults allow. `receivers.rs` has the laws of single calls.
 
+use crate::mailbox::Mailroom;
 use crate::network::Link;
+use crate::notices;
 use crate::plan::{Fault, OWNERS, WORKERS};
 use crate::receivers::{Hook, Internet, Invocation, MOST_WAITING, Manner, Mode, Post, Receivers, key_of};
 use crate::run::Run;
@@ -41,9 +43,9 @@ const MAPPINGS: [(&str, usize, u32, &str); 3] = [
     (REQUESTS, 2, 20, "Request"),
 ];
 const VISIBILITY_SECS: i64 = 180;
-const BATCH: u64 = 10;
+pub(crate) const BATCH: u64 = 10;
 /// The timeout of the function.
-const TIME: Duration = Duration::from_secs(30);
+pub(crate) const TIME: Duration = Duration::from_secs(30);
 const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
@@ -80,10 +82,11 @@ pub(crate) const VARIABLES: [(&str, &str); 7] = [
 
 /// The queues, and people's programs.
 pub(crate) struct Queues {
-    sqs: Sqs,
+    pub(crate) sqs: Sqs,
     /// The true time, in microseconds.
     clock: Arc<AtomicI64>,
     receivers: Mutex<Receivers>,
+    mailroom: Mutex<Mailroom>,
 }
 
 impl Queues {
@@ -91,13 +94,14 @@ impl Queues {
         let clock = Arc::new(AtomicI64::new(now));
         let time = Arc::clone(&clock);
         let sqs = Sqs::new(move || time.load(SeqCst));
-        for (queue, _, most_receipts, _) in MAPPINGS {
+        for (queue, _, most_receipts, _) in MAPPINGS.into_iter().chain(notices::MAPPINGS) {
             sqs.create(queue, VISIBILITY_SECS, most_receipts);
         }
         Self {
             sqs,
             clock,
             receivers: Mutex::default(),
+            mailroom: Mutex::default(),
         }
     }
 
@@ -111,6 +115,10 @@ impl Queues {
 
     pub(crate) fn receivers(&self) -> MutexGuard<'_, Receivers> {
         self.receivers.lock().expect("not poisoned")
+    }
+
+    pub(crate) fn mailroom(&self) -> MutexGuard<'_, Mailroom> {
+        self.mailroom.lock().expect("not poisoned")
     }
 
     /// Answers a call to SQS, or to KMS for a secret.
@@ -162,10 +170,22 @@ enum Work {
 struct Ended {
     environment: Environment,
     work: Work,
+    end: End,
+}
+
+/// How an invocation of a function ended.
+pub(crate) struct End {
     /// The answer; `None` if the environment was killed, or ran out of time.
-    answer: Option<Value>,
-    what: &'static str,
-    faults: Vec<Fault>,
+    pub(crate) answer: Option<Value>,
+    pub(crate) what: &'static str,
+    pub(crate) faults: Vec<Fault>,
+}
+
+impl End {
+    /// Whether the environment can be used again.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.what != "crashed" && self.what != "out of time"
+    }
 }
 
 /// Something that happens at a given time.
@@ -224,6 +244,38 @@ impl Run {
             self.world.complain(what);
         }
     }
+
+    /// Some of the published events that have an owner, each with the number of times that it was published, or three.
+    pub(crate) fn some_events(&self, rng: &mut Rng, most: usize) -> Vec<(Event, usize)> {
+        let mut told: BTreeMap<String, (Value, usize)> = BTreeMap::new();
+        for detail in &self.world.record().told {
+            if detail["owner"].is_string() {
+                let id = detail["id"].as_str().expect("an id").to_owned();
+                told.entry(id).or_insert((detail.clone(), 0)).1 += 1;
+            }
+        }
+        let mut told: Vec<(Value, usize)> = told.into_values().collect();
+        let mut chosen = Vec::new();
+        while chosen.len() < most && !told.is_empty() {
+            let (detail, count) = told.swap_remove(rng.index(told.len()));
+            let event = Event::parse(detail.to_string().as_bytes()).expect("one of our events");
+            chosen.push((event, count.min(3)));
+        }
+        chosen
+    }
+
+    /// Counts the end of an invocation, which must have a cause if there is no answer.
+    pub(crate) fn note_end(&self, name: &str, end: &End) {
+        self.world.count(format!("{name} {}", end.what));
+        for fault in &end.faults {
+            let name = format!("{fault:?}");
+            self.world
+                .count(format!("fault {}", name.split('(').next().unwrap_or_default()));
+        }
+        if end.faults.is_empty() && end.answer.is_none() {
+            self.world.complain(format!("{name} ended without cause: {}", end.what));
+        }
+    }
 }
 
 impl<'a> Office<'a> {
@@ -268,7 +320,7 @@ impl<'a> Office<'a> {
 
     /// Creates the webhooks, and decides what happens when.
     async fn set_up(&mut self) {
-        let events = self.choose();
+        let events = self.run.some_events(&mut self.rng, MOST_EVENTS);
         for owner in 0..OWNERS {
             let slow = 5_000 + self.rng.below(9_000);
             let manner = self
@@ -318,25 +370,6 @@ impl<'a> Office<'a> {
             }
         }
         self.acts.make_contiguous().sort_by_key(|(at, _)| *at);
-    }
-
-    /// Some of the published events, each with the number of times that it was published, or three.
-    fn choose(&mut self) -> Vec<(Event, usize)> {
-        let mut told: BTreeMap<String, (Value, usize)> = BTreeMap::new();
-        for detail in &self.run.world.record().told {
-            if detail["owner"].is_string() {
-                let id = detail["id"].as_str().expect("an id").to_owned();
-                told.entry(id).or_insert((detail.clone(), 0)).1 += 1;
-            }
-        }
-        let mut told: Vec<(Value, usize)> = told.into_values().collect();
-        let mut chosen = Vec::new();
-        while chosen.len() < MOST_EVENTS && !told.is_empty() {
-            let (detail, count) = told.swap_remove(self.rng.index(told.len()));
-            let event = Event::parse(detail.to_string().as_bytes()).expect("one of our events");
-            chosen.push((event, count.min(3)));
-        }
-        chosen
     }
 
     /// Creates a webhook whose program fails.
@@ -715,33 +748,20 @@ impl<'a> Office<'a> {
 
     /// Ends an invocation: removes the messages that are done, and keeps the environment.
     fn end(&mut self, ended: Ended) {
-        let Ended {
-            environment,
-            work,
-            answer,
-            what,
-            faults,
-        } = ended;
-        let world = &self.run.world;
-        let now = world.now();
+        let Ended { environment, work, end } = ended;
+        let now = self.run.world.now();
         let name = match &work {
             Work::Batch(mapping, _) => MAPPINGS[*mapping].3,
             Work::Sweep => "Resume",
         };
-        world.count(format!("{name} {what}"));
-        for fault in &faults {
-            let name = format!("{fault:?}");
-            world.count(format!("fault {}", name.split('(').next().unwrap_or_default()));
-        }
-        if faults.is_empty() && answer.is_none() {
-            world.complain(format!("webhooks: {name} ended without cause: {what}"));
-        }
+        self.run.note_end(name, &end);
+        let answer = &end.answer;
         let number = environment.invocation.load(SeqCst);
         {
             let mut receivers = self.receivers();
             let invocation = &mut receivers.invocations[number];
             invocation.ended = Some(now);
-            invocation.is_disturbed = !faults.is_empty() || answer.is_none();
+            invocation.is_disturbed = !end.faults.is_empty() || answer.is_none();
         }
         if let Work::Batch(mapping, batch) = work {
             self.busy[mapping] -= 1;
@@ -753,8 +773,7 @@ impl<'a> Office<'a> {
             }
             self.compare(mapping, &batch, answer.as_ref());
         }
-        // A killed environment is not used again.
-        if what != "crashed" && what != "out of time" {
+        if end.is_alive() {
             self.idle.push(environment);
         }
     }
@@ -929,6 +948,12 @@ async fn invocation(environment: Environment, work: Work) -> Ended {
             }
         }
     };
+    let end = ended(link, doing).await;
+    Ended { environment, work, end }
+}
+
+/// Runs a function once, for its time at most.
+pub(crate) async fn ended(link: &Link, doing: impl Future<Output = purser_domain::Result<Value>>) -> End {
     let ended = tokio::select! {
         biased;
         () = link.crashed() => None,
@@ -942,11 +967,5 @@ async fn invocation(environment: Environment, work: Work) -> Ended {
         Some(Ok(Ok(answer))) if answer["batchItemFailures"][0].is_object() => (Some(answer), "in part"),
         Some(Ok(Ok(answer))) => (Some(answer), "done"),
     };
-    Ended {
-        environment,
-        work,
-        answer,
-        what,
-        faults,
-    }
+    End { answer, what, faults }
 }

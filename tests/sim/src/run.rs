@@ -11,6 +11,7 @@ use crate::hostile;
 use crate::kms;
 use crate::laws::Caller;
 use crate::network::{Busy, FaultsSeen, Link, Moment, SimNode, ToFacilitator, Wire, World};
+use crate::notices;
 use crate::payouts::FIRST_PAYOUT;
 use crate::people::{self, Scope, agent_id, payee, service_id};
 use crate::plan::{Buy, CROWD, KEYS, Op, Pay, Plan, Proof, Row, SERVICES, Setting, Step, Twist, WORKERS, owner_of};
@@ -18,6 +19,7 @@ use crate::queues;
 use crate::stored::StoredState;
 use crate::tables::{AUDIT, CATALOG, DECISIONS, Item, LEDGER, THROTTLE, USAGE, number, text};
 use aws_smithy_runtime_api::client::http::SharedHttpConnector;
+use aws_smithy_runtime_api::client::stalled_stream_protection::StalledStreamProtectionConfig;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, header};
@@ -376,6 +378,9 @@ impl Run {
         }
         if self.setting.webhooks && self.world.record().complaints.is_empty() {
             self.call_webhooks(plan.seed, number).await;
+        }
+        if self.setting.webhooks && self.world.record().complaints.is_empty() {
+            self.send_notices(plan.seed).await;
         }
     }
 
@@ -1840,7 +1845,7 @@ fn boot(link: &Arc<Link>, run: u64, watch: u64, setting: Setting, rng: &Arc<Mute
     ];
     let facilitator = facilitator.into_iter().filter(|_| setting.payouts);
     let boot = Boot::new(
-        (variables.into_iter().chain(queues::VARIABLES))
+        (variables.into_iter().chain(queues::VARIABLES).chain(notices::VARIABLES))
             .chain(limits)
             .chain(facilitator)
             .collect(),
@@ -1848,7 +1853,13 @@ fn boot(link: &Arc<Link>, run: u64, watch: u64, setting: Setting, rng: &Arc<Mute
     );
     let rng = Arc::clone(rng);
     Boot {
-        aws: boot.aws.to_builder().http_client(Wire(Arc::clone(link))).build(),
+        aws: boot
+            .aws
+            .to_builder()
+            .http_client(Wire(Arc::clone(link)))
+            // It measures real time.
+            .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+            .build(),
         http: SharedHttpConnector::new(ToFacilitator(Arc::clone(link))),
         entropy: Entropy::drawn(move |bytes| rng.lock().expect("not poisoned").fill(bytes)),
         background: Background::Inline,

@@ -1,5 +1,6 @@
 //! The part of the simulation that `make test` runs; `make simulate` runs more seeds.
 
+mod notices;
 mod reproductions;
 mod webhooks;
 

@@ -3,7 +3,7 @@
 use purser_sim::{Buy, Coverage, Op, Pay, Plan, Proof, Setting, Step, Twist, run};
 
 /// A run that publishes events of several kinds: a payment that is made, one that a person approves, and a refusal.
-fn plan(seed: u64) -> Plan {
+pub(crate) fn plan(seed: u64) -> Plan {
     let agent = 0;
     let buy = |key, units, carry| Op::Authorize {
         buy: Buy {
@@ -39,7 +39,7 @@ fn plan(seed: u64) -> Plan {
 }
 
 /// Runs these seeds; returns what happened.
-fn check(seeds: impl IntoIterator<Item = u64>) -> Coverage {
+pub(crate) fn check(seeds: impl IntoIterator<Item = u64>) -> Coverage {
     let mut coverage = Coverage::default();
     for seed in seeds {
         let outcome = run(&plan(seed));

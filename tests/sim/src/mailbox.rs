@@ -1,0 +1,407 @@
+//! The mail service of a run, and the laws of each mail that reaches it:
+//!
+//! - it goes to the confirmed address of a person whose mail is on, and has only their own events, of kinds that they
+//!   chose, and those for everybody
+//! - it has no event that is too old, no closed question, and none that an earlier mail has settled
+//! - it has the first 20 in full, and counts the others
+//! - two mails to a person are five minutes apart, a failed one is repeated after the documented pause, and there is
+//!   none to an address that was refused, unless that changed after the function had received the message
+//!
+//! The pauses and limits are those of `docs/notices.md`.
+
+use crate::network::World;
+use crate::plan::Fault;
+use crate::receivers::{Invocation, Mode};
+use crate::tables::{Key, WEBHOOKS};
+use purser_domain::{
+    Event, EventKind, MailAddress, Notice, NoticeNames, NoticeSettings, PersonId, Timestamp, closed_key, waiting_key,
+};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The pages' origin.
+pub(crate) const ORIGIN: &str = "https://purser.sim";
+/// The partition of the events that are told to a person by mail, without the person.
+const TOLD: &str = "T#mail#";
+const SECOND: i64 = 1_000_000;
+/// The least time between two mails to a person.
+pub(crate) const BETWEEN: i64 = 300 * SECOND;
+/// The pauses after failed mails; the last one is repeated.
+const PAUSES: [i64; 3] = [5 * SECOND, 300 * SECOND, 1_800 * SECOND];
+/// The age at which an event is dropped.
+const OLDEST: i64 = 86_400 * SECOND;
+/// The page of a test.
+const TEST: &str = "/dashboard/notices";
+/// The most events that a mail has in full.
+const MOST_TOLD: usize = 20;
+/// By how much clocks may differ so that a person's mails are never concurrent: a run holds the channel for a minute,
+/// and takes half a minute at most.
+pub(crate) const MOST_SPREAD: i64 = 25 * SECOND;
+
+/// How the mail service treats mails to a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// It accepts them.
+    Good,
+    /// It accepts them after so many milliseconds.
+    Slow(u64),
+    /// It answers 503 until this time, in microseconds.
+    FailsUntil(i64),
+    /// It is throttled until this time.
+    ThrottlesUntil(i64),
+    /// The sender is not verified until this time.
+    UnverifiedUntil(i64),
+    /// It refuses the address until this time.
+    RefusesUntil(i64),
+    /// It accepts the first so many mails, and does not say so.
+    LosesAnswers(usize),
+}
+
+impl Manner {
+    /// Whether it accepts every mail at once.
+    pub(crate) const fn is_good(self) -> bool {
+        matches!(self, Self::Good | Self::Slow(_))
+    }
+}
+
+/// A person as the mail service and the notices see them.
+pub(crate) struct Addressee {
+    pub(crate) person: PersonId,
+    pub(crate) manner: Manner,
+    /// The settings, each with the time from which every run has them.
+    pub(crate) settings: Vec<(i64, NoticeSettings)>,
+    /// Since when the address is refused, unless a test was asked for since or the settings have changed.
+    pub(crate) refused: Option<i64>,
+    /// Whether the address was ever refused.
+    pub(crate) was_refused: bool,
+}
+
+impl Addressee {
+    /// The settings at `since` or later.
+    fn settings_since(&self, since: i64) -> impl Iterator<Item = &NoticeSettings> {
+        let first = self.settings.iter().rposition(|(at, _)| *at <= since).unwrap_or(0);
+        self.settings[first..].iter().map(|(_, settings)| settings)
+    }
+
+    /// Whether an event concerned the person at `since` or later, at this address or any.
+    pub(crate) fn wanted_since(&self, since: i64, event: &Event, to: Option<&str>) -> bool {
+        let is_theirs = event.owner().is_none_or(|owner| *owner == self.person);
+        let is_there = |address: &MailAddress| to.is_none_or(|to| address.as_str() == to);
+        is_theirs
+            && self.settings_since(since).any(|settings| {
+                let mail = &settings.terms.mail;
+                let is_chosen = event.kind() == EventKind::WebhookTest || mail.kinds().contains(&event.kind());
+                mail.enabled && is_chosen && settings.address.as_ref().is_some_and(is_there)
+            })
+    }
+
+    /// Whether the settings have changed.
+    pub(crate) const fn has_changed(&self) -> bool {
+        self.settings.len() > 1
+    }
+}
+
+/// An event that was passed on.
+pub(crate) struct Passed {
+    pub(crate) event: Event,
+    /// When it was passed on first.
+    pub(crate) at: i64,
+    /// When its message was first done.
+    pub(crate) done: Option<i64>,
+}
+
+impl Passed {
+    /// Whether it is useless at this time.
+    pub(crate) fn is_over(&self, at: i64) -> bool {
+        let event = &self.event;
+        let deadline = event.data().get_time("expires_at");
+        let deadline = deadline.filter(|_| event.kind() == EventKind::ApprovalAsked);
+        event.time().micros() + OLDEST <= at || deadline.is_some_and(|deadline| deadline.micros() <= at)
+    }
+}
+
+/// A mail as it arrived.
+pub(crate) struct Mail {
+    pub(crate) addressee: usize,
+    pub(crate) at: i64,
+    pub(crate) step: usize,
+    pub(crate) is_accepted: bool,
+    /// Whether the function learned that it was accepted, if nothing else failed.
+    pub(crate) is_said: bool,
+    /// The pages of the events that it has in full.
+    pub(crate) paths: Vec<String>,
+    /// The number of its events.
+    pub(crate) count: usize,
+}
+
+/// An event that is settled: told by a mail, or dropped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settled {
+    pub(crate) at: i64,
+    /// The run that settled it, and the time on its clock.
+    pub(crate) step: usize,
+    pub(crate) clock: i64,
+}
+
+/// The mail service, and what was seen of the notices.
+#[derive(Default)]
+pub(crate) struct Mailroom {
+    pub(crate) mode: Mode,
+    /// By how much the clocks differ, in microseconds.
+    pub(crate) spread: i64,
+    pub(crate) people: Vec<Addressee>,
+    pub(crate) passed: Vec<Passed>,
+    pub(crate) mails: Vec<Mail>,
+    /// The runs of the function, by their step.
+    pub(crate) invocations: BTreeMap<usize, Invocation>,
+    /// The settled events, by person and key.
+    pub(crate) settled: BTreeMap<(PersonId, String), Settled>,
+}
+
+/// A mail as the function sends it.
+struct Letter {
+    to: String,
+    paths: Vec<String>,
+    count: usize,
+}
+
+impl Letter {
+    fn read(body: &[u8]) -> Self {
+        let request: Value = serde_json::from_slice(body).expect("the SDK writes JSON");
+        let to = request["Destination"]["ToAddresses"].as_array().expect("addresses");
+        assert_eq!(to.len(), 1, "one address");
+        let text = &request["Content"]["Simple"]["Body"]["Text"]["Data"];
+        let lines = || text.as_str().expect("a text").split("\r\n");
+        let mut paths: Vec<String> = lines()
+            .filter_map(|line| Some(line.strip_prefix(ORIGIN)?.to_owned()))
+            .collect();
+        let more = lines().find_map(|line| line.strip_prefix("And ")?.strip_suffix(" more."));
+        let more = more.map_or(0, |more| more.parse().expect("a number"));
+        if more > 0 {
+            // The page of the others.
+            paths.pop();
+        }
+        Self {
+            to: to[0].as_str().expect("a text").to_owned(),
+            count: paths.len() + more,
+            paths,
+        }
+    }
+}
+
+/// The page of an event.
+pub(crate) fn path_of(event: &Event) -> String {
+    Notice::of(event, &NoticeNames::default()).path
+}
+
+impl Mailroom {
+    /// What is wrong with a mail that arrives.
+    fn judge(&self, addressee: &Addressee, letter: &Letter, step: usize, now: i64, clock: i64) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut complain = |what: String| found.push(format!("a mail to {} {what}", letter.to));
+        let began = self.invocations[&step].began;
+        let began_by_clock = began + (clock - now);
+        let is_on = |settings: &NoticeSettings| {
+            let is_there = |address: &MailAddress| address.as_str() == letter.to;
+            settings.terms.mail.enabled && settings.address.as_ref().is_some_and(is_there)
+        };
+        if !addressee.settings_since(began).any(is_on) {
+            complain("was sent though mail is off".to_owned());
+        }
+        let person = &addressee.person;
+        let is_open = |passed: &&Passed| {
+            let settled = self.settled.get(&(person.clone(), waiting_key(&passed.event)));
+            let is_settled = settled.is_some_and(|settled| settled.at < began);
+            addressee.wanted_since(began, &passed.event, Some(&letter.to))
+                && !is_settled
+                && !passed.is_over(began_by_clock)
+        };
+        let mut open: BTreeMap<String, usize> = BTreeMap::new();
+        for passed in self.passed.iter().filter(is_open) {
+            *open.entry(path_of(&passed.event)).or_default() += 1;
+        }
+        let most: usize = open.values().sum();
+        for path in &letter.paths {
+            match open.get_mut(path) {
+                Some(left) if *left > 0 => *left -= 1,
+                _ => complain(format!("tells of {path}, which does not wait for its person")),
+            }
+        }
+        if letter.count > most {
+            complain(format!("has {} events of {most}", letter.count));
+        }
+        if letter.paths.len() != letter.count.min(MOST_TOLD) {
+            complain(format!("has {} of {} events in full", letter.paths.len(), letter.count));
+        }
+        let is_test = letter.paths.iter().any(|path| path == TEST);
+        let is_refused = addressee.refused.is_some_and(|refused| refused < began);
+        if self.mode == Mode::Calm && is_refused && !is_test {
+            complain("was sent though its address is refused".to_owned());
+        }
+        found.extend(self.pace(addressee, now));
+        found
+    }
+
+    /// Whether a mail to this person comes too early.
+    fn pace(&self, addressee: &Addressee, now: i64) -> Option<String> {
+        if self.spread >= MOST_SPREAD || addressee.has_changed() {
+            return None;
+        }
+        let of_person = |mail: &&Mail| self.people[mail.addressee].person == addressee.person;
+        let mails: Vec<&Mail> = self.mails.iter().filter(of_person).collect();
+        let last = mails.last()?;
+        let name = &addressee.person;
+        let run = &self.invocations[&last.step];
+        if run.ended.is_none() {
+            return Some(format!("two mails to {name} are under way"));
+        }
+        if run.is_disturbed {
+            return None;
+        }
+        let is_failure = |mail: &&&Mail| !mail.is_said;
+        let failures = mails.iter().rev().take_while(is_failure);
+        let failures = failures
+            .filter(|mail| !self.invocations[&mail.step].is_disturbed)
+            .count();
+        let pause = match failures.checked_sub(1) {
+            None => BETWEEN,
+            // Its address was refused: nothing is repeated.
+            Some(_) if addressee.was_refused => return None,
+            Some(before) => PAUSES[before.min(PAUSES.len() - 1)],
+        };
+        let early = last.at + pause - self.spread - now;
+        (early > 0).then(|| format!("a mail to {name} comes {early} µs too early, after {failures} failures"))
+    }
+
+    /// The fault that follows the first mail of a run.
+    pub(crate) fn strike(&mut self, step: usize) -> Option<(Fault, u8, u8)> {
+        self.invocations.get_mut(&step)?.strike.take()
+    }
+
+    /// Whether an event of the person has ended the question with this key.
+    pub(crate) fn closes(&self, person: &PersonId, key: &str) -> bool {
+        let is_theirs = |event: &Event| event.owner() == Some(person);
+        let mut passed = self.passed.iter();
+        passed.any(|passed| is_theirs(&passed.event) && closed_key(&passed.event).as_deref() == Some(key))
+    }
+}
+
+/// The answer to a mail, and the time after which it comes.
+pub(crate) struct Answer {
+    pub(crate) after: Duration,
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
+}
+
+impl World {
+    /// Takes a mail, judges it, and answers.
+    pub(crate) fn mail(&self, step: usize, worker: usize, body: &[u8]) -> Answer {
+        let (now, clock) = (self.now(), self.clock_of(worker));
+        let letter = Letter::read(body);
+        let mut mailroom = self.queues.mailroom();
+        let has_had = |addressee: &Addressee| {
+            let mut settings = addressee.settings.iter();
+            settings.any(|(_, settings)| settings.address.as_ref().is_some_and(|to| to.as_str() == letter.to))
+        };
+        let Some(addressee) = mailroom.people.iter().position(has_had) else {
+            drop(mailroom);
+            self.complain(format!("a mail went to {}, whom nobody knows", letter.to));
+            return Answer::of(200, json!({"MessageId": "none"}));
+        };
+        let found = mailroom.judge(&mailroom.people[addressee], &letter, step, now, clock);
+        let of_person = |mail: &&Mail| mail.addressee == addressee && mail.is_accepted;
+        let before = mailroom.mails.iter().filter(of_person).count();
+        let accepted = || Answer::of(200, json!({"MessageId": format!("mail-{step}")}));
+        let refused =
+            |status, kind: &str, message: &str| Answer::of(status, json!({"__type": kind, "message": message}));
+        let down = || refused(503, "ServiceUnavailable", "down");
+        let manner = mailroom.people[addressee].manner;
+        let (is_accepted, answer) = match manner {
+            Manner::Slow(millis) => {
+                let after = Duration::from_millis(millis);
+                (true, Answer { after, ..accepted() })
+            }
+            Manner::FailsUntil(until) if now < until => (false, down()),
+            Manner::ThrottlesUntil(until) if now < until => (false, refused(429, "TooManyRequestsException", "slower")),
+            Manner::UnverifiedUntil(until) if now < until => {
+                let message = "Email address is not verified.";
+                (false, refused(400, "MessageRejected", message))
+            }
+            Manner::RefusesUntil(until) if now < until => {
+                mailroom.people[addressee].was_refused = true;
+                (false, refused(400, "MessageRejected", "Address blacklisted"))
+            }
+            Manner::LosesAnswers(count) if before < count => {
+                let after = Duration::from_secs(if before.is_multiple_of(2) { 20 } else { 0 });
+                (true, Answer { after, ..down() })
+            }
+            _ => (true, accepted()),
+        };
+        mailroom.mails.push(Mail {
+            addressee,
+            at: now,
+            step,
+            is_accepted,
+            is_said: answer.status == 200,
+            paths: letter.paths,
+            count: letter.count,
+        });
+        drop(mailroom);
+        let mut record = self.record();
+        record
+            .complaints
+            .extend(found.into_iter().map(|what| format!("notices: {what}")));
+        record
+            .coverage
+            .count(if is_accepted { "mailed" } else { "mail refused" });
+        if letter.count > MOST_TOLD {
+            record.coverage.count("mailed as a digest");
+        }
+        answer
+    }
+
+    /// Notes the settled events among the rows that were written.
+    pub(crate) fn look_at_notices(&self, step: usize, worker: usize, keys: &[(String, Key)]) {
+        let is_told = |(table, key): &&(String, Key)| table == WEBHOOKS && key.0.starts_with(TOLD);
+        // A condition on a row is among the keys, too.
+        let is_stored = |(_, key): &&(String, Key)| self.tables.row(WEBHOOKS, key).is_some();
+        for (_, key) in keys.iter().filter(is_told).filter(is_stored) {
+            let settled = Settled {
+                at: self.now(),
+                step,
+                clock: self.clock_of(worker),
+            };
+            let person = PersonId::parse(&key.0[TOLD.len()..]).expect("a person");
+            let mut mailroom = self.queues.mailroom();
+            mailroom.settled.entry((person, key.1.clone())).or_insert(settled);
+        }
+    }
+}
+
+impl Answer {
+    fn of(status: u16, body: Value) -> Self {
+        Self {
+            after: Duration::ZERO,
+            status,
+            body: body.to_string().into_bytes(),
+        }
+    }
+}
+
+/// An event at a later time: `micros` later, with its deadline.
+pub(crate) fn later(event: &Event, micros: i64) -> Event {
+    let mut told = event.to_json();
+    let shift = |time: &mut Value| {
+        let at = Timestamp::parse(time.as_str().unwrap_or_default()).expect("a time");
+        *time = Timestamp::from_micros(at.micros() + micros)
+            .expect("a time")
+            .to_string()
+            .into();
+    };
+    shift(&mut told["time"]);
+    if told["data"]["expires_at"].is_string() {
+        shift(&mut told["data"]["expires_at"]);
+    }
+    Event::parse(told.to_string().as_bytes()).expect("one of our events")
+}

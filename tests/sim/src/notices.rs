@@ -1,0 +1,724 @@
+//! At the end of a run with webhooks, the published events are passed to `notices`, with a flood of events of one
+//! person and a freeze of the deployment among them. The queues and their mappings are those of `template.yaml`, and
+//! pass messages on as in `queues.rs`. People edit their settings and ask for tests meanwhile, and the mail service
+//! refuses, fails or loses the answers of one person's mails.
+//!
+//! Time passes until nothing is left to do. Then each event that a person has chosen must be in a mail to them, unless
+//! it was too old, answered, or their address refused. `mailbox.rs` has the laws of single mails.
+//!
+//! Deliberately left out: notices to incoming webhooks, whose HTTP client is not simulated (`functions/notices/tests`).
+
+use crate::mailbox::{
+    Addressee, BETWEEN, MOST_SPREAD, Mail, Mailroom, Manner, ORIGIN, Passed, Settled, later, path_of,
+};
+use crate::network::Link;
+use crate::people::agent_id;
+use crate::plan::{Fault, OWNERS, WORKERS, agents_of};
+use crate::queues::{BATCH, End, TIME, ended};
+use crate::receivers::{Invocation, Mode};
+use crate::run::Run;
+use crate::tables::WEBHOOKS;
+use crate::telling::{fault, person};
+use purser_api::NoticeRequest;
+use purser_domain::{
+    ChannelTerms, DeliveryId, Event, EventData, EventId, EventKind, EventSource, EventSubject, MailAddress,
+    NoticeSettings, NoticeTerms, PersonId, Timestamp, test_event, waiting_key,
+};
+use purser_notices::Notices;
+use purser_store::{Edited, WebhooksTable};
+use purser_testkit::{Rng, Sqs, sample};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+const EVENTS: &str = "NoticeEventsQueue";
+const NOTICES: &str = "NoticesQueue";
+const REQUESTS: &str = "NoticeRequestsQueue";
+/// Each queue's `MaximumConcurrency` and `maxReceiveCount`, and the name of its mapping here.
+pub(crate) const MAPPINGS: [(&str, usize, u32, &str); 3] = [
+    (EVENTS, 5, 20, "Collect"),
+    (NOTICES, 5, 100, "Flush"),
+    (REQUESTS, 2, 20, "Test"),
+];
+const SECOND: i64 = 1_000_000;
+const MINUTE: i64 = 60 * SECOND;
+const HOUR: i64 = 60 * MINUTE;
+/// The time by which everything has ended: the last event is a day old, and its mail may wait for another pause.
+const LONGEST: i64 = 3 * 24 * HOUR;
+/// The longest time from an event to its mail, if nothing fails and no other mail was sent: it waits for others, and
+/// each of its two batches takes as long as a mail. A flood of another person's events must not delay it.
+const FIRST_MAIL: i64 = (10 + 2 * 15) * SECOND;
+/// The maximum number of published events that are passed on.
+const MOST_EVENTS: usize = 16;
+/// The steps of the function's runs begin here.
+const FIRST_STEP: usize = 100_000;
+
+/// The function's variables.
+pub(crate) const VARIABLES: [(&str, &str); 7] = [
+    ("SES_ENDPOINT", "http://ses.sim"),
+    ("NOTICES_SENDER", "purser@example.com"),
+    ("DASHBOARD_URL", ORIGIN),
+    ("NOTICES_QUEUE_URL", "http://sqs.sim/000000000000/NoticesQueue"),
+    ("NOTICES_QUEUE_ARN", "arn:aws:sqs:us-east-1:000000000000:NoticesQueue"),
+    (
+        "NOTICE_REQUESTS_QUEUE_ARN",
+        "arn:aws:sqs:us-east-1:000000000000:NoticeRequestsQueue",
+    ),
+    (
+        "NOTICE_EVENTS_QUEUE_ARN",
+        "arn:aws:sqs:us-east-1:000000000000:NoticeEventsQueue",
+    ),
+];
+
+/// An environment of the function.
+struct Environment {
+    link: Arc<Link>,
+    notices: Notices,
+}
+
+/// A run of the function that has ended.
+struct Ran {
+    environment: Environment,
+    mapping: usize,
+    batch: Value,
+    step: usize,
+    end: End,
+}
+
+/// Something that happens at a given time.
+#[derive(Clone, Debug)]
+enum Act {
+    /// The bus passes on an event.
+    Pass(Event),
+    /// Something that nobody can read gets into a queue.
+    Poison(&'static str),
+    /// A person turns mail off.
+    TurnOff(usize),
+    /// A person chooses the usual kinds alone.
+    Choose(usize),
+    /// The issuer says that a person has another address, or none.
+    Move(usize, Option<&'static str>),
+    /// A person asks for a test.
+    Test(usize),
+}
+
+struct Office<'a> {
+    run: &'a Run,
+    rng: Rng,
+    mode: Mode,
+    /// As people reach it.
+    table: WebhooksTable,
+    began: i64,
+    /// By how much the clock that is most ahead is ahead.
+    ahead: i64,
+    /// What is to happen, by its time.
+    acts: VecDeque<(i64, Act)>,
+    idle: Vec<Environment>,
+    running: JoinSet<Ran>,
+    /// The number of running invocations of each mapping.
+    busy: [usize; 3],
+    poison: BTreeMap<&'static str, Vec<String>>,
+}
+
+impl Run {
+    /// Passes the published events to people's notices, and checks what became of them.
+    pub(crate) async fn send_notices(&self, seed: u64) {
+        self.landed().await;
+        let mut office = Office::open(self, seed);
+        office.set_up().await;
+        office.work().await;
+        for what in office.found() {
+            self.world.complain(format!("notices: {what}"));
+        }
+    }
+}
+
+impl<'a> Office<'a> {
+    fn open(run: &'a Run, seed: u64) -> Self {
+        let mut rng = Rng::of(seed ^ 8);
+        let mode = *rng.pick(&[Mode::Calm, Mode::Quiet, Mode::Faulty, Mode::Faulty, Mode::Faulty]);
+        let aws = run.boot(&Link::new(&run.world, 0)).aws;
+        let skews = (0..WORKERS).map(|worker| run.world.skew(worker));
+        let (least, most) = (skews.clone().min().unwrap_or(0), skews.max().unwrap_or(0));
+        {
+            let mut mailroom = run.world.queues.mailroom();
+            mailroom.mode = mode;
+            mailroom.spread = most - least;
+        }
+        Self {
+            run,
+            mode,
+            table: WebhooksTable::new(purser_store::client(&aws), WEBHOOKS),
+            began: run.world.now(),
+            ahead: most.max(0),
+            acts: VecDeque::new(),
+            idle: Vec::new(),
+            running: JoinSet::new(),
+            busy: [0; 3],
+            poison: BTreeMap::new(),
+            rng,
+        }
+    }
+
+    fn sqs(&self) -> &Sqs {
+        &self.run.world.queues.sqs
+    }
+
+    fn mailroom(&self) -> MutexGuard<'_, Mailroom> {
+        self.run.world.queues.mailroom()
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.run.world.now()).expect("an instant")
+    }
+
+    /// Stores people's settings, and decides what happens when.
+    async fn set_up(&mut self) {
+        let mut events = self.run.some_events(&mut self.rng, MOST_EVENTS);
+        let newest = events.iter().map(|(event, _)| event.time().micros()).max();
+        for (event, _) in &mut events {
+            // As if they were published at once.
+            *event = later(event, self.began - newest.unwrap_or(self.began));
+        }
+        let busiest = events.first().and_then(|(event, _)| event.owner().cloned());
+        let failing = self.rng.index(usize::from(OWNERS));
+        for owner in 0..OWNERS {
+            let is_busiest = busiest.as_ref() == Some(&person(owner));
+            let manner = if usize::from(owner) == failing || is_busiest && self.rng.one_in(2) {
+                self.failing()
+            } else {
+                let slow = 3_000 + self.rng.below(6_000);
+                self.rng.weighted(&[(3, Manner::Good), (1, Manner::Slow(slow))])
+            };
+            self.settle_in(owner, manner, is_busiest).await;
+        }
+        let some = self.rng.index(usize::from(OWNERS));
+        match self.rng.below(8) {
+            0 => self.later(HOUR, Act::TurnOff(some)),
+            1 => self.later(HOUR, Act::Choose(some)),
+            2 => self.later(HOUR, Act::Move(some, None)),
+            3 => self.later(HOUR, Act::Move(some, Some("moved@example.com"))),
+            4 | 5 => self.later(4 * HOUR, Act::Test(failing)),
+            _ => {}
+        }
+        for queue in [EVENTS, NOTICES, REQUESTS] {
+            if self.rng.one_in(12) {
+                self.later(HOUR, Act::Poison(queue));
+            }
+        }
+        for (event, count) in events {
+            for _ in 0..count {
+                let within = self.rng.weighted(&[(4, MINUTE), (3, 20 * MINUTE), (1, 20 * HOUR)]);
+                self.later(within, Act::Pass(event.clone()));
+            }
+        }
+        self.flood();
+        self.acts.make_contiguous().sort_by_key(|(at, _)| *at);
+    }
+
+    fn failing(&mut self) -> Manner {
+        let until = self.began + *self.rng.pick(&[20 * SECOND, 10 * MINUTE, 3 * HOUR, 30 * HOUR]);
+        let count = 1 + self.rng.index(3);
+        *self.rng.pick(&[
+            Manner::FailsUntil(until),
+            Manner::ThrottlesUntil(until),
+            Manner::UnverifiedUntil(until),
+            Manner::RefusesUntil(until),
+            Manner::LosesAnswers(count),
+        ])
+    }
+
+    /// A flood of events of one person, a freeze of the deployment, and an event of each other person beside them.
+    fn flood(&mut self) {
+        let count = self.rng.weighted(&[(8, 0), (6, 25), (1, 60), (1, 210)]);
+        let flooded = self.rng.small(OWNERS);
+        let at = self.now();
+        for number in 0..count {
+            let event = frozen(flooded, number, at);
+            self.later(MINUTE, Act::Pass(event));
+        }
+        for owner in (0..OWNERS).filter(|owner| *owner != flooded) {
+            let event = frozen(owner, 0, at);
+            self.later(20 * MINUTE, Act::Pass(event));
+        }
+        if self.rng.one_in(3) {
+            let event = new_event(EventKind::DeploymentFrozen, 0, at, EventSubject::Deployment, None);
+            self.later(20 * MINUTE, Act::Pass(event));
+        }
+    }
+
+    fn later(&mut self, within: i64, act: Act) {
+        let at = self.began + i64::try_from(self.rng.below(within.unsigned_abs())).expect("hours");
+        self.acts.push_back((at, act));
+    }
+
+    /// Gives a person an address and settings.
+    async fn settle_in(&mut self, owner: u8, manner: Manner, is_busiest: bool) {
+        let person = person(owner);
+        let mut settings = NoticeSettings::of(person.clone());
+        let kinds = Some(EventKind::ALL.iter().copied().collect());
+        let is_on = is_busiest || !self.rng.one_in(8);
+        let terms = [
+            None,
+            Some(ChannelTerms { enabled: is_on, kinds }),
+            Some(ChannelTerms {
+                enabled: is_on,
+                kinds: None,
+            }),
+        ];
+        let terms = self.rng.pick(&terms[usize::from(is_busiest)..]).clone();
+        if is_busiest || !self.rng.one_in(8) {
+            settings.address = MailAddress::parse(&format!("person-{owner}@example.com"));
+            let kept = self
+                .table
+                .keep_address(&person, settings.address.as_ref(), self.now())
+                .await;
+            assert!(kept.expect("an address"));
+        }
+        self.mailroom().people.push(Addressee {
+            person,
+            manner,
+            settings: vec![(0, settings.clone())],
+            refused: None,
+            was_refused: false,
+        });
+        if let Some(mail) = terms {
+            let settings = self.edited(settings, mail).await;
+            self.mailroom().people[usize::from(owner)].settings = vec![(0, settings)];
+        }
+    }
+
+    async fn edited(&self, settings: NoticeSettings, mail: ChannelTerms) -> NoticeSettings {
+        let next = settings.with_terms(NoticeTerms { mail, slack: None });
+        let edited = self.table.edit_notices(&next, None, None, &sample::audit()).await;
+        assert_eq!(edited.expect("an edit"), Edited::Stored);
+        next
+    }
+
+    async fn act(&mut self, act: Act) {
+        let now = self.now();
+        match act {
+            Act::Pass(event) => {
+                let body = json!({"detail-type": event.kind().name(), "detail": event.to_json()});
+                self.sqs().send(EVENTS, &body.to_string());
+                self.passed(event, now);
+            }
+            Act::Poison(queue) => {
+                let body = json!({"detail": {"specversion": "1.0"}}).to_string();
+                self.sqs().send(queue, &body);
+                self.poison.entry(queue).or_default().push(body);
+            }
+            Act::Test(addressee) => {
+                let person = self.mailroom().people[addressee].person.clone();
+                let id = DeliveryId::at(now, [1; 8]);
+                let source = EventSource::of("sim").expect("a source");
+                let event = test_event(source, &person, "notices", id).expect("an event");
+                self.passed(event, now);
+                for _ in 0..2 {
+                    let request = NoticeRequest {
+                        person: person.clone(),
+                        id,
+                    };
+                    self.sqs().send(REQUESTS, &request.text());
+                }
+            }
+            Act::TurnOff(addressee) | Act::Choose(addressee) | Act::Move(addressee, _) => {
+                self.edit(addressee, &act, now).await;
+            }
+        }
+    }
+
+    fn passed(&self, event: Event, now: Timestamp) {
+        let mut mailroom = self.mailroom();
+        if !mailroom.passed.iter().any(|passed| passed.event.id() == event.id()) {
+            let (at, done) = (now.micros(), None);
+            mailroom.passed.push(Passed { event, at, done });
+        }
+    }
+
+    async fn edit(&self, addressee: usize, act: &Act, now: Timestamp) {
+        let (person, before) = {
+            let addressee = &self.mailroom().people[addressee];
+            let (_, settings) = addressee.settings.last().expect("settings").clone();
+            (addressee.person.clone(), settings)
+        };
+        let after = match act {
+            Act::Move(_, address) => {
+                let address = address.and_then(MailAddress::parse);
+                if address.is_none() && before.address.is_none() {
+                    return;
+                }
+                // A mail to the new address may be on its way before the call returns.
+                let moved = NoticeSettings { address, ..before };
+                self.mailroom().people[addressee]
+                    .settings
+                    .push((now.micros(), moved.clone()));
+                let kept = self.table.keep_address(&person, moved.address.as_ref(), now).await;
+                assert!(kept.expect("an address"));
+                moved
+            }
+            act => {
+                let enabled = !matches!(act, Act::TurnOff(_));
+                self.edited(before, ChannelTerms { enabled, kinds: None }).await
+            }
+        };
+        let now = self.run.world.now();
+        let mut mailroom = self.mailroom();
+        let addressee = &mut mailroom.people[addressee];
+        addressee.refused = None;
+        addressee.settings.push((now, after));
+    }
+
+    /// Lets time pass until nothing is left to do.
+    async fn work(&mut self) {
+        loop {
+            let now = self.run.world.now();
+            while self.acts.front().is_some_and(|(at, _)| *at <= now) {
+                let (_, act) = self.acts.pop_front().expect("one is due");
+                self.act(act).await;
+            }
+            self.receive();
+            let now = self.run.world.now();
+            let next = self.next();
+            if next.is_none() && self.running.is_empty() {
+                if self.run.world.record().flying() == 0 {
+                    return;
+                }
+                // A message may arrive late.
+                self.run.landed().await;
+                continue;
+            }
+            if now > self.began + LONGEST {
+                self.run.world.complain("notices: the queues are never empty");
+                return;
+            }
+            let wait = next.map_or(HOUR, |next| (next - now).max(1_000)).unsigned_abs();
+            tokio::select! {
+                biased;
+                Some(ran) = self.running.join_next() => self.end(ran.expect("no panic")),
+                () = sleep(Duration::from_micros(wait)) => {}
+            }
+        }
+    }
+
+    /// The time at which something is to be done, other than by an invocation that is running.
+    fn next(&self) -> Option<i64> {
+        let queues = MAPPINGS.iter().zip(self.busy);
+        let visible = queues.filter(|((_, most, ..), busy)| *busy < self.limit(*most));
+        let visible = visible.filter_map(|((queue, ..), _)| self.sqs().next_visible(queue));
+        visible.chain(self.acts.front().map(|(at, _)| *at)).min()
+    }
+
+    /// The maximum concurrency of a mapping.
+    fn limit(&self, most: usize) -> usize {
+        if self.mode == Mode::Calm { 1 } else { most }
+    }
+
+    /// Starts an invocation for each batch of visible messages, within the mappings' concurrency.
+    fn receive(&mut self) {
+        for (mapping, (queue, most, ..)) in MAPPINGS.into_iter().enumerate() {
+            while self.busy[mapping] < self.limit(most) {
+                let size = match self.mode {
+                    Mode::Calm => 1,
+                    _ => 1 + self.rng.below(BATCH),
+                };
+                if self.mode != Mode::Calm {
+                    let rng = &mut self.rng;
+                    self.run.world.queues.sqs.shuffle(queue, || rng.draw());
+                }
+                let size = usize::try_from(size).expect("small");
+                let Some(batch) = self.sqs().receive(queue, size) else {
+                    break;
+                };
+                if self.mode != Mode::Calm && self.rng.one_in(8) {
+                    self.start(mapping, batch.clone());
+                }
+                self.start(mapping, batch);
+            }
+        }
+    }
+
+    /// Starts an invocation on an idle environment, or on a new one.
+    fn start(&mut self, mapping: usize, batch: Value) {
+        self.busy[mapping] += 1;
+        let worker = match self.mode {
+            Mode::Calm => 0,
+            _ => self.rng.index(WORKERS),
+        };
+        let is_fit = |environment: &Environment| environment.link.worker == worker;
+        let environment = match self.idle.iter().position(is_fit) {
+            Some(place) => self.idle.swap_remove(place),
+            None => self.boot(worker),
+        };
+        let faults = self.faults();
+        let pace = match self.mode {
+            Mode::Calm => 0,
+            _ => u16::try_from(self.rng.below(60_000)).expect("below 65,536"),
+        };
+        let strike = self.strike();
+        let mut mailroom = self.mailroom();
+        let step = FIRST_STEP + mailroom.invocations.len();
+        let invocation = Invocation {
+            began: self.run.world.now(),
+            ended: None,
+            is_disturbed: false,
+            strike,
+        };
+        mailroom.invocations.insert(step, invocation);
+        drop(mailroom);
+        environment.link.begin(step, pace, faults);
+        self.running.spawn(invoke(environment, mapping, batch, step));
+    }
+
+    fn faults(&mut self) -> Vec<(u8, Fault)> {
+        if self.mode != Mode::Faulty || !self.rng.one_in(3) {
+            return Vec::new();
+        }
+        let (fault, length, first) = (fault(&mut self.rng), self.length(), self.rng.small(16));
+        (first..first + length).map(|call| (call, fault)).collect()
+    }
+
+    /// A fault after the first mail of a run.
+    fn strike(&mut self) -> Option<(Fault, u8, u8)> {
+        let is_struck = self.mode == Mode::Faulty && self.rng.one_in(3);
+        is_struck.then(|| (fault(&mut self.rng), self.rng.small(4), self.length()))
+    }
+
+    /// The number of calls that have a fault. The SDK tries three times.
+    fn length(&mut self) -> u8 {
+        *self.rng.pick(&[1, 3, 3, 8])
+    }
+
+    fn boot(&self, worker: usize) -> Environment {
+        let link = Link::new(&self.run.world, worker);
+        let notices = Notices::boot(self.run.boot(&link));
+        Environment {
+            notices: notices.expect("the function starts"),
+            link,
+        }
+    }
+
+    /// Ends an invocation: removes the messages that are done, and keeps the environment.
+    fn end(&mut self, ran: Ran) {
+        let Ran {
+            environment,
+            mapping,
+            batch,
+            step,
+            end,
+        } = ran;
+        let now = self.run.world.now();
+        let (queue, _, _, name) = MAPPINGS[mapping];
+        self.run.note_end(name, &end);
+        let is_lost = self.mode == Mode::Faulty && self.rng.one_in(20);
+        if !is_lost {
+            self.sqs().delete_done(queue, &batch, end.answer.as_ref());
+        }
+        self.busy[mapping] -= 1;
+        let mut mailroom = self.mailroom();
+        let is_disturbed = !end.faults.is_empty() || end.answer.is_none();
+        let invocation = mailroom.invocations.get_mut(&step).expect("it began");
+        (invocation.ended, invocation.is_disturbed) = (Some(now), is_disturbed);
+        let refused = |mail: &&Mail| mail.step == step && !mail.is_accepted;
+        let refused: Vec<usize> = mailroom
+            .mails
+            .iter()
+            .filter(refused)
+            .map(|mail| mail.addressee)
+            .collect();
+        for number in refused {
+            let addressee = &mut mailroom.people[number];
+            addressee.refused = Some(now).filter(|_| addressee.was_refused && !is_disturbed);
+        }
+        let accepted = |mail: &&Mail| mail.step == step && mail.is_accepted;
+        let accepted: Vec<usize> = mailroom
+            .mails
+            .iter()
+            .filter(accepted)
+            .map(|mail| mail.addressee)
+            .collect();
+        for number in accepted {
+            mailroom.people[number].refused = None;
+        }
+        if let Some(answer) = &end.answer {
+            for event in done(&batch, answer) {
+                let mut passed = mailroom.passed.iter_mut();
+                if let Some(passed) = passed.find(|passed| passed.event.id().to_string() == event) {
+                    passed.done.get_or_insert(now);
+                }
+            }
+        }
+        drop(mailroom);
+        if end.is_alive() {
+            self.idle.push(environment);
+        }
+    }
+
+    /// What is wrong once nothing is left to do.
+    fn found(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for (queue, ..) in MAPPINGS {
+            let left = self.sqs().bodies(queue);
+            if !left.is_empty() {
+                found.push(format!("{left:?} is left in {queue}"));
+            }
+            let expected = self.poison.get(queue).cloned().unwrap_or_default();
+            let set_aside = self.sqs().set_aside(queue);
+            if set_aside != expected {
+                found.push(format!("{set_aside:?} of {queue} was set aside"));
+            }
+        }
+        for (pk, sk) in self.run.world.tables.rows(WEBHOOKS, None).keys() {
+            if pk.starts_with("Q#") {
+                found.push(format!("{sk} still waits in {pk}"));
+            }
+        }
+        let mailroom = self.mailroom();
+        for (number, addressee) in mailroom.people.iter().enumerate() {
+            for passed in &mailroom.passed {
+                if !addressee.has_changed() && addressee.wanted_since(0, &passed.event, None) {
+                    let what = self.of_event(&mailroom, number, passed);
+                    let of = (passed.event.id(), passed.event.kind().name(), number, addressee.manner);
+                    found.extend(what.map(|what| format!("the event {of:?} {what}")));
+                }
+            }
+        }
+        if mailroom.spread < MOST_SPREAD {
+            found.extend(mailroom.mails.iter().filter_map(|mail| self.of_mail(&mailroom, mail)));
+        }
+        found
+    }
+
+    /// What is wrong with an event for a person whose settings have not changed.
+    fn of_event(&self, mailroom: &Mailroom, number: usize, passed: &Passed) -> Option<&'static str> {
+        let addressee = &mailroom.people[number];
+        let key = waiting_key(&passed.event);
+        let is_test = passed.event.kind() == EventKind::WebhookTest;
+        let Some(settled) = mailroom.settled.get(&(addressee.person.clone(), key.clone())) else {
+            // An event without an owner is spread after its message is done.
+            let collected = passed.done.filter(|_| passed.event.owner().is_some());
+            let collected = collected.unwrap_or_else(|| self.run.world.now()) + self.ahead;
+            return if passed.is_over(collected) {
+                self.run.world.count("dropped as too old");
+                None
+            } else if addressee.was_refused && !is_test {
+                self.run.world.count("dropped for a refused address");
+                None
+            } else {
+                Some("was lost")
+            };
+        };
+        let mut mails = mailroom.mails.iter();
+        let mail = mails.find(|mail| (mail.addressee, mail.step) == (number, settled.step));
+        match mail {
+            Some(mail) if mail.is_accepted => {
+                let is_told = mail.count > mail.paths.len() || mail.paths.contains(&path_of(&passed.event));
+                if !is_told && !passed.is_over(settled.clock) {
+                    return Some("is not in the mail that settled it");
+                }
+                self.run.world.count("told by mail");
+                self.late(mailroom, addressee, passed, mail)
+            }
+            Some(_) if addressee.was_refused => None,
+            _ if passed.is_over(settled.clock) => {
+                self.run.world.count("dropped as too old");
+                None
+            }
+            _ if mailroom.closes(&addressee.person, &key) => {
+                self.run.world.count("left out: answered");
+                None
+            }
+            _ => Some("was settled without a mail"),
+        }
+    }
+
+    /// Whether an event came late, where nothing failed.
+    fn late(&self, mailroom: &Mailroom, addressee: &Addressee, passed: &Passed, mail: &Mail) -> Option<&'static str> {
+        if self.mode != Mode::Quiet || mailroom.spread >= MOST_SPREAD || !addressee.manner.is_good() {
+            return None;
+        }
+        let is_before = |other: &&Mail| other.addressee == mail.addressee && other.at < mail.at;
+        let before = mailroom.mails.iter().rfind(is_before);
+        let free = before.map_or(passed.at, |before| before.at + BETWEEN);
+        let most = free.max(passed.at) + FIRST_MAIL + 2 * mailroom.spread;
+        (mail.at > most).then_some("was told late")
+    }
+
+    /// What is wrong with a mail: it settles as many events as it has, unless its run was disturbed.
+    fn of_mail(&self, mailroom: &Mailroom, mail: &Mail) -> Option<String> {
+        let person = &mailroom.people[mail.addressee].person;
+        if !mail.is_accepted || !mail.is_said || mailroom.invocations[&mail.step].is_disturbed {
+            return None;
+        }
+        let of_mail = |((of, _), settled): &(&(PersonId, String), &Settled)| of == person && settled.step == mail.step;
+        let settled: Vec<_> = mailroom.settled.iter().filter(of_mail).collect();
+        let is_over = |((_, key), settled): &&(&(PersonId, String), &Settled)| {
+            let mut passed = mailroom.passed.iter();
+            let passed = passed.find(|passed| waiting_key(&passed.event) == *key);
+            passed.is_some_and(|passed| passed.is_over(settled.clock))
+        };
+        // Questions that were answered while the mail was on its way.
+        let Invocation { began, ended, .. } = mailroom.invocations[&mail.step];
+        let beside = mailroom.settled.iter().filter(|((of, key), settled)| {
+            let is_answered = of == person && mailroom.closes(person, key);
+            is_answered && settled.step != mail.step && settled.at >= began
+        });
+        let (most, over) = (settled.len(), settled.iter().filter(is_over).count());
+        let beside = beside
+            .filter(|(_, settled)| ended.is_none_or(|ended| settled.at <= ended))
+            .count();
+        let is_told = (most - over..=most + beside).contains(&mail.count);
+        let what = format!(
+            "the mail of step {} with {} events to {person} settled {most}, {over} of them too old",
+            mail.step, mail.count
+        );
+        (!is_told).then_some(what)
+    }
+}
+
+/// Runs the function once.
+async fn invoke(environment: Environment, mapping: usize, batch: Value, step: usize) -> Ran {
+    let end = ended(&environment.link, environment.notices.run(batch.clone(), TIME)).await;
+    Ran {
+        environment,
+        mapping,
+        batch,
+        step,
+        end,
+    }
+}
+
+/// The ids of the events of a batch whose messages are done.
+fn done(batch: &Value, answer: &Value) -> Vec<String> {
+    let failures = answer["batchItemFailures"].as_array().expect("failures");
+    let is_done = |record: &&Value| {
+        !failures
+            .iter()
+            .any(|failed| failed["itemIdentifier"] == record["messageId"])
+    };
+    let records = batch["Records"].as_array().expect("records").iter();
+    let id = |record: &Value| {
+        let body: Value = serde_json::from_str(record["body"].as_str()?).ok()?;
+        Some(body["detail"]["id"].as_str()?.to_owned())
+    };
+    records.filter(is_done).filter_map(id).collect()
+}
+
+fn frozen(owner: u8, number: u64, at: Timestamp) -> Event {
+    let agent = agent_id(agents_of(owner)[0]);
+    let subject = EventSubject::Agent(agent);
+    new_event(EventKind::AgentFrozen, number, at, subject, Some(person(owner)))
+}
+
+fn new_event(kind: EventKind, number: u64, at: Timestamp, subject: EventSubject, owner: Option<PersonId>) -> Event {
+    let data = match kind {
+        EventKind::AgentFrozen => EventData::new().text("by", "operator"),
+        _ => EventData::new(),
+    };
+    let id = EventId::of(kind, &[&number, &subject]);
+    let source = EventSource::of("sim").expect("a source");
+    Event::new(id, source, kind, at, subject, owner, data).expect("an event")
+}

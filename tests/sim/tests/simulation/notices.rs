@@ -1,0 +1,37 @@
+//! The notices of a small run: the seed decides who is told what, and what fails.
+
+use crate::webhooks::{check, plan};
+use purser_sim::run;
+
+/// The mail service fails or refuses one person, and people edit their settings meanwhile.
+#[test]
+fn events_are_mailed_as_their_persons_choose() {
+    let coverage = check([1, 4, 7]);
+    for what in [
+        "Collect crashed",
+        "Flush crashed",
+        "Flush in part",
+        "Test done",
+        "dropped for a refused address",
+        "left out: answered",
+        "mail refused",
+        "mailed as a digest",
+        "told by mail",
+    ] {
+        assert!(coverage.of(what) > 0, "{what} did not happen:\n{coverage}");
+    }
+}
+
+/// A message is delivered twice, and the second time after the first one has sent its mail and was deleted. The mail of
+/// the next event must not wait for that message.
+#[test]
+fn a_deleted_message_is_not_waited_for() {
+    check([103]);
+}
+
+#[test]
+fn mails_are_the_same_every_time() {
+    let [first, second] = [(); 2].map(|()| run(&plan(4)).trace);
+    assert!(first.iter().any(|call| call.contains("SendEmail")));
+    assert_eq!(first, second);
+}
