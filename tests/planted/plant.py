@@ -1450,6 +1450,13 @@ SIMULATED = [
         "package(purser-sim) and test(=reproductions::a_payout_address_is_not_handed_over)",
     ),
     Bug(
+        "a mail sent while another one of its person is under way",
+        "functions/notices/src/flush.rs",
+        "if !shared.table.put_notice_pace(person, channel, &turn, now).await? {",
+        "if !shared.table.put_notice_pace(person, channel, &turn, now).await? && !PLANTED {",
+        "package(purser-sim) and test(=notices::events_are_mailed_as_their_persons_choose)",
+    ),
+    Bug(
         "a key that pays a service outside its scope",
         "functions/payments/src/authorize.rs",
         "scope.check_service(matched.service.id)?;",
