@@ -254,7 +254,9 @@ impl Mailroom {
         let name = &addressee.person;
         let run = &self.invocations[&last.step];
         if run.ended.is_none() {
-            return Some(format!("two mails to {name} are under way"));
+            // Other messages may keep the run of a mail that has failed.
+            let is_early = now < last.at + PAUSES[0] - self.spread;
+            return is_early.then(|| format!("two mails to {name} are under way"));
         }
         if run.is_disturbed {
             return None;
