@@ -29,18 +29,19 @@ pub(super) struct Program {
     /// Whether it answers 410 Gone.
     pub(super) is_gone: Arc<AtomicBool>,
     /// Whether it answers 503, and asks for a pause of an hour.
-    is_busy: Arc<AtomicBool>,
+    pub(super) is_busy: Arc<AtomicBool>,
 }
 
 async fn taken(State(program): State<Program>, headers: HeaderMap, body: Bytes) -> Response {
-    program.calls.lock().unwrap().push((headers, body));
-    if program.is_gone.load(SeqCst) {
+    let answer = if program.is_gone.load(SeqCst) {
         StatusCode::GONE.into_response()
     } else if program.is_busy.load(SeqCst) {
         (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "3600")]).into_response()
     } else {
         StatusCode::OK.into_response()
-    }
+    };
+    program.calls.lock().unwrap().push((headers, body));
+    answer
 }
 
 impl Program {
