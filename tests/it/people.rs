@@ -82,6 +82,11 @@ impl Household {
 
     /// Hands the agent over to this person, who accepts it.
     async fn hand_over_to(&self, person: &Person) {
+        self.offer_to(person).await;
+        self.accept(person).await.ok();
+    }
+
+    async fn offer_to(&self, person: &Person) {
         let world = &self.world;
         let to = world.person_gets(person, "/sessions").await.ok()["person"].clone();
         let path = format!("/internal/agents/{}/handover", self.agent.id);
@@ -89,10 +94,11 @@ impl Household {
         World::send(offer.json(&json!({"to": to, "reason": "moved to another team"})))
             .await
             .ok();
+    }
+
+    async fn accept(&self, person: &Person) -> Answer {
         let path = format!("/handovers/{}/accept", self.agent.id);
-        World::send(world.persons_request(person, Method::POST, &path))
-            .await
-            .ok();
+        World::send(self.world.persons_request(person, Method::POST, &path)).await
     }
 
     /// Advances the stopped clock by a day. Sessions are shorter, so Kim signs in again.

@@ -884,6 +884,14 @@ BUGS = [
         "test(=people::edits::retried_edits_apply_after_a_partial_failure)",
     ),
     Bug(
+        "a raise that a payment uses after its owner has handed the agent over",
+        "functions/people/src/handovers/operations.rs",
+        "                self.ledger.fence_windows(owned.agent()).await?;\n",
+        "",
+        "package(purser-tests) and "
+        "test(=people::raises::in_flight_payments_use_no_raise_after_a_completed_handover)",
+    ),
+    Bug(
         "a balance that was asked for another wallet",
         "functions/payments/src/early_balance.rs",
         "if self.wallet != wallet {",

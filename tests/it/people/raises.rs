@@ -2,13 +2,14 @@
 
 use super::{Household, KIM, LEE};
 use purser_domain::Timestamp;
-use purser_tests::{World, body_of, dollars, fresh_key};
+use purser_testkit::{Fate, Moment, ProxyConfig};
+use purser_tests::{World, authorizing, body_of, dollars, fresh_key};
 use reqwest::Method;
 use serde_json::{Value, json};
 
 /// A household whose agent may pay 2 dollars per call and 3 per day at `lab-search` and `lab-weather`.
-async fn limited() -> Household {
-    let home = Household::in_world(World::still().await).await;
+async fn limited(world: World) -> Household {
+    let home = Household::in_world(world).await;
     let caps = json!({"max_per_call_units": dollars(2), "max_per_day_units": dollars(3)});
     home.set_policy(caps.clone()).await;
     home.edit(Method::PATCH, "/services/lab-weather", caps).await.ok();
@@ -56,7 +57,7 @@ impl Household {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agents_request_for_a_raise_is_granted_and_ends() {
-    let mut home = limited().await;
+    let mut home = limited(World::still().await).await;
     let refusal = home.refusal().await;
     let body = home.request(&refusal);
     let asked = home.ask_for_raise(&body).await;
@@ -136,7 +137,7 @@ async fn an_agents_request_for_a_raise_is_granted_and_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_raise_is_ended_by_its_person_and_left_by_a_handover() {
-    let home = limited().await;
+    let home = limited(World::still().await).await;
     let world = &home.world;
     let asked = home.ask_for_raise(&home.request(&home.refusal().await)).await;
     let at = |act| Household::below(&asked, act);
@@ -161,9 +162,42 @@ async fn a_raise_is_ended_by_its_person_and_left_by_a_handover() {
     approved.refused(409, "approval_not_pending");
 }
 
+/// The payment is on its way to the database when the handover is answered. The first acceptance changes the owner and
+/// fails before it fences the windows, so the second one must.
+#[tokio::test(flavor = "multi_thread")]
+async fn in_flight_payments_use_no_raise_after_a_completed_handover() {
+    let home = limited(World::proxied(ProxyConfig::default()).await).await;
+    let (world, proxy) = (&home.world, home.world.proxy.as_ref().unwrap());
+    let asked = home.ask_for_raise(&home.request(&home.refusal().await)).await;
+    home.edit(Method::POST, &Household::below(&asked, "/approve"), json!({}))
+        .await
+        .ok();
+    let lee = world.person(&LEE);
+    home.offer_to(&lee).await;
+
+    proxy.stall(1);
+    let paying = tokio::spawn(authorizing(world, &home.agent, body_of(world.offer(dollars(4)))));
+    proxy.stalled(1).await;
+    proxy.follow(|step| {
+        let fences = step.moment == Moment::Arrived && step.call == "UpdateItem LedgerTable";
+        let denied = json!({"__type": "com.amazonaws.dynamodb.v20120810#AccessDeniedException", "message": "no"});
+        if fences {
+            Fate::Answer(400, denied)
+        } else {
+            Fate::PassOn
+        }
+    });
+    home.accept(&lee).await.refused(500, "internal_error");
+    proxy.behave();
+    home.accept(&lee).await.ok();
+    proxy.resume();
+    let paid = paying.await.unwrap();
+    paid.refused(402, "amount_exceeds_per_call_limit");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_raise_is_asked_only_of_the_caps_that_refused() {
-    let home = limited().await;
+    let home = limited(World::still().await).await;
     let refusal = home.refusal().await;
     let body = home.request(&refusal);
     let with = |name: &str, value: Value| {

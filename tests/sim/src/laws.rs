@@ -6,8 +6,8 @@
 use crate::chain::{Chain, Signed};
 use crate::plan::owner_of;
 use crate::stored::{
-    Claim, DAY, StoredState, budget_window, budgets_of, claim, counted_at, counts_of, day_window, entry, horizons,
-    remembered, rule_id,
+    Claim, DAY, StoredState, budget_window, budgets_of, caps_under, claim, counted_at, counts_of, day_window, entry,
+    horizons, remembered, rule_id,
 };
 use crate::tables::{DECISIONS, Item, Key, LEDGER, bytes, list, number, text};
 use purser_chain::NonceKey;
@@ -41,6 +41,9 @@ pub(crate) struct Known {
     pub(crate) idle: BTreeSet<usize>,
     /// Settlements that are reconciled though not due: an operator requested it, or their confirmation was reverted.
     pub(crate) undue: BTreeSet<String>,
+    /// The earlier owners of each agent whose handover is not answered yet, with the version of the agent's record that
+    /// it wrote. Their raises may apply to payments that were decided before.
+    earlier_owners: BTreeMap<String, Vec<(i64, String)>>,
 }
 
 /// The end of a key.
@@ -79,6 +82,7 @@ impl Default for Known {
             acting: BTreeMap::new(),
             idle: BTreeSet::new(),
             undue: BTreeSet::new(),
+            earlier_owners: BTreeMap::new(),
         }
     }
 }
@@ -93,6 +97,21 @@ impl Known {
             if text(row, "rs") == "authorized" && was.is_some_and(|was| text(was, "rs") == "confirmed") {
                 self.undue.insert(id.to_owned());
             }
+        }
+        for ((row, _), was) in before.all("A#", "#") {
+            let agent = &row[2..];
+            let owner = text(was, "owner");
+            if let Some(is) = after.agent(agent).filter(|is| text(is, "owner") != owner) {
+                let earlier = self.earlier_owners.entry(agent.to_owned()).or_default();
+                earlier.push((number(is, "ver"), owner.to_owned()));
+            }
+        }
+    }
+
+    /// Notes that the handover that wrote this or an earlier version of the agent's record is answered.
+    pub(crate) fn handed_over(&mut self, agent: &str, version: u64) {
+        if let Some(earlier) = self.earlier_owners.get_mut(agent) {
+            earlier.retain(|(wrote, _)| wrote.unsigned_abs() > version);
         }
     }
 
@@ -479,7 +498,11 @@ impl Change<'_> {
                 "I11 settlement {id} was judged by a policy that is not the current one"
             ));
         }
-        let (per_call, per_day) = self.after.caps(agent, &policy, at);
+        let owner = self.after.agent(agent).map(|row| text(row, "owner"));
+        let (per_call, per_day) = caps_under(&policy, at, |person| {
+            let mut earlier = self.known.earlier_owners.get(agent).into_iter().flatten();
+            owner == Some(person) || earlier.any(|(_, owner)| owner == person)
+        });
         if amount > per_call {
             self.wrong(format!("settlement {id} of {amount} is above the cap per call"));
         }

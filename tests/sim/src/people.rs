@@ -347,30 +347,32 @@ pub(crate) async fn offer(ledger: &Ledger, agent: u8, to: u8, now: Timestamp) ->
 }
 
 /// Accepts the offer of an agent, as the person to whom it is offered.
-pub(crate) async fn accept(ledger: &Ledger, agent: u8, now: Timestamp) -> Done {
+pub(crate) async fn accept(run: &Run, ledger: &Ledger, agent: u8, now: Timestamp) -> Done {
     let id = agent_id(agent);
     let Some(offer) = ledger.offer_of(id).await? else {
         return Ok("no offer");
     };
     let read = ledger.agent(id).await?.expect("an agent");
-    if read.owner == offer.to.as_str() {
-        return Ok("theirs already");
-    }
-    if !offer.is_open_to(&offer.to, now) {
-        return Ok("too late");
-    }
-    match ledger
-        .hand_over(&read, &offer, &purser_testkit::sample::audit())
-        .await?
-    {
-        HandedOver::Done => {
-            let owned = ledger.agent(id).await?.expect("an agent");
-            ledger.move_approvals(&owned).await?;
-            Ok("accepted")
+    if read.owner != offer.to.as_str() {
+        if !offer.is_open_to(&offer.to, now) {
+            return Ok("too late");
         }
-        HandedOver::Conflict => Ok("conflict"),
-        HandedOver::NoOffer => Ok("no offer any more"),
+        let entry = purser_testkit::sample::audit();
+        match ledger.hand_over(&read, &offer, &entry).await? {
+            HandedOver::Done => {}
+            HandedOver::Conflict => return Ok("conflict"),
+            HandedOver::NoOffer => return Ok("no offer any more"),
+        }
     }
+    let owned = ledger.agent(id).await?.expect("an agent");
+    ledger.fence_windows(&owned).await?;
+    ledger.move_approvals(&owned).await?;
+    run.world.record().known.handed_over(&id.to_string(), owned.version);
+    Ok(if read.owner == offer.to.as_str() {
+        "theirs already"
+    } else {
+        "accepted"
+    })
 }
 
 /// The result of a person's operation.

@@ -716,7 +716,7 @@ impl Run {
                 Op::Rotate { agent, secs } => people::rotate(self, ledger, agent, secs, now).await,
                 Op::Scope { agent, scope } => people::add_key(self, ledger, agent, scope, now).await,
                 Op::Offer { agent, to } => people::offer(ledger, agent, to, now).await,
-                Op::Accept { agent } => people::accept(ledger, agent, now).await,
+                Op::Accept { agent } => people::accept(self, ledger, agent, now).await,
                 Op::GrantRaise { agent } => {
                     let raise = self.agents()[usize::from(agent)].raise;
                     people::grant_raise(ledger, raise.expect("looked at before"), now).await

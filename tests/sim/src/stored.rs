@@ -124,18 +124,8 @@ impl StoredState {
 
     /// The caps per call and per day of an agent's policy at an instant, with a raise that its owner has granted.
     pub(crate) fn caps(&self, agent: &str, policy: &Item, at: i64) -> (i64, i64) {
-        let cap = |name| {
-            let raised = raise_of(policy).filter(|raise| {
-                let applies = number(raise, "from") <= at && at < number(raise, "until");
-                applies
-                    && self
-                        .agent(agent)
-                        .is_some_and(|row| text(row, "owner") == text(raise, "by"))
-            });
-            let raised = raised.filter(|raise| raise.contains_key(name));
-            number(policy, name).max(raised.map_or(0, |raise| number(raise, name)))
-        };
-        (cap("mpc"), cap("mpd"))
+        let owner = self.agent(agent).map(|row| text(row, "owner"));
+        caps_under(policy, at, |person| owner == Some(person))
     }
 
     pub(crate) fn settlement(&self, agent: &str, id: &str) -> Option<&Item> {
@@ -351,4 +341,15 @@ pub(crate) fn raise_of(policy: &Item) -> Option<&Item> {
         Some(AttributeValue::M(raise)) => Some(raise),
         _ => None,
     }
+}
+
+/// The caps per call and per day of a policy at an instant, with a raise by a person whose raises apply.
+pub(crate) fn caps_under(policy: &Item, at: i64, applies: impl Fn(&str) -> bool) -> (i64, i64) {
+    let raise = raise_of(policy)
+        .filter(|raise| number(raise, "from") <= at && at < number(raise, "until") && applies(text(raise, "by")));
+    let cap = |name| {
+        let raised = raise.filter(|raise| raise.contains_key(name));
+        number(policy, name).max(raised.map_or(0, |raise| number(raise, name)))
+    };
+    (cap("mpc"), cap("mpd"))
 }

@@ -18,6 +18,8 @@ impl People {
 
     /// Makes the person the owner of the agent and of its pending approvals. Requires a recent sign-in. If the agent
     /// already belongs to them, an earlier request accepted it and its response was lost.
+    ///
+    /// A raise ends with its owner: no payment that was decided before the answer is reserved after it.
     pub(crate) async fn accept_handover(&self, person: &Caller, id: AgentId) -> Result<Owned> {
         let act = Act::of(AuditKind::HandoverAccepted).on(id);
         self.judged(&person.acting, &act, self.accepted_handover(person, &act, id))
@@ -31,6 +33,7 @@ impl People {
             let offer = self.ledger.offer_of(id).await?;
             let agent = self.ledger.agent(id).await?.ok_or(ErrorKind::NotFound)?;
             if let Some(owned) = Owned::of(person, agent.clone()) {
+                self.ledger.fence_windows(owned.agent()).await?;
                 self.ledger.move_approvals(owned.agent()).await?;
                 return Ok(owned);
             }

@@ -130,8 +130,9 @@ impl Ledger {
     }
 
     /// Fences the agent's windows: makes them reject every decision on a version before this record's, which must be
-    /// stored. [`Ledger::put_agent`] does so for a narrowing edit. A caller that finds the edit already stored must
-    /// call it too, because the request that stored the edit may have failed before this step.
+    /// stored. [`Ledger::put_agent`] does so for a narrowing edit; the acceptance of a handover must. A caller that finds
+    /// its change already stored must call it too, because the request that stored the change may have failed before
+    /// this step.
     pub async fn fence_windows(&self, agent: &Agent) -> Result<()> {
         let services = self.services_with_policy(agent.id).await?;
         for batch in services.chunks(AT_ONCE) {

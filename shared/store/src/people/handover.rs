@@ -85,7 +85,8 @@ impl Ledger {
         Ok(offers)
     }
 
-    /// Changes an agent's owner, if its record and the offer are unchanged since they were read.
+    /// Changes an agent's owner, if its record and the offer are unchanged since they were read. Raises end with it, so
+    /// the caller then calls [`Ledger::fence_windows`], also if an earlier attempt changed the owner.
     pub async fn hand_over(&self, old: &Agent, offer: &Handover, audit: &AuditEntry) -> Result<HandedOver> {
         let new = Agent {
             owner: offer.to.to_string(),

@@ -211,6 +211,39 @@ fn a_raise_is_not_handed_over() {
     assert_eq!(counted, [1, 1, 7, 4], "{}", outcome.coverage);
 }
 
+/// Found by seed 255: payments were decided under a raise, and reserved after another owner had accepted the agent.
+#[test]
+fn payments_under_way_use_no_raise_after_a_handover() {
+    let agent = 1;
+    let burst = |units, count| Op::Burst {
+        agent,
+        service: 1,
+        units,
+        count,
+    };
+    let caps = Op::Policy {
+        agent,
+        service: 1,
+        caps: 1,
+        on: true,
+    };
+    let rounds = vec![
+        vec![Step::on(1, 0, caps)],
+        vec![
+            Step::on(0, 0, burst(200, 7)),
+            Step::on(2, 0, Op::Offer { agent, to: 3 }),
+        ],
+        vec![Step::on(0, 0, Op::AskForRaise { agent })],
+        vec![Step::on(1, 0, Op::GrantRaise { agent })],
+        vec![
+            // Its third call reserves.
+            Step::on(2, 0, burst(240, 1)).but(3, Slow(900)),
+            Step::on(0, 0, Op::Accept { agent }),
+        ],
+    ];
+    check(&plan(255, rounds), &["GrantRaise granted", "Accept accepted"]);
+}
+
 /// A payment that KMS did not sign stays reserved, and the next call has it signed.
 #[test]
 fn payments_are_signed_after_kms_has_failed() {
