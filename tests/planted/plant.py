@@ -1465,6 +1465,13 @@ SIMULATED = [
         "package(purser-sim) and test(=notices::events_are_mailed_as_their_persons_choose)",
     ),
     Bug(
+        "a message of a mail that is relied on after it is done",
+        "functions/notices/src/flush.rs",
+        "let waker = shared.queue.wake(person, channel).await?;",
+        "let waker = if PLANTED { record.message_id.clone() } else { shared.queue.wake(person, channel).await? };",
+        "package(purser-sim) and test(=notices::events_are_mailed_as_their_persons_choose)",
+    ),
+    Bug(
         "a key that pays a service outside its scope",
         "functions/payments/src/authorize.rs",
         "scope.check_service(matched.service.id)?;",

@@ -1,18 +1,16 @@
 //! Sends the pending notices of a channel as one message, when its pause is over.
 //!
 //! Pending rows are deleted after the message is sent. A run that is cut off in between causes a second message. Only
-//! one flush per channel runs at a time. While the next message must wait, one message of the queue returns for the
-//! channel (`NoticePace::waker`); all others are deleted, since the pending notices are rows. That message is a new one,
-//! or the one that holds the channel: a message that finds the channel busy may be a second delivery of one that is done
-//! and deleted. After the flush releases the channel it reads the rows again, so an event whose message found the
-//! channel busy is not missed.
+//! one flush per channel runs at a time. Before it holds the channel it enqueues the message that returns for whatever
+//! waits then (`NoticePace::waker`), so all other messages can be deleted, since the pending notices are rows. The message
+//! that holds the channel could not return itself: it may be a second delivery of one that is deleted.
 
 use crate::{Notices, collect::log_too_late, send::Sent};
-use purser_api::{MessageResult, NoticeWork, SqsRecord};
+use purser_api::{MessageResult, SqsRecord};
 use purser_domain::{
-    AgentId, ApprovalId, EndedChannel, Error, Event, EventKind, EventSubject, NoticeChannel, NoticeEnd, NoticeMessage,
-    NoticeNames, NoticePace, NoticeSettings, OperationSlug, PersonId, Result, ServiceId, Timestamp, is_worth_telling,
-    told_by_name, told_first, why_asked,
+    AgentId, ApprovalId, Duration, EndedChannel, Error, Event, EventKind, EventSubject, NoticeChannel, NoticeEnd,
+    NoticeMessage, NoticeNames, NoticePace, NoticeSettings, OperationSlug, PersonId, Result, ServiceId, Timestamp,
+    is_worth_telling, told_by_name, told_first, why_asked,
 };
 use purser_store::Waiting;
 use std::collections::BTreeSet;
@@ -20,6 +18,13 @@ use tokio::time::Instant;
 
 /// The most events in one message. The next message has the rest.
 const MOST: u32 = 200;
+
+/// The notices to send with the next message of a channel.
+struct Next {
+    wanted: Vec<Waiting>,
+    /// Whether there may be more.
+    is_full: bool,
+}
 
 impl Notices {
     pub(crate) async fn flush(
@@ -31,102 +36,74 @@ impl Notices {
     ) -> Result<MessageResult> {
         let shared = &self.0;
         let settings = shared.table.notices_of(person).await?;
-        let pace = shared.table.notice_pace(person, channel).await?;
-        let pace = pace.at(settings.place(channel));
+        let stored = shared.table.notice_pace(person, channel).await?;
+        let is_waker = stored.waker.as_ref() == Some(&record.message_id);
+        let mut pace = stored.at(settings.place(channel));
         let now = shared.clock.now();
-        if pace.wait(now).is_some() {
-            return self.come_back(record, person, channel, pace).await;
+        if let Some(pause) = pace.wait(now) {
+            return self.wait(record, &pace, pause).await;
         }
-        let waiting = shared.table.waiting_notices(person, channel, MOST).await?;
-        let is_full = waiting.len() >= usize::try_from(MOST).unwrap_or(usize::MAX);
-        let (wanted, over) = self.sorted_out(&settings, channel, waiting, now);
-        shared.table.settle_notices(person, channel, &over, now).await?;
-        if wanted.is_empty() {
-            return Ok(if is_full {
+        let mut waiting = self.waiting(&settings, channel, now).await?;
+        if waiting.wanted.is_empty() && is_waker {
+            // Until this is stored, the messages of new notices rely on this one.
+            pace = pace.without_waker();
+            if !shared.table.put_notice_pace(person, channel, &pace, now).await? {
+                return Ok(MessageResult::Stays);
+            }
+            waiting = self.waiting(&settings, channel, now).await?;
+        }
+        if waiting.wanted.is_empty() {
+            return Ok(if waiting.is_full {
                 MessageResult::Stays
             } else {
                 MessageResult::Done
             });
         }
-        let turn = pace.taken(&record.message_id, now);
         if Instant::now() > last_call {
             return Ok(MessageResult::Stays);
         }
+        let waker = shared.queue.wake(person, channel).await?;
+        let turn = pace.taken(&waker, now);
         if !shared.table.put_notice_pace(person, channel, &turn, now).await? {
             // Another message flushes the channel.
             let pace = shared.table.notice_pace(person, channel).await?;
-            return self.come_back(record, person, channel, pace).await;
+            return match pace.wait(now) {
+                Some(pause) => self.wait(record, &pace, pause).await,
+                None => Ok(MessageResult::Stays),
+            };
         }
-        let (keys, mut events): (Vec<String>, Vec<Event>) =
-            wanted.into_iter().map(|waiting| (waiting.key, waiting.event)).unzip();
+        let (keys, mut events): (Vec<String>, Vec<Event>) = waiting
+            .wanted
+            .into_iter()
+            .map(|waiting| (waiting.key, waiting.event))
+            .unzip();
         told_first(&mut events);
         let sent = self.tell(&settings, channel, &events).await?;
-        let pace = self.after(&settings, channel, turn, sent, &keys).await?;
+        self.after(&settings, channel, turn, sent, &keys).await?;
         log(person, channel, events.len(), sent);
-        match sent {
-            Sent::Ended(_) => Ok(MessageResult::Done),
-            Sent::Taken(_) => {
-                if events.iter().any(|event| event.kind() == EventKind::WebhookTest) {
-                    shared.table.revive_channel(person, channel).await?;
-                }
-                self.wake_for_the_rest(person, channel).await?;
-                Ok(MessageResult::Done)
-            }
-            Sent::Failed(..) => self.come_back(record, person, channel, pace).await,
+        if matches!(sent, Sent::Taken(_)) && events.iter().any(|event| event.kind() == EventKind::WebhookTest) {
+            shared.table.revive_channel(person, channel).await?;
         }
+        Ok(MessageResult::Done)
     }
 
-    /// Ensures that a message comes when the next flush may run: another one that already waits, this one if it holds the
-    /// channel, or a new one.
-    async fn come_back(
-        &self,
-        record: &SqsRecord,
-        person: &PersonId,
-        channel: NoticeChannel,
-        pace: NoticePace,
-    ) -> Result<MessageResult> {
-        let shared = &self.0;
-        let now = shared.clock.now();
-        let Some(pause) = pace.wait(now) else {
-            return Ok(MessageResult::Stays);
-        };
-        match &pace.waker {
-            Some(waker) if *waker != record.message_id => Ok(MessageResult::Done),
-            Some(_) => {
-                shared.queue.hide(&record.receipt_handle, pause).await?;
-                Ok(MessageResult::Stays)
-            }
-            // What is stored from now on has a message of its own.
-            None if self.is_nothing_waiting(person, channel).await? => Ok(MessageResult::Done),
-            None => {
-                // If the pace can't be stored, the new message finds the channel as this one did, and is deleted.
-                let waker = shared.queue.wake(person, channel, pause).await?;
-                let woken = pace.woken_by(&waker);
-                let is_stored = shared.table.put_notice_pace(person, channel, &woken, now).await?;
-                Ok(if is_stored {
-                    MessageResult::Done
-                } else {
-                    MessageResult::Stays
-                })
-            }
+    /// Returns the waker to the queue until the next flush may run. Every other message relies on it.
+    async fn wait(&self, record: &SqsRecord, pace: &NoticePace, pause: Duration) -> Result<MessageResult> {
+        if pace.waker.as_ref().is_some_and(|waker| *waker != record.message_id) {
+            return Ok(MessageResult::Done);
         }
+        self.0.queue.hide(&record.receipt_handle, pause).await?;
+        Ok(MessageResult::Stays)
     }
 
-    /// Enqueues another flush if notices arrived while a message was sent, or if they exceeded one message.
-    async fn wake_for_the_rest(&self, person: &PersonId, channel: NoticeChannel) -> Result<()> {
-        if self.is_nothing_waiting(person, channel).await? {
-            return Ok(());
-        }
-        let flush = NoticeWork::Flush {
-            person: person.clone(),
-            channel,
-        };
-        self.0.queue.send(&flush).await
-    }
-
-    async fn is_nothing_waiting(&self, person: &PersonId, channel: NoticeChannel) -> Result<bool> {
-        let waiting = self.0.table.waiting_notices(person, channel, 1).await?;
-        Ok(waiting.is_empty())
+    /// The next notices to send. Settles those that are obsolete.
+    async fn waiting(&self, settings: &NoticeSettings, channel: NoticeChannel, now: Timestamp) -> Result<Next> {
+        let (table, person) = (&self.0.table, &settings.person);
+        let waiting = table.waiting_notices(person, channel, MOST).await?;
+        let is_full = waiting.len() >= usize::try_from(MOST).unwrap_or(usize::MAX);
+        let (wanted, over) = self.sorted_out(settings, channel, waiting, now);
+        table.settle_notices(person, channel, &over, now).await?;
+        Ok(Next { wanted, is_full })
     }
 
     /// The notices to send, and the keys of those that are obsolete. Another person's event is never sent.
@@ -222,7 +199,7 @@ impl Notices {
         turn: NoticePace,
         sent: Sent,
         keys: &[String],
-    ) -> Result<NoticePace> {
+    ) -> Result<()> {
         let shared = &self.0;
         let (person, now) = (&settings.person, shared.clock.now());
         let pace = match sent {
@@ -250,7 +227,7 @@ impl Notices {
         };
         // A flush that took over has stored its own pace.
         let _is_stored = shared.table.put_notice_pace(person, channel, &pace, now).await?;
-        Ok(pace)
+        Ok(())
     }
 }
 

@@ -213,6 +213,12 @@ impl World {
     fn left(&self) -> usize {
         self.sqs.bodies(EVENTS).len() + self.sqs.bodies(NOTICES).len()
     }
+
+    /// Asserts that every message is done when the pauses after the last mails have ended.
+    async fn ends_empty(&self) {
+        self.run_after(BETWEEN_SECS).await;
+        assert_eq!((self.left(), self.sqs.set_aside(NOTICES)), (0, Vec::new()));
+    }
 }
 
 async fn work(sqs: &Sqs, notices: &Notices) {
@@ -354,7 +360,7 @@ async fn approval_requests_reach_only_the_agents_owner() {
         texts.len() == 1 && texts[0].contains(&link) && texts[0].contains("&amp; evil\u{2060}.\u{2060}example"),
         "{texts:?}"
     );
-    assert_eq!(world.left(), 0);
+    world.ends_empty().await;
     // Kinds that were not chosen are not sent, and neither are Bob's events.
     world.happen(&approval(EventKind::ApprovalDecided, 7, &ann, agent.id, world.now()));
     world.happen(&frozen(&bob, sample::agent_id(2), 1, world.now()));
@@ -394,7 +400,8 @@ async fn approval_requests_are_batched_and_deduplicated() {
     world.happen(&asked[0]);
     world.run().await;
     world.run_after(BETWEEN_SECS).await;
-    assert_eq!((world.mails_to("ann").len(), world.left()), (2, 0));
+    world.ends_empty().await;
+    assert_eq!(world.mails_to("ann").len(), 2);
 }
 
 /// 360 events in an hour result in 12 to 14 emails, and none remains in the queue.
@@ -407,10 +414,8 @@ async fn frequent_notices_are_combined_into_few_messages() {
         world.run_after(10).await;
         assert!(world.left() <= 3, "{} after {n}", world.left());
     }
-    for _ in 0..2 {
-        world.run_after(BETWEEN_SECS).await;
-    }
-    assert_eq!((world.left(), world.sqs.set_aside(NOTICES)), (0, Vec::new()));
+    world.run_after(BETWEEN_SECS).await;
+    world.ends_empty().await;
     let mails = world.mails_to("ann");
     assert!((12..=14).contains(&mails.len()), "{}", mails.len());
     let told = |mail: &Value| -> usize {
@@ -453,7 +458,8 @@ async fn urgent_notices_are_sent_before_older_ones() {
     // The remaining notices follow.
     world.run_after(GATHERING_SECS).await;
     world.run_after(BETWEEN_SECS).await;
-    assert_eq!((world.mails_to("ann").len(), world.left()), (2, 0));
+    assert_eq!(world.mails_to("ann").len(), 2);
+    world.ends_empty().await;
 }
 
 /// A corrected webhook URL receives the waiting notices without a retry delay.
@@ -504,7 +510,8 @@ async fn an_unreadable_row_does_not_block_other_notices() {
     world.happen(&frozen(&ann, sample::agent_id(1), 1, world.now()));
     world.run().await;
     world.run_after(GATHERING_SECS).await;
-    assert_eq!((world.mails_to("ann").len(), world.left()), (1, 0));
+    assert_eq!(world.mails_to("ann").len(), 1);
+    world.ends_empty().await;
 }
 
 #[tokio::test]
@@ -559,8 +566,7 @@ async fn undelivered_notices_are_retried_for_a_day() {
     let mails = world.mails_to("ann");
     assert_eq!(mails.len(), 1);
     assert_eq!(text_of(&mails[0]).matches("was frozen").count(), 3);
-    world.run_after(BETWEEN_SECS).await;
-    assert_eq!(world.left(), 0);
+    world.ends_empty().await;
 
     world
         .ses
@@ -572,7 +578,8 @@ async fn undelivered_notices_are_retried_for_a_day() {
     }
     world.ses.behave();
     world.run_after(9 * 3_600).await;
-    assert_eq!((world.mails_to("ann").len(), world.left()), (1, 0));
+    assert_eq!(world.mails_to("ann").len(), 1);
+    world.ends_empty().await;
 }
 
 /// A test message that arrives enables them again.
@@ -591,7 +598,7 @@ async fn permanently_failing_channels_are_disabled() {
     let ended = world.table.ended_channels(&settings).await.unwrap();
     assert_eq!(ended[&NoticeChannel::Mail].reason, NoticeEnd::MailRefused);
     assert_eq!(ended[&NoticeChannel::Slack].reason, NoticeEnd::WebhookGone);
-    assert_eq!(world.left(), 0);
+    world.ends_empty().await;
 
     incoming.status.store(200, SeqCst);
     world.ses.behave();
@@ -680,7 +687,7 @@ async fn service_changes_notify_owners_who_enabled_the_service() {
     world.run().await;
     world.run_after(BETWEEN_SECS).await;
     assert_eq!(world.ses.mails().len(), 1 + 203);
-    assert_eq!(world.left(), 0);
+    world.ends_empty().await;
 }
 
 /// The notices stay in the queue.

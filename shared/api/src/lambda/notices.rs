@@ -131,11 +131,11 @@ impl NoticesQueue {
         self.0.send(&group, work.text(), delay).await
     }
 
-    /// Sends a flush that arrives after `pause`, or after the longest delay of the queue. Returns the message's id.
-    pub async fn wake(&self, person: &PersonId, channel: NoticeChannel, pause: Duration) -> Result<String> {
+    /// Sends the flush that returns after a turn. Returns the message's id.
+    pub async fn wake(&self, person: &PersonId, channel: NoticeChannel) -> Result<String> {
         let person = person.clone();
         let (group, flush) = (person.to_string(), NoticeWork::Flush { person, channel });
-        self.0.send_for_id(&group, flush.text(), Some(pause)).await
+        self.0.send_for_id(&group, flush.text(), Some(NoticePace::TURN)).await
     }
 
     /// Hides a message for `pause`.

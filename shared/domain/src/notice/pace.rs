@@ -14,7 +14,7 @@ pub struct NoticePace {
     pub failed: u32,
     /// The channel's destination ([`crate::NoticeSettings::place`]). Failures at another destination are ignored.
     pub place: Option<Fingerprint>,
-    /// The id of the queue message that will flush the channel later, so that other messages can be deleted.
+    /// The id of the queue message that returns for what waits at `next_at`, so that others can be deleted.
     pub waker: Option<String>,
 }
 
@@ -37,8 +37,8 @@ impl NoticePace {
     /// The minimum time between two messages.
     pub const BETWEEN: Duration = Duration::from_secs_u32(5 * 60);
     /// The maximum time for which a flush holds the channel: longer than a run of the function, so that no other flush
-    /// begins during it.
-    const TURN: Duration = Duration::from_secs_u32(60);
+    /// begins during it. The waker comes no earlier, so it finds its id stored.
+    pub const TURN: Duration = Duration::from_secs_u32(60);
     /// The longest pause after a failure: a question that arrives hours later is useless.
     const LONGEST_PAUSE: Duration = Duration::from_secs_u32(30 * 60);
 
@@ -60,7 +60,7 @@ impl NoticePace {
         (now < self.next_at).then(|| self.next_at.since(now))
     }
 
-    /// The pace while the flush by this queue message holds the channel.
+    /// The pace while a flush holds the channel. If it is cut off, `waker` returns for what it has not sent.
     #[must_use]
     pub fn taken(self, waker: &str, now: Timestamp) -> Self {
         let taken = self.next(now.after(Self::TURN));
@@ -70,12 +70,12 @@ impl NoticePace {
         }
     }
 
-    /// The pace with the queue message that returns when the next message may be sent.
+    /// The pace once the waker has returned and nothing waits.
     #[must_use]
-    pub fn woken_by(self, waker: &str) -> Self {
+    pub fn without_waker(self) -> Self {
         let next_at = self.next_at;
         Self {
-            waker: Some(waker.to_owned()),
+            waker: None,
             ..self.next(next_at)
         }
     }
@@ -85,7 +85,6 @@ impl NoticePace {
     pub fn sent(self, now: Timestamp) -> Self {
         Self {
             failed: 0,
-            waker: None,
             ..self.next(now.after(Self::BETWEEN))
         }
     }
@@ -101,7 +100,7 @@ impl NoticePace {
     }
 
     /// The pace after a failed message. The pauses are those of webhooks up to half an hour, which is then repeated.
-    /// Notices that become too old are dropped (`pending.rs`). The queue message that held the channel returns.
+    /// Notices that become too old are dropped (`pending.rs`).
     #[must_use]
     pub fn failed(self, now: Timestamp, result: CallResult, asked: Option<Duration>, jitter: u8) -> Self {
         let failed = self.failed.saturating_add(1);
@@ -163,17 +162,17 @@ mod tests {
     }
 
     #[test]
-    fn only_failures_keep_the_waking_queue_message() {
+    fn the_waker_stays_until_it_has_returned() {
         let taken = NoticePace::default().taken("m1", at(1_000));
         let failed = taken.clone().failed(at(1_001), CallResult::Timeout, None, 0);
-        assert_eq!(failed.waker.as_deref(), Some("m1"));
-        let sent = taken.sent(at(1_001));
-        assert_eq!(sent.waker, None);
-        let woken = sent.clone().woken_by("m2");
+        let sent = taken.clone().sent(at(1_001));
+        assert_eq!([&failed, &sent].map(|pace| pace.waker.as_deref()), [Some("m1"); 2]);
+        let returned = sent.clone().without_waker();
         assert_eq!(
-            (woken.version, woken.next_at, woken.waker.as_deref()),
-            (sent.version + 1, sent.next_at, Some("m2"))
+            (returned.version, returned.next_at, returned.waker),
+            (sent.version + 1, sent.next_at, None)
         );
+        assert_eq!(taken.given_back(at(1_001)).waker, None);
     }
 
     #[test]
