@@ -19,6 +19,7 @@
 //! | `payouts.rs` | payouts, and the facilitator that submits them |
 //! | `raises.rs` | requests for raises |
 //! | `telling.rs` | checks the published events, and folds the journal |
+//! | `mappings.rs` | the mappings from queues to functions, and the faults of invocations |
 //! | `queues.rs` | passes the events to people's webhooks over queues, and checks what became of them |
 //! | `receivers.rs` | people's programs, and the laws of each call of one |
 //! | `notices.rs` | passes the events to people's notices over queues, and checks what became of them |
@@ -43,6 +44,7 @@ mod journaled;
 mod kms;
 mod laws;
 mod mailbox;
+mod mappings;
 mod modelled;
 mod network;
 mod notices;

@@ -9,9 +9,9 @@
 //!
 //! The pauses and limits are those of `docs/notices.md`.
 
+use crate::mappings::{Invocation, Mode};
 use crate::network::World;
 use crate::plan::Fault;
-use crate::receivers::{Invocation, Mode};
 use crate::tables::{Key, WEBHOOKS};
 use purser_domain::{
     Event, EventKind, MailAddress, Notice, NoticeNames, NoticeSettings, PersonId, Timestamp, closed_key, waiting_key,

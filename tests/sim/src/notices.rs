@@ -11,14 +11,13 @@
 use crate::mailbox::{
     Addressee, BETWEEN, MOST_SPREAD, Mail, Mailroom, Manner, ORIGIN, Passed, Settled, later, path_of,
 };
+use crate::mappings::{End, Invocation, Mapping, Mappings, Mode, TIME, Troubles};
 use crate::network::Link;
 use crate::people::agent_id;
-use crate::plan::{Fault, OWNERS, WORKERS, agents_of};
-use crate::queues::{BATCH, End, TIME, ended};
-use crate::receivers::{Invocation, Mode};
+use crate::plan::{OWNERS, WORKERS, agents_of};
 use crate::run::Run;
 use crate::tables::WEBHOOKS;
-use crate::telling::{fault, person};
+use crate::telling::person;
 use purser_api::NoticeRequest;
 use purser_domain::{
     ChannelTerms, DeliveryId, Event, EventData, EventId, EventKind, EventSource, EventSubject, MailAddress,
@@ -28,7 +27,7 @@ use purser_notices::Notices;
 use purser_store::{Edited, WebhooksTable};
 use purser_testkit::{Rng, Sqs, sample};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -37,11 +36,10 @@ use tokio::time::sleep;
 const EVENTS: &str = "NoticeEventsQueue";
 const NOTICES: &str = "NoticesQueue";
 const REQUESTS: &str = "NoticeRequestsQueue";
-/// Each queue's `MaximumConcurrency` and `maxReceiveCount`, and the name of its mapping here.
-pub(crate) const MAPPINGS: [(&str, usize, u32, &str); 3] = [
-    (EVENTS, 5, 20, "Collect"),
-    (NOTICES, 5, 100, "Flush"),
-    (REQUESTS, 2, 20, "Test"),
+pub(crate) const MAPPINGS: [Mapping; 3] = [
+    Mapping::new(EVENTS, 5, 20, "Collect"),
+    Mapping::new(NOTICES, 5, 100, "Flush"),
+    Mapping::new(REQUESTS, 2, 20, "Test"),
 ];
 const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60 * SECOND;
@@ -118,9 +116,7 @@ struct Office<'a> {
     acts: VecDeque<(i64, Act)>,
     idle: Vec<Environment>,
     running: JoinSet<Ran>,
-    /// The number of running invocations of each mapping.
-    busy: [usize; 3],
-    poison: BTreeMap<&'static str, Vec<String>>,
+    mappings: Mappings,
 }
 
 impl Run {
@@ -157,8 +153,7 @@ impl<'a> Office<'a> {
             acts: VecDeque::new(),
             idle: Vec::new(),
             running: JoinSet::new(),
-            busy: [0; 3],
-            poison: BTreeMap::new(),
+            mappings: Mappings::new(&MAPPINGS, mode),
             rng,
         }
     }
@@ -306,11 +301,7 @@ impl<'a> Office<'a> {
                 self.sqs().send(EVENTS, &body.to_string());
                 self.passed(event, now);
             }
-            Act::Poison(queue) => {
-                let body = json!({"detail": {"specversion": "1.0"}}).to_string();
-                self.sqs().send(queue, &body);
-                self.poison.entry(queue).or_default().push(body);
-            }
+            Act::Poison(queue) => self.mappings.send_poison(queue, &self.run.world.queues.sqs),
             Act::Test(addressee) => {
                 let person = self.mailroom().people[addressee].person.clone();
                 let id = DeliveryId::at(now, [1; 8]);
@@ -406,44 +397,26 @@ impl<'a> Office<'a> {
 
     /// The time at which something is to be done, other than by an invocation that is running.
     fn next(&self) -> Option<i64> {
-        let queues = MAPPINGS.iter().zip(self.busy);
-        let visible = queues.filter(|((_, most, ..), busy)| *busy < self.limit(*most));
-        let visible = visible.filter_map(|((queue, ..), _)| self.sqs().next_visible(queue));
+        let visible = self.mappings.next_visible(self.sqs()).into_iter();
         visible.chain(self.acts.front().map(|(at, _)| *at)).min()
-    }
-
-    /// The maximum concurrency of a mapping.
-    fn limit(&self, most: usize) -> usize {
-        if self.mode == Mode::Calm { 1 } else { most }
     }
 
     /// Starts an invocation for each batch of visible messages, within the mappings' concurrency.
     fn receive(&mut self) {
-        for (mapping, (queue, most, ..)) in MAPPINGS.into_iter().enumerate() {
-            while self.busy[mapping] < self.limit(most) {
-                let size = match self.mode {
-                    Mode::Calm => 1,
-                    _ => 1 + self.rng.below(BATCH),
-                };
-                if self.mode != Mode::Calm {
-                    let rng = &mut self.rng;
-                    self.run.world.queues.sqs.shuffle(queue, || rng.draw());
+        let sqs = &self.run.world.queues.sqs;
+        for mapping in 0..self.mappings.count() {
+            while let Some(batch) = self.mappings.receive(mapping, sqs, &mut self.rng) {
+                if batch.is_doubled {
+                    self.start(mapping, batch.event.clone());
                 }
-                let size = usize::try_from(size).expect("small");
-                let Some(batch) = self.sqs().receive(queue, size) else {
-                    break;
-                };
-                if self.mode != Mode::Calm && self.rng.one_in(8) {
-                    self.start(mapping, batch.clone());
-                }
-                self.start(mapping, batch);
+                self.start(mapping, batch.event);
             }
         }
     }
 
     /// Starts an invocation on an idle environment, or on a new one.
     fn start(&mut self, mapping: usize, batch: Value) {
-        self.busy[mapping] += 1;
+        self.mappings.begin(mapping);
         let worker = match self.mode {
             Mode::Calm => 0,
             _ => self.rng.index(WORKERS),
@@ -453,43 +426,14 @@ impl<'a> Office<'a> {
             Some(place) => self.idle.swap_remove(place),
             None => self.boot(worker),
         };
-        let faults = self.faults();
-        let pace = match self.mode {
-            Mode::Calm => 0,
-            _ => u16::try_from(self.rng.below(60_000)).expect("below 65,536"),
-        };
-        let strike = self.strike();
+        let troubles = Troubles::draw(self.mode, 3, &mut self.rng);
         let mut mailroom = self.mailroom();
         let step = FIRST_STEP + mailroom.invocations.len();
-        let invocation = Invocation {
-            began: self.run.world.now(),
-            ended: None,
-            is_disturbed: false,
-            strike,
-        };
+        let invocation = troubles.invocation(self.run.world.now());
         mailroom.invocations.insert(step, invocation);
         drop(mailroom);
-        environment.link.begin(step, pace, faults);
+        environment.link.begin(step, troubles.pace, troubles.faults);
         self.running.spawn(invoke(environment, mapping, batch, step));
-    }
-
-    fn faults(&mut self) -> Vec<(u8, Fault)> {
-        if self.mode != Mode::Faulty || !self.rng.one_in(3) {
-            return Vec::new();
-        }
-        let (fault, length, first) = (fault(&mut self.rng), self.length(), self.rng.small(16));
-        (first..first + length).map(|call| (call, fault)).collect()
-    }
-
-    /// A fault after the first mail of a run.
-    fn strike(&mut self) -> Option<(Fault, u8, u8)> {
-        let is_struck = self.mode == Mode::Faulty && self.rng.one_in(3);
-        is_struck.then(|| (fault(&mut self.rng), self.rng.small(4), self.length()))
-    }
-
-    /// The number of calls that have a fault. The SDK tries three times.
-    fn length(&mut self) -> u8 {
-        *self.rng.pick(&[1, 3, 3, 8])
     }
 
     fn boot(&self, worker: usize) -> Environment {
@@ -511,15 +455,10 @@ impl<'a> Office<'a> {
             end,
         } = ran;
         let now = self.run.world.now();
-        let (queue, _, _, name) = MAPPINGS[mapping];
-        self.run.note_end(name, &end);
-        let is_lost = self.mode == Mode::Faulty && self.rng.one_in(20);
-        if !is_lost {
-            self.sqs().delete_done(queue, &batch, end.answer.as_ref());
-        }
-        self.busy[mapping] -= 1;
+        self.run.note_end(self.mappings.of(mapping).name, &end);
+        self.mappings.end(self.run, (mapping, &batch), &end, &mut self.rng);
         let mut mailroom = self.mailroom();
-        let is_disturbed = !end.faults.is_empty() || end.answer.is_none();
+        let is_disturbed = end.is_disturbed();
         let invocation = mailroom.invocations.get_mut(&step).expect("it began");
         (invocation.ended, invocation.is_disturbed) = (Some(now), is_disturbed);
         let refused = |mail: &&Mail| mail.step == step && !mail.is_accepted;
@@ -559,18 +498,7 @@ impl<'a> Office<'a> {
 
     /// What is wrong once nothing is left to do.
     fn found(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        for (queue, ..) in MAPPINGS {
-            let left = self.sqs().bodies(queue);
-            if !left.is_empty() {
-                found.push(format!("{left:?} is left in {queue}"));
-            }
-            let expected = self.poison.get(queue).cloned().unwrap_or_default();
-            let set_aside = self.sqs().set_aside(queue);
-            if set_aside != expected {
-                found.push(format!("{set_aside:?} of {queue} was set aside"));
-            }
-        }
+        let mut found = self.mappings.found(self.run);
         for (pk, sk) in self.run.world.tables.rows(WEBHOOKS, None).keys() {
             if pk.starts_with("Q#") {
                 found.push(format!("{sk} still waits in {pk}"));
@@ -672,8 +600,10 @@ impl<'a> Office<'a> {
             .count();
         let is_told = (most - over..=most + beside).contains(&mail.count);
         let what = format!(
-            "the mail of step {} with {} events to {person} settled {most}, {over} of them too old",
-            mail.step, mail.count
+            "the mail of step {} with {} events to {person} settled {most}, {over} of them too old, changed {}",
+            mail.step,
+            mail.count,
+            mailroom.people[mail.addressee].has_changed()
         );
         (!is_told).then_some(what)
     }
@@ -681,7 +611,7 @@ impl<'a> Office<'a> {
 
 /// Runs the function once.
 async fn invoke(environment: Environment, mapping: usize, batch: Value, step: usize) -> Ran {
-    let end = ended(&environment.link, environment.notices.run(batch.clone(), TIME)).await;
+    let end = End::of(&environment.link, environment.notices.run(batch.clone(), TIME)).await;
     Ran {
         environment,
         mapping,

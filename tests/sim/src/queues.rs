@@ -7,13 +7,14 @@
 //! the faults allow. `receivers.rs` has the laws of single calls.
 
 use crate::mailbox::Mailroom;
+use crate::mappings::{End, Mapping, Mappings, Mode, TIME, Troubles};
 use crate::network::Link;
 use crate::notices;
-use crate::plan::{Fault, OWNERS, WORKERS};
-use crate::receivers::{Hook, Internet, Invocation, MOST_WAITING, Manner, Mode, Post, Receivers, key_of};
+use crate::plan::{OWNERS, WORKERS};
+use crate::receivers::{Hook, Internet, MOST_WAITING, Manner, Post, Receivers, key_of};
 use crate::run::Run;
 use crate::tables::{Item, Key, WEBHOOKS, number, text};
-use crate::telling::{fault, person};
+use crate::telling::person;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use purser_api::WebhookRequest;
@@ -30,22 +31,18 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use uuid::Uuid;
 
 const EVENTS: &str = "WebhookEventsQueue";
 const DELIVERIES: &str = "WebhookDeliveriesQueue";
 const REQUESTS: &str = "WebhookRequestsQueue";
-/// Each queue's `MaximumConcurrency` and `maxReceiveCount`, and the name of its mapping here.
-const MAPPINGS: [(&str, usize, u32, &str); 3] = [
-    (EVENTS, 5, 20, "FanOut"),
-    (DELIVERIES, 20, 100, "Deliver"),
-    (REQUESTS, 2, 20, "Request"),
+const MAPPINGS: [Mapping; 3] = [
+    Mapping::new(EVENTS, 5, 20, "FanOut"),
+    Mapping::new(DELIVERIES, 20, 100, "Deliver"),
+    Mapping::new(REQUESTS, 2, 20, "Request"),
 ];
 const VISIBILITY_SECS: i64 = 180;
-pub(crate) const BATCH: u64 = 10;
-/// The timeout of the function.
-pub(crate) const TIME: Duration = Duration::from_secs(30);
 const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
@@ -94,8 +91,8 @@ impl Queues {
         let clock = Arc::new(AtomicI64::new(now));
         let time = Arc::clone(&clock);
         let sqs = Sqs::new(move || time.load(SeqCst));
-        for (queue, _, most_receipts, _) in MAPPINGS.into_iter().chain(notices::MAPPINGS) {
-            sqs.create(queue, VISIBILITY_SECS, most_receipts);
+        for mapping in MAPPINGS.iter().chain(&notices::MAPPINGS) {
+            sqs.create(mapping.queue, VISIBILITY_SECS, mapping.most_receipts);
         }
         Self {
             sqs,
@@ -173,21 +170,6 @@ struct Ended {
     end: End,
 }
 
-/// How an invocation of a function ended.
-pub(crate) struct End {
-    /// The answer; `None` if the environment was killed, or ran out of time.
-    pub(crate) answer: Option<Value>,
-    pub(crate) what: &'static str,
-    pub(crate) faults: Vec<Fault>,
-}
-
-impl End {
-    /// Whether the environment can be used again.
-    pub(crate) fn is_alive(&self) -> bool {
-        self.what != "crashed" && self.what != "out of time"
-    }
-}
-
 /// Something that happens at a given time.
 #[derive(Clone, Debug)]
 enum Act {
@@ -218,8 +200,7 @@ struct Office<'a> {
     acts: VecDeque<(i64, Act)>,
     idle: Vec<Environment>,
     running: JoinSet<Ended>,
-    /// The number of running invocations of each mapping.
-    busy: [usize; 3],
+    mappings: Mappings,
     /// The time of the last sweep, and the environment's clock by which it works.
     swept: i64,
     sweeper: usize,
@@ -227,7 +208,6 @@ struct Office<'a> {
     sent: BTreeMap<EventId, (Event, i64)>,
     /// The requests of calls, by webhook.
     requests: Vec<(usize, Option<EventId>, i64)>,
-    poison: BTreeMap<&'static str, Vec<String>>,
     /// The person whose waiting deliveries are near their limit, by the partition, and the rows that other deliveries
     /// have left there.
     limited: Option<(String, BTreeSet<String>)>,
@@ -263,19 +243,6 @@ impl Run {
         }
         chosen
     }
-
-    /// Counts the end of an invocation, which must have a cause if there is no answer.
-    pub(crate) fn note_end(&self, name: &str, end: &End) {
-        self.world.count(format!("{name} {}", end.what));
-        for fault in &end.faults {
-            let name = format!("{fault:?}");
-            self.world
-                .count(format!("fault {}", name.split('(').next().unwrap_or_default()));
-        }
-        if end.faults.is_empty() && end.answer.is_none() {
-            self.world.complain(format!("{name} ended without cause: {}", end.what));
-        }
-    }
 }
 
 impl<'a> Office<'a> {
@@ -299,12 +266,11 @@ impl<'a> Office<'a> {
             acts: VecDeque::new(),
             idle: Vec::new(),
             running: JoinSet::new(),
-            busy: [0; 3],
+            mappings: Mappings::new(&MAPPINGS, mode),
             swept: 0,
             sweeper: rng.index(WORKERS),
             sent: BTreeMap::new(),
             requests: Vec::new(),
-            poison: BTreeMap::new(),
             limited: None,
             rng,
         }
@@ -500,11 +466,7 @@ impl<'a> Office<'a> {
                 let body = json!({"detail-type": event.kind().name(), "detail": event.to_json()});
                 self.sqs().send(EVENTS, &body.to_string());
             }
-            Act::Poison(queue) => {
-                let body = json!({"detail": {"specversion": "1.0"}}).to_string();
-                self.sqs().send(queue, &body);
-                self.poison.entry(queue).or_default().push(body);
-            }
+            Act::Poison(queue) => self.mappings.send_poison(queue, &self.run.world.queues.sqs),
             Act::Test(hook) => self.ask(hook, None),
             Act::Again(hook) => {
                 let receivers = self.receivers();
@@ -632,16 +594,9 @@ impl<'a> Office<'a> {
 
     /// The time at which something is to be done, other than by an invocation that is running.
     fn next(&self) -> Option<i64> {
-        let queues = MAPPINGS.iter().zip(self.busy);
-        let visible = queues.filter(|((_, most, ..), busy)| *busy < self.limit(*most));
-        let visible = visible.filter_map(|((queue, ..), _)| self.sqs().next_visible(queue));
+        let visible = self.mappings.next_visible(self.sqs()).into_iter();
         let acts = self.acts.front().map(|(at, _)| *at);
         visible.chain(acts).chain(self.next_sweep()).min()
-    }
-
-    /// The maximum concurrency of a mapping.
-    fn limit(&self, most: usize) -> usize {
-        if self.mode == Mode::Calm { 1 } else { most }
     }
 
     /// The minute of the next sweep that will find a pause. Those that would find none are left out.
@@ -656,24 +611,13 @@ impl<'a> Office<'a> {
 
     /// Starts an invocation for each batch of visible messages, within the mappings' concurrency.
     fn receive(&mut self) {
-        for (mapping, (queue, most, ..)) in MAPPINGS.into_iter().enumerate() {
-            while self.busy[mapping] < self.limit(most) {
-                let size = match self.mode {
-                    Mode::Calm => 1,
-                    _ => 1 + self.rng.below(BATCH),
-                };
-                if self.mode != Mode::Calm {
-                    let rng = &mut self.rng;
-                    self.run.world.queues.sqs.shuffle(queue, || rng.draw());
+        let sqs = &self.run.world.queues.sqs;
+        for mapping in 0..self.mappings.count() {
+            while let Some(batch) = self.mappings.receive(mapping, sqs, &mut self.rng) {
+                if batch.is_doubled {
+                    self.start(Work::Batch(mapping, batch.event.clone()));
                 }
-                let size = usize::try_from(size).expect("small");
-                let Some(batch) = self.sqs().receive(queue, size) else {
-                    break;
-                };
-                if self.mode != Mode::Calm && self.rng.one_in(8) {
-                    self.start(Work::Batch(mapping, batch.clone()));
-                }
-                self.start(Work::Batch(mapping, batch));
+                self.start(Work::Batch(mapping, batch.event));
             }
         }
     }
@@ -682,7 +626,7 @@ impl<'a> Office<'a> {
     fn start(&mut self, work: Work) {
         let worker = match work {
             Work::Batch(mapping, _) => {
-                self.busy[mapping] += 1;
+                self.mappings.begin(mapping);
                 self.rng.index(WORKERS)
             }
             Work::Sweep => self.sweeper,
@@ -692,42 +636,13 @@ impl<'a> Office<'a> {
             Some(place) => self.idle.swap_remove(place),
             None => self.boot(worker),
         };
-        let faults = self.faults();
-        let pace = match self.mode {
-            Mode::Calm => 0,
-            _ => u16::try_from(self.rng.below(60_000)).expect("below 65,536"),
-        };
-        let strike = self.strike();
+        let troubles = Troubles::draw(self.mode, 2, &mut self.rng);
         let mut receivers = self.receivers();
         environment.invocation.store(receivers.invocations.len(), SeqCst);
-        receivers.invocations.push(Invocation {
-            began: self.run.world.now(),
-            ended: None,
-            is_disturbed: false,
-            strike,
-        });
+        receivers.invocations.push(troubles.invocation(self.run.world.now()));
         drop(receivers);
-        environment.link.begin(self.step, pace, faults);
+        environment.link.begin(self.step, troubles.pace, troubles.faults);
         self.running.spawn(invocation(environment, work));
-    }
-
-    fn faults(&mut self) -> Vec<(u8, Fault)> {
-        if self.mode != Mode::Faulty || !self.rng.one_in(3) {
-            return Vec::new();
-        }
-        let (fault, length, first) = (fault(&mut self.rng), self.length(), self.rng.small(16));
-        (first..first + length).map(|call| (call, fault)).collect()
-    }
-
-    /// A fault after a call of a program.
-    fn strike(&mut self) -> Option<(Fault, u8, u8)> {
-        let is_struck = self.mode == Mode::Faulty && self.rng.one_in(2);
-        is_struck.then(|| (fault(&mut self.rng), self.rng.small(4), self.length()))
-    }
-
-    /// The number of calls that have a fault. The SDK tries three times.
-    fn length(&mut self) -> u8 {
-        *self.rng.pick(&[1, 3, 3, 8])
     }
 
     fn boot(&self, worker: usize) -> Environment {
@@ -751,27 +666,20 @@ impl<'a> Office<'a> {
         let Ended { environment, work, end } = ended;
         let now = self.run.world.now();
         let name = match &work {
-            Work::Batch(mapping, _) => MAPPINGS[*mapping].3,
+            Work::Batch(mapping, _) => self.mappings.of(*mapping).name,
             Work::Sweep => "Resume",
         };
         self.run.note_end(name, &end);
-        let answer = &end.answer;
         let number = environment.invocation.load(SeqCst);
         {
             let mut receivers = self.receivers();
             let invocation = &mut receivers.invocations[number];
             invocation.ended = Some(now);
-            invocation.is_disturbed = !end.faults.is_empty() || answer.is_none();
+            invocation.is_disturbed = end.is_disturbed();
         }
         if let Work::Batch(mapping, batch) = work {
-            self.busy[mapping] -= 1;
-            let is_lost = self.mode == Mode::Faulty && self.rng.one_in(20);
-            if is_lost {
-                self.run.world.count("messages done and not removed");
-            } else {
-                self.sqs().delete_done(MAPPINGS[mapping].0, &batch, answer.as_ref());
-            }
-            self.compare(mapping, &batch, answer.as_ref());
+            self.mappings.end(self.run, (mapping, &batch), &end, &mut self.rng);
+            self.compare(mapping, &batch, end.answer.as_ref());
         }
         if end.is_alive() {
             self.idle.push(environment);
@@ -785,10 +693,9 @@ impl<'a> Office<'a> {
             return;
         };
         self.run.world.count("messages stay");
-        let queue = MAPPINGS[mapping].0;
+        let queue = self.mappings.of(mapping).queue;
         let body = batch["Records"][0]["body"].as_str().unwrap_or_default();
-        let is_poison = |poison: &Vec<String>| poison.iter().any(|poison| poison == body);
-        if self.mode == Mode::Calm && !self.poison.get(queue).is_some_and(is_poison) {
+        if self.mode == Mode::Calm && !self.mappings.is_poison(queue, body) {
             let what = format!("webhooks: a message of {queue} stays without cause: {failures:?}, {body}");
             self.run.world.complain(what);
         }
@@ -796,21 +703,8 @@ impl<'a> Office<'a> {
 
     /// What is wrong once nothing is left to do.
     fn found(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        for (queue, ..) in MAPPINGS {
-            let left = self.sqs().bodies(queue);
-            if !left.is_empty() {
-                found.push(format!("webhooks: {left:?} is left in {queue}"));
-            }
-            let expected = self.poison.get(queue).cloned().unwrap_or_default();
-            let set_aside = self.sqs().set_aside(queue);
-            if set_aside != expected {
-                found.push(format!("webhooks: {set_aside:?} of {queue} was set aside"));
-            }
-            if !set_aside.is_empty() {
-                self.run.world.count("set aside");
-            }
-        }
+        let queues = self.mappings.found(self.run).into_iter();
+        let mut found: Vec<String> = queues.map(|what| format!("webhooks: {what}")).collect();
         let rows = self.run.world.tables.rows(WEBHOOKS, None);
         let receivers = self.receivers();
         for (key, row) in &rows {
@@ -948,24 +842,6 @@ async fn invocation(environment: Environment, work: Work) -> Ended {
             }
         }
     };
-    let end = ended(link, doing).await;
+    let end = End::of(link, doing).await;
     Ended { environment, work, end }
-}
-
-/// Runs a function once, for its time at most.
-pub(crate) async fn ended(link: &Link, doing: impl Future<Output = purser_domain::Result<Value>>) -> End {
-    let ended = tokio::select! {
-        biased;
-        () = link.crashed() => None,
-        answer = timeout(TIME, doing) => Some(answer),
-    };
-    let faults = link.end().faults;
-    let (answer, what) = match ended {
-        None => (None, "crashed"),
-        Some(Err(_)) => (None, "out of time"),
-        Some(Ok(Err(_))) => (None, "failed"),
-        Some(Ok(Ok(answer))) if answer["batchItemFailures"][0].is_object() => (Some(answer), "in part"),
-        Some(Ok(Ok(answer))) => (Some(answer), "done"),
-    };
-    End { answer, what, faults }
 }

@@ -8,8 +8,8 @@
 //!
 //! The pauses and limits are those of `docs/webhooks.md`.
 
+use crate::mappings::{Invocation, Mode};
 use crate::network::{self, Link, World};
-use crate::plan::Fault;
 use crate::tables::{Key, WEBHOOKS, number, text};
 use axum::http::HeaderMap;
 use purser_api::Called;
@@ -179,29 +179,6 @@ pub(crate) struct Post {
     pub(crate) kind: EventKind,
     pub(crate) at: i64,
     pub(crate) invocation: usize,
-}
-
-/// A run of the function.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Invocation {
-    pub(crate) began: i64,
-    pub(crate) ended: Option<i64>,
-    /// Whether it met a fault or did not end by itself.
-    pub(crate) is_disturbed: bool,
-    /// The fault that begins so many calls after its first call of a program, and the number of calls that have it.
-    pub(crate) strike: Option<(Fault, u8, u8)>,
-}
-
-/// What goes wrong besides the programs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// Nothing; each queue passes on one message at a time.
-    #[default]
-    Calm,
-    /// Nothing; messages are passed on in concurrent batches, and some twice.
-    Quiet,
-    /// As quiet, with faults of the function's calls.
-    Faulty,
 }
 
 /// The programs, and what was seen of their webhooks.

@@ -1,0 +1,278 @@
+//! The mappings from queues to a function, as in `template.yaml`: batches of at most ten messages, in any order,
+//! concurrently, some of them twice. Its invocations have faults, are killed, or run out of time.
+
+use crate::network::Link;
+use crate::plan::Fault;
+use crate::run::Run;
+use crate::telling::fault;
+use purser_testkit::{Rng, Sqs};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::timeout;
+
+const BATCH: u64 = 10;
+/// The timeout of each function that queues invoke.
+pub(crate) const TIME: Duration = Duration::from_secs(30);
+
+/// An invocation of a function.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Invocation {
+    pub(crate) began: i64,
+    pub(crate) ended: Option<i64>,
+    /// Whether it met a fault or did not end by itself.
+    pub(crate) is_disturbed: bool,
+    /// The fault that begins so many calls after its first call of a person, and the number of calls that have it.
+    pub(crate) strike: Option<(Fault, u8, u8)>,
+}
+
+/// What goes wrong besides people's programs and mail.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Nothing; each queue passes on one message at a time.
+    #[default]
+    Calm,
+    /// Nothing; messages are passed on in concurrent batches, and some twice.
+    Quiet,
+    /// As quiet, with faults of the function's calls.
+    Faulty,
+}
+
+/// A mapping from a queue to a function.
+pub(crate) struct Mapping {
+    pub(crate) queue: &'static str,
+    /// `MaximumConcurrency`.
+    pub(crate) most_at_once: usize,
+    /// `maxReceiveCount`.
+    pub(crate) most_receipts: u32,
+    pub(crate) name: &'static str,
+}
+
+impl Mapping {
+    pub(crate) const fn new(queue: &'static str, most_at_once: usize, most_receipts: u32, name: &'static str) -> Self {
+        Self {
+            queue,
+            most_at_once,
+            most_receipts,
+            name,
+        }
+    }
+}
+
+/// A batch of messages that were received.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    /// The function's event.
+    pub(crate) event: Value,
+    /// Whether a second invocation gets it too.
+    pub(crate) is_doubled: bool,
+}
+
+/// What goes wrong in an invocation.
+pub(crate) struct Troubles {
+    /// The faults of its calls, each with the call's number.
+    pub(crate) faults: Vec<(u8, Fault)>,
+    /// The most milliseconds that a call takes.
+    pub(crate) pace: u16,
+    /// As in [`Invocation`].
+    strike: Option<(Fault, u8, u8)>,
+}
+
+impl Troubles {
+    /// Draws them. In one of `odds` invocations a fault follows its first call of a person.
+    pub(crate) fn draw(mode: Mode, odds: u64, rng: &mut Rng) -> Self {
+        let mut faults = Vec::new();
+        if mode == Mode::Faulty && rng.one_in(3) {
+            let (fault, length, first) = (fault(rng), length(rng), rng.small(16));
+            faults.extend((first..first + length).map(|call| (call, fault)));
+        }
+        let pace = match mode {
+            Mode::Calm => 0,
+            _ => u16::try_from(rng.below(60_000)).expect("below 65,536"),
+        };
+        let is_struck = mode == Mode::Faulty && rng.one_in(odds);
+        let strike = is_struck.then(|| (fault(rng), rng.small(4), length(rng)));
+        Self { faults, pace, strike }
+    }
+
+    /// The invocation that has them.
+    pub(crate) const fn invocation(&self, began: i64) -> Invocation {
+        Invocation {
+            began,
+            ended: None,
+            is_disturbed: false,
+            strike: self.strike,
+        }
+    }
+}
+
+/// The number of calls that have a fault. The SDK tries three times.
+fn length(rng: &mut Rng) -> u8 {
+    *rng.pick(&[1, 3, 3, 8])
+}
+
+/// A function's mappings, and what runs of them.
+pub(crate) struct Mappings {
+    all: &'static [Mapping],
+    mode: Mode,
+    /// The number of running invocations of each.
+    busy: Vec<usize>,
+    /// The messages that nobody can read, by their queue.
+    poison: BTreeMap<&'static str, Vec<String>>,
+}
+
+impl Mappings {
+    pub(crate) fn new(all: &'static [Mapping], mode: Mode) -> Self {
+        Self {
+            all,
+            mode,
+            busy: vec![0; all.len()],
+            poison: BTreeMap::new(),
+        }
+    }
+
+    /// The mapping with this number.
+    pub(crate) const fn of(&self, mapping: usize) -> &'static Mapping {
+        &self.all[mapping]
+    }
+
+    pub(crate) const fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    fn has_room(&self, mapping: usize) -> bool {
+        let most = match self.mode {
+            Mode::Calm => 1,
+            _ => self.all[mapping].most_at_once,
+        };
+        self.busy[mapping] < most
+    }
+
+    /// The time at which a message is visible to a mapping that may start another invocation.
+    pub(crate) fn next_visible(&self, sqs: &Sqs) -> Option<i64> {
+        let ready = (0..self.all.len()).filter(|mapping| self.has_room(*mapping));
+        let visible = ready.filter_map(|mapping| sqs.next_visible(self.all[mapping].queue));
+        visible.min()
+    }
+
+    /// Receives visible messages, if a mapping may start another invocation.
+    pub(crate) fn receive(&self, mapping: usize, sqs: &Sqs, rng: &mut Rng) -> Option<Batch> {
+        if !self.has_room(mapping) {
+            return None;
+        }
+        let queue = self.all[mapping].queue;
+        let size = match self.mode {
+            Mode::Calm => 1,
+            _ => 1 + rng.below(BATCH),
+        };
+        if self.mode != Mode::Calm {
+            sqs.shuffle(queue, || rng.draw());
+        }
+        let event = sqs.receive(queue, usize::try_from(size).expect("small"))?;
+        Some(Batch {
+            event,
+            is_doubled: self.mode != Mode::Calm && rng.one_in(8),
+        })
+    }
+
+    /// Counts an invocation of a mapping as running.
+    pub(crate) fn begin(&mut self, mapping: usize) {
+        self.busy[mapping] += 1;
+    }
+
+    /// Ends an invocation of a mapping, and removes the messages that are done. Now and then that is lost.
+    pub(crate) fn end(&mut self, run: &Run, (mapping, batch): (usize, &Value), end: &End, rng: &mut Rng) {
+        self.busy[mapping] -= 1;
+        if self.mode == Mode::Faulty && rng.one_in(20) {
+            run.world.count("messages done and not removed");
+        } else {
+            let queue = self.all[mapping].queue;
+            run.world.queues.sqs.delete_done(queue, batch, end.answer.as_ref());
+        }
+    }
+
+    /// Sends a message that nobody can read.
+    pub(crate) fn send_poison(&mut self, queue: &'static str, sqs: &Sqs) {
+        let body = serde_json::json!({"detail": {"specversion": "1.0"}}).to_string();
+        sqs.send(queue, &body);
+        self.poison.entry(queue).or_default().push(body);
+    }
+
+    pub(crate) fn is_poison(&self, queue: &str, body: &str) -> bool {
+        let poison = self.poison.get(queue);
+        poison.is_some_and(|poison| poison.iter().any(|poison| poison == body))
+    }
+
+    /// What is wrong with the queues once nothing is left to do.
+    pub(crate) fn found(&self, run: &Run) -> Vec<String> {
+        let (sqs, mut found) = (&run.world.queues.sqs, Vec::new());
+        for Mapping { queue, .. } in self.all {
+            let left = sqs.bodies(queue);
+            if !left.is_empty() {
+                found.push(format!("{left:?} is left in {queue}"));
+            }
+            let expected = self.poison.get(queue).cloned().unwrap_or_default();
+            let set_aside = sqs.set_aside(queue);
+            if set_aside != expected {
+                found.push(format!("{set_aside:?} of {queue} was set aside"));
+            }
+            if !set_aside.is_empty() {
+                run.world.count("set aside");
+            }
+        }
+        found
+    }
+}
+
+/// How an invocation of a function ended.
+pub(crate) struct End {
+    /// The answer; `None` if the environment was killed, or ran out of time.
+    pub(crate) answer: Option<Value>,
+    pub(crate) what: &'static str,
+    pub(crate) faults: Vec<Fault>,
+}
+
+impl End {
+    /// Invokes a function, for its time at most.
+    pub(crate) async fn of(link: &Link, doing: impl Future<Output = purser_domain::Result<Value>>) -> Self {
+        let ended = tokio::select! {
+            biased;
+            () = link.crashed() => None,
+            answer = timeout(TIME, doing) => Some(answer),
+        };
+        let faults = link.end().faults;
+        let (answer, what) = match ended {
+            None => (None, "crashed"),
+            Some(Err(_)) => (None, "out of time"),
+            Some(Ok(Err(_))) => (None, "failed"),
+            Some(Ok(Ok(answer))) if answer["batchItemFailures"][0].is_object() => (Some(answer), "in part"),
+            Some(Ok(Ok(answer))) => (Some(answer), "done"),
+        };
+        Self { answer, what, faults }
+    }
+
+    /// Whether the environment can be used again.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.what != "crashed" && self.what != "out of time"
+    }
+
+    /// Whether it had a fault, or gave no answer.
+    pub(crate) const fn is_disturbed(&self) -> bool {
+        !self.faults.is_empty() || self.answer.is_none()
+    }
+}
+
+impl Run {
+    /// Counts the end of an invocation, which must have a cause if there is no answer.
+    pub(crate) fn note_end(&self, name: &str, end: &End) {
+        self.world.count(format!("{name} {}", end.what));
+        for fault in &end.faults {
+            let name = format!("{fault:?}");
+            self.world
+                .count(format!("fault {}", name.split('(').next().unwrap_or_default()));
+        }
+        if end.faults.is_empty() && end.answer.is_none() {
+            self.world.complain(format!("{name} ended without cause: {}", end.what));
+        }
+    }
+}
