@@ -575,12 +575,15 @@ impl<'a> Office<'a> {
         (mail.at > most).then_some("was told late")
     }
 
-    /// What is wrong with a mail: it settles as many events as it has, unless its run was disturbed.
+    /// What is wrong with a mail: it settles as many events as it has, unless its run was disturbed, or also settled
+    /// events that its person no longer wants.
     fn of_mail(&self, mailroom: &Mailroom, mail: &Mail) -> Option<String> {
-        let person = &mailroom.people[mail.addressee].person;
-        if !mail.is_accepted || !mail.is_said || mailroom.invocations[&mail.step].is_disturbed {
+        let addressee = &mailroom.people[mail.addressee];
+        let is_disturbed = mailroom.invocations[&mail.step].is_disturbed || addressee.has_changed();
+        if !mail.is_accepted || !mail.is_said || is_disturbed {
             return None;
         }
+        let person = &addressee.person;
         let of_mail = |((of, _), settled): &(&(PersonId, String), &Settled)| of == person && settled.step == mail.step;
         let settled: Vec<_> = mailroom.settled.iter().filter(of_mail).collect();
         let is_over = |((_, key), settled): &&(&(PersonId, String), &Settled)| {
