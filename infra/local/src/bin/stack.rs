@@ -41,7 +41,13 @@ async fn main() -> ExitCode {
     let custody = env.custody();
     let folder = stack_folder(&env);
     // The functions validate their values; SAM passes them to those in containers.
-    let passed_on = ["ACCEPT_PROVIDER_OK", "PAYOUT_DELAY_SECONDS", "RECENT_SIGN_IN_SECONDS"].into_iter();
+    let passed_on = [
+        "ACCEPT_PROVIDER_OK",
+        "FACILITATOR_URL",
+        "PAYOUT_DELAY_SECONDS",
+        "RECENT_SIGN_IN_SECONDS",
+    ]
+    .into_iter();
     let environment = passed_on.filter_map(|name| Some((name.to_owned(), env.get(name)?.to_owned())));
     let environment = environment.collect();
     // Scripts that start a stack of their own use any free ports, and read them from its files.
