@@ -150,6 +150,11 @@ rest() {
   else
     late_step "sam local with a Docker engine" infra/sam/local-test.sh
   fi
+  if [[ -n ${X402_CHECKOUT:-} ]]; then
+    late_step "the official end-to-end suite of x402" tests/outside/x402/run.sh "$X402_CHECKOUT"
+  else
+    skip "the official end-to-end suite of x402" "X402_CHECKOUT names no checkout of its repository"
+  fi
   # Short, unoptimized, and at a rate that two cores carry so; `make load` is the whole of it.
   late_step "load with faults" \
     cargo bench --locked --profile dev --workspace --bench load -- --seconds 60 --rate 10 --agents 20 --environments 4
