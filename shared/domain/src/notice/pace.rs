@@ -99,8 +99,8 @@ impl NoticePace {
         }
     }
 
-    /// The pace after a failed message. The pauses are those of webhooks up to half an hour, which is then repeated.
-    /// Notices that become too old are dropped (`pending.rs`).
+    /// The pace after a failed message. The pauses are those of webhooks up to half an hour, which is then repeated; the
+    /// waker ends the first one after a turn. Notices that become too old are dropped (`pending.rs`).
     #[must_use]
     pub fn failed(self, now: Timestamp, result: CallResult, asked: Option<Duration>, jitter: u8) -> Self {
         let failed = self.failed.saturating_add(1);
