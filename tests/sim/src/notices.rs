@@ -1,7 +1,6 @@
-//! At the end of a run with webhooks, the published events are passed to `notices`, with a flood of events of one
-//! person and a freeze of the deployment among them. The queues and their mappings are those of `template.yaml`, and
-//! pass messages on as in `queues.rs`. People edit their settings and ask for tests meanwhile, and the mail service
-//! refuses, fails or loses the answers of one person's mails.
+//! At the end of a run with webhooks, the published events are passed to `notices` over the queues of `template.yaml`
+//! (`mappings.rs`), with a flood of events of one person and a freeze of the deployment among them. People edit their
+//! settings and ask for tests meanwhile, and the mail service refuses, fails or loses the answers of one person's mails.
 //!
 //! Time passes until nothing is left to do. Then each event that a person has chosen must be in a mail to them, unless
 //! it was too old, answered, or their address refused. `mailbox.rs` has the laws of single mails.

@@ -1,7 +1,6 @@
-//! At the end of a run, in one of a few, the published events are passed to `webhooks`, duplicates included. The
-//! queues, their mappings and the schedule are those of `template.yaml`: batches of at most ten messages, in any order,
-//! concurrently, some of them twice; faults in the function's calls; messages that nobody can read. People remove,
-//! disable and rotate webhooks meanwhile, and ask for tests and repetitions. One person's program fails.
+//! At the end of a run, in one of a few, the published events are passed to `webhooks`, duplicates included, over the
+//! queues and by the schedule of `template.yaml` (`mappings.rs`). People remove, disable and rotate webhooks meanwhile,
+//! and ask for tests and repetitions. One person's program fails.
 //!
 //! Time passes until nothing is left to do. Then each delivery must have ended as its program's manner, the limits and
 //! the faults allow. `receivers.rs` has the laws of single calls.
