@@ -582,6 +582,56 @@ async fn undelivered_notices_are_retried_for_a_day() {
     world.ends_empty().await;
 }
 
+/// A message that is done is delivered once more, holds the channel, and its mail fails. The messages of later notices
+/// must not rely on it.
+#[tokio::test]
+async fn a_second_delivery_of_a_done_message_loses_no_notice() {
+    let world = World::start("").await;
+    let ann = world.person("ann").await;
+    world.happen(&frozen(&ann, sample::agent_id(1), 1, world.now()));
+    world.run().await;
+    world.pass(GATHERING_SECS);
+    let done = world.sqs.receive(NOTICES, 10).unwrap();
+    let answer = world.notices.run(done.clone(), BUDGET).await.unwrap();
+    world.sqs.delete_done(NOTICES, &done, Some(&answer));
+    world.ends_empty().await;
+
+    world.happen(&frozen(&ann, sample::agent_id(1), 2, world.now()));
+    world.run().await;
+    world.pass(GATHERING_SECS - 2);
+    world.ses.refuse(503, "ServiceUnavailable", "down");
+    world.notices.run(done, BUDGET).await.unwrap();
+    world.ses.behave();
+    // The second notice's own message finds a pause of five seconds.
+    world.run_after(2).await;
+    world.run_after(BETWEEN_SECS).await;
+    assert_eq!(world.mails_to("ann").len(), 2);
+    world.ends_empty().await;
+}
+
+/// The message that returns finds nothing to send. The clock of the function that gets the next event is behind.
+#[tokio::test]
+async fn a_message_that_has_returned_is_not_relied_on() {
+    let world = World::start("").await;
+    let ann = world.person("ann").await;
+    world.happen(&frozen(&ann, sample::agent_id(1), 1, world.now()));
+    world.run().await;
+    world.run_after(GATHERING_SECS).await;
+    world.ends_empty().await;
+
+    let behind: Arc<AtomicI64> = Arc::default();
+    let notices = function(&world.urls, "", &behind);
+    world.happen(&frozen(&ann, sample::agent_id(1), 2, world.now()));
+    for secs in [0, GATHERING_SECS] {
+        world.pass(secs);
+        behind.store(world.now().micros() - 60_000_000, SeqCst);
+        work(&world.sqs, &notices).await;
+    }
+    assert_eq!(world.mails_to("ann").len(), 1);
+    world.run_after(60).await;
+    assert_eq!(world.mails_to("ann").len(), 2);
+}
+
 /// A test message that arrives enables them again.
 #[tokio::test]
 async fn permanently_failing_channels_are_disabled() {
