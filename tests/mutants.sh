@@ -10,10 +10,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 infra/setup.sh nextest mutants
 
 status=0
-# The timeout catches mutants that loop forever; the tests of both crates take seconds.
+# The timeout catches mutants that loop forever; the tests of both crates take a minute or two.
 env -u CARGO_TARGET_DIR cargo mutants --package purser-domain --package purser-store \
   --file 'shared/domain/src/policy/*.rs' --file 'shared/store/src/payments/*.rs' --file shared/store/src/transact.rs \
-  --test-package purser-domain,purser-store --test-tool nextest --shard "$1" --timeout 180 --output target || status=$?
+  --test-package purser-domain,purser-store --test-tool nextest --shard "$1" --timeout 600 --output target -- --fail-fast || status=$?
 # 2: some mutants were missed; 3: some timed out. Anything else is a failure of the run itself.
 [[ $status == 0 || $status == 2 || $status == 3 ]] || exit "$status"
 python3 - target/mutants.out/outcomes.json <<'PYTHON'
