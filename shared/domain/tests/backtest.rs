@@ -872,18 +872,22 @@ proptest! {
     }
 }
 
-/// One flip changes what fits afterwards: after a refusal that only the candidate makes, a later payment fits that was
-/// refused.
-#[test]
-fn a_flip_changes_later_windows() {
-    let limits = Limits {
+fn limits_of(habits: Habits) -> Limits {
+    Limits {
         frozen: false,
         policies: [(true, 100, 100, 1_000); 2],
         budgets: vec![],
         asks: None,
         blocks_finance: false,
-        habits: Habits::default(),
-    };
+        habits,
+    }
+}
+
+/// One flip changes what fits afterwards: after a refusal that only the candidate makes, a later payment fits that was
+/// refused.
+#[test]
+fn a_flip_changes_later_windows() {
+    let limits = limits_of(Habits::default());
     let step = |amount| Step {
         gap: 60,
         index: 0,
@@ -921,4 +925,43 @@ fn a_flip_changes_later_windows() {
             ),
         ]
     );
+}
+
+/// A guard that the agent had as it is has recorded what it compares.
+#[test]
+fn only_new_guards_compare_the_recorded_calls() {
+    let with = |rules: Vec<Rule>| Agent {
+        rules,
+        ..limits_of(Habits::default()).agent(1)
+    };
+    let guard = |id, length, services: Option<Vec<ServiceSlug>>| Rule {
+        id: rule_id(id),
+        version: 1,
+        kind: RuleKind::DuplicateGuard {
+            services,
+            within: hours(length),
+            action: LimitAction::Block,
+        },
+    };
+    let compares = |rules: Option<Vec<Rule>>, service: Option<usize>| {
+        let candidate = Candidate {
+            rules,
+            status: None,
+            policies: BTreeMap::new(),
+        };
+        let service = service.map(|index| ServiceSlug::parse(SLUGS[index]).unwrap());
+        candidate.compares_calls(&with(vec![guard(1, 1, None)]), service.as_ref())
+    };
+    assert!(!compares(None, None));
+    assert!(!compares(Some(vec![guard(1, 1, None)]), None));
+    assert!(compares(Some(vec![guard(1, 2, None)]), None));
+    assert!(compares(Some(vec![guard(2, 1, None)]), Some(0)));
+    let of_first = || Some(vec![guard(2, 1, Some(vec![ServiceSlug::parse(SLUGS[0]).unwrap()]))]);
+    assert_eq!([0, 1].map(|index| compares(of_first(), Some(index))), [true, false]);
+    assert!(compares(of_first(), None));
+    let other = limits_of(Habits {
+        asks_for_new_payees: true,
+        ..Habits::default()
+    });
+    assert!(!compares(Some(other.rules()), None));
 }

@@ -622,7 +622,7 @@ impl Agent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AgentId, AgentStatus, Timestamp, Wallet};
+    use crate::{AgentId, AgentStatus, TimeOfDay, Timestamp, Wallet, Weekday, ZoneName};
     use uuid::Uuid;
 
     fn agent() -> Agent {
@@ -681,6 +681,128 @@ mod tests {
         for kind in [budget(1), block(Category::Ai)] {
             assert_eq!(agent.clone().with_rule(id(99), kind), Err(RuleRefusal::TooMany));
         }
+    }
+
+    /// The paths of a rule's problems. The catalog has no service.
+    fn problems(kind: &RuleKind) -> Vec<String> {
+        let found = kind.problems(&Catalog::new(Vec::new())).into_iter();
+        found.map(|problem| problem.path).collect()
+    }
+
+    /// Each number at the ends of its range, and next to them.
+    #[test]
+    fn numbers_out_of_range_are_reported_where_they_are() {
+        let (secs, longest) = (Duration::from_secs_u32, 31 * 86_400);
+        let count = |count, length| RuleKind::CountLimit {
+            services: None,
+            count,
+            window: secs(length),
+        };
+        let interval = |length| RuleKind::MinimumInterval {
+            services: None,
+            interval: secs(length),
+        };
+        let guard = |length| RuleKind::DuplicateGuard {
+            services: None,
+            within: secs(length),
+            action: LimitAction::Ask,
+        };
+        let price = |percent, of| RuleKind::PriceAboveUsual {
+            services: None,
+            percent,
+            over: UsualPrice::Median(of),
+            action: LimitAction::Ask,
+        };
+        let brake = |times, units| {
+            RuleKind::AnomalyBrake(AnomalyBrake {
+                times,
+                at_least: Amount::from_units(units).unwrap(),
+            })
+        };
+        let limit = |length| RuleKind::BudgetLimit {
+            limit: Amount::ONE,
+            window: secs(length),
+        };
+        let hours = |from: &str, to: &str, days: &[Weekday]| RuleKind::Schedule {
+            services: None,
+            schedule: Schedule {
+                zone: ZoneName::parse("UTC").unwrap(),
+                days: days.to_vec(),
+                from: TimeOfDay::parse(from).unwrap(),
+                to: TimeOfDay::parse(to).unwrap(),
+            },
+        };
+        let monday = [Weekday::Monday];
+        let valid = [
+            count(1, 60),
+            count(1_000_000, longest),
+            interval(1),
+            interval(longest),
+            guard(1),
+            guard(longest),
+            price(0, 3),
+            price(10_000, 9),
+            brake(2, 1),
+            brake(100, 1),
+            limit(3_600),
+            limit(longest),
+            hours("00:00", "24:00", &monday),
+            RuleKind::NewPayee { services: None },
+        ];
+        for kind in valid {
+            assert_eq!(problems(&kind), [""; 0], "{kind:?}");
+        }
+        let wrong = [
+            (count(0, 60), "/count"),
+            (count(1_000_001, 60), "/count"),
+            (count(1, 59), "/window_seconds"),
+            (count(1, longest + 1), "/window_seconds"),
+            (interval(0), "/interval_seconds"),
+            (interval(longest + 1), "/interval_seconds"),
+            (guard(0), "/within_seconds"),
+            (guard(longest + 1), "/within_seconds"),
+            (price(10_001, 3), "/percent"),
+            (price(0, 2), "/of"),
+            (price(0, 10), "/of"),
+            (brake(1, 1), "/times"),
+            (brake(101, 1), "/times"),
+            (brake(2, 0), "/at_least_units"),
+            (limit(3_599), "/window_seconds"),
+            (limit(longest + 1), "/window_seconds"),
+            (hours("09:00", "09:00", &monday), "/to"),
+            (hours("24:00", "09:00", &monday), "/to"),
+            (hours("09:00", "17:00", &[]), "/days"),
+            (hours("09:00", "17:00", &[Weekday::Monday; 2]), "/days/1"),
+        ];
+        for (kind, path) in wrong {
+            assert_eq!(problems(&kind), [path], "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn names_that_are_unknown_repeated_or_too_many_are_reported_where_they_are() {
+        let slug = |name: &str| ServiceSlug::parse(name).unwrap();
+        let asks = |services, categories| RuleKind::ApprovalRequired {
+            services,
+            categories,
+            above: None,
+        };
+        let once = |services| RuleKind::NewPayee { services };
+        assert_eq!(problems(&asks(None, None)), [""; 0]);
+        assert_eq!(
+            problems(&asks(Some(vec![slug("lab"), slug("lab")]), Some(Vec::new()))),
+            ["/services/0", "/services/1", "/categories"]
+        );
+        assert_eq!(problems(&once(Some(vec![slug("lab")]))), ["/services/0"]);
+        assert_eq!(problems(&once(Some(Vec::new()))), ["/services"]);
+        let many = vec![Category::Ai; RuleKind::MOST_NAMED + 1];
+        assert_eq!(
+            problems(&RuleKind::CategoryBlock { categories: many })[0],
+            "/categories"
+        );
+        assert_eq!(problems(&RuleKind::VendorAllowlist { vendors: Vec::new() }), [""]);
+        let vendors = vec![Vendor::Service(slug("lab")), Vendor::Wallet(Address::ZERO)];
+        assert_eq!(problems(&RuleKind::VendorAllowlist { vendors }), ["/services/0"]);
     }
 
     #[test]
