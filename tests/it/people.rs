@@ -24,6 +24,7 @@ mod versions;
 mod webhooks;
 
 use purser_local::DemoUser;
+use purser_testkit::{Fate, Moment, Proxy};
 use purser_tests::{Answer, Person, TestAgent, World};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -106,6 +107,19 @@ impl Household {
         self.world.pass(24 * 3_600);
         self.kim = self.world.person(&KIM);
     }
+}
+
+/// Denies the stamps of windows from now on: an edit is stored, and fails before it ends what is under way.
+fn deny_stamps(proxy: &Proxy) {
+    proxy.follow(|step| {
+        let stamps = step.moment == Moment::Arrived && step.call == "UpdateItem LedgerTable";
+        let denied = json!({"__type": "com.amazonaws.dynamodb.v20120810#AccessDeniedException", "message": "no"});
+        if stamps {
+            Fate::Answer(400, denied)
+        } else {
+            Fate::PassOn
+        }
+    });
 }
 
 /// The body with the approval that allows it.

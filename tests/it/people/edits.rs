@@ -1,6 +1,6 @@
 //! An edit holds once it is answered: a payment in flight is judged by it or was committed before.
 
-use super::Household;
+use super::{Household, deny_stamps};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_testkit::{Fate, Moment, ProxyConfig};
 use purser_tests::{Answer, TestAgent, World, authorizing, body_of, dollars, fresh_key, together};
@@ -213,15 +213,7 @@ async fn retried_edits_apply_after_a_partial_failure() {
         proxy.stall(1);
         let paying = tokio::spawn(authorizing(world, &caller, body_of(world.offer(dollars(1)))));
         proxy.stalled(1).await;
-        proxy.follow(|step| {
-            let stamps = step.moment == Moment::Arrived && step.call == "UpdateItem LedgerTable";
-            let denied = json!({"__type": "com.amazonaws.dynamodb.v20120810#AccessDeniedException", "message": "no"});
-            if stamps {
-                Fate::Answer(400, denied)
-            } else {
-                Fate::PassOn
-            }
-        });
+        deny_stamps(proxy);
         edit().await.refused(500, "internal_error");
         proxy.behave();
         edit().await.ok();

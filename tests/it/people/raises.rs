@@ -1,8 +1,8 @@
 //! Raises: an agent's request for higher caps after a refusal, its owner's grant, and the end of it.
 
-use super::{Household, KIM, LEE};
+use super::{Household, KIM, LEE, deny_stamps};
 use purser_domain::Timestamp;
-use purser_testkit::{Fate, Moment, ProxyConfig};
+use purser_testkit::ProxyConfig;
 use purser_tests::{World, authorizing, body_of, dollars, fresh_key};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -178,15 +178,7 @@ async fn in_flight_payments_use_no_raise_after_a_completed_handover() {
     proxy.stall(1);
     let paying = tokio::spawn(authorizing(world, &home.agent, body_of(world.offer(dollars(4)))));
     proxy.stalled(1).await;
-    proxy.follow(|step| {
-        let fences = step.moment == Moment::Arrived && step.call == "UpdateItem LedgerTable";
-        let denied = json!({"__type": "com.amazonaws.dynamodb.v20120810#AccessDeniedException", "message": "no"});
-        if fences {
-            Fate::Answer(400, denied)
-        } else {
-            Fate::PassOn
-        }
-    });
+    deny_stamps(proxy);
     home.accept(&lee).await.refused(500, "internal_error");
     proxy.behave();
     home.accept(&lee).await.ok();
