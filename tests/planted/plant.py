@@ -1309,9 +1309,9 @@ SIMULATED = [
     Bug(
         "a block remembered before it is looked at",
         "functions/reconcile/src/watch.rs",
-        "            for claimed in claimed {\n",
+        "            let claimed = match self.claimed_between(first, last).await {\n",
         "            if PLANTED { step = self.save_checked(step, last).await; }\n"
-        "            for claimed in claimed {\n",
+        "            let claimed = match self.claimed_between(first, last).await {\n",
         "package(purser-sim) and test(=reproductions::a_killed_watch_skips_no_block)",
     ),
     Bug(
