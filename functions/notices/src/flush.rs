@@ -87,7 +87,8 @@ impl Notices {
         Ok(MessageResult::Done)
     }
 
-    /// Returns the waker to the queue until the next flush may run. Every other message relies on it.
+    /// Returns the waker to the queue until the next flush may run. Every other message relies on it; without one, each
+    /// returns itself.
     async fn wait(&self, record: &SqsRecord, pace: &NoticePace, pause: Duration) -> Result<MessageResult> {
         if pace.waker.as_ref().is_some_and(|waker| *waker != record.message_id) {
             return Ok(MessageResult::Done);

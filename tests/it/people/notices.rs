@@ -247,7 +247,7 @@ async fn owners_are_notified_of_payee_changes() {
     let called = async |n: usize| found(async || program.calls.lock().unwrap().get(n).cloned()).await;
     called(0).await;
     program.is_busy.store(false, SeqCst);
-    // One message for each channel returns when the next one may be sent: for Slack in the hour that it asked for.
+    // One message for each channel returns when the next notice may be sent.
     waits(2).await;
     pass(world, 3600).await;
     let posted = called(1).await;

@@ -27,7 +27,7 @@ const TOLD: &str = "T#mail#";
 const SECOND: i64 = 1_000_000;
 /// The least time between two mails to a person.
 pub(crate) const BETWEEN: i64 = 300 * SECOND;
-/// The pauses after failed mails; the last one is repeated.
+/// The least pauses after failed mails; the last one is repeated. Without a new notice the first one is a minute.
 const PAUSES: [i64; 3] = [5 * SECOND, 300 * SECOND, 1_800 * SECOND];
 /// The age at which an event is dropped.
 const OLDEST: i64 = 86_400 * SECOND;

@@ -1,5 +1,5 @@
 //! The mappings from queues to a function, as in `template.yaml`: batches of at most ten messages, in any order,
-//! concurrently, some of them twice. Its invocations have faults, are killed, or run out of time.
+//! concurrently, some of them twice. The function's invocations have faults, are killed, or run out of time.
 
 use crate::network::Link;
 use crate::plan::Fault;
@@ -45,6 +45,7 @@ pub(crate) struct Mapping {
     pub(crate) most_at_once: usize,
     /// `maxReceiveCount`.
     pub(crate) most_receipts: u32,
+    /// The name of its invocations in a run's coverage.
     pub(crate) name: &'static str,
 }
 
@@ -72,7 +73,7 @@ pub(crate) struct Batch {
 pub(crate) struct Troubles {
     /// The faults of its calls, each with the call's number.
     pub(crate) faults: Vec<(u8, Fault)>,
-    /// The most milliseconds that a call takes.
+    /// As in [`crate::plan::Step`].
     pub(crate) pace: u16,
     /// As in [`Invocation`].
     strike: Option<(Fault, u8, u8)>,
