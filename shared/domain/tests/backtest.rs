@@ -883,13 +883,10 @@ fn limits_of(habits: Habits) -> Limits {
     }
 }
 
-/// One flip changes what fits afterwards: after a refusal that only the candidate makes, a later payment fits that was
-/// refused.
-#[test]
-fn a_flip_changes_later_windows() {
-    let limits = limits_of(Habits::default());
-    let step = |amount| Step {
-        gap: 60,
+/// A call after this many seconds.
+fn call(gap: u64, amount: u64) -> Step {
+    Step {
+        gap,
         index: 0,
         operation: 0,
         amount,
@@ -897,8 +894,29 @@ fn a_flip_changes_later_windows() {
         released: None,
         approved: false,
         edit: None,
-    };
-    let recorded = record(limits, &[step(60), step(50), step(40)]);
+    }
+}
+
+fn guard(id: u128, length: u32, services: Option<Vec<ServiceSlug>>) -> Rule {
+    Rule {
+        id: rule_id(id),
+        version: 1,
+        kind: RuleKind::DuplicateGuard {
+            services,
+            within: hours(length),
+            action: LimitAction::Block,
+        },
+    }
+}
+
+/// One flip changes what fits afterwards: after a refusal that only the candidate makes, a later payment fits that was
+/// refused.
+#[test]
+fn a_flip_changes_later_windows() {
+    let recorded = record(
+        limits_of(Habits::default()),
+        &[call(60, 60), call(60, 50), call(60, 40)],
+    );
     let results = recorded.iter().map(|one| one.decision.result);
     assert!(results.eq([DecisionResult::Allow, DecisionResult::Block, DecisionResult::Allow]));
     let change = Change {
@@ -909,6 +927,18 @@ fn a_flip_changes_later_windows() {
     let result = backtest(change.candidate(), &recorded, 0);
     let (flips, saved, added) = flipped(&result.if_declined);
     assert_eq!((saved, added), (60, 50));
+    // The results of two agents add up.
+    let mut both = result.clone();
+    both.add(&result);
+    let twice = |sums: (u64, u64)| (2 * sums.0, 2 * sums.1);
+    let (all, ..) = flipped(&both.if_approved);
+    assert!(
+        all.into_iter()
+            .eq(flips.iter().map(|(kind, sums)| (kind.clone(), twice(*sums))))
+    );
+    assert_eq!((both.if_declined.saved, both.if_declined.added), (120, 100));
+    assert_eq!((both.decisions, both.authorized), (6, 200));
+    assert_eq!(both.if_declined.counts.values().sum::<u64>(), 6);
     let kinds: Vec<_> = flips.into_keys().collect();
     assert_eq!(
         kinds,
@@ -934,15 +964,6 @@ fn only_new_guards_compare_the_recorded_calls() {
         rules,
         ..limits_of(Habits::default()).agent(1)
     };
-    let guard = |id, length, services: Option<Vec<ServiceSlug>>| Rule {
-        id: rule_id(id),
-        version: 1,
-        kind: RuleKind::DuplicateGuard {
-            services,
-            within: hours(length),
-            action: LimitAction::Block,
-        },
-    };
     let compares = |rules: Option<Vec<Rule>>, service: Option<usize>| {
         let candidate = Candidate {
             rules,
@@ -964,4 +985,116 @@ fn only_new_guards_compare_the_recorded_calls() {
         ..Habits::default()
     });
     assert!(!compares(Some(other.rules()), None));
+}
+
+/// A part that differs is a difference.
+#[test]
+fn one_part_is_a_difference() {
+    assert!(Differences::default().is_empty());
+    let others: [fn(&mut Differences); 3] = [|one| one.other_reasons = 1, |one| one.saved = 1, |one| one.added = 1];
+    for change in others {
+        let mut one = Differences::default();
+        change(&mut one);
+        assert!(!one.is_empty(), "{one:?}");
+    }
+}
+
+/// A payment that was not counted is known by what later decisions recorded of it.
+#[test]
+fn a_record_shows_an_earlier_payment() {
+    let habits = Habits {
+        guard: Some((1, false)),
+        asks_for_new_payees: true,
+        ..Habits::default()
+    };
+    let first = Step {
+        approved: true,
+        ..call(60, 20)
+    };
+    let recorded = record(limits_of(habits), &[first, call(60, 20), call(60, 30)]);
+    let results = recorded.iter().map(|one| one.decision.result);
+    let [asks, allows, blocks] = [DecisionResult::Escalate, DecisionResult::Allow, DecisionResult::Block];
+    assert!(results.eq([asks, allows, blocks, allows]));
+    // The same rules with other terms, so that they are not the recorded ones.
+    let services = Some(vec![ServiceSlug::parse(SLUGS[0]).unwrap()]);
+    let new_payee = Rule {
+        id: rule_id(NEW_PAYEE),
+        version: 2,
+        kind: RuleKind::NewPayee {
+            services: services.clone(),
+        },
+    };
+    let candidate = Candidate {
+        rules: Some(vec![guard(GUARD, 2, services), new_payee]),
+        ..Candidate::default()
+    };
+    assert!(backtest(candidate, &recorded[2..], 0).if_declined.is_empty());
+}
+
+/// Each of two payments that the candidate makes at once takes the place of its own approved call.
+#[test]
+fn approved_calls_are_not_made_again() {
+    let asks = Limits {
+        policies: [(true, 100, 100, 10); 2],
+        ..limits_of(Habits::default())
+    };
+    let approved = |gap| Step {
+        approved: true,
+        ..call(gap, 20)
+    };
+    let (first, second) = (record(asks.clone(), &[approved(60)]), record(asks, &[approved(120)]));
+    let mut recorded: Vec<Recorded> = first.into_iter().chain(second).collect();
+    recorded.sort_by_key(|one| one.decision.at);
+    let change = Change {
+        status: None,
+        policies: [Some((true, 100, 100, 50)), None],
+        rules: None,
+    };
+    let result = backtest(change.candidate(), &recorded, 0);
+    assert_eq!((result.if_declined.saved, result.if_declined.added), (0, 0));
+}
+
+/// The payments before the range are those that a window or a rule of the candidate can look at.
+#[test]
+fn a_candidate_looks_back_as_far_as_its_rules() {
+    let limits = |budget, habits| Limits {
+        budgets: vec![(0, 100, budget)],
+        ..limits_of(habits)
+    };
+    let new_payees = Habits {
+        asks_for_new_payees: true,
+        ..Habits::default()
+    };
+    let named = |limits: &Limits| Candidate {
+        rules: Some(limits.rules()),
+        ..Candidate::default()
+    };
+    let (long, short) = (limits(48, Habits::default()), limits(1, Habits::default()));
+    assert_eq!(named(&long).warm_up(&[]), hours(48));
+    assert_eq!(named(&short).warm_up(&long.rules()), Duration::DAY);
+    // The use of a window that the agent has is recorded, and what it remembers is not.
+    assert_eq!(Candidate::default().warm_up(&long.rules()), Duration::DAY);
+    assert_eq!(Candidate::default().warm_up(&[guard(GUARD, 30, None)]), hours(30));
+    assert_eq!(named(&limits(1, new_payees)).warm_up(&[]), BUDGET_WINDOW_MAX);
+}
+
+/// The fetched page is judged where one of the policies limits it.
+#[test]
+fn a_call_is_judged_by_the_page_that_it_fetches() {
+    let limits = limits_of(Habits::default());
+    let judges = |fetches, domain: &str| {
+        let mut service = service(0);
+        service.operations[0].fetches_target = Some(fetches);
+        let mut enabled = limits.policy(0);
+        enabled.policy.allowed_domains = vec![DomainPattern::parse(domain).unwrap()];
+        let agent = limits.agent(1);
+        let inputs = ReplayInputs {
+            agent: &agent,
+            service: &service,
+            enabled: Some(&enabled),
+        };
+        Candidate::default().judges_call(&inputs, &service.operations[0].slug)
+    };
+    assert!(judges(true, "example.org"));
+    assert!(!judges(true, "*") && !judges(false, "example.org"));
 }
