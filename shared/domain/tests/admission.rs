@@ -101,6 +101,7 @@ struct Given {
     intent: Intent,
     service: Service,
     operation: Option<Operation>,
+    payee_from: Option<Timestamp>,
     enabled: Option<EnabledService>,
     day: Window,
     budgets: Vec<(RuleId, Window)>,
@@ -119,7 +120,7 @@ impl Given {
             intent: &self.intent,
             service: &self.service,
             operation: self.operation.as_ref(),
-            payee_from: None,
+            payee_from: self.payee_from,
             network: Network::BaseSepolia,
             enabled: self.enabled.as_ref(),
             day: &self.day,
@@ -581,6 +582,7 @@ impl Case {
         Given {
             recent: self.recent(&intent),
             operation: self.called.map(|index| service.operations[index].clone()),
+            payee_from: None,
             approval: self.approval.then(|| ApprovalId::of(agent_id, &intent.fingerprint, 0)),
             balance: self.balance.map(units),
             agent,
@@ -937,6 +939,59 @@ fn the_first_failed_check_answers() {
         };
         if expected != "target_url_required" {
             assert_eq!(answer(&[change, |case| case.approval = true]), expected);
+        }
+    }
+}
+
+/// A payee or a price that the catalog delays is refused until its time. One that waits for a second operator has none.
+#[test]
+fn delayed_pricings_are_refused_until_their_time() {
+    let now = Timestamp::from_secs(NOW).unwrap();
+    let later = now.after(Duration::from_secs_u32(1));
+    let block = |given: &Given| match given.decide() {
+        Decision::Refuse(denial) => Some(denial.reason),
+        Decision::Allow(_) | Decision::NeedsTarget => None,
+    };
+    let young = Some(Reason::PolicyBlocked(Block::PayeeTooYoung { retry_at: later }));
+    let mut given = Case::fine().given();
+    for (from, expected) in [(later, &young), (now, &None)] {
+        given.payee_from = Some(from);
+        assert_eq!(block(&given), *expected, "{from}");
+    }
+    // The payee, or the highest price, of the pricing that the request asks for.
+    let (other_payee, higher_price) = ((1, 50), (0, 60));
+    for (payee, price) in [other_payee, higher_price] {
+        let mut given = Case {
+            pay_to: payee,
+            price,
+            ..Case::fine()
+        }
+        .given();
+        let operation = given.operation.as_mut().unwrap();
+        operation.max_price = Some(units(50));
+        let next = |from, most| NextPricing {
+            price_model: "fixed".into(),
+            max_price: Some(units(most)),
+            payment: CatalogPayment {
+                pay_to: address(payee),
+                ..operation.payment.clone().unwrap()
+            },
+            from,
+            by: OperatorName::parse("o").unwrap(),
+        };
+        let other = Some(Reason::PolicyBlocked(match payee {
+            0 => Block::PriceAboveCatalog { max: units(50) },
+            _ => Block::PayeeNotInCatalog,
+        }));
+        let rows = [
+            (next(later, 60), &young),
+            (next(now, 60), &None),
+            (next(Timestamp::MAX, 60), &other),
+            (next(later, 49), &other),
+        ];
+        for (next, expected) in rows {
+            given.operation.as_mut().unwrap().next = Some(next);
+            assert_eq!(block(&given), *expected, "{payee}");
         }
     }
 }
