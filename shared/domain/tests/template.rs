@@ -8,12 +8,14 @@
 
 use proptest::prelude::*;
 use purser_domain::{
-    Address, Agent, AgentId, AgentStatus, Amount, Availability, Catalog, Category, Duration, EnabledService, Endpoint,
-    FollowedTemplate, Labels, ListingHistory, Operation, OperationSlug, OperationUuid, Overrides, PolicyChange,
-    PolicyEdit, PolicyTemplate, RuleId, RuleKind, Service, ServiceId, ServiceMerge, ServiceSlug, StartingSet,
-    TemplateBases, TemplateKey, TemplateName, TemplateTerms, Timestamp, TrustStatus, Url, Wallet, WalletAttestation,
-    WalletKey, merge_rules, merge_services,
+    Address, Agent, AgentId, AgentStatus, Amount, Availability, Catalog, Category, DomainPattern, Duration,
+    EnabledService, Endpoint, FollowedTemplate, Labels, ListingHistory, Operation, OperationScope, OperationSlug,
+    OperationUuid, Overrides, PolicyChange, PolicyEdit, PolicyTemplate, RuleId, RuleKind, Service, ServiceId,
+    ServiceMerge, ServiceSlug, SpendPolicy, StartingSet, TemplateBases, TemplateEntry, TemplateKey, TemplateList,
+    TemplateName, TemplateTerms, Timestamp, TrustStatus, Url, Wallet, WalletAttestation, WalletKey, merge_rules,
+    merge_services,
 };
+use serde_json::json;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
@@ -179,6 +181,172 @@ fn a_template_of_an_agent_has_its_limits() {
     if let Some(first) = limit(1) {
         assert_eq!(first.edited().unwrap().policy.max_per_call, units(5));
     }
+}
+
+/// A merge takes every member of a policy that the template has, and a switch of a service.
+#[test]
+fn all_members_are_merged() {
+    let slugs = ["b.a", "a.b"].map(|slug| OperationSlug::parse(slug).unwrap());
+    let domains = ["example.org", "example.com"].map(|domain| DomainPattern::parse(domain).unwrap());
+    let all = PolicyChange {
+        enabled: Some(false),
+        policy: PolicyEdit {
+            max_per_call: Some(units(1)),
+            max_per_day: Some(units(2)),
+            require_approval_above: Some(units(3)),
+            enabled_operations: Some(OperationScope::Only(slugs.to_vec())),
+            allowed_domains: Some(domains.to_vec()),
+        },
+    };
+    let template = terms(vec![(TemplateKey::Service(id(1)), all)]);
+    let present = [starting().record(id(1)).unwrap()];
+    let merges = merged(&template, None, &BTreeMap::new(), &present, Overrides::Keep);
+    let edited = merges[0].edited().unwrap();
+    let mut expected = present[0].clone();
+    (expected.enabled, expected.version) = (false, present[0].version + 1);
+    expected.policy = SpendPolicy {
+        max_per_call: units(1),
+        max_per_day: units(2),
+        require_approval_above: units(3),
+        enabled_operations: Some(slugs.to_vec()),
+        allowed_domains: domains.to_vec(),
+        raise: None,
+    };
+    assert_eq!(edited, expected);
+    let told: Vec<_> = merges[0]
+        .differences
+        .iter()
+        .map(|difference| difference.member)
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "enabled",
+            "max_per_call_units",
+            "max_per_day_units",
+            "require_approval_above_units",
+            "enabled_operations",
+            "allowed_domains"
+        ]
+    );
+    // The order of a list has no meaning.
+    let mut other = edited;
+    other.policy.allowed_domains.reverse();
+    assert_eq!(merged(&template, None, &BTreeMap::new(), &[other], Overrides::Keep), []);
+}
+
+#[test]
+fn a_name_is_a_word() {
+    let longest = "a".repeat(50);
+    for name in ["a", "9-_z", &longest] {
+        assert_eq!(TemplateName::parse(name).unwrap().as_str(), name);
+    }
+    for name in ["", "-a", "_a", "A", "a b", &format!("{longest}a")] {
+        assert_eq!(TemplateName::parse(name), None, "{name}");
+    }
+}
+
+#[test]
+fn a_stored_key_is_the_key() {
+    let category = TemplateKey::Category(Category::Ai);
+    for key in [TemplateKey::Service(id(1)), category, TemplateKey::Every] {
+        assert_eq!(TemplateKey::parse(&key.to_string()), Some(key));
+    }
+    for text in ["", "**", "ai", "category:", "category:x"] {
+        assert_eq!(TemplateKey::parse(text), None, "{text}");
+    }
+}
+
+#[test]
+fn only_one_service_is_enabled_by_its_key() {
+    let problems = |key: TemplateKey| TemplateTerms::problems_of(&key, &switch(true), &catalog()).len();
+    assert_eq!(problems(TemplateKey::Service(id(1))), 0);
+    assert_eq!(problems(TemplateKey::Every), 1);
+    assert_eq!(
+        TemplateTerms::problems_of(&TemplateKey::Every, &switch(false), &catalog()),
+        []
+    );
+}
+
+/// An edit gives the template the list's next version; choosing a default does not.
+#[test]
+fn a_list_counts_the_edits() {
+    let [a, b] = ["a", "b"].map(|name| TemplateName::parse(name).unwrap());
+    let [early, late] = [1, 2].map(|secs| Timestamp::from_secs(secs).unwrap());
+    let entry = |version, edited_at| TemplateEntry { version, edited_at };
+    let first = TemplateList::default().with(&a, true, Some(true), early).unwrap();
+    let second = first.with(&b, true, None, late).unwrap();
+    assert_eq!((second.version, second.default.as_ref()), (2, Some(&a)));
+    assert_eq!(
+        second.entries.values().copied().collect::<Vec<_>>(),
+        [entry(1, early), entry(2, late)]
+    );
+    let third = second.with(&a, false, Some(false), late).unwrap();
+    assert_eq!(
+        (third.version, &third.default, third.entries[&a]),
+        (3, &None, entry(1, early))
+    );
+    assert_eq!(third.with(&a, true, None, late).unwrap().entries[&a], entry(4, late));
+    // What is not the default does not end it.
+    assert_eq!(
+        second.with(&b, false, Some(false), late).unwrap().default.as_ref(),
+        Some(&a)
+    );
+    let (without_a, without_b) = (second.without(&a), second.without(&b));
+    assert_eq!(
+        (without_a.version, without_a.default, without_a.entries.len()),
+        (3, None, 1)
+    );
+    assert_eq!(without_b.default, Some(a));
+    let names = (0..TemplateList::MOST).map(|number| TemplateName::parse(&format!("t{number}")).unwrap());
+    let full = names.fold(TemplateList::default(), |list, name| {
+        list.with(&name, true, None, early).unwrap()
+    });
+    assert_eq!(full.with(&b, true, None, late), None);
+}
+
+/// A version is complete once it is applied with its rules, and no other application began since.
+#[test]
+fn an_agent_follows_the_versions_that_it_may_have() {
+    let name = TemplateName::parse("t").unwrap();
+    let begin = |version, before: &FollowedTemplate| {
+        let template = PolicyTemplate {
+            name: name.clone(),
+            version,
+            edited_at: Timestamp::EPOCH,
+            terms: TemplateTerms::default(),
+        };
+        FollowedTemplate::beginning(&template, Some(before))
+    };
+    let bases = |followed: &FollowedTemplate| followed.bases().collect::<Vec<_>>();
+    let named = FollowedTemplate::named(name.clone());
+    assert_eq!((named.version(), bases(&named)), (None, vec![]));
+    let applied = FollowedTemplate::with(name.clone(), 3);
+    assert_eq!((applied.version(), bases(&applied)), (Some(3), vec![3, 3]));
+    let services = FollowedTemplate {
+        rules: Some(2),
+        ..applied.clone()
+    };
+    assert_eq!((services.version(), bases(&services)), (None, vec![3, 2]));
+    let begun = begin(5, &begin(4, &applied));
+    assert_eq!((begun.version(), bases(&begun)), (None, vec![3, 3, 4, 5]));
+    assert_eq!(begin(4, &begun).begun, [5, 4]);
+    let many = (4..9).fold(applied, |followed, version| begin(version, &followed));
+    assert_eq!(many.begun, [5, 6, 7, 8]);
+}
+
+#[test]
+fn the_members_of_a_template_are_its_limits_and_rules() {
+    let names = |template: &TemplateTerms| template.members().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let mut template = terms(vec![(TemplateKey::Every, change(Some(1), None))]);
+    assert_eq!(
+        template.members(),
+        [("services/*".to_owned(), json!({"max_per_call_units": 1}))]
+    );
+    template.rules = Some(vec![budget(1), payee()]);
+    assert_eq!(names(&template), ["services/*", "rules/1", "rules/2"]);
+    template.rules = Some(vec![]);
+    assert_eq!(template.members()[1], ("rules".to_owned(), json!([])));
 }
 
 fn budget(limit: u64) -> RuleKind {
