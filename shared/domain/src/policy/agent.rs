@@ -484,7 +484,10 @@ mod tests {
 
     #[test]
     fn agent_keys_are_valid_until_their_end() {
-        let new = NewKey::from_random(AgentId::from_uuid(Uuid::from_u128(1)), [7; 40], Timestamp::EPOCH);
+        let owner = AgentId::from_uuid(Uuid::from_u128(1));
+        let new = NewKey::from_random(owner, [7; 40], Timestamp::EPOCH);
+        let public = new.record.public_half(owner);
+        assert_eq!(new.text.split_once(':').map(|(half, _)| half), Some(&*public));
         let presented = PresentedKey::from_header(&format!("Bearer {}", new.text)).ok().unwrap();
         let end = Timestamp::EPOCH.after(Duration::DAY);
         let mut record = new.record;
@@ -544,6 +547,18 @@ mod tests {
             ),
             (
                 format!("Bearer {}", good.replace("gak_sec_", "gak_sec_0")),
+                Some(KeyProblem::NotAKey),
+            ),
+            (
+                format!("Bearer {}", good.replace("gak_sec_07", "gak_sec_0g")),
+                Some(KeyProblem::NotAKey),
+            ),
+            (
+                format!("Bearer {}", good.replace("gak_pub_0", "gak_pub_g")),
+                Some(KeyProblem::NotAKey),
+            ),
+            (
+                format!("Bearer {}", good.replace("gak_pub_0", "gak_pub_")),
                 Some(KeyProblem::NotAKey),
             ),
             ("Bearer a:b".to_owned(), Some(KeyProblem::NotAKey)),

@@ -169,7 +169,7 @@ impl Approval {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{Duration, Metadata, ProviderRequest, RaisedCaps, Url};
+    use crate::{Duration, Metadata, Offer, ProviderRequest, RaisedCaps, Url};
     use uuid::Uuid;
 
     /// A pending approval of an amount of zero.
@@ -264,6 +264,29 @@ pub(crate) mod tests {
                 (before, after),
                 "{approval:?}"
             );
+            let is_pending = approval.resolution == Resolution::Pending;
+            assert_eq!(approval.resolved_at(), (!is_pending).then_some(created));
+            let is_executed = before == ApprovalStatus::Executed;
+            assert_eq!(approval.settlement(), is_executed.then_some(settlement));
+            assert_eq!((before.is_open(), after.is_open()), (before != after, false));
+        }
+    }
+
+    #[test]
+    fn an_approval_is_for_one_request_at_its_terms() {
+        let intent = |text: &str, units, payee| Intent {
+            offer: Offer::recorded(Amount::from_units(units).unwrap(), Address::repeat_byte(payee)),
+            max_payment: Amount::MAX,
+            request: approval().call.request,
+            service: None,
+            operation: None,
+            target: None,
+            metadata: Metadata::default(),
+            fingerprint: Fingerprint::of_text(text),
+        };
+        assert!(approval().is_for(&intent("x", 0, 0)));
+        for other in [intent("y", 0, 0), intent("x", 1, 0), intent("x", 0, 1)] {
+            assert!(!approval().is_for(&other), "{other:?}");
         }
     }
 }

@@ -144,6 +144,7 @@ impl OperatorReason {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{AgentStatus, policy::rule::tests::agent};
 
     /// The limit is 300 characters.
     #[test]
@@ -156,5 +157,51 @@ mod tests {
         for text in ["", " \t ", "a\nb", "a\u{7f}", &"x".repeat(301)] {
             assert_eq!(OperatorReason::parse(text), None, "{text:?}");
         }
+    }
+
+    /// The widest freeze is the one that is told, and the operators' before the owner's.
+    #[test]
+    fn a_frozen_agent_is_told_the_widest_freeze() {
+        let owner = PersonId::of("issuer", "subject");
+        let agent = Agent {
+            owner: owner.to_string(),
+            ..agent()
+        };
+        let own = Freezes {
+            agents: BTreeSet::from([agent.id]),
+            ..Freezes::default()
+        };
+        let owners = Freezes {
+            owners: BTreeSet::from([owner.clone()]),
+            ..own.clone()
+        };
+        let all = Freezes {
+            deployment: true,
+            ..owners.clone()
+        };
+        let rows = [
+            (Freezes::default(), None, None, ""),
+            (own, Some(Freeze::Agent), Some(FreezeTarget::Agent(agent.id)), "agent"),
+            (owners, Some(Freeze::Owner), Some(FreezeTarget::Owner(owner)), "owner"),
+            (
+                all,
+                Some(Freeze::Deployment),
+                Some(FreezeTarget::Deployment),
+                "deployment",
+            ),
+        ];
+        let frozen = Agent {
+            status: AgentStatus::Frozen,
+            ..agent.clone()
+        };
+        for (freezes, freeze, target, scope) in rows {
+            assert_eq!(freezes.of(&agent), freeze);
+            assert_eq!(Freeze::of(&agent, freeze), freeze);
+            assert_eq!(Freeze::of(&frozen, freeze), freeze.or(Some(Freeze::Own)));
+            let of = freeze.and_then(|freeze| FreezeTarget::of(freeze, &agent));
+            assert_eq!(of.as_ref().map_or("", FreezeTarget::scope), scope);
+            assert_eq!(of, target);
+        }
+        assert_eq!(FreezeTarget::of(Freeze::Own, &agent), None);
     }
 }

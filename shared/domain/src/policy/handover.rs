@@ -33,3 +33,35 @@ impl Handover {
         self.to == *person && now < self.ends_at
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    #[test]
+    fn an_offer_is_open_to_one_person_until_its_end() {
+        let [ann, bob] = ["ann", "bob"].map(|name| PersonId::of("issuer", name));
+        let at = Timestamp::EPOCH;
+        let ends_at = at.after(Handover::OPEN_FOR);
+        let offer = Handover {
+            agent: AgentId::from_uuid(Uuid::nil()),
+            to: ann.clone(),
+            reason: OperatorReason::parse("left").unwrap(),
+            by: OperatorName::parse("op").unwrap(),
+            at,
+            ends_at,
+        };
+        let last = Timestamp::from_micros(ends_at.micros() - 1).unwrap();
+        for (person, now, is_open) in [
+            (&ann, at, true),
+            (&ann, last, true),
+            (&ann, ends_at, false),
+            (&bob, at, false),
+        ] {
+            assert_eq!(offer.is_open_to(person, now), is_open, "{person:?} {now}");
+        }
+        assert!(!offer.awaits_second());
+        assert!(Handover { ends_at: at, ..offer }.awaits_second());
+    }
+}

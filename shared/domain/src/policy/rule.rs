@@ -620,12 +620,13 @@ impl Agent {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::{AgentId, AgentStatus, TimeOfDay, Timestamp, Wallet, Weekday, ZoneName};
     use uuid::Uuid;
 
-    fn agent() -> Agent {
+    /// An agent without keys and rules.
+    pub(crate) fn agent() -> Agent {
         Agent {
             id: AgentId::from_uuid(Uuid::nil()),
             name: "a".to_owned(),
@@ -842,5 +843,19 @@ mod tests {
         let left = agent.clone().without_rule(id(1)).unwrap().rules;
         assert_eq!(left, agent.rules[1..]);
         assert_eq!(agent.clone().without_rule(id(3)).err(), Some(RuleRefusal::Unknown));
+    }
+
+    #[test]
+    fn a_usual_price_has_one_name() {
+        for (usual, name, prices) in [
+            (UsualPrice::Catalog, "catalog", None),
+            (UsualPrice::Median(5), "median", Some(5)),
+        ] {
+            assert_eq!((usual.name(), usual.prices()), (name, prices));
+            assert_eq!(UsualPrice::from_name(name, prices), Some(usual));
+        }
+        for (name, prices) in [("catalog", Some(5)), ("median", None), ("other", None)] {
+            assert_eq!(UsualPrice::from_name(name, prices), None, "{name}");
+        }
     }
 }

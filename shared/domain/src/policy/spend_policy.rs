@@ -312,4 +312,22 @@ mod tests {
             ..PolicyEdit::default()
         }));
     }
+
+    #[test]
+    fn problems_of_an_edit_are_reported_where_they_are() {
+        let slugs = |texts: &[&str]| texts.iter().map(|text| OperationSlug::parse(text).unwrap()).collect();
+        let paths =
+            |edit: PolicyEdit| -> Vec<String> { edit.problems(None).into_iter().map(|problem| problem.path).collect() };
+        let operations = PolicyEdit {
+            enabled_operations: Some(OperationScope::Only(slugs(&["a.b", "c.d"]))),
+            ..PolicyEdit::default()
+        };
+        assert_eq!(paths(operations), ["/enabled_operations/0", "/enabled_operations/1"]);
+        let domains = |count| PolicyEdit {
+            allowed_domains: Some(vec![DomainPattern::any(); count]),
+            ..PolicyEdit::default()
+        };
+        assert_eq!(paths(domains(PolicyEdit::MOST_DOMAINS)), [""; 0]);
+        assert_eq!(paths(domains(PolicyEdit::MOST_DOMAINS + 1)), ["/allowed_domains"]);
+    }
 }

@@ -70,3 +70,32 @@ impl StartingLimits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_replaces_those_of_its_kind_and_a_budget_those_of_its_window() {
+        let budget = |units_of, window| RuleKind::BudgetLimit {
+            limit: units(units_of),
+            window,
+        };
+        let (hour, day) = (Duration::from_secs_u32(3_600), Duration::DAY);
+        let count = |count| RuleKind::CountLimit {
+            services: None,
+            count,
+            window: hour,
+        };
+        let rows = [
+            (budget(1, day), budget(2, day), true),
+            (budget(1, day), budget(1, hour), false),
+            (count(1), count(2), true),
+            (count(1), budget(1, hour), false),
+            (RuleKind::NewPayee { services: None }, count(1), false),
+        ];
+        for (rule, own, is_replaced) in rows {
+            assert_eq!(rule.is_replaced_by(&own), is_replaced, "{rule:?} {own:?}");
+        }
+    }
+}

@@ -192,6 +192,7 @@ mod tests {
         ] {
             assert_ne!(other.digest(), of_two.digest());
         }
+        assert_eq!((set.caps(), limited.caps()), (None, caps));
         let record = limited.record(service(1)).unwrap();
         assert_eq!((record.version, record.enabled), (1, true));
         assert_eq!(record.policy.max_per_day.units(), 10_000_000);
