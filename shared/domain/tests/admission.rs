@@ -996,6 +996,75 @@ fn delayed_pricings_are_refused_until_their_time() {
     }
 }
 
+/// A grant has what the decision was based on, for the record.
+#[test]
+fn a_grant_names_its_inputs() {
+    let mut given = Case::fine().given();
+    (given.agent.version, given.service.version) = (3, 4);
+    let Decision::Allow(grant) = given.decide() else {
+        panic!("must be allowed")
+    };
+    let inputs = InputVersions {
+        engine: ENGINE_VERSION,
+        agent: 3,
+        service: 4,
+    };
+    assert_eq!((grant.agent_version(), grant.policy_version()), (3, 7));
+    assert_eq!(grant.inputs(), inputs);
+    assert_eq!(InputVersions::parse(&inputs.to_string()), Some(inputs));
+    for text in ["", "1", "1.2", "1.2.3.4", "01.2.3", "1.2.x"] {
+        assert_eq!(InputVersions::parse(text), None, "{text}");
+    }
+    assert_eq!(
+        grant.call(),
+        CallDescription::of(&given.intent, given.operation.as_ref(), Network::BaseSepolia, given.at)
+    );
+}
+
+/// Several schedules open when all of them are open. The decision is made on a Sunday at 17:46 UTC.
+#[test]
+fn schedules_open_together() {
+    let mut given = Case::fine().given();
+    let mut opening = |times: &[(&str, &str)]| {
+        let rules = times.iter().zip(1_u128..).map(|((from, to), id)| Rule {
+            id: RuleId::from_uuid(Uuid::from_u128(id)),
+            version: 1,
+            kind: RuleKind::Schedule {
+                services: None,
+                schedule: Schedule {
+                    zone: ZoneName::UTC,
+                    days: Weekday::ALL.to_vec(),
+                    from: TimeOfDay::parse(from).unwrap(),
+                    to: TimeOfDay::parse(to).unwrap(),
+                },
+            },
+        });
+        given.agent.rules = rules.collect();
+        match given.decide() {
+            Decision::Refuse(Denial {
+                reason: Reason::PolicyBlocked(Block::Schedule { rule, retry_at }),
+                ..
+            }) => Some((rule.uuid().as_u128(), retry_at)),
+            _ => None,
+        }
+    };
+    let today = NOW - NOW % 86_400;
+    let at = |hour: u64| RetryAt::At(Timestamp::from_secs(today + hour * 3_600).unwrap());
+    assert_eq!(opening(&[("17:00", "18:00")]), None);
+    assert_eq!(opening(&[("20:00", "22:00")]), Some((1, at(20))));
+    assert_eq!(
+        opening(&[("17:00", "24:00"), ("20:00", "22:00"), ("21:00", "23:00")]),
+        Some((2, at(21)))
+    );
+    // The second opens while the first is closed again.
+    assert_eq!(opening(&[("20:00", "21:00"), ("22:00", "20:30")]), Some((1, at(20))));
+    assert_eq!(opening(&[("22:00", "03:00"), ("02:00", "04:00")]), Some((1, at(26))));
+    assert!(matches!(
+        opening(&[("20:00", "21:00"), ("21:00", "22:00")]),
+        Some((1, RetryAt::NotBefore(_)))
+    ));
+}
+
 /// Later checks are reported even if an earlier one fails.
 #[test]
 fn every_check_is_reported_once_in_order() {

@@ -1098,3 +1098,109 @@ fn a_call_is_judged_by_the_page_that_it_fetches() {
     assert!(judges(true, "example.org"));
     assert!(!judges(true, "*") && !judges(false, "example.org"));
 }
+
+/// A payment that can't be tested counts in what follows.
+#[test]
+fn an_untested_payment_counts() {
+    let recorded = record(limits_of(Habits::default()), &[call(60, 60), call(60, 30)]);
+    let budget = Limits {
+        budgets: vec![(0, 80, 24)],
+        ..limits_of(Habits::default())
+    };
+    let mut backtest = Backtest::new(Candidate {
+        rules: Some(budget.rules()),
+        ..Candidate::default()
+    });
+    let first = &recorded[0];
+    backtest.skip(None);
+    backtest.skip(Some(PastPayment {
+        service: first.service.id,
+        amount: first.decision.amount,
+        at: first.decision.at,
+        released_at: None,
+        payee: PayeePrefix::of(first.decision.pay_to),
+        operation: OperationDigest::of(first.decision.operation.as_ref().unwrap()),
+        call: None,
+    }));
+    backtest.test(&recorded[1].as_tested());
+    let result = backtest.result();
+    assert_eq!((result.decisions, result.untested), (1, 2));
+    assert_eq!(result.if_declined.saved, 30, "{result:?}");
+}
+
+/// An edit of a policy is one of the present policy, or of the defaults where it enables a service. A rule keeps its id if
+/// the agent has it, or one of the same window whose terms are not among the new ones.
+#[test]
+fn a_candidate_edits_what_an_agent_has() {
+    let hour = |count| RuleKind::CountLimit {
+        services: None,
+        count,
+        window: hours(1),
+    };
+    let payee = || RuleKind::NewPayee { services: None };
+    let agent = Agent {
+        rules: [(7, hour(1)), (8, hour(2)), (9, payee())]
+            .map(|(id, kind)| Rule {
+                id: rule_id(id),
+                version: 3,
+                kind,
+            })
+            .to_vec(),
+        ..limits_of(Habits::default()).agent(1)
+    };
+    let rules = |kinds: &[RuleKind]| -> Vec<(u128, u64, RuleKind)> {
+        let terms = BacktestTerms {
+            rules: Some(kinds.to_vec()),
+            ..BacktestTerms::default()
+        };
+        let rules = terms.candidate(&agent, &[]).rules.unwrap();
+        let told = rules.into_iter();
+        told.map(|rule| (rule.id.uuid().as_u128(), rule.version, rule.kind))
+            .collect()
+    };
+    assert_eq!(rules(&[payee(), hour(2)]), [(9, 3, payee()), (8, 3, hour(2))]);
+    // The second of these is the agent's own, so the first takes the place of the other one.
+    assert_eq!(rules(&[hour(5), hour(2)]), [(7, 4, hour(5)), (8, 3, hour(2))]);
+    assert_eq!(rules(&[hour(1), hour(5)]), [(7, 3, hour(1)), (8, 4, hour(5))]);
+    let longer = RuleKind::CountLimit {
+        services: None,
+        count: 1,
+        window: hours(2),
+    };
+    let narrower = RuleKind::NewPayee { services: Some(vec![]) };
+    assert_eq!(
+        rules(&[longer.clone(), narrower.clone()]),
+        [(1, 1, longer), (2, 1, narrower)]
+    );
+    let change = |enabled| PolicyChange {
+        enabled,
+        policy: PolicyEdit {
+            max_per_call: Some(units(5)),
+            ..PolicyEdit::default()
+        },
+    };
+    let present = limits_of(Habits::default()).policy(0);
+    let [first, second, third] = [0, 1, 2].map(|number| ServiceId::from_uuid(Uuid::from_u128(number)));
+    let terms = BacktestTerms {
+        rules: None,
+        status: Some(AgentStatus::Frozen),
+        policies: BTreeMap::from([
+            (first, change(None)),
+            (second, change(Some(true))),
+            (third, change(None)),
+        ]),
+    };
+    let found = terms.candidate(&agent, std::slice::from_ref(&present));
+    assert_eq!((found.rules, found.status), (None, Some(AgentStatus::Frozen)));
+    let edited = |policy: SpendPolicy, service, version| EnabledService {
+        service,
+        version,
+        enabled: true,
+        policy: policy.edited(&change(None).policy),
+    };
+    let expected = [
+        (first, edited(present.policy.clone(), first, present.version)),
+        (second, edited(SpendPolicy::column_defaults(), second, 0)),
+    ];
+    assert_eq!(found.policies, BTreeMap::from(expected));
+}

@@ -309,7 +309,7 @@ fn a_list_counts_the_edits() {
 #[test]
 fn an_agent_follows_the_versions_that_it_may_have() {
     let name = TemplateName::parse("t").unwrap();
-    let begin = |version, before: &FollowedTemplate| {
+    let apply = |version, before: &FollowedTemplate| {
         let template = PolicyTemplate {
             name: name.clone(),
             version,
@@ -328,10 +328,10 @@ fn an_agent_follows_the_versions_that_it_may_have() {
         ..applied.clone()
     };
     assert_eq!((services.version(), bases(&services)), (None, vec![3, 2]));
-    let begun = begin(5, &begin(4, &applied));
+    let begun = apply(5, &apply(4, &applied));
     assert_eq!((begun.version(), bases(&begun)), (None, vec![3, 3, 4, 5]));
-    assert_eq!(begin(4, &begun).begun, [5, 4]);
-    let many = (4..9).fold(applied, |followed, version| begin(version, &followed));
+    assert_eq!(apply(4, &begun).begun, [5, 4]);
+    let many = (4..9).fold(applied, |followed, version| apply(version, &followed));
     assert_eq!(many.begun, [5, 6, 7, 8]);
 }
 
