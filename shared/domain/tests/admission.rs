@@ -1021,6 +1021,48 @@ fn a_grant_names_its_inputs() {
     );
 }
 
+/// A check has the numbers of one rule. Where several could be this one, a replay still decides as before.
+#[test]
+fn rules_with_alike_numbers_are_replayed_apart() {
+    let later = Timestamp::from_secs(NOW + 1).unwrap();
+    let rows = [
+        // Both have the recorded limit: the reason names the second.
+        vec![
+            Said::Budget(100, 1, vec![(0, 10)], true),
+            Said::Budget(100, 2, vec![(0, 90)], true),
+        ],
+        // Another kind has the recorded limit.
+        vec![
+            Said::Count(None, 100, 1, vec![]),
+            Said::Budget(100, 1, vec![(0, 90)], true),
+        ],
+        // The recorded median is 60, of five prices. That of the last three is 100.
+        vec![
+            Said::Price(None, 0, Some(3), true),
+            Said::Price(None, 50, Some(5), true),
+        ],
+    ];
+    for rules in rows {
+        let case = Case {
+            price: 80,
+            paid: vec![60, 60, 60, 100, 100],
+            rules,
+            ..Case::fine()
+        };
+        for payee_from in [None, Some(later)] {
+            let mut given = case.given();
+            given.payee_from = payee_from;
+            let recorded = given.recorded().unwrap();
+            let inputs = ReplayInputs {
+                agent: &given.agent,
+                service: &given.service,
+                enabled: given.enabled.as_ref(),
+            };
+            assert_eq!(replay(&recorded, &inputs), [], "{:?}", case.rules);
+        }
+    }
+}
+
 /// Several schedules open when all of them are open. The decision is made on a Sunday at 17:46 UTC.
 #[test]
 fn schedules_open_together() {

@@ -1204,3 +1204,42 @@ fn a_candidate_edits_what_an_agent_has() {
     ];
     assert_eq!(found.policies, BTreeMap::from(expected));
 }
+
+/// A payment of an approval that the recorded limits did not need has it still where the candidate asks.
+#[test]
+fn an_unused_approval_is_one_where_the_candidate_asks() {
+    let recorded = record(limits_of(Habits::default()), &[call(60, 20)]);
+    let change = Change {
+        status: None,
+        policies: [Some((true, 100, 100, 10)), None],
+        rules: None,
+    };
+    let approval = ApprovalId::of(AgentId::from_uuid(Uuid::nil()), &Fingerprint::of_text("x"), 0);
+    for (approval, flipped) in [(Some(approval), 0), (None, 1)] {
+        let mut backtest = Backtest::new(change.candidate());
+        backtest.test(&BacktestDecision {
+            approval,
+            ..recorded[0].as_tested()
+        });
+        assert_eq!(backtest.result().if_declined.flipped(), flipped);
+    }
+}
+
+/// Of two budgets with as much left, the first is recorded; the other one has no more room than that.
+#[test]
+fn a_budget_that_is_not_recorded_has_as_little_left() {
+    let limits = Limits {
+        policies: [(true, 100, 1_000, 1_000); 2],
+        budgets: vec![(0, 100, 1), (1, 140, 48)],
+        ..limits_of(Habits::default())
+    };
+    let steps = [call(60, 40), call(7_200, 60), call(60, 41)];
+    let recorded = record(limits.clone(), &steps);
+    assert_eq!(recorded[2].decision.reason, format!("budget_limit:{}", rule_id(0)));
+    let candidate = Candidate {
+        rules: Some(limits.rules().split_off(1)),
+        ..Candidate::default()
+    };
+    let result = backtest(candidate, &recorded, 0);
+    assert_eq!((result.if_declined.flipped(), result.if_declined.other_reasons), (0, 1));
+}

@@ -153,6 +153,10 @@ fn the_most_specific_key_decides_on_a_service() {
     assert_eq!(merges.len(), 1);
     let edited = merges[0].edited().unwrap();
     assert_eq!((edited.service, edited.version, edited.enabled), (id(3), 1, true));
+    // One that left the catalog can't be enabled again.
+    let mut left = present[0].clone();
+    left.service = id(9);
+    assert_eq!(merged(&new, None, &BTreeMap::new(), &[left], Overrides::Keep).len(), 1);
     // A person disabled service 1: that stays, unless it is overwritten.
     let enables = terms(vec![(TemplateKey::Service(id(1)), switch(true))]);
     let kept = merged(&enables, None, &BTreeMap::new(), &present[..1], Overrides::Keep);

@@ -691,6 +691,11 @@ mod tests {
         ] {
             assert_eq!(agent.takes(KeyId(id), secs(at)), taken, "{id} {at}");
         }
+        let status = |index: usize, at| agent.keys[index].status(secs(at)).name();
+        assert_eq!(
+            [status(0, 0), status(1, 999), status(1, 1_000)],
+            ["active", "ending", "ended"]
+        );
     }
 
     /// Rotation without overlap is possible at the limit.
@@ -702,6 +707,17 @@ mod tests {
         let rotate = |overlap| full.clone().with_rotated_key(KeyId(3), key(20, None), overlap, now);
         assert_eq!(rotate(Duration::DAY), Err(KeyRefusal::TooMany));
         assert!(rotate(Duration::from_secs_u32(0)).is_ok());
+    }
+
+    #[test]
+    fn ended_keys_are_kept_for_thirty_days() {
+        let end = secs(1_000);
+        let kept = |now: Timestamp| {
+            let agent = agent(vec![key(1, Some(end))]).with_key(key(2, None), now);
+            agent.unwrap().keys.len() == 2
+        };
+        let last = end.after(Agent::ENDED_KEYS_KEPT);
+        assert!(kept(Timestamp::from_micros(last.micros() - 1).unwrap()) && !kept(last));
     }
 
     #[test]

@@ -149,10 +149,8 @@ mod tests {
     /// The limit is 300 characters.
     #[test]
     fn freeze_reasons_are_short_single_line_texts() {
-        assert_eq!(
-            OperatorReason::parse(" stolen ").map(|reason| reason.0).as_deref(),
-            Some("stolen")
-        );
+        let stolen = OperatorReason::parse(" stolen ");
+        assert_eq!(stolen.as_ref().map(OperatorReason::as_str), Some("stolen"));
         assert!(OperatorReason::parse(&"x".repeat(300)).is_some());
         for text in ["", " \t ", "a\nb", "a\u{7f}", &"x".repeat(301)] {
             assert_eq!(OperatorReason::parse(text), None, "{text:?}");

@@ -319,10 +319,15 @@ mod tests {
         let paths =
             |edit: PolicyEdit| -> Vec<String> { edit.problems(None).into_iter().map(|problem| problem.path).collect() };
         let operations = PolicyEdit {
-            enabled_operations: Some(OperationScope::Only(slugs(&["a.b", "c.d"]))),
+            enabled_operations: Some(OperationScope::Only(slugs(&["a.b", "c.d", "a.b"]))),
             ..PolicyEdit::default()
         };
-        assert_eq!(paths(operations), ["/enabled_operations/0", "/enabled_operations/1"]);
+        let unknown = |index: usize, slug| {
+            let message = format!("`{slug}` is not an operation of this service");
+            Problem::at(format!("/enabled_operations/{index}"), message)
+        };
+        let twice = Problem::at("/enabled_operations/2", "is named twice");
+        assert_eq!(operations.problems(None), [unknown(0, "a.b"), unknown(1, "c.d"), twice]);
         let domains = |count| PolicyEdit {
             allowed_domains: Some(vec![DomainPattern::any(); count]),
             ..PolicyEdit::default()
