@@ -1010,6 +1010,10 @@ fn a_grant_names_its_inputs() {
         service: 4,
     };
     assert_eq!((grant.agent_version(), grant.policy_version()), (3, 7));
+    assert_eq!(
+        (grant.agent(), grant.service(), grant.at()),
+        (given.agent.id, given.service.id, given.at)
+    );
     assert_eq!(grant.inputs(), inputs);
     assert_eq!(InputVersions::parse(&inputs.to_string()), Some(inputs));
     for text in ["", "1", "1.2", "1.2.3.4", "01.2.3", "1.2.x"] {
@@ -1041,6 +1045,11 @@ fn rules_with_alike_numbers_are_replayed_apart() {
             Said::Price(None, 0, Some(3), true),
             Said::Price(None, 50, Some(5), true),
         ],
+        // The first is for another service.
+        vec![
+            Said::Price(Some(vec![1]), 50, Some(5), true),
+            Said::Price(None, 50, Some(5), true),
+        ],
     ];
     for rules in rows {
         let case = Case {
@@ -1060,6 +1069,130 @@ fn rules_with_alike_numbers_are_replayed_apart() {
             };
             assert_eq!(replay(&recorded, &inputs), [], "{:?}", case.rules);
         }
+    }
+}
+
+/// A freeze by an operator is in no version of what the decision was based on.
+#[test]
+fn freezes_are_replayed() {
+    for frozen in [false, true] {
+        for freeze in [Freeze::Agent, Freeze::Owner, Freeze::Deployment] {
+            let case = Case {
+                frozen,
+                frozen_by_operators: Some(freeze),
+                ..Case::fine()
+            };
+            let given = case.given();
+            let inputs = ReplayInputs {
+                agent: &given.agent,
+                service: &given.service,
+                enabled: given.enabled.as_ref(),
+            };
+            assert_eq!(replay(&given.recorded().unwrap(), &inputs), [], "{freeze:?}");
+        }
+    }
+}
+
+/// What is remembered of an allowed payment is what a rule needs. An approval waives the guards that ask.
+#[test]
+fn a_payment_is_remembered_as_the_rules_need_it() {
+    let remembered = |approval, rules: Vec<Said>| {
+        let case = Case {
+            approval,
+            rules,
+            ..Case::fine()
+        };
+        let given = case.given();
+        let Decision::Allow(grant) = given.decide() else {
+            panic!("must be allowed")
+        };
+        let update = grant.remembered()?;
+        let ago = |at: Timestamp| given.at.since(at).secs();
+        let call = update.call.map(|mark| mark.not_after.map(ago));
+        Some((call, update.payee.is_some(), update.prices.is_some()))
+    };
+    let guard = |within, blocks| Said::Duplicate(None, within, blocks);
+    let price = |over| Said::Price(None, 9_000, over, true);
+    let rows = [
+        (false, vec![], None),
+        (false, vec![Said::Schedule(None, true), price(None)], None),
+        (false, vec![Said::Duplicate(Some(vec![1]), 5, true)], None),
+        (false, vec![guard(10, true)], Some((Some(Some(10)), false, false))),
+        (
+            false,
+            vec![guard(10, false), guard(20, true)],
+            Some((Some(Some(20)), false, false)),
+        ),
+        (
+            true,
+            vec![guard(10, true), guard(20, false)],
+            Some((Some(Some(10)), false, false)),
+        ),
+        (true, vec![guard(10, false)], Some((Some(None), false, false))),
+        (false, vec![Said::Payee(None)], Some((None, true, false))),
+        (false, vec![price(Some(5))], Some((None, false, true))),
+    ];
+    for (approval, rules, expected) in rows {
+        assert_eq!(remembered(approval, rules.clone()), expected, "{rules:?}");
+    }
+}
+
+/// A payment counts for the rules of its service, in amounts or in payments.
+#[test]
+fn a_payment_counts_for_the_rules_of_its_service() {
+    let (other, own) = (Some(vec![1]), Some(vec![0]));
+    let case = Case {
+        rules: vec![
+            Said::Budget(1_000, 1, vec![], true),
+            Said::Count(other, 5, 1, vec![]),
+            Said::Count(own, 5, 1, vec![]),
+            Said::Interval(None, 1, None),
+        ],
+        ..Case::fine()
+    };
+    let given = case.given();
+    let Decision::Allow(grant) = given.decide() else {
+        panic!("must be allowed")
+    };
+    let counted = |counted| grant.counted(counted).collect::<Vec<_>>();
+    assert_eq!(counted(Counted::Amounts), [rule_id(0)]);
+    assert_eq!(counted(Counted::Payments), [rule_id(2), rule_id(3)]);
+}
+
+/// A refusal that depends on earlier payments holds while they stay; an escalation asks a person.
+#[test]
+fn a_denial_tells_what_it_depends_on() {
+    let rows: [(Break, bool, bool); 9] = [
+        (|case| case.frozen = true, false, false),
+        (|case| case.balance = Some(1), false, false),
+        (|case| case.threshold = 1, true, false),
+        (|case| case.day = vec![(0, 990)], false, true),
+        (
+            |case| case.rules = vec![Said::Budget(60, 1, vec![(0, 30)], true)],
+            false,
+            true,
+        ),
+        (|case| case.rules = vec![Said::Count(None, 1, 1, vec![0])], false, true),
+        (|case| case.rules = vec![Said::Interval(None, 1, Some(0))], false, true),
+        (
+            |case| {
+                case.repeated = Some(0);
+                case.rules = vec![Said::Duplicate(None, 1, true)];
+            },
+            false,
+            true,
+        ),
+        (|case| case.rules = vec![Said::Price(None, 0, None, true)], false, true),
+    ];
+    for (change, escalates, rests_on_windows) in rows {
+        let mut case = Case::fine();
+        change(&mut case);
+        let given = case.given();
+        let Decision::Refuse(denial) = given.decide() else {
+            panic!("must be refused")
+        };
+        let told = (denial.escalates(), denial.rests_on_windows());
+        assert_eq!(told, (escalates, rests_on_windows), "{:?}", denial.reason);
     }
 }
 

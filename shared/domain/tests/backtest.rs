@@ -1243,3 +1243,77 @@ fn a_budget_that_is_not_recorded_has_as_little_left() {
     let result = backtest(candidate, &recorded, 0);
     assert_eq!((result.if_declined.flipped(), result.if_declined.other_reasons), (0, 1));
 }
+
+/// Payments are counted by service where a rule of the candidate counts those to some services only.
+#[test]
+fn a_candidate_counts_by_service_where_a_rule_does() {
+    let count = |only| Habits {
+        counts: vec![(300, 5, 1, only)],
+        ..Habits::default()
+    };
+    let names = |rules: Vec<Rule>| {
+        let candidate = Candidate {
+            rules: Some(rules),
+            ..Candidate::default()
+        };
+        candidate.names_services()
+    };
+    assert!(!Candidate::default().names_services());
+    assert!(names(limits_of(count(true)).rules()) && !names(limits_of(count(false)).rules()));
+    let services = Some(vec![ServiceSlug::parse(SLUGS[0]).unwrap()]);
+    assert!(!names(vec![guard(GUARD, 1, services)]));
+}
+
+/// A row of 8,192 bytes of decisions is one unit, and so is each call that a guard needs.
+#[test]
+fn the_read_units_of_a_backtest_grow_with_its_decisions() {
+    let plain = BacktestTerms::default();
+    let guarded = BacktestTerms {
+        rules: Some(vec![guard(GUARD, 1, None).kind]),
+        ..BacktestTerms::default()
+    };
+    let most = u64::try_from(BacktestRun::MOST_CALLS).unwrap();
+    for (decisions, agents, expected) in [(0, 1, 10), (8_192, 2, 920), (100_000, 1, 10_996)] {
+        assert_eq!(plain.read_units(decisions, agents), expected);
+        let calls = decisions.min(agents * most);
+        assert_eq!(guarded.read_units(decisions, agents), expected + calls);
+    }
+}
+
+/// A run adds each agent once, in order.
+#[test]
+fn a_run_tests_one_agent_after_another() {
+    let agents = [1, 2, 3].map(|number| AgentId::from_uuid(Uuid::from_u128(number)));
+    let mut run = BacktestRun {
+        id: BacktestId::from_uuid(Uuid::nil()),
+        owner: PersonId::of("issuer", "subject"),
+        version: 1,
+        created_at: at(0),
+        from: at(0),
+        to: at(1),
+        terms: BacktestTerms::default(),
+        agents: agents.to_vec(),
+        estimated: 0,
+        done: 0,
+        left_out: 0,
+        partial: 0,
+        result: BacktestResult::default(),
+    };
+    let tested = |is_partial| AgentTested::Tested {
+        result: BacktestResult {
+            decisions: 5,
+            ..BacktestResult::default()
+        },
+        is_partial,
+    };
+    for (agent, outcome) in agents
+        .into_iter()
+        .zip([tested(false), tested(true), AgentTested::LeftOut])
+    {
+        assert_eq!(run.next_agent(), Some(agent));
+        run = run.after(&outcome);
+    }
+    assert_eq!(run.next_agent(), None);
+    let told = (run.version, run.done, run.left_out, run.partial, run.result.decisions);
+    assert_eq!(told, (4, 3, 1, 1, 10));
+}

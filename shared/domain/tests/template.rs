@@ -165,6 +165,23 @@ fn the_most_specific_key_decides_on_a_service() {
     assert!(overwritten[0].edited().unwrap().enabled);
 }
 
+/// The limits of an agent that starts with the template, each with its services.
+#[test]
+fn an_agent_starts_with_the_limits_of_its_services() {
+    let all = catalog();
+    let template = terms(vec![
+        (TemplateKey::Service(id(3)), change(Some(1), None)),
+        (TemplateKey::Category(Category::Ai), change(Some(2), None)),
+    ]);
+    let services = || [1, 2, 3].into_iter().filter_map(|number| all.by_id(id(number)));
+    let expected = [
+        (change(Some(1), None), vec![id(3)]),
+        (change(Some(2), None), vec![id(1), id(2)]),
+    ];
+    assert_eq!(template.starting_changes(services()), expected);
+    assert_eq!(TemplateTerms::default().starting_changes(services()), []);
+}
+
 /// A template that is made of an agent's limits differs from the agent in nothing, and gives them to another agent.
 #[test]
 fn a_template_of_an_agent_has_its_limits() {
@@ -258,6 +275,18 @@ fn a_stored_key_is_the_key() {
     }
     for text in ["", "**", "ai", "category:", "category:x"] {
         assert_eq!(TemplateKey::parse(text), None, "{text}");
+    }
+    // A person names services by their slugs.
+    for text in ["s1", "category:ai", "*"] {
+        assert_eq!(TemplateKey::of(text, &catalog()).unwrap().told(&catalog()), text);
+    }
+    assert_eq!(
+        TemplateKey::of(&id(1).to_string(), &catalog()),
+        Ok(TemplateKey::Service(id(1)))
+    );
+    assert_eq!(TemplateKey::Service(id(9)).told(&catalog()), id(9).to_string());
+    for text in ["", "s9", "category:x"] {
+        assert!(TemplateKey::of(text, &catalog()).is_err(), "{text}");
     }
 }
 

@@ -531,6 +531,8 @@ mod tests {
             (format!("Basic {good}"), Some(KeyProblem::HeaderForm)),
             ("Bearer abc".to_owned(), Some(KeyProblem::HeaderForm)),
             ("Bearer :".to_owned(), Some(KeyProblem::HeaderForm)),
+            ("Bearer :b".to_owned(), Some(KeyProblem::HeaderForm)),
+            ("Bearer a:".to_owned(), Some(KeyProblem::HeaderForm)),
             ("Bearer a: b".to_owned(), Some(KeyProblem::HeaderForm)),
             (format!("Bearer{good}"), Some(KeyProblem::HeaderForm)),
             (format!("Bearer\t{good}"), Some(KeyProblem::HeaderForm)),

@@ -276,6 +276,8 @@ mod tests {
             (labels.len(), labels.to_string().as_str()),
             (2, "env=prod, team=search")
         );
+        let pairs = labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        assert!(pairs.eq([("env", "prod"), ("team", "search")]));
         assert_eq!(Labels::default().to_string(), "");
         let changed = labels
             .with(&parse(&json!({"team": "ads", "cost": "7"})).unwrap())

@@ -104,4 +104,14 @@ mod tests {
         assert!(!shadow(10).has_ended(Timestamp::from_secs(10 + 31 * 86_400 - 1).unwrap()));
         assert!(shadow(10).has_ended(Timestamp::from_secs(10 + 31 * 86_400).unwrap()));
     }
+
+    #[test]
+    fn a_candidate_replaces_the_policies_that_it_names() {
+        let candidate = Candidate {
+            policies: [(service(2), policy(2, 9)), (service(3), policy(3, 9))].into(),
+            ..Candidate::default()
+        };
+        let over = candidate.over(&[policy(1, 1), policy(2, 1)]);
+        assert_eq!(over, [policy(1, 1), policy(2, 9), policy(3, 9)]);
+    }
 }

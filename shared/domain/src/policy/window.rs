@@ -403,4 +403,45 @@ mod tests {
             prop_assert!(window(entries.clone(), shown).live(at) >= window(entries, 100).live(at));
         }
     }
+
+    /// Where all entries that were read have expired, and there are more, the sum may be too high.
+    #[test]
+    fn unread_entries_make_a_sum_inexact() {
+        let at = Timestamp::from_micros(2).unwrap().after(LENGTH);
+        let entries = || vec![entry(1, 10), entry(2, 10), entry(3, 10)];
+        for (shown, is_exact) in [(1, false), (2, false), (3, true)] {
+            let window = window(entries(), shown);
+            assert_eq!(window.hides_expired(at), !is_exact, "{shown}");
+            assert_eq!(window.spend(at).is_exact, is_exact, "{shown}");
+        }
+        let early = Timestamp::from_micros(1).unwrap().after(LENGTH);
+        assert!(window(entries(), 2).spend(early).is_exact);
+    }
+
+    /// More entries are read where they tell when an amount fits, up to a number of them.
+    #[test]
+    fn more_entries_are_read_to_tell_when_an_amount_fits() {
+        let not_before = RetryAt::NotBefore(Timestamp::EPOCH);
+        let many = |count: usize| (1..).take(count).map(|at| entry(at, 1)).collect::<Vec<_>>();
+        for (shown, fits, tells) in [
+            (1, not_before, true),
+            (LOOKED_AT - 1, not_before, true),
+            (LOOKED_AT, not_before, false),
+            (LOOKED_AT + 1, not_before, false),
+            (1, RetryAt::At(Timestamp::EPOCH), false),
+        ] {
+            assert_eq!(
+                window(many(LOOKED_AT + 2), shown).tells_more(fits),
+                tells,
+                "{shown} {fits:?}"
+            );
+        }
+        assert!(!window(many(1), 1).tells_more(not_before));
+        assert_eq!(window(many(1), 1).scope.budget(), Some(RuleId::from_uuid(Uuid::nil())));
+        let day = WindowScope::Day {
+            agent: AgentId::from_uuid(Uuid::nil()),
+            service: ServiceId::from_uuid(Uuid::nil()),
+        };
+        assert_eq!(day.budget(), None);
+    }
 }
