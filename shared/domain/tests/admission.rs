@@ -1077,18 +1077,22 @@ fn rules_with_alike_numbers_are_replayed_apart() {
 fn freezes_are_replayed() {
     for frozen in [false, true] {
         for freeze in [Freeze::Agent, Freeze::Owner, Freeze::Deployment] {
-            let case = Case {
-                frozen,
-                frozen_by_operators: Some(freeze),
-                ..Case::fine()
-            };
-            let given = case.given();
-            let inputs = ReplayInputs {
-                agent: &given.agent,
-                service: &given.service,
-                enabled: given.enabled.as_ref(),
-            };
-            assert_eq!(replay(&given.recorded().unwrap(), &inputs), [], "{freeze:?}");
+            // The reason of a disabled service comes first, and names no freeze.
+            for enabled in [false, true] {
+                let case = Case {
+                    enabled: Some(enabled),
+                    frozen,
+                    frozen_by_operators: Some(freeze),
+                    ..Case::fine()
+                };
+                let given = case.given();
+                let inputs = ReplayInputs {
+                    agent: &given.agent,
+                    service: &given.service,
+                    enabled: given.enabled.as_ref(),
+                };
+                assert_eq!(replay(&given.recorded().unwrap(), &inputs), [], "{freeze:?} {enabled}");
+            }
         }
     }
 }
@@ -1182,7 +1186,12 @@ fn a_denial_tells_what_it_depends_on() {
             false,
             true,
         ),
-        (|case| case.rules = vec![Said::Price(None, 0, None, true)], false, true),
+        // The second rule has room.
+        (
+            |case| case.rules = vec![Said::Price(None, 0, None, true), Said::Price(None, 9_000, None, true)],
+            false,
+            true,
+        ),
     ];
     for (change, escalates, rests_on_windows) in rows {
         let mut case = Case::fine();

@@ -290,6 +290,19 @@ fn a_stored_key_is_the_key() {
     }
 }
 
+/// A rule names services by their slugs: an id in place of one is a mistake, although it is as well formed.
+#[test]
+fn a_rule_names_slugs() {
+    let problems = |slug: &str| {
+        let services = Some(vec![ServiceSlug::parse(slug).unwrap()]);
+        RuleKind::NewPayee { services }.problems(&catalog()).len()
+    };
+    assert_eq!(
+        [problems("s1"), problems("s9"), problems(&id(1).to_string())],
+        [0, 1, 1]
+    );
+}
+
 #[test]
 fn only_one_service_is_enabled_by_its_key() {
     let problems = |key: TemplateKey| TemplateTerms::problems_of(&key, &switch(true), &catalog()).len();
