@@ -1045,6 +1045,11 @@ fn rules_with_alike_numbers_are_replayed_apart() {
             Said::Price(None, 0, Some(3), true),
             Said::Price(None, 50, Some(5), true),
         ],
+        // The recorded limit is that of the catalog's price, which the second rule blocks.
+        vec![
+            Said::Price(None, 0, Some(3), true),
+            Said::Price(None, 6_900, None, true),
+        ],
         // The first is for another service.
         vec![
             Said::Price(Some(vec![1]), 50, Some(5), true),
@@ -1111,6 +1116,7 @@ fn a_payment_is_remembered_as_the_rules_need_it() {
             panic!("must be allowed")
         };
         let update = grant.remembered()?;
+        assert!(update.is_first, "nothing is stored yet");
         let ago = |at: Timestamp| given.at.since(at).secs();
         let call = update.call.map(|mark| mark.not_after.map(ago));
         Some((call, update.payee.is_some(), update.prices.is_some()))
@@ -1283,7 +1289,8 @@ fn daily_limit_denials_state_when_to_retry() {
         day: vec![(0, 980)],
         ..Case::fine()
     };
-    let Decision::Refuse(denial) = case.given().decide() else {
+    let given = case.given();
+    let Decision::Refuse(denial) = given.decide() else {
         panic!("must be refused")
     };
     let expected = Reason::DailyLimit {
@@ -1293,6 +1300,10 @@ fn daily_limit_denials_state_when_to_retry() {
         retry_at: RetryAt::At(Timestamp::from_secs(NOW).unwrap().after(Duration::DAY)),
     };
     assert_eq!(denial.reason, expected);
+    assert_eq!(
+        denial.reason.retry_at(),
+        Some(RetryAt::At(given.at.after(Duration::DAY)))
+    );
 }
 
 proptest! {

@@ -736,6 +736,16 @@ mod tests {
     }
 
     #[test]
+    fn a_digest_has_one_spelling() {
+        let digest = SecretDigest::of("secret");
+        let text = digest.to_hex();
+        assert!(SecretDigest::from_hex(&text) == Some(digest));
+        for other in ["", &text[2..], &format!("0x{text}")] {
+            assert!(SecretDigest::from_hex(other).is_none(), "{other}");
+        }
+    }
+
+    #[test]
     fn a_number_of_a_key_has_one_spelling() {
         assert_eq!(KeyId::parse("00000000000000ff"), Some(KeyId(255)));
         for text in [
