@@ -298,7 +298,15 @@ pub(crate) async fn update_once_free(update: &UpdateItemFluentBuilder, doing: &'
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aws_sdk_dynamodb::types::builders::PutBuilder;
+    use aws_sdk_dynamodb::{
+        error::ErrorMetadata,
+        types::{
+            builders::PutBuilder,
+            error::{InternalServerError, TransactionInProgressException},
+        },
+    };
+    use aws_smithy_runtime_api::http::Response;
+    use aws_smithy_types::body::SdkBody;
 
     #[test]
     fn throttling_conflicts_and_failed_conditions_are_told_apart() {
@@ -344,6 +352,39 @@ mod tests {
                 Err(error) => error.kind().slug(),
             };
             assert_eq!(told, expected, "{codes:?}");
+        }
+    }
+
+    /// What is unknown is sent again, and what can't have been carried out is an error.
+    #[test]
+    fn an_attempt_without_an_answer_may_have_committed() {
+        let response = || Response::new(400_u16.try_into().unwrap(), SdkBody::empty());
+        let coded = |code: &str| {
+            let error = TransactWriteItemsError::generic(ErrorMetadata::builder().code(code).build());
+            SdkError::service_error(error, response())
+        };
+        let in_progress = TransactionInProgressException::builder().build();
+        let in_progress = TransactWriteItemsError::TransactionInProgressException(in_progress);
+        let failing = TransactWriteItemsError::InternalServerError(InternalServerError::builder().build());
+        let rows = [
+            (SdkError::construction_failure("no region"), "internal_error"),
+            (SdkError::timeout_error("no answer"), "unknown"),
+            (SdkError::response_error("no JSON", response()), "unknown"),
+            (SdkError::service_error(in_progress, response()), "unknown"),
+            (SdkError::service_error(failing, response()), "unknown"),
+            (coded("ServiceUnavailable"), "unknown"),
+            (coded("ValidationException"), "internal_error"),
+            (coded("ThrottlingException"), "temporarily_unavailable"),
+        ];
+        let transaction = Transaction::<u8>::new();
+        for (error, expected) in rows {
+            let shown = format!("{error:?}");
+            let told = match transaction.read(Err(error)) {
+                Ok(Sent::Unknown(_)) => "unknown".to_owned(),
+                Ok(other) => format!("{other:?}"),
+                Err(error) => error.kind().slug(),
+            };
+            assert_eq!(told, expected, "{shown}");
         }
     }
 }

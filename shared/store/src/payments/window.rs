@@ -447,3 +447,16 @@ const fn empty(scope: WindowScope, length: Duration, complete: bool) -> Window {
 pub(crate) fn add(sum: i64, amount: Amount) -> i64 {
     sum.saturating_add_unsigned(amount.units())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_windows_of_a_call_share_its_pages() {
+        let left = PagesLeft::of_a_call();
+        let taken = (0..MOST_PAGES + 5).filter(|_| left.clone().take()).count();
+        assert_eq!(u32::try_from(taken), Ok(MOST_PAGES));
+        assert!(!left.take());
+    }
+}

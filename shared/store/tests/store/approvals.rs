@@ -1,8 +1,11 @@
 //! Escalations: one request, one open approval, one use.
 
 use crate::{assert_sound, at_once, count, ledger_with, request};
-use purser_domain::{ApprovalId, ApprovalResolution, ApprovalStatus, Duration, Timestamp};
-use purser_store::{ApprovalDecision, Backoff, DecisionKeys, Ledger, Reserved, Resolved};
+use purser_domain::{
+    ApprovalId, ApprovalResolution, ApprovalStatus, CallDescription, DecisionRecord, Duration, Fingerprint, Network,
+    Reason, Timestamp, TransactionId,
+};
+use purser_store::{ApprovalDecision, Backoff, DecisionKeys, Escalated, Ledger, Reserved, Resolved};
 use purser_testkit::{
     DECISIONS, Emulator, LEDGER, ProxyConfig,
     authorize::{Answer, MOST_WAITING, Request, authorize, grant},
@@ -441,4 +444,51 @@ async fn lost_responses_do_not_duplicate_pending_approvals() {
         assert_eq!(kept(&emulator).await, 16, "{config:?}");
         assert_sound(&emulator).await;
     }
+}
+
+/// A decision whose answer was lost finds its own key. Another one finds a used key, although it is of the same request.
+#[tokio::test]
+async fn a_key_is_bound_by_one_decision() {
+    let (emulator, ledger) = ledger_with(1_000, 10).await;
+    let start = sample::start();
+    let intent = sample::intent(50, "k");
+    let decision = |number: u8| DecisionRecord {
+        transaction: TransactionId::at(start, [number; 8]),
+        agent: sample::agent_id(1),
+        key: sample::KEY,
+        owner: sample::OWNER.to_owned(),
+        service: sample::service_id(1),
+        operation: Some(sample::operation().slug),
+        amount: intent.offer.amount(),
+        pay_to: intent.offer.pay_to(),
+        fingerprint: intent.fingerprint,
+        call: CallDescription::of(&intent, Some(&sample::operation()), Network::BaseSepolia, start),
+        at: start,
+        reason: Reason::ApprovalRequired {
+            approval: None,
+            amount: intent.offer.amount(),
+            threshold: sample::units(10),
+            rule: None,
+        },
+        policy_version: Some(1),
+        inputs: None,
+        approval: None,
+        checks: vec![],
+        latency_ms: 1,
+    };
+    let key = Fingerprint::of_text("k");
+    let mut answers = Vec::new();
+    for number in [1, 1, 2] {
+        let expires_at = start.after(Duration::DAY);
+        let answer = ledger.escalate(&key, &decision(number), expires_at, MOST_WAITING).await;
+        answers.push(match answer.unwrap() {
+            Escalated::Staged(_) => "staged",
+            Escalated::Joined(_) => "joined",
+            Escalated::IdempotencyRecord(_) => "used",
+            Escalated::TooMany => "too many",
+        });
+    }
+    assert_eq!(answers, ["staged", "staged", "used"]);
+    assert_eq!(kept(&emulator).await, 1);
+    assert_sound(&emulator).await;
 }
