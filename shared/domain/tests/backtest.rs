@@ -1317,3 +1317,43 @@ fn a_run_tests_one_agent_after_another() {
     let told = (run.version, run.done, run.left_out, run.partial, run.result.decisions);
     assert_eq!(told, (4, 3, 1, 1, 10));
 }
+
+/// A result has at most this number of kinds of flips, and one more for all further ones.
+#[test]
+fn further_kinds_of_flips_are_one_kind() {
+    let kind = |reason: &str| FlipKind {
+        recorded: DecisionResult::Allow,
+        tested: DecisionResult::Block,
+        reason: reason.to_owned(),
+    };
+    let flips = || Flips {
+        count: 1,
+        amount: 5,
+        example: FlipExample {
+            agent: AgentId::from_uuid(Uuid::nil()),
+            transaction: TransactionId::from_uuid(Uuid::nil()),
+            at: at(0),
+            service: service(0).id,
+            amount: units(5),
+        },
+    };
+    let result = |reasons: &[String]| BacktestResult {
+        if_declined: Differences {
+            flips: reasons.iter().map(|reason| (kind(reason), flips())).collect(),
+            ..Differences::default()
+        },
+        ..BacktestResult::default()
+    };
+    let most: Vec<String> = (0..Differences::MOST_KINDS)
+        .map(|number| format!("r{number}"))
+        .collect();
+    let mut sum = result(&most);
+    sum.add(&result(&["r0", "x", "y"].map(str::to_owned)));
+    let flips = &sum.if_declined.flips;
+    let of = |reason| (flips[&kind(reason)].count, flips[&kind(reason)].amount);
+    assert_eq!(flips.len(), Differences::MOST_KINDS + 1);
+    assert_eq!(
+        [of("r0"), of("r1"), of(Differences::OTHER_REASON)],
+        [(2, 10), (1, 5), (2, 10)]
+    );
+}

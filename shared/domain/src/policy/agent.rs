@@ -740,6 +740,7 @@ mod tests {
         let digest = SecretDigest::of("secret");
         let text = digest.to_hex();
         assert!(SecretDigest::from_hex(&text) == Some(digest));
+        assert_eq!(format!("{digest:?}"), "SecretDigest(..)");
         for other in ["", &text[2..], &format!("0x{text}")] {
             assert!(SecretDigest::from_hex(other).is_none(), "{other}");
         }

@@ -98,4 +98,14 @@ mod tests {
             assert_eq!(rule.is_replaced_by(&own), is_replaced, "{rule:?} {own:?}");
         }
     }
+
+    #[test]
+    fn the_safe_budgets_are_those_of_a_day_and_of_thirty_days() {
+        let budgets = StartingLimits::Safe.rules().into_iter().filter_map(|rule| match rule {
+            RuleKind::BudgetLimit { limit, window } => Some((limit.units(), window.secs())),
+            _ => None,
+        });
+        assert!(budgets.eq([(20_000_000, 86_400), (200_000_000, 2_592_000)]));
+        assert_eq!(StartingLimits::Unlimited.rules(), []);
+    }
 }
