@@ -2,10 +2,10 @@
 
 use crate::{assert_sound, at_once, count, ledger_with, request};
 use purser_domain::{
-    ApprovalId, ApprovalResolution, ApprovalStatus, CallDescription, DecisionRecord, Duration, Fingerprint, Network,
-    Reason, Timestamp, TransactionId,
+    Approval, ApprovalId, ApprovalResolution, ApprovalStatus, CallDescription, DecisionRecord, Duration, Fingerprint,
+    Network, RaiseRequest, RaisedCaps, Reason, Timestamp, TransactionId,
 };
-use purser_store::{ApprovalDecision, Backoff, DecisionKeys, Escalated, Ledger, Reserved, Resolved};
+use purser_store::{ApprovalDecision, Backoff, DecisionKeys, Escalated, Ledger, RaiseAsked, Reserved, Resolved};
 use purser_testkit::{
     DECISIONS, Emulator, LEDGER, ProxyConfig,
     authorize::{Answer, MOST_WAITING, Request, authorize, grant},
@@ -490,5 +490,35 @@ async fn a_key_is_bound_by_one_decision() {
     }
     assert_eq!(answers, ["staged", "staged", "used"]);
     assert_eq!(kept(&emulator).await, 1);
+    assert_sound(&emulator).await;
+}
+
+/// A request for a raise waits as an approval does, and counts once.
+#[tokio::test]
+async fn requests_for_raises_are_limited_with_approvals() {
+    let (emulator, ledger) = ledger_with(1_000, 10).await;
+    let start = sample::start();
+    let ids = fill(&ledger, start).await;
+    let first = ledger.approval(ids[0]).await.unwrap().unwrap();
+    let fingerprint = Approval::fingerprint_of_raise(first.transaction);
+    let asked = Approval {
+        id: ApprovalId::of(first.agent, &fingerprint, 0),
+        fingerprint,
+        raise: Some(RaiseRequest {
+            caps: RaisedCaps::default(),
+            until: start.after(Duration::DAY),
+            reason: "more".to_owned(),
+            asked_of: sample::OWNER.to_owned(),
+        }),
+        ..first
+    };
+    let ask = || ledger.ask_for_raise(&asked, MOST_WAITING);
+    assert!(matches!(ask().await.unwrap(), RaiseAsked::TooMany));
+    assert_eq!(ledger.approval(asked.id).await.unwrap(), None);
+    approve(&ledger, ids[0], start).await;
+    assert!(matches!(ask().await.unwrap(), RaiseAsked::New(_)));
+    assert!(matches!(ask().await.unwrap(), RaiseAsked::Already(found) if found == asked));
+    assert_eq!(ledger.approval(asked.id).await.unwrap(), Some(asked.clone()));
+    assert_eq!(kept(&emulator).await, 20);
     assert_sound(&emulator).await;
 }

@@ -5,7 +5,7 @@ use crate::{assert_sound, ledger_with, request};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
     Agent, AgentId, Duration, LoggedDecision, Settlement, SettlementId, SettlementState, Timestamp, TransactionId,
-    WindowScope,
+    WindowScope, match_transfer,
 };
 use purser_store::{Claim, Confirmed, Ledger, Moved, PARTITIONS, ReconcileRequest};
 use purser_testkit::{
@@ -14,7 +14,7 @@ use purser_testkit::{
     invariants::scan,
     sample,
 };
-use std::{sync::Arc, time};
+use std::{collections::BTreeSet, sync::Arc, time};
 
 async fn pay(ledger: &Ledger, amount: u64, key: &str, now: Timestamp) -> Settlement {
     let answer = authorize(ledger, &request(amount, key), now).await.unwrap();
@@ -472,6 +472,50 @@ async fn each_transfer_confirms_its_own_settlement() {
         assert!(ledger.remove_claim(&renewed).await.unwrap());
     }
     assert_eq!(ledger.claims_in(network, sample::BLOCK).await.unwrap().len(), 3);
+}
+
+/// Where another block contains a transaction now, its confirmations rest on new claims.
+#[tokio::test]
+async fn confirmations_move_with_their_transaction() {
+    let (emulator, ledger) = ledger_with(1_000, 1_000).await;
+    let (at, hash) = (sample::start(), sample::tx_hash(1));
+    let mut paid = Vec::new();
+    for key in ["a", "b", "unpaid"] {
+        paid.push(pay(&ledger, 10, key, at).await);
+    }
+    let moved = |settlement: &Settlement, log_index: u64| {
+        let mut transaction = sample::transaction(settlement, hash);
+        transaction.block.number += 1;
+        for log in &mut transaction.logs {
+            log.index += log_index - 1;
+        }
+        match_transfer(&sample::expected(settlement), &transaction).unwrap()
+    };
+    for (index, log_index) in [(0, 1), (1, 3)] {
+        let transfer = sample::transfer_at(&paid[index], hash, log_index);
+        let confirmed = ledger.confirm(&paid[index], &transfer, Claim::Transfer, at).await;
+        assert!(matches!(confirmed.unwrap(), Confirmed::Done(_)));
+    }
+    for (settlement, log_index) in paid.iter().zip([1, 3, 5]) {
+        let transfer = moved(settlement, log_index);
+        ledger.move_confirmation(settlement, &transfer).await.unwrap();
+    }
+    let network = paid[0].terms.network;
+    // The claims in the former block are left for a run that looks at it.
+    for claim in ledger.claims_in(network, sample::BLOCK).await.unwrap() {
+        assert!(ledger.remove_claim(&claim).await.unwrap());
+    }
+    let claimed = ledger.claims_in(network, sample::BLOCK + 1).await.unwrap();
+    let claimed: BTreeSet<SettlementId> = claimed.iter().map(|claim| claim.settlement).collect();
+    assert_eq!(claimed, BTreeSet::from([paid[0].id(), paid[1].id()]));
+    for settlement in &paid[..2] {
+        let SettlementState::Confirmed { block_number, .. } = stored(&ledger, settlement.id()).await.state else {
+            panic!("must stay confirmed")
+        };
+        assert_eq!(block_number, sample::BLOCK + 1);
+    }
+    assert_eq!(stored(&ledger, paid[2].id()).await, paid[2], "it was not confirmed");
+    assert_sound(&emulator).await;
 }
 
 /// The model's schedule "a proof beside two runs": a run with a newer view removes the claim of a proof that is about to

@@ -1,8 +1,8 @@
 //! Confirmations and lists.
 
 use crate::{assert_sound, ledger_with, request};
-use purser_domain::{Settlement, SettlementState};
-use purser_store::{Claim, Confirmed, Ledger};
+use purser_domain::{LoggedDecision, Settlement, SettlementState};
+use purser_store::{Claim, Confirmed, Ledger, LogRange};
 use purser_testkit::{
     authorize::{Answer, authorize},
     sample,
@@ -128,5 +128,56 @@ async fn unknown_settlements_cannot_be_confirmed() {
             .confirm(&paid, &transfer, Claim::Transaction, sample::start())
             .await
             .is_err()
+    );
+}
+
+/// The payments of an agent and its refusals are one log, whose pages have each decision once, in both directions.
+#[tokio::test]
+async fn the_pages_of_a_log_have_each_decision_once() {
+    let (_emulator, ledger) = ledger_with(100, 1_000).await;
+    let (start, agent) = (sample::start(), sample::agent_id(1));
+    // The second, the fourth and the fifth do not fit.
+    for (number, amount) in (1_u32..).zip([60, 50, 30, 20, 11, 10]) {
+        let at = start.after(sample::secs(number));
+        authorize(&ledger, &request(amount, &number.to_string()), at)
+            .await
+            .unwrap();
+    }
+    let end = start.after(sample::secs(60));
+    let mut logs = Vec::new();
+    for limit in [1, 2, 100] {
+        for newest_first in [false, true] {
+            let (mut places, mut rest) = (Vec::new(), Some(LogRange::of(start, end, newest_first)));
+            while let Some(range) = rest {
+                let page = ledger.decisions_between(agent, range, limit).await.unwrap();
+                places.extend(page.decisions.iter().map(LoggedDecision::place));
+                rest = page.rest;
+            }
+            if newest_first {
+                places.reverse();
+            }
+            logs.push(places);
+        }
+    }
+    assert!(logs.iter().all(|log| *log == logs[0]), "{logs:?}");
+    assert!(logs[0].len() == 6 && logs[0].is_sorted(), "{logs:?}");
+    for place in &logs[0] {
+        let one = LogRange {
+            first: *place,
+            last: *place,
+            newest_first: false,
+        };
+        let page = ledger.decisions_between(agent, one, 10).await.unwrap();
+        let found: Vec<_> = page.decisions.iter().map(LoggedDecision::place).collect();
+        assert_eq!((found, page.rest), (vec![*place], None));
+    }
+    let none = LogRange::of(end, start, false);
+    assert!(
+        ledger
+            .decisions_between(agent, none, 10)
+            .await
+            .unwrap()
+            .decisions
+            .is_empty()
     );
 }
