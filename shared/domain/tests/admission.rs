@@ -1107,8 +1107,8 @@ fn freezes_are_replayed() {
 fn a_payment_is_remembered_as_the_rules_need_it() {
     let remembered = |approval, rules: Vec<Said>| {
         let case = Case {
-            approval,
             rules,
+            approval,
             ..Case::fine()
         };
         let given = case.given();
