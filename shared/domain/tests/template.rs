@@ -260,7 +260,8 @@ fn all_members_are_merged() {
 fn a_name_is_a_word() {
     let longest = "a".repeat(50);
     for name in ["a", "9-_z", &longest] {
-        assert_eq!(TemplateName::parse(name).unwrap().as_str(), name);
+        let parsed = TemplateName::parse(name).unwrap();
+        assert_eq!((parsed.as_str(), parsed.to_string().as_str()), (name, name));
     }
     for name in ["", "-a", "_a", "A", "a b", &format!("{longest}a")] {
         assert_eq!(TemplateName::parse(name), None, "{name}");

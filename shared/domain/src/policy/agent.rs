@@ -709,6 +709,7 @@ mod tests {
         let rotate = |overlap| full.clone().with_rotated_key(KeyId(3), key(20, None), overlap, now);
         assert_eq!(rotate(Duration::DAY), Err(KeyRefusal::TooMany));
         assert!(rotate(Duration::from_secs_u32(0)).is_ok());
+        assert_eq!(Agent::LONGEST_OVERLAP.secs(), 30 * 86_400);
     }
 
     #[test]
@@ -718,7 +719,7 @@ mod tests {
             let agent = agent(vec![key(1, Some(end))]).with_key(key(2, None), now);
             agent.unwrap().keys.len() == 2
         };
-        let last = end.after(Agent::ENDED_KEYS_KEPT);
+        let last = end.after(Duration::from_secs_u32(30 * 86_400));
         assert!(kept(Timestamp::from_micros(last.micros() - 1).unwrap()) && !kept(last));
     }
 

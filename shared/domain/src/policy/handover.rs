@@ -44,6 +44,7 @@ mod tests {
         let [ann, bob] = ["ann", "bob"].map(|name| PersonId::of("issuer", name));
         let at = Timestamp::EPOCH;
         let ends_at = at.after(Handover::OPEN_FOR);
+        assert_eq!(Handover::OPEN_FOR.secs(), 7 * 86_400);
         let offer = Handover {
             agent: AgentId::from_uuid(Uuid::nil()),
             to: ann.clone(),

@@ -245,6 +245,7 @@ mod tests {
 
     #[test]
     fn a_raise_applies_until_its_end_to_its_persons_agents_and_never_lowers_a_cap() {
+        assert_eq!(Raise::LONGEST.secs(), 7 * 86_400);
         let at = |micros| Timestamp::from_micros(micros).unwrap();
         let caps = |call, day| RaisedCaps {
             max_per_call: Some(units(call)),
