@@ -739,6 +739,20 @@ impl Recorded {
         CallDigest::of_call(&decision.call, decision.operation.as_ref().unwrap(), decision.amount)
     }
 
+    /// The payment that was decided on.
+    fn payment(&self) -> PastPayment {
+        let decision = &self.decision;
+        PastPayment {
+            service: self.service.id,
+            amount: decision.amount,
+            at: decision.at,
+            released_at: self.released_at,
+            payee: PayeePrefix::of(decision.pay_to),
+            operation: OperationDigest::of(decision.operation.as_ref().unwrap()),
+            call: Some(self.call()),
+        }
+    }
+
     fn paid(&self) -> Option<Paid> {
         (self.decision.result == DecisionResult::Allow).then(|| Paid {
             step: self.step.clone(),
@@ -752,17 +766,8 @@ impl Recorded {
 fn backtest(candidate: Candidate, recorded: &[Recorded], first: usize) -> BacktestResult {
     let mut backtest = Backtest::new(candidate);
     for one in recorded[..first].iter().filter(|one| one.paid().is_some()) {
-        let operation = one.decision.operation.as_ref().unwrap();
         backtest.know(one.service.id, &one.service.slug);
-        backtest.count(PastPayment {
-            service: one.service.id,
-            amount: units(one.step.amount),
-            at: one.decision.at,
-            released_at: one.released_at,
-            payee: PayeePrefix::of(one.decision.pay_to),
-            operation: OperationDigest::of(operation),
-            call: Some(one.call()),
-        });
+        backtest.count(one.payment());
     }
     for one in &recorded[first..] {
         backtest.test(&one.as_tested());
@@ -1111,17 +1116,8 @@ fn an_untested_payment_counts() {
         rules: Some(budget.rules()),
         ..Candidate::default()
     });
-    let first = &recorded[0];
     backtest.skip(None);
-    backtest.skip(Some(PastPayment {
-        service: first.service.id,
-        amount: first.decision.amount,
-        at: first.decision.at,
-        released_at: None,
-        payee: PayeePrefix::of(first.decision.pay_to),
-        operation: OperationDigest::of(first.decision.operation.as_ref().unwrap()),
-        call: None,
-    }));
+    backtest.skip(Some(recorded[0].payment()));
     backtest.test(&recorded[1].as_tested());
     let result = backtest.result();
     assert_eq!((result.decisions, result.untested), (1, 2));
@@ -1264,7 +1260,7 @@ fn a_candidate_counts_by_service_where_a_rule_does() {
     assert!(!names(vec![guard(GUARD, 1, services)]));
 }
 
-/// A row of 8,192 bytes of decisions is one unit, and so is each call that a guard needs.
+/// A unit reads 8,192 bytes of decisions, or one call for a guard. Each agent takes ten more.
 #[test]
 fn the_read_units_of_a_backtest_grow_with_its_decisions() {
     let plain = BacktestTerms::default();
