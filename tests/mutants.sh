@@ -23,13 +23,13 @@ mutants() { # mutants <options of cargo-mutants> … -- <options of nextest>
 }
 
 rm -rf target/mutants-both
+mkdir -p target/mutants-both
 mutants --shard "$1" --output target --
 names=()
 while IFS= read -r name; do
   # The name as a regular expression.
   names+=(--re "^$(sed 's/[][\\.*^$()+?{}|]/\\&/g' <<<"$name")\$")
 done < target/mutants.out/missed.txt
-mkdir -p target/mutants-both
 ((${#names[@]} == 0)) ||
   mutants "${names[@]}" --test-package purser-domain,purser-store --output target/mutants-both --
 python3 - <<'PYTHON'

@@ -1077,7 +1077,7 @@ fn a_candidate_looks_back_as_far_as_its_rules() {
     let (long, short) = (limits(48, Habits::default()), limits(1, Habits::default()));
     assert_eq!(named(&long).warm_up(&[]), hours(48));
     assert_eq!(named(&short).warm_up(&long.rules()), Duration::DAY);
-    // The use of a window that the agent has is recorded, and what it remembers is not.
+    // Decisions record the use of the agent's windows, but not the payments that its rules remember.
     assert_eq!(Candidate::default().warm_up(&long.rules()), Duration::DAY);
     assert_eq!(Candidate::default().warm_up(&[guard(GUARD, 30, None)]), hours(30));
     assert_eq!(named(&limits(1, new_payees)).warm_up(&[]), BUDGET_WINDOW_MAX);
@@ -1201,7 +1201,7 @@ fn a_candidate_edits_what_an_agent_has() {
     assert_eq!(found.policies, BTreeMap::from(expected));
 }
 
-/// A payment of an approval that the recorded limits did not need has it still where the candidate asks.
+/// A payment may have an approval that the recorded limits did not need. It is used where the candidate asks.
 #[test]
 fn an_unused_approval_is_one_where_the_candidate_asks() {
     let recorded = record(limits_of(Habits::default()), &[call(60, 20)]);
