@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks template.yaml and the nested infra/monitoring.yaml without a cloud account, warnings being errors:
+# Checks template.yaml and the nested infra/monitoring.generated.yaml without a cloud account, warnings being errors:
+#   0. the nested template is what infra/sam/expand.py makes of infra/monitoring.yaml;
 #   1. SAM can translate them;
 #   2. cfn-lint accepts them as written (`--lint` replaces the translation, so both are needed);
 #   3. cfn-lint accepts what SAM makes of them. As written, cfn-lint does not look into Policies and Environment:
@@ -23,9 +24,10 @@ unset AWS_PROFILE AWS_DEFAULT_PROFILE
 export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_SESSION_TOKEN=local
 export AWS_EC2_METADATA_DISABLED=true SAM_CLI_TELEMETRY=0
 
+.venv/bin/python infra/sam/expand.py --check
 mkdir -p .aws-sam
 .venv/bin/python infra/sam/translate.py template.yaml > .aws-sam/translated.json
-.venv/bin/python infra/sam/translate.py infra/monitoring.yaml > .aws-sam/monitoring.json
+.venv/bin/python infra/sam/translate.py infra/monitoring.generated.yaml > .aws-sam/monitoring.json
 
 if [[ ${1:-} != --quick ]]; then
   [[ -x .venv/checkov/bin/checkov ]] || { echo "check: no checkov; run infra/setup.sh checkov" >&2; exit 2; }
@@ -34,10 +36,10 @@ if [[ ${1:-} != --quick ]]; then
 fi
 if [[ ${1:-} == --checkov ]]; then exit; fi
 
-# SAM does not look into a nested template, and knows `Fn::ForEach` only where it is told to.
-for template in template.yaml infra/monitoring.yaml; do
-  .venv/bin/sam validate --language-extensions --region us-east-1 --template-file "$template"
-  .venv/bin/sam validate --language-extensions --lint --region us-east-1 --template-file "$template"
+# SAM does not look into a nested template.
+for template in template.yaml infra/monitoring.generated.yaml; do
+  .venv/bin/sam validate --region us-east-1 --template-file "$template"
+  .venv/bin/sam validate --lint --region us-east-1 --template-file "$template"
 done
 
 .venv/bin/cfn-lint --regions us-east-1 --template .aws-sam/translated.json .aws-sam/monitoring.json

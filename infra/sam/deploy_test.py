@@ -4,10 +4,10 @@
     .venv/bin/python infra/sam/deploy_test.py
 
 The emulator is ministack. It has no secret's policies, no managed login and no alarms over arithmetic, so these are left
-out of the templates, which are translated here instead of by AWS. Its `Ref` of a rule lacks the bus, and it does not expand
-loops of a nested template. It enforces no quotas and no permissions, and runs no functions without Docker. Its tag API lists
-neither secrets nor log groups nor buckets, so the test adds them from their own services; it can't import secrets, so their part of the
-request is checked and then left out. What AWS itself refuses is infra/sam/limits.py's.
+out of the templates, which are translated here instead of by AWS. Its `Ref` of a rule lacks the bus. It enforces no quotas
+and no permissions, and runs no functions without Docker. Its tag API lists neither secrets nor log groups nor buckets, so
+the test adds them from their own services; it can't import secrets, so their part of the request is checked and then left
+out. What AWS itself refuses is infra/sam/limits.py's.
 """
 
 import contextlib
@@ -32,7 +32,6 @@ import account
 import boto3
 import kept
 from samcli.cli.types import CfnParameterOverridesType
-from samcli.yamlhelper import yaml_parse
 from translate import NESTED, TEMPLATE, templates, whole
 from values import ROOT, Environment, Wrong
 
@@ -231,22 +230,6 @@ class Deployment(unittest.TestCase):
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             status = kept.main([*arguments])
         return status, said.getvalue()
-
-    def test_the_emulator_expands_loops_as_translate_does(self):
-        """Its authors measured on AWS how loops expand; translate.py must expand them in the same way."""
-        cloudformation, change = self.session.client("cloudformation"), {"StackName": "loops", "ChangeSetName": "loops"}
-        path = "infra/monitoring.yaml"
-        expanded = all_translated()[path]
-        values = {name: "1" if parameter["Type"] == "Number" else name for name, parameter in expanded["Parameters"].items()}
-        cloudformation.create_change_set(
-            **change, ChangeSetType="CREATE", TemplateBody=json.dumps(yaml_parse((ROOT / path).read_text())),
-            Capabilities=["CAPABILITY_AUTO_EXPAND"],
-            Parameters=[{"ParameterKey": name, "ParameterValue": value} for name, value in values.items()],
-        )  # fmt: skip
-        cloudformation.get_waiter("change_set_create_complete").wait(**change)
-        processed = cloudformation.get_template(**change, TemplateStage="Processed")["TemplateBody"]
-        self.assertEqual(processed["Resources"], expanded["Resources"])
-        cloudformation.delete_stack(StackName="loops")
 
     def test_a_quota_is_asked_for_before_anything_is_made(self):
         given = environment('ReserveConcurrency = "all"')

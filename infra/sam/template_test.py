@@ -181,7 +181,7 @@ class Template(unittest.TestCase):
     def test_sam_local_serves_every_route(self):
         # It says of each route of the internal group that it does not know the gateway's authorizer.
         logging.getLogger("samcli").setLevel(logging.CRITICAL)
-        stacks, _ = SamLocalStackProvider.get_stacks(str(TEMPLATE), language_extensions_enabled=True)
+        stacks, _ = SamLocalStackProvider.get_stacks(str(TEMPLATE))
         served = {(route.function_name, route.path) for route in ApiProvider(stacks).api.routes}
         routed = set()
         for path, methods in self.resources["Api"]["Properties"]["Body"]["paths"].items():

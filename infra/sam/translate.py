@@ -10,15 +10,10 @@ import re
 import sys
 from pathlib import Path
 
-from samcli.lib.cfn_language_extensions.models import TemplateProcessingContext
-from samcli.lib.cfn_language_extensions.pipeline import ProcessingPipeline
-from samcli.lib.cfn_language_extensions.processors.foreach import ForEachProcessor
-from samcli.lib.cfn_language_extensions.processors.parsing import TemplateParsingProcessor
 from samcli.lib.translate.sam_template_validator import SamTemplateValidator
 from samcli.yamlhelper import yaml_parse
 
 TEMPLATE = Path(__file__).resolve().parents[2] / "template.yaml"
-LANGUAGE_EXTENSIONS = "AWS::LanguageExtensions"
 SAM = "AWS::Serverless-2016-10-31"
 NESTED = "AWS::CloudFormation::Stack"
 
@@ -36,34 +31,11 @@ def translated(path=TEMPLATE, **parameters):
     template = yaml_parse(path.read_text())
     transforms = template.get("Transform", [])
     transforms = transforms if isinstance(transforms, list) else [transforms]
-    if LANGUAGE_EXTENSIONS in transforms:
-        template = expanded(template)
     if SAM in transforms:
         validator = SamTemplateValidator(template, NoManagedPolicies(), region="us-east-1", parameter_overrides=parameters)
         template = yaml_parse(validator.get_translated_template_if_valid())
     template.pop("Transform", None)
     return template
-
-
-def expanded(template):
-    """A template after `AWS::LanguageExtensions`. SAM CLI expands the loops; its other processors would also decide conditions
-    on parameters without a value."""
-    loops = ProcessingPipeline([TemplateParsingProcessor(), ForEachProcessor()])
-    template = loops.process_template(TemplateProcessingContext(fragment=template))
-
-    def plain(value):
-        match value:
-            case {"Fn::FindInMap": [mapping, key, member]}:
-                return template["Mappings"][mapping][plain(key)][member]
-            case {"Ref": {"Fn::Sub": str(name)}}:
-                return {"Ref": name}
-            case dict():
-                return {name: plain(member) for name, member in value.items()}
-            case list():
-                return [plain(item) for item in value]
-        return value
-
-    return {**{name: part for name, part in template.items() if name != "Mappings"}, "Resources": plain(template["Resources"])}
 
 
 def templates(**parameters):
