@@ -75,8 +75,8 @@ bench: ## Measures speed, growth, costs and starts, beside references of the sam
 	@infra/setup.sh x402 sam
 	@python3 infra/bench.py
 
-# ENV is an environment of samconfig.toml: default, dev or prod.
+# ENV is an environment of samconfig.toml: default, dev or prod. RELEASE is a release's tag, or a folder with a release's files,
+# which are deployed without a Rust toolchain: make deploy ENV=dev RELEASE=v1.0.0.
 .PHONY: deploy
 deploy: ## Deploys to the account that the AWS credentials open: make deploy ENV=dev (docs/deploy.md).
-	@infra/setup.sh sam deny
-	infra/sam/deploy.sh $(or $(ENV),default)
+	@infra/sam/deploy.sh $(or $(ENV),default) $(RELEASE)

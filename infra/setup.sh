@@ -75,6 +75,7 @@ python_packages() { # python_packages <environment> <folder of requirements.txt>
 
 # Unoptimized, these are built in a minute or two instead of many, and what they do takes others' time and not theirs.
 cargo_program() { # cargo_program <name> <version, or a part of it> <what for>
+  need cargo cc
   cargo "${1#cargo-}" --version >/dev/null 2>&1 && return
   say "installing $1, $3"
   cargo install --quiet --locked --debug "$1@$2"
@@ -132,18 +133,19 @@ valgrind() {
   fi
 }
 
-wanted=()
+wanted=() compiles=
 for name in "${@:-all}"; do
   case $name in
-    all) wanted+=("${parts[@]}") ;;
-    run) wanted+=("${run[@]}") ;;
-    test) wanted+=("${test[@]}") ;;
-    rest) wanted+=("${rest[@]}") ;;
+    all) wanted+=("${parts[@]}"); compiles=1 ;;
+    run) wanted+=("${run[@]}"); compiles=1 ;;
+    test) wanted+=("${test[@]}"); compiles=1 ;;
+    rest) wanted+=("${rest[@]}"); compiles=1 ;;
     *)
       [[ " ${parts[*]} " == *" $name "* ]] || { say "no such part: $name; there are: run test rest ${parts[*]}"; exit 2; }
       wanted+=("$name")
       ;;
   esac
 done
-need cargo cc
+# A deployment of release files compiles nothing.
+if [[ -n $compiles ]]; then need cargo cc; fi
 for part in "${wanted[@]}"; do "$part"; done

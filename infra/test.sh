@@ -136,6 +136,7 @@ rest() {
   step "documentation examples" cargo test --locked --workspace --doc --quiet
   step "template: checkov" infra/sam/check.sh --checkov
   step "a deployment to an emulator, and back to an empty account" .venv/bin/python infra/sam/deploy_test.py
+  step "release files are deployed without a toolchain" .venv/bin/python infra/sam/release_test.py
   step "a bench that got worse shows" infra/bench_test.py
   late_step "planted bugs are caught" tests/planted/plant.py
   late_step "the models of the protocol, with their large bounds" \

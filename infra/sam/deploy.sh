@@ -1,28 +1,44 @@
 #!/usr/bin/env bash
-# Builds and deploys: infra/sam/deploy.sh [<environment of samconfig.toml>]. It is `sam build && sam deploy` with the tools
-# of .venv, the lock file held to, the target for arm64 there, and the environment's own values (infra/sam/values.py), once
-# infra/sam/account.py has nothing against it. docs/deploy.md is the guide.
+# Deploys an environment of samconfig.toml, from release files. docs/deploy.md is the guide.
+#
+#   infra/sam/deploy.sh <environment> [<release>]          shows the changes, asks where samconfig.toml says so, and deploys
+#   infra/sam/deploy.sh --plan <environment> [<release>]   stops before that; `infra/sam/changeset.py execute` deploys
+#
+# The release is a tag of the repository, whose files are downloaded; a folder, which is used as it is; or nothing: then the
+# files are built here, which takes a Rust toolchain.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-environment=${1:-default}
-[[ -x .venv/bin/sam ]] || { echo "deploy: no SAM in .venv; run infra/setup.sh" >&2; exit 2; }
-# A deployment is reproducible: it is built from a commit without local changes. deploy/*.toml is in none.
-[[ -z $(git status --porcelain) ]] || { echo "deploy: the tree has changes that are in no commit" >&2; exit 1; }
-values=$(.venv/bin/python infra/sam/values.py "$environment")
-mapfile -t values <<< "$values"
-# Before the build, which takes minutes, and before anything is made in the account.
-.venv/bin/python infra/sam/account.py "$environment"
-# A deployment has no known vulnerability. Skipping the check, without access to RustSec's database, is explicit.
-if [[ ${SKIP_ADVISORIES:-} == 1 ]]; then
-  echo "deploy: the check for known vulnerabilities is SKIPPED (SKIP_ADVISORIES=1)" >&2
-else
-  cargo deny --locked check advisories \
-    || { echo "deploy: SKIP_ADVISORIES=1 deploys without the check for known vulnerabilities" >&2; exit 1; }
-fi
-export PATH="$PWD/.venv/bin:$PATH" CARGO_LAMBDA_COMPILER_EXTRA_ARGS=--locked
-rustup target add aarch64-unknown-linux-gnu
+plan=
+if [[ ${1:-} == --plan ]]; then plan=1; shift; fi
+environment=${1:-default} release=${2:-}
+infra/setup.sh sam
+export PATH="$PWD/.venv/bin:$PATH"
+export SAM_CLI_TELEMETRY=0
+mkdir -p .aws-sam
+# Before a build, which takes minutes, and before anything is made in the account.
+infra/sam/values.py "$environment" > /dev/null
+infra/sam/account.py "$environment"
 
-infra/sbom.sh
-sam build --config-env "$environment"
-exec sam deploy --config-env "$environment" --parameter-overrides "${values[@]}"
+if [[ -z $release ]]; then
+  architecture=$(infra/sam/values.py "$environment" | sed -n 's/^Architecture="\(.*\)"$/\1/p')
+  release=.aws-sam/release
+  rm -rf "$release"
+  infra/sam/build-release.sh "$release" "$architecture"
+elif [[ ! -d $release ]]; then
+  tag=$release release=.aws-sam/release-$release
+  command -v gh >/dev/null \
+    || { echo "deploy: downloading $tag takes the GitHub CLI (gh); or download its files and name their folder" >&2; exit 2; }
+  rm -rf "$release"
+  gh release download "$tag" --dir "$release"
+  # The checksums are attested, and release.py compares them with the files.
+  gh attestation verify "$release/SHA256SUMS" --repo "$(gh repo view --json nameWithOwner --jq .nameWithOwner)" \
+    --source-ref "refs/tags/$tag"
+fi
+template=$(infra/sam/release.py check "$release" "$environment")
+
+sam package --config-env "$environment" --resolve-s3 --template-file "$template" --output-template-file .aws-sam/packaged.yaml >/dev/null
+changes=$(infra/sam/changeset.py create "$environment" .aws-sam/packaged.yaml)
+if [[ -z $changes ]]; then exit; fi
+if [[ -n $plan ]]; then echo "$changes"; exit; fi
+exec infra/sam/changeset.py confirm "$environment" "$changes"

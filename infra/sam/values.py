@@ -26,7 +26,7 @@ class Wrong(Exception):
 
 
 class Environment:
-    """An environment: the name of its stack, and all of its parameters."""
+    """An environment: the name of its stack, its settings of `sam deploy`, and all of its parameters."""
 
     def __init__(self, name, root=ROOT):
         settings = tomllib.loads((root / "samconfig.toml").read_text())
@@ -34,9 +34,10 @@ class Environment:
             raise Wrong(f"samconfig.toml has no environment `{name}`")
         self.name = name
         self.stack = settings[name]["global"]["parameters"]["stack_name"]
+        self.settings = settings[name]["deploy"]["parameters"]
         self.file = root / "deploy" / f"{name}.toml"
         declared = declared_in((root / "template.yaml").read_text())
-        tracked = settings[name]["deploy"]["parameters"].get("parameter_overrides", [])
+        tracked = self.settings.get("parameter_overrides", [])
         values = {key: parameter["Default"] for key, parameter in declared.items() if "Default" in parameter}
         values |= dict(entry.split("=", 1) for entry in tracked)
         values |= own_values(self.file)
