@@ -18,6 +18,12 @@ import sys
 from collections import Counter
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
+
+import boto3
+from botocore.exceptions import UnknownRegionError
+from cfnlint.helpers import REGIONS
+from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from translate import NESTED, TEMPLATE, evaluated, templates, whole
 
@@ -30,6 +36,14 @@ KEY_ID = "1234abcd-12ab-34cd-56ef-1234567890ab"
 SHARDS = 4
 # Lambda leaves this many unreserved (API reference, PutFunctionConcurrency).
 UNRESERVED = 100
+
+
+@cache
+def partition_of(region):
+    try:
+        return boto3.Session(region_name="us-east-1").get_partition_for_region(region)
+    except UnknownRegionError:
+        return "none"
 
 
 class Stack:
@@ -45,6 +59,10 @@ class Stack:
                 self.resources[logical] = resource
         self.resources = {logical: self.resolved(resource) for logical, resource in self.resources.items()}
 
+    @property
+    def partition(self):
+        return partition_of(self.region)
+
     def of_type(self, kind):
         return {name: one.get("Properties", {}) for name, one in self.resources.items() if one["Type"] == kind}
 
@@ -54,7 +72,7 @@ class Stack:
     def physical(self, logical):
         """The name that CloudFormation makes; a role's has 64 characters, and the stack's name is cut for it."""
         end = f"-{logical}{SUFFIX}"
-        longest = {"AWS::IAM::Role": 64, "AWS::Lambda::Function": 64, "AWS::Events::Rule": 64}
+        longest = {"AWS::IAM::Role": 64, "AWS::Lambda::Function": 64, "AWS::Events::Rule": 64, "AWS::SQS::Queue": 80}
         most = longest.get(self.template["Resources"][logical]["Type"], 255)
         return self.name[: max(0, most - len(end))] + end
 
@@ -95,9 +113,9 @@ class Stack:
 
     def ref(self, name):
         pseudo = {
-            "AWS::AccountId": ACCOUNT, "AWS::NoValue": "", "AWS::Partition": "aws", "AWS::Region": self.region,
+            "AWS::AccountId": ACCOUNT, "AWS::NoValue": "", "AWS::Partition": self.partition, "AWS::Region": self.region,
             "AWS::StackName": self.name, "AWS::URLSuffix": "amazonaws.com",
-            "AWS::StackId": f"arn:aws:cloudformation:{self.region}:{ACCOUNT}:stack/{self.name}/{KEY_ID}",
+            "AWS::StackId": f"arn:{self.partition}:cloudformation:{self.region}:{ACCOUNT}:stack/{self.name}/{KEY_ID}",
         }
         if name in pseudo:
             return pseudo[name]
@@ -108,8 +126,10 @@ class Stack:
             "AWS::Cognito::UserPool": lambda: f"{self.region}_1a2B3c4D5",
             "AWS::Events::EventBus": lambda: self._named(name, "Name"),
             "AWS::Events::Rule": lambda: f"{self.name}|{self.physical(name)}",
-            "AWS::IAM::ManagedPolicy": lambda: f"arn:aws:iam::{ACCOUNT}:policy/{self.physical(name)}",
+            "AWS::IAM::ManagedPolicy": lambda: f"arn:{self.partition}:iam::{ACCOUNT}:policy/{self.physical(name)}",
             "AWS::KMS::Key": lambda: KEY_ID,
+            "AWS::Lambda::Alias": lambda: self._qualified(name, "Name"),
+            "AWS::Lambda::Version": lambda: self._qualified(name, None),
             "AWS::SNS::Topic": lambda: self.attribute(name, "TopicArn"),
             "AWS::SQS::Queue": lambda: f"https://sqs.{self.region}.amazonaws.com/{ACCOUNT}/{self.physical(name)}",
             "AWS::SecretsManager::Secret": lambda: self.attribute(name, "Arn"),
@@ -118,23 +138,29 @@ class Stack:
     def _named(self, logical, field):
         return self.resolved(self.template["Resources"][logical]["Properties"][field])
 
+    def _qualified(self, logical, field):
+        """The ARN of a function's alias, or of its first version."""
+        properties = self.resolved(self.template["Resources"][logical]["Properties"])
+        name = properties["FunctionName"].rsplit(":", 1)[-1]
+        return f"arn:{self.partition}:lambda:{self.region}:{ACCOUNT}:function:{name}:{properties[field] if field else 1}"
+
     def attribute(self, logical, attribute):
         if attribute not in ("Arn", "StreamArn", "TopicArn"):
             return self.physical(logical)
         name, place = self.physical(logical), f"{self.region}:{ACCOUNT}"
         return {
-            "AWS::CloudWatch::Alarm": lambda: f"arn:aws:cloudwatch:{place}:alarm:{self._named(logical, 'AlarmName')}",
-            "AWS::DynamoDB::Table": lambda: f"arn:aws:dynamodb:{place}:table/{name}"
+            "AWS::CloudWatch::Alarm": lambda: f"arn:{self.partition}:cloudwatch:{place}:alarm:{self._named(logical, 'AlarmName')}",
+            "AWS::DynamoDB::Table": lambda: f"arn:{self.partition}:dynamodb:{place}:table/{name}"
             + ("/stream/2026-01-01T00:00:00.000" if attribute == "StreamArn" else ""),
-            "AWS::Events::EventBus": lambda: f"arn:aws:events:{place}:event-bus/{self._named(logical, 'Name')}",
-            "AWS::Events::Rule": lambda: f"arn:aws:events:{place}:rule/{self.name}/{name}",
-            "AWS::IAM::Role": lambda: f"arn:aws:iam::{ACCOUNT}:role/{name}",
-            "AWS::KMS::Key": lambda: f"arn:aws:kms:{place}:key/{KEY_ID}",
-            "AWS::Lambda::Function": lambda: f"arn:aws:lambda:{place}:function:{name}",
-            "AWS::Logs::LogGroup": lambda: f"arn:aws:logs:{place}:log-group:{name}:*",
-            "AWS::SQS::Queue": lambda: f"arn:aws:sqs:{place}:{name}",
-            "AWS::SecretsManager::Secret": lambda: f"arn:aws:secretsmanager:{place}:secret:{name}-AbCdEf",
-        }.get(self.template["Resources"][logical]["Type"], lambda: f"arn:aws:service:{place}:{name}")()
+            "AWS::Events::EventBus": lambda: f"arn:{self.partition}:events:{place}:event-bus/{self._named(logical, 'Name')}",
+            "AWS::Events::Rule": lambda: f"arn:{self.partition}:events:{place}:rule/{self.name}/{name}",
+            "AWS::IAM::Role": lambda: f"arn:{self.partition}:iam::{ACCOUNT}:role/{name}",
+            "AWS::KMS::Key": lambda: f"arn:{self.partition}:kms:{place}:key/{KEY_ID}",
+            "AWS::Lambda::Function": lambda: f"arn:{self.partition}:lambda:{place}:function:{name}",
+            "AWS::Logs::LogGroup": lambda: f"arn:{self.partition}:logs:{place}:log-group:{name}:*",
+            "AWS::SQS::Queue": lambda: f"arn:{self.partition}:sqs:{place}:{name}",
+            "AWS::SecretsManager::Secret": lambda: f"arn:{self.partition}:secretsmanager:{place}:secret:{name}-AbCdEf",
+        }.get(self.template["Resources"][logical]["Type"], lambda: f"arn:{self.partition}:service:{place}:{name}")()
 
 
 # ---- What is measured: each yields where, and a figure ---------------------------------------------------------------
@@ -165,13 +191,23 @@ def strings(value, where=""):
                 yield from strings(one, where)
 
 
+def is_of(stack, logical, name):
+    """Whether a name or an ARN, perhaps with an alias or a version, is of this function."""
+    return stack.physical(logical) in name.split(":")
+
+
+def called_by_api(stack):
+    """The functions that the API calls, perhaps by an alias."""
+    names = set(re.findall(r":function:([\w-]+)(?::\w+)?/invocations", json.dumps(body_of(stack))))
+    return {logical for logical in stack.of_type("AWS::Lambda::Function") if stack.physical(logical) in names}
+
+
 def function_policies(stack):
     for logical in stack.of_type("AWS::Lambda::Function"):
         granted = [
             {"Sid": name + SUFFIX, "Effect": "Allow", "Principal": {"Service": one["Principal"]}, "Action": one["Action"],
              "Resource": stack.attribute(logical, "Arn"), "Condition": {"ArnLike": {"AWS:SourceArn": one.get("SourceArn")}}}
-            for name, one in stack.of_type("AWS::Lambda::Permission").items()
-            if one["FunctionName"] in (stack.physical(logical), stack.attribute(logical, "Arn"))
+            for name, one in stack.of_type("AWS::Lambda::Permission").items() if is_of(stack, logical, one["FunctionName"])
         ]
         yield logical, size({"Version": "2012-10-17", "Id": "default", "Statement": granted})
 
@@ -183,10 +219,9 @@ def permissions_per_function(stack):
 
 def unpermitted_functions(stack):
     """Functions that the API calls without its permission."""
-    called = json.dumps(body_of(stack))
-    permitted = {one["FunctionName"] for one in stack.of_type("AWS::Lambda::Permission").values()}
-    for logical in stack.of_type("AWS::Lambda::Function"):
-        yield logical, int(f":{stack.physical(logical)}/" in called and stack.physical(logical) not in permitted)
+    permitted = [one["FunctionName"] for one in stack.of_type("AWS::Lambda::Permission").values()]
+    for logical in called_by_api(stack):
+        yield logical, int(not any(is_of(stack, logical, name) for name in permitted))
 
 
 def inline_policies(stack):
@@ -239,6 +274,25 @@ def policies_per_queue(stack):
         yield name, abs(named[stack.ref(name)] - 1)
 
 
+def policies_per_bucket(stack):
+    yield from Counter(one["Bucket"] for one in stack.of_type("AWS::S3::BucketPolicy").values()).items()
+
+
+def statement_ids(stack):
+    """Ids that a policy has twice, or with other characters than letters and digits."""
+    def documents(where, value):
+        match value:
+            case {"Version": _, "Statement": list(listed)}:
+                yield where, [one["Sid"] for one in listed if "Sid" in one]
+            case dict() | list():
+                for one in value.values() if isinstance(value, dict) else value:
+                    yield from documents(where, one)
+
+    for logical, resource in stack.resources.items():
+        for where, ids in documents(logical, resource):
+            yield where, len(ids) - len(set(ids)) + sum(not re.fullmatch("[A-Za-z0-9]+", one) for one in ids)
+
+
 def policies_per_secret(stack):
     named = Counter(one["SecretId"] for one in stack.of_type("AWS::SecretsManager::ResourcePolicy").values())
     for name in stack.of_type("AWS::SecretsManager::Secret"):
@@ -263,6 +317,14 @@ def dashboards(stack):
     for name, one in stack.of_type("AWS::CloudWatch::Dashboard").items():
         json.loads(one["DashboardBody"])
         yield name, len(one["DashboardBody"].encode())
+
+
+def searches(stack):
+    """The lengths of SEARCH expressions."""
+    for name, one in stack.of_type("AWS::CloudWatch::Dashboard").items():
+        for _, text in strings(json.loads(one["DashboardBody"])):
+            for found in re.finditer(r"SEARCH\('(.*?)',", text):
+                yield name, len(found[1])
 
 
 def alarms_in_widgets(stack):
@@ -373,6 +435,13 @@ def routes(stack):
     yield "Api", sum(1 for _ in operations(stack))
 
 
+def conflicting_variables(stack):
+    """Routes of one method whose paths differ only in the names of variables."""
+    shapes = Counter((method, re.sub(r"\{[^}+]+", "{", path)) for path, method, _ in operations(stack))
+    for (method, path), count in shapes.items():
+        yield f"{method} {path}", count
+
+
 def servers_without_url(stack):
     yield "Api", sum("url" not in each for each in body_of(stack).get("servers", []))
 
@@ -388,15 +457,16 @@ def operations_without_integration(stack):
 
 
 def gateway_timeouts(stack):
-    called = json.dumps(body_of(stack))
-    for name, function in stack.of_type("AWS::Lambda::Function").items():
-        if f":{stack.physical(name)}/" in called:
-            yield name, function["Timeout"]
+    for name in called_by_api(stack):
+        yield name, stack.of_type("AWS::Lambda::Function")[name]["Timeout"]
 
 
 def stack_name(stack):
-    fits = re.fullmatch(r"[A-Za-z][A-Za-z0-9-]*", stack.name)
-    yield "the stack's name", len(stack.name) if fits else 1_000
+    yield stack.name, len(stack.name)
+
+
+def wrong_stack_name(stack):
+    yield stack.name, int(not re.fullmatch("[A-Za-z][A-Za-z0-9-]*", stack.name))
 
 
 def domains(stack):
@@ -425,6 +495,12 @@ def given_names(stack):
             yield logical, resource["Type"], resource["Properties"][field], longest
 
 
+def repeated_names(stack):
+    """Names that two resources of a type are given."""
+    for (kind, name), count in Counter((kind, name) for _, kind, name, _ in given_names(stack)).items():
+        yield f"{kind} {name}", count
+
+
 def long_names(stack):
     for logical, _, name, longest in given_names(stack):
         yield logical, max(0, len(name) - longest)
@@ -451,9 +527,10 @@ def unmatched_roles(stack):
 
 def unencrypted_logs(stack):
     """Log groups that the condition of the key's policy does not cover."""
-    [allowed] = {each for _, each in strings(stack.of_type("AWS::KMS::Key")) if ":log-group:" in each}
+    allowed = {each for _, each in strings(stack.of_type("AWS::KMS::Key")) if ":log-group:" in each}
     for name in stack.of_type("AWS::Logs::LogGroup"):
-        yield name, int(not fnmatchcase(stack.attribute(name, "Arn").removesuffix(":*"), allowed))
+        arn = stack.attribute(name, "Arn").removesuffix(":*")
+        yield name, int(not any(fnmatchcase(arn, pattern) for pattern in allowed))
 
 
 def beyond_ascii(stack):
@@ -464,17 +541,18 @@ def beyond_ascii(stack):
 
 def mappings(stack, function=None):
     for name, one in stack.of_type("AWS::Lambda::EventSourceMapping").items():
-        if function is None or one["FunctionName"] == stack.physical(function):
+        if function is None or is_of(stack, function, one["FunctionName"]):
             yield name, one
 
 
 def short_visibility(stack):
-    """Seconds by which a queue's messages come back before a function has had six times its timeout."""
+    """Seconds by which a queue's messages come back before a function has had its window and six times its timeout."""
     for logical, function in stack.of_type("AWS::Lambda::Function").items():
         for name, one in mappings(stack, logical):
             for queue, properties in stack.of_type("AWS::SQS::Queue").items():
                 if one["EventSourceArn"] == stack.attribute(queue, "Arn"):
-                    yield queue, max(0, 6 * function["Timeout"] - properties.get("VisibilityTimeout", 30))
+                    needed = 6 * function["Timeout"] + one.get("MaximumBatchingWindowInSeconds", 0)
+                    yield queue, max(0, needed - properties.get("VisibilityTimeout", 30))
 
 
 def readers(stack):
@@ -500,6 +578,7 @@ def queue_concurrency(stack):
 
 def missing_share(stack):
     """Environments that a function's sources may start beyond its reserved share."""
+    called = called_by_api(stack)
     for logical, function in stack.of_type("AWS::Lambda::Function").items():
         share = function.get("ReservedConcurrentExecutions")
         wanted = sum(
@@ -508,9 +587,8 @@ def missing_share(stack):
             for _, one in mappings(stack, logical)
         )
         sources = [one["Target"] for one in stack.of_type("AWS::Scheduler::Schedule").values() if one.get("State") != "DISABLED"]
-        wanted += sum(one["Arn"] == stack.attribute(logical, "Arn") for one in sources)
-        called = f":{stack.physical(logical)}/" in json.dumps(body_of(stack))
-        yield logical, max(0, wanted - int(share)) if share is not None and not called else 0
+        wanted += sum(is_of(stack, logical, one["Arn"]) for one in sources)
+        yield logical, 0 if share is None or logical in called else max(0, wanted - int(share))
 
 
 def reserved(stack):
@@ -519,6 +597,32 @@ def reserved(stack):
 
 def quota_needed(stack):
     yield "ReserveConcurrency", reserved(stack) + UNRESERVED if reserved(stack) else 10
+
+
+# Lambda sets these, or refuses them (developer guide, "Reserved environment variables"). TZ and LANG may be set.
+RESERVED = re.compile(r"_HANDLER|_X_AMZN_TRACE_ID|AWS_(DEFAULT_REGION|REGION|EXECUTION_ENV|ACCESS_KEY(_ID)?|SECRET_ACCESS_KEY|SESSION_TOKEN|LAMBDA_\w+)|LAMBDA_(TASK_ROOT|RUNTIME_DIR)")
+
+
+def reserved_variables(stack):
+    for name, function in stack.of_type("AWS::Lambda::Function").items():
+        variables = function.get("Environment", {}).get("Variables", {})
+        yield name, sum(bool(RESERVED.fullmatch(variable)) for variable in variables)
+
+
+def targets_of_rules(stack):
+    for name, rule in stack.of_type("AWS::Events::Rule").items():
+        yield name, len(rule["Targets"])
+
+
+def target_ids(stack):
+    """Ids that a rule's targets have twice."""
+    for name, rule in stack.of_type("AWS::Events::Rule").items():
+        yield name, len(rule["Targets"]) - len({target["Id"] for target in rule["Targets"]})
+
+
+def alarms_of_deployments(stack):
+    for name, one in stack.of_type("AWS::CodeDeploy::DeploymentGroup").items():
+        yield name, len(one.get("AlarmConfiguration", {}).get("Alarms", []))
 
 
 def stopped_loops(stack):
@@ -536,7 +640,15 @@ def stopped_loops(stack):
 
 
 def foreign_partitions(stack):
-    yield stack.region, int(stack.region.startswith("cn-"))
+    yield f"{stack.region} ({stack.partition})", int(stack.partition != "aws")
+
+
+def missing_types(stack):
+    """Types of resources that the region does not have, by AWS's schemas of the region, which cfn-lint brings."""
+    if stack.region in REGIONS:
+        known = set(PROVIDER_SCHEMA_MANAGER.get_resource_types(stack.region))
+        for logical, resource in stack.resources.items():
+            yield f"{logical} ({resource['Type']})", int(resource["Type"] not in known)
 
 
 def broken_rules(stack):
@@ -549,15 +661,32 @@ def broken_rules(stack):
         yield name, sum(not held for each, held in holds.items() if each != "Applies") if holds["Applies"] else 0
 
 
+def is_allowed(declared, value):
+    """Whether CloudFormation takes this value for a parameter. A pattern must match the whole value, or each of a list."""
+    if "AllowedValues" in declared and value not in map(str, declared["AllowedValues"]):
+        return False
+    each = value.split(",") if declared["Type"] == "CommaDelimitedList" else [value]
+    if "AllowedPattern" in declared and not all(re.fullmatch(declared["AllowedPattern"], one) for one in each):
+        return False
+    if declared["Type"] == "Number":
+        # CloudFormation takes 1.5 too; no resource or variable of ours does.
+        if not re.fullmatch("-?[0-9]+", value):
+            return False
+        return int(declared.get("MinValue", value)) <= int(value) <= int(declared.get("MaxValue", value))
+    return int(declared.get("MinLength", 0)) <= len(value) <= int(declared.get("MaxLength", 4_096))
+
+
 def wrong_parameters(stack):
-    for name, value in stack.parameters.items():
-        declared, value = stack.template["Parameters"][name], str(value)
-        wrong = "AllowedValues" in declared and value not in map(str, declared["AllowedValues"])
-        wrong |= "AllowedPattern" in declared and not re.search(declared["AllowedPattern"], value)
-        if declared["Type"] == "Number":
-            number = float(value) if re.fullmatch(r"-?\d+(\.\d+)?", value) else None
-            wrong |= number is None or not declared.get("MinValue", number) <= number <= declared.get("MaxValue", number)
-        yield name, int(bool(wrong)) or int(len(value) > 4_096)
+    """Values that a template does not allow, defaults and what nested stacks are passed among them."""
+    root = stack.files[TEMPLATE.name]
+    values = [("", declared, name, stack.ref(name)) for name, declared in root["Parameters"].items()]
+    for nested, one in root["Resources"].items():
+        if one["Type"] == NESTED:
+            declared = stack.files[one["Properties"]["TemplateURL"]]["Parameters"]
+            passed = one["Properties"]["Parameters"]
+            values += [(f"{nested}.", declared[name], name, stack.resolved(value)) for name, value in passed.items()]
+    for where, declared, name, value in values:
+        yield where + name, int(not is_allowed(declared, str(value)))
 
 
 # ---- The limits ------------------------------------------------------------------------------------------------------
@@ -591,6 +720,7 @@ LIMITS = (
     Limit("characters of a policy's description", 1_000, descriptions("AWS::IAM::ManagedPolicy"), f"{AWS}/IAM/latest/APIReference/API_CreatePolicy.html", "shorten it"),
     Limit("bytes of a dashboard", 1_000_000, dashboards, f"{AWS}/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html", "split it"),
     Limit("alarms in a widget", 100, alarms_in_widgets, f"{AWS}/AmazonCloudWatch/latest/APIReference/CloudWatch-Dashboard-Body-Structure.html", "split the widget"),
+    Limit("characters of a SEARCH expression", 1_024, searches, f"{AWS}/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html", "shorten the stack's name, or split the expression"),
     Limit("characters of a Metrics Insights query", 2_048, insights_lengths, f"{AWS}/AmazonCloudWatch/latest/monitoring/cloudwatch-metrics-insights-limits.html", "shorten the stack's name"),
     Limit("bytes of the access log's format", 3_072, access_logs, f"{AWS}/apigateway/latest/developerguide/http-api-quotas.html", "shorten it"),
     Limit("characters of an event pattern", 2_048, patterns, f"{AWS}/eventbridge/latest/userguide/eb-quota.html", "shorten it"),
@@ -606,14 +736,19 @@ LIMITS = (
     Limit("managed policies of a role", 10, attached_policies, f"{AWS}/IAM/latest/UserGuide/reference_iam-quotas.html", "merge some"),
     Limit("statements of a queue's policy", 20, queue_statements, f"{AWS}/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-policies.html", "merge some"),
     Limit("policies of a queue, beside its one", 0, policies_per_queue, f"{AWS}/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html", "name each queue in one policy: a second one replaces the first"),
-    Limit("policies of a secret, beside its one", 0, policies_per_secret, "https://github.com/aws/aws-cdk/pull/24365", "name each secret in one policy: a second one is refused"),
+    Limit("policies of a secret, beside its one", 0, policies_per_secret, "https://github.com/aws/aws-cdk/pull/24365", "name each secret in one policy: a second one is rejected"),
+    Limit("policies of a bucket", 1, policies_per_bucket, f"{AWS}/AmazonS3/latest/API/API_PutBucketPolicy.html", "merge them: a second one is rejected, or replaces the first"),
+    Limit("targets of a rule", 5, targets_of_rules, f"{AWS}/eventbridge/latest/userguide/eb-quota.html", "write a second rule"),
+    Limit("alarms of a deployment group", 10, alarms_of_deployments, f"{AWS}/codedeploy/latest/APIReference/API_AlarmConfiguration.html", "name fewer"),
     Limit("filters of a mapping", 5, filter_counts, f"{AWS}/lambda/latest/dg/invocation-eventfiltering.html", "merge some"),
     Limit("metrics of an alarm", 10, metrics_of_alarms, f"{AWS}/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html", "split the alarm"),
     Limit("readers of a stream", 2, readers, f"{AWS}/amazondynamodb/latest/developerguide/Streams.Lambda.BestPracticesWithDynamoDB.html", "merge two mappings"),
     # Names. Up to 36 characters a role's name is not cut: 64 - 36 leave 28 for `-ReconcileRole` and CloudFormation's 14.
-    Limit("characters of the stack's name", 36, stack_name, f"{AWS}/AWSCloudFormation/latest/UserGuide/cfn-using-console-create-stack-parameters.html", "choose a shorter one, of letters, digits and hyphens"),
+    Limit("characters of the stack's name", 36, stack_name, f"{AWS}/AWSCloudFormation/latest/UserGuide/cfn-using-console-create-stack-parameters.html", "choose a shorter one"),
+    Limit("names that no stack has", 0, wrong_stack_name, f"{AWS}/AWSCloudFormation/latest/UserGuide/cfn-using-console-create-stack-parameters.html", "begin with a letter, and use letters, digits and hyphens"),
     Limit("characters of the sign-in pages' domain", 63, domains, f"{AWS}/cognito-user-identity-pools/latest/APIReference/API_CreateUserPoolDomain.html", "choose another"),
     Limit("characters of a name, beyond its longest", 0, long_names, f"{AWS}/AWSCloudFormation/latest/UserGuide/cfn-using-console-create-stack-parameters.html", "shorten the stack's name"),
+    Limit("resources of one name", 1, repeated_names, f"{AWS}/AWSCloudFormation/latest/TemplateReference/aws-properties-name.html", "name each resource of a type otherwise"),
     Limit("names that another stack has too", 0, shared_names, f"{AWS}/AWSCloudFormation/latest/TemplateReference/aws-properties-name.html", "leave the name out (`OmitName`), or begin it with the stack's"),
     Limit("role patterns that miss a role", 0, unmatched_roles, "https://github.com/aws-solutions/aws-waf-security-automations/issues/143", "shorten the stack's name: CloudFormation cuts it in the names of roles"),
     Limit("log groups that their key does not encrypt", 0, unencrypted_logs, f"{AWS}/AmazonCloudWatch/latest/logs/encrypt-log-data-kms.html", "widen the condition of the key's policy"),
@@ -624,13 +759,18 @@ LIMITS = (
     Limit("resources of a queue's statement, beside one", 0, queue_resources, f"{AWS}/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-creating-custom-policies.html", "write `Resource: '*'`, which is the queue"),
     Limit("servers without url", 0, servers_without_url, "https://github.com/aws/serverless-application-model/issues/2424", "add a `url` to each entry of `servers`"),
     Limit("paths that end in a slash", 0, paths_with_slash, "https://github.com/aws/serverless-application-model/issues/1949", "leave the slash out: the route is not made"),
+    Limit("routes that differ in names of variables alone", 1, conflicting_variables, "https://github.com/plutomi/plutomi/issues/271", "give the variable one name: API Gateway returns 409"),
     Limit("operations without an integration", 0, operations_without_integration, f"{AWS}/apigateway/latest/developerguide/http-api-open-api.html", "name the function"),
     Limit("functions that the API may not call", 0, unpermitted_functions, f"{AWS}/lambda/latest/dg/services-apigateway.html", "add its permission"),
     Limit("rules named with their bus", 0, dimensions_with_bus, f"{AWS}/eventbridge/latest/userguide/eb-monitoring.html", "take the name out of `Ref`, which is `bus|rule`"),
     Limit("queues sent to by a role", 0, targets_with_role, f"{AWS}/eventbridge/latest/userguide/eb-use-resource-based.html", "leave RoleArn out: an encrypted queue is reached by its own policy"),
-    Limit("parameters that the template refuses", 0, wrong_parameters, f"{AWS}/AWSCloudFormation/latest/UserGuide/parameters-section-structure.html", "see the parameter's description in template.yaml"),
+    Limit("targets of a rule with an id of another", 0, target_ids, f"{AWS}/eventbridge/latest/APIReference/API_Target.html", "give each target its own id"),
+    Limit("statement ids that are repeated or not of letters and digits", 0, statement_ids, f"{AWS}/IAM/latest/UserGuide/reference_policies_elements_sid.html", "give each statement of a policy its own id"),
+    Limit("variables that Lambda reserves", 0, reserved_variables, f"{AWS}/lambda/latest/dg/configuration-envvars.html", "choose another name"),
+    Limit("parameters that a template does not allow", 0, wrong_parameters, f"{AWS}/AWSCloudFormation/latest/UserGuide/parameters-section-structure.html", "see the parameter's description in template.yaml"),
     Limit("assertions that do not hold", 0, broken_rules, f"{AWS}/AWSCloudFormation/latest/UserGuide/rules-section-structure.html", "see the rule in template.yaml"),
-    Limit("regions without what the stack needs", 0, foreign_partitions, f"{AWS}/kms/latest/developerguide/symm-asymm-choose-key-spec.html", "choose a region outside China, which has no secp256k1 and no user pools in cn-north-1"),
+    Limit("regions outside the partition aws", 0, foreign_partitions, f"{AWS}/whitepapers/latest/aws-fault-isolation-boundaries/partitions.html", "choose a region of the partition aws: China has no secp256k1 keys in KMS, and nothing is tested in the others"),
+    Limit("types of resources that the region lacks", 0, missing_types, f"{AWS}/AWSCloudFormation/latest/UserGuide/resource-type-schemas.html", "choose another region"),
     # Times and concurrency.
     Limit("seconds of a function behind the gateway", 29, gateway_timeouts, f"{AWS}/apigateway/latest/developerguide/http-api-quotas.html", "end before the gateway's 30 s"),
     Limit("seconds by which a queue's visibility is short", 0, short_visibility, f"{AWS}/lambda/latest/dg/services-sqs-configure.html", "set it to six times the function's timeout"),

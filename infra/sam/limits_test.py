@@ -25,7 +25,7 @@ EVERYTHING = {
     "DashboardUrl": "https://purser.example.test", "DomainName": "purser.example.test", "FacilitatorUrl": "https://facilitator.example.test",
     "HostedZoneId": "Z0123456789", "InternalAuthorizationType": "AWS_IAM", "LedgerWarmWriteUnits": "8000", "NoticesSender": "purser@example.test",
     "ReconcileRuns": "4", "ReserveConcurrency": "all", "SecretsWriterArn": WRITER,
-    "OperatorClaim": "groups", "OperatorValue": "operators", "BrowserOperators": ",".join([f"operator-{n:02}=" + "a" * 64 for n in range(27)]),
+    "OperatorClaim": "groups", "OperatorValue": "operators", "BrowserOperators": ",".join([f"operator-{n:02}=" + "a" * 64 for n in range(26)]),
 }
 FOREIGN = {"OidcIssuer": "https://" + "issuer." * 20 + "test", "OidcClientId": "c" * 64, "RequireMfa": "false"}
 CASES = (
@@ -90,6 +90,31 @@ def third_reader(stack):
         stack.resources[f"Planted{at}"] = copy.deepcopy(stack.resources[logical])
 
 
+def long_search(stack):
+    one = first(stack, "AWS::CloudWatch::Dashboard")
+    one["DashboardBody"] = json.dumps({"widgets": [{"properties": {"metrics": [[{"expression": f"SEARCH('{LONG}', 'Sum', 60)"}]]}}]})
+
+
+def deployment_group(stack):
+    stack.resources["Planted"] = {"Type": "AWS::CodeDeploy::DeploymentGroup", "Properties": {"AlarmConfiguration": {"Alarms": [{}] * 11}}}
+
+
+def conflicting_route(stack):
+    paths = limits.body_of(stack)["paths"]
+    path = next(path for path in paths if "{" in path)
+    paths[path.replace("{", "{planted")] = paths[path]
+
+
+def repeated_alarm(stack):
+    one, other = list(stack.of_type("AWS::CloudWatch::Alarm").values())[:2]
+    other["AlarmName"] = one["AlarmName"]
+
+
+def long_operators(amount):
+    """As many operators with names of eleven letters."""
+    return {"BrowserOperators": ",".join(f"operator-{n:02}=" + "a" * 64 for n in range(amount))}
+
+
 def crowded_widget(stack):
     one = first(stack, "AWS::CloudWatch::Dashboard")
     body = json.loads(one["DashboardBody"])
@@ -148,6 +173,7 @@ PLANTED = {
     "characters of a policy's description": put("AWS::IAM::ManagedPolicy", Description=LONG),
     "bytes of a dashboard": put("AWS::CloudWatch::Dashboard", DashboardBody=json.dumps({"widgets": [], "x": LONG * 26})),
     "alarms in a widget": crowded_widget,
+    "characters of a SEARCH expression": long_search,
     "characters of a Metrics Insights query": lambda stack: alarm_of(stack, Expression=f"SELECT {LONG}"),
     "bytes of the access log's format": under("AWS::ApiGatewayV2::Stage", "AccessLogSettings", Format=LONG),
     "characters of an event pattern": put("AWS::Events::Rule", EventPattern={"source": [LONG]}),
@@ -163,12 +189,17 @@ PLANTED = {
     "statements of a queue's policy": put("AWS::SQS::QueuePolicy", PolicyDocument={"Statement": HUGE["Statement"] * 21}),
     "policies of a queue, beside its one": twice("AWS::SQS::QueuePolicy"),
     "policies of a secret, beside its one": twice("AWS::SecretsManager::ResourcePolicy"),
+    "policies of a bucket": twice("AWS::S3::BucketPolicy"),
+    "targets of a rule": put("AWS::Events::Rule", Targets=[{}] * 6),
+    "alarms of a deployment group": deployment_group,
     "filters of a mapping": with_mapping("FilterCriteria", FilterCriteria={"Filters": [{"Pattern": "{}"}] * 6}),
     "metrics of an alarm": put("AWS::CloudWatch::Alarm", Metrics=[{}] * 11),
     "readers of a stream": third_reader,
     "characters of the stack's name": to(name="p" * 37),
+    "names that no stack has": to(name="purser_dev"),
     "characters of the sign-in pages' domain": put("AWS::Cognito::UserPoolDomain", Domain="my-aws-pages"),
     "characters of a name, beyond its longest": put("AWS::Events::EventBus", Name="x" * 257),
+    "resources of one name": repeated_alarm,
     "names that another stack has too": named,
     "role patterns that miss a role": to(name="p" * 40),
     "log groups that their key does not encrypt": to(name="other"),
@@ -178,13 +209,20 @@ PLANTED = {
     "resources of a queue's statement, beside one": put("AWS::SQS::QueuePolicy", PolicyDocument={"Statement": [{"Resource": ["a", "b"]}]}),
     "servers without url": lambda stack: limits.body_of(stack).update(servers=[{"x-amazon-apigateway-endpoint-configuration": {}}]),
     "paths that end in a slash": lambda stack: limits.body_of(stack)["paths"].update({"/mcp/": {}}),
+    "routes that differ in names of variables alone": conflicting_route,
     "operations without an integration": lambda stack: limits.body_of(stack)["paths"].update({"/planted": {"get": {}}}),
     "functions that the API may not call": lambda stack: stack.resources.pop("PeoplePermission"),
     "rules named with their bus": put("AWS::CloudWatch::Alarm", Dimensions=[{"Name": "RuleName", "Value": "bus|rule"}]),
     "queues sent to by a role": put("AWS::Events::Rule", Targets=[{"RoleArn": "arn"}]),
-    "parameters that the template refuses": to(parameters={"PaymentsConcurrency": "many"}),
+    "targets of a rule with an id of another": put("AWS::Events::Rule", Targets=[{"Id": "planted"}] * 2),
+    "statement ids that are repeated or not of letters and digits": put(
+        "AWS::KMS::Key", KeyPolicy={**HUGE, "Statement": [{**HUGE["Statement"][0], "Sid": "Planted"}] * 2}
+    ),
+    "variables that Lambda reserves": put("AWS::Lambda::Function", Environment={"Variables": {"AWS_REGION": "eu-west-1"}}),
+    "parameters that a template does not allow": to(parameters={"PaymentsConcurrency": "many"}),
     "assertions that do not hold": to(parameters={"Network": "base"}),
-    "regions without what the stack needs": to(region="cn-north-1"),
+    "regions outside the partition aws": to(region="us-gov-west-1"),
+    "types of resources that the region lacks": to(region="cn-north-1"),
     "seconds of a function behind the gateway": slow_function,
     "seconds by which a queue's visibility is short": slow_function,
     "seconds that an alarm looks back": lambda stack: first(stack, "AWS::CloudWatch::Alarm").update(EvaluationPeriods=10_000),
@@ -207,10 +245,10 @@ class Limits(unittest.TestCase):
         return Stack(self.files, "purser", "us-east-1", **parameters)
 
     def test_every_limit_is_kept_under_names_of_every_length(self):
-        for case in CASES:
+        for at, case in enumerate(CASES):
             for name in NAMES:
                 for region in REGIONS:
-                    with self.subTest(name=name, region=region, **case):
+                    with self.subTest(name=name, region=region, case=at):
                         stack = Stack(self.files, name, region, **case)
                         found = [(limit.name, where, figure) for limit, where, figure in problems(stack)]
                         self.assertEqual(found, [])
@@ -224,6 +262,32 @@ class Limits(unittest.TestCase):
                 stack.files, stack.template, stack.resources = map(copy.deepcopy, (base.files, base.template, base.resources))
                 PLANTED[limit.name](stack)
                 self.assertTrue(any(figure > limit.at_most for _, figure in limit.measure(stack)))
+
+    def test_values_at_their_bounds_are_allowed_and_beyond_them_rejected(self):
+        declared = self.files[TEMPLATE.name]["Parameters"]
+        for name, one in declared.items():
+            for bound, step in (("MinValue", -1), ("MaxValue", 1)):
+                if bound in one:
+                    self.assertTrue(limits.is_allowed(one, str(one[bound])), name)
+                    self.assertFalse(limits.is_allowed(one, str(one[bound] + step)), name)
+            if one["Type"] == "Number":
+                for wrong in ("", " 1", "1.5", "1e3", "\u0661"):
+                    self.assertFalse(limits.is_allowed(one, wrong), f"{name}={wrong}")
+        operators = declared["BrowserOperators"]
+        self.assertTrue(limits.is_allowed(operators, long_operators(26)["BrowserOperators"]))
+        self.assertFalse(limits.is_allowed(operators, long_operators(27)["BrowserOperators"]), "2,078 of 2,048 characters")
+        # A pattern matches the whole value, or each of a list; what a nested stack is passed is a value too.
+        self.assertFalse(limits.is_allowed({"Type": "String", "AllowedPattern": "[a-z]+"}, "abc1"))
+        self.assertFalse(limits.is_allowed({"Type": "CommaDelimitedList", "AllowedPattern": "[a-z]+"}, "abc,1"))
+        stack = self.stack()
+        stack.files = copy.deepcopy(stack.files)
+        stack.files["infra/monitoring.generated.yaml"]["Parameters"]["Stack"]["MaxLength"] = "5"
+        self.assertIn(("Monitoring.Stack", 1), list(limits.wrong_parameters(stack)))
+
+    def test_regions_that_nobody_has_are_rejected(self):
+        for region, wrong in (("us-gov-east-1", 1), ("cn-northwest-1", 1), ("eusc-de-east-1", 1), ("mars-1", 1), ("ap-southeast-7", 0)):
+            [(_, figure)] = limits.foreign_partitions(Stack(self.files, "purser", region))
+            self.assertEqual(figure, wrong, region)
 
     def test_every_condition_is_tried_both_ways(self):
         stacks = [self.stack(**case) for case in CASES]
