@@ -24,6 +24,9 @@ from values import Environment, Wrong
 LIMITS = Path(__file__).parent / "limits.py"
 # The executions that Lambda leaves to functions without a share (API reference, PutFunctionConcurrency).
 UNRESERVED = 100
+# The resource policy to which AWS adds each log group that a service writes, and its limits (CloudWatch Logs user guide, "Logs sent
+# to CloudWatch Logs", and API reference, PutResourcePolicy).
+LOG_DELIVERY, LOG_POLICIES, LOG_POLICY_LENGTH = "AWSLogDeliveryWrite20150319", 10, 5_120
 DENIED = re.compile("AccessDenied|NotAuthorized|UnauthorizedOperation|OptInRequired|SubscriptionRequired")
 
 # Where a stack has ended that `sam deploy` can't go on from.
@@ -107,13 +110,47 @@ def concurrency(plan):
             f"ReserveConcurrency={reserve} takes {share + UNRESERVED} concurrent executions and the account has {total}. "
             f'Request more ({request}), or write ReserveConcurrency = "none" meanwhile'
         )
-    elif share and not plan.stack and free < share + UNRESERVED:
+    elif share and (free := free + own_shares(plan)) < share + UNRESERVED:
         yield Stop(
-            f"ReserveConcurrency={reserve} takes {share + UNRESERVED} unreserved executions and the account has {free}: "
-            f"other functions reserve the rest. Request more ({request})"
+            f"ReserveConcurrency={reserve} takes {share + UNRESERVED} executions and other functions leave {free} of the "
+            f"account's {total}: they reserve the rest. Request more ({request})"
         )
     elif total < UNRESERVED:
         yield Note(f"the account has {total} concurrent executions for all functions together: enough for tests. {request}")
+
+
+def own_shares(plan):
+    """What the functions of the deployed stack reserve, which an update gives back."""
+    functions = plan.client("lambda")
+    shares = [functions.get_function_concurrency(FunctionName=name) for name in own(plan, "AWS::Lambda::Function")]
+    return sum(share.get("ReservedConcurrentExecutions", 0) for share in shares)
+
+
+def own(plan, kind):
+    """The names of the deployed stack's resources of a type."""
+    if not plan.stack:
+        return []
+    pages = plan.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=plan.environment.stack)
+    resources = [each for page in pages for each in page["StackResourceSummaries"] if each["ResourceStatus"] != "DELETE_COMPLETE"]
+    return [each["PhysicalResourceId"] for each in resources if each["ResourceType"] == kind and "PhysicalResourceId" in each]
+
+
+def access_log(plan):
+    """The resource policies of CloudWatch Logs, one of which lets API Gateway write the access log."""
+    pages = plan.client("logs").get_paginator("describe_resource_policies").paginate()
+    policies = {each["policyName"]: each["policyDocument"] for page in pages for each in page["resourcePolicies"]}
+    document = policies.get(LOG_DELIVERY)
+    if document is None and len(policies) >= LOG_POLICIES:
+        yield Stop(
+            f"the account has {len(policies)} resource policies of CloudWatch Logs in this region, and AWS must add "
+            f"`{LOG_DELIVERY}`: remove one (aws logs describe-resource-policies, aws logs delete-resource-policy)"
+        )
+    elif document and "log-group:/aws/vendedlogs/*" not in document and len(document) > LOG_POLICY_LENGTH - 200:
+        yield Note(
+            f"the resource policy `{LOG_DELIVERY}` has {len(document)} of {LOG_POLICY_LENGTH} characters. If the deployment fails with "
+            '"Policy document length breaking Cloudwatch Logs Constraints", take log groups of deleted APIs out of it '
+            "(aws logs put-resource-policy)"
+        )
 
 
 def mail(plan):
@@ -152,11 +189,25 @@ def keys(plan):
     yield Note(f"KMS may hold {quota:.0f} keys in this region, one for each agent and three of the stack")
 
 
+def signatures(plan):
+    """KMS: signatures a second, where a key in KMS signs."""
+    a_payment = 2 * bool(plan.parameters["StatementsKeyArn"]) + (plan.parameters["Custody"] == "kms")
+    if not a_payment:
+        return
+    pages = plan.client("service-quotas").get_paginator("list_service_quotas").paginate(ServiceCode="kms")
+    for quota in (each for page in pages for each in page["Quotas"]):
+        if quota["QuotaName"] == "Cryptographic operations (ECC) request rate":
+            yield Note(
+                f"KMS makes {quota['Value']:.0f} ECC signatures a second for the whole account in this region, and a payment takes "
+                f"{a_payment}: {quota['Value'] // a_payment:.0f} payments a second ({quota['QuotaCode']})"
+            )
+
+
 def roles(plan):
     """IAM's roles."""
     summary = plan.client("iam").get_account_summary()["SummaryMap"]
     free, needed = summary["RolesQuota"] - summary["Roles"], plan.needs.get("iam_roles", 0)
-    if not plan.stack and free < needed:
+    if free < needed and (free := free + len(own(plan, "AWS::IAM::Role"))) < needed:
         yield Stop(f"the stack has {needed} roles and the account has room for {free} (Service Quotas, IAM, L-FE177D64)")
 
 
@@ -222,7 +273,7 @@ def left_over(plan):
         yield Note(f"former stacks of this name have left {what}. A new stack does not use them; infra/sam/kept.py lists, deletes or imports them")
 
 
-QUESTIONS = [former_try, writer, concurrency, certificate, roles, schedules, former_schedules, keys, mail, left_over]
+QUESTIONS = [former_try, writer, concurrency, certificate, roles, schedules, former_schedules, keys, signatures, access_log, mail, left_over]
 
 
 def main(arguments):

@@ -8,7 +8,8 @@
 #   4. checkov misses nothing but what infra/sam/checkov/checkov.yaml says why to do without;
 #   5. the roles allow what infra/sam/iam says, and nothing else;
 #   6. the templates hold what infra/sam/template_test.py says of them;
-#   7. they keep the limits that AWS enforces and emulators do not (infra/sam/limits.py).
+#   7. they keep the limits that AWS enforces and emulators do not (infra/sam/limits.py);
+#   8. infra/sam/account.py stops before what an account has no room for.
 #
 #   infra/sam/check.sh              all of it
 #   infra/sam/check.sh --quick      without checkov
@@ -48,3 +49,4 @@ echo "the translated templates are valid CloudFormation"
 node --test infra/sam/iam/roles.test.mjs
 .venv/bin/python infra/sam/template_test.py
 .venv/bin/python infra/sam/limits_test.py
+.venv/bin/python infra/sam/account_test.py
