@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Asks an account, before anything is made in it, whether an environment can be deployed.
 
-    infra/sam/account.py [<environment of samconfig.toml>]
+    infra/sam/account.py [--plan] [<environment of samconfig.toml>]
 
 `make deploy` runs it first. It says what to request or to remove. What the credentials may not ask is named and skipped.
+--plan: another role will execute the change set and write the secrets (infra/deployer.yaml), so the caller's role is not compared.
 Exit status: 0, nothing known would fail; 1, something would; 2, wrong use or no credentials.
 """
 
@@ -277,6 +278,9 @@ QUESTIONS = [former_try, writer, concurrency, certificate, roles, schedules, for
 
 
 def main(arguments):
+    questions = QUESTIONS
+    if arguments[:1] == ["--plan"]:
+        arguments, questions = arguments[1:], [question for question in QUESTIONS if question is not writer]
     try:
         environment = Environment(arguments[0] if arguments else "default")
         session = boto3.Session()
@@ -292,12 +296,12 @@ def main(arguments):
     except (Wrong, BotoCoreError, ClientError) as wrong:
         print(f"account: {wrong}", file=sys.stderr)
         return 2
-    return ask(plan)
+    return ask(plan, questions)
 
 
-def ask(plan):
+def ask(plan, questions=QUESTIONS):
     stops = 0
-    for question in QUESTIONS:
+    for question in questions:
         about = question.__doc__.split(".")[0]
         try:
             for found in question(plan):

@@ -6,7 +6,7 @@
 #   3. cfn-lint accepts what SAM makes of them. As written, cfn-lint does not look into Policies and Environment:
 #      only there does it see a reference to a table that does not exist, or an action that IAM does not know;
 #   4. checkov misses nothing but what infra/sam/checkov/checkov.yaml says why to do without;
-#   5. the roles allow what infra/sam/iam says, and nothing else;
+#   5. the roles allow what infra/sam/iam says, and nothing else; those that deploy, what infra/sam/deployer_test.py says;
 #   6. the templates hold what infra/sam/template_test.py says of them;
 #   7. they keep the limits that AWS enforces and emulators do not (infra/sam/limits.py);
 #   8. infra/sam/account.py stops before what an account has no room for.
@@ -26,6 +26,7 @@ export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_SESSION_TOKEN=loc
 export AWS_EC2_METADATA_DISABLED=true SAM_CLI_TELEMETRY=0
 
 .venv/bin/python infra/sam/expand.py --check
+.venv/bin/python infra/sam/deployer.py --check
 mkdir -p .aws-sam
 .venv/bin/python infra/sam/translate.py template.yaml > .aws-sam/translated.json
 .venv/bin/python infra/sam/translate.py infra/monitoring.generated.yaml > .aws-sam/monitoring.json
@@ -43,10 +44,11 @@ for template in template.yaml infra/monitoring.generated.yaml; do
   .venv/bin/sam validate --lint --region us-east-1 --template-file "$template"
 done
 
-.venv/bin/cfn-lint --regions us-east-1 --template .aws-sam/translated.json .aws-sam/monitoring.json
+.venv/bin/cfn-lint --regions us-east-1 --template .aws-sam/translated.json .aws-sam/monitoring.json infra/deployer.yaml
 echo "the translated templates are valid CloudFormation"
 
 node --test infra/sam/iam/roles.test.mjs
+.venv/bin/python infra/sam/deployer_test.py
 .venv/bin/python infra/sam/template_test.py
 .venv/bin/python infra/sam/limits_test.py
 .venv/bin/python infra/sam/account_test.py

@@ -9,8 +9,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-plan=
-if [[ ${1:-} == --plan ]]; then plan=1; shift; fi
+plan=()
+if [[ ${1:-} == --plan ]]; then plan=(--plan); shift; fi
 environment=${1:-default} release=${2:-}
 infra/setup.sh sam
 export PATH="$PWD/.venv/bin:$PATH"
@@ -18,7 +18,7 @@ export SAM_CLI_TELEMETRY=0
 mkdir -p .aws-sam
 # Before a build, which takes minutes, and before anything is made in the account.
 infra/sam/values.py "$environment" > /dev/null
-infra/sam/account.py "$environment"
+infra/sam/account.py "${plan[@]}" "$environment"
 
 if [[ -z $release ]]; then
   architecture=$(infra/sam/values.py "$environment" | sed -n 's/^Architecture="\(.*\)"$/\1/p')
@@ -40,5 +40,5 @@ template=$(infra/sam/release.py check "$release" "$environment")
 sam package --config-env "$environment" --resolve-s3 --template-file "$template" --output-template-file .aws-sam/packaged.yaml >/dev/null
 changes=$(infra/sam/changeset.py create "$environment" .aws-sam/packaged.yaml)
 if [[ -z $changes ]]; then exit; fi
-if [[ -n $plan ]]; then echo "$changes"; exit; fi
+if [[ ${#plan[@]} -gt 0 ]]; then echo "$changes"; exit; fi
 exec infra/sam/changeset.py confirm "$environment" "$changes"

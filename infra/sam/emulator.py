@@ -35,6 +35,8 @@ class Emulator:
     def __init__(self):
         self.calls = []
         port = free_port()
+        # ministack itself, for the questions of a test.
+        self.direct = f"http://127.0.0.1:{port}"
         local = {"BIND_HOST": "127.0.0.1", "MINISTACK_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), "SFTP_ENABLED": "0", "IOT_MTLS_ENABLED": "0"}
         quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.process = subprocess.Popen([MINISTACK], env=os.environ | local, **quiet)
@@ -158,7 +160,8 @@ def rest_operations(service, method):
     model = session.get_service_model(named)
     for name in model.operation_names:
         http = model.operation_model(name).http
-        if http["method"] != method:
+        # What copies an object has the path of what puts one.
+        if http["method"] != method or name == "CopyObject":
             continue
         path, _, query = http["requestUri"].partition("?")
         pattern = "".join(".+" if part.endswith("+}") else "[^/]+" if part.startswith("{") else re.escape(part) for part in re.split(r"(\{[^}]+\})", path))

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,10 +20,16 @@ from types import SimpleNamespace
 import boto3
 import changeset
 import release
+from deployer_test import policies
 from emulator import MINISTACK, Emulator
 from values import ROOT, Environment
 
 DEV = Environment("dev")
+# The actions of S3's operations (S3 user guide, "Required permissions for Amazon S3 API operations"), where the names differ.
+S3_ACTIONS = {
+    "HeadBucket": "ListBucket", "HeadObject": "GetObject", "ListObjectsV2": "ListBucket", "PutBucketEncryption": "PutEncryptionConfiguration",
+    "PutPublicAccessBlock": "PutBucketPublicAccessBlock",
+}  # fmt: skip
 
 
 def stub(architecture, more=b""):
@@ -113,15 +120,18 @@ class Deployment(unittest.TestCase):
                     (programs / program.name).symlink_to(program)
         cls.environment = cls.emulator.environment | {"PATH": str(programs)}
 
-    def run_command(self, *command, **more):
-        return subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=600, check=False, **more)
+    def run_command(self, *command):
+        """Runs a command of the deployer, and prints how long it took (docs/deploy.md, section 2)."""
+        started = time.monotonic()
+        done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=900, check=False)
+        print(f"release_test: {time.monotonic() - started:.0f} s: {' '.join(map(str, command))[-100:]}", file=sys.stderr)
+        return done
 
     def client(self, service):
-        names = {"endpoint_url": "AWS_ENDPOINT_URL", "aws_access_key_id": "AWS_ACCESS_KEY_ID", "aws_secret_access_key": "AWS_SECRET_ACCESS_KEY", "region_name": "AWS_REGION"}
-        return boto3.client(service, **{key: self.emulator.environment[name] for key, name in names.items()})
+        return boto3.client(service, endpoint_url=self.emulator.direct, aws_access_key_id="local", aws_secret_access_key="local", region_name="us-east-1")
 
-    def deploy(self, files, **more):
-        return self.run_command("make", "--no-print-directory", "deploy", "ENV=dev", f"RELEASE={files}", **more)
+    def deploy(self, files):
+        return self.run_command("make", "--no-print-directory", "deploy", "ENV=dev", f"RELEASE={files}")
 
     def gh(self, verifies):
         """Puts a program in the place of the GitHub CLI, which notes what it is asked for."""
@@ -136,6 +146,16 @@ class Deployment(unittest.TestCase):
         file.unlink(missing_ok=True)
         file.write_text(script)
         file.chmod(0o755)
+
+    def may(self, role, calls):
+        """Checks that infra/deployer.yaml lets a role make the calls of a deployment's programs."""
+        allowed = {action for each in policies()[role] for statement in each["policy"]["Statement"] for action in statement["Action"]}
+        called = set()
+        for call in calls:
+            service, _, operation = call.partition(" ")
+            service = {"monitoring": "cloudwatch", "tagging": "tag"}.get(service, service)
+            called.add(f"{service}:{S3_ACTIONS.get(operation, operation) if service == 's3' else operation}")
+        self.assertEqual(called - allowed, set())
 
     def test_a_deployer_without_rust_deploys_with_one_command_and_upgrades_with_the_same(self):
         for program in ("cargo", "rustc", "cc"):
@@ -156,10 +176,17 @@ class Deployment(unittest.TestCase):
         self.gh(verifies=False)
         self.assertNotEqual(self.deploy("v9.9.9").returncode, 0)
         self.gh(verifies=True)
-        upgraded = self.deploy("v9.9.9")
-        self.assertEqual(upgraded.returncode, 0, upgraded.stdout[-2_000:] + upgraded.stderr[-2_000:])
-        self.assertIn("| Modify | PaymentsFunction |", upgraded.stderr)
-        self.assertNotIn("LedgerTable |", upgraded.stderr)
+        # As the workflow does: a change set that is executed later.
+        known = len(self.emulator.calls)
+        planned = self.run_command("infra/sam/deploy.sh", "--plan", "dev", "v9.9.9")
+        self.assertEqual(planned.returncode, 0, planned.stdout[-2_000:] + planned.stderr[-2_000:])
+        self.assertIn("| Modify | PaymentsFunction |", changeset.SUMMARY.read_text())
+        self.assertNotIn("LedgerTable |", planned.stderr)
+        self.may("Planner", self.emulator.calls[known:])
+        executed = self.run_command(ROOT / ".venv/bin/python", "infra/sam/changeset.py", "execute", "dev", planned.stdout.strip())
+        self.assertEqual(executed.returncode, 0, executed.stderr)
+        self.assertIn("is up to date", self.deploy(files).stderr)
+        self.may("Deployer", self.emulator.calls)
         asked = (self.folder / "gh.log").read_text()
         self.assertIn("attestation verify .aws-sam/release-v9.9.9/SHA256SUMS --repo owner/purser --source-ref refs/tags/v9.9.9", asked)
 
