@@ -33,6 +33,8 @@ LONGEST = {"StackName": "x" * 36, "HostedZoneId": "Z" * 32, "AWS::Partition": "a
 UNUSED = [
     # Functions in a network, with a file system, layers or instances of their own.
     "ec2:*", "elasticfilesystem:*", "s3files:*", "lambda:GetLayerVersion", "lambda:PassCapacityProvider",
+    # Instances that are kept warm, and those of CodeDeploy outside Lambda.
+    "lambda:PutProvisioned*", "lambda:DeleteProvisioned*", "codedeploy:RegisterOnPremisesInstance",
     # Tables that are replicated, imported or streamed to Kinesis. Rows are nothing that a deployment reads or writes.
     "dynamodb:*TableReplica", "dynamodb:*Import*", "dynamodb:EnableKinesis*", "dynamodb:DisableKinesis*", "dynamodb:UpdateKinesis*",
     "dynamodb:*Item", "dynamodb:Query", "dynamodb:Scan", "kinesis:*", "logs:CreateLogStream", "logs:PutLogEvents",

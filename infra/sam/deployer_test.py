@@ -21,6 +21,8 @@ KEY_POLICY = {
     "Version": "2012-10-17",
     "Statement": [{"Effect": "Allow", "Principal": {"AWS": f"arn:aws:iam::{ACCOUNT}:root"}, "Action": "kms:*", "Resource": "*"}],
 }
+# The simulator can't tell the kinds of their resources apart.
+AMBIGUOUS = {"appconfig:DeleteHostedConfigurationVersion", "appconfig:GetHostedConfigurationVersion", "lambda:GetProvisionedConcurrencyConfig"}
 CLOUDFORMATION = {"aws:CalledVia": ["cloudformation.amazonaws.com"], "iam:PassedToService": "lambda.amazonaws.com"}
 
 
@@ -49,6 +51,8 @@ ARNS = {
     "AWS::IAM::ManagedPolicy": lambda name: arn("iam", f"policy/{STACK}-{name}-1A2B", region=""),
     "AWS::IAM::Role": lambda name: role(f"{STACK}-{name}-1A2B"),
     "AWS::KMS::Key": lambda name: arn("kms", "key/1234"),
+    "AWS::Lambda::Alias": lambda name: arn("lambda", f"function:{STACK}-PaymentsFunction-1A2B:live"),
+    "AWS::Lambda::Version": lambda name: arn("lambda", f"function:{STACK}-PaymentsFunction-1A2B:7"),
     "AWS::Lambda::EventSourceMapping": lambda name: arn("lambda", "event-source-mapping:1234"),
     "AWS::Lambda": lambda name: arn("lambda", f"function:{STACK}-{name}-1A2B"),
     "AWS::Logs": lambda name: arn("logs", f"log-group:{STACK}-{name}-1A2B"),
@@ -76,6 +80,9 @@ OTHERS = {
     "s3:ListBucket": arn("s3", f"{STACK}-logbucket-1a2b", region="", account=""),
     "s3:GetObject": arn("s3", "aws-sam-cli-managed-default-samclisourcebucket-1a2b/key", region="", account=""),
     "codedeploy:GetDeploymentConfig": arn("codedeploy", "deploymentconfig:Canary"),
+    "codedeploy:GetApplicationRevision": arn("codedeploy", f"application:{STACK}-App-1A2B"),
+    "codedeploy:RegisterApplicationRevision": arn("codedeploy", f"application:{STACK}-App-1A2B"),
+    "codedeploy:": arn("codedeploy", f"deploymentgroup:{STACK}-App-1A2B/{STACK}-PaymentsGroup-3C4D"),
 }
 
 
@@ -136,7 +143,7 @@ class Roles(unittest.TestCase):
     def test_cloudformation_may_call_what_the_resources_need(self):
         requests, said = [], []
         for name, kind in deployer.resources().items():
-            for action in deployer.handler_actions(kind) - deployer.UNLISTED:
+            for action in deployer.handler_actions(kind) - deployer.UNLISTED - AMBIGUOUS:
                 requests.append((action, place(action, kind, name), CLOUDFORMATION, {}))
                 said.append(f"{action} for {name}")
         self.assertGreater(len(requests), 1_000)
