@@ -36,7 +36,7 @@ def create(environment, session, packaged):
         "TemplateURL": upload(session, packaged, parsed),
         "Parameters": [{"ParameterKey": key, "ParameterValue": value} for key, value in environment.parameters.items()],
         "Capabilities": environment.settings["capabilities"].split(),
-        "Tags": [dict(zip(("Key", "Value"), tag.split("=", 1), strict=True)) for tag in environment.settings["tags"]],
+        "Tags": [dict(zip(("Key", "Value"), tag.split("=", 1), strict=True)) for tag in environment.settings.get("tags", [])],
     }
     try:
         arn = created(cloudformation, request | {"IncludeNestedStacks": True})

@@ -8,6 +8,8 @@
 # files are built here, which takes a Rust toolchain.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+# With --plan the output is the ARN of the change set alone.
+exec 3>&1 >&2
 
 plan=()
 if [[ ${1:-} == --plan ]]; then plan=(--plan); shift; fi
@@ -32,13 +34,14 @@ elif [[ ! -d $release ]]; then
   rm -rf "$release"
   gh release download "$tag" --dir "$release"
   # The checksums are attested, and release.py compares them with the files.
-  gh attestation verify "$release/SHA256SUMS" --repo "$(gh repo view --json nameWithOwner --jq .nameWithOwner)" \
-    --source-ref "refs/tags/$tag"
+  repository=$(gh repo view --json nameWithOwner --jq .nameWithOwner)
+  gh attestation verify "$release/SHA256SUMS" --repo "$repository" --signer-workflow "$repository/.github/workflows/release.yml" \
+    --source-ref "refs/tags/$tag" --deny-self-hosted-runners
 fi
 template=$(infra/sam/release.py check "$release" "$environment")
 
-sam package --config-env "$environment" --resolve-s3 --template-file "$template" --output-template-file .aws-sam/packaged.yaml >/dev/null
+sam package --config-env "$environment" --resolve-s3 --template-file "$template" --output-template-file .aws-sam/packaged.yaml
 changes=$(infra/sam/changeset.py create "$environment" .aws-sam/packaged.yaml)
 if [[ -z $changes ]]; then exit; fi
-if [[ ${#plan[@]} -gt 0 ]]; then echo "$changes"; exit; fi
+if [[ ${#plan[@]} -gt 0 ]]; then echo "$changes" >&3; exit; fi
 exec infra/sam/changeset.py confirm "$environment" "$changes"

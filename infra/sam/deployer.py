@@ -130,6 +130,8 @@ OF_STACK = {"StringEquals": {"aws:ResourceTag/aws:cloudformation:stack-name": {"
 DEPLOYS = [
     (["cloudformation:ContinueUpdateRollback", "cloudformation:DeleteStack", "cloudformation:ExecuteChangeSet"], NAMED["cloudformation"]),
     (["secretsmanager:PutSecretValue"], ["secrets"]),
+    # The secrets are encrypted under a key of the stack, with the rights of who reads or writes one.
+    (["kms:Decrypt", "kms:GenerateDataKey"], UNNAMED["kms"], {"StringEquals": {"kms:ViaService": {"Fn::Sub": "secretsmanager.${AWS::Region}.amazonaws.com"}}}),
     (["cognito-idp:DeleteUserPool", "cognito-idp:UpdateUserPool"], UNNAMED["cognito-idp"], OF_STACK),
     (["kms:ScheduleKeyDeletion"], UNNAMED["kms"], OF_STACK),
     (["s3:DeleteObjectVersion", "s3:ListBucketVersions"], [*NAMED["s3"], *(f"{bucket}/*" for bucket in NAMED["s3"])]),

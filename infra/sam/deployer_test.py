@@ -195,6 +195,10 @@ class Roles(unittest.TestCase):
         verbs = ["PutSecretValue", "PutResourcePolicy", "DeleteSecret", "UpdateSecret", "GetSecretValue"]
         requests = [(f"secretsmanager:{verb}", secret, CLOUDFORMATION, {"resourcePolicy": policy}) for verb in verbs]
         self.assertEqual(allowed("Deployer", requests), [True, True, True, True, False])
+        key = arn("kms", "key/1234")
+        for service, may in [("secretsmanager", True), ("dynamodb", False)]:
+            via = {"kms:ViaService": f"{service}.{REGION}.amazonaws.com"}
+            self.assertEqual(allowed("Deployer", [("kms:Decrypt", key, via, {}), ("kms:GenerateDataKey", key, via, {})]), [may, may], service)
 
     def test_policies_keep_iams_limits_with_room_for_the_longest_name(self):
         self.assertLessEqual(len(policies()["Deployer"]), 8, "a role has ten policies at most")

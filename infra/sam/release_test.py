@@ -140,7 +140,7 @@ class Deployment(unittest.TestCase):
             case "$1 $2" in
               "release download") cp -r {self.folder}/release "$5" ;;
               "repo view") echo owner/purser ;;
-              "attestation verify") exit {0 if verifies else 1} ;;
+              "attestation verify") echo verified; exit {0 if verifies else 1} ;;
             esac"""
         file = self.folder / "programs" / "gh"
         file.unlink(missing_ok=True)
@@ -188,7 +188,8 @@ class Deployment(unittest.TestCase):
         self.assertIn("is up to date", self.deploy(files).stderr)
         self.may("Deployer", self.emulator.calls)
         asked = (self.folder / "gh.log").read_text()
-        self.assertIn("attestation verify .aws-sam/release-v9.9.9/SHA256SUMS --repo owner/purser --source-ref refs/tags/v9.9.9", asked)
+        self.assertIn("attestation verify .aws-sam/release-v9.9.9/SHA256SUMS --repo owner/purser --signer-workflow owner/purser/.github/workflows/"
+                      "release.yml --source-ref refs/tags/v9.9.9", asked)
 
         # Files that are not those of the release are not deployed.
         (files / "payments-arm64.zip").write_bytes(b"other")
