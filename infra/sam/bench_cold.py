@@ -54,6 +54,7 @@ EVENTS = {
     "ProbeFunction": "probe/every-minute",
     "ReconcileFunction": "reconcile/every-minute",
     "EventsFunction": "events/every-minute",
+    "HistoryFunction": "history/ledger-stream",
     "NoticesFunction": "notices/what-happened",
     "WebhooksFunction": "webhooks/what-happened",
     "McpFunction": "mcp/list-tools",

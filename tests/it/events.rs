@@ -292,7 +292,7 @@ const SCHEDULES: [&str; 5] = [
 
 /// The events of stream and queue mappings, which each function's own tests replay.
 const BATCHES: [&str; 3] = [
-    "events/ledger-stream",
+    "history/ledger-stream",
     "notices/what-happened",
     "webhooks/what-happened",
 ];

@@ -5,7 +5,7 @@
 //! is noted as braked, so that the person can unfreeze the agent within it. If the call is killed in between, the batch
 //! is repeated: an agent that its brake has frozen is not frozen again, and the hour is noted.
 
-use crate::Shared;
+use crate::history::HistoryState;
 use purser_domain::{
     Act, Acting, Actor, Agent, AgentId, AgentStatus, Anomaly, AnomalyBrake, AuditChanges, AuditKind, AuditOutcome,
     Error, Hour, LoggedDecision, PersonId, RequestSource, Result,
@@ -26,7 +26,7 @@ pub(crate) fn judged_hours(changes: &[JournalChange]) -> BTreeSet<(AgentId, Hour
     hours.collect()
 }
 
-impl Shared {
+impl HistoryState {
     /// Judges these hours, which must be in the journal, and freezes the agents whose brakes they trip.
     pub(crate) async fn judge(&self, hours: &BTreeSet<(AgentId, Hour)>, owners: &Owners) -> Result<()> {
         for (agent, hour) in hours {

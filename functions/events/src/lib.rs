@@ -1,9 +1,9 @@
-//! The events function: publishes the changes in the tables' streams on the bus, folds them into the journal, and keeps
-//! the log of signed statements.
+//! Two functions that read the tables' streams. `events` publishes the changes on the bus and keeps the log of signed
+//! statements; `history` keeps the decision history.
 //!
-//! Event source mappings invoke it with batches of stream records, some to publish and others for the journal. A schedule
-//! invokes it every minute for events without a write (approvals that expire, and delayed changes of the catalog that take
-//! effect), for statements, and for backtests.
+//! Event source mappings invoke both with batches of stream records. A schedule invokes `events` every minute for events
+//! without a write (approvals that expire, and delayed changes of the catalog that take effect), for statements, and for
+//! backtests.
 //!
 //! | file | content |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | `alarms.rs` | the changes that raise an alarm |
 //! | `payees.rs` | the payees in the catalog, and the times from which they can be paid |
 //! | `batch.rs` | publishes a batch of a stream |
-//! | `journal.rs` | folds a batch into the journal |
+//! | `history.rs` | the function `history` |
 //! | `brakes.rs` | freezes agents by their anomaly brakes |
 //! | `bus.rs` | `PutEvents`, with its partial failures |
 //! | `statements.rs` | notes what has to be stated, and appends statements to the log |
@@ -30,18 +30,20 @@ mod backtests;
 mod batch;
 mod brakes;
 mod bus;
-mod journal;
+mod history;
 mod payees;
 mod settings;
 mod signer;
 mod statements;
 mod sweep;
 
+pub use history::History;
+
 use bus::Bus;
 use payees::{Delays, WholeCatalog};
 use purser_api::{Boot, BootError, Clock};
 use purser_domain::{Error, EventSource, Network, Result};
-use purser_store::{AuditLog, CatalogTable, Ledger, UsageTable};
+use purser_store::{CatalogTable, Ledger, UsageTable};
 use serde_json::{Value, json};
 use settings::Settings;
 use statements::Statements;
@@ -56,7 +58,6 @@ struct Shared {
     ledger: Ledger,
     catalog: CatalogTable,
     usage: UsageTable,
-    audit: AuditLog,
     bus: Bus,
     source: EventSource,
     clock: Clock,
@@ -80,8 +81,7 @@ impl Events {
         Ok(Self(Arc::new(Shared {
             ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
             catalog: CatalogTable::new(db.clone(), settings.catalog_table),
-            audit: AuditLog::new(db.clone(), settings.audit_table),
-            usage: UsageTable::new(db, settings.usage_table).keeping_journal(settings.journal_kept),
+            usage: UsageTable::new(db, settings.usage_table),
             bus: Bus::new(&aws, settings.bus),
             source: settings.source,
             clock,
@@ -92,18 +92,11 @@ impl Events {
         })))
     }
 
-    /// Handles an event of Lambda. A batch of a tumbling window is folded into the journal and judged by anomaly brakes.
-    /// Any other batch of a stream is published, and the answer names the first record to repeat. A direct invocation
-    /// attests the whole catalog (`docs/runbook.md`). Any other event is from the schedule, which publishes events without
-    /// a write and appends statements to the log.
+    /// Handles an event of Lambda. A batch of a stream is published, and the answer names the first record to repeat. A
+    /// direct invocation attests the whole catalog (`docs/runbook.md`). Any other event is from the schedule, which
+    /// publishes events without a write and appends statements to the log.
     pub async fn call(&self, event: &Value, time_left: Duration) -> Result<Value> {
-        let records = event.get("Records").and_then(Value::as_array);
-        if let Some(shard) = journal::shard_of(event) {
-            // A window may end without records.
-            let records = records.map(Vec::as_slice).unwrap_or_default();
-            self.0.fold_batch(shard, records).await?;
-            Ok(json!({"state": {}, "batchItemFailures": []}))
-        } else if let Some(records) = records {
+        if let Some(records) = event.get("Records").and_then(Value::as_array) {
             let failed = self.0.tell_batch(records).await?;
             let failures = failed.map(|sequence| json!({"itemIdentifier": sequence}));
             Ok(json!({"batchItemFailures": failures.into_iter().collect::<Vec<_>>()}))

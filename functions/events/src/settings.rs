@@ -9,7 +9,6 @@ pub(crate) struct Settings {
     pub(crate) decisions_table: String,
     pub(crate) catalog_table: String,
     pub(crate) usage_table: String,
-    pub(crate) audit_table: String,
     /// The bus for events.
     pub(crate) bus: String,
     /// The deployment, as events name it.
@@ -18,8 +17,18 @@ pub(crate) struct Settings {
     pub(crate) delays: Delays,
     /// The log; `None` if the deployment keeps none.
     pub(crate) log: Option<LogSettings>,
-    /// The time after a decision at which its journal entry is deleted; `None` for never.
-    pub(crate) journal_kept: Option<Duration>,
+}
+
+/// The configuration of the function `history`.
+pub(crate) struct HistorySettings {
+    pub(crate) ledger_table: String,
+    pub(crate) decisions_table: String,
+    pub(crate) usage_table: String,
+    pub(crate) audit_table: String,
+    /// The objects of the log; `None` if the deployment keeps none.
+    pub(crate) log_bucket: Option<String>,
+    /// The time after a decision at which its entry is deleted; `None` for never.
+    pub(crate) kept: Option<Duration>,
 }
 
 /// The log of statements.
@@ -42,13 +51,24 @@ impl Settings {
             decisions_table: env.text("DECISIONS_TABLE"),
             catalog_table: env.text("CATALOG_TABLE"),
             usage_table: env.text("USAGE_TABLE"),
-            audit_table: env.text("AUDIT_TABLE"),
             bus: env.text("EVENT_BUS"),
             source: source(env),
             network: env.network(),
             delays: delays(env),
             log: log(env),
-            journal_kept: journal_kept(env),
+        }
+    }
+}
+
+impl HistorySettings {
+    pub(crate) fn from_env(env: &mut Env) -> Self {
+        Self {
+            ledger_table: env.text("LEDGER_TABLE"),
+            decisions_table: env.text("DECISIONS_TABLE"),
+            usage_table: env.text("USAGE_TABLE"),
+            audit_table: env.text("AUDIT_TABLE"),
+            log_bucket: env.get("LOG_BUCKET").map(str::to_owned),
+            kept: days_kept(env),
         }
     }
 }
@@ -76,8 +96,8 @@ fn log(env: &mut Env) -> Option<LogSettings> {
     })
 }
 
-/// The journal's lists and filters are used for weeks, so entries are kept for at least 90 days.
-fn journal_kept(env: &mut Env) -> Option<Duration> {
+/// Lists and filters of the decision history are used for weeks, so entries are kept for at least 90 days.
+fn days_kept(env: &mut Env) -> Option<Duration> {
     const NAME: &str = "JOURNAL_DAYS";
     let days: u32 = env.number(NAME, 0, 0..=3_650);
     if days == 0 {

@@ -16,7 +16,7 @@ use purser_domain::{
 };
 use purser_evidence::{JwkSet, KeyType, NoteSigner, Seed, StatementKey, StatementKind};
 use purser_log::{
-    Archive, Log, LogReader, ObjectStore, PendingBatch, PendingFact, Stated, StatedFact, Stating, TRUST, TrustDocument,
+    Archive, Log, LogReader, ObjectStore, PendingFact, Stated, StatedFact, Stating, TRUST, TrustDocument,
 };
 use purser_store::JournalChange;
 use serde_json::Value;
@@ -121,16 +121,6 @@ fn seed(purpose: &[u8], secret: &Zeroizing<String>) -> Seed {
 }
 
 impl Shared {
-    /// Notes what a batch of a shard has to be stated.
-    pub(crate) async fn note_facts(&self, shard: &str, changes: &[JournalChange]) -> Result<()> {
-        let Some(statements) = &self.statements else {
-            return Ok(());
-        };
-        let facts = changes.iter().filter_map(facts_of).collect();
-        let shard = shard.to_owned();
-        PendingBatch { shard, facts }.write(&statements.objects).await
-    }
-
     /// States what was noted, until all is stated or the time is over.
     pub(crate) async fn state_facts(&self, time_left: Duration) -> Result<()> {
         let Some(statements) = &self.statements else {
@@ -262,7 +252,7 @@ async fn signed(keys: &Keys, kind: StatementKind, id: uuid::Uuid, payload: &Valu
 }
 
 /// What a change of the journal has to be stated: a decision when it is made, a payment when it is confirmed.
-fn facts_of(change: &JournalChange) -> Option<PendingFact> {
+pub(crate) fn facts_of(change: &JournalChange) -> Option<PendingFact> {
     let fact = match (&change.old, &change.new) {
         (None, LoggedDecision::Allowed(settlement)) => StatedFact::Allowed(settlement.id()),
         (None, LoggedDecision::Refused(refusal)) => StatedFact::Refused(refusal.transaction),

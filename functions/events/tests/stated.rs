@@ -142,7 +142,7 @@ async fn statements_wait_while_kms_fails() {
     stating.state(&events).await;
     stating.pay(10, "one").await.unwrap();
     stating.kms.fail("Sign", "KMSInternalException");
-    stating.fold(&events).await;
+    stating.fold().await;
     assert!(events.state(TIME).await.is_err());
     stating.kms.behave();
     stating.state(&events).await;

@@ -30,7 +30,7 @@ pub use issuer::{CLIENT_ID, DEMO_OWNER, DEMO_STRANGER, DemoUser, Issuer};
 pub use log_audit::LogAudit;
 pub use mail::{Mail, MailService};
 pub use processes::{ChildError, ProviderPorts, Providers};
-pub use purser_events::Events;
+pub use purser_events::{Events, History};
 pub use purser_notices::Notices;
 pub use purser_probe::Probe;
 pub use purser_reconcile::{Outcome, Part, Reconcile, Run};

@@ -21,7 +21,7 @@ use lambda_http::{Context, LambdaEvent};
 use purser_api::{Boot, Clock, CustodyKind, Env, Routers, answer_either};
 use purser_chain::{Custody, CustodyError, KmsKeys, NewKey};
 use purser_domain::{AgentId, PersonId, Wallet};
-use purser_events::Events;
+use purser_events::{Events, History};
 use purser_notices::Notices;
 use purser_probe::Probe;
 use purser_reconcile::Reconcile;
@@ -83,7 +83,7 @@ pub struct Options {
 pub enum Streaming {
     /// The tables have the streams that the template declares. [`Stack::tell`] passes their records on.
     On,
-    /// The tables have streams, and [`Stack::fold`] passes their records to the journal. No events are published.
+    /// The tables have streams, and [`Stack::fold`] passes their records to `history`. No events are published.
     #[default]
     Journal,
     /// The tables have no streams: no events are published, and the journal is empty.
@@ -167,14 +167,15 @@ pub struct Stack {
     pub sqs: Sqs,
     /// The mail service.
     pub mail: Mail,
-    /// The events function. [`Stack::tell`] passes the records of the tables' streams to it.
+    /// The events function. [`Stack::tell`] passes the records of the tables' streams to it and to `history`.
     pub events: Events,
+    history: History,
     /// The bus of events.
     pub bus: EventBus,
     streams: Option<Streams>,
     is_publishing: bool,
-    /// The events function without anything between it and the database, for [`Stack::fold`].
-    folding: Events,
+    /// The function `history` without anything between it and the database, for [`Stack::fold`].
+    folding: History,
     /// The functions by logical id, as Lambda runs them; agents reach them through the gateway.
     pub functions: BTreeMap<&'static str, Router>,
     secrets: SecretsManager,
@@ -335,8 +336,14 @@ impl Stack {
         let operator = seed::Caller::operator(&internal.gateway, &internal_token);
         seed::catalog(&operator, &providers, &options.operations).await?;
         let direct = recorded(recorder.as_ref(), database.url.clone()).await;
-        let folding = beside(&environment, direct, clock.clone())?;
-        let internal = attesting(internal, &folding, options.streams).await?;
+        let beside = |function: &str| {
+            let mut environment = environment.clone();
+            environment.insert("DYNAMODB_ENDPOINT".to_owned(), direct.clone());
+            boot_of(function, environment, clock.clone())
+        };
+        let folding = History::boot(beside("HistoryFunction")).map_err(refused("HistoryFunction"))?;
+        let attesters = Events::boot(beside("EventsFunction")).map_err(refused("EventsFunction"))?;
+        let internal = attesting(internal, &attesters, options.streams).await?;
         lambda.set("InternalFunction", {
             let internal = internal.clone();
             move |event| invoked(internal.clone(), event)
@@ -346,6 +353,7 @@ impl Stack {
             .await
             .map_err(refused("ReconcileFunction"))?;
         let events = Events::boot(boot("EventsFunction")).map_err(refused("EventsFunction"))?;
+        let history = History::boot(boot("HistoryFunction")).map_err(refused("HistoryFunction"))?;
 
         follow_queues(&bus, &sqs, options.streams, boot)?;
 
@@ -426,6 +434,7 @@ impl Stack {
             sqs,
             mail,
             events,
+            history,
             bus,
             streams,
             is_publishing: options.streams == Streaming::On,
@@ -450,33 +459,33 @@ impl Stack {
         self.secrets.store(seed::OPERATORS_ARN, &seed::operators(operators));
     }
 
-    /// Passes all remaining records of the tables' streams to `events`. In the cloud, event source mappings do this;
+    /// Passes all remaining records of the tables' streams to `history` and `events`. In the cloud, event source mappings do this;
     /// here, the user of the stack does. Returns the number of records given up after repeated failures.
     pub async fn tell(&self) -> usize {
         match &self.streams {
-            Some(streams) if self.is_publishing => tell(streams, &self.events, &self.clock).await,
+            Some(streams) if self.is_publishing => tell(streams, (&self.events, &self.history), &self.clock).await,
             _ => self.fold().await,
         }
     }
 
-    /// Passes all remaining records of the tables' streams to the journal, and publishes nothing. Returns the number of
+    /// Passes all remaining records of the tables' streams to `history`, and publishes nothing. Returns the number of
     /// records given up after repeated failures. It costs little if there are none.
     pub async fn fold(&self) -> usize {
         let Some(streams) = &self.streams else { return 0 };
-        let call = async |event: Value| called(&self.folding, &self.clock, event).await;
+        let call = async |event: Value| called((&self.events, &self.folding), &self.clock, event).await;
         // Without its type, which would be part of those of all requests of tests.
         let folding: Pin<Box<dyn Future<Output = usize> + Send + '_>> = Box::pin(streams.fold(TRIES, call));
         folding.await
     }
 
-    /// Passes new records to `events` for as long as the returned future runs.
+    /// Passes new records to `history` and `events` for as long as the returned future runs.
     pub fn telling(&self) -> impl Future<Output = ()> + Send + 'static {
         let streams = self.streams.clone().filter(|_| self.is_publishing);
-        let (events, clock) = (self.events.clone(), self.clock.clone());
+        let (events, history, clock) = (self.events.clone(), self.history.clone(), self.clock.clone());
         async move {
             let Some(streams) = streams else { return };
             loop {
-                let _given_up = tell(&streams, &events, &clock).await;
+                let _given_up = tell(&streams, (&events, &history), &clock).await;
                 tokio::time::sleep(POLL).await;
             }
         }
@@ -517,25 +526,18 @@ const TRIES: u32 = 10;
 /// The timeout of a call, as in the template.
 const CALL: Duration = Duration::from_secs(55);
 
-async fn tell(streams: &Streams, events: &Events, clock: &Clock) -> usize {
-    let call = async |event: Value| called(events, clock, event).await;
+async fn tell(streams: &Streams, functions: (&Events, &History), clock: &Clock) -> usize {
+    let call = async |event: Value| called(functions, clock, event).await;
     streams.deliver(TRIES, call).await
 }
 
-/// Calls `events`. A batch of the journal comes without delay by the stack's clock, which may be ahead of the database's.
-async fn called(events: &Events, clock: &Clock, event: Value) -> Option<Value> {
-    let event = match event.get("shardId") {
-        Some(_) => written_at(event, clock.now().secs()),
-        None => event,
-    };
-    events.call(&event, CALL).await.ok()
-}
-
-/// A function `events` whose calls of the database nothing records or disturbs.
-fn beside(environment: &BTreeMap<String, String>, database: String, clock: Clock) -> Result<Events, StackError> {
-    let mut environment = environment.clone();
-    environment.insert("DYNAMODB_ENDPOINT".to_owned(), database);
-    Events::boot(boot_of("EventsFunction", environment, clock)).map_err(refused("EventsFunction"))
+/// Calls the function whose mapping makes the event. `history` gets its batches without delay by the stack's clock, which
+/// may be ahead of the database's.
+async fn called((events, history): (&Events, &History), clock: &Clock, event: Value) -> Option<Value> {
+    match event.get("shardId") {
+        Some(_) => history.call(&written_at(event, clock.now().secs())).await.ok(),
+        None => events.call(&event, CALL).await.ok(),
+    }
 }
 
 /// Attests the payees of the seeded catalog and publishes the keys of the log, as the first run of `events` does. Returns the internal function; if no

@@ -28,7 +28,7 @@ use purser_chain::{KmsKeys, Node};
 use purser_domain::{
     Address, AgentId, ApprovalId, B256, CallDigest, Fingerprint, Intent, RuleId, Timestamp, Wallet, WalletKey,
 };
-use purser_events::Events;
+use purser_events::{Events, History};
 use purser_model::flaw::Flaw;
 use purser_reconcile::{Outcome as Outcomes, Part, Reconcile};
 use purser_store::{CatalogTable, Ledger, UsageTable};
@@ -167,6 +167,7 @@ pub(crate) struct Worker {
     misled: Reconcile,
     /// Started only at the end, so that it does not affect the rest of the run.
     events: OnceLock<Events>,
+    history: OnceLock<History>,
     ledger: Ledger,
 }
 
@@ -347,6 +348,7 @@ impl Run {
                 reconcile: reconcile.expect("the function starts"),
                 misled: misled.expect("the function starts"),
                 events: OnceLock::new(),
+                history: OnceLock::new(),
                 ledger: Ledger::new(db, LEDGER, DECISIONS),
                 link,
             });
@@ -441,6 +443,12 @@ impl Run {
         let Worker { link, events, .. } = &self.workers[worker];
         let start = || Events::boot(self.boot(link)).expect("the function starts");
         (link, events.get_or_init(start))
+    }
+
+    /// The `history` function of an environment, started on first use.
+    pub(crate) fn history_on(&self, worker: usize) -> &History {
+        let Worker { link, history, .. } = &self.workers[worker];
+        history.get_or_init(|| History::boot(self.boot(link)).expect("the function starts"))
     }
 
     pub(crate) fn wallet(&self, agent: u8) -> Wallet {

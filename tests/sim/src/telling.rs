@@ -299,7 +299,12 @@ impl Run {
         let answer = tokio::select! {
             biased;
             () = link.crashed() => None,
-            answer = timeout(TIME, events.call(event, TIME)) => Some(answer),
+            answer = timeout(TIME, async {
+                match event.get("shardId") {
+                    Some(_) => self.history_on(worker).call(event).await,
+                    None => events.call(event, TIME).await,
+                }
+            }) => Some(answer),
         };
         let faults_seen = self.ended(worker);
         let (answer, what) = match answer {

@@ -1,6 +1,6 @@
 //! Changes are folded into the journal once, in whatever batches their records come.
 
-use crate::world::{FOLDED, RowKey, SHARD, TIME, World, agent, at, owner};
+use crate::world::{FOLDED, RowKey, SHARD, World, agent, at, owner};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
     Agent, AgentId, AgentStatus, Amount, Day, DecisionResult, JournalEntry, Labels, PersonId, SettlementId,
@@ -396,9 +396,10 @@ async fn batches_at_once_are_folded_once() {
     let published = json!({"Records": batches.concat()});
     let folded = batches.iter().map(|batch| journal_event(batch, SHARD));
     let events = folded.chain([published]).cycle().take(4 * (batches.len() + 1));
+    let world = Arc::new(world);
     let calls = events.map(|event| {
-        let events = world.events.clone();
-        tokio::spawn(async move { events.call(&event, TIME).await.unwrap() })
+        let world = Arc::clone(&world);
+        tokio::spawn(async move { world.call(event).await.unwrap() })
     });
     for call in calls.collect::<Vec<_>>() {
         call.await.unwrap();

@@ -1,6 +1,6 @@
 //! Events are published once, and sweeps publish those without a write.
 
-use crate::world::{SHARD, TIME, World, agent, at, owner};
+use crate::world::{FOLDED, SHARD, TIME, World, agent, at, owner};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_api::Clock;
 use purser_domain::{
@@ -503,15 +503,16 @@ async fn delayed_changes_are_published_once_effective() {
     }
 }
 
-/// `events/events/ledger-stream.json` is a batch as a mapping passes it, for tools that call the built function. Its
+/// `events/history/ledger-stream.json` is a batch as a mapping of `history` passes it, for tools that call the built function. Its
 /// agent is in no ledger, so a separately running function sets it aside; in this test its owner is known.
 #[tokio::test]
 async fn a_recorded_batch_is_told_as_it_was() {
-    let recorded = include_str!("../../../../events/events/ledger-stream.json");
+    let recorded = include_str!("../../../../events/history/ledger-stream.json");
     let recorded: Value = serde_json::from_str(recorded).unwrap();
     let world = World::start().await;
-    let records = recorded["Records"].as_array().unwrap();
-    assert_eq!(world.pass(records).await.unwrap(), json!({"batchItemFailures": []}));
+    let published = json!({"Records": recorded["Records"]});
+    assert_eq!(world.call(recorded).await.unwrap().to_string(), FOLDED);
+    assert_eq!(world.call(published).await.unwrap(), json!({"batchItemFailures": []}));
     let kinds = [(EventKind::PaymentAuthorized, 1), (EventKind::PaymentConfirmed, 1)];
     assert_eq!(world.kinds(), kinds.map(|(kind, count)| (kind.name(), count)).into());
     assert_eq!(world.sums().await.confirmed, sample::units(10));

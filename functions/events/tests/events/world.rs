@@ -6,7 +6,7 @@ use purser_domain::{
     Agent, AgentStatus, Amount, ApprovalResolution, Day, Event, EventKind, JournalEntry, Labels, PersonId,
     SettlementId, Timestamp, TransactionId, UsageTotals,
 };
-use purser_events::Events;
+use purser_events::{Events, History};
 use purser_store::{
     AgentLimit, ApprovalDecision, Claim, DaySums, Filter, JournalPart, Ledger, Moved, Page, PageRequest, UsageTable,
 };
@@ -41,6 +41,7 @@ pub(crate) struct World {
     pub(crate) bus: EventBus,
     pub(crate) proxies: [Proxy; 2],
     pub(crate) events: Events,
+    pub(crate) history: History,
     pub(crate) usage: UsageTable,
     /// The function's clock, in microseconds.
     pub(crate) clock: Arc<AtomicI64>,
@@ -80,8 +81,10 @@ impl World {
             ("STACK", "test".to_owned()),
             ("NETWORK", "base-sepolia".to_owned()),
         ]);
-        let env: Env = variables.collect();
-        let events = Events::boot(Boot::new(env, Clock::still(Arc::clone(&clock)))).unwrap();
+        let variables: Vec<_> = variables.collect();
+        let env = || variables.iter().cloned().collect::<Env>();
+        let boot = || Boot::new(env(), Clock::still(Arc::clone(&clock)));
+        let (events, history) = (Events::boot(boot()).unwrap(), History::boot(boot()).unwrap());
         let world = Self {
             ledger: emulator.ledger(),
             usage: UsageTable::new(emulator.client.clone(), USAGE),
@@ -90,6 +93,7 @@ impl World {
             bus,
             proxies,
             events,
+            history,
             clock,
         };
         let created = agent(1, AgentStatus::Active);
@@ -180,8 +184,12 @@ impl World {
         assert!(matches!(used, Answer::Allowed(_)), "{used:?}");
     }
 
+    /// Passes an event to the function whose mapping makes it.
     pub(crate) async fn call(&self, event: Value) -> Option<Value> {
-        self.events.call(&event, TIME).await.ok()
+        match event.get("shardId") {
+            Some(_) => self.history.call(&event).await.ok(),
+            None => self.events.call(&event, TIME).await.ok(),
+        }
     }
 
     /// Passes a batch to the function as the journal's mapping does.

@@ -4,7 +4,7 @@
 
 use purser_api::{Boot, Clock, Env};
 use purser_domain::{Agent, AgentId, Amount, Day, JournalEntry, PersonId, SettlementId};
-use purser_events::Events;
+use purser_events::History;
 use purser_store::{Claim, Filter, JournalPart, PageRequest, UsageTable};
 use purser_testkit::{
     Emulator, Proxy, ProxyConfig, Rng, USAGE, Units,
@@ -14,7 +14,6 @@ use purser_testkit::{
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::{Arc, atomic::AtomicI64};
-use std::time::Duration;
 use uuid::Uuid;
 
 /// The agents and owners of the payments, and the limits on the cost of folding one payment.
@@ -79,14 +78,9 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
     let (emulator, streams) = Emulator::with_streams().await;
     let proxy = Proxy::start(emulator.url.clone(), ProxyConfig::default()).await;
     let now = sample::start().after(sample::secs(60));
-    let variables = environment(&proxy.url, "http://127.0.0.1:9").chain([
-        ("EVENT_BUS", "none".to_owned()),
-        ("STACK", "test".to_owned()),
-        ("NETWORK", "base-sepolia".to_owned()),
-    ]);
-    let env: Env = variables.collect();
+    let env: Env = environment(&proxy.url, "http://127.0.0.1:9").collect();
     let clock = Clock::still(Arc::new(AtomicI64::new(now.micros())));
-    let events = Events::boot(Boot::new(env, clock)).unwrap();
+    let history = History::boot(Boot::new(env, clock)).unwrap();
 
     let ledger = emulator.ledger();
     // Ids are random, since the sums are compressed.
@@ -142,7 +136,7 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
     proxy.calls().take();
     for batch in &batches {
         let event = journal_event(batch, SHARD);
-        let answer = events.call(&event, Duration::from_secs(55)).await.unwrap();
+        let answer = history.call(&event).await.unwrap();
         assert!(answer["state"].is_object());
     }
     let calls = proxy.calls().take();

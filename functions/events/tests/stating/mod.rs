@@ -2,7 +2,7 @@
 
 use purser_api::{Boot, Clock, Env};
 use purser_domain::{Agent, AgentStatus, LabelKey, LabelValue, Labels, SettlementId, Timestamp};
-use purser_events::Events;
+use purser_events::{Events, History};
 use purser_store::{Claim, Ledger};
 use purser_testkit::{
     Emulator, Kms, SecretsManager, Streams,
@@ -76,9 +76,13 @@ impl Stating {
 
     /// The function. `key` is the ARN of the key in KMS that signs statements.
     pub(crate) fn function(&self, key: Option<&str>) -> Events {
+        Events::boot(self.boot(key)).unwrap()
+    }
+
+    fn boot(&self, key: Option<&str>) -> Boot {
         let key = key.map(|key| ("STATEMENTS_KEY_ARN", key.to_owned()));
         let env: Env = self.variables.iter().cloned().chain(key).collect();
-        Events::boot(Boot::new(env, Clock::still(Arc::clone(&self.clock)))).unwrap()
+        Boot::new(env, Clock::still(Arc::clone(&self.clock)))
     }
 
     /// The time, which each call moves by a second.
@@ -111,15 +115,16 @@ impl Stating {
         confirmed.await.unwrap();
     }
 
-    /// Passes the streams to the function, which states what they have and archives it.
+    /// Passes the streams to `history`; then `events` states what they have and archives it.
     pub(crate) async fn state(&self, events: &Events) {
-        self.fold(events).await;
+        self.fold().await;
         events.state(TIME).await.unwrap();
         self.now();
     }
 
-    /// Passes the streams to the function.
-    pub(crate) async fn fold(&self, events: &Events) {
+    /// Passes the streams to the function `history`.
+    pub(crate) async fn fold(&self) {
+        let history = History::boot(self.boot(None)).unwrap();
         loop {
             let batches = self.streams.next_batches();
             if batches.is_empty() {
@@ -128,7 +133,7 @@ impl Stating {
             for batch in &batches {
                 // A table's shard is no other table's.
                 let shard = batch[0]["eventSourceARN"].as_str().unwrap().replace([':', '/'], "-");
-                events.call(&journal_event(batch, &shard), TIME).await.unwrap();
+                history.call(&journal_event(batch, &shard)).await.unwrap();
             }
         }
     }

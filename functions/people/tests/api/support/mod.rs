@@ -14,7 +14,7 @@ use purser_domain::{
     AgentId, Duration, Endpoint, FIXED_PRICE, NextPricing, Operation, OperationSlug, OperationUuid, OperatorName,
     Service, Timestamp, Wallet, WalletKey,
 };
-use purser_events::Events;
+use purser_events::History;
 use purser_store::{Ledger, Listed, UsageTable, WebhooksTable};
 use purser_testkit::authorize::{Answer as Told, Request as Payment, authorize};
 use purser_testkit::{
@@ -24,7 +24,6 @@ use purser_testkit::{
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time;
 use tower::ServiceExt as _;
 use uuid::Uuid;
 
@@ -44,11 +43,11 @@ pub(crate) struct World {
     micros: Arc<AtomicI64>,
 }
 
-/// The streams of the database's tables, and the function that folds them into the journal.
+/// The streams of the database's tables, and the function that keeps the decision history.
 #[derive(Clone)]
 struct Journal {
     streams: Streams,
-    events: Events,
+    history: History,
 }
 
 /// The answer to a request.
@@ -152,10 +151,8 @@ impl World {
         ];
         let env = env.iter().chain(more).map(|(name, value)| (*name, (*value).to_owned()));
         let env: Vec<_> = environment(&proxy.url, &secrets).chain(env).collect();
-        let of_events = environment(&emulator.url, &secrets)
-            .chain([("EVENT_BUS", "none".to_owned()), ("NETWORK", "base-sepolia".to_owned())]);
-        let boot = Boot::new(of_events.collect::<Env>(), Clock::still(Arc::clone(&micros)));
-        let events = Events::boot(boot).unwrap();
+        let of_history = environment(&emulator.url, &secrets).collect::<Env>();
+        let history = History::boot(Boot::new(of_history, Clock::still(Arc::clone(&micros)))).unwrap();
         Self {
             router: router(&env, &micros).await,
             ledger: emulator.ledger(),
@@ -163,7 +160,7 @@ impl World {
             webhooks: WebhooksTable::new(emulator.client.clone(), WEBHOOKS),
             proxy,
             issuer,
-            journal: Journal { streams, events },
+            journal: Journal { streams, history },
             env,
             micros,
         }
@@ -194,13 +191,10 @@ impl World {
         self.micros.fetch_add(seconds * 1_000_000, Ordering::SeqCst);
     }
 
-    /// Folds the changes so far into the journal, as `events` does within seconds.
+    /// Folds the changes so far into the journal, as `history` does within seconds.
     pub(crate) async fn catch_up(&self) {
-        let Journal { streams, events } = &self.journal;
-        let call = async |event: Value| {
-            let event = written_at(event, self.now().secs());
-            events.call(&event, time::Duration::from_secs(30)).await.ok()
-        };
+        let Journal { streams, history } = &self.journal;
+        let call = async |event: Value| history.call(&written_at(event, self.now().secs())).await.ok();
         assert_eq!(streams.fold(1, call).await, 0);
     }
 

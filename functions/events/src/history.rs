@@ -1,0 +1,90 @@
+//! The function `history`: keeps the decision history of owners from the tables' streams.
+//!
+//! It is separate from `events`, because Lambda allows a function one mapping for a stream (API reference,
+//! `CreateEventSourceMapping`), and `events` has it. A batch is aggregated, noted for its statements, and then checked by the
+//! automatic freezes.
+
+use crate::{brakes, settings::HistorySettings, statements};
+use purser_api::{Boot, BootError, Clock};
+use purser_domain::{Error, Result};
+use purser_log::{ObjectStore, PendingBatch};
+use purser_store::{AuditLog, Change, Ledger, UsageTable};
+use serde_json::{Value, json};
+use std::{collections::BTreeSet, sync::Arc};
+
+/// The function, ready to be called. Clones share everything.
+#[derive(Clone)]
+pub struct History(Arc<HistoryState>);
+
+pub(crate) struct HistoryState {
+    pub(crate) ledger: Ledger,
+    pub(crate) usage: UsageTable,
+    pub(crate) audit: AuditLog,
+    pub(crate) clock: Clock,
+    /// The objects of the log; `None` if the deployment keeps none.
+    log: Option<ObjectStore>,
+}
+
+impl History {
+    /// The function with this configuration (`settings.rs`).
+    pub fn boot(boot: Boot) -> Result<Self, BootError> {
+        let Boot {
+            mut env, aws, clock, ..
+        } = boot;
+        let settings = HistorySettings::from_env(&mut env);
+        let settings = env.finish(settings)?;
+        let db = purser_store::client(&aws);
+        Ok(Self(Arc::new(HistoryState {
+            ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
+            audit: AuditLog::new(db.clone(), settings.audit_table),
+            usage: UsageTable::new(db, settings.usage_table).keeping_journal(settings.kept),
+            clock,
+            log: settings.log_bucket.map(|bucket| ObjectStore::named(&aws, &bucket)),
+        })))
+    }
+
+    /// Handles a batch of a shard. On an error part of it may be stored, and the whole batch must be repeated.
+    ///
+    /// The mappings have a tumbling window, because its events name their shard (developer guide, "Implementing stateful
+    /// `DynamoDB` stream processing in Lambda"). The window's state is not used.
+    pub async fn call(&self, event: &Value) -> Result<Value> {
+        let shard = event.get("shardId").and_then(Value::as_str);
+        let shard = shard.ok_or_else(|| Error::internal("keeping the decision history", NoShard))?;
+        // A window may end without records.
+        let records = event.get("Records").and_then(Value::as_array);
+        self.0
+            .store(shard, records.map(Vec::as_slice).unwrap_or_default())
+            .await?;
+        Ok(json!({"state": {}, "batchItemFailures": []}))
+    }
+}
+
+impl HistoryState {
+    /// Stores a batch. Unreadable rows are left out; `events` gets the same records and reports them.
+    async fn store(&self, shard: &str, records: &[Value]) -> Result<()> {
+        let changes: Vec<Change> = records.iter().filter_map(|record| Change::parse(record).ok()).collect();
+        if let Some(oldest) = changes.iter().map(|change| change.at).min() {
+            self.usage.report_lag(oldest, self.clock.now()).await?;
+        }
+        let changes = changes
+            .iter()
+            .filter_map(|change| self.ledger.journal_change(change).ok().flatten());
+        let changes: Vec<_> = changes.collect();
+        let agents: BTreeSet<_> = changes.iter().map(|change| change.agent).collect();
+        let owners = self.ledger.owners(&agents).await?;
+        if let Some(objects) = &self.log {
+            let facts = changes.iter().filter_map(statements::facts_of).collect();
+            let shard = shard.to_owned();
+            PendingBatch { shard, facts }.write(objects).await?;
+        }
+        let judged = brakes::judged_hours(&changes);
+        self.usage.fold(changes, &owners).await?;
+        // Also of a batch that was stored before, since the call may have been killed here.
+        self.judge(&judged, &owners).await
+    }
+}
+
+/// The error for an event that is no batch of a shard.
+#[derive(Debug, thiserror::Error)]
+#[error("the event has no `shardId`: its mapping needs a tumbling window")]
+struct NoShard;
