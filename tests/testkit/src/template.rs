@@ -74,13 +74,18 @@ impl Template {
                     "StreamViewType": declared["StreamViewType"],
                 }),
             };
+            let mut indexes = properties["GlobalSecondaryIndexes"].clone();
+            // An intrinsic function, unlike the rest.
+            for index in indexes.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+                index.remove("WarmThroughput");
+            }
             let request = json!({
                 "TableName": name,
                 "StreamSpecification": stream,
                 "BillingMode": properties["BillingMode"],
                 "AttributeDefinitions": properties["AttributeDefinitions"],
                 "KeySchema": properties["KeySchema"],
-                "GlobalSecondaryIndexes": properties["GlobalSecondaryIndexes"],
+                "GlobalSecondaryIndexes": indexes,
             });
             let request = serde_json::from_value(request).expect("template.yaml declares a table");
             database.create_table(request).expect("DynamoDB takes the table");
