@@ -130,11 +130,13 @@ def resource_of(action, value):
 
 
 def logical_id(value):
-    """What a reference refers to: `Table` of its ARN, `Table/index/name` of an index's, `Table/stream` of its stream's,
+    """What a reference refers to: `Table` of its ARN, a function of its alias, `Table/index/name` of an index's, `Table/stream` of its stream's,
     `Bucket/prefix*` of objects."""
     match value:
         case {"Ref": name} | {"Fn::GetAtt": [name, "Arn"]}:
             return name
+        case {"Fn::Sub": text} if text.endswith(".Arn}:live"):
+            return text[2:].removesuffix(".Arn}:live")
         case {"Fn::GetAtt": [name, "StreamArn"]}:
             return f"{name}/stream"
         case {"Fn::Sub": text} if found := re.fullmatch(r"\$\{(\w+)\.Arn\}(/.+)", text):

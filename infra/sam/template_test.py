@@ -76,7 +76,7 @@ class Template(unittest.TestCase):
     def test_every_other_role_starts_one_function_on_a_schedule(self):
         of_functions = {roles.role_of(self.template, function)[0] for function in self.functions}
         for name, role in self.of_type("AWS::IAM::Role").items():
-            if name in of_functions:
+            if name in of_functions or name == "DeploymentRole":
                 continue
             trusted = role["Properties"]["AssumeRolePolicyDocument"]["Statement"][0]["Principal"]["Service"]
             self.assertEqual(trusted, ["scheduler.amazonaws.com"], name)
@@ -190,6 +190,53 @@ class Template(unittest.TestCase):
                     uri = operation["x-amazon-apigateway-integration"]["uri"]["Fn::Sub"]
                     routed.add((re.search(r"\{(\w+)\.Arn\}", uri)[1], "$default" if path == "/$default" else path))
         self.assertEqual(served, routed)
+
+    def test_an_aliased_function_is_called_through_its_alias(self):
+        called = {name: one for name, one in self.resources.items() if one["Type"] not in ("AWS::CloudWatch::Alarm", "AWS::CloudWatch::Dashboard")}
+        for alias in self.of_type("AWS::Lambda::Alias"):
+            function = alias.removesuffix("Aliaslive")
+            # A mention that is not the alias's would reach $LATEST, which a deployment changes at once.
+            told = {name: json.dumps(one).replace(f"{{{function}.Arn}}:live", "") for name, one in called.items()}
+            named = {name for name, text in told.items() if re.search(rf'"{function}"|{function}[.}}]', text)}
+            versions = {name for name in called if name.startswith(f"{function}Version")}
+            self.assertEqual(named - versions, {alias, "DeploymentRole"}, function)
+
+    def test_an_alarm_that_sees_every_version_takes_a_canary_back(self):
+        alarms = {one["Properties"]["AlarmName"]["Fn::Sub"]: one["Properties"] for one in self.of_type("AWS::CloudWatch::Alarm").values()}
+        groups = self.of_type("AWS::CodeDeploy::DeploymentGroup")
+        for alias, one in self.of_type("AWS::Lambda::Alias").items():
+            policy = one["UpdatePolicy"]["CodeDeployLambdaAliasUpdate"]
+            group = groups[policy["DeploymentGroupName"]["Ref"]]["Properties"]
+            self.assertIn("DEPLOYMENT_STOP_ON_ALARM", group["AutoRollbackConfiguration"]["Events"], alias)
+            self.assertTrue(group["AlarmConfiguration"]["Enabled"], alias)
+            for alarm in group["AlarmConfiguration"]["Alarms"]:
+                # Lambda's metrics by the function's name alone are those of all its versions (developer guide, "Types of metrics").
+                dimensions = {each["Name"] for each in alarms[alarm["Name"]["Fn::Sub"]].get("Dimensions", [])}
+                self.assertLessEqual(dimensions, {"FunctionName"}, alarm)
+        self.assertEqual(len(groups), 3)
+        without = translated(Canary="false")["Resources"]
+        self.assertFalse([name for name, one in without.items() if one["Type"].startswith("AWS::CodeDeploy::") or "UpdatePolicy" in one])
+        self.assertTrue([name for name, one in without.items() if one["Type"] == "AWS::Lambda::Alias"])
+
+    def test_each_parameter_of_an_aliased_function_makes_a_version(self):
+        def parameters(value):
+            found = {name for name in re.findall(r'"Ref": "(\w+)"|\$\{(\w+)\}', json.dumps(value)) for name in name if name}
+            conditions = set(re.findall(r'"(?:Fn::If": \[|Condition": )"(\w+)"', json.dumps(value)))
+            return found.intersection(self.template["Parameters"]).union(*(parameters(self.template["Conditions"][one]) for one in conditions))
+
+        content = parameters(self.resources["Configuration"]["Properties"]["Content"])
+        for alias in self.of_type("AWS::Lambda::Alias"):
+            function = alias.removesuffix("Aliaslive")
+            # The others are no part of a version.
+            of_version = {name: value for name, value in self.functions[function].items()
+                          if name not in ("CodeSigningConfigArn", "ReservedConcurrentExecutions")}
+            self.assertEqual(parameters(of_version) - content, set(), function)
+            # Lambda makes no version of what has not changed, so a number that changes is a variable.
+            variables = self.functions[function]["Environment"]["Variables"]
+            self.assertEqual(variables["CONFIGURATION"], {"Ref": "Configuration"}, function)
+            [version] = [one for name, one in self.resources.items() if name.startswith(f"{function}Version")]
+            self.assertEqual(version["Properties"]["Description"], {"Ref": "Configuration"}, function)
+            self.assertEqual(version["DeletionPolicy"], "Delete", function)
 
     def test_no_parameter_turns_on_what_is_for_development_alone(self):
         variables = self.functions["PaymentsFunction"]["Environment"]["Variables"]

@@ -291,6 +291,7 @@ const arn = (name) => {
     "AWS::SecretsManager::Secret": `secretsmanager:${REGION}:${ACCOUNT}:secret:dev-${name}-AbCdEf`,
   }[Resources[name]?.Type];
   if (Resources[name]?.Type === "AWS::S3::Bucket") return `arn:aws:s3:::dev-${name.toLowerCase()}`;
+  if (Resources[name]?.Type === "AWS::Lambda::Alias") return `${arn(Resources[name].Properties.FunctionName.Ref)}:live`;
   assert.ok(of, `no address for ${name}`);
   return `arn:aws:${of}`;
 };
@@ -324,6 +325,8 @@ const resolved = (value, holds = []) => {
 
 const functions = Object.keys(Resources).filter((name) => Resources[name].Type === "AWS::Lambda::Function");
 const roleOf = (name) => Resources[name].Properties.Role["Fn::GetAtt"][0];
+/** The address by which a function is called: its alias's, if it has one. */
+const callable = (name) => (Resources[`${name}Aliaslive`] ? arn(`${name}Aliaslive`) : arn(name));
 /** A role's own policies, and the template's that are attached to it. */
 const policiesOf = (name, holds) => {
   const { Policies, ManagedPolicyArns = [] } = Resources[roleOf(name)].Properties;
@@ -557,11 +560,39 @@ test("a function invokes those that it asks, and no other", async () => {
         for (const action of ["InvokeFunction", "InvokeAsync", "UpdateFunctionCode", "UpdateFunctionConfiguration"]) {
           const expected = action === "InvokeFunction" && (invokes[name] ?? []).includes(other);
           const told = `${name} ${action} ${other} ${holds}`;
-          assert.equal(await allows(name, `lambda:${action}`, arn(other), {}, { holds }), expected, told);
+          assert.equal(await allows(name, `lambda:${action}`, callable(other), {}, { holds }), expected, told);
+          if (callable(other) === arn(other)) continue;
+          for (const version of ["", ":$LATEST", ":1"]) {
+            assert.equal(await allows(name, `lambda:${action}`, arn(other) + version, {}, { holds }), false, told + version);
+          }
         }
       }
     }
   }
+});
+
+test("the role of deployments moves the three aliases, and does nothing else", async () => {
+  const { AssumeRolePolicyDocument, Policies } = Resources.DeploymentRole.Properties;
+  assert.deepEqual(AssumeRolePolicyDocument.Statement.map(({ Principal }) => Principal), [{ Service: "codedeploy.amazonaws.com" }]);
+  const identityPolicies = Policies.map(({ PolicyName, PolicyDocument }) => ({ name: PolicyName, policy: resolved(PolicyDocument) }));
+  const may = async (action, resource) => {
+    const request = { principal: arn("DeploymentRole"), action, resource: { resource, accountId: ACCOUNT }, contextVariables: {} };
+    const answer = await runSimulation({ request, identityPolicies, serviceControlPolicies: [], resourceControlPolicies: [] }, {});
+    assert.notEqual(answer.resultType, "error", JSON.stringify(answer.errors));
+    return answer.overallResult === "Allowed";
+  };
+  for (const name of functions) {
+    for (const address of new Set([arn(name), callable(name)])) {
+      for (const action of ["GetAlias", "UpdateAlias"]) {
+        assert.equal(await may(`lambda:${action}`, address), callable(name) !== arn(name), `${action} ${address}`);
+      }
+      for (const action of ["InvokeFunction", "UpdateFunctionCode", "UpdateFunctionConfiguration", "DeleteAlias", "CreateAlias", "AddPermission"]) {
+        assert.equal(await may(`lambda:${action}`, address), false, `${action} ${address}`);
+      }
+    }
+  }
+  assert.equal(await may("cloudwatch:DescribeAlarms", "*"), true);
+  assert.equal(await may("iam:PassRole", arn("PaymentsRole")), false);
 });
 
 test("events and history read the streams, and events alone publishes", async () => {
@@ -748,7 +779,7 @@ test("a function that is taken over can't do what guarantees.md says it can't", 
   const isAllowed = async (name, [kind, ...asked]) => {
     if (kind === "secret") return allows(name, "secretsmanager:GetSecretValue", arn(asked[0]), {});
     if (kind === "queue") return allows(name, `sqs:${asked[1]}`, arn(asked[0]), {});
-    if (kind === "function") return allows(name, "lambda:InvokeFunction", arn(asked[0]), {});
+    if (kind === "function") return allows(name, "lambda:InvokeFunction", callable(asked[0]), {});
     if (kind === "key") {
       const resource = asked[0] === "CreateKey" ? "*" : key;
       return allows(name, `kms:${asked[0]}`, resource, wallets[asked[0]], inKms);
