@@ -51,7 +51,9 @@ pub use http::source::{audit_refusal, request_source};
 pub use http::untrusted_http_client::{Called, UntrustedHttpClient};
 pub use lambda::at_most::at_most;
 pub use lambda::background::Background;
-pub use lambda::boot::{Boot, BootError, log_to, serve, serve_both, start_logging, start_logging_to, stopped};
+pub use lambda::boot::{
+    Boot, BootError, log_to, serve, serve_both, serve_with_stage, start_logging, start_logging_to, stopped,
+};
 pub use lambda::clock::Clock;
 pub use lambda::deliveries::{DeliveriesQueue, DeliveryMessage, DeliveryOf, WebhookRequest, WebhookRequestsQueue};
 pub use lambda::direct::{

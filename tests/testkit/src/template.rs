@@ -76,7 +76,12 @@ impl Template {
             };
             let mut indexes = properties["GlobalSecondaryIndexes"].clone();
             // An intrinsic function, unlike the rest.
-            for index in indexes.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+            for index in indexes
+                .as_array_mut()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_object_mut)
+            {
                 index.remove("WarmThroughput");
             }
             let request = json!({

@@ -8,9 +8,11 @@ use crate::{
 use aws_smithy_runtime_api::client::http::SharedHttpConnector;
 use aws_types::SdkConfig;
 use axum::Router;
-use lambda_http::lambda_runtime::{self, service_fn};
+use lambda_http::lambda_runtime::{self, LambdaEvent, service_fn};
 use purser_domain::Causes;
+use serde_json::value::RawValue;
 use std::{any::Any, convert::Infallible, process::ExitCode, time::Instant};
+use tokio::sync::OnceCell;
 use tracing::{Subscriber, error, info};
 use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
@@ -69,6 +71,30 @@ pub async fn serve<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Router, Bo
         cold_start.over();
         lambda_runtime::run(service_fn(async |event| {
             Ok::<_, Infallible>(answer_any(router.clone(), event).await.json())
+        }))
+        .await
+    };
+    ended(served.await)
+}
+
+/// As [`serve`], for a function that may get a variable from the API's stage instead of its environment: the variable's value
+/// depends on the API's address, and the API on the function. Without the variable, the first event starts the function.
+pub async fn serve_with_stage(
+    variable: &'static str,
+    build: impl AsyncFn(Boot) -> Result<Router, BootError>,
+) -> ExitCode {
+    let served = async {
+        let env = start();
+        let cold_start = ColdStart::of(&env);
+        let started = OnceCell::new();
+        if env.get(variable).is_some() {
+            started.get_or_try_init(async || build(env.into()).await).await?;
+        }
+        cold_start.over();
+        lambda_runtime::run(service_fn(async |event: LambdaEvent<Box<RawValue>>| {
+            let start = async || build(Env::process().with_stage(variable, &event.payload).into()).await;
+            let router = started.get_or_try_init(start).await?;
+            Ok::<_, BootError>(answer_any(router.clone(), event).await.json())
         }))
         .await
     };

@@ -7,6 +7,8 @@
 use crate::http::outward::AllowedHosts;
 use crate::lambda::aws::is_loopback;
 use purser_domain::{EventSource, Network};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use std::{collections::BTreeMap, fmt, ops::RangeInclusive, str::FromStr};
 
 /// The variables, and the problems found in them.
@@ -59,6 +61,19 @@ impl Env {
         std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect()
+    }
+
+    /// Takes the variable from the stage variables of the gateway's event, if the event has it.
+    pub(crate) fn with_stage(mut self, name: &str, event: &RawValue) -> Self {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Staged {
+            stage_variables: Option<BTreeMap<String, String>>,
+        }
+        let staged = serde_json::from_str::<Staged>(event.get()).ok();
+        let value = staged.and_then(|staged| staged.stage_variables?.remove(name));
+        self.values.extend(value.map(|value| (name.to_owned(), value)));
+        self
     }
 
     /// The variable, unless it is unset or empty.
@@ -188,6 +203,22 @@ mod tests {
         ]];
         for row in rows {
             assert_eq!(check(&row), Ok(("t".to_owned(), Network::Base, 5)));
+        }
+    }
+
+    #[test]
+    fn a_stage_has_the_variable_that_the_environment_lacks() {
+        let rows = [
+            (r#"{"stageVariables": {"CLIENT": "c1", "STACK": "other"}}"#, Some("c1")),
+            (r#"{"stageVariables": {"STACK": "other"}}"#, None),
+            (r#"{"stageVariables": null}"#, None),
+            ("{}", None),
+            ("[1]", None),
+        ];
+        for (event, client) in rows {
+            let event = RawValue::from_string(event.to_owned()).unwrap();
+            let env = Env::from_iter([("STACK", "dev"), ("CLIENT", "")]).with_stage("CLIENT", &event);
+            assert_eq!((env.get("CLIENT"), env.get("STACK")), (client, Some("dev")), "{event}");
         }
     }
 
