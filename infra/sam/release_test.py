@@ -97,6 +97,22 @@ class Files(unittest.TestCase):
                 with self.assertRaisesRegex(release.Rejected, words):
                     release.check(self.folder, DEV)
 
+    def test_a_job_of_the_workflow_gets_credentials_and_masks_them(self):
+        stubs = {"curl": """echo '{"value": "the token"}'""", "aws": """[[ $(cat) == "the token" && $* == *arn:role* ]] && printf 'ID\\tSECRET\\tSESSION\\n'"""}
+        for name, script in stubs.items():
+            (self.folder / name).write_text(f"#!/bin/bash\n{script}\n")
+            (self.folder / name).chmod(0o755)
+        job = {"PATH": f"{self.folder}:{os.environ['PATH']}", "GITHUB_ENV": str(self.folder / "env"), "GITHUB_RUN_ID": "1",
+               "ACTIONS_ID_TOKEN_REQUEST_URL": "https://x", "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "t"}  # fmt: skip
+        command = [ROOT / "infra/sam/assume-role.sh", "arn:role", "eu-west-1"]
+        done = subprocess.run(command, env=job, capture_output=True, text=True, check=True)
+        self.assertEqual(done.stdout, "".join(f"::add-mask::{text}\n" for text in ("ID", "SECRET", "SESSION")))
+        expected = "AWS_ACCESS_KEY_ID=ID\nAWS_SECRET_ACCESS_KEY=SECRET\nAWS_SESSION_TOKEN=SESSION\nAWS_REGION=eu-west-1\n"
+        self.assertEqual((self.folder / "env").read_text(), expected)
+        # Without a token there are no credentials.
+        (self.folder / "curl").write_text("#!/bin/bash\necho '{}'\n")
+        self.assertNotEqual(subprocess.run(command, env=job, capture_output=True, check=False).returncode, 0)
+
     def test_an_architecture_that_was_not_built_is_named(self):
         environment = SimpleNamespace(parameters={"Architecture": "x86_64"})
         with self.assertRaisesRegex(release.Rejected, "has no template-x86_64.json: Architecture=x86_64"):
