@@ -3,6 +3,7 @@
 Routes are tests/it/docs.rs. What the roles allow is infra/sam/iam; that the functions need it, infra/sam/calls.py.
 """
 
+import hashlib
 import json
 import logging
 import re
@@ -32,6 +33,20 @@ RETAINED = {
     "AWS::SQS::Queue": "RetainExceptOnCreate",
     "AWS::SecretsManager::ResourcePolicy": "RetainExceptOnCreate",
     "AWS::SecretsManager::Secret": "RetainExceptOnCreate",
+}
+
+
+# Each secret, by the hash of its resource.
+SECRETS = {
+    "AgentsClientIpKeySecret": "70edf6ae4a56",
+    "ClientIpKeySecret": "f2c590ba7fe1",
+    "NonceKeySecret": "d41ff99280a8",
+    "OperatorsSecret": "ff015ff9756f",
+    "PeopleClientIpKeySecret": "44fe32566ec2",
+    "RpcUrlSecret": "23f1b9525985",
+    "SignInKeySecret": "c7f1a529587d",
+    "StatementsKeySecret": "a7eb845a323d",
+    "WalletSeedSecret": "a1615206946b",
 }
 
 
@@ -123,6 +138,13 @@ class Template(unittest.TestCase):
             self.assertTrue(properties["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"], name)
             self.assertTrue(properties["DeletionProtectionEnabled"], name)
             self.assertEqual(properties["SSESpecification"]["KMSMasterKeyId"], {"Fn::GetAtt": ["DataKey", "Arn"]}, name)
+
+    def test_no_secret_changes_under_its_policy(self):
+        # CloudFormation's handler may read a secret that it updates (its schema has GetSecretValue among the rights of an
+        # update), and the secrets' policies deny that to it. A change needs a release before it that takes the policy off.
+        secrets = {name: hashlib.sha256(json.dumps(one, sort_keys=True).encode()).hexdigest()[:12]
+                   for name, one in self.of_type("AWS::SecretsManager::Secret").items()}
+        self.assertEqual(secrets, SECRETS)
 
     def test_secrets_and_logs_are_encrypted_each_by_its_key(self):
         for kind, key in (("AWS::SecretsManager::Secret", "SecretsKey"), ("AWS::Logs::LogGroup", "DataKey")):
@@ -259,12 +281,6 @@ class Template(unittest.TestCase):
         folders = [name.removesuffix("Function").lower() for name in scheduled]
         for folder in folders:
             self.assertTrue(list((ROOT / "events" / folder).glob("every-*.json")), folder)
-
-    def test_a_function_has_one_mapping_for_a_source(self):
-        # Lambda rejects a second one with 409, whatever its filters are, and no emulator does.
-        mapped = [(json.dumps(mapping["Properties"]["FunctionName"]), json.dumps(mapping["Properties"]["EventSourceArn"]))
-                  for mapping in self.of_type("AWS::Lambda::EventSourceMapping").values()]
-        self.assertEqual(len(mapped), len(set(mapped)))
 
     def test_the_ledgers_stream_passes_on_every_row_that_events_reads(self):
         mapping = self.resources["EventsFunctionLedgerChanges"]["Properties"]

@@ -169,7 +169,8 @@ pub struct Stack {
     pub mail: Mail,
     /// The events function. [`Stack::tell`] passes the records of the tables' streams to it and to `history`.
     pub events: Events,
-    history: History,
+    /// The function that keeps the decision history.
+    pub history: History,
     /// The bus of events.
     pub bus: EventBus,
     streams: Option<Streams>,
