@@ -126,13 +126,14 @@ PLANS = [
     (["iam:GetRole"], [arn("iam", "role/deployer-${StackName}", region=""), arn("iam", "role/planner-${StackName}", region="")]),
 ]  # fmt: skip
 OF_STACK = {"StringEquals": {"aws:ResourceTag/aws:cloudformation:stack-name": {"Ref": "StackName"}}}
-# and to execute it, to write secrets, and to delete what a deleted stack has left (infra/sam/kept.py).
+# and to execute it, to write secrets, to verify a sender, to invite the first user, and to delete what a deleted stack has left (infra/sam/kept.py).
 DEPLOYS = [
     (["cloudformation:ContinueUpdateRollback", "cloudformation:DeleteStack", "cloudformation:ExecuteChangeSet"], NAMED["cloudformation"]),
     (["secretsmanager:PutSecretValue"], ["secrets"]),
     # The secrets are encrypted under a key of the stack, with the rights of who reads or writes one.
     (["kms:Decrypt", "kms:GenerateDataKey"], UNNAMED["kms"], {"StringEquals": {"kms:ViaService": {"Fn::Sub": "secretsmanager.${AWS::Region}.amazonaws.com"}}}),
-    (["cognito-idp:DeleteUserPool", "cognito-idp:UpdateUserPool"], UNNAMED["cognito-idp"], OF_STACK),
+    (["cognito-idp:AdminCreateUser", "cognito-idp:DeleteUserPool", "cognito-idp:UpdateUserPool"], UNNAMED["cognito-idp"], OF_STACK),
+    (["ses:CreateEmailIdentity"], [arn("ses", "identity/*")]),
     (["kms:ScheduleKeyDeletion"], UNNAMED["kms"], OF_STACK),
     (["s3:DeleteObjectVersion", "s3:ListBucketVersions"], [*NAMED["s3"], *(f"{bucket}/*" for bucket in NAMED["s3"])]),
 ]

@@ -165,6 +165,7 @@ class Roles(unittest.TestCase):
             ("kms:Decrypt", arn("kms", "key/1234"), None),
             ("kms:ScheduleKeyDeletion", arn("kms", "key/1234"), {"aws:ResourceTag/aws:cloudformation:stack-name": other}),
             ("cognito-idp:DeleteUserPool", arn("cognito-idp", "userpool/us-east-1_a1b2"), None),
+            ("cognito-idp:AdminCreateUser", arn("cognito-idp", "userpool/us-east-1_a1b2"), {"aws:ResourceTag/aws:cloudformation:stack-name": other}),
             ("apigateway:DELETE", arn("apigateway", "/domainnames/pay.example.com", account=""), None),
             ("lambda:InvokeFunction", arn("lambda", f"function:{STACK}-PaymentsFunction-1A2B"), None),
             ("lambda:DeleteFunction", arn("lambda", f"function:{other}-x"), CLOUDFORMATION),
@@ -176,6 +177,17 @@ class Roles(unittest.TestCase):
         ]
         for (action, resource, _), may in zip(requests, allowed("Deployer", [(*each, {}) for each in requests]), strict=True):
             self.assertIs(may, False, f"{action} on {resource}")
+
+    def test_the_commands_of_the_page_are_allowed(self):
+        mine = {"aws:ResourceTag/aws:cloudformation:stack-name": STACK}
+        requests = [
+            ("cognito-idp:AdminCreateUser", arn("cognito-idp", "userpool/us-east-1_a1b2"), mine, {}),
+            ("ses:CreateEmailIdentity", arn("ses", "identity/ada@example.com"), None, {}),
+            ("cloudformation:DescribeStacks", arn("cloudformation", f"stack/{STACK}/uuid"), None, {}),
+            ("secretsmanager:PutSecretValue", arn("secretsmanager", "secret:RpcUrlSecret-1A2B-cdef"), None, {}),
+            ("lambda:GetAccountSettings", "*", None, {}),
+        ]
+        self.assertEqual(allowed("Deployer", requests), [True] * len(requests))
 
     def test_the_planner_makes_change_sets_and_executes_none(self):
         stack = arn("cloudformation", f"stack/{STACK}/uuid")
