@@ -555,6 +555,11 @@ def short_visibility(stack):
                     yield queue, max(0, needed - properties.get("VisibilityTimeout", 30))
 
 
+def mappings_per_source(stack):
+    """Mappings of one function, or one alias of it, on the same stream or queue."""
+    yield from Counter((one["FunctionName"], one["EventSourceArn"]) for _, one in mappings(stack)).items()
+
+
 def readers(stack):
     streams = Counter(one["EventSourceArn"] for _, one in mappings(stack) if "/stream/" in one["EventSourceArn"])
     yield from streams.items()
@@ -742,7 +747,8 @@ LIMITS = (
     Limit("alarms of a deployment group", 10, alarms_of_deployments, f"{AWS}/codedeploy/latest/APIReference/API_AlarmConfiguration.html", "name fewer"),
     Limit("filters of a mapping", 5, filter_counts, f"{AWS}/lambda/latest/dg/invocation-eventfiltering.html", "merge some"),
     Limit("metrics of an alarm", 10, metrics_of_alarms, f"{AWS}/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html", "split the alarm"),
-    Limit("readers of a stream", 2, readers, f"{AWS}/amazondynamodb/latest/developerguide/Streams.Lambda.BestPracticesWithDynamoDB.html", "merge two mappings"),
+    Limit("mappings of a function on one source", 1, mappings_per_source, "https://github.com/localstack/localstack/pull/9996", "give the second mapping a function of its own: Lambda returns 409, whatever the filters are"),
+    Limit("readers of a stream", 2, readers, f"{AWS}/amazondynamodb/latest/developerguide/Streams.Lambda.BestPracticesWithDynamoDB.html", "let one function read for two"),
     # Names. Up to 36 characters a role's name is not cut: 64 - 36 leave 28 for `-ReconcileRole` and CloudFormation's 14.
     Limit("characters of the stack's name", 36, stack_name, f"{AWS}/AWSCloudFormation/latest/UserGuide/cfn-using-console-create-stack-parameters.html", "choose a shorter one"),
     Limit("names that no stack has", 0, wrong_stack_name, f"{AWS}/AWSCloudFormation/latest/UserGuide/cfn-using-console-create-stack-parameters.html", "begin with a letter, and use letters, digits and hyphens"),

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import unittest
 from pathlib import Path
 
@@ -88,6 +89,13 @@ def third_reader(stack):
     logical = next(name for name, one in limits.mappings(stack) if "/stream/" in one["EventSourceArn"])
     for at in range(2):
         stack.resources[f"Planted{at}"] = copy.deepcopy(stack.resources[logical])
+
+
+def second_mapping(stack):
+    """A second mapping of a function on its stream, as in the template before the decision history had its own function."""
+    logical, one = next((name, one) for name, one in limits.mappings(stack) if "/stream/" in one["EventSourceArn"])
+    stack.resources["Planted"] = copy.deepcopy(stack.resources[logical])
+    stack.resources["Planted"]["Properties"]["FilterCriteria"] = {"Filters": [{"Pattern": '{"eventName": ["REMOVE"]}'}]}
 
 
 def long_search(stack):
@@ -194,6 +202,7 @@ PLANTED = {
     "alarms of a deployment group": deployment_group,
     "filters of a mapping": with_mapping("FilterCriteria", FilterCriteria={"Filters": [{"Pattern": "{}"}] * 6}),
     "metrics of an alarm": put("AWS::CloudWatch::Alarm", Metrics=[{}] * 11),
+    "mappings of a function on one source": second_mapping,
     "readers of a stream": third_reader,
     "characters of the stack's name": to(name="p" * 37),
     "names that no stack has": to(name="purser_dev"),
@@ -252,6 +261,14 @@ class Limits(unittest.TestCase):
                         stack = Stack(self.files, name, region, **case)
                         found = [(limit.name, where, figure) for limit, where, figure in problems(stack)]
                         self.assertEqual(found, [])
+
+    def test_every_policy_has_room_for_a_fifth_more(self):
+        for at, case in enumerate(CASES):
+            stack = Stack(self.files, NAMES[-1], REGIONS[-1], **case)
+            for limit in LIMITS:
+                if re.search("policy$|own policies$", limit.name):
+                    crowded = [(where, figure) for where, figure in limit.measure(stack) if figure > limit.at_most * 0.8]
+                    self.assertEqual(crowded, [], f"{limit.name}, of {limit.at_most:,}, case {at}")
 
     def test_every_limit_is_seen_to_be_broken(self):
         self.assertEqual(sorted(PLANTED), sorted(limit.name for limit in LIMITS))
