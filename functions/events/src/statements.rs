@@ -23,6 +23,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::time::Duration;
 use tokio::{sync::OnceCell, time::Instant};
+use uuid::Uuid;
 use zeroize::Zeroizing;
 
 const STATING: &str = "stating a decision";
@@ -157,8 +158,19 @@ struct FactsOf<'a> {
 }
 
 impl Stating for FactsOf<'_> {
-    /// A confirmation that was reverted meanwhile has no statement.
     async fn state(&self, pending: &PendingFact) -> Result<Option<Stated>> {
+        let Some((kind, id, payload)) = self.payload(pending).await? else {
+            return Ok(None);
+        };
+        let payload = serde_json::to_vec(&payload).map_err(|error| Error::internal(STATING, error))?;
+        let statement = self.keys.statements.sign(kind, &payload).await?;
+        Ok(Some(Stated { kind, id, statement }))
+    }
+}
+
+impl FactsOf<'_> {
+    /// Reads and evaluates what a statement says; `None` for a confirmation that was reverted meanwhile.
+    async fn payload(&self, pending: &PendingFact) -> Result<Option<(StatementKind, Uuid, Value)>> {
         let (ledger, agent) = (&self.shared.ledger, pending.agent);
         match &pending.fact {
             StatedFact::Allowed(id) => {
@@ -185,18 +197,11 @@ impl Stating for FactsOf<'_> {
                 let settlement = ledger.settlement(agent, *id).await?;
                 let settlement = settlement.filter(|settlement| settlement.tx_hash() == Some(*hash));
                 let payload = settlement.and_then(|settlement| receipt_statement(&settlement, &self.shared.source));
-                match payload {
-                    Some(payload) => signed(self.keys, StatementKind::Receipt, id.uuid(), &payload)
-                        .await
-                        .map(Some),
-                    None => Ok(None),
-                }
+                Ok(payload.map(|payload| (StatementKind::Receipt, id.uuid(), payload)))
             }
         }
     }
-}
 
-impl FactsOf<'_> {
     /// Evaluates what was stated a day ago again, with today's engine, so that each decision is evaluated once by another
     /// version of the function, if there is one.
     async fn replay_of_yesterday(&self, until: Instant) -> Result<()> {
@@ -208,8 +213,8 @@ impl FactsOf<'_> {
             };
             for statement in &batch.statements {
                 if let Some(fact) = fact_in(statement) {
-                    // Making the statement again evaluates the decision again.
-                    self.state(&fact).await?;
+                    // The payload evaluates the decision again. Nothing is signed.
+                    self.payload(&fact).await?;
                 }
             }
             log.note_replayed(&batch).await?;
@@ -217,7 +222,7 @@ impl FactsOf<'_> {
         Ok(())
     }
 
-    async fn decision(&self, decision: &RecordedDecision, ids: DecisionIds) -> Result<Stated> {
+    async fn decision(&self, decision: &RecordedDecision, ids: DecisionIds) -> Result<(StatementKind, Uuid, Value)> {
         let Shared {
             ledger,
             catalog,
@@ -241,14 +246,8 @@ impl FactsOf<'_> {
         let inputs = inputs.as_ref().map(|(versions, documents)| (*versions, documents));
         let transaction = ids.transaction.uuid();
         let payload = StatedDecision { ids, decision, inputs }.to_json(source);
-        signed(self.keys, StatementKind::Decision, transaction, &payload).await
+        Ok((StatementKind::Decision, transaction, payload))
     }
-}
-
-async fn signed(keys: &Keys, kind: StatementKind, id: uuid::Uuid, payload: &Value) -> Result<Stated> {
-    let payload = serde_json::to_vec(payload).map_err(|error| Error::internal(STATING, error))?;
-    let statement = keys.statements.sign(kind, &payload).await?;
-    Ok(Stated { kind, id, statement })
 }
 
 /// What a change of the journal has to be stated: a decision when it is made, a payment when it is confirmed.

@@ -1,15 +1,20 @@
-//! Folding a payment into the journal costs a small part of the payment itself.
+//! The costs of a payment after it is made: its decision history, and its statements. infra/sam/costs.py reads the limits.
 
 #![expect(
     clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
     reason = "a test stops where its ground is missing"
 )]
 
 mod folding;
+mod stating;
 
 use folding::{FLEETS, measure};
+use purser_testkit::Units;
+use stating::Stating;
+use std::path::{Path, PathBuf};
 
 /// Each fleet has a limit of write units per payment; reads and the writes of one item are limited, too.
 #[tokio::test]
@@ -26,4 +31,72 @@ async fn folding_payments_stays_within_capacity_limits() {
         // The owner of each agent and each item of sums is read once per batch, and the sums by agent twice.
         assert!(folded.read <= fleet.read_limit, "{words}");
     }
+}
+
+/// What one payment takes that shares no batch with another: its authorization and its confirmation are two batches. In
+/// tenths.
+const HISTORY: Units = Units { read: 80, write: 70 };
+/// Its two statements, and evaluating its decision again a day later.
+const STATEMENTS: Units = Units { read: 30, write: 0 };
+const REPLAY: Units = Units { read: 20, write: 0 };
+/// Signatures of the statements' key: a statement each.
+const SIGNATURES: usize = 2;
+/// Objects that the log writes in a minute with statements.
+const OBJECTS_OF_A_MINUTE: usize = 10;
+
+#[tokio::test]
+async fn a_payment_without_others_costs_what_is_counted() {
+    let folder = std::env::temp_dir().join(format!("purser-costs-{}", uuid::Uuid::new_v4()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let stating = Stating::start(&folder).await;
+    let events = stating.function(Some(&stating.kms.create_p256()));
+    let signatures = || {
+        stating
+            .kms
+            .asked()
+            .iter()
+            .filter(|(operation, _)| operation == "Sign")
+            .count()
+    };
+    let units = || Units::of(&stating.database.calls().take());
+    let files = || contents(&folder.join("log"));
+    // The first payment reads what later ones find in memory.
+    let first = stating.pay(10, "first").await.unwrap();
+    stating.confirm(first, 1).await;
+    stating.state(&events).await;
+    let _first = (units(), signatures());
+
+    let id = stating.pay(10, "second").await.unwrap();
+    stating.fold().await;
+    stating.confirm(id, 2).await;
+    stating.fold().await;
+    assert_eq!((units(), signatures()), (HISTORY, 0));
+    let before = files();
+    stating.state(&events).await;
+    assert_eq!((units(), signatures()), (STATEMENTS, SIGNATURES));
+    let written = files().into_iter().filter(|file| !before.contains(file)).count();
+    assert!(written <= OBJECTS_OF_A_MINUTE, "{written}");
+
+    stating.sleep();
+    stating.state(&events).await;
+    let of_both = Units {
+        read: 2 * REPLAY.read,
+        write: 2 * REPLAY.write,
+    };
+    assert_eq!((units(), signatures()), (of_both, 0), "nothing is signed again");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The files of a folder with their contents.
+fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| {
+            if path.is_dir() {
+                contents(&path)
+            } else {
+                vec![(path.clone(), std::fs::read(&path).unwrap())]
+            }
+        })
+        .collect()
 }

@@ -1,11 +1,13 @@
 //! Decisions and payments of an agent, stated by the function with a log and an archive in folders.
 
+#![allow(dead_code, reason = "each of the tests uses a part of it")]
+
 use purser_api::{Boot, Clock, Env};
-use purser_domain::{Agent, AgentStatus, LabelKey, LabelValue, Labels, SettlementId, Timestamp};
+use purser_domain::{Agent, AgentStatus, LabelKey, LabelValue, Labels, PersonId, SettlementId, Timestamp};
 use purser_events::{Events, History};
 use purser_store::{Claim, Ledger};
 use purser_testkit::{
-    Emulator, Kms, SecretsManager, Streams,
+    Emulator, Kms, Proxy, ProxyConfig, SecretsManager, Streams,
     authorize::{Answer, Request, authorize},
     environment, journal_event, sample,
 };
@@ -30,6 +32,8 @@ pub(crate) struct Stating {
     clock: Arc<AtomicI64>,
     /// The keys that may sign statements.
     pub(crate) kms: Kms,
+    /// Counts the calls of the functions to the database.
+    pub(crate) database: Proxy,
     _emulator: Emulator,
 }
 
@@ -40,7 +44,8 @@ impl Stating {
         let kms = Kms::default();
         let secrets = SecretsManager::new([(SECRET_ARN, SECRET)]).serve().await;
         let place = |name: &str| format!("folder:{}", folder.join(name).display());
-        let variables = environment(&emulator.url, &secrets).chain([
+        let database = Proxy::start(emulator.url.clone(), ProxyConfig::default()).await;
+        let variables = environment(&database.url, &secrets).chain([
             ("EVENT_BUS", "purser".to_owned()),
             ("EVENTBRIDGE_ENDPOINT", "http://127.0.0.1:9".to_owned()),
             ("KMS_ENDPOINT", kms.serve().await),
@@ -56,12 +61,14 @@ impl Stating {
             variables: variables.collect(),
             clock: Arc::new(AtomicI64::new(sample::start().micros())),
             kms,
+            database,
             _emulator: emulator,
         };
         let [name, label] = NAMES;
         let label = LabelKey::parse("town").zip(LabelValue::parse(label)).unwrap();
         let agent = Agent {
             name: name.to_owned(),
+            owner: PersonId::of("https://issuer.example", "owner").to_string(),
             labels: Labels::of([label]).unwrap(),
             status: AgentStatus::Active,
             ..sample::agent(1, Vec::new())
