@@ -52,3 +52,4 @@ node --test infra/sam/iam/roles.test.mjs
 .venv/bin/python infra/sam/template_test.py
 .venv/bin/python infra/sam/limits_test.py
 .venv/bin/python infra/sam/account_test.py
+.venv/bin/python infra/sam/costs_test.py

@@ -2,11 +2,11 @@
 """Says which of AWS's limits a deployment would meet, before anything is made: emulators enforce few of them.
 
     .venv/bin/python infra/sam/limits.py --stack-name purser-dev --region eu-west-1 [--parameter Name=value]…
-                                         [--needs | --costs]
+                                         [--needs]
 
 The templates are translated as AWS does it, and every reference is replaced by a name of real length. LIMITS, below, is the
 list: what is measured, how much is allowed, which page says so, and what to change. --needs prints what the account must
-have, in JSON, --costs the fixed monthly costs, in Markdown. Nothing is asked of AWS.
+have, in JSON. Nothing is asked of AWS.
 
 Exit status: 0, it fits; 1, it does not, and stderr says why; 2, a wrong command line.
 """
@@ -515,14 +515,13 @@ def shared_names(stack):
 
 
 def unmatched_roles(stack):
-    """Patterns of role names in policies that match no role, since its name was cut."""
+    """Patterns of role names in policies that miss a function's role, since its name was cut."""
     roles = [stack.attribute(name, "Arn") for name in stack.of_type("AWS::IAM::Role")]
+    functions = {one["Role"] for one in stack.of_type("AWS::Lambda::Function").values()}
     for where, text in strings(stack.resources):
         for pattern in re.findall(r"arn:aws:iam::\d+:role/[\w+=,.@*-]*\*", text):
-            matched = [role for role in roles if fnmatchcase(role, pattern)]
-            own = [name for name in stack.of_type("AWS::IAM::Role") if name.endswith("Role") and "Function" not in name]
-            expected = len(own) if "-*Role-" in pattern else 1
-            yield where, max(0, expected - len(matched))
+            matched = {role for role in roles if fnmatchcase(role, pattern)}
+            yield where, len(functions - matched) if "-*Role-" in pattern else int(not matched)
 
 
 def unencrypted_logs(stack):
@@ -798,7 +797,7 @@ def problems(stack):
                 yield limit, where, figure
 
 
-# ---- What the account needs, and what it pays ------------------------------------------------------------------------
+# ---- What the account needs ------------------------------------------------------------------------------------------
 
 
 def needs(stack):
@@ -815,38 +814,12 @@ def needs(stack):
     }
 
 
-def costs(stack):
-    """The fixed costs of a month in us-east-1, in dollars, as rows: item, arithmetic, sum in cents."""
-    alarms = stack.of_type("AWS::CloudWatch::Alarm").values()
-    metrics = sum(max(1, sum("MetricStat" in each for each in alarm.get("Metrics", []))) for alarm in alarms)
-    counted = needs(stack)
-    polled = sum("ScalingConfig" in one for _, one in mappings(stack))
-    # Five pollers of each queue wait 20 s: 15 requests a minute, 43,800 minutes a month.
-    requests = polled * 15 * 43_800
-    return [
-        ("alarms", f"{len(alarms)} alarms over {metrics} metrics × $0.10", metrics * 10),
-        ("the overview", "1 dashboard × $3", 300),
-        ("secrets", f"{counted['secrets']} × $0.40", counted["secrets"] * 40),
-        ("keys", f"{counted['kms_keys']} × $1; $2 each from the first yearly rotation on, $3 from the second", counted["kms_keys"] * 100),
-        ("idle queues", f"{polled} queues × 15 polls a minute = {requests / 1e6:.1f} million × $0.40", round(requests * 40 / 1e6)),
-        ("scheduled functions, idle", "4 runs a minute × 0.1 s, and reads of watched blocks", 140),
-    ]
-
-
-def table(stack):
-    rows = costs(stack)
-    lines = ["| Item, a month | Arithmetic | $ |", "|---|---|---|"]
-    lines += [f"| {item} | {arithmetic} | {cents / 100:.2f} |" for item, arithmetic, cents in rows]
-    return [*lines, f"| **sum** | | **{sum(cents for _, _, cents in rows) / 100:.2f}** |"]
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--stack-name", default="purser")
     parser.add_argument("--region", default="us-east-1")
     parser.add_argument("--parameter", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--needs", action="store_true", help="print what the account must have, in JSON")
-    parser.add_argument("--costs", action="store_true", help="print the fixed monthly costs, in Markdown")
     arguments = parser.parse_args()
     parameters = {}
     for each in arguments.parameter:
@@ -859,8 +832,6 @@ def main():
     stack = Stack(files, arguments.stack_name, arguments.region, **parameters)
     if arguments.needs:
         print(json.dumps(needs(stack), indent=2))
-    elif arguments.costs:
-        print("\n".join(table(stack)))
     else:
         found = list(problems(stack))
         for limit, where, figure in found:

@@ -315,10 +315,10 @@ class Limits(unittest.TestCase):
         self.assertEqual(limits.needs(self.stack())["lambda_concurrent_executions"], 10)
         self.assertLessEqual(limits.needs(self.stack(**EVERYTHING))["lambda_concurrent_executions"], 1_000)
 
-    def test_the_costs_are_documented_as_they_are_computed(self):
-        page = DEPLOY.read_text()
-        for line in limits.table(self.stack()):
-            self.assertIn(line, page)
+    def test_the_guide_says_how_many_operators_fit(self):
+        operators = self.files[TEMPLATE.name]["Parameters"]["BrowserOperators"]
+        fit = max(amount for amount in range(40) if limits.is_allowed(operators, long_operators(amount)["BrowserOperators"]))
+        self.assertIn(f"{fit} fit with names of eleven letters", DEPLOY.read_text())
 
 
 if __name__ == "__main__":

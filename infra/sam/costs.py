@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""Prints what a stack costs in us-east-1 and how much it carries, in the tables of docs/performance.md.
+
+    .venv/bin/python infra/sam/costs.py [--parameter Name=value]…
+
+The counts of a payment are the limits that tests assert, read from their source. Windows, shards, memory and numbers of
+resources come from the template. What is assumed, durations and bytes, is in ASSUMED.
+"""
+
+import argparse
+import re
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+from limits import SHARDS, Stack, is_of, mappings, needs
+from translate import templates
+
+ROOT = Path(__file__).resolve().parents[2]
+MONTH = 730 * 3_600
+PAYMENTS = 1_000_000
+
+# Dollars, us-east-1 and arm64 (AWS's price pages of each service, 2026-11).
+PRICE = {
+    name: Fraction(dollars) / per
+    for name, dollars, per in [
+        ("gateway request", "1.00", 10**6), ("function run", "0.20", 10**6), ("GB-second", "13.3334", 10**6),
+        ("read unit", "0.125", 10**6), ("write unit", "0.625", 10**6), ("event", "1.00", 10**6), ("queue request", "0.40", 10**6),
+        ("object put", "5.00", 10**6), ("object get", "0.40", 10**6), ("signature", "15.00", 10**6), ("KMS request", "3.00", 10**6),
+        ("log GB", "0.50", 1), ("table GB", "0.25", 1), ("backup GB", "0.20", 1), ("metric", "0.30", 1), ("alarm metric", "0.10", 1),
+        ("dashboard", "3.00", 1), ("secret", "0.40", 1), ("key", "1.00", 1),
+    ]
+}  # fmt: skip
+
+# Seconds of a run, what a million payments leave, and read units.
+ASSUMED = {
+    "authorize": Fraction("0.1"), "complete": Fraction("0.2"), "changes": Fraction("0.06"), "history": Fraction("0.15"),
+    "message": Fraction("0.05"), "log GB": Fraction("3.8"), "stored GB": Fraction("2.5"), "KMS requests": 100_000,
+    # The agent, the service and the policy of a decision (shared/store/src/usage/versions.rs), which the test's payments lack.
+    "inputs": 3,
+}  # fmt: skip
+
+
+# ---- The counts ------------------------------------------------------------------------------------------------------
+
+
+def found(path, pattern):
+    match = re.search(pattern, (ROOT / path).read_text())
+    if not match:
+        raise SystemExit(f"costs: {path} has no `{pattern}`: say here where that count is now")
+    return match
+
+
+def number(text):
+    """A whole number as Rust writes it: `9 + 1`, `1_000`."""
+    return sum(int(part.replace("_", "")) for part in text.split("+"))
+
+
+def counts():
+    """What one payment takes, by the limits that tests assert."""
+    counted = {"events": 2}  # Authorized and confirmed (docs/events.md).
+    for name in ("ALLOW", "COMPLETE"):
+        read, write = found("tests/src/costs.rs", rf"const {name}: Budget = budget\(\s*([\d +_]+),\s*([\d +_]+),").groups()
+        counted[name.lower()] = {"read": number(read), "write": number(write)}
+    for name in ("HISTORY", "STATEMENTS", "REPLAY"):
+        units = found("functions/events/tests/costs.rs", rf"const {name}: Units = Units \{{\s*read: ([\d_]+),\s*write: ([\d_]+),?\s*\}};")
+        # Tenths.
+        counted[name.lower()] = {"read": Fraction(number(units[1]), 10), "write": Fraction(number(units[2]), 10)}
+    for name in ("SIGNATURES", "OBJECTS_OF_A_MINUTE"):
+        counted[name.lower()] = number(found("functions/events/tests/costs.rs", rf"const {name}: usize = ([\d_]+);")[1])
+    partitions = found("tests/it/costs.rs", r"let expected = \[(\(\"I\".*)\];")[1]
+    counted["partitions"] = {kind: int(units) for kind, units in re.findall(r'\("([\w ]+)", (\d+)\)', partitions)}
+    return counted
+
+
+# ---- The costs -------------------------------------------------------------------------------------------------------
+
+
+def fixed(stack):
+    """The rows of a month at rest: item, arithmetic, dollars."""
+    alarms = stack.of_type("AWS::CloudWatch::Alarm").values()
+    metrics = sum(max(1, sum("MetricStat" in each for each in alarm.get("Metrics", []))) for alarm in alarms)
+    counted = needs(stack)
+    polled = sum("ScalingConfig" in one for _, one in mappings(stack))
+    # Five pollers of each queue wait 20 s.
+    polls = polled * 15 * MONTH // 60
+    return [
+        ("alarms", f"{len(alarms)} alarms over {metrics} metrics", metrics * PRICE["alarm metric"]),
+        ("the overview", "1 dashboard", PRICE["dashboard"]),
+        ("secrets", f"{counted['secrets']} secrets", counted["secrets"] * PRICE["secret"]),
+        ("keys", f"{counted['kms_keys']} keys; $2 each from the first yearly rotation on, $3 from the second", counted["kms_keys"] * PRICE["key"]),
+        ("idle queues", f"{polled} queues × 15 polls a minute = {millions(polls)}", polls * PRICE["queue request"]),
+        ("scheduled functions, idle", "4 runs a minute × 0.1 s, and reads of watched blocks", Fraction("1.40")),
+    ]
+
+
+def millions(amount):
+    return f"{float(amount) / 1e6:.2f} M"
+
+
+def runs(records, mapping):
+    """The runs that this many records start in a month, evenly spread: each run waits its window for others of its lane."""
+    lanes = SHARDS * mapping.get("ParallelizationFactor", 1)
+    rate = Fraction(records, MONTH)
+    return records / (1 + rate / lanes * mapping.get("MaximumBatchingWindowInSeconds", 0))
+
+
+def reader(stack, mapping):
+    [function] = [one for name, one in stack.of_type("AWS::Lambda::Function").items() if is_of(stack, name, mapping["FunctionName"])]
+    return function
+
+
+def run_row(item, times, seconds, memory):
+    dollars = times * (PRICE["function run"] + seconds * Fraction(memory, 1_024) * PRICE["GB-second"])
+    return item, f"{millions(times)} runs × {float(seconds):g} s × {memory} MB", dollars
+
+
+def units_row(item, units):
+    words = [f"{float(units[kind]):g} {kind}" for kind in ("write", "read") if units[kind]]
+    dollars = PAYMENTS * (units["write"] * PRICE["write unit"] + units["read"] * PRICE["read unit"])
+    return item, f"{' and '.join(words)} units", dollars
+
+
+def with_inputs(units):
+    return {**units, "read": units["read"] + ASSUMED["inputs"]}
+
+
+def million(stack):
+    """The rows of a million allowed payments, evenly spread over a month and completed once: item, arithmetic, dollars."""
+    counted = counts()
+    ledger = stack.attribute("LedgerTable", "StreamArn")
+    streams = [one for _, one in mappings(stack) if one["EventSourceArn"] == ledger]
+    [changes] = [one for one in streams if "TumblingWindowInSeconds" not in one]
+    [history] = [one for one in streams if "TumblingWindowInSeconds" in one]
+    records = counted["events"] * PAYMENTS
+    batches = runs(records, history)
+    payments = stack.of_type("AWS::Lambda::Function")["PaymentsFunction"]["MemorySize"]
+    rules = stack.of_type("AWS::Events::Rule")
+    messages = records * len(rules)
+    message_memory = stack.of_type("AWS::Lambda::Function")["WebhooksFunction"]["MemorySize"]
+    puts = batches + counted["objects_of_a_minute"] * MONTH // 60
+    return [
+        ("gateway", "2 requests", 2 * PAYMENTS * PRICE["gateway request"]),
+        run_row("`payments`, authorize", PAYMENTS, ASSUMED["authorize"], payments),
+        run_row("`payments`, complete", PAYMENTS, ASSUMED["complete"], payments),
+        units_row("DynamoDB, authorize", counted["allow"]),
+        units_row("DynamoDB, complete", counted["complete"]),
+        run_row("changes from streams", runs(records, changes), ASSUMED["changes"], reader(stack, changes)["MemorySize"]),
+        run_row("decision history from streams", batches, ASSUMED["history"], reader(stack, history)["MemorySize"]),
+        units_row("DynamoDB, decision history", counted["history"]),
+        units_row("DynamoDB, two statements", with_inputs(counted["statements"])),
+        units_row("DynamoDB, replay of the decision a day later", with_inputs(counted["replay"])),
+        (
+            "objects of the log", f"{millions(puts)} put: one a batch, {counted['objects_of_a_minute']} a minute; {millions(batches)} got",
+            puts * PRICE["object put"] + batches * PRICE["object get"],
+        ),
+        ("event bus", f"{counted['events']} events", records * PRICE["event"]),
+        ("queues", f"{len(rules)} rules × {counted['events']} events, each sent, received and deleted alone", 3 * messages * PRICE["queue request"]),
+        run_row("`webhooks` and `notices`", messages, ASSUMED["message"], message_memory),
+        ("lines of logs", f"{float(ASSUMED['log GB']):g} GB", ASSUMED["log GB"] * PRICE["log GB"]),
+        (
+            "keys in KMS, rows with backups for a month", f"{ASSUMED['KMS requests']:,} requests, {float(ASSUMED['stored GB']):g} GB",
+            ASSUMED["KMS requests"] * PRICE["KMS request"] + ASSUMED["stored GB"] * (PRICE["table GB"] + PRICE["backup GB"]),
+        ),
+    ]  # fmt: skip
+
+
+def more():
+    """What parameters add to a million payments."""
+    signatures = counts()["signatures"]
+    return [
+        ("`StatementsKeyArn`", measure(signatures, "signatures"), signatures * PAYMENTS * PRICE["signature"]),
+        ("`Custody=kms`", "1 signature; and $1 a month for each agent's key", PAYMENTS * PRICE["signature"]),
+    ]
+
+
+# ---- What carries how many payments a second -------------------------------------------------------------------------
+
+
+def capacity():
+    """Rows: what, what a payment takes, what a second has, payments a second."""
+    counted = counts()
+    parts = counted["partitions"]
+    ledger = sum(units for kind, units in parts.items() if not kind.startswith("index"))
+    seconds, signatures = Fraction("0.348"), counted["signatures"]
+    rows = [
+        ("a new account's concurrency, where nothing is reserved", seconds, "s", 10),
+        ("one agent's payments to one service: its window", parts["L"], "units", 1_000),
+        ("`GatewayRateLimit`, unless it is raised", 2, "requests", 500),
+        ("one agent's payments: its settlements", parts["S"] + parts["RL"], "units", 1_000),
+        ("`PaymentsConcurrency`, where it is reserved, unless it is raised", seconds, "s", 100),
+        ("KMS's ECC signatures, with `StatementsKeyArn` and `Custody=kms`, unless the quota is raised", signatures + 1, "signatures", 1_000),
+        ("a new ledger, without `LedgerWarmWriteUnits`", ledger, "units", 4_000),
+        ("KMS's ECC signatures, with `StatementsKeyArn` alone", signatures, "signatures", 1_000),
+        ("KMS's ECC signatures, with `Custody=kms` alone", 1, "signatures", 1_000),
+        ("the index over holds, unless `LedgerWarmWriteUnits` is raised", parts["index hold"], "units", 4_000),
+        ("the claims of one block", parts["X"], "units", 2_000),
+        ("the account's concurrency, where nothing is reserved", seconds, "s", 1_000),
+        ("the ledger's quota, unless it is raised", ledger, "units", 40_000),
+        ("the gateway's quota, unless it is raised", 2, "requests", 10_000),
+        ("the index over holds, warmed: 16 keys", parts["index hold"], "units", 16_000),
+    ]
+    node = Fraction("4.4")
+    return [
+        *((what, measure(takes, unit), f"{has:,}", f"{int(has / takes):,}") for what, takes, unit, has in rows),
+        ("the node, asked again where its limit rejects", measure(node, "calls"), "what the node's plan allows", f"1,000 take {int(1_000 * node):,}"),
+    ]  # fmt: skip
+
+
+def measure(amount, unit):
+    return f"{float(amount):g} {unit.removesuffix('s') or 's' if amount == 1 else unit}"
+
+
+# ---- The page --------------------------------------------------------------------------------------------------------
+
+
+def total(rows):
+    return f"{sum(round(float(dollars), 2) for _, _, dollars in rows):.2f}"
+
+
+def table(title, rows, with_total=True):
+    lines = [f"| {title} | Arithmetic | $ |", "|---|---|---|"]
+    lines += [f"| {item} | {arithmetic} | {float(dollars):.2f} |" for item, arithmetic, dollars in rows]
+    return [*lines, f"| **sum** | | **{total(rows)}** |"] if with_total else lines
+
+
+def sections(stack):
+    """The tables, each as lines of Markdown."""
+    columns = ["|  | a payment takes | a second has | payments a second |", "|---|---|---|---|"]
+    return [
+        columns + [f"| {' | '.join(row)} |" for row in capacity()],
+        table("A month at rest", fixed(stack)),
+        table("A payment, a million times in a month", million(stack)),
+        table("In addition, with", more(), with_total=False),
+    ]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--parameter", action="append", default=[], metavar="NAME=VALUE")
+    parameters = dict(each.partition("=")[::2] for each in parser.parse_args().parameter)
+    print("\n\n".join("\n".join(lines) for lines in sections(Stack(templates(), "purser", "us-east-1", **parameters))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
