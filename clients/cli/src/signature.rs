@@ -1,5 +1,5 @@
 //! AWS Signature Version 4 (`SigV4`), which the gateway requires of operators if the stack is configured so
-//! (docs/deploy.md §2).
+//! (docs/operations.md, Operators).
 
 use crate::exit::Failure;
 use aws_credential_types::Credentials;
