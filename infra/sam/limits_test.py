@@ -10,7 +10,7 @@ import limits
 from limits import LIMITS, Stack, problems
 from translate import TEMPLATE, templates
 
-DEPLOY = Path(__file__).resolve().parents[2] / "docs" / "deploy.md"
+OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 
 # 6, 24 and 36 characters.
 NAMES = ("purser", "purser-production-europe", "purser-production-europe-frankfurt-1")
@@ -318,7 +318,7 @@ class Limits(unittest.TestCase):
     def test_the_guide_says_how_many_operators_fit(self):
         operators = self.files[TEMPLATE.name]["Parameters"]["BrowserOperators"]
         fit = max(amount for amount in range(40) if limits.is_allowed(operators, long_operators(amount)["BrowserOperators"]))
-        self.assertIn(f"{fit} fit with names of eleven letters", DEPLOY.read_text())
+        self.assertIn(f"{fit} fit with names of eleven letters", OPERATIONS.read_text())
 
 
 if __name__ == "__main__":
