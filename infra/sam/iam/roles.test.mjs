@@ -255,15 +255,19 @@ const READERS = {
 };
 /** Who does what with the objects of the log, by their prefix. */
 const LOG = {
-  AgentsFunction: { GetObject: ["checkpoint", "index/", "tile/"] },
-  CatalogFunction: { GetObject: ["checkpoint", "trust.json"] },
+  AgentsFunction: { GetObject: ["checkpoint", "index/", "tile/0/", "tile/entries/"] },
+  CatalogFunction: { GetObject: ["checkpoint", "tile/0/", "trust.json"] },
   EventsFunction: {
     DeleteObject: ["batch/", "pending/"],
-    GetObject: ["archived", "batch/", "checkpoint", "index/", "pending/", "state.json", "tile/", "trust.json"],
-    PutObject: ["archived", "batch/", "checkpoint", "index/", "pending/", "state.json", "tile/", "trust.json"],
+    GetObject: [
+      "archived", "batch/", "checkpoint", "index/", "pending/", "state.json", "tile/0/", "tile/entries/", "trust.json",
+    ],
+    PutObject: [
+      "archived", "batch/", "checkpoint", "index/", "pending/", "state.json", "tile/0/", "tile/entries/", "trust.json",
+    ],
   },
   HistoryFunction: { PutObject: ["pending/"] },
-  PeopleFunction: { GetObject: ["checkpoint", "index/", "tile/"] },
+  PeopleFunction: { GetObject: ["checkpoint", "index/", "tile/0/", "tile/entries/"] },
 };
 /** Who invokes which function. The gateway and the schedules are allowed to by the functions' own policies. */
 const INVOKES = { PeopleFunction: ["PaymentsFunction"] };
