@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The file, the status, and the `error` of a refusal or the `reason` of a decision.
-const EVENTS: [(&str, u16, &str); 201] = [
+const EVENTS: [(&str, u16, &str); 203] = [
     // The catalog, which also answers unknown routes.
     ("catalog/unknown-route", 404, "not_found"),
     ("catalog/wrong-method", 404, "not_found"),
@@ -39,6 +39,9 @@ const EVENTS: [(&str, u16, &str); 201] = [
     ("catalog/head-log-trust", 200, ""),
     ("catalog/get-log-checkpoint", 200, ""),
     ("catalog/head-log-checkpoint", 200, ""),
+    // Entries are private; `people/statements.rs` reads tiles.
+    ("catalog/get-log-tile-entries", 404, "not_found"),
+    ("catalog/head-log-tile-entries", 404, ""),
     // An agent's routes about itself.
     ("agents/get-me", 200, ""),
     ("agents/get-me-no-credentials", 401, "invalid_agent_key"),
@@ -502,7 +505,7 @@ async fn every_event_is_answered_as_the_table_says() {
             );
             serde_json::from_str(&answer.body).expect(file)
         };
-        if answer.status_code >= 400 {
+        if answer.status_code >= 400 && !file.starts_with("catalog/head-") {
             assert!(body["message"].is_string(), "{file}: {body}");
         }
         let scheme = if file.starts_with("internal/") {

@@ -13,6 +13,8 @@ mod service;
 mod view;
 
 use axum::Router;
+use axum::middleware::from_fn;
+use axum::routing::get;
 use purser_api::{ApiSettings, Boot, BootError, Clock};
 use purser_log::{LogReader, ObjectStore};
 use purser_store::{CatalogCache, CatalogTable};
@@ -66,5 +68,9 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     });
     // The first read opens the connection; if the catalog can't be read yet, the first call reads it again.
     let _ = catalog_api.catalog.current(catalog_api.clock.now()).await;
-    Ok(purser_api::with_middleware(routes().with_state(catalog_api), api))
+    let routes = routes()
+        .route("/log/tile/{*path}", get(log::tile))
+        .layer(from_fn(log::allow_origins))
+        .with_state(catalog_api);
+    Ok(purser_api::with_middleware(routes, api))
 }

@@ -1,8 +1,11 @@
-//! `GET /.well-known/jwks.json` and `GET /log/checkpoint`: what verifies statements of decisions and payments.
+//! `GET /.well-known/jwks.json` and `GET /log/…`: what verifies statements of decisions and payments. Pages of any origin
+//! may read these, so that a browser can verify.
 
 use crate::{CACHE_CONTROL, CatalogApi};
-use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::extract::{Path, Request, State};
+use axum::http::header::ACCESS_CONTROL_ALLOW_ORIGIN;
+use axum::http::{HeaderMap, HeaderValue};
+use axum::middleware::Next;
 use axum::response::Response;
 use purser_api::{Cacheable, Failure};
 use purser_domain::{Error, ErrorKind};
@@ -66,6 +69,35 @@ pub(crate) async fn trust(State(api): State<Arc<CatalogApi>>, headers: HeaderMap
 pub(crate) async fn checkpoint(State(api): State<Arc<CatalogApi>>, headers: HeaderMap) -> Result<Response, Failure> {
     let checkpoint = reader(&api)?.checkpoint().await?.ok_or(ErrorKind::NotFound)?;
     Ok(Cacheable::text(NOTE, checkpoint).answer(&headers, "public, max-age=5"))
+}
+
+/// `GET /log/tile/…`: a tile of hashes, at its path of c2sp.org/tlog-tiles. With the tiles, anybody checks that one
+/// checkpoint continues another. An index is several segments, for which OpenAPI has no parameter.
+pub(crate) async fn tile(
+    State(api): State<Arc<CatalogApi>>,
+    Path(path): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let tile = reader(&api)?.hash_tile(&format!("tile/{path}")).await?;
+    let tile = tile.ok_or(ErrorKind::NotFound)?;
+    let cache_control = if tile.is_full {
+        "public, max-age=31536000, immutable"
+    } else {
+        "public, max-age=60"
+    };
+    Ok(Cacheable::text("application/octet-stream", tile.bytes).answer(&headers, cache_control))
+}
+
+/// Lets pages of any origin read what verifies statements. A missing tile too, because a client then asks for the full one.
+pub(crate) async fn allow_origins(request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    let is_evidence = path.starts_with("/log/") || path == "/.well-known/jwks.json";
+    let mut response = next.run(request).await;
+    if is_evidence {
+        let any = HeaderValue::from_static("*");
+        response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, any);
+    }
+    response
 }
 
 fn reader(api: &CatalogApi) -> Result<&LogReader, Failure> {

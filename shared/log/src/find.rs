@@ -7,7 +7,7 @@ use crate::{
     trust::{TRUST, TrustDocument},
 };
 use purser_domain::{Error, Result, SettlementId, Timestamp, TransactionId};
-use purser_evidence::{StatementKind, TlogProof, inclusion_proof, unverified_entries, unverified_entry};
+use purser_evidence::{StatementKind, TilePath, TlogProof, inclusion_proof, unverified_entries, unverified_entry};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -25,6 +25,15 @@ pub struct FoundStatement {
     pub proof: String,
     /// The index of the statement in the log.
     pub index: u64,
+}
+
+/// A tile of hashes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HashTile {
+    /// The hashes.
+    pub bytes: Vec<u8>,
+    /// Whether it is full, so that it never changes.
+    pub is_full: bool,
 }
 
 /// Statements that are to be evaluated again.
@@ -81,6 +90,22 @@ impl LogReader {
             statement: String::from_utf8(entry).map_err(|error| Error::internal(FINDING, error))?,
             proof: proof.to_string(),
             index,
+        }))
+    }
+
+    /// The tile of hashes at this path below the log's prefix (c2sp.org/tlog-tiles); `None` for any other path. A hash
+    /// reveals nothing, because each leaf ends in a signature. Entries are private.
+    pub async fn hash_tile(&self, path: &str) -> Result<Option<HashTile>> {
+        let Ok(path) = path.parse::<TilePath>() else {
+            return Ok(None);
+        };
+        if path.is_entries() {
+            return Ok(None);
+        }
+        let tile = self.0.get(&path.to_string()).await?;
+        Ok(tile.map(|tile| HashTile {
+            bytes: tile.bytes,
+            is_full: path.is_full(),
         }))
     }
 

@@ -3,7 +3,7 @@
 
 use super::{Household, KIM, LEE};
 use purser_domain::DocumentHash;
-use purser_evidence::{Outcome, StatementKind, StepName, Trust, VerifiedStatement, verify, verify_evidence};
+use purser_evidence::{Note, Outcome, StatementKind, StepName, Trust, VerifiedStatement, verify, verify_evidence};
 use purser_local::{Options, Streaming};
 use purser_tests::{World, body_of, dollars};
 use reqwest::Method;
@@ -205,4 +205,50 @@ async fn statements_use_current_rows_for_unstored_versions() {
     assert_eq!(inputs["policy_version"], 1);
     let policy = &told["inputs"]["policy"];
     assert_eq!(inputs["policy_hash"], DocumentHash::of(policy).to_string());
+}
+
+/// Anybody reads the log's tiles of hashes at the paths of c2sp.org/tlog-tiles, and nobody its entries.
+#[tokio::test(flavor = "multi_thread")]
+async fn tiles_of_hashes_are_public_and_entries_are_not() {
+    let home = Household::in_world(World::still().await).await;
+    let world = &home.world;
+    let mut body = body_of(world.offer(dollars(2)));
+    body["max_payment_units"] = json!(1);
+    world.authorize(&home.agent, &body).await;
+    home.state().await;
+    let read = async |path: &str| {
+        let address = format!("{}{path}", world.stack.base_url);
+        world.http.get(address).send().await.unwrap()
+    };
+    let checkpoint = read("/log/checkpoint").await.text().await.unwrap();
+    let checkpoint = Note::parse(&checkpoint).unwrap();
+    let checkpoint = home.trust().await.policy.open(&checkpoint).unwrap();
+    assert_eq!(checkpoint.head().size, 1);
+    let tile = read("/log/tile/0/000.p/1").await;
+    for (name, value) in [
+        ("content-type", "application/octet-stream"),
+        ("cache-control", "public, max-age=60"),
+        ("access-control-allow-origin", "*"),
+    ] {
+        assert_eq!(tile.headers()[name], value);
+    }
+    // The tile of one entry has its hash, which is the root.
+    assert_eq!(tile.bytes().await.unwrap(), checkpoint.head().root.as_bytes()[..]);
+    for private in [
+        "entries/000.p/1",
+        "0/000",
+        "0/000.p/2",
+        "0/0",
+        "../trust.json",
+        "8/000",
+        "0/000.p/1/",
+    ] {
+        let response = read(&format!("/log/tile/{private}")).await;
+        assert_eq!(response.status(), 404, "{private}");
+    }
+    for path in ["/log/checkpoint", "/log/trust", "/.well-known/jwks.json"] {
+        assert_eq!(read(path).await.headers()["access-control-allow-origin"], "*", "{path}");
+    }
+    let others = read("/services").await;
+    assert!(others.headers().get("access-control-allow-origin").is_none());
 }
