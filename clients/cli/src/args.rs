@@ -101,13 +101,20 @@ pub(crate) struct Verify {
     /// The document: a JWS compact serialization, a C2SP tlog-proof with the statement as `extra`, or a file of evidence
     /// as `evidence` and the page of a decision write it.
     pub(crate) file: std::path::PathBuf,
-    /// The trust file: JSON with `jwks`, `logs` (each with `vkey` and `origin`), `witnesses` (vkeys) and `quorum`.
+    /// The trust file: JSON with `jwks`, `logs` (each with `vkey` and `origin`), `witnesses` (vkeys), `quorum`, and
+    /// `providers` (each with `host` and `keys`: `did:key`, `did:jwk` or addresses).
     #[arg(long, value_name = "FILE")]
     pub(crate) trust: std::path::PathBuf,
     /// A node of the chain, which is asked for the transaction that a receipt states. It may be your own: only its
     /// address is contacted.
     #[arg(long, value_name = "URL", env = "PURSER_NODE", hide_env_values = true)]
     pub(crate) node: Option<String>,
+    /// A document of a provider's `did:web`, as its host publishes it (`/.well-known/did.json`).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) did: Vec<std::path::PathBuf>,
+    /// Fetch such documents from the host of the resource.
+    #[arg(long)]
+    pub(crate) fetch_did: bool,
 }
 
 /// A payment, and what its provider signed.

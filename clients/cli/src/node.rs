@@ -1,6 +1,8 @@
 //! Calls of a node of the chain (Ethereum JSON-RPC). Its address may contain an API key, so it is never printed.
+//! Also the connection to any other server that the caller names and that gets no credential.
 
 use crate::bazaar::is_this_machine;
+use reqwest::Response;
 use serde_json::{Value, json};
 use std::time::Duration;
 use url::Url;
@@ -18,43 +20,55 @@ pub(crate) struct Node {
 impl Node {
     /// The node at this address: `https://…`, or `http://` to this machine.
     pub(crate) fn at(address: &str) -> Result<Self, &'static str> {
-        let wrong = "the node's address must be https://…, or http:// to this machine";
-        let address = Url::parse(address).map_err(|_| wrong)?;
-        let is_allowed = match address.scheme() {
-            "https" => true,
-            "http" => is_this_machine(&address),
-            _ => false,
-        };
-        let http = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .timeout(TIMEOUT)
-            .build();
-        match http {
-            Ok(http) if is_allowed => Ok(Self { http, address }),
-            _ => Err(wrong),
-        }
+        let (http, address) =
+            connection(address).ok_or("the node's address must be https://…, or http:// to this machine")?;
+        Ok(Self { http, address })
     }
 
     /// Returns the result of a call, which may be null.
-    pub(crate) async fn call(&self, method: &str, parameters: &[&str]) -> Result<Value, String> {
+    pub(crate) async fn call(&self, method: &str, parameters: Value) -> Result<Value, String> {
         let broken = |error: reqwest::Error| format!("the node can't be asked: {}", error.without_url());
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters});
         let request = self.http.post(self.address.clone()).json(&body);
-        let mut response = request.send().await.map_err(broken)?;
+        let response = request.send().await.map_err(broken)?;
         if !response.status().is_success() {
             return Err(format!("the node answered HTTP {}", response.status().as_u16()));
         }
-        let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(broken)? {
-            if bytes.len().saturating_add(chunk.len()) > MOST_ANSWER_BYTES {
-                return Err("the node's answer is longer than 4 MiB".to_owned());
-            }
-            bytes.extend_from_slice(&chunk);
-        }
+        let bytes = body_of(response, MOST_ANSWER_BYTES).await.map_err(broken)?;
+        let bytes = bytes.ok_or("the node's answer is longer than 4 MiB")?;
         let answer = serde_json::from_slice::<Value>(&bytes);
         let mut answer = answer.map_err(|_| "the node's answer is no JSON".to_owned())?;
         let is_ours = answer.get("id") == Some(&json!(1));
         let result = answer.get_mut("result").filter(|_| is_ours).map(Value::take);
         result.ok_or_else(|| format!("the node refused `{method}`"))
     }
+}
+
+/// A client without redirects, and the parsed address: `https://…`, or `http://` to this machine.
+pub(crate) fn connection(address: &str) -> Option<(reqwest::Client, Url)> {
+    let address = Url::parse(address).ok()?;
+    let is_allowed = match address.scheme() {
+        "https" => true,
+        "http" => is_this_machine(&address),
+        _ => false,
+    };
+    let http = reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .timeout(TIMEOUT);
+    is_allowed
+        .then(|| http.build().ok())
+        .flatten()
+        .map(|http| (http, address))
+}
+
+/// The body of a response; `None` if it is longer than this number of bytes.
+pub(crate) async fn body_of(mut response: Response, max: usize) -> reqwest::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        if bytes.len().saturating_add(chunk.len()) > max {
+            return Ok(None);
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(Some(bytes))
 }

@@ -3,11 +3,11 @@
 
 use crate::args::Verify;
 use crate::exit::{Exit, Failure};
-use crate::node::Node;
+use crate::node::{Node, body_of, connection};
 use crate::output::{Output, table};
 use purser_evidence::{
-    EvidenceReport, NoTransfer, Outcome, Part, Report, StatedTransfer, Step, StepName, Trust, VerifiedStatement,
-    is_evidence, verify_evidence,
+    EvidenceReport, NoTransfer, NodeResponses, Outcome, Part, ProviderKey, Report, StatedTransfer, Step, StepName,
+    TlogProof, Trust, VerifiedStatement, is_evidence, verify_evidence,
 };
 use serde_json::{Value, json};
 use std::fs::File;
@@ -16,18 +16,32 @@ use std::path::Path;
 
 /// The longest file that is read, in bytes. A statement has at most 64 KiB.
 const MOST_FILE_BYTES: u64 = 1024 * 1024;
+/// The longest document of a `did:web` that is read, in bytes.
+const MAX_DID_BYTES: usize = 64 * 1024;
 
 /// Verifies a document, and prints each step.
 pub(crate) async fn verify(arguments: &Verify, output: &Output) -> Result<Exit, Failure> {
     let unreadable = |path: &Path, why: &dyn std::fmt::Display| {
         Failure::Unreadable(format!("{} can't be verified: {why}", path.display()))
     };
-    let trust = Trust::parse(&text(&arguments.trust)?).map_err(|why| unreadable(&arguments.trust, &why))?;
+    let mut trust = trust_of(&arguments.trust)?;
+    for path in &arguments.did {
+        trust
+            .providers
+            .extend(provider_keys(&text(path)?).map_err(|why| unreadable(path, &why))?);
+    }
     let node = arguments.node.as_deref().map(Node::at).transpose();
     let node = node.map_err(|why| Failure::Words(why.to_owned()))?;
     let document = text(&arguments.file)?;
     if is_evidence(&document) {
-        let report = verify_evidence(&document, &trust).map_err(|why| unreadable(&arguments.file, &why))?;
+        let verified = |trust: &Trust| verify_evidence(&document, trust);
+        let mut report = verified(&trust).map_err(|why| unreadable(&arguments.file, &why))?;
+        if arguments.fetch_did && !report.missing_dids().is_empty() {
+            for did in report.missing_dids() {
+                trust.providers.extend(fetch_did(did).await?);
+            }
+            report = verified(&trust).map_err(|why| unreadable(&arguments.file, &why))?;
+        }
         return Ok(evidence(report, node.as_ref(), output).await);
     }
     let mut report = purser_evidence::verify(&document, &trust).map_err(|why| unreadable(&arguments.file, &why))?;
@@ -47,7 +61,11 @@ async fn evidence(mut report: EvidenceReport, node: Option<&Node>, output: &Outp
     let payload = |statement: Option<&VerifiedStatement>| statement.filter(|_| report.is_verified()).map(payload_of);
     let (decision, receipt) = (payload(report.decision()), payload(report.receipt()));
     let is_verified = report.is_verified();
-    let answer = json!({"verified": is_verified, "steps": report.steps(), "decision": decision, "receipt": receipt});
+    let unverified = report.unverified();
+    let answer = json!({
+        "verified": is_verified, "steps": report.steps(), "unverified": unverified,
+        "decision": decision, "receipt": receipt,
+    });
     output.answer(&answer, || {
         let rows = report.steps().iter().map(|step| {
             let part = step.part.name().to_owned();
@@ -55,10 +73,48 @@ async fn evidence(mut report: EvidenceReport, node: Option<&Node>, output: &Outp
         });
         let mut lines = table(&["PART", "STEP", "OUTCOME", "DETAIL"], &rows.collect::<Vec<_>>());
         lines.push(result(is_verified));
+        if !unverified.is_empty() {
+            lines.push(format!(
+                "Compared with nothing that is signed: {}",
+                unverified.join(", ")
+            ));
+        }
         lines.extend(decision.iter().chain(&receipt).map(Value::to_string));
         lines
     });
     exit(is_verified)
+}
+
+fn trust_of(path: &Path) -> Result<Trust, Failure> {
+    let unreadable = |why| Failure::Unreadable(format!("{} can't be verified: {why}", path.display()));
+    Trust::parse(&text(path)?).map_err(unreadable)
+}
+
+/// The keys in the document of a `did:web`.
+fn provider_keys(document: &str) -> Result<Vec<ProviderKey>, String> {
+    let document = serde_json::from_str(document).map_err(|error| error.to_string())?;
+    ProviderKey::from_did_document(&document).map_err(|error| error.to_string())
+}
+
+/// The keys of a `did:web` without a path, from its host (did:web §3.2), with http if the host is this machine.
+async fn fetch_did(did: &str) -> Result<Vec<ProviderKey>, Failure> {
+    let failed = |why: String| Failure::Words(format!("the document of {did} can't be fetched: {why}"));
+    let host = did.trim_start_matches("did:web:").replace("%3A", ":");
+    let at = |scheme: &str| connection(&format!("{scheme}://{host}/.well-known/did.json"));
+    let (http, url) = at("http")
+        .or_else(|| at("https"))
+        .ok_or_else(|| failed("it names no host".to_owned()))?;
+    let broken = |error: reqwest::Error| failed(error.without_url().to_string());
+    let response = http.get(url).send().await.map_err(broken)?;
+    if !response.status().is_success() {
+        return Err(failed(format!("HTTP {}", response.status().as_u16())));
+    }
+    let bytes = body_of(response, MAX_DID_BYTES).await.map_err(broken)?;
+    let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+    let text = text.ok_or_else(|| failed("it is no text, or too long".to_owned()))?;
+    let keys = provider_keys(&text).map_err(failed)?;
+    // A host speaks for itself alone.
+    Ok(keys.into_iter().filter(|key| key.is_of(did)).collect())
 }
 
 fn payload_of(statement: &VerifiedStatement) -> Value {
@@ -105,12 +161,17 @@ async fn chain(statement: Option<&VerifiedStatement>, node: Option<&Node>) -> Ou
         (Ok(transfer), Some(node)) => (transfer, node),
     };
     let found = async {
-        let chain_id = node.call("eth_chainId", &[]).await?;
-        let receipt = node.call("eth_getTransactionReceipt", &[transfer.tx_hash()]).await?;
-        transfer.find(&chain_id, &receipt)
+        let block = json!([transfer.block_number(), false]);
+        transfer.find(&NodeResponses {
+            chain_id: node.call("eth_chainId", json!([])).await?,
+            receipt: node
+                .call("eth_getTransactionReceipt", json!([transfer.tx_hash()]))
+                .await?,
+            block: node.call("eth_getBlockByNumber", block).await?,
+        })
     };
     match found.await {
-        Ok(block) => Outcome::Passed(format!("the node has the transfer, in block {block}")),
+        Ok(block) => Outcome::Passed(format!("the node has the transfer, in the block {block}")),
         Err(why) => Outcome::Failed(why),
     }
 }

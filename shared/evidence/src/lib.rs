@@ -53,7 +53,7 @@ pub use network::Network;
 pub use note::{KeyType, Note, NoteError, NoteSigner, SignerError, VerifierKey};
 pub use pack::{EvidenceReport, Part, PartStep, is_evidence, verify_evidence};
 pub use proof::{Cosigned, Policy, PolicyError, ProofTextError, Proven, RefusedProof, TlogProof, WitnessError};
-pub use provider::{ProviderError, ProviderObject, ProviderSigner, SignedByProvider};
+pub use provider::{ProviderError, ProviderKey, ProviderKeyError, ProviderObject, ProviderSigner, SignedByProvider};
 pub use reader::{ReadError, TileReader, consistency_proof, inclusion_proof, unverified_entries, unverified_entry};
 pub use seed::{Seed, SeedError};
 pub use statement::{
@@ -63,6 +63,6 @@ pub use statement::{
 pub use tile::{
     TILE_WIDTH, TileError, TilePath, TilePathError, decode_entries, decode_hashes, encode_entries, encode_hashes,
 };
-pub use transfer::{NoTransfer, StatedTransfer};
+pub use transfer::{NoTransfer, NodeResponses, StatedTransfer};
 pub use tree::{Hash, HashError, LARGEST_TREE, ProofError, TreeHead};
 pub use verify::{DocumentError, Outcome, Report, Step, StepName, Trust, TrustError, verify};

@@ -1,10 +1,17 @@
 //! Verifying a file of evidence: the statements about one payment with their proofs, the documents that their hashes are
 //! of, and the provider's own objects.
 //!
-//! The file is JSON: `decision` and `receipt` (each with `statement` and `proof`, or null), `inputs` (documents, or null)
-//! and `provider` (`offers` and `receipt`, or missing). Other members are for people, and are ignored.
+//! The file is JSON: `decision` and `receipt` (each with `statement`, `proof` and perhaps `index`, or null), `inputs`
+//! (documents, or null), `settlement` (the receipt as the API shows it), the ids of both, and `provider` (`offers` and
+//! `receipt`, or missing).
+//!
+//! Whatever no step has compared with something signed is listed as unverified, by its JSON pointer (RFC 6901): each
+//! step takes what it has compared out of [`Unverified`], and the rest is the list. So a member that is new in the file is
+//! listed until a step verifies it.
 
-use crate::provider::{ProviderObject, ProviderSigner, SignedByProvider};
+use crate::network::Network;
+use crate::proof::TlogProof;
+use crate::provider::{ProviderObject, SignedByProvider};
 use crate::statement::{StatementKind, VerifiedStatement};
 use crate::verify::{DocumentError, Outcome, Step, StepName, Trust, verify};
 use serde::{Deserialize, Serialize};
@@ -21,6 +28,8 @@ pub enum Part {
     Receipt,
     /// The provider's own objects.
     Provider,
+    /// The file's copies of what is signed.
+    File,
 }
 
 impl Part {
@@ -30,6 +39,7 @@ impl Part {
             Self::Decision => "decision",
             Self::Receipt => "receipt",
             Self::Provider => "provider",
+            Self::File => "file",
         }
     }
 }
@@ -50,6 +60,57 @@ pub struct EvidenceReport {
     steps: Vec<PartStep>,
     decision: Option<VerifiedStatement>,
     receipt: Option<VerifiedStatement>,
+    /// Whether the decision blocked the payment or required an approval.
+    is_denial: bool,
+    unverified: Vec<String>,
+    missing_dids: Vec<String>,
+}
+
+/// The members of a file that no step has compared with something signed.
+struct Unverified {
+    file: Value,
+    rest: Value,
+}
+
+impl Unverified {
+    fn new(file: &Value) -> Self {
+        let (file, rest) = (file.clone(), file.clone());
+        Self { file, rest }
+    }
+
+    /// Takes out a member that was compared.
+    fn take(&mut self, pointer: &str) {
+        let Some((parent, name)) = pointer.rsplit_once('/') else {
+            return;
+        };
+        if let Some(Value::Object(members)) = self.rest.pointer_mut(parent) {
+            members.remove(name);
+        }
+    }
+
+    /// The pointers of the rest: of a whole object or list if nothing of it was taken.
+    fn into_pointers(self) -> Vec<String> {
+        fn list(file: &Value, rest: &Value, at: &str, pointers: &mut Vec<String>) {
+            match rest {
+                Value::Object(members) if file != rest || at.is_empty() => {
+                    for (name, member) in members {
+                        let at = format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"));
+                        list(file.get(name).unwrap_or(&Value::Null), member, &at, pointers);
+                    }
+                }
+                Value::Array(members) if file != rest => {
+                    for (index, member) in members.iter().enumerate() {
+                        let at = format!("{at}/{index}");
+                        list(file.get(index).unwrap_or(&Value::Null), member, &at, pointers);
+                    }
+                }
+                _ => pointers.push(at.to_owned()),
+            }
+        }
+        let mut pointers = Vec::new();
+        list(&self.file, &self.rest, "", &mut pointers);
+        pointers
+    }
 }
 
 /// Whether a document is a file of evidence rather than a statement or a proof.
@@ -71,6 +132,8 @@ struct File {
 struct Stated {
     statement: String,
     proof: String,
+    #[serde(default)]
+    index: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -98,10 +161,22 @@ impl EvidenceReport {
         &self.steps
     }
 
-    /// Whether at least one statement is verified, and no step failed.
+    /// Whether no step failed and the essential statement is verified: the receipt, or a decision that denied. A decision
+    /// that allowed a payment does not show that the payment was made.
     pub fn is_verified(&self) -> bool {
         let failed = |step: &PartStep| matches!(step.step.outcome, Outcome::Failed(_));
-        (self.decision.is_some() || self.receipt.is_some()) && !self.steps.iter().any(failed)
+        (self.receipt.is_some() || self.is_denial) && !self.steps.iter().any(failed)
+    }
+
+    /// The JSON pointers of what was compared with nothing that is signed. It may be false in a file that is verified.
+    pub fn unverified(&self) -> &[String] {
+        &self.unverified
+    }
+
+    /// The `did:web`s of the resource's host whose documents have the keys of provider's objects, and that
+    /// [`Trust::providers`] does not have.
+    pub fn missing_dids(&self) -> &[String] {
+        &self.missing_dids
     }
 
     /// The statement of the decision, if its signature is valid and no step about it failed.
@@ -142,8 +217,11 @@ impl EvidenceReport {
         stated: &Stated,
         trust: &Trust,
     ) -> Option<VerifiedStatement> {
-        let report = match verify(&stated.proof, trust) {
-            Ok(report) => report,
+        // A bare statement would verify as well, without its place in the log.
+        let proof = stated.proof.parse::<TlogProof>().map_err(DocumentError::from);
+        let verified = proof.and_then(|proof| Ok((proof.index(), verify(&stated.proof, trust)?)));
+        let (index, report) = match verified {
+            Ok(verified) => verified,
             Err(error) => {
                 self.add(part, Step::new(StepName::Statement, Outcome::Failed(error.to_string())));
                 return None;
@@ -157,11 +235,12 @@ impl EvidenceReport {
             .as_ref()
             .is_none_or(|statement| statement.kind() == Some(kind));
         let is_same = statement.is_none() || trust.keys.verify(&stated.statement).ok() == statement;
-        if !is_kind || !is_same {
-            let why = if is_kind {
-                "`statement` is not the statement of the proof"
-            } else {
-                "the statement is of another kind"
+        let is_index = stated.index.is_none_or(|stated| stated == index);
+        if !is_kind || !is_same || !is_index {
+            let why = match (is_kind, is_same) {
+                (false, _) => "the statement is of another kind",
+                (_, false) => "`statement` is not the statement of the proof",
+                _ => "`index` is not the index of the proof",
             };
             self.add(part, Step::new(StepName::Statement, Outcome::Failed(why.to_owned())));
             return None;
@@ -178,15 +257,16 @@ pub fn verify_evidence(document: &str, trust: &Trust) -> Result<EvidenceReport, 
         let why = "it has neither `decision` nor `receipt`";
         return Err(DocumentError::Evidence(why.to_owned()));
     }
-    let file = File::deserialize(json).map_err(malformed)?;
+    let mut rest = Unverified::new(&json);
+    let file = File::deserialize(&json).map_err(malformed)?;
     let mut report = EvidenceReport::default();
     let decision = report.add_part(Part::Decision, StatementKind::Decision, file.decision.as_ref(), trust);
     let decided = decision.as_ref().map(payload);
     if let Some(payload) = &decided {
-        report.add(
-            Part::Decision,
-            Step::new(StepName::Hashes, hashes(payload, file.inputs.as_ref())),
-        );
+        let result = payload.get("result").and_then(Value::as_str);
+        report.is_denial = matches!(result, Some("block" | "escalate"));
+        let outcome = hashes(payload, file.inputs.as_ref(), &mut rest);
+        report.add(Part::Decision, Step::new(StepName::Hashes, outcome));
     }
     let receipt = report.add_part(Part::Receipt, StatementKind::Receipt, file.receipt.as_ref(), trust);
     let paid = receipt.as_ref().map(payload);
@@ -195,20 +275,65 @@ pub fn verify_evidence(document: &str, trust: &Trust) -> Result<EvidenceReport, 
     }
     report.decision = decision;
     report.receipt = receipt;
-    let payment = Payment::of(decided.as_ref(), paid.as_ref());
-    if let Some(provider) = &file.provider {
-        for offer in &provider.offers {
-            let outcome = payment.compare(ProviderObject::Offer, offer);
-            report.add(Part::Provider, Step::new(StepName::Offer, outcome));
-        }
-        // A 402 may offer several ways to pay; one of them was used.
-        keep_one_match(&mut report.steps);
-        if let Some(receipt) = &provider.receipt {
-            let outcome = payment.compare(ProviderObject::Receipt, receipt);
-            report.add(Part::Provider, Step::new(StepName::ProviderReceipt, outcome));
+    for (part, stated, is_verified) in [
+        ("decision", &file.decision, decided.is_some()),
+        ("receipt", &file.receipt, paid.is_some()),
+    ] {
+        let Some(stated) = stated else {
+            rest.take(&format!("/{part}"));
+            continue;
+        };
+        for member in ["statement", "proof"].into_iter().chain(stated.index.map(|_| "index")) {
+            if is_verified {
+                rest.take(&format!("/{part}/{member}"));
+            }
         }
     }
+    if decided.is_some() || paid.is_some() {
+        let outcome = copies(&json, decided.as_ref(), paid.as_ref(), &mut rest);
+        report.add(Part::File, Step::new(StepName::Copies, outcome));
+    }
+    if let Some(provider) = &file.provider {
+        let payment = Payment::of(decided.as_ref(), paid.as_ref());
+        report.add_provider(&payment, provider, trust, &mut rest);
+    }
+    report.unverified = rest.into_pointers();
     Ok(report)
+}
+
+impl EvidenceReport {
+    fn add_provider(&mut self, payment: &Payment, provider: &Provider, trust: &Trust, rest: &mut Unverified) {
+        let offers = provider.offers.iter().enumerate();
+        let offers = offers.map(|(index, offer)| (ProviderObject::Offer, format!("/provider/offers/{index}"), offer));
+        let receipt = provider.receipt.iter();
+        let receipt = receipt.map(|receipt| (ProviderObject::Receipt, "/provider/receipt".to_owned(), receipt));
+        for (kind, at, object) in offers.chain(receipt) {
+            let signed = kind.verify(object, &trust.providers);
+            let outcome = match &signed {
+                Ok(signed) => payment.compare(kind, signed, trust),
+                Err(error) => Outcome::Failed(error.to_string()),
+            };
+            if matches!(outcome, Outcome::Passed(_)) {
+                for member in kind.signed_members(object) {
+                    rest.take(&format!("{at}{member}"));
+                }
+            }
+            // A host is asked only about its own resources.
+            if let Some((did, host)) = signed.ok().and_then(|signed| signed.signer.missing_did())
+                && payment.host().as_ref() == Some(&host)
+                && !self.missing_dids.contains(&did)
+            {
+                self.missing_dids.push(did);
+            }
+            let step = match kind {
+                ProviderObject::Offer => StepName::Offer,
+                ProviderObject::Receipt => StepName::ProviderReceipt,
+            };
+            self.add(Part::Provider, Step::new(step, outcome));
+        }
+        // A 402 may offer several ways to pay; one of them was used.
+        keep_one_match(&mut self.steps);
+    }
 }
 
 /// The first word of the outcome of an offer that is valid and about another payment.
@@ -245,7 +370,7 @@ fn hash(document: &Value) -> String {
 }
 
 /// The step of the hashes of a decision.
-fn hashes(payload: &Value, inputs: Option<&Value>) -> Outcome {
+fn hashes(payload: &Value, inputs: Option<&Value>, rest: &mut Unverified) -> Outcome {
     let member = |name: &str| payload.get(name).cloned().unwrap_or_default();
     let hashed = json!({
         "facts": member("facts"),
@@ -257,6 +382,7 @@ fn hashes(payload: &Value, inputs: Option<&Value>) -> Outcome {
         return Outcome::Failed("`decision_hash` is another".to_owned());
     }
     let Some(inputs) = inputs.filter(|inputs| !inputs.is_null()) else {
+        rest.take("/inputs");
         return Outcome::Passed("`decision_hash`; the file has no documents of the inputs".to_owned());
     };
     for name in ["agent", "policy", "service"] {
@@ -265,6 +391,7 @@ fn hashes(payload: &Value, inputs: Option<&Value>) -> Outcome {
         if stated != Some(hash(&document).as_str()) {
             return Outcome::Failed(format!("the hash of the input `{name}` is another"));
         }
+        rest.take(&format!("/inputs/{name}"));
     }
     Outcome::Passed("`decision_hash`, and those of the agent, the policy and the service".to_owned())
 }
@@ -289,6 +416,81 @@ fn same_payment(decided: &Value, paid: &Value) -> Outcome {
     }
 }
 
+/// The step of what the file repeats of its statements: both ids, and each member of `settlement` that is stated.
+fn copies(file: &Value, decided: Option<&Value>, paid: Option<&Value>, rest: &mut Unverified) -> Outcome {
+    let stated = |of_receipt: &str, of_decision: &str| {
+        let of_receipt = paid.and_then(|payload| payload.pointer(of_receipt));
+        of_receipt.or_else(|| decided.and_then(|payload| payload.pointer(of_decision)))
+    };
+    let mut compared = Vec::new();
+    let ids = ["transaction_id", "settlement_id"].map(|name| (format!("/{name}"), format!("/{name}")));
+    let row = file.get("settlement").and_then(Value::as_object).into_iter();
+    let row = row
+        .flat_map(serde_json::Map::keys)
+        .filter(|name| !name.contains(['/', '~']));
+    let row = row.map(|name| {
+        let signed = match name.as_str() {
+            "id" => "/settlement_id".to_owned(),
+            "transaction_id" => "/transaction_id".to_owned(),
+            "token" => "/settlement/asset".to_owned(),
+            name => format!("/settlement/{name}"),
+        };
+        (format!("/settlement/{name}"), signed)
+    });
+    for (at, signed) in ids.into_iter().chain(row) {
+        let Some(shown) = file.pointer(&at) else { continue };
+        let is_same = match at.as_str() {
+            // A receipt is signed of a confirmed payment alone.
+            "/settlement/receipt_status" => paid.map(|_| shown.as_str() == Some("confirmed")),
+            _ => stated(&signed, &signed.replace("/settlement/", "/facts/")).map(|signed| is_copy(&at, shown, signed)),
+        };
+        match is_same {
+            Some(true) => compared.push(at),
+            Some(false) => return Outcome::Failed(format!("`{at}` of the file is not what the statement has")),
+            // Not stated, so it stays among what is not verified.
+            None => {}
+        }
+    }
+    if compared.is_empty() {
+        return Outcome::Skipped("the file repeats nothing of its statements".to_owned());
+    }
+    for at in &compared {
+        rest.take(at);
+    }
+    Outcome::Passed(format!("{} members of the file are as they are stated", compared.len()))
+}
+
+/// Whether a member that is shown is the signed one. The API names the network and the token, and both write times.
+fn is_copy(at: &str, shown: &Value, signed: &Value) -> bool {
+    let (Some(shown_text), Some(signed_text)) = (shown.as_str(), signed.as_str()) else {
+        return shown == signed;
+    };
+    let network = |text: &str| Network::of(text).map(|network| network.chain_id);
+    // RFC 3339 in UTC, with or without zeros at the end of the fraction.
+    let time = |text: &str| {
+        let text = text.strip_suffix('Z')?;
+        let text = if text.contains('.') {
+            text.trim_end_matches('0').trim_end_matches('.')
+        } else {
+            text
+        };
+        Some(text.to_owned())
+    };
+    match at {
+        "/settlement/network" => network(shown_text).is_some_and(|shown| network(signed_text) == Some(shown)),
+        "/settlement/token" => {
+            let is_usdc = Network::ALL
+                .iter()
+                .any(|network| network.usdc.eq_ignore_ascii_case(signed_text));
+            shown_text == "USDC" && is_usdc
+        }
+        "/settlement/authorized_at" | "/settlement/settled_at" => {
+            time(shown_text).is_some_and(|shown| time(signed_text) == Some(shown))
+        }
+        _ => shown_text == signed_text,
+    }
+}
+
 impl Payment {
     fn of(decided: Option<&Value>, paid: Option<&Value>) -> Self {
         let find = |of_decision: &str, of_receipt: &str| {
@@ -310,14 +512,17 @@ impl Payment {
         }
     }
 
+    /// The host of the resource that is paid for, with its port unless this is the scheme's.
+    fn host(&self) -> Option<String> {
+        let (_, rest) = self.url.as_ref()?.split_once("://")?;
+        let authority = rest.split(['/', '?', '#']).next()?;
+        let host = authority.rsplit('@').next()?;
+        Some(host.to_ascii_lowercase())
+    }
+
     /// The step of a provider's object.
-    fn compare(&self, kind: ProviderObject, object: &Value) -> Outcome {
-        let SignedByProvider { payload, signer } = match kind.verify(object) {
-            Ok(signed) => signed,
-            Err(error) => return Outcome::Failed(error.to_string()),
-        };
-        let text = |name: &str| payload.get(name).and_then(Value::as_str);
-        // What the statements do not say is not compared.
+    fn compare(&self, kind: ProviderObject, signed: &SignedByProvider, trust: &Trust) -> Outcome {
+        let text = |name: &str| signed.payload.get(name).and_then(Value::as_str);
         let amount = self.amount.map(|amount| amount.to_string());
         let known = match kind {
             ProviderObject::Offer => vec![
@@ -334,18 +539,25 @@ impl Payment {
                 ("transaction", &self.tx_hash),
             ],
         };
-        for (name, expected) in known {
-            let (Some(expected), Some(found)) = (expected, text(name)) else {
+        let (mut unstated, mut remark) = (None, "");
+        for (name, stated) in known {
+            let found = text(name).unwrap_or_default();
+            // Providers may leave the transaction out for privacy.
+            if name == "transaction" && found.is_empty() {
+                remark = "; it names no transaction, so it may be about another payment by this wallet for this URL";
+                continue;
+            }
+            let Some(stated) = stated else {
+                unstated = unstated.or(Some(name));
                 continue;
             };
-            // Providers may leave the transaction out for privacy. Addresses have no one case.
-            let is_left_out = name == "transaction" && found.is_empty();
+            // Addresses and hashes have no one case.
             let is_same = if name == "resourceUrl" {
-                found == expected
+                found == stated
             } else {
-                found.eq_ignore_ascii_case(expected)
+                found.eq_ignore_ascii_case(stated)
             };
-            if !is_same && !is_left_out {
+            if !is_same {
                 let why = format!("{OTHER}its `{name}` is `{found}`");
                 return match kind {
                     ProviderObject::Offer => Outcome::Skipped(why),
@@ -353,18 +565,17 @@ impl Payment {
                 };
             }
         }
-        let name = kind.name();
-        match signer {
-            ProviderSigner::Address(address) => match &self.pay_to {
-                Some(pay_to) if pay_to.eq_ignore_ascii_case(&address) => {
-                    Outcome::Passed(format!("the payee {address} signed the {name}"))
-                }
-                _ => Outcome::Skipped(format!(
-                    "the signature of the {name} recovers {address}, which is not the payee: ask whose it is"
-                )),
-            },
-            ProviderSigner::Key(id) => Outcome::Passed(format!("the {name} is signed by {id}: ask whose key it is")),
-            ProviderSigner::Unknown(id) => Outcome::Skipped(format!("the key {id} of the {name} has to be fetched")),
+        let (name, signer) = (kind.name(), &signed.signer);
+        if let Some(unstated) = unstated {
+            return Outcome::Skipped(format!(
+                "the file's statements have nothing to compare the `{unstated}` of the {name} with"
+            ));
+        }
+        match signed.authority(self.pay_to.as_deref(), self.host().as_deref(), &trust.providers) {
+            Some(authority) => Outcome::Passed(format!("{authority}, signed the {name}{remark}")),
+            None => Outcome::Skipped(format!(
+                "{signer} signed the {name}: it is neither the payee nor a known key of the resource's host"
+            )),
         }
     }
 }

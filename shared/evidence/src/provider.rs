@@ -2,8 +2,9 @@
 //! signed receipt in the answer to the paid call.
 //!
 //! An object is signed by EIP-712, with the domain `x402 offer` or `x402 receipt`, version 1 and chain 1, or it is a JWS
-//! over its payload. Any EIP-712 signature recovers some address, so it proves something only about the address that a
-//! reader expects. A JWS proves that the key of its `kid` signed; whose key that is, the object can't say.
+//! over its payload. Any EIP-712 signature recovers some address, and anybody can put an own key into a `kid`, so a valid
+//! signature says nothing about the provider. The signer has to be bound to the payment: it is the payee, or a key that
+//! the host of the resource publishes (`did:web`) or that the reader trusts for this host ([`ProviderKey`]).
 
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, ED25519, UnparsedPublicKey, VerificationAlgorithm};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -29,10 +30,19 @@ pub enum ProviderObject {
 pub enum ProviderSigner {
     /// The address that the signature recovers, in lowercase.
     Address(String),
-    /// The key that this `kid` contains (`did:key` or `did:jwk`). Its signature is valid.
+    /// The key of this `kid`: contained in it (`did:key` or `did:jwk`), or known. Its signature is valid.
     Key(String),
     /// The key of this `kid`, which has to be fetched to verify the signature.
     Unknown(String),
+}
+
+impl ProviderSigner {
+    /// The `did:web` whose document has the key, and the host that publishes this document.
+    pub(crate) fn missing_did(&self) -> Option<(String, String)> {
+        let Self::Unknown(kid) = self else { return None };
+        let did = kid.split('#').next()?;
+        Some((did.to_owned(), host_of_did(did)?))
+    }
 }
 
 /// A provider's object with a signature that is valid, unless its signer is [`ProviderSigner::Unknown`].
@@ -42,6 +52,146 @@ pub struct SignedByProvider {
     pub payload: Value,
     /// Who signed it.
     pub signer: ProviderSigner,
+    key: Option<Key>,
+}
+
+impl SignedByProvider {
+    /// Returns how the signer is bound to a payment to this payee for a resource of this host; `None` if it is not.
+    pub(crate) fn authority(&self, pay_to: Option<&str>, host: Option<&str>, known: &[ProviderKey]) -> Option<String> {
+        let address = match (&self.signer, &self.key) {
+            (ProviderSigner::Address(address), _) => Some(address.clone()),
+            (_, Some(key)) => key.address(),
+            _ => None,
+        };
+        if let (Some(address), Some(pay_to)) = (&address, pay_to)
+            && address.eq_ignore_ascii_case(pay_to)
+        {
+            return Some(format!("the payee {address}"));
+        }
+        let host = host?;
+        let is_known = |known: &&ProviderKey| {
+            known.host == host
+                && match &known.signer {
+                    KnownSigner::Address(known) => address.as_ref() == Some(known),
+                    KnownSigner::Key(known) => self.key.as_ref().is_some_and(|key| key.is_same(known)),
+                }
+        };
+        known.iter().find(is_known)?;
+        Some(format!("{}, a key of {host}", self.signer))
+    }
+}
+
+/// A signer that a host publishes, or that a reader trusts for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderKey {
+    /// The host of the resources, with its port unless this is the scheme's.
+    host: String,
+    /// The `kid` of its signatures; `None` if the key is in the `kid`.
+    kid: Option<String>,
+    signer: KnownSigner,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum KnownSigner {
+    /// In lowercase.
+    Address(String),
+    Key(Key),
+}
+
+/// The text or document names no key that is understood here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProviderKeyError {
+    /// The text is neither `did:key`, `did:jwk` nor an address.
+    #[error("a provider's key is `did:key:…`, `did:jwk:…` or an address")]
+    Text,
+    /// The document is none of a `did:web` without a path.
+    #[error("the document's `id` is no `did:web` of a host")]
+    Did,
+}
+
+impl ProviderKey {
+    /// Whether it is of the document of this `did:web`.
+    pub fn is_of(&self, did: &str) -> bool {
+        self.kid.as_ref().is_some_and(|kid| kid.split('#').next() == Some(did))
+    }
+
+    /// A signer that the reader trusts for a host: `did:key`, `did:jwk` or an address.
+    pub fn for_host(host: &str, signer: &str) -> Result<Self, ProviderKeyError> {
+        let signer = match Key::of(signer) {
+            Some(key) => KnownSigner::Key(key),
+            None => KnownSigner::Address(address_in(signer).ok_or(ProviderKeyError::Text)?),
+        };
+        let host = host.to_ascii_lowercase();
+        let kid = None;
+        Ok(Self { host, kid, signer })
+    }
+
+    /// The signers that the document of a host's `did:web` has for assertions (DID Core §5.3.2), each as `publicKeyJwk`,
+    /// `publicKeyMultibase` or `blockchainAccountId`. Other methods are ignored.
+    pub fn from_did_document(document: &Value) -> Result<Vec<Self>, ProviderKeyError> {
+        let did = document
+            .get("id")
+            .and_then(Value::as_str)
+            .ok_or(ProviderKeyError::Did)?;
+        let host = host_of_did(did).ok_or(ProviderKeyError::Did)?;
+        let list = |name: &str| {
+            let list = document.get(name).and_then(Value::as_array);
+            list.map(Vec::as_slice).unwrap_or_default()
+        };
+        // An id may be relative to the document's.
+        let absolute = |id: &str| match id.strip_prefix('#') {
+            Some(fragment) => format!("{did}#{fragment}"),
+            None => id.to_owned(),
+        };
+        let id_of = |method: &Value| method.get("id").and_then(Value::as_str).map(absolute);
+        let mut keys = Vec::new();
+        for assertion in list("assertionMethod") {
+            let method = match assertion.as_str().map(absolute) {
+                Some(id) => list("verificationMethod")
+                    .iter()
+                    .find(|method| id_of(method).as_ref() == Some(&id)),
+                None => Some(assertion),
+            };
+            if let Some(method) = method
+                && let Some(kid) = id_of(method)
+                && let Some(signer) = KnownSigner::in_method(method)
+            {
+                let (host, kid) = (host.clone(), Some(kid));
+                keys.push(Self { host, kid, signer });
+            }
+        }
+        Ok(keys)
+    }
+}
+
+impl KnownSigner {
+    /// The signer of a verification method (DID Core §5.2).
+    fn in_method(method: &Value) -> Option<Self> {
+        let text = |name: &str| method.get(name).and_then(Value::as_str);
+        if let Some(jwk) = method.get("publicKeyJwk") {
+            return Key::of_jwk(KeyOfDid::deserialize(jwk).ok()?).map(Self::Key);
+        }
+        if let Some(multibase) = text("publicKeyMultibase") {
+            return Key::of_multibase(multibase).map(Self::Key);
+        }
+        // CAIP-10.
+        let account = text("blockchainAccountId")?.strip_prefix("eip155:")?;
+        address_in(account.split_once(':')?.1).map(Self::Address)
+    }
+}
+
+/// The host of a `did:web` without a path; its port is after `%3A`. A path may be another tenant's of the host.
+fn host_of_did(did: &str) -> Option<String> {
+    let host = did.strip_prefix("did:web:").filter(|host| !host.contains(':'))?;
+    let host = host.replace("%3A", ":").replace("%3a", ":");
+    let is_host = !host.is_empty() && host.bytes().all(|c| c.is_ascii_alphanumeric() || b".-:".contains(&c));
+    is_host.then(|| host.to_ascii_lowercase())
+}
+
+/// An address in lowercase.
+fn address_in(text: &str) -> Option<String> {
+    let bytes = from_hexadecimal(text.strip_prefix("0x")?)?;
+    (bytes.len() == 20).then(|| text.to_ascii_lowercase())
 }
 
 /// Why a provider's object is refused.
@@ -53,6 +203,9 @@ pub enum ProviderError {
     /// The signature is not the key's, or recovers no address.
     #[error("its signature is invalid")]
     Signature,
+    /// The payload lacks a required member.
+    #[error("its payload has no `{0}`")]
+    Missing(&'static str),
 }
 
 #[derive(Deserialize)]
@@ -124,17 +277,55 @@ impl ProviderObject {
         }
     }
 
+    /// The members of a payload that say which payment it is about. A structure of EIP-712 has all of them.
+    const fn required(self) -> &'static [Member] {
+        match self {
+            Self::Offer => &[
+                Text("resourceUrl"),
+                Text("scheme"),
+                Text("network"),
+                Text("asset"),
+                Text("payTo"),
+                Text("amount"),
+            ],
+            Self::Receipt => &[Text("network"), Text("resourceUrl"), Text("payer"), Number("issuedAt")],
+        }
+    }
+
     /// Verifies an object of this kind: `{"format": "eip712", "payload", "signature"}` or `{"format": "jws",
-    /// "signature"}`. Other members are ignored.
-    pub fn verify(self, object: &Value) -> Result<SignedByProvider, ProviderError> {
-        match Object::deserialize(object).map_err(|_| ProviderError::Form)? {
+    /// "signature"}`. Other members are ignored. `known` has the keys of a `kid` that does not contain its key.
+    pub fn verify(self, object: &Value, known: &[ProviderKey]) -> Result<SignedByProvider, ProviderError> {
+        let signed = match Object::deserialize(object).map_err(|_| ProviderError::Form)? {
             Object::Eip712 { payload, signature } => {
                 let address = recovered(&signature, &self.digest(&payload)?)?;
                 let signer = ProviderSigner::Address(address);
-                Ok(SignedByProvider { payload, signer })
+                let key = None;
+                SignedByProvider { payload, signer, key }
             }
-            Object::Jws { signature } => verify_jws(&signature),
+            Object::Jws { signature } => verify_jws(&signature, known)?,
+        };
+        for member in self.required() {
+            let (name, is_there) = match member {
+                Text(name) => (*name, signed.payload.get(name).is_some_and(Value::is_string)),
+                Number(name) => (*name, signed.payload.get(name).is_some_and(Value::is_u64)),
+            };
+            if !is_there {
+                return Err(ProviderError::Missing(name));
+            }
         }
+        Ok(signed)
+    }
+
+    /// The members of an object that its signature covers, as JSON pointers below it.
+    pub(crate) fn signed_members(self, object: &Value) -> Vec<String> {
+        let mut members = vec!["/format".to_owned(), "/signature".to_owned()];
+        if object.get("format").and_then(Value::as_str) == Some("eip712") {
+            members.extend(self.members().iter().map(|member| {
+                let (Text(name) | Number(name)) = member;
+                format!("/payload/{name}")
+            }));
+        }
+        members
     }
 
     /// The digest that is signed (EIP-712, "Definition of `encode`").
@@ -196,11 +387,15 @@ fn recovered(signature: &str, digest: &[u8; 32]) -> Result<String, ProviderError
     let signature = Signature::from_slice(scalars).map_err(|_| ProviderError::Signature)?;
     let id = RecoveryId::from_byte(parity).ok_or(ProviderError::Signature)?;
     let key = VerifyingKey::recover_from_prehash(digest, &signature, id).map_err(|_| ProviderError::Signature)?;
+    Ok(address_of(&key))
+}
+
+fn address_of(key: &VerifyingKey) -> String {
     let point = key.to_encoded_point(false);
     // The point without its first byte; the address is the end of its hash.
     let hash = keccak(point.as_bytes().split_first().map_or(&[], |(_, rest)| rest));
     let address = hash.split_at(12).1.iter();
-    Ok(address.fold("0x".to_owned(), |text, byte| format!("{text}{byte:02x}")))
+    address.fold("0x".to_owned(), |text, byte| format!("{text}{byte:02x}"))
 }
 
 fn from_hexadecimal(digits: &str) -> Option<Vec<u8>> {
@@ -223,7 +418,7 @@ struct Header {
     crit: Option<Value>,
 }
 
-fn verify_jws(jws: &str) -> Result<SignedByProvider, ProviderError> {
+fn verify_jws(jws: &str, known: &[ProviderKey]) -> Result<SignedByProvider, ProviderError> {
     let form = |_| ProviderError::Form;
     let (text, signature) = jws.rsplit_once('.').ok_or(ProviderError::Form)?;
     let (header, payload) = text.split_once('.').ok_or(ProviderError::Form)?;
@@ -235,18 +430,26 @@ fn verify_jws(jws: &str) -> Result<SignedByProvider, ProviderError> {
     if header.crit.is_some() {
         return Err(ProviderError::Form);
     }
-    let Some(key) = Key::of(&header.kid) else {
-        let signer = ProviderSigner::Unknown(header.kid);
-        return Ok(SignedByProvider { payload, signer });
+    let known = || {
+        let known = known.iter().find(|known| known.kid.as_ref() == Some(&header.kid));
+        known.and_then(|known| match &known.signer {
+            KnownSigner::Key(key) => Some(key.clone()),
+            KnownSigner::Address(_) => None,
+        })
+    };
+    let Some(key) = Key::of(&header.kid).or_else(known) else {
+        let (signer, key) = (ProviderSigner::Unknown(header.kid), None);
+        return Ok(SignedByProvider { payload, signer, key });
     };
     if key.algorithm() != header.alg || !key.is_signature(text.as_bytes(), &signature) {
         return Err(ProviderError::Signature);
     }
-    let signer = ProviderSigner::Key(header.kid);
-    Ok(SignedByProvider { payload, signer })
+    let (signer, key) = (ProviderSigner::Key(header.kid), Some(key));
+    Ok(SignedByProvider { payload, signer, key })
 }
 
-/// A public key that a `kid` contains.
+/// A public key of a provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Key {
     Ed25519(Vec<u8>),
     /// A point, compressed or not.
@@ -267,24 +470,59 @@ impl Key {
     fn of(kid: &str) -> Option<Self> {
         let did = kid.split('#').next()?;
         if let Some(text) = did.strip_prefix("did:jwk:") {
-            let key: KeyOfDid = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()?;
-            let x = URL_SAFE_NO_PAD.decode(&key.x).ok()?;
-            let y = URL_SAFE_NO_PAD.decode(&key.y).ok()?;
-            let point = [&[0x04][..], &x, &y].concat();
-            return match key.crv.as_str() {
-                "Ed25519" => Some(Self::Ed25519(x)),
-                "P-256" => Some(Self::P256(point)),
-                "secp256k1" => Some(Self::Secp256k1(point)),
-                _ => None,
-            };
+            let key = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?);
+            return Self::of_jwk(key.ok()?);
         }
+        Self::of_multibase(did.strip_prefix("did:key:")?)
+    }
+
+    fn of_jwk(key: KeyOfDid) -> Option<Self> {
+        let x = URL_SAFE_NO_PAD.decode(&key.x).ok()?;
+        let y = URL_SAFE_NO_PAD.decode(&key.y).ok()?;
+        let point = [&[0x04][..], &x, &y].concat();
+        match key.crv.as_str() {
+            "Ed25519" => Some(Self::Ed25519(x)),
+            "P-256" => Some(Self::P256(point)),
+            "secp256k1" => Some(Self::Secp256k1(point)),
+            _ => None,
+        }
+    }
+
+    /// The key of a `did:key`, or of a `publicKeyMultibase`.
+    fn of_multibase(text: &str) -> Option<Self> {
         // The multicodec, as a varint, is before the key (did:key §3.1).
-        let bytes = from_base58(did.strip_prefix("did:key:z")?)?;
+        let bytes = from_base58(text.strip_prefix('z')?)?;
         match bytes.split_at_checked(2)? {
             ([0xed, 0x01], key) => Some(Self::Ed25519(key.to_vec())),
             ([0x80, 0x24], key) => Some(Self::P256(key.to_vec())),
             ([0xe7, 0x01], key) => Some(Self::Secp256k1(key.to_vec())),
             _ => None,
+        }
+    }
+
+    /// The address of the key on the chain, if it has one.
+    fn address(&self) -> Option<String> {
+        match self {
+            Self::Secp256k1(point) => VerifyingKey::from_sec1_bytes(point).ok().as_ref().map(address_of),
+            Self::Ed25519(_) | Self::P256(_) => None,
+        }
+    }
+
+    /// Whether it is the same key; a point may be compressed in one of them.
+    fn is_same(&self, other: &Self) -> bool {
+        self.algorithm() == other.algorithm() && self.compressed() == other.compressed()
+    }
+
+    fn compressed(&self) -> Vec<u8> {
+        let (Self::Ed25519(bytes) | Self::P256(bytes) | Self::Secp256k1(bytes)) = self;
+        match bytes.split_first() {
+            // SEC 1 §2.3.3: the sign of y is its lowest bit.
+            Some((0x04, point)) if point.len() == 64 => {
+                let (x, y) = point.split_at(32);
+                let sign = y.last().map_or(0, |last| last & 1);
+                [&[sign | 0x02][..], x].concat()
+            }
+            _ => bytes.clone(),
         }
     }
 

@@ -1,7 +1,10 @@
 //! The transfer of USDC that a receipt states, compared with what a node says about its transaction.
 //!
-//! A node is a third party. Its answer must be about the transaction that was asked for, on the network that is stated;
-//! that it is the truth is for the reader to believe of the node that they chose.
+//! A node is a third party. Its response must be about the transaction that was asked for, on the network that is stated;
+//! whether the response is true depends on the node that the reader chose.
+//!
+//! The use of the payment's authorization identifies the transfer (EIP-3009): the token emits it directly before the
+//! transfer, and an authorization is used once. So of two receipts with different nonces, one transfer matches one.
 
 use crate::network::Network;
 use crate::statement::{StatementKind, VerifiedStatement};
@@ -10,6 +13,8 @@ use serde_json::Value;
 
 /// Keccak-256 of `Transfer(address,address,uint256)` (ERC-20).
 const TRANSFER: &str = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";
+/// Keccak-256 of `AuthorizationUsed(address,bytes32)` (EIP-3009).
+const AUTHORIZATION_USED: &str = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5";
 
 /// The transfer that a receipt states.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +25,20 @@ pub struct StatedTransfer {
     payer: String,
     payee: String,
     units: u64,
+    /// The first eight bytes of the authorization's nonce.
+    nonce_prefix: String,
+    block_number: u64,
+}
+
+/// What a node responds about a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeResponses {
+    /// `eth_chainId`.
+    pub chain_id: Value,
+    /// `eth_getTransactionReceipt` of [`StatedTransfer::tx_hash`].
+    pub receipt: Value,
+    /// `eth_getBlockByNumber` of [`StatedTransfer::block_number`].
+    pub block: Value,
 }
 
 /// Why a statement has no transfer to look for.
@@ -47,6 +66,8 @@ struct Settlement {
     pay_to: String,
     amount_units: Units,
     asset: String,
+    nonce_prefix: String,
+    block_number: u64,
 }
 
 #[derive(Deserialize)]
@@ -58,7 +79,7 @@ enum Units {
 
 impl StatedTransfer {
     /// The transfer of a receipt: `settlement` with `tx_hash`, `network`, `wallet` (the payer), `pay_to`, `amount_units`
-    /// (a number, or its decimal digits) and `asset` (USDC's address or symbol).
+    /// (a number, or its decimal digits), `asset` (USDC's address or symbol), `nonce_prefix` and `block_number`.
     pub fn of(statement: &VerifiedStatement) -> Result<Self, NoTransfer> {
         if statement.kind() != Some(StatementKind::Receipt) {
             return Err(NoTransfer::Unstated);
@@ -84,6 +105,8 @@ impl StatedTransfer {
             payer: hex(&settlement.wallet, 20)?,
             payee: hex(&settlement.pay_to, 20)?,
             units: units.ok_or(NoTransfer::Malformed)?,
+            nonce_prefix: hex(&settlement.nonce_prefix, 8)?,
+            block_number: settlement.block_number,
         })
     }
 
@@ -92,52 +115,100 @@ impl StatedTransfer {
         &self.tx_hash
     }
 
-    /// Compares the results of `eth_chainId` and `eth_getTransactionReceipt` with the statement. Returns the number of
-    /// the transaction's block, or why the transfer is not there.
-    pub fn find(&self, chain_id: &Value, receipt: &Value) -> Result<u64, String> {
+    /// The number of the transaction's block as a quantity, the parameter of `eth_getBlockByNumber`.
+    pub fn block_number(&self) -> String {
+        format!("0x{:x}", self.block_number)
+    }
+
+    /// Compares what a node responded with the statement: network, transaction, block, the use of the authorization, and
+    /// the transfer that follows. Returns the hash of the block, or why the transfer is not there.
+    pub fn find(&self, responses: &NodeResponses) -> Result<String, String> {
+        let NodeResponses {
+            chain_id,
+            receipt,
+            block,
+        } = responses;
         if number(chain_id) != Some(self.network.chain_id) {
             return Err(format!("the node is not one of {}", self.network.name));
         }
         if receipt.is_null() {
             return Err("the node knows no such transaction".to_owned());
         }
-        let is = |value: &Value, name: &str, wanted: &str| {
-            let text = value.get(name).and_then(Value::as_str);
-            text.is_some_and(|text| text.eq_ignore_ascii_case(wanted))
-        };
-        if !is(receipt, "transactionHash", &self.tx_hash) {
-            return Err("the node answered about another transaction".to_owned());
+        if !has_text(receipt, "transactionHash", &self.tx_hash) {
+            return Err("the node responded about another transaction".to_owned());
         }
-        if !is(receipt, "status", "0x1") {
+        if !has_text(receipt, "status", "0x1") {
             return Err("the transaction was reverted".to_owned());
         }
-        let logs = receipt.get("logs").and_then(Value::as_array);
-        let topics = [
-            TRANSFER.to_owned(),
-            word(self.payer.trim_start_matches("0x")),
-            word(self.payee.trim_start_matches("0x")),
-        ];
-        let is_it = |log: &&Value| {
-            let given = log.get("topics").and_then(Value::as_array);
-            let given = given.map(Vec::as_slice).unwrap_or_default();
-            let same = |(given, wanted): (&Value, &String)| {
-                given.as_str().is_some_and(|given| given.eq_ignore_ascii_case(wanted))
-            };
-            is(log, "address", self.network.usdc)
-                && given.len() == topics.len()
-                && given.iter().zip(&topics).all(same)
-                && is(log, "data", &word(&format!("{:x}", self.units)))
-                && log.get("removed").and_then(Value::as_bool) != Some(true)
-        };
-        if logs.into_iter().flatten().find(is_it).is_none() {
+        if receipt.get("blockNumber").and_then(number) != Some(self.block_number) {
+            return Err(format!("the transaction is not in block {}", self.block_number));
+        }
+        let hash = block.get("hash").and_then(Value::as_str).unwrap_or_default();
+        let is_block = block.get("number").and_then(number) == Some(self.block_number);
+        if !is_block || hexadecimal(hash, 32).is_none() || !has_text(receipt, "blockHash", hash) {
             return Err(format!(
-                "the transaction has no transfer of {} units of USDC from {} to {}",
+                "the transaction's block is not the block {} of the chain",
+                self.block_number
+            ));
+        }
+        self.find_log(receipt)?;
+        Ok(hash.to_owned())
+    }
+
+    /// Finds the one use of the authorization and, as the next log, the transfer.
+    fn find_log(&self, receipt: &Value) -> Result<(), String> {
+        let logs = receipt.get("logs").and_then(Value::as_array);
+        let logs = logs.map(Vec::as_slice).unwrap_or_default();
+        let (payer, payee) = (address_word(&self.payer), address_word(&self.payee));
+        let mut uses = logs.iter().enumerate().filter(|(_, log)| {
+            let topics = self.topics(log);
+            topics.is_some_and(|topics| {
+                let [event, authorizer, nonce] = topics;
+                event == AUTHORIZATION_USED && authorizer == payer && nonce.starts_with(&self.nonce_prefix)
+            })
+        });
+        let (Some((index, used)), None) = (uses.next(), uses.next()) else {
+            return Err(format!(
+                "the transaction does not use the authorization with the nonce {}… once",
+                self.nonce_prefix
+            ));
+        };
+        let next = logs.get(index.saturating_add(1));
+        let is_transfer = next.is_some_and(|log| {
+            let log_number = |log: &Value| log.get("logIndex").and_then(number);
+            self.topics(log) == Some([TRANSFER.to_owned(), payer, payee])
+                && has_text(log, "data", &word(&format!("{:x}", self.units)))
+                && log_number(used).and_then(|used| used.checked_add(1)) == log_number(log)
+        });
+        if !is_transfer {
+            return Err(format!(
+                "the authorization was not used for a transfer of {} units of USDC from {} to {}",
                 self.units, self.payer, self.payee
             ));
         }
-        let block = receipt.get("blockNumber").and_then(number);
-        block.ok_or_else(|| "the transaction is in no block".to_owned())
+        Ok(())
     }
+
+    /// The three topics of a log of the token that no reorganization removed, in lowercase.
+    fn topics(&self, log: &Value) -> Option<[String; 3]> {
+        let is_removed = log.get("removed").and_then(Value::as_bool) == Some(true);
+        if is_removed || !has_text(log, "address", self.network.usdc) {
+            return None;
+        }
+        let topics = log.get("topics")?.as_array()?.iter();
+        let topics: Option<Vec<_>> = topics.map(|topic| topic.as_str().map(str::to_lowercase)).collect();
+        topics?.try_into().ok()
+    }
+}
+
+/// Whether a member is this text, in any case.
+fn has_text(value: &Value, name: &str, wanted: &str) -> bool {
+    let text = value.get(name).and_then(Value::as_str);
+    text.is_some_and(|text| text.eq_ignore_ascii_case(wanted))
+}
+
+fn address_word(address: &str) -> String {
+    word(address.trim_start_matches("0x"))
 }
 
 /// A word of the ABI: 32 bytes, padded on the left.

@@ -6,6 +6,7 @@
 use crate::jwk::JwkSet;
 use crate::note::VerifierKey;
 use crate::proof::{PROOF_HEADER, Policy, PolicyError, ProofTextError, TlogProof};
+use crate::provider::{ProviderKey, ProviderKeyError};
 use crate::statement::VerifiedStatement;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -17,6 +18,8 @@ pub struct Trust {
     pub keys: JwkSet,
     /// The logs and witnesses.
     pub policy: Policy,
+    /// The keys of providers, by the host of their resources.
+    pub providers: Vec<ProviderKey>,
 }
 
 /// Why a trust file is refused.
@@ -28,6 +31,9 @@ pub enum TrustError {
     /// The logs and witnesses make no policy.
     #[error("the trust file has no usable policy: {0}")]
     Policy(#[from] PolicyError),
+    /// A provider's key is malformed.
+    #[error("the trust file has an unusable provider: {0}")]
+    Provider(#[from] ProviderKeyError),
 }
 
 #[derive(Deserialize)]
@@ -40,6 +46,15 @@ struct TrustFile {
     witnesses: Vec<String>,
     #[serde(default)]
     quorum: usize,
+    #[serde(default)]
+    providers: Vec<ProviderEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProviderEntry {
+    host: String,
+    keys: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -51,8 +66,8 @@ struct LogEntry {
 
 impl Trust {
     /// Parses a trust file: JSON with `jwks` (a JSON Web Key Set), `logs` (each a `vkey` and an `origin`), `witnesses`
-    /// (vkeys) and `quorum` (the number of witnesses that must have cosigned). All but `jwks` may be missing; other
-    /// members are refused.
+    /// (vkeys), `quorum` (the number of witnesses that must have cosigned) and `providers` (each a `host` and `keys`:
+    /// `did:key`, `did:jwk` or addresses). All but `jwks` may be missing; other members are refused.
     pub fn parse(json: &str) -> Result<Self, TrustError> {
         let unreadable = |error: &dyn fmt::Display| TrustError::Unreadable(error.to_string());
         let file: TrustFile = serde_json::from_str(json).map_err(|error| unreadable(&error))?;
@@ -61,9 +76,14 @@ impl Trust {
         let logs = logs.collect::<Result<Vec<_>, TrustError>>()?;
         let witnesses = file.witnesses.iter().map(key).collect::<Result<_, _>>()?;
         let policy = Policy::new(logs, witnesses, file.quorum)?;
+        let providers = file.providers.iter().flat_map(|provider| {
+            let keys = provider.keys.iter();
+            keys.map(|key| ProviderKey::for_host(&provider.host, key))
+        });
         Ok(Self {
             keys: file.jwks,
             policy,
+            providers: providers.collect::<Result<_, _>>()?,
         })
     }
 }
@@ -86,6 +106,10 @@ pub enum StepName {
     Hashes,
     /// The decision and the receipt are about one payment.
     Payment,
+    /// What the file repeats of its statements is what they state.
+    Copies,
+    /// The log's tree has all entries of an older checkpoint. Asked by the caller, which has the tiles.
+    Consistency,
     /// The provider signed an offer of this payment.
     Offer,
     /// The provider signed a receipt of this payment.
@@ -102,6 +126,8 @@ impl fmt::Display for StepName {
             Self::Chain => "chain",
             Self::Hashes => "hashes",
             Self::Payment => "payment",
+            Self::Copies => "copies",
+            Self::Consistency => "consistency",
             Self::Offer => "offer",
             Self::ProviderReceipt => "provider_receipt",
         })

@@ -1,10 +1,12 @@
 //! Tests of `purser verify`, which needs neither a key nor Purser, and of `purser evidence`.
 
 use crate::home::{Home, Said};
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use axum::{
     Json, Router,
     routing::{get, post},
 };
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as URL_SAFE_NO_PAD};
 use purser_evidence::{
     Checkpoint, Edge, JwkSet, KeyType, Network, NoteSigner, Seed, StatementKey, StatementKind, TlogProof,
 };
@@ -16,6 +18,7 @@ const PAYER: &str = "0x1111111111111111111111111111111111111111";
 const SETTLEMENT: &str = "019ab7c4-5a00-7000-8000-000000000001";
 const TRANSACTION: &str = "019ab7c4-5a00-7000-8000-000000000002";
 const PAYEE: &str = "0x2222222222222222222222222222222222222222";
+const NONCE_PREFIX: &str = "0x0123456789abcdef";
 
 fn seed(byte: u8) -> Seed {
     Seed::new([byte; 32].into())
@@ -27,7 +30,7 @@ fn home() -> Home {
     let key = StatementKey::new(&seed(1)).unwrap();
     let settlement = json!({
         "tx_hash": format!("0x{}", "ab".repeat(32)), "network": "base-sepolia", "wallet": PAYER, "pay_to": PAYEE,
-        "amount_units": 10_000, "asset": "USDC",
+        "amount_units": 10_000, "asset": "USDC", "nonce_prefix": NONCE_PREFIX, "block_number": 16,
     });
     let payload = json!({"settlement": settlement}).to_string();
     let statement = key.sign(StatementKind::Receipt, payload.as_bytes()).unwrap();
@@ -50,17 +53,22 @@ fn home() -> Home {
     home
 }
 
-/// The evidence of [`home`]'s payment as Purser answers it, and the decision's payload.
-fn answers() -> (Value, Value, Value) {
+/// The evidence of [`home`]'s payment for this URL as Purser answers it: the statements, the receipt and the trust file.
+fn answers(url: &str) -> (Value, Value, Value) {
+    answers_of("allow", url)
+}
+
+fn answers_of(result: &str, url: &str) -> (Value, Value, Value) {
     let key = StatementKey::new(&seed(1)).unwrap();
     let log = NoteSigner::new(ORIGIN, KeyType::Ed25519, &seed(2)).unwrap();
     let facts = json!({
         "network": "eip155:84532", "asset": Network::of("base-sepolia").unwrap().usdc, "amount_units": 10_000,
-        "pay_to": PAYEE, "agent_id": "a",
+        "pay_to": PAYEE, "agent_id": "a", "call": {"url": url},
     });
-    let hashed = json!({"facts": facts, "inputs": null, "reason": "x402_authorized", "result": "allow"});
+    let hashed = json!({"facts": facts, "inputs": null, "reason": "x402_authorized", "result": result});
     let hash = purser_domain::DocumentHash::of(&hashed).to_string();
-    let mut decision = json!({"settlement_id": SETTLEMENT, "transaction_id": TRANSACTION, "decision_hash": hash});
+    let settlement_id = (result == "allow").then_some(SETTLEMENT);
+    let mut decision = json!({"settlement_id": settlement_id, "transaction_id": TRANSACTION, "decision_hash": hash});
     decision
         .as_object_mut()
         .unwrap()
@@ -69,6 +77,9 @@ fn answers() -> (Value, Value, Value) {
     settlement.as_object_mut().unwrap().extend([
         ("wallet".to_owned(), json!(PAYER)),
         ("tx_hash".to_owned(), json!(format!("0x{}", "ab".repeat(32)))),
+        ("nonce_prefix".to_owned(), json!(NONCE_PREFIX)),
+        ("block_number".to_owned(), json!(16)),
+        ("settled_at".to_owned(), json!("2026-11-26T12:00:09.000000Z")),
     ]);
     let receipt = json!({"settlement_id": SETTLEMENT, "transaction_id": TRANSACTION, "settlement": settlement});
     let sign = |kind, payload: &Value| key.sign(kind, payload.to_string().as_bytes()).unwrap();
@@ -100,7 +111,7 @@ fn answers() -> (Value, Value, Value) {
 /// `evidence` writes a file that `verify` accepts, with what the provider signed, and nobody else can read it.
 #[tokio::test(flavor = "multi_thread")]
 async fn evidence_is_one_file_that_verifies() {
-    let (statements, read, trust) = answers();
+    let (statements, read, trust) = answers("https://provider.example/weather?city=Oslo");
     let own = format!("/x402/settlements/{SETTLEMENT}");
     let answer = |body: Value| get(move || async move { Json(body) });
     let purser = Router::new()
@@ -131,7 +142,7 @@ async fn evidence_is_one_file_that_verifies() {
         &log[..],
         &["hashes: passed"],
         &log,
-        &["payment: passed", "chain: passed"],
+        &["payment: passed", "copies: passed", "chain: passed"],
     ]
     .concat();
     assert_eq!(
@@ -145,6 +156,18 @@ async fn evidence_is_one_file_that_verifies() {
         said.starts_with("PART") && said.contains("no node was named") && said.contains(TRANSACTION),
         "{said}"
     );
+    // What no statement has is named, and a member that differs from its statement fails.
+    assert!(
+        said.contains("nothing that is signed: ") && said.contains(" /provider, "),
+        "{said}"
+    );
+    let written = std::fs::read_to_string(&path).unwrap();
+    let changed = written.replace("\"amount_units\": 10000", "\"amount_units\": 99990000");
+    assert_ne!(changed, written);
+    std::fs::write(home.folder().join("changed.json"), changed).unwrap();
+    let (code, steps) = verified(&home, "changed.json", Some(&node(10_000).await)).await;
+    assert_eq!(code, 6);
+    assert!(steps.contains(&"copies: failed".to_owned()), "{steps:?}");
 
     // What `pay` has kept of the provider, which signed for another payment, and files in place of it.
     let kept = home.folder().join(".local/state/purser/payments");
@@ -189,21 +212,24 @@ async fn verified(home: &Home, file: &str, node: Option<&str>) -> (i32, Vec<Stri
 /// A node that knows the transaction, with a transfer of this many units.
 async fn node(units: u64) -> String {
     let word = |digits: &str| format!("0x{digits:0>64}");
-    let log = json!({
-        "address": Network::of("base-sepolia").unwrap().usdc,
-        "topics": [
-            "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef",
-            word(PAYER.trim_start_matches("0x")),
-            word(PAYEE.trim_start_matches("0x")),
-        ],
-        "data": word(&format!("{units:x}")),
-    });
+    let usdc = Network::of("base-sepolia").unwrap().usdc;
+    let [payer, payee] = [PAYER, PAYEE].map(|address| word(address.trim_start_matches("0x")));
+    let transfer = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";
+    let used = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5";
+    let nonce = format!("{NONCE_PREFIX}{}", "7".repeat(48));
+    let logs = json!([
+        {"address": usdc, "topics": [used, payer, nonce], "data": "0x", "logIndex": "0x0"},
+        {"address": usdc, "topics": [transfer, payer, payee], "data": word(&format!("{units:x}")), "logIndex": "0x1"},
+    ]);
+    let block = word("b10c");
     let answer = move |Json(call): Json<Value>| async move {
         let result = match call["method"].as_str().unwrap() {
             "eth_chainId" => json!("0x14a34"),
             "eth_getTransactionReceipt" => json!({
-                "transactionHash": call["params"][0], "status": "0x1", "blockNumber": "0x10", "logs": [log],
+                "transactionHash": call["params"][0], "status": "0x1", "blockNumber": "0x10", "blockHash": block,
+                "logs": logs,
             }),
+            "eth_getBlockByNumber" => json!({"number": call["params"][0], "hash": block}),
             other => panic!("{other}"),
         };
         Json(json!({"jsonrpc": "2.0", "id": call["id"], "result": result}))
@@ -289,4 +315,50 @@ async fn verify_tells_refused_from_unreadable() {
         .await;
     assert_eq!(node.code, 1);
     assert!(!node.err.contains("key"), "{node:?}");
+}
+
+/// The document of a provider's `did:web` is fetched from the resource's host, and no other.
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_of_providers_are_fetched_from_the_host_of_the_resource() {
+    let key = Ed25519KeyPair::from_seed_unchecked(&[9; 32]).unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let did = format!("did:web:{}", address.to_string().replace(':', "%3A"));
+    let jwk = json!({"kty": "OKP", "crv": "Ed25519", "x": URL_SAFE_NO_PAD.encode(key.public_key())});
+    let document = json!({
+        "id": did, "verificationMethod": [{"id": "#key", "publicKeyJwk": jwk}], "assertionMethod": ["#key"],
+    });
+    let routes = Router::new().route(
+        "/.well-known/did.json",
+        get({
+            let document = document.clone();
+            move || async move { Json(document) }
+        }),
+    );
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+
+    let url = format!("http://{address}/weather");
+    let (statements, read, trust) = answers(&url);
+    let claims = json!({"network": "eip155:84532", "resourceUrl": url, "payer": PAYER, "issuedAt": 1});
+    let header = json!({"alg": "EdDSA", "kid": format!("{did}#key")});
+    let [header, claims] = [&header, &claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
+    let signature = URL_SAFE_NO_PAD.encode(key.sign(format!("{header}.{claims}").as_bytes()));
+    let receipt = json!({"format": "jws", "signature": format!("{header}.{claims}.{signature}")});
+    let home = Home::at("");
+    let file = json!({
+        "decision": statements["decision"], "receipt": statements["receipt"], "settlement": read,
+        "provider": {"offers": [], "receipt": receipt},
+    });
+    for (name, text) in [("file.json", file), ("trust", trust), ("did.json", document)] {
+        std::fs::write(home.folder().join(name), text.to_string()).unwrap();
+    }
+    let step = async |more: &[&str]| {
+        let arguments = [&["--json", "verify", "file.json", "--trust", "trust"], more].concat();
+        let told = home.run(&arguments).await.json();
+        let mut steps = told["steps"].as_array().unwrap().iter();
+        steps.find(|step| step["step"] == "provider_receipt").unwrap()["outcome"].clone()
+    };
+    assert_eq!(step(&[]).await, "skipped");
+    assert_eq!(step(&["--fetch-did"]).await, "passed");
+    assert_eq!(step(&["--did", "did.json"]).await, "passed");
 }

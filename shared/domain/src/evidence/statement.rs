@@ -178,6 +178,7 @@ pub fn receipt_statement(settlement: &Settlement, issuer: &EventSource) -> Optio
             "valid_before": terms.valid_before.to_string(),
             "tx_hash": tx_hash.to_string(),
             "block_number": block_number,
+            "nonce_prefix": terms.nonce_prefix.to_string(),
             "settled_at": settled_at.to_string(),
         },
     }))

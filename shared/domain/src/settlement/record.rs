@@ -6,6 +6,7 @@ use crate::{
     OperationSlug, PersonId, RuleId, ServiceId, SettlementId, Timestamp, TransactionId, Transfer, TransferGone, TxHash,
     Unusable, WindowScope, X402Version, catalog::service::named,
 };
+use std::fmt;
 
 /// The record of one settlement: its terms and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,6 +152,13 @@ impl NoncePrefix {
     /// The first bytes of this nonce.
     pub fn of(nonce: B256) -> Self {
         Self(nonce.first_chunk().copied().unwrap_or_default())
+    }
+}
+
+/// `0x` and sixteen lower-case hexadecimal digits.
+impl fmt::Display for NoncePrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0x{:016x}", u64::from_be_bytes(self.0))
     }
 }
 

@@ -1,9 +1,11 @@
 //! Files of evidence, and the signed objects of providers in them. The objects are those of the official package.
 
 use crate::sample::{ORIGIN, checkpoint, log_of, log_signer, proof_of, statement_key};
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use purser_evidence::{
-    DocumentError, EvidenceReport, JwkSet, Outcome, ProviderError, ProviderObject, ProviderSigner, StatementKind,
-    Trust, is_evidence, verify_evidence,
+    DocumentError, EvidenceReport, JwkSet, Outcome, ProviderError, ProviderKey, ProviderKeyError, ProviderObject,
+    ProviderSigner, StatementKind, Trust, is_evidence, verify_evidence,
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -30,6 +32,11 @@ fn hash(document: &Value) -> String {
 
 /// A file about the payment of the vectors, with these provider's objects.
 async fn file(provider: Value) -> Value {
+    file_of("allow", provider).await
+}
+
+/// The same with another result of the decision.
+async fn file_of(result: &str, provider: Value) -> Value {
     let vectors = vectors();
     let inputs = json!({"agent": {"status": "active"}, "policy": null, "service": {"slug": "lab"}});
     let hashed = json!({
@@ -41,7 +48,7 @@ async fn file(provider: Value) -> Value {
             "agent_hash": hash(&inputs["agent"]), "policy_hash": hash(&Value::Null), "service_hash": hash(&inputs["service"]),
         },
         "reason": "x402_authorized",
-        "result": "allow",
+        "result": result,
     });
     let mut decision = json!({"settlement_id": "s", "transaction_id": "t", "decision_hash": hash(&hashed)});
     decision
@@ -53,7 +60,13 @@ async fn file(provider: Value) -> Value {
         "settlement": {
             "agent_id": "a", "network": "eip155:84532", "asset": vectors["asset"], "amount_units": vectors["amount"],
             "pay_to": vectors["payTo"], "wallet": vectors["payer"], "tx_hash": vectors["transaction"],
+            "settled_at": "2026-11-26T12:00:09.120000Z",
         },
+    });
+    let row = json!({
+        "id": "s", "transaction_id": "t", "agent_id": "a", "network": "base-sepolia", "token": "USDC",
+        "amount_units": vectors["amount"], "pay_to": vectors["payTo"], "receipt_status": "confirmed",
+        "tx_hash": vectors["transaction"], "settled_at": "2026-11-26T12:00:09.12Z",
     });
     let sign = |kind, payload: &Value| statement_key().sign(kind, payload.to_string().as_bytes()).unwrap();
     let entries = [
@@ -67,7 +80,10 @@ async fn file(provider: Value) -> Value {
         let proof = proof_of(&objects, &head, index, entry, &note).await;
         stated.push(json!({"statement": entry, "proof": proof.to_string(), "index": index}));
     }
-    json!({"how_to_check": [], "decision": stated[0], "receipt": stated[1], "inputs": inputs, "provider": provider})
+    json!({
+        "settlement_id": "s", "transaction_id": "t", "how_to_check": ["ask"], "decision": stated[0], "receipt": stated[1],
+        "inputs": inputs, "settlement": row, "trust": {"jwks": {"keys": []}, "logs": []}, "provider": provider,
+    })
 }
 
 fn verified(file: &Value) -> EvidenceReport {
@@ -101,7 +117,7 @@ fn object(name: &str) -> Value {
 fn objects_of_providers_have_the_signer_that_the_official_package_finds() {
     for vector in vectors()["vectors"].as_array().unwrap() {
         let kind: ProviderObject = serde_json::from_value(vector["kind"].clone()).unwrap();
-        let signed = kind.verify(&vector["object"]).unwrap();
+        let signed = kind.verify(&vector["object"], &[]).unwrap();
         let who = vector["signer"].as_str().unwrap().to_owned();
         let expected = match vector["object"]["format"].as_str().unwrap() {
             "eip712" => ProviderSigner::Address(who),
@@ -115,13 +131,13 @@ fn objects_of_providers_have_the_signer_that_the_official_package_finds() {
         let mut changed = vector["object"].clone();
         if changed["payload"].is_object() {
             changed["payload"]["network"] = json!("eip155:8453");
-            let signed = kind.verify(&changed);
+            let signed = kind.verify(&changed, &[]);
             assert!(signed.is_err() || signed.is_ok_and(|signed| signed.signer != expected));
         } else if matches!(expected, ProviderSigner::Key(_)) {
             let jws = changed["signature"].as_str().unwrap().to_owned();
             let (header, rest) = jws.split_once('.').unwrap();
             changed["signature"] = format!("{header}.e30.{}", rest.split_once('.').unwrap().1).into();
-            assert_eq!(kind.verify(&changed), Err(ProviderError::Signature));
+            assert_eq!(kind.verify(&changed, &[]), Err(ProviderError::Signature));
         }
     }
     let receipt = object("a receipt by the payee");
@@ -133,10 +149,10 @@ fn objects_of_providers_have_the_signer_that_the_official_package_finds() {
     ] {
         let mut wrong = receipt.clone();
         wrong[name] = value;
-        assert!(ProviderObject::Receipt.verify(&wrong).is_err(), "{name}");
+        assert!(ProviderObject::Receipt.verify(&wrong, &[]).is_err(), "{name}");
     }
     assert_eq!(
-        ProviderObject::Offer.verify(&receipt),
+        ProviderObject::Offer.verify(&receipt, &[]),
         Err(ProviderError::Form),
         "it is no offer"
     );
@@ -150,16 +166,26 @@ async fn a_file_of_evidence_passes_each_step() {
     assert_eq!(not_passed(&report), [""; 0]);
     assert!(report.is_verified() && report.decision().is_some() && report.receipt().is_some());
 
-    // Without the documents of the inputs, the receipt or the provider's objects, the rest is verified.
-    for name in ["inputs", "receipt", "provider"] {
+    assert_eq!(
+        report.unverified(),
+        ["/how_to_check", "/provider/offers/0/acceptIndex", "/trust"]
+    );
+
+    // Without the documents of the inputs, the decision or the provider's objects, the rest is verified.
+    for (name, missing) in [
+        ("inputs", &[][..]),
+        (
+            "decision",
+            &["decision statement: skipped", "provider provider_receipt: skipped"],
+        ),
+        ("provider", &[]),
+    ] {
         let mut less = file.clone();
         less[name] = Value::Null;
+        if name == "decision" {
+            less["provider"]["offers"] = json!([]);
+        }
         let report = verified(&less);
-        let missing: &[&str] = if name == "receipt" {
-            &["receipt statement: skipped"]
-        } else {
-            &[]
-        };
         assert_eq!(not_passed(&report), missing);
         assert!(report.is_verified(), "{name}");
     }
@@ -214,26 +240,195 @@ async fn a_changed_file_of_evidence_is_refused() {
     }
 }
 
-/// A signature by an unknown signer proves nothing, and says so; one of several offers is enough.
+/// The decision alone proves no payment, unless it denied one.
 #[tokio::test]
-async fn signers_that_are_not_the_payee_are_named() {
-    let other = json!({"offers": [object("an offer by did:web")], "receipt": object("a receipt by another")});
-    let report = verified(&file(other).await);
-    assert_eq!(
-        not_passed(&report),
-        ["provider offer: skipped", "provider provider_receipt: skipped"]
-    );
-    assert!(report.is_verified());
+async fn a_file_without_what_is_essential_is_not_verified() {
+    for (result, is_verified) in [("allow", false), ("block", true), ("escalate", true)] {
+        let mut file = file_of(result, Value::Null).await;
+        file["receipt"] = Value::Null;
+        file["settlement"] = Value::Null;
+        let report = verified(&file);
+        assert_eq!(not_passed(&report), ["receipt statement: skipped"]);
+        assert_eq!(report.is_verified(), is_verified, "{result}");
+    }
+    // A bare statement in place of a proof has no place in the log.
+    let mut file = file(Value::Null).await;
+    file["receipt"]["proof"] = file["receipt"]["statement"].clone();
+    assert!(!verified(&file).is_verified());
+}
 
+/// Every leaf of a file, and every member, by JSON pointer.
+fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
+    let members: Vec<(String, &Value)> = match value {
+        Value::Object(members) => members.iter().map(|(name, member)| (name.clone(), member)).collect(),
+        Value::Array(list) => (0..)
+            .zip(list)
+            .map(|(index, member): (usize, _)| (index.to_string(), member))
+            .collect(),
+        _ => Vec::new(),
+    };
+    for (name, member) in members {
+        let at = format!("{at}/{name}");
+        found.push(at.clone());
+        pointers(member, &at, found);
+    }
+}
+
+/// Other values in place of one.
+fn mutations(value: &Value) -> Vec<Value> {
+    let mut other = vec![Value::Null, json!("x"), json!(7), json!({}), json!([]), json!({"x": 1})];
+    match value {
+        Value::String(text) => {
+            other.push(json!(format!("{text}x")));
+            other.push(json!(text.replacen(|c: char| c.is_ascii_digit(), "x", 1)));
+            other.push(json!(text.chars().rev().collect::<String>()));
+        }
+        Value::Number(number) => other.push(json!(number.as_u64().unwrap() + 1)),
+        _ => {}
+    }
+    other.retain(|other| other != value);
+    other
+}
+
+/// Each change of a file is found, or the changed member is listed as unverified; none goes by in silence.
+#[tokio::test]
+async fn each_mutated_leaf_fails_or_is_listed_as_unverified() {
+    let receipt = object("a receipt by the payee");
+    let provider = json!({"offers": [object("an offer by the payee")], "receipt": receipt, "http_status": 200});
+    let file = file(provider).await;
+    let report = verified(&file);
+    assert!(report.is_verified());
+    assert_eq!(
+        report.unverified(),
+        [
+            "/how_to_check",
+            "/provider/http_status",
+            "/provider/offers/0/acceptIndex",
+            "/trust"
+        ]
+    );
+    let mut all = Vec::new();
+    pointers(&file, "", &mut all);
+    assert!(all.len() > 50, "{all:?}");
+    let mut silent = Vec::new();
+    for at in &all {
+        for other in mutations(file.pointer(at).unwrap()) {
+            let mut changed = file.clone();
+            *changed.pointer_mut(at).unwrap() = other.clone();
+            let Ok(report) = verify_evidence(&changed.to_string(), &trust()) else {
+                continue;
+            };
+            let is_listed = report
+                .unverified()
+                .iter()
+                .any(|listed| at.starts_with(listed) || listed.starts_with(at));
+            // A part that is taken out claims nothing.
+            let is_part = file.pointer(at).is_some_and(|part| part.is_object() || part.is_array());
+            let is_taken_out = is_part && (other.is_null() || other == json!({}) || other == json!([]));
+            if report.is_verified() && !is_listed && !is_taken_out {
+                silent.push(format!("{at}: {other}"));
+            }
+        }
+    }
+    assert_eq!(silent, [""; 0]);
+}
+
+/// Anybody can sign an object and put an own key into it. A signer counts if it is the payee, if the host of the resource
+/// publishes the key, or if the reader trusts the key for this host.
+#[tokio::test]
+async fn signers_that_are_not_bound_to_the_payee_are_skipped() {
+    for (offer, receipt) in [
+        ("an offer by did:web", "a receipt by another"),
+        ("an offer by ES256 and did:key", "a receipt by another"),
+    ] {
+        let other = json!({"offers": [object(offer)], "receipt": object(receipt)});
+        let report = verified(&file(other).await);
+        assert_eq!(
+            not_passed(&report),
+            ["provider offer: skipped", "provider provider_receipt: skipped"]
+        );
+        assert!(report.is_verified());
+        let unverified = report.unverified();
+        assert!(unverified.contains(&"/provider".to_owned()), "{unverified:?}");
+    }
     let mut of_another = object("an offer by the payee");
     of_another["payload"]["amount"] = json!("1");
     let offers = json!([object("an offer by ES256 and did:key"), of_another]);
     let report = verified(&file(json!({"offers": offers})).await);
-    assert_eq!(not_passed(&report), ["provider offer: skipped"]);
-    assert!(report.is_verified());
-    let named = report.steps().iter().any(|step| match &step.step.outcome {
-        Outcome::Passed(found) => found.contains("did:key:z") && found.contains("ask whose key it is"),
-        _ => false,
-    });
-    assert!(named);
+    assert_eq!(
+        not_passed(&report),
+        ["provider offer: skipped", "provider offer: skipped"]
+    );
+}
+
+/// The document of the `did:web` of the vectors.
+fn did_document(host: &str) -> Value {
+    let did = format!("did:web:{host}");
+    let jwk = json!({"kty": "OKP", "crv": "Ed25519", "x": "hR_aSWMxc4v3ZpI5Y5wqKOQBQEJ0lAF4MMhiDONUwHg"});
+    json!({
+        "id": did,
+        "verificationMethod": [{"id": "#key-1", "type": "JsonWebKey", "controller": did, "publicKeyJwk": jwk}],
+        "assertionMethod": [format!("{did}#key-1")],
+    })
+}
+
+#[tokio::test]
+async fn keys_of_the_host_count_for_its_resources_alone() {
+    let provider =
+        json!({"offers": [object("an offer by did:web")], "receipt": object("a receipt by EdDSA and did:jwk")});
+    let file = file(provider).await.to_string();
+    let steps = |providers: Vec<ProviderKey>| {
+        let trust = Trust { providers, ..trust() };
+        let report = verify_evidence(&file, &trust).unwrap();
+        (not_passed(&report), report.missing_dids().to_vec())
+    };
+    let skipped = ["provider offer: skipped", "provider provider_receipt: skipped"].map(str::to_owned);
+    let did = vec!["did:web:provider.example".to_owned()];
+    assert_eq!(steps(Vec::new()), (skipped.to_vec(), did.clone()));
+    let of_host = ProviderKey::from_did_document(&did_document("provider.example")).unwrap();
+    assert_eq!(steps(of_host), (Vec::new(), Vec::new()));
+    // The document of another host, whatever its keys, and a key that the host does not publish for assertions.
+    let of_another = ProviderKey::from_did_document(&did_document("attacker.example")).unwrap();
+    assert_eq!(steps(of_another), (skipped.to_vec(), did.clone()));
+    let mut unpublished = did_document("provider.example");
+    unpublished["assertionMethod"] = json!([]);
+    assert_eq!(ProviderKey::from_did_document(&unpublished), Ok(Vec::new()));
+    for wrong in ["provider.example:tenant", "", "a/b"] {
+        let refused = ProviderKey::from_did_document(&did_document(wrong));
+        assert_eq!(refused, Err(ProviderKeyError::Did), "{wrong}");
+    }
+    // A key in the trust file, for this host and for another.
+    let trusted = |host: &str| {
+        let key = "did:key:z6MkoQvSUGEwGvmff3C8umDgJUDQjmKZuTGjYLyXBTG7Xt71";
+        let file = json!({"jwks": {"keys": []}, "providers": [{"host": host, "keys": [key]}]});
+        Trust::parse(&file.to_string()).unwrap().providers
+    };
+    assert_eq!(
+        steps(trusted("Provider.example")),
+        (vec![skipped[0].clone()], did.clone())
+    );
+    assert_eq!(steps(trusted("other.example")), (skipped.to_vec(), did));
+    assert_eq!(ProviderKey::for_host("a", "did:key:no"), Err(ProviderKeyError::Text));
+}
+
+/// A provider's object that does not say which payment it is about proves nothing, whoever signed it.
+#[test]
+fn objects_without_a_required_member_are_rejected() {
+    let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
+    let jwk = json!({"crv": "Ed25519", "x": URL_SAFE_NO_PAD.encode(key.public_key())});
+    let kid = format!("did:jwk:{}", URL_SAFE_NO_PAD.encode(jwk.to_string()));
+    let sign = |payload: &Value| {
+        let header = json!({"alg": "EdDSA", "kid": kid});
+        let [header, payload] = [&header, payload].map(|part| URL_SAFE_NO_PAD.encode(part.to_string()));
+        let signature = URL_SAFE_NO_PAD.encode(key.sign(format!("{header}.{payload}").as_bytes()));
+        json!({"format": "jws", "signature": format!("{header}.{payload}.{signature}")})
+    };
+    let whole = json!({"network": "n", "resourceUrl": "u", "payer": "p", "issuedAt": 1});
+    assert!(ProviderObject::Receipt.verify(&sign(&whole), &[]).is_ok());
+    for name in ["network", "resourceUrl", "payer", "issuedAt"] {
+        let mut less = whole.clone();
+        less.as_object_mut().unwrap().remove(name);
+        let refused = ProviderObject::Receipt.verify(&sign(&less), &[]);
+        assert_eq!(refused, Err(ProviderError::Missing(name)));
+    }
 }
