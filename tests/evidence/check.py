@@ -9,10 +9,15 @@ Of the formats, only the lines of a tlog-proof are read here: aics-tlog has no r
 import base64
 import json
 import shutil
+import subprocess
 import sys
 import tempfile
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import aics_tlog as tlog
@@ -21,6 +26,7 @@ from joserfc import jws
 from joserfc.jwk import KeySet
 
 ORIGIN = "log.example/decisions"
+CONSISTENCY = Path(__file__).parents[2] / "docs/evidence/consistency.py"
 
 
 def decoded(text: str) -> bytes:
@@ -52,6 +58,46 @@ def refuses(what: str, check: Callable[[], object]) -> None:
         return
     assert not accepted, f"{what} was accepted"
     print(f"  {what}: refused")
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serves the objects of a log at the paths at which the function serves them below `/log`."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def stranger(folder: Path) -> None:
+    """Runs the published check between two checkpoints against the log, its fork, and the log cut to an older size."""
+
+    def check(log: Path, kept: Path) -> str:
+        # Entries are not public.
+        shutil.rmtree(log / "tile/entries", ignore_errors=True)
+        with served(log) as url:
+            run = subprocess.run(
+                [sys.executable, CONSISTENCY, url, folder / "trust.json", kept], capture_output=True, text=True, check=False
+            )
+        if run.returncode != 0:
+            raise ValueError(run.stderr.strip().rsplit("\n", 1)[-1])
+        return run.stdout.strip()
+
+    with tempfile.TemporaryDirectory() as copies:
+        log, fork, cut = (Path(copies) / name for name in ("log", "fork", "cut"))
+        shutil.copytree(folder / "log", log)
+        shutil.copytree(folder / "fork", fork)
+        shutil.copytree(folder / "log", cut)
+        shutil.copy(folder / "older-checkpoint", cut / "checkpoint")
+        older = folder / "older-checkpoint"
+        print(f"a stranger: {check(log, older)}")
+        refuses("a forked log", lambda: check(fork, older))
+        refuses("a log that was cut", lambda: check(cut, folder / "log/checkpoint"))
 
 
 def main(folder: Path) -> None:
@@ -102,6 +148,8 @@ def main(folder: Path) -> None:
     path = tlog.consistency_proof_from_tiles(reader, older.size, checkpoint.size)
     assert tlog.verify_consistency(older.size, checkpoint.size, older.root, checkpoint.root, path)
     print(f"aics-tlog: the proof of entry {index}, and the log of {older.size} in that of {checkpoint.size}")
+
+    stranger(folder)
 
     header, payload, signature = statement.split(".")
     other = entries[0].decode("ascii").split(".")[1]

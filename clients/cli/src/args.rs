@@ -24,7 +24,7 @@ pub(crate) struct Args {
 const EXIT_CODES: &str = "\
 Exit codes: 0 done; 1 failed; 2 wrong words; 3 blocked, nothing was paid; 4 a person has to approve it, nothing was paid; \
 5 a payment was sent and may have been taken, and the provider's answer is an error or was lost: do not pay again, see \
-`purser receipt ID`; 6 not verified; 7 the document or the trust file is unreadable; 8 `policy apply --dry-run` found differences.
+`purser receipt ID`; 6 not verified, or the log does not continue the kept checkpoint; 7 the document or the trust file is unreadable; 8 `policy apply --dry-run` found differences.
 The agent key is read from PURSER_KEY, else from what `purser login` has stored.";
 
 #[derive(Debug, Subcommand)]
@@ -83,6 +83,9 @@ pub(crate) enum Command {
     /// Verify a statement, a proof that carries one, or a file of evidence, offline. Prints each step: passed, failed, or
     /// skipped and why.
     Verify(Verify),
+    /// Check a log of statements, without an account.
+    #[command(subcommand)]
+    Log(Log),
     /// Serve the tools to an agent's host over standard input and output (Model Context Protocol).
     Mcp,
     /// Manage the catalog, as an operator. Needs an operator's token in `PURSER_OPERATOR_TOKEN`, or stored by `purser
@@ -109,12 +112,41 @@ pub(crate) struct Verify {
     /// address is contacted.
     #[arg(long, value_name = "URL", env = "PURSER_NODE", hide_env_values = true)]
     pub(crate) node: Option<String>,
+    /// A checkpoint that you kept. The proofs have to be of the same log: the larger tree begins with the smaller one.
+    #[arg(long, value_name = "FILE", requires = "log")]
+    pub(crate) since: Option<std::path::PathBuf>,
+    /// The address of the log, for example `https://purser.example/log`, whose tiles show this.
+    #[arg(long, value_name = "URL", requires = "since")]
+    pub(crate) log: Option<String>,
     /// A document of a provider's `did:web`, as its host publishes it (`/.well-known/did.json`).
     #[arg(long, value_name = "FILE")]
     pub(crate) did: Vec<std::path::PathBuf>,
     /// Fetch such documents from the host of the resource.
     #[arg(long)]
     pub(crate) fetch_did: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Log {
+    /// Compare the log's checkpoint with the one of the last run, and keep it. Exits with 6 if the log was cut, forked or
+    /// rewritten, or if its checkpoint is not verified; then the checkpoint is kept in `<state>.conflict`.
+    Watch(Watch),
+}
+
+/// A log, and the checkpoint of the last run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Watch {
+    /// The address of the log, for example `https://purser.example/log`.
+    pub(crate) url: String,
+    /// The file with the checkpoint of the last run, which the first run writes.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) state: std::path::PathBuf,
+    /// The trust file, as for `verify`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trust: std::path::PathBuf,
+    /// Repeat after this many seconds, until a check fails. Without it, check once.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) every: Option<u32>,
 }
 
 /// A payment, and what its provider signed.

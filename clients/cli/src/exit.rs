@@ -20,7 +20,7 @@ pub(crate) enum Exit {
     ApprovalRequired = 4,
     /// A payment was sent, and the provider's answer is an error or was lost.
     AfterPayment = 5,
-    /// A step of a verification failed.
+    /// A step of a verification failed, nothing essential was verified, or a log does not continue a checkpoint.
     NotVerified = 6,
     /// The document, or the trust file, of a verification is unreadable.
     Unreadable = 7,

@@ -6,6 +6,7 @@
 //! - `pay.rs`, `show.rs`, `mcp.rs`: the commands of agents.
 //! - `evidence.rs`: the file of evidence about a payment, and what providers signed.
 //! - `verify.rs`: the verification of evidence, with `node.rs` (calls of a node of the chain).
+//! - `log.rs`: a log's tiles and checkpoints, and the command that watches a log.
 //! - `output.rs`, `payment.rs`, `exit.rs`: the output and the exit codes.
 //! - `catalog.rs`: the commands of operators, with `bazaar.rs` (a Bazaar's listing), `entry.rs` (catalog entries and
 //!   their differences), `operator.rs` (the internal API) and `signature.rs` (AWS Signature Version 4).
@@ -22,6 +23,7 @@ mod entry;
 mod evidence;
 mod exit;
 mod journal;
+mod log;
 mod login;
 mod mcp;
 mod node;
@@ -71,6 +73,7 @@ async fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
         Command::Approval(approval) => show::approval(&credentials::purser(url()?)?, approval, output).await,
         Command::Evidence(arguments) => evidence::write(&credentials::purser(url()?)?, &arguments, output).await,
         Command::Verify(arguments) => verify::verify(&arguments, output).await,
+        Command::Log(command) => log::run(command, output).await,
         Command::Mcp => mcp::serve(credentials::purser(url()?)?).await,
         Command::Whoami => show::whoami(&credentials::purser(url()?)?, output).await,
         Command::Services(filter) => show::services(&credentials::catalog(url()?)?, filter, output).await,

@@ -3,6 +3,7 @@
 
 use crate::args::Verify;
 use crate::exit::{Exit, Failure};
+use crate::log::{LogClient, kept_checkpoint};
 use crate::node::{Node, body_of, connection};
 use crate::output::{Output, table};
 use purser_evidence::{
@@ -42,11 +43,19 @@ pub(crate) async fn verify(arguments: &Verify, output: &Output) -> Result<Exit, 
             }
             report = verified(&trust).map_err(|why| unreadable(&arguments.file, &why))?;
         }
+        for (part, proof) in proofs_in(&document) {
+            if let Some(outcome) = consistency(&proof, arguments, &trust).await? {
+                report.add(part, Step::new(StepName::Consistency, outcome));
+            }
+        }
         return Ok(evidence(report, node.as_ref(), output).await);
     }
     let mut report = purser_evidence::verify(&document, &trust).map_err(|why| unreadable(&arguments.file, &why))?;
     let outcome = chain(report.statement(), node.as_ref()).await;
     report.add(Step::new(StepName::Chain, outcome));
+    if let Some(outcome) = consistency(&document, arguments, &trust).await? {
+        report.add(Step::new(StepName::Consistency, outcome));
+    }
 
     let payload = report.statement().map(payload_of);
     let answer = json!({"verified": report.is_verified(), "steps": report.steps(), "statement": payload});
@@ -85,7 +94,7 @@ async fn evidence(mut report: EvidenceReport, node: Option<&Node>, output: &Outp
     exit(is_verified)
 }
 
-fn trust_of(path: &Path) -> Result<Trust, Failure> {
+pub(crate) fn trust_of(path: &Path) -> Result<Trust, Failure> {
     let unreadable = |why| Failure::Unreadable(format!("{} can't be verified: {why}", path.display()));
     Trust::parse(&text(path)?).map_err(unreadable)
 }
@@ -117,6 +126,44 @@ async fn fetch_did(did: &str) -> Result<Vec<ProviderKey>, Failure> {
     Ok(keys.into_iter().filter(|key| key.is_of(did)).collect())
 }
 
+/// The proofs of a file of evidence.
+fn proofs_in(document: &str) -> Vec<(Part, String)> {
+    let file: Value = serde_json::from_str(document).unwrap_or_default();
+    let parts = [Part::Decision, Part::Receipt].into_iter();
+    let proofs = parts.filter_map(|part| Some((part, file.get(part.name())?.get("proof")?.as_str()?.to_owned())));
+    proofs.collect()
+}
+
+/// The step of `--since`: whether the checkpoint of a proof and the kept one are of one log that only grew.
+async fn consistency(proof: &str, arguments: &Verify, trust: &Trust) -> Result<Option<Outcome>, Failure> {
+    let (Some(since), Some(log)) = (&arguments.since, &arguments.log) else {
+        return Ok(None);
+    };
+    let kept = kept_checkpoint(since, trust)?;
+    let Ok(proof) = proof.parse::<TlogProof>() else {
+        return Ok(Some(Outcome::Failed("the document is no proof of the log".to_owned())));
+    };
+    let opened = trust.policy.open(proof.note());
+    let opened = opened.map_err(|error| error.to_string()).and_then(|opened| {
+        let is_log = opened.origin() == kept.origin();
+        is_log
+            .then_some(opened)
+            .ok_or_else(|| "the checkpoints are of different logs".to_owned())
+    });
+    let head = match opened {
+        Ok(opened) => opened.head(),
+        Err(why) => return Ok(Some(Outcome::Failed(why))),
+    };
+    let (kept, log) = (kept.head(), LogClient::at(log)?);
+    Ok(Some(match log.check_consistency(&kept, &head).await? {
+        Ok(()) => Outcome::Passed(format!(
+            "the trees of {} and {} entries are of one log",
+            kept.size, head.size
+        )),
+        Err(why) => Outcome::Failed(why),
+    }))
+}
+
 fn payload_of(statement: &VerifiedStatement) -> Value {
     let json = serde_json::from_slice(statement.payload());
     json.unwrap_or_else(|_| String::from_utf8_lossy(statement.payload()).into())
@@ -136,7 +183,7 @@ fn result(is_verified: bool) -> String {
 }
 
 /// Reads a file. A statement's exact bytes matter, so nothing is trimmed.
-fn text(path: &Path) -> Result<String, Failure> {
+pub(crate) fn text(path: &Path) -> Result<String, Failure> {
     let unreadable = |why: String| Failure::Unreadable(format!("{} can't be read: {why}", path.display()));
     let mut text = String::new();
     let file = File::open(path).map_err(|error| unreadable(error.to_string()))?;

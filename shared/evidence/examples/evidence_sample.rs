@@ -10,6 +10,7 @@
 //! | `vkey.txt`, `witness.txt` | the verifier keys of the log and of a witness |
 //! | `older-checkpoint` | the log's checkpoint when it had 200 entries |
 //! | `log/` | the log's objects, `checkpoint` among them, appended in batches |
+//! | `fork/` | the objects of a fork of the log, whose entry 100 is another, signed by the same key |
 //! | `trust.json` | the trust file of `purser verify` |
 
 use aws_lc_rs::digest::{Digest, SHA256};
@@ -118,6 +119,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let cosignature = witness.cosign(Note::parse(&note)?.unverified_text(), TIME)?;
     let note = format!("{note}{cosignature}");
     write(objects.0.join("checkpoint"), &note)?;
+
+    let mut forked = entries.clone();
+    forked.swap(100, 101);
+    let fork = Folder(folder.join("fork"));
+    let appended = Edge::empty().append(&forked)?;
+    fork.write(&appended)?;
+    let forked = Checkpoint::new(ORIGIN, appended.head)?.sign(&log)?;
+    write(fork.0.join("checkpoint"), forked)?;
 
     let statement = entries.get(PROVEN).ok_or("the statement is missing")?;
     let index = u64::try_from(PROVEN)?;

@@ -4,6 +4,7 @@ use crate::home::{Home, Said};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use axum::{
     Json, Router,
+    extract::Path,
     routing::{get, post},
 };
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as URL_SAFE_NO_PAD};
@@ -11,7 +12,9 @@ use purser_evidence::{
     Checkpoint, Edge, JwkSet, KeyType, Network, NoteSigner, Seed, StatementKey, StatementKind, TlogProof,
 };
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::{Arc, Mutex};
 
 const ORIGIN: &str = "log.example/decisions";
 const PAYER: &str = "0x1111111111111111111111111111111111111111";
@@ -361,4 +364,108 @@ async fn keys_of_providers_are_fetched_from_the_host_of_the_resource() {
     assert_eq!(step(&[]).await, "skipped");
     assert_eq!(step(&["--fetch-did"]).await, "passed");
     assert_eq!(step(&["--did", "did.json"]).await, "passed");
+}
+
+/// A log that is served in memory.
+#[derive(Clone, Default)]
+struct ServedLog(Arc<Mutex<BTreeMap<String, Vec<u8>>>>);
+
+impl ServedLog {
+    /// Replaces what is served by a log of these entries, and returns its checkpoint.
+    fn put(&self, entries: &[String]) -> String {
+        let appended = Edge::empty().append(entries).unwrap();
+        let signer = NoteSigner::new(ORIGIN, KeyType::Ed25519, &seed(2)).unwrap();
+        let note = Checkpoint::new(ORIGIN, appended.head).unwrap().sign(&signer).unwrap();
+        let tiles = appended
+            .tiles
+            .into_iter()
+            .map(|(path, bytes)| (path.to_string(), bytes));
+        *self.0.lock().unwrap() = tiles
+            .chain([("checkpoint".to_owned(), note.clone().into_bytes())])
+            .collect();
+        note
+    }
+
+    async fn serve(&self) -> String {
+        let log = self.clone();
+        let object = async move |Path(path): Path<String>| {
+            let found = log.0.lock().unwrap().get(&path).cloned();
+            found.ok_or(axum::http::StatusCode::NOT_FOUND)
+        };
+        format!("{}/log", serve(Router::new().route("/log/{*path}", get(object))).await)
+    }
+}
+
+fn entries(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("entry {number}")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watched_log_that_is_cut_or_forked_is_found() {
+    let (home, log) = (home(), ServedLog::default());
+    let url = log.serve().await;
+    let watch = async || {
+        let arguments = ["log", "watch", &url, "--state", "state", "--trust", "trust"];
+        home.run(&arguments).await.code
+    };
+    let kept = || std::fs::read_to_string(home.folder().join("state")).unwrap();
+    assert_eq!(watch().await, 1, "there is no checkpoint yet");
+    for size in [3, 3, 300, 700] {
+        let note = log.put(&entries(size));
+        assert_eq!((watch().await, kept()), (0, note), "{size}");
+    }
+    let honest = kept();
+    let mut forked = entries(900);
+    forked[5] = "rewritten".to_owned();
+    let mut same_size = entries(700);
+    same_size[699] = "rewritten".to_owned();
+    for bad in [entries(300), forked, same_size] {
+        let note = log.put(&bad);
+        assert_eq!((watch().await, kept()), (6, honest.clone()));
+        assert_eq!(
+            std::fs::read_to_string(home.folder().join("state.conflict")).unwrap(),
+            note
+        );
+    }
+    // Tiles that do not lead to the signed root, or none; and a checkpoint that nobody signed.
+    let note = log.put(&entries(900));
+    log.0.lock().unwrap().get_mut("tile/0/002").unwrap()[0] ^= 1;
+    assert_eq!(watch().await, 6);
+    log.0.lock().unwrap().retain(|path, _| path == "checkpoint");
+    assert_eq!(watch().await, 6);
+    log.put(&entries(900));
+    let unsigned = note.replace("\n900\n", "\n901\n").into_bytes();
+    log.0.lock().unwrap().insert("checkpoint".to_owned(), unsigned);
+    assert_eq!(watch().await, 6);
+    log.put(&entries(900));
+    assert_eq!(watch().await, 0);
+    std::fs::write(home.folder().join("state"), honest.replace(ORIGIN, "other.example")).unwrap();
+    assert_eq!(watch().await, 7);
+}
+
+/// A proof of a log that was forked after the kept checkpoint verifies by itself, and not with the kept checkpoint.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proof_is_compared_with_a_kept_checkpoint() {
+    let (home, log) = (home(), ServedLog::default());
+    let statement = std::fs::read_to_string(home.folder().join("statement")).unwrap();
+    // The proof of `home` has a log of one entry.
+    let mut all = entries(400);
+    all[0] = statement;
+    let kept = log.put(&all);
+    std::fs::write(home.folder().join("kept"), kept).unwrap();
+    let url = log.serve().await;
+    let since = async || {
+        let arguments = [
+            "--json", "verify", "proof", "--trust", "trust", "--since", "kept", "--log", &url,
+        ];
+        let said = home.run(&arguments).await;
+        let told: Value = serde_json::from_str(&said.out).unwrap();
+        (
+            said.code,
+            told["steps"].as_array().unwrap().last().unwrap()["outcome"].clone(),
+        )
+    };
+    assert_eq!(since().await, (0, json!("passed")));
+    std::fs::write(home.folder().join("kept"), log.put(&entries(400))).unwrap();
+    assert_eq!(since().await, (6, json!("failed")));
 }
