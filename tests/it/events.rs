@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The file, the status, and the `error` of a refusal or the `reason` of a decision.
-const EVENTS: [(&str, u16, &str); 203] = [
+const EVENTS: [(&str, u16, &str); 205] = [
     // The catalog, which also answers unknown routes.
     ("catalog/unknown-route", 404, "not_found"),
     ("catalog/wrong-method", 404, "not_found"),
@@ -121,6 +121,8 @@ const EVENTS: [(&str, u16, &str); 203] = [
     ),
     ("payments/get-settlement", 200, ""),
     ("agents/get-settlement-statement", 200, ""),
+    ("agents/get-decision-statement-unknown", 404, "not_found"),
+    ("agents/get-decision-statement-no-credentials", 401, "invalid_agent_key"),
     ("payments/get-settlement-unknown", 404, "not_found"),
     ("payments/get-settlement-no-credentials", 401, "invalid_agent_key"),
     ("payments/list-settlements", 200, ""),

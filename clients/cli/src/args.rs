@@ -75,7 +75,7 @@ pub(crate) enum Command {
         #[arg(long)]
         decision: bool,
     },
-    /// Write one file with all evidence about a payment: the signed statements of its decision and its receipt with their
+    /// Write one file with all evidence about a payment or, with `--decision`, about any decision: the signed statements of its decision and its receipt with their
     /// proofs, the keys, and what the provider signed. `verify` reads it.
     Evidence(Evidence),
     /// Show an approval.
@@ -149,11 +149,15 @@ pub(crate) struct Watch {
     pub(crate) every: Option<u32>,
 }
 
-/// A payment, and what its provider signed.
+/// A payment, and what its provider signed; or a decision.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Evidence {
     /// The settlement's id.
-    pub(crate) settlement: Uuid,
+    #[arg(required_unless_present = "decision")]
+    pub(crate) settlement: Option<Uuid>,
+    /// The `transaction_id` of a decision instead, which may have blocked the payment.
+    #[arg(long, value_name = "ID", conflicts_with_all = ["settlement", "offer", "receipt"])]
+    pub(crate) decision: Option<Uuid>,
     /// The file to write; by default `purser-evidence-<id>.json`.
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub(crate) output: Option<std::path::PathBuf>,

@@ -51,9 +51,39 @@ pub(crate) fn keep(payment: &PaymentMade, status: StatusCode, output: &Output) {
     }
 }
 
-/// Writes the file of evidence about a payment.
+/// Writes the file of evidence about a payment, or about a decision.
 pub(crate) async fn write(purser: &Purser, arguments: &Evidence, output: &Output) -> Result<Exit, Failure> {
-    let settlement = arguments.settlement;
+    let (mut evidence, id) = match (arguments.settlement, arguments.decision) {
+        (Some(settlement), _) => (of_payment(purser, settlement, arguments).await?, settlement),
+        (None, Some(decision)) => (of_decision(purser, decision, arguments).await?, decision),
+        (None, None) => return Err(Failure::Words("name a settlement or a decision".to_owned())),
+    };
+    let trust = purser.trust().await?;
+    if let Some(members) = evidence.as_object_mut() {
+        members.insert("how_to_check".to_owned(), json!(HOW));
+        members.insert("inputs".to_owned(), Value::Null);
+        members.insert("trust".to_owned(), trust);
+    }
+    let default = || PathBuf::from(format!("purser-evidence-{id}.json"));
+    let path = arguments.output.clone().unwrap_or_else(default);
+    let text = serde_json::to_string_pretty(&evidence).unwrap_or_default();
+    write_file(&path, &text)?;
+    let has_receipt = evidence.get("receipt").is_some_and(|receipt| !receipt.is_null());
+    let has_payment = evidence.get("settlement_id").is_some_and(|id| !id.is_null());
+    let answer = json!({"file": path.display().to_string(), "has_receipt": has_receipt});
+    output.answer(&answer, || {
+        let lacks = match (has_payment, has_receipt) {
+            (true, false) => {
+                ", without a statement of the receipt: the payment is not confirmed, so it does not verify"
+            }
+            _ => "",
+        };
+        vec![format!("Wrote {}{lacks}.", path.display())]
+    });
+    Ok(Exit::Done)
+}
+
+async fn of_payment(purser: &Purser, settlement: Uuid, arguments: &Evidence) -> Result<Value, Failure> {
     let statements = purser.statements(settlement).await?;
     if statements.decision.is_none() {
         return Err(Failure::Words(
@@ -61,37 +91,33 @@ pub(crate) async fn write(purser: &Purser, arguments: &Evidence, output: &Output
         ));
     }
     let receipt = purser.receipt(settlement).await?;
-    let trust = purser.trust().await?;
-    let evidence = json!({
+    Ok(json!({
         "transaction_id": statements.transaction_id,
         "settlement_id": settlement,
-        "how_to_check": HOW,
         "decision": statements.decision,
         "receipt": statements.receipt,
-        "inputs": null,
         "settlement": receipt,
-        "trust": trust,
-        "provider": provider(arguments)?,
-    });
-    let default = || PathBuf::from(format!("purser-evidence-{settlement}.json"));
-    let path = arguments.output.clone().unwrap_or_else(default);
-    let text = serde_json::to_string_pretty(&evidence).unwrap_or_default();
-    write_file(&path, &text)?;
-    let answer = json!({"file": path.display().to_string(), "has_receipt": statements.receipt.is_some()});
-    output.answer(&answer, || {
-        let lacks = if statements.receipt.is_some() {
-            ""
-        } else {
-            ", without a statement of the receipt: the payment is not confirmed"
-        };
-        vec![format!("Wrote {}{lacks}.", path.display())]
-    });
-    Ok(Exit::Done)
+        "provider": provider(settlement, arguments)?,
+    }))
+}
+
+/// The evidence of a decision: of its payment if there is one.
+async fn of_decision(purser: &Purser, decision: Uuid, arguments: &Evidence) -> Result<Value, Failure> {
+    let found = purser.decision_statement(decision).await?;
+    if let Some(settlement) = found.settlement_id {
+        return of_payment(purser, settlement, arguments).await;
+    }
+    Ok(json!({
+        "transaction_id": found.transaction_id,
+        "settlement_id": null,
+        "decision": found.decision,
+        "receipt": null,
+    }))
 }
 
 /// What the provider signed: of the named files, else what `pay` has kept.
-fn provider(arguments: &Evidence) -> Result<Value, Failure> {
-    let kept = match fs::read(place(arguments.settlement)?) {
+fn provider(settlement: Uuid, arguments: &Evidence) -> Result<Value, Failure> {
+    let kept = match fs::read(place(settlement)?) {
         Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Value::Null,
         Err(error) => {

@@ -27,6 +27,7 @@ ROUTES = {
     "raise": routes.ask_for_raise,
     "receipt": routes.receipt,
     "settlement_statement": routes.statements,
+    "agent_decision_statement": routes.decision_statement,
     "receipts": routes.receipts,
     "approval": routes.approval,
     "me": routes.me,

@@ -373,6 +373,17 @@ pub struct SettlementStatements {
     pub receipt: Option<SignedStatement>,
 }
 
+/// The response of `GET /x402/decisions/{id}/statement`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct AgentDecisionStatement {
+    /// The audit reference.
+    pub transaction_id: Uuid,
+    /// The settlement's id; `None` if the decision did not allow the payment.
+    pub settlement_id: Option<Uuid>,
+    /// The statement.
+    pub decision: SignedStatement,
+}
+
 /// The answer of `GET /agents/{id}/settlements`: a list of settlements.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Settlements {

@@ -1,8 +1,8 @@
 //! The agent API, one method per call.
 
 use crate::answer::{
-    Agent, Approval, Authorized, Completed, EnabledServices, Preflight, ServiceDetail, ServicePolicy, Services,
-    Settlement, SettlementStatements, Settlements, UnpaidCheck,
+    Agent, AgentDecisionStatement, Approval, Authorized, Completed, EnabledServices, Preflight, ServiceDetail,
+    ServicePolicy, Services, Settlement, SettlementStatements, Settlements, UnpaidCheck,
 };
 use crate::{AgentKey, AgentKeyError, IdempotencyKey, PaymentTerms, Refusal, Usdc};
 use chrono::{DateTime, Utc};
@@ -445,6 +445,13 @@ impl Purser {
     /// Returns the signed statements about a payment.
     pub async fn statements(&self, settlement: Uuid) -> Result<SettlementStatements, ApiError> {
         self.get(&["x402", "settlements", &settlement.to_string(), "statement"])
+            .await
+    }
+
+    /// Returns the signed statement of a decision, by the `transaction_id` of a response of authorize. The error is a 404
+    /// until the statement is in the log, about a minute after the decision.
+    pub async fn decision_statement(&self, transaction: Uuid) -> Result<AgentDecisionStatement, ApiError> {
+        self.get(&["x402", "decisions", &transaction.to_string(), "statement"])
             .await
     }
 

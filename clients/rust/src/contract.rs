@@ -1,8 +1,9 @@
 //! Tests that the client matches the API's own description (docs/openapi.json, docs/errors.md).
 
 use crate::answer::{
-    Agent, Approval, ApprovalStatus, Authorized, CheckOutcome, Completed, EnabledServices, Preflight, ReceiptStatus,
-    ServiceDetail, ServicePolicy, Services, Settlement, SettlementStatements, Settlements, UnpaidCheck,
+    Agent, AgentDecisionStatement, Approval, ApprovalStatus, Authorized, CheckOutcome, Completed, EnabledServices,
+    Preflight, ReceiptStatus, ServiceDetail, ServicePolicy, Services, Settlement, SettlementStatements, Settlements,
+    UnpaidCheck,
 };
 use crate::api::{Judged, Proved};
 use crate::refusal::{Context, Refusal};
@@ -128,6 +129,7 @@ fn the_client_covers_all_agent_routes_and_fields() {
     answers::<Settlement>(&document, "receipt");
     answers::<Settlements>(&document, "receipts");
     answers::<SettlementStatements>(&document, "settlement_statement");
+    answers::<AgentDecisionStatement>(&document, "agent_decision_statement");
     answers::<Approval>(&document, "approval");
     answers::<Approval>(&document, "raise");
     answers::<Agent>(&document, "me");
@@ -136,6 +138,7 @@ fn the_client_covers_all_agent_routes_and_fields() {
     answers::<Services>(&document, "list_services");
     answers::<ServiceDetail>(&document, "read_service");
     let here = [
+        "agent_decision_statement",
         "approval",
         "authorize",
         "check",

@@ -41,10 +41,11 @@ mod usdc;
 
 pub use agent_key::{AgentKey, AgentKeyError};
 pub use answer::{
-    Agent, Approval, ApprovalStatus, Authorized, Budget, Check, CheckOutcome, Completed, CountedPayments, Decision,
-    DescribedCall, EnabledService, EnabledServices, NextPayment, Operation, OperationPayment, Preflight, Raise,
-    ReceiptStatus, ServiceDetail, ServiceItem, ServicePolicy, Services, Settlement, SettlementItem,
-    SettlementStatements, Settlements, SignedPayment, SignedStatement, Spend, SpendPolicy, UnpaidCheck, Warning,
+    Agent, AgentDecisionStatement, Approval, ApprovalStatus, Authorized, Budget, Check, CheckOutcome, Completed,
+    CountedPayments, Decision, DescribedCall, EnabledService, EnabledServices, NextPayment, Operation,
+    OperationPayment, Preflight, Raise, ReceiptStatus, ServiceDetail, ServiceItem, ServicePolicy, Services, Settlement,
+    SettlementItem, SettlementStatements, Settlements, SignedPayment, SignedStatement, Spend, SpendPolicy, UnpaidCheck,
+    Warning,
 };
 pub use api::{ApiError, Call, CatalogFilter, EnvironmentError, Purser, PurserUrlError, RaiseRequest};
 pub use approval::{PendingApproval, Waited};

@@ -31,6 +31,7 @@ export const ROUTES = {
   complete: ['POST', '/x402/settlements/{settlementId}/complete'],
   receipt: ['GET', '/x402/settlements/{settlementId}'],
   settlement_statement: ['GET', '/x402/settlements/{settlementId}/statement'],
+  agent_decision_statement: ['GET', '/x402/decisions/{transactionId}/statement'],
   receipts: ['GET', '/agents/{agentId}/settlements'],
   approval: ['GET', '/approvals/{id}'],
   me: ['GET', '/mcp/agents/me'],
@@ -109,6 +110,12 @@ export class Api {
   /** Returns the signed statements about a payment. Each is null until it is in the log. */
   async statements(settlementId: string): Promise<wire.SettlementStatements> {
     return (await this.#call<wire.SettlementStatements>('settlement_statement', { path: { settlementId } })).value;
+  }
+
+  /** Returns the signed statement of a decision. It is not found until it is in the log. */
+  async decisionStatement(transactionId: string): Promise<wire.AgentDecisionStatement> {
+    const path = { transactionId };
+    return (await this.#call<wire.AgentDecisionStatement>('agent_decision_statement', { path })).value;
   }
 
   /** Lists the agent's settlements, newest first: 25 by default, at most 100. */

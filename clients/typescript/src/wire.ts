@@ -227,6 +227,13 @@ export interface SettlementStatements {
   receipt: SignedStatement | null;
 }
 
+/** The signed statement of a decision. `settlement_id` is null if the decision did not allow the payment. */
+export interface AgentDecisionStatement {
+  transaction_id: string;
+  settlement_id: string | null;
+  decision: SignedStatement;
+}
+
 export interface DescribedCall {
   method: string;
   url: string;

@@ -74,6 +74,7 @@ purser_api::routes!(
     services::services,
     policy::policy,
     statement::statement,
+    statement::decision_statement,
 );
 
 /// The group's part of the OpenAPI document.

@@ -1,10 +1,10 @@
-//! `GET /x402/settlements/{settlementId}/statement`: the signed statements about a payment of the calling agent.
+//! The signed statements about a payment or a decision of the calling agent.
 
 use crate::Agents;
 use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{AgentCredentials, Failure};
-use purser_domain::{ErrorKind, SettlementId};
+use purser_domain::{ErrorKind, SettlementId, TransactionId};
 use purser_log::FoundStatement;
 use serde::Serialize;
 use std::sync::Arc;
@@ -65,5 +65,52 @@ pub(crate) async fn statement(
         transaction_id: settlement.terms.transaction.to_string(),
         decision,
         receipt,
+    }))
+}
+
+/// The signed statement of a decision.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AgentDecisionStatement {
+    #[schema(value_type = uuid::Uuid)]
+    transaction_id: String,
+    /// The settlement; null if the decision did not allow the payment.
+    #[schema(required, value_type = Option<uuid::Uuid>)]
+    settlement_id: Option<String>,
+    /// The statement.
+    decision: FoundStatement,
+}
+
+/// Read the signed statement of a decision, with the proof that it is in the log.
+///
+/// A decision that blocked a payment or requires an approval has a statement like one that allowed a payment. The
+/// response is 404 until the statement is in the log, about a minute after the decision.
+#[utoipa::path(
+    get,
+    path = "/x402/decisions/{transactionId}/statement",
+    operation_id = "agent_decision_statement",
+    tag = "evidence",
+    security(("agentKey" = [])),
+    params(("transactionId" = String, Path, description = "The `transaction_id` of a response of authorize.")),
+    responses((status = 200, body = AgentDecisionStatement, description = "The statement."), StatementErrors)
+)]
+pub(crate) async fn decision_statement(
+    State(agents): State<Arc<Agents>>,
+    caller: AgentCredentials,
+    Path(transaction): Path<String>,
+) -> Result<Json<AgentDecisionStatement>, Failure> {
+    // Any key may read about a decision of its services, as it may read a receipt.
+    let caller = agents.authenticate(caller, None).await?;
+    let id = TransactionId::parse(&transaction).ok_or(ErrorKind::NotFound)?;
+    let log = agents.log.as_ref().ok_or(ErrorKind::NotFound)?;
+    let decision = log.decision(id, id.decided_at()).await?.ok_or(ErrorKind::NotFound)?;
+    // The log has the decisions of all agents. The statement says whose it is, so no table is read.
+    let subject = decision.decision_subject();
+    let subject = subject.filter(|subject| subject.agent == caller.agent.id);
+    let subject = subject.ok_or(ErrorKind::NotFound)?;
+    caller.scope()?.check_service(subject.service)?;
+    Ok(Json(AgentDecisionStatement {
+        transaction_id: id.to_string(),
+        settlement_id: subject.settlement.map(|id| id.to_string()),
+        decision,
     }))
 }

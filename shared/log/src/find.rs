@@ -6,9 +6,11 @@ use crate::{
     objects::ObjectStore,
     trust::{TRUST, TrustDocument},
 };
-use purser_domain::{Error, Result, SettlementId, Timestamp, TransactionId};
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use purser_domain::{AgentId, Error, Result, ServiceId, SettlementId, Timestamp, TransactionId};
 use purser_evidence::{StatementKind, TilePath, TlogProof, inclusion_proof, unverified_entries, unverified_entry};
 use serde::Serialize;
+use serde_json::Value;
 use utoipa::ToSchema;
 
 /// The readers' side of the log.
@@ -25,6 +27,31 @@ pub struct FoundStatement {
     pub proof: String,
     /// The index of the statement in the log.
     pub index: u64,
+}
+
+/// The agent, the service and the settlement that a decision's statement names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecisionSubject {
+    /// The agent.
+    pub agent: AgentId,
+    /// The service.
+    pub service: ServiceId,
+    /// The settlement, if the decision allowed the payment.
+    pub settlement: Option<SettlementId>,
+}
+
+impl FoundStatement {
+    /// What a decision's statement is about; `None` for any other statement.
+    pub fn decision_subject(&self) -> Option<DecisionSubject> {
+        let payload = self.statement.split('.').nth(1)?;
+        let payload: Value = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;
+        let text = |at: &str| payload.pointer(at).and_then(Value::as_str);
+        Some(DecisionSubject {
+            agent: AgentId::parse(text("/facts/agent_id")?)?,
+            service: ServiceId::parse(text("/facts/service_id")?)?,
+            settlement: text("/settlement_id").and_then(SettlementId::parse),
+        })
+    }
 }
 
 /// A tile of hashes.

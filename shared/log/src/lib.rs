@@ -34,7 +34,7 @@ mod trust;
 
 pub use append::{Log, Stated, Stating, Written};
 pub use archive::Archive;
-pub use find::{FoundStatement, HashTile, LogReader, ToReplay};
+pub use find::{DecisionSubject, FoundStatement, HashTile, LogReader, ToReplay};
 pub use objects::{ObjectStore, ObjectVersion, StoredObject};
 pub use pending::{PendingBatch, PendingFact, PendingPlace, StatedFact};
 pub use trust::{TRUST, TrustDocument};

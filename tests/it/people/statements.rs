@@ -153,6 +153,30 @@ async fn statements_verify_offline_and_recompute() {
         .call(Method::GET, &own, Some(&other.key), None)
         .await
         .refused(404, "not_found");
+    // The agent reads the statement of each of its decisions, a block too, and no other agent does.
+    for decision in [&paid, &blocked] {
+        let id = decision["transaction_id"].as_str().unwrap();
+        let path = format!("/x402/decisions/{id}/statement");
+        let read = world.call(Method::GET, &path, Some(&agent.key), None).await.ok();
+        assert_eq!(
+            read["decision"],
+            home.statement_of(&decision["transaction_id"]).await["statement"]
+        );
+        assert_eq!(read["transaction_id"], decision["transaction_id"]);
+        assert_eq!(read["settlement_id"], decision["settlement_id"]);
+        for key in [Some(&other.key), None] {
+            let status = if key.is_some() {
+                (404, "not_found")
+            } else {
+                (401, "invalid_agent_key")
+            };
+            let key = key.map(String::as_str);
+            world
+                .call(Method::GET, &path, key, None)
+                .await
+                .refused(status.0, status.1);
+        }
+    }
     // Two decisions and one receipt.
     let indexes = [
         &told["decision"],

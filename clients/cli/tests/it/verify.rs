@@ -320,6 +320,31 @@ async fn verify_tells_refused_from_unreadable() {
     assert!(!node.err.contains("key"), "{node:?}");
 }
 
+/// A rejected payment has no receipt, and its statement is the evidence.
+#[tokio::test(flavor = "multi_thread")]
+async fn evidence_of_a_decision_is_one_file_that_verifies() {
+    let (mut statements, _, trust) = answers_of("block", "https://provider.example/");
+    statements["settlement_id"] = Value::Null;
+    let own = format!("/x402/decisions/{TRANSACTION}/statement");
+    let answer = |body: Value| get(move || async move { Json(body) });
+    let purser = Router::new()
+        .route(&own, answer(statements))
+        .route("/log/trust", answer(trust.clone()));
+    let home = Home::at(&serve(purser).await).with("PURSER_KEY", "gak_pub_a:gak_sec_b");
+    std::fs::write(home.folder().join("trust"), trust.to_string()).unwrap();
+    let arguments = ["evidence", "--decision", TRANSACTION, "-o", "block.json"];
+    home.run(&arguments).await.done();
+    let (code, steps) = verified(&home, "block.json", None).await;
+    assert_eq!(code, 0);
+    assert!(
+        steps.contains(&"hashes: passed".to_owned()) && !steps.iter().any(|step| step.ends_with("failed")),
+        "{steps:?}"
+    );
+    for wrong in [&["evidence"][..], &["evidence", SETTLEMENT, "--decision", TRANSACTION]] {
+        assert_eq!(home.run(wrong).await.code, 2);
+    }
+}
+
 /// The document of a provider's `did:web` is fetched from the resource's host, and no other.
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_of_providers_are_fetched_from_the_host_of_the_resource() {

@@ -17,6 +17,7 @@ from .config import check_key, check_url
 from .errors import ApprovalRequired, Unreachable, refusal
 from .models import (
     Agent,
+    AgentDecisionStatement,
     Approval,
     AuthorizeBody,
     Authorized,
@@ -144,6 +145,10 @@ class PurserClient(_Requests):
         """Fetches the signed statements about a payment. Each is None until it is in the log."""
         return self.send(routes.statements(settlement_id)).body
 
+    def decision_statement(self, transaction_id: str) -> AgentDecisionStatement:
+        """Fetches the signed statement of a decision. `not_found` until it is in the log."""
+        return self.send(routes.decision_statement(transaction_id)).body
+
     def receipts(self, limit: int | None = None) -> SettlementList:
         """Lists the agent's receipts, newest first."""
         return self.send(routes.receipts(self._own_id(), limit)).body
@@ -239,6 +244,10 @@ class AsyncPurserClient(_Requests):
     async def statements(self, settlement_id: str) -> SettlementStatements:
         """Fetches the signed statements about a payment. Each is None until it is in the log."""
         return (await self.send(routes.statements(settlement_id))).body
+
+    async def decision_statement(self, transaction_id: str) -> AgentDecisionStatement:
+        """Fetches the signed statement of a decision. `not_found` until it is in the log."""
+        return (await self.send(routes.decision_statement(transaction_id))).body
 
     async def receipts(self, limit: int | None = None) -> SettlementList:
         """Lists the agent's receipts, newest first."""

@@ -272,6 +272,14 @@ class SettlementStatements(TypedDict):
     receipt: SignedStatement | None
 
 
+class AgentDecisionStatement(TypedDict):
+    """The signed statement of a decision. `settlement_id` is None if the decision did not allow the payment."""
+
+    transaction_id: str
+    settlement_id: str | None
+    decision: SignedStatement
+
+
 class DescribedCall(TypedDict):
     """The provider call of an approval, as the agent described it, with the catalog's price at that time."""
 

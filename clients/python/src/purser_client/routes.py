@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from .models import (
     Agent,
+    AgentDecisionStatement,
     Approval,
     AuthorizeBody,
     Authorized,
@@ -87,6 +88,11 @@ def receipt(settlement_id: str) -> Ask[Settlement]:
 def statements(settlement_id: str) -> Ask[SettlementStatements]:
     """Fetches the signed statements about a payment."""
     return Ask("GET", f"/x402/settlements/{_segment(settlement_id)}/statement")
+
+
+def decision_statement(transaction_id: str) -> Ask[AgentDecisionStatement]:
+    """Fetches the signed statement of a decision."""
+    return Ask("GET", f"/x402/decisions/{_segment(transaction_id)}/statement")
 
 
 def receipts(agent_id: str, limit: int | None) -> Ask[SettlementList]:

@@ -125,6 +125,11 @@ impl TransactionId {
     pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
     }
+
+    /// The time in the id.
+    pub fn decided_at(self) -> Timestamp {
+        time_of(self.0)
+    }
 }
 
 /// RFC 9562 §5.7 with §6.2 method 3: 48 bits of milliseconds, then the microseconds within the millisecond in the
