@@ -1,13 +1,20 @@
 #!/usr/bin/env bash
 # Has evidence verified by tools of others, jose (npm), joserfc and aics-tlog (PyPI), and by `purser verify`: a sample of
-# all formats, what the function `events` states of two days, and the published sample. DuckDB (PyPI) runs the queries of
+# all formats, what the function `events` states of two days, and the published sample (a payment, a block and an
+# escalation). DuckDB (PyPI) runs the queries of
 # docs/archive.md. Without Python 3.12 (infra/setup.sh says so), those of Python are left out.
 #
 #   tests/evidence/run.sh
-#   tests/evidence/run.sh --publish    writes docs/evidence/sample anew
+#   tests/evidence/run.sh --publish    replaces docs/evidence/sample by evidence of a local stack, whose keys are then gone
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
+published=docs/evidence/sample
+if [[ ${1:-} == --publish ]]; then
+  SAMPLE=$PWD/$published cargo test --locked --quiet --package purser-tests --test it -- \
+    --exact people::statements::evidence_of_each_result_verifies_with_its_checks_and_inputs
+  exit
+fi
 built=${CARGO_TARGET_DIR:-target}/debug
 # Built with `--workspace`, as everything (Makefile).
 [[ -n ${EVIDENCE_BUILT:-} ]] || cargo build --locked --quiet --workspace --example evidence_sample --example evidence_day --bin purser
@@ -16,14 +23,10 @@ trap 'rm -rf "$work"' EXIT
 sample=$work/sample
 day=$work/day
 "$built/examples/evidence_day" "$day"
-published=docs/evidence/sample
-if [[ ${1:-} == --publish ]]; then
-  cp "$day"/sample/* "$published/"
-  exit
-fi
 "$built/examples/evidence_sample" "$sample"
 
 node tests/evidence/check.mjs "$sample"
+for file in receipt block escalation; do node tests/evidence/evidence.mjs "$published/$file.json" "$published/jwks.json"; done
 if [[ -x .venv-evidence/bin/python ]]; then
   .venv-evidence/bin/python tests/evidence/check.py "$sample"
   .venv-evidence/bin/python tests/evidence/day.py "$day"
@@ -32,9 +35,8 @@ else
   echo "evidence: there is no .venv-evidence, so joserfc, aics-tlog and DuckDB are skipped (infra/setup.sh evidence)"
 fi
 
-for document in statement.jws proof.txt evidence.json; do
+for document in statement.jws proof.txt receipt.json block.json escalation.json; do
   "$built/purser" verify "$published/$document" --trust "$published/trust.json"
-  "$built/purser" verify "$day/sample/$document" --trust "$day/log/trust.json"
 done
 
 for document in statement.jws proof.txt; do "$built/purser" verify "$sample/$document" --trust "$sample/trust.json"; done

@@ -50,7 +50,7 @@ struct Signer {
 
 impl Signer {
     fn new() -> Self {
-        let sample: Value = serde_json::from_str(include_str!("../../../docs/evidence/sample/evidence.json")).unwrap();
+        let sample: Value = serde_json::from_str(include_str!("../../../docs/evidence/sample/receipt.json")).unwrap();
         let statement = sample["decision"]["statement"].as_str().unwrap();
         let payload = statement.split('.').nth(1).unwrap();
         Self {

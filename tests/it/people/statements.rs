@@ -276,3 +276,66 @@ async fn tiles_of_hashes_are_public_and_entries_are_not() {
     let others = read("/services").await;
     assert!(others.headers().get("access-control-allow-origin").is_none());
 }
+
+/// The evidence of a payment, a block and an escalation has the checks and the documents of the inputs. With `SAMPLE`, the
+/// files are written to this folder, as `tests/evidence/run.sh --publish` does.
+#[tokio::test(flavor = "multi_thread")]
+async fn evidence_of_each_result_verifies_with_its_checks_and_inputs() {
+    let home = home().await;
+    let (world, agent) = (&home.world, &home.agent);
+    home.set_policy(json!({"max_per_call_units": dollars(5), "require_approval_above_units": dollars(3)}))
+        .await;
+    let paid = world.authorize(agent, &body_of(world.offer(1_000))).await.ok();
+    let hash = world.settle(&paid).await;
+    let proof = json!({"payment_response_header": "e30=", "tx_hash": hash});
+    let settlement = paid["settlement_id"].as_str().unwrap();
+    world.complete(agent, settlement, &proof).await.ok();
+    let escalated = world.authorize(agent, &body_of(world.offer(dollars(4)))).await.body;
+    let blocked = world.authorize(agent, &body_of(world.offer(dollars(6)))).await.body;
+    home.state().await;
+    let trust = world.call(Method::GET, "/log/trust", None, None).await.ok();
+    let mut files = vec![("trust.json", trust.clone()), ("jwks.json", trust["jwks"].clone())];
+    let browser = world.browser_session(&KIM).await;
+    for (name, result, decision) in [
+        ("receipt.json", "allow", &paid),
+        ("block.json", "block", &blocked),
+        ("escalation.json", "escalate", &escalated),
+    ] {
+        let id = decision["transaction_id"].as_str().unwrap();
+        let path = format!("/dashboard/decisions/{}/{id}/evidence.json", agent.id);
+        let address = format!("{}{path}", world.stack.base_url);
+        let evidence = World::send(world.http.get(address).header("cookie", &browser))
+            .await
+            .ok();
+        let report = verify_evidence(&evidence.to_string(), &Trust::parse(&trust.to_string()).unwrap()).unwrap();
+        assert!(report.is_verified(), "{name}: {:?}", report.steps());
+        assert_eq!(report.unverified(), ["/how_to_check"], "{name}");
+        assert_eq!(report.receipt().is_some(), result == "allow");
+        let payload = payload(report.decision().unwrap());
+        assert_eq!(payload["result"], result);
+        assert!(
+            payload["facts"]["checks"]
+                .as_array()
+                .is_some_and(|checks| checks.len() > 3)
+        );
+        for document in ["agent", "policy", "service"] {
+            assert!(evidence["inputs"][document].is_object(), "{name}: {document}");
+        }
+        files.push((name, evidence));
+    }
+    if let Some(folder) = std::env::var_os("SAMPLE") {
+        let folder = std::path::PathBuf::from(folder);
+        let of_receipt = files[2].1["receipt"].clone();
+        let checkpoint = of_receipt["proof"].as_str().unwrap().split_once("\n\n").unwrap().1;
+        for (name, text) in [
+            ("statement.jws", of_receipt["statement"].as_str().unwrap()),
+            ("proof.txt", of_receipt["proof"].as_str().unwrap()),
+            ("checkpoint", checkpoint),
+        ] {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+        for (name, file) in files {
+            std::fs::write(folder.join(name), serde_json::to_string_pretty(&file).unwrap() + "\n").unwrap();
+        }
+    }
+}
