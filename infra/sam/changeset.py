@@ -39,12 +39,12 @@ def create(environment, session, packaged):
         "Tags": [dict(zip(("Key", "Value"), tag.split("=", 1), strict=True)) for tag in environment.settings.get("tags", [])],
     }
     try:
-        arn = created(cloudformation, request | {"IncludeNestedStacks": True})
+        arn = make_change_set(cloudformation, request | {"IncludeNestedStacks": True})
         changes = changes_of(cloudformation, arn)
     except Wrong as wrong:
         # AWS computes a nested stack's changes with values that it does not know yet, so this can fail where the deployment works.
         print(f"changeset: the nested stack's changes can't be shown: {wrong}", file=sys.stderr)
-        arn = created(cloudformation, request)
+        arn = make_change_set(cloudformation, request)
         changes = changes_of(cloudformation, arn)
     if not changes:
         if arn:
@@ -71,7 +71,7 @@ def upload(session, packaged, parsed):
     return f"https://s3.{session.region_name}.amazonaws.com/{bucket}/{key}"
 
 
-def created(cloudformation, request):
+def make_change_set(cloudformation, request):
     """Creates a change set and waits for it. Returns its ARN, or None if nothing changes."""
     arn = cloudformation.create_change_set(**request, ChangeSetName=f"deploy-{time.time_ns()}")["Id"]
     try:
