@@ -23,7 +23,8 @@ import botocore.session
 from samcli.yamlhelper import yaml_parse
 from translate import NESTED, TEMPLATE, translated
 
-MINISTACK = TEMPLATE.parent / ".venv-ministack" / "bin" / "ministack"
+MINISTACK = TEMPLATE.parent / ".venv-ministack" / "bin" / "python"
+SERVE = TEMPLATE.parent / "infra" / "ministack" / "serve.py"
 # It has no secrets' policies and no managed login.
 UNKNOWN = ("AWS::Cognito::ManagedLoginBranding", "AWS::SecretsManager::ResourcePolicy")
 TRANSFER = ("connection", "content-length", "content-md5", "expect", "host", "transfer-encoding")
@@ -39,7 +40,7 @@ class Emulator:
         self.direct = f"http://127.0.0.1:{port}"
         local = {"BIND_HOST": "127.0.0.1", "MINISTACK_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), "SFTP_ENABLED": "0", "IOT_MTLS_ENABLED": "0"}
         quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self.process = subprocess.Popen([MINISTACK], env=os.environ | local, **quiet)
+        self.process = subprocess.Popen([MINISTACK, SERVE], env=os.environ | local, **quiet)
         deadline = time.monotonic() + 60
         while not accepts(port):
             if time.monotonic() > deadline or self.process.poll() is not None:
@@ -84,11 +85,11 @@ def proxy_of(port, calls):
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             calls.append(call_of(self.command, self.path, self.headers, body))
             if self.command == "PUT" and self.path.partition("?")[0].endswith(".template"):
-                body = json.dumps(adapted(body.decode())).encode()
+                body = adapted(body.decode()).encode()
             elif b"Action=CreateChangeSet" in body:
                 form = dict(urllib.parse.parse_qsl(body.decode(), keep_blank_values=True))
                 if "TemplateBody" in form:
-                    form["TemplateBody"] = json.dumps(adapted(form["TemplateBody"]))
+                    form["TemplateBody"] = adapted(form["TemplateBody"])
                 body = urllib.parse.urlencode(form).encode()
             server = HTTPConnection("127.0.0.1", port, timeout=300)
             headers = {name: value for name, value in self.headers.items() if name.lower() not in TRANSFER}
@@ -113,8 +114,9 @@ def proxy_of(port, calls):
     return Proxy
 
 
+@cache
 def adapted(text):
-    """Returns a template as CloudFormation would make it, as far as ministack knows it."""
+    """Returns a template as CloudFormation would make it, as far as ministack knows it. Translating takes seconds."""
     template = yaml_parse(text)
     if "Transform" in template:
         with tempfile.TemporaryDirectory() as folder:
@@ -128,10 +130,13 @@ def adapted(text):
         elif resource["Type"] == NESTED:
             # Its `Ref` of a rule lacks the bus.
             resource["Properties"]["Parameters"] |= {rule: {"Ref": rule} for rule in ("NoticeEventsRule", "WebhookEventsRule")}
+        elif policy := resource.pop("UpdatePolicy", {}).get("CodeDeployLambdaAliasUpdate"):
+            # Where infra/ministack/serve.py, which stands for CodeDeploy, looks for it.
+            resource["Properties"]["DeploymentGroup"] = policy["DeploymentGroupName"]
         elif resource["Type"] == "AWS::Cognito::UserPool":
             # It makes temporary passwords that are shorter than the policy's own length.
             resource["Properties"].pop("Policies", None)
-    return template
+    return json.dumps(template)
 
 
 def call_of(method, path, headers, body):
