@@ -1,26 +1,25 @@
 #!/usr/bin/env python3
-"""Deploys to an emulator of AWS on loopback, as docs/deploy.md says, and tears down again.
+"""Deploys release files to an emulator of AWS on loopback, as docs/deploy.md says; upgrades, and tears down again.
 
     .venv/bin/python infra/sam/deploy_test.py
 
-The emulator is ministack. It has no secret's policies, no managed login and no alarms over arithmetic, so these are left
-out of the templates, which are translated here instead of by AWS. Its `Ref` of a rule lacks the bus. It enforces no quotas
-and no permissions, and runs no functions without Docker. Its tag API lists neither secrets nor log groups nor buckets, so
-the test adds them from their own services; it can't import secrets, so their part of the request is checked and then left
-out. What AWS itself refuses is infra/sam/limits.py's.
+The programs are stubs, and the templates those of release files: this checkout's, and the previous release's (upgrade.py). The
+emulator is ministack behind infra/sam/emulator.py, which says what is taken out of the templates, with the rules of AWS that
+infra/ministack/serve.py adds. It enforces no quotas and no permissions, and runs no functions without Docker. Its tag API lists
+neither secrets nor log groups nor buckets, so the test adds them from their own services; it can't import secrets, so their part
+of the request is checked and then left out. What AWS itself rejects is infra/sam/limits.py's.
 """
 
 import contextlib
+import copy
 import io
 import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 import zipfile
 from functools import cache
@@ -30,13 +29,16 @@ from unittest import mock
 
 import account
 import boto3
+import changeset
 import kept
+import release
+import upgrade
+from emulator import MINISTACK, Emulator
+from release_test import written
 from samcli.cli.types import CfnParameterOverridesType
-from translate import NESTED, TEMPLATE, templates, whole
+from translate import TEMPLATE, templates, whole
 from values import ROOT, Environment, Wrong
 
-MINISTACK = ROOT / ".venv-ministack" / "bin" / "ministack"
-UNKNOWN = ("AWS::Cognito::ManagedLoginBranding", "AWS::SecretsManager::ResourcePolicy")
 NEEDS = {"lambda_reserved": 0, "scheduler_schedules": 8, "iam_roles": 12}
 
 
@@ -58,15 +60,44 @@ def translated(**parameters):
 account.translated = kept.translated = translated
 
 
-def environment(values="", name="dev"):
-    """An environment of samconfig.toml with these values of its own."""
+def environment(values="", name="dev", stack=None):
+    """An environment of samconfig.toml with these values of its own, and this name of its stack."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         for file in ("samconfig.toml", "template.yaml"):
             shutil.copy(ROOT / file, root)
         (root / "deploy").mkdir()
         (root / "deploy" / f"{name}.toml").write_text(values)
-        return Environment(name, root)
+        made = Environment(name, root)
+        made.stack = stack or made.stack
+        return made
+
+
+def write_previous(folder):
+    """Writes the files of the previous release, with stubs of its programs."""
+    folder.mkdir()
+    for name, template in upgrade.previous_files().items():
+        (folder / name).write_text(json.dumps(template))
+        for resource in template["Resources"].values():
+            if resource["Type"] == release.FUNCTION:
+                with zipfile.ZipFile(folder / resource["Properties"]["CodeUri"], "w") as code:
+                    code.writestr("bootstrap", "previous")
+
+
+def add_second_mapping(template):
+    """Maps a stream to a function twice, after everything that is kept is made."""
+    resources = template["Resources"]
+    source = {"Fn::GetAtt": ["LedgerTable", "StreamArn"]}
+    resources["SecondMapping"] = {
+        "Type": "AWS::Lambda::EventSourceMapping",
+        "DependsOn": ["EventsFunctionLedgerChanges", *(name for name, each in resources.items() if kept.is_kept(each) and "Condition" not in each)],
+        "Properties": {"FunctionName": {"Ref": "EventsFunction"}, "EventSourceArn": source, "StartingPosition": "LATEST"},
+    }
+
+
+def rename_mapping(template):
+    events = template["Resources"]["EventsFunction"]["Properties"]["Events"]
+    events["Renamed"] = events.pop("LedgerChanges")
 
 
 class Values(unittest.TestCase):
@@ -109,30 +140,15 @@ class Values(unittest.TestCase):
 class Deployment(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        cls.url = f"http://127.0.0.1:{port}"
+        cls.emulator = Emulator()
+        cls.addClassCleanup(cls.emulator.stop)
+        variables = mock.patch.dict(os.environ, cls.emulator.environment | {"SAM_CLI_TELEMETRY": "0"})
+        variables.start()
+        cls.addClassCleanup(variables.stop)
         for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN"):
             os.environ.pop(name, None)
-        os.environ.update(
-            AWS_ENDPOINT_URL=cls.url, AWS_ACCESS_KEY_ID="local", AWS_SECRET_ACCESS_KEY="local", AWS_REGION="us-east-1",
-            AWS_DEFAULT_REGION="us-east-1", AWS_EC2_METADATA_DISABLED="true", SAM_CLI_TELEMETRY="0", AWS_PAGER="",
-        )  # fmt: skip
-        cls.emulator = subprocess.Popen(
-            [MINISTACK],
-            env=os.environ | {"BIND_HOST": "127.0.0.1", "MINISTACK_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), "SFTP_ENABLED": "0", "IOT_MTLS_ENABLED": "0"},
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        cls.addClassCleanup(cls.stop)
-        deadline = time.monotonic() + 60
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            if time.monotonic() > deadline:
-                raise AssertionError("ministack does not start")
-            time.sleep(0.1)
         cls.session = boto3.Session()
+        cls.session.events.register("before-parameter-build.resource-groups-tagging-api.GetResources", cls.note_stack)
         cls.session.events.register("after-call.resource-groups-tagging-api.GetResources", cls.add_tagged)
         # The programs make their own session.
         patch = mock.patch.object(boto3, "Session", return_value=cls.session)
@@ -141,16 +157,16 @@ class Deployment(unittest.TestCase):
         cls.session.client("s3").create_bucket(Bucket="purser-code")
         cls.folder = Path(tempfile.mkdtemp())
         cls.addClassCleanup(shutil.rmtree, cls.folder)
+        written(cls.folder / "current", [upgrade.ARCHITECTURE])
+        write_previous(cls.folder / "previous")
 
     @classmethod
-    def stop(cls):
-        # It keeps nothing that ending it could lose.
-        cls.emulator.kill()
-        cls.emulator.wait(20)
+    def note_stack(cls, params, context, **_):
+        context["stack"] = params["TagFilters"][0]["Values"][0]
 
     @classmethod
-    def add_tagged(cls, parsed, **_):
-        """Adds the secrets, log groups and buckets with their tags, which AWS returns and the emulator does not."""
+    def add_tagged(cls, parsed, context, **_):
+        """Adds a stack's secrets, log groups and buckets with their tags, which AWS returns and the emulator does not."""
         secrets, logs = cls.session.client("secretsmanager"), cls.session.client("logs")
         found = [(each["ARN"], each.get("Tags", [])) for page in secrets.get_paginator("list_secrets").paginate() for each in page["SecretList"]]
         for page in logs.get_paginator("describe_log_groups").paginate():
@@ -162,56 +178,48 @@ class Deployment(unittest.TestCase):
             if match := re.fullmatch(r"(.+)-logbucket-\w+", bucket["Name"]):
                 tags = {"aws:cloudformation:stack-name": match[1], "aws:cloudformation:logical-id": "LogBucket"}
                 found.append((f"arn:aws:s3:::{bucket['Name']}", [{"Key": key, "Value": value} for key, value in tags.items()]))
-        stack = "aws:cloudformation:stack-name"
+        stack = {"Key": "aws:cloudformation:stack-name", "Value": context["stack"]}
         known = {each["ResourceARN"] for each in parsed["ResourceTagMappingList"]}
         parsed["ResourceTagMappingList"] += [
-            {"ResourceARN": arn, "Tags": tags} for arn, tags in found if arn not in known and stack in {tag["Key"] for tag in tags}
+            {"ResourceARN": arn, "Tags": tags} for arn, tags in found if arn not in known and stack in tags
         ]
 
-    def template(self, given, broken=False):
-        """What `sam build` would leave, as far as the emulator knows it; `broken`: it fails after everything kept is made."""
-        files = all_translated(**given.parameters)
-        template = files[TEMPLATE.name]
-        with zipfile.ZipFile(self.folder / "code.zip", "w") as code:
-            code.writestr("bootstrap", "#!/bin/sh\n")
-        for name, resource in list(template["Resources"].items()):
-            if resource["Type"] in UNKNOWN:
-                del template["Resources"][name]
-            elif resource["Type"] == NESTED:
-                nested = files[resource["Properties"]["TemplateURL"]]
-                nested["Resources"] = {each: one for each, one in nested["Resources"].items() if "Metrics" not in one["Properties"]}
-                (self.folder / f"{name}.json").write_text(json.dumps(nested))
-                resource["Properties"]["TemplateURL"] = f"{name}.json"
-                resource["Properties"]["Parameters"] |= {rule: {"Ref": rule} for rule in ("NoticeEventsRule", "WebhookEventsRule")}
-            elif resource["Type"] == "AWS::Lambda::Function":
-                resource["Properties"]["Code"] = "code.zip"
-            elif resource["Type"] == "AWS::Cognito::UserPool":
-                # It makes temporary passwords that are shorter than the policy's own length.
-                del resource["Properties"]["Policies"]
-        if broken:
-            names = [name for name, resource in template["Resources"].items() if kept.is_kept(resource)]
-            template["Resources"]["Broken"] = {
-                "Type": "AWS::CloudWatch::Alarm", "DependsOn": names,
-                "Properties": {"ComparisonOperator": "GreaterThanThreshold", "EvaluationPeriods": 1, "Metrics": []},
-            }  # fmt: skip
-        file = self.folder / "template.json"
-        file.write_text(json.dumps(template))
-        return file
+    def deploy(self, given, which="current", change=None):
+        """Deploys release files as infra/sam/deploy.sh does, with a change of their template; returns what was said, and why it failed."""
+        folder = self.folder / which
+        template = json.loads((folder / upgrade.TEMPLATE).read_text())
+        if change:
+            change(template)
+        (folder / "template.json").write_text(json.dumps(template))
+        packaged = folder / "packaged.yaml"
+        command = ["sam", "package", "--config-env", "dev", "--s3-bucket", "purser-code", "--template-file", folder / "template.json"]
+        subprocess.run([Path(sys.executable).parent / command[0], *command[1:], "--output-template-file", packaged], cwd=ROOT, check=True, capture_output=True, timeout=600)
+        parameters = {name: given.parameters.get(name, each.get("Default")) for name, each in template["Parameters"].items()}
+        deployed = copy.copy(given)
+        deployed.parameters = parameters
+        said = io.StringIO()
+        changeset.SUMMARY.parent.mkdir(exist_ok=True)
+        with contextlib.redirect_stderr(said):
+            try:
+                changeset.execute(deployed, self.session, changeset.create(deployed, self.session, packaged))
+            except Wrong as wrong:
+                return said.getvalue(), str(wrong)
+        return said.getvalue(), None
 
-    def deploy(self, given, broken=False):
-        command = [
-            Path(sys.executable).parent / "sam", "deploy", "--config-file", ROOT / "samconfig.toml", "--config-env", given.name,
-            "--template-file", self.template(given, broken),
-            # SAM's own bucket comes from a template that AWS alone translates.
-            "--no-resolve-s3", "--s3-bucket", "purser-code", "--no-confirm-changeset", "--parameter-overrides", *given.overrides(),
-        ]  # fmt: skip
-        return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False)
+    def deploy_completely(self, given, which="current"):
+        said, failed = self.deploy(given, which)
+        self.assertIsNone(failed, said[-4_000:])
+
+    def physical(self, given):
+        """The physical ids of a stack's resources, by logical id."""
+        pages = self.session.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=given.stack)
+        return {each["LogicalResourceId"]: each["PhysicalResourceId"] for page in pages for each in page["StackResourceSummaries"]}
 
     def outputs(self, given):
         return {each["OutputKey"]: each["OutputValue"] for each in kept.living(self.session, given.stack)["Outputs"]}
 
-    def alarms(self):
-        pages = self.session.client("cloudwatch").get_paginator("describe_alarms").paginate()
+    def alarms(self, given):
+        pages = self.session.client("cloudwatch").get_paginator("describe_alarms").paginate(AlarmNamePrefix=f"{given.stack}-")
         return {alarm["AlarmName"] for page in pages for alarm in page["MetricAlarms"]}
 
     def asked(self, given, **needs):
@@ -224,11 +232,11 @@ class Deployment(unittest.TestCase):
     def left(self, given):
         return kept.kept(self.session, given.stack, translated(**given.parameters))
 
-    def run_kept(self, *arguments):
-        """The exit status of infra/sam/kept.py, and what it said."""
+    def run_kept(self, what, given, *arguments):
+        """The exit status of infra/sam/kept.py for an environment, and what it said."""
         said = io.StringIO()
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            status = kept.main([*arguments])
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), mock.patch.object(kept, "Environment", lambda _: given):
+            status = kept.main([what, given.name, *arguments])
         return status, said.getvalue()
 
     def test_a_quota_is_asked_for_before_anything_is_made(self):
@@ -259,8 +267,9 @@ class Deployment(unittest.TestCase):
 
     def test_a_failed_first_deployment_blocks_no_second_one(self):
         given = environment(name="default")
-        failed = self.deploy(given, broken=True)
-        self.assertIn("ROLLBACK_COMPLETE", failed.stdout + failed.stderr)
+        said, failed = self.deploy(given, change=add_second_mapping)
+        self.assertIn("ROLLBACK_COMPLETE", failed)
+        self.assertIn("provided mapping already exists", said)
         status, said = self.asked(given)
         self.assertEqual(status, 1, said)
         stop = re.search(r"STOP: .*ROLLBACK_COMPLETE.*\. (aws .*)", said)
@@ -268,17 +277,41 @@ class Deployment(unittest.TestCase):
         subprocess.run(stop[1], shell=True, check=True, timeout=120)
         status, said = self.asked(given)
         self.assertEqual(status, 0, said)
+        self.deploy_completely(given)
+
+    def test_an_upgrade_keeps_what_the_previous_release_has(self):
+        given = environment(stack="purser-upgraded")
+        self.deploy_completely(given, "previous")
+        before, outputs = self.physical(given), self.outputs(given)
+        row = {"pk": {"S": "A#1"}, "sk": {"S": "#"}}
+        self.session.client("dynamodb").put_item(TableName=outputs["LedgerTableName"], Item=row)
+        self.session.client("secretsmanager").put_secret_value(SecretId=outputs["RpcUrlSecretArn"], SecretString="https://rpc.example.com")
+        files = upgrade.previous_files()
+        keys = upgrade.Deployment(files).resources
+        stay = {name for (stack, name), each in keys.items() if not stack and (upgrade.is_retained(each) or each["Type"] in upgrade.ADDRESSED)} & before.keys()
+        self.assertGreater(len(stay), 40)
+
+        said, failed = self.deploy(given, change=rename_mapping)
+        self.assertIn("UPDATE_ROLLBACK_COMPLETE", failed)
+        self.assertIn("provided mapping already exists", said)
+        self.assertEqual({name: self.physical(given)[name] for name in stay}, {name: before[name] for name in stay}, "the rollback keeps all")
+
+        self.deploy_completely(given)
+        self.assertEqual({name: self.physical(given)[name] for name in stay}, {name: before[name] for name in stay})
+        self.assertEqual({name: self.outputs(given).get(name) for name in outputs}, outputs)
+        self.assertIn("Item", self.session.client("dynamodb").get_item(TableName=outputs["LedgerTableName"], Key=row))
+        value = self.session.client("secretsmanager").get_secret_value(SecretId=outputs["RpcUrlSecretArn"])
+        self.assertEqual(value["SecretString"], "https://rpc.example.com")
 
     def test_the_page_leads_from_an_empty_account_to_an_empty_account(self):
         given = environment('NoticesSender = "notices@example.com"')
         status, said = self.asked(given)
         self.assertEqual(status, 0, said)
-        deployed = self.deploy(given)
-        self.assertEqual(deployed.returncode, 0, deployed.stdout[-2_000:] + deployed.stderr[-2_000:])
+        self.deploy_completely(given)
         outputs = self.outputs(given)
         alarms = [each["Properties"] for each in whole(all_translated(**given.parameters))["Resources"].values() if each["Type"] == "AWS::CloudWatch::Alarm"]
         named = [alarm["AlarmName"]["Fn::Sub"] for alarm in alarms if "Metrics" not in alarm]
-        self.assertEqual(self.alarms(), {name.replace("${AWS::StackName}", given.stack) for name in named})
+        self.assertEqual(self.alarms(given), {name.replace("${AWS::StackName}", given.stack) for name in named})
         self.run_page("aws", outputs)
         pool = self.session.client("cognito-idp").admin_get_user(UserPoolId=outputs["UserPoolId"], Username="ada@example.com")
         self.assertEqual(pool["UserStatus"], "FORCE_CHANGE_PASSWORD")
@@ -289,10 +322,10 @@ class Deployment(unittest.TestCase):
         tables.put_item(TableName=outputs["LedgerTableName"], Item=row)
         events = self.session.client("events")
         events.put_rule(Name="theirs", EventBusName=given.stack, EventPattern='{"source": ["purser"]}')
-        self.assertIn("theirs", self.run_kept("list", "dev")[1])
+        self.assertIn("theirs", self.run_kept("list", given)[1])
         events.delete_rule(Name="theirs", EventBusName=given.stack)
         self.delete(given)
-        self.assertEqual(self.alarms(), set(), "the nested stack goes with the stack")
+        self.assertEqual(self.alarms(given), set(), "the nested stack goes with the stack")
         left = self.left(given)
         template = translated(**given.parameters)
         kept_names = sorted(name for name, each in template["Resources"].items() if kept.is_kept(each) and kept.holds(template, each, given))
@@ -304,11 +337,8 @@ class Deployment(unittest.TestCase):
                 kept.import_stack(self.session, given, template, wrong)
         requested = self.import_without_secrets(given)
         self.assertEqual({(each["LogicalResourceId"], each["ResourceIdentifier"].get("Id")) for each in requested}, {(each.logical_id, each.id) for each in secrets})
-        stack = self.session.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=given.stack)
-        imported = {each["PhysicalResourceId"] for page in stack for each in page["StackResourceSummaries"]}
-        self.assertEqual(imported, {each.id for each in left if each not in secrets})
-        deployed = self.deploy(given)
-        self.assertEqual(deployed.returncode, 0, deployed.stdout[-2_000:] + deployed.stderr[-2_000:])
+        self.assertEqual(set(self.physical(given).values()), {each.id for each in left if each not in secrets})
+        self.deploy_completely(given)
         self.assertEqual(self.outputs(given)["LedgerTableName"], outputs["LedgerTableName"])
         self.assertEqual(self.outputs(given)["UserPoolId"], outputs["UserPoolId"])
         self.assertIn("Item", tables.get_item(TableName=outputs["LedgerTableName"], Key=row))
@@ -317,14 +347,14 @@ class Deployment(unittest.TestCase):
 
         # And is deleted only when that is asked for by name.
         self.delete(given)
-        self.assertEqual(self.run_kept("delete", "dev")[0], 1)
+        self.assertEqual(self.run_kept("delete", given)[0], 1)
         self.assertEqual(len(self.left(given)), len(left))
-        status, said = self.run_kept("delete", "dev", "--yes", given.stack)
+        status, said = self.run_kept("delete", given, "--yes", given.stack)
         self.assertEqual(status, 0, said)
         self.assertEqual(self.left(given), [])
         self.assertNotIn(outputs["LedgerTableName"], tables.list_tables()["TableNames"])
 
-    def import_without_secrets(self, given):
+    def import_without_secrets(self, given, *arguments):
         """Runs `kept.py import`, takes the secrets out of the request that it sends, and returns their part of it."""
         taken = []
 
@@ -340,7 +370,7 @@ class Deployment(unittest.TestCase):
         event = "provide-client-params.cloudformation.CreateChangeSet"
         self.session.events.register(event, take)
         try:
-            status, said = self.run_kept("import", given.name)
+            status, said = self.run_kept("import", given, *arguments)
         finally:
             self.session.events.unregister(event, take)
         self.assertEqual(status, 0, said)
