@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Deploys release files to an emulator of AWS on loopback, as docs/deploy.md says; upgrades, and tears down again.
+"""Deploys release files to an emulator of AWS on loopback, as docs/deploy.md says; upgrades, restores, and tears down again.
 
     .venv/bin/python infra/sam/deploy_test.py
 
@@ -20,8 +20,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import zipfile
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,7 +34,9 @@ import boto3
 import changeset
 import kept
 import release
+import restore
 import upgrade
+from botocore.exceptions import BotoCoreError
 from emulator import MINISTACK, Emulator
 from release_test import written
 from samcli.cli.types import CfnParameterOverridesType
@@ -100,6 +104,13 @@ def rename_mapping(template):
     events["Renamed"] = events.pop("LedgerChanges")
 
 
+@contextlib.contextmanager
+def clocked(seconds, step):
+    begun = time.monotonic()
+    yield
+    seconds[step] = time.monotonic() - begun
+
+
 class Values(unittest.TestCase):
     def test_every_parameter_is_written_and_read_back_by_sam(self):
         given = environment('AlarmEmail = "ops@example.com"\nOidcClientId = "a \\"b\\" c=d"\nThrottlePerMinute = 60')
@@ -132,6 +143,9 @@ class Values(unittest.TestCase):
             text = json.dumps(template["Resources"][name])
             for other in sorted(template["Resources"].keys() - names):
                 self.assertNotRegex(text, rf'"{other}"|"{other}\.|\$\{{{other}[.}}]', f"{name} refers to {other}")
+        # restore.py restores what the template says of tables.
+        for name, table in kept.all_tables(template).items():
+            self.assertEqual(table["Properties"].keys() - restore.WITH_ROWS - restore.SETTINGS, set(), name)
         # A request's own template may have 51,200 bytes.
         resources = [SimpleNamespace(logical_id=name) for name in names]
         self.assertLess(len(json.dumps(kept.importable(template, resources), separators=(",", ":"))), 51_200)
@@ -302,6 +316,148 @@ class Deployment(unittest.TestCase):
         self.assertIn("Item", self.session.client("dynamodb").get_item(TableName=outputs["LedgerTableName"], Key=row))
         value = self.session.client("secretsmanager").get_secret_value(SecretId=outputs["RpcUrlSecretArn"])
         self.assertEqual(value["SecretString"], "https://rpc.example.com")
+
+    def test_all_tables_are_restored_to_one_instant(self):
+        """The drill of docs/runbook.md, "Restoring"."""
+        given, seconds = environment('LedgerWarmWriteUnits = 8000\nNetwork = "base-sepolia"', stack="purser-restored"), {}
+        self.deploy_completely(given)
+        former = {name: table for name, table in self.physical(given).items() if name in kept.all_tables(translated())}
+        self.assertEqual(len(former), 7)
+        instant = self.write_around_an_instant(former)
+        to = instant.isoformat()
+        with clocked(seconds, "check"):
+            status, said = self.run_kept("restore", given, "--to", to)
+        self.assertEqual(status, 1)
+        self.assertIn("exists and could pay with the present ledger", said)
+        status, said = self.run_kept("restore", given, "--to", (instant - timedelta(days=1)).isoformat())
+        self.assertRegex(said, r"AuditTable, CatalogTable.* can't be restored to .*; all tables can be to an instant from")
+        with clocked(seconds, "delete the stack"):
+            self.delete(given)
+
+        options = self.restore_in_two_runs(given, to, seconds)
+        restored = dict(option.split("=") for option in options[1::2])
+        self.assertEqual(restored.keys(), former.keys())
+        for name, table in restored.items():
+            self.assertEqual(self.settings(table), self.settings(former[name]), name)
+        self.assertEqual(self.rows(restored["CatalogTable"]), [("SVC#1", "before")])
+
+        mixed = [option.replace(restored["UsageTable"], former["UsageTable"]) for option in options]
+        for wrong, words in [(options[:2], "must name all tables or none"), (mixed, "not of one instant"), (["--table", "LedgerTable=none"], "no such table")]:
+            self.assertIn(words, self.run_kept("import", given, *wrong)[1])
+        with clocked(seconds, "import"):
+            self.import_without_secrets(given, *options)
+        with clocked(seconds, "deploy"):
+            self.deploy_completely(given)
+        self.assertEqual({name: self.physical(given)[name] for name in restored}, restored)
+        for name, table in restored.items():
+            self.assertEqual(self.settings(table), self.settings(former[name]), f"{name}, after the deployment")
+        self.check_restored_ledger(restored["LedgerTable"])
+        # Functions read the restored tables' streams.
+        mappings = self.session.client("lambda").get_paginator("list_event_source_mappings").paginate().search("EventSourceMappings[].EventSourceArn")
+        of_ledger = {arn for arn in mappings if f"/{restored['LedgerTable']}/stream/" in arn}
+        self.assertEqual(len(of_ledger), 1)
+        self.assertTrue(self.rows(former["CatalogTable"]), "the former tables stay")
+        # The restored tables may have later rows now.
+        self.delete(given)
+        status, said = self.run_kept("restore", given, "--to", to, *(word for name, table in former.items() for word in ("--table", f"{name}={table}")))
+        self.assertIn("has belonged to a stack since it was restored", said)
+        whole_drill = sum(seconds.values())
+        print("drill:", ", ".join(f"{step} {spent:.1f} s ({spent / whole_drill:.0%})" for step, spent in seconds.items()), file=sys.stderr)
+
+    def restore_in_two_runs(self, given, to, seconds):
+        """Stops the restore half way, runs it again, and returns the options of the import that it prints."""
+        with self.failing_call("RestoreTableToPointInTime", after=3):
+            self.assertEqual(self.run_kept("restore", given, "--to", to)[0], 1)
+        restores = self.emulator.calls.count("dynamodb RestoreTableToPointInTime")
+        with clocked(seconds, "restore"):
+            status, said = self.run_kept("restore", given, "--to", to)
+        self.assertEqual(status, 0, said)
+        self.assertEqual((restores, self.emulator.calls.count("dynamodb RestoreTableToPointInTime")), (3, 7))
+        return said.splitlines()[-1].split()[3:]
+
+    def write_around_an_instant(self, tables):
+        """Writes rows before and after an instant, and returns it. What a restored ledger may not lose is among the later ones."""
+        dynamodb = self.session.client("dynamodb")
+
+        def write(ledger, state):
+            for name, table in tables.items():
+                keys = [each["AttributeName"] for each in dynamodb.describe_table(TableName=table)["Table"]["KeySchema"]]
+                dynamodb.put_item(TableName=table, Item={key: {"S": "SVC#1" if key == "pk" else "#"} for key in keys} | {"state": {"S": state}})
+            for item in ledger:
+                dynamodb.put_item(TableName=tables["LedgerTable"], Item=item)
+
+        agent, other = {"BS": [b"1" * 16]}, {"BS": [b"2" * 16]}
+        write([
+            restore.key("WALLETS") | {"n": {"N": "5"}},
+            restore.key("WALLETS", "SPARE") | {"spare": {"L": [{"S": "key"}]}},
+            restore.key("FREEZES#0") | {"agents": agent},
+            restore.key("I#1", "before") | {"sid": {"S": "1"}},
+        ], "before")  # fmt: skip
+        instant = datetime.fromtimestamp(int(time.time()) + 1, UTC)
+        while time.time() <= instant.timestamp():
+            time.sleep(0.05)
+        write([
+            restore.key("WALLETS") | {"n": {"N": "7"}},
+            restore.key("FREEZES#0") | {"agents": other},
+            restore.key("FREEZES#WHY", "agent#2") | {"why": {"S": "stolen"}},
+            restore.key("I#1", "after") | {"sid": {"S": "2"}},
+        ], "after")  # fmt: skip
+        return instant
+
+    def check_restored_ledger(self, table):
+        """Its rows are those of the instant, and what must not go back in time is taken over."""
+        dynamodb = self.session.client("dynamodb")
+
+        def row(pk, sk="#"):
+            return dynamodb.get_item(TableName=table, Key=restore.key(pk, sk)).get("Item")
+
+        self.assertEqual(row("SVC#1")["state"], {"S": "before"})
+        self.assertIsNotNone(row("I#1", "before"))
+        self.assertIsNone(row("I#1", "after"))
+        for copy_of_freezes in restore.FREEZE_COPIES:
+            self.assertEqual(row(copy_of_freezes)["dep"], {"BOOL": True})
+        self.assertEqual(set(row("FREEZES#0")["agents"]["BS"]), {b"1" * 16, b"2" * 16})
+        self.assertIn("restored", row("FREEZES#WHY", "deployment")["why"]["S"])
+        self.assertEqual(row("FREEZES#WHY", "agent#2")["why"], {"S": "stolen"})
+        self.assertEqual(row("WALLETS")["n"], {"N": "7"})
+        self.assertIsNone(row("WALLETS", "SPARE"))
+
+    def rows(self, table):
+        items = self.session.client("dynamodb").scan(TableName=table, ConsistentRead=True)["Items"]
+        return sorted((item["pk"]["S"], item["state"]["S"]) for item in items)
+
+    def settings(self, table):
+        """All that CloudFormation sets of a table, as DynamoDB describes it."""
+        dynamodb = self.session.client("dynamodb")
+        described = dynamodb.describe_table(TableName=table)["Table"]
+        names = ("AttributeDefinitions", "DeletionProtectionEnabled", "KeySchema", "SSEDescription", "StreamSpecification", "WarmThroughput")
+        found = {name: described.get(name) for name in names} | {"billing": described["BillingModeSummary"]["BillingMode"]}
+        indexes = [{name: each.get(name) for name in ("IndexName", "KeySchema", "Projection")} for each in described.get("GlobalSecondaryIndexes", [])]
+        found["indexes"] = sorted(indexes, key=lambda index: index["IndexName"])
+        recovery = dynamodb.describe_continuous_backups(TableName=table)["ContinuousBackupsDescription"]["PointInTimeRecoveryDescription"]
+        found |= {name: recovery.get(name) for name in ("PointInTimeRecoveryStatus", "RecoveryPeriodInDays")}
+        found["ttl"] = dynamodb.describe_time_to_live(TableName=table)["TimeToLiveDescription"]
+        with contextlib.suppress(dynamodb.exceptions.PolicyNotFoundException):
+            found["policy"] = json.loads(dynamodb.get_resource_policy(ResourceArn=described["TableArn"])["Policy"])
+        tags = dynamodb.list_tags_of_resource(ResourceArn=described["TableArn"])["Tags"]
+        found["tags"] = sorted((tag["Key"], tag["Value"]) for tag in tags if not tag["Key"].startswith("aws:") and tag["Key"] != restore.IMPORTED)
+        return found
+
+    @contextlib.contextmanager
+    def failing_call(self, operation, after):
+        """Lets an operation of DynamoDB succeed this many times, and then fail."""
+        count = iter(range(after))
+
+        def fail(**_):
+            if next(count, None) is None:
+                raise BotoCoreError
+
+        event = f"before-call.dynamodb.{operation}"
+        self.session.events.register(event, fail)
+        try:
+            yield
+        finally:
+            self.session.events.unregister(event, fail)
 
     def test_the_page_leads_from_an_empty_account_to_an_empty_account(self):
         given = environment('NoticesSender = "notices@example.com"')

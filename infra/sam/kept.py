@@ -3,11 +3,14 @@
 
     infra/sam/kept.py list   [<environment>]          shows it, and what keeps a stack from being deleted
     infra/sam/kept.py delete [<environment>] --yes <stack name>
-    infra/sam/kept.py import [<environment>] [--from <former stack name>]
+    infra/sam/kept.py import [<environment>] [--from <former stack name>] [--table <logical id>=<table> ...]
+    infra/sam/kept.py restore [<environment>] --to <instant> [--table <logical id>=<table> ...]
 
 The stack is that of the environment in samconfig.toml. Resources are found by the tags that CloudFormation puts on them;
 what belongs to a stack that exists is never touched. `import` makes a stack of the kept resources alone, which
-`make deploy` then completes. Exit status: 0, done; 1, refused or failed; 2, wrong use.
+`make deploy` then completes. `restore` makes new tables with the rows that the left ones had at an instant, which `import`
+then takes in their place. `--table` names a table that has no such tags, or is meant where several were left.
+Exit status: 0, done; 1, refused or failed; 2, wrong use.
 """
 
 import argparse
@@ -19,6 +22,7 @@ from dataclasses import dataclass
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
+from restore import TABLE, Refused, check_restored_together, check_windows, mark_as_imported, parse_instant, restore_tables
 from translate import evaluated, translated
 from values import Environment, Wrong
 
@@ -35,10 +39,6 @@ IDENTIFIERS = {
 }
 DAYS = 30
 PATIENCE = 900
-
-
-class Refused(Exception):
-    """What was asked for can't be done, or must not be."""
 
 
 @dataclass(frozen=True)
@@ -231,6 +231,51 @@ def import_stack(session, environment, template, resources):
         time.sleep(2)
 
 
+def given_tables(session, template, pairs):
+    """Returns the tables that the command line names, by logical id."""
+    given = {}
+    for pair in pairs:
+        logical_id, _, name = pair.partition("=")
+        if template["Resources"].get(logical_id, {}).get("Type") != TABLE or not name or logical_id in given:
+            raise Refused(f"--table {pair}: not a table of the template and a name, once")
+        given[logical_id] = Resource(TABLE, logical_id, name)
+        if not exists(session, given[logical_id]):
+            raise Refused(f"--table {pair}: there is no such table")
+    return given
+
+
+def all_tables(template):
+    return {name: each for name, each in template["Resources"].items() if each["Type"] == TABLE}
+
+
+def restore(session, environment, template, former, pairs, to):
+    """Restores the tables that a stack has left to an instant, and prints the command that imports them."""
+    instant, given = parse_instant(to), given_tables(session, template, pairs)
+    stack, tables = living(session, former), all_tables(template)
+    if stack:
+        pages = session.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=former)
+        found = [(each["LogicalResourceId"], each["PhysicalResourceId"]) for page in pages for each in page["StackResourceSummaries"]]
+    else:
+        found = [(each.logical_id, each.id) for each in kept(session, former, template)]
+    found = [(name, table) for name, table in found if name in tables and name not in given]
+    sources = dict(found) | {name: each.id for name, each in given.items()}
+    if missing := sorted(tables.keys() - sources.keys()):
+        raise Refused(f"these were not left: {', '.join(missing)}")
+    if len(dict(found)) < len(found):
+        twice = sorted({name for name, _ in found if [each for each, _ in found].count(name) > 1})
+        raise Refused(f"several stacks have left {', '.join(twice)}: name those that are meant with --table")
+    check_windows(session.client("dynamodb"), sources, instant)
+    if stack:
+        raise Refused(
+            f"all tables can be restored to {instant.isoformat()}, but the stack `{former}` exists and could pay with the present ledger: "
+            'freeze the deployment and delete the stack first (docs/runbook.md, "Restoring")'
+        )
+    properties = {name: evaluated(template, each["Properties"], **environment.parameters) for name, each in tables.items()}
+    targets = restore_tables(session, environment, properties, sources, instant)
+    options = "".join(f" --table {name}={target}" for name, target in targets.items())
+    print(f"infra/sam/kept.py import {environment.name}{'' if former == environment.stack else f' --from {former}'}{options}")
+
+
 def is_kept(resource):
     return str(resource.get("DeletionPolicy", "")).startswith("Retain") and resource["Type"] in IDENTIFIERS
 
@@ -244,11 +289,15 @@ def holds(template, resource, environment):
 
 def main(words):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["list", "delete", "import"])
+    parser.add_argument("what", choices=["list", "delete", "import", "restore"])
     parser.add_argument("environment", nargs="?", default="default")
     parser.add_argument("--from", dest="former", help="the name of the stack that left it, if it was another")
     parser.add_argument("--yes", metavar="STACK", help="deletes for good: the wallets' seed or keys are among it")
+    parser.add_argument("--table", action="append", default=[], metavar="LOGICAL_ID=TABLE", help="a table, instead of one that was left")
+    parser.add_argument("--to", metavar="INSTANT", help="the instant to restore to, such as 2026-11-28T18:00:00Z")
     arguments = parser.parse_args(words)
+    if (arguments.to is None) == (arguments.what == "restore"):
+        parser.error("--to belongs to `restore`, which needs it")
     try:
         run(boto3.Session(), arguments)
     except Wrong as wrong:
@@ -264,6 +313,8 @@ def run(session, arguments):
     environment = Environment(arguments.environment)
     stack = arguments.former or environment.stack
     template = translated(**environment.parameters)
+    if arguments.what == "restore":
+        return restore(session, environment, template, stack, arguments.table, arguments.to)
     resources = kept(session, stack, template)
     if arguments.what == "list":
         for resource in resources:
@@ -279,7 +330,13 @@ def run(session, arguments):
             delete(session, resource)
             print(f"deleted {resource.type} {resource.id}")
     else:
+        if given := given_tables(session, template, arguments.table):
+            if missing := sorted(all_tables(template).keys() - given.keys()):
+                raise Refused(f"--table must name all tables or none; these are missing: {', '.join(missing)}")
+            check_restored_together(session.client("dynamodb"), [each.id for each in given.values()])
+            resources = [each for each in resources if each.type != TABLE] + list(given.values())
         import_stack(session, environment, template, resources)
+        mark_as_imported(session.client("dynamodb"), [each.id for each in given.values()])
         print(f"imported {len(resources)} resources into {environment.stack}; `make deploy ENV={environment.name}` adds the rest")
 
 
