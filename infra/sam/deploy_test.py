@@ -317,6 +317,28 @@ class Deployment(unittest.TestCase):
         value = self.session.client("secretsmanager").get_secret_value(SecretId=outputs["RpcUrlSecretArn"])
         self.assertEqual(value["SecretString"], "https://rpc.example.com")
 
+    def test_a_canary_is_taken_back_while_an_alarm_is_on(self):
+        """CodeDeploy is a stand-in (infra/ministack/serve.py), which reads the deployment groups that SAM makes of the template."""
+        given = environment(stack="purser-canary")
+        self.deploy_completely(given)
+        functions = [self.physical(given)[name] for name in ("PaymentsFunction", "PeopleFunction", "McpFunction")]
+        alarms, aliases = self.session.client("cloudwatch"), self.session.client("lambda")
+
+        def versions():
+            return [int(aliases.get_alias(FunctionName=name, Name="live")["FunctionVersion"]) for name in functions]
+
+        before = versions()
+        written(self.folder / "next", [upgrade.ARCHITECTURE], more=b"next")
+        alarm = {"AlarmName": f"{given.stack}-payments-errors", "StateReason": "a drill"}
+        alarms.set_alarm_state(**alarm, StateValue="ALARM")
+        said, failed = self.deploy(given, "next")
+        self.assertIn("UPDATE_ROLLBACK_COMPLETE", failed)
+        self.assertIn(f"an alarm is on: {given.stack}-payments-errors", said)
+        self.assertEqual(versions(), before, "the former versions serve all requests again")
+        alarms.set_alarm_state(**alarm, StateValue="OK")
+        self.deploy_completely(given, "next")
+        self.assertTrue(all(new > old for new, old in zip(versions(), before, strict=True)), (versions(), before))
+
     def test_all_tables_are_restored_to_one_instant(self):
         """The drill of docs/runbook.md, "Restoring"."""
         given, seconds = environment('LedgerWarmWriteUnits = 8000\nNetwork = "base-sepolia"', stack="purser-restored"), {}
