@@ -91,7 +91,7 @@ class Template(unittest.TestCase):
     def test_every_other_role_starts_one_function_on_a_schedule(self):
         of_functions = {roles.role_of(self.template, function)[0] for function in self.functions}
         for name, role in self.of_type("AWS::IAM::Role").items():
-            if name in of_functions or name == "DeploymentRole":
+            if name in of_functions or name == "CanaryRole":
                 continue
             trusted = role["Properties"]["AssumeRolePolicyDocument"]["Statement"][0]["Principal"]["Service"]
             self.assertEqual(trusted, ["scheduler.amazonaws.com"], name)
@@ -223,7 +223,7 @@ class Template(unittest.TestCase):
             told = {name: json.dumps(one).replace(f"{{{function}.Arn}}:live", "") for name, one in called.items()}
             named = {name for name, text in told.items() if re.search(rf'"{function}"|{function}[.}}]', text)}
             versions = {name for name in called if name.startswith(f"{function}Version")}
-            self.assertEqual(named - versions, {alias, "DeploymentRole"}, function)
+            self.assertEqual(named - versions, {alias, "CanaryRole"}, function)
 
     def test_an_alarm_that_sees_every_version_takes_a_canary_back(self):
         alarms = {one["Properties"]["AlarmName"]["Fn::Sub"]: one["Properties"] for one in self.of_type("AWS::CloudWatch::Alarm").values()}

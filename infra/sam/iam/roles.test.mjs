@@ -576,11 +576,11 @@ test("a function invokes those that it asks, and no other", async () => {
 });
 
 test("the role of deployments moves the three aliases, and does nothing else", async () => {
-  const { AssumeRolePolicyDocument, Policies } = Resources.DeploymentRole.Properties;
+  const { AssumeRolePolicyDocument, Policies } = Resources.CanaryRole.Properties;
   assert.deepEqual(AssumeRolePolicyDocument.Statement.map(({ Principal }) => Principal), [{ Service: "codedeploy.amazonaws.com" }]);
   const identityPolicies = Policies.map(({ PolicyName, PolicyDocument }) => ({ name: PolicyName, policy: resolved(PolicyDocument) }));
   const may = async (action, resource) => {
-    const request = { principal: arn("DeploymentRole"), action, resource: { resource, accountId: ACCOUNT }, contextVariables: {} };
+    const request = { principal: arn("CanaryRole"), action, resource: { resource, accountId: ACCOUNT }, contextVariables: {} };
     const answer = await runSimulation({ request, identityPolicies, serviceControlPolicies: [], resourceControlPolicies: [] }, {});
     assert.notEqual(answer.resultType, "error", JSON.stringify(answer.errors));
     return answer.overallResult === "Allowed";
