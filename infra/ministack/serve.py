@@ -6,7 +6,7 @@
 - A function has one event source mapping for a source: 409 to a second (localstack/pull/9996 has the response, recorded on AWS).
 - An alarm or dashboard whose name is in use is not created by CloudFormation.
 - CloudFormation gives a table its TTL, point-in-time recovery, resource policy, warm throughput and encryption.
-- An imported table keeps its name.
+- An imported table keeps its name, and a table and its indexes their warm throughput.
 - CodeDeploy, which it does not have: an update of an alias by a deployment group fails while one of the group's alarms is on. No time
   passes, and no traffic is shifted.
 - Point-in-time recovery has a window, keeps its days, and restores rows as of the instant.
@@ -98,6 +98,9 @@ def create_table(original, logical_id, props, stack):
         dynamodb._put_resource_policy({"ResourceArn": attributes["Arn"], "Policy": json.dumps(spec["PolicyDocument"])})
     if spec := props.get("WarmThroughput"):
         dynamodb._update_table({"TableName": name, "WarmThroughput": {key: int(units) for key, units in spec.items()}})
+    for index in dynamodb._tables[name]["GlobalSecondaryIndexes"]:
+        if spec := index.get("WarmThroughput"):
+            index["WarmThroughput"] = {key: int(units) for key, units in spec.items()}
     if spec := props.get("SSESpecification"):
         dynamodb._tables[name]["SSEDescription"] = dynamodb._sse_description_from_spec({**spec, "Enabled": spec["SSEEnabled"]})
     return name, attributes
@@ -107,6 +110,19 @@ def update_table(original, physical_id, old, new, *more):
     """Keeps the name of a table that was imported under another name than CloudFormation would have made."""
     name = {} if "TableName" in new else {"TableName": physical_id}
     return original(physical_id, old | name, new | name, *more)
+
+
+def update_throughput(original, data):
+    response = original(data)
+    if response[0] == 200:
+        table = dynamodb._tables[data["TableName"]]
+        if warm := data.get("WarmThroughput"):
+            table["WarmThroughput"] = warm
+        for update in (each["Update"] for each in data.get("GlobalSecondaryIndexUpdates", []) if "Update" in each):
+            for index in table["GlobalSecondaryIndexes"]:
+                if index["IndexName"] == update["IndexName"] and "WarmThroughput" in update:
+                    index["WarmThroughput"] = update["WarmThroughput"]
+    return response
 
 
 def write_rows(original, data):
@@ -151,6 +167,8 @@ def restore(original, data):
         table["items"] = copy.deepcopy(versions[-1]) if versions else type(table["items"])(dict)
         dynamodb._items_replaced(table)
         table["SSEDescription"] = dynamodb._sse_description_from_spec(data.get("SSESpecificationOverride"))
+        for index in table["GlobalSecondaryIndexes"]:
+            index.pop("WarmThroughput", None)
         table["RestoreSummary"] = {"SourceTableArn": dynamodb._tables[source]["TableArn"], "RestoreDateTime": instant, "RestoreInProgress": False}
     return status, headers, body
 
@@ -180,6 +198,7 @@ if __name__ == "__main__":
     wrap_handler("AWS::DynamoDB::Table", "update", update_table)
     for operation in ("_put_item", "_update_item", "_delete_item", "_batch_write_item", "_transact_write_items"):
         wrap(dynamodb, operation, write_rows)
+    wrap(dynamodb, "_update_table", update_throughput)
     wrap(dynamodb, "_update_continuous_backups", update_recovery)
     wrap(dynamodb, "_describe_continuous_backups", describe_recovery)
     wrap(dynamodb, "_restore_table_to_point_in_time", restore)

@@ -454,7 +454,7 @@ class Deployment(unittest.TestCase):
         described = dynamodb.describe_table(TableName=table)["Table"]
         names = ("AttributeDefinitions", "DeletionProtectionEnabled", "KeySchema", "SSEDescription", "StreamSpecification", "WarmThroughput")
         found = {name: described.get(name) for name in names} | {"billing": described["BillingModeSummary"]["BillingMode"]}
-        indexes = [{name: each.get(name) for name in ("IndexName", "KeySchema", "Projection")} for each in described.get("GlobalSecondaryIndexes", [])]
+        indexes = [{name: each.get(name) for name in ("IndexName", "KeySchema", "Projection", "WarmThroughput")} for each in described.get("GlobalSecondaryIndexes", [])]
         found["indexes"] = sorted(indexes, key=lambda index: index["IndexName"])
         recovery = dynamodb.describe_continuous_backups(TableName=table)["ContinuousBackupsDescription"]["PointInTimeRecoveryDescription"]
         found |= {name: recovery.get(name) for name in ("PointInTimeRecoveryStatus", "RecoveryPeriodInDays")}
