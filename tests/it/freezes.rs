@@ -2,9 +2,11 @@
 //! tested in `people/edits.rs`.
 
 use aws_sdk_dynamodb::types::AttributeValue;
-use purser_domain::{AgentId, FreezeTarget, Freezes, OperatorFreeze, OperatorName, OperatorReason, PersonId};
+use purser_domain::{
+    AgentId, FreezeChange, FreezeTarget, Freezes, OperatorFreeze, OperatorName, OperatorReason, PersonId,
+};
 use purser_local::{DEMO_OWNER, DEMO_STRANGER};
-use purser_store::Frozen;
+use purser_store::FreezeChanged;
 use purser_tests::{
     Answer, Person, TestAgent, World, as_repeated, authorizing, body_of, completing, dollars, fresh_key, measure,
     together,
@@ -257,15 +259,10 @@ async fn the_number_of_operator_freezes_is_limited() {
                 at: world.now(),
                 end_asked_by: None,
             };
-            assert_eq!(
-                world
-                    .stack
-                    .ledger
-                    .freeze(&freeze, &purser_testkit::sample::audit())
-                    .await
-                    .unwrap(),
-                Frozen::Stored
-            );
+            let begun = FreezeChange::begin(None, freeze).unwrap();
+            let audit = purser_testkit::sample::audit();
+            let changed = world.stack.ledger.change_freeze(&begun, &audit).await.unwrap();
+            assert_eq!(changed, FreezeChanged::Stored);
         }
     }
     assert_eq!(cost().await, none);

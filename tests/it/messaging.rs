@@ -7,7 +7,9 @@ use axum::body::Bytes;
 use axum::http::StatusCode;
 use axum::routing::any;
 use purser_api::{Boot, Clock, Env};
-use purser_domain::{Agent, EventKind, FreezeTarget, OperatorFreeze, OperatorName, OperatorReason, PersonId};
+use purser_domain::{
+    Agent, EventKind, FreezeChange, FreezeTarget, OperatorFreeze, OperatorName, OperatorReason, PersonId,
+};
 use purser_domain::{SecretOf, SecretTerm, Webhook, WebhookId, WebhookSecretId, WebhookTerms, WebhookUrl};
 use purser_local::{NOTICE_EVENTS, WEBHOOK_DELIVERIES, WEBHOOK_EVENTS, follow_bus};
 use purser_store::{NewWebhookSecret, WebhooksTable};
@@ -360,7 +362,8 @@ async fn story(messaging: &impl Messaging, bus_url: &str) -> Vec<String> {
         at: sample::start(),
         end_asked_by: None,
     };
-    ledger.freeze(&freeze, &sample::audit()).await.unwrap();
+    let begun = FreezeChange::begin(None, freeze).unwrap();
+    ledger.change_freeze(&begun, &sample::audit()).await.unwrap();
     let records = json!({"Records": streams.next_batches().concat()});
     for stack in ["another", STACK] {
         let events = purser_events::Events::boot(booted(variables(stack))).unwrap();

@@ -87,6 +87,13 @@ impl<'a> Browser<'a> {
         answer.text().await.unwrap()
     }
 
+    /// The token of the forms of the page.
+    async fn token(&self, path: &str) -> String {
+        let page = self.page(path).await;
+        let (_, rest) = page.split_once("name=\"form_token\" value=\"").unwrap();
+        rest.split('"').next().unwrap().to_owned()
+    }
+
     /// Sends the first form of the page at `on` that posts to `path`, with its hidden fields, its checkbox checked, and
     /// these fields.
     async fn sends(&self, on: &str, path: &str, fields: &[(&str, &str)]) -> Posted {
@@ -485,36 +492,104 @@ async fn a_browser_ends_no_freeze_alone() {
             act("browser:ada", "freeze_set", None),
         ]
     );
+}
 
-    // What an operator froze with a token stays frozen, whoever asks in a browser.
-    let path = format!("/internal/freezes/agents/{}", agent.id);
-    world
-        .operator_edits(Method::PUT, &path, &json!({"reason": "stolen again"}))
-        .await
-        .ok();
-    let html = ada.page(FREEZES).await;
-    assert!(html.contains("with a token") && !html.contains(&end), "{html}");
-    let token = html
-        .split_once("name=\"form_token\" value=\"")
-        .unwrap()
-        .1
-        .split('"')
-        .next()
-        .unwrap();
-    let fields = [
-        ("form_token", token),
-        ("scope", "agent"),
-        ("id", &*id),
-        ("confirmed", "yes"),
+/// The scopes of freezes: the path of the token's routes, and the fields of the forms.
+async fn freeze_scopes(world: &World, agent: &TestAgent) -> [(String, [(&'static str, String); 2]); 3] {
+    let owner = world.person_gets(&world.person(&DEMO_OWNER), "/sessions").await.ok();
+    let owner = owner["person"].as_str().unwrap();
+    let scopes = [
+        (format!("agents/{}", agent.id), "agent", agent.id.to_string()),
+        (format!("owners/{owner}"), "owner", owner.to_owned()),
+        ("deployment".to_owned(), "deployment", String::new()),
     ];
-    ada.posts(&end, &fields)
-        .await
-        .is_refused(403, "can only be ended with a token");
-    assert_eq!(
-        acts(&world, 1).await,
-        [act("browser:ada", "freeze_ended", Some("token_required"))]
-    );
-    world.authorize(&agent, &body()).await.refused(403, "policy_blocked");
+    scopes.map(|(path, scope, id)| {
+        let fields = [("scope", scope.to_owned()), ("id", id)];
+        (format!("/internal/freezes/{path}"), fields)
+    })
+}
+
+/// Every form that begins or ends a freeze, from every browser, on a freeze that was set with a token: the freeze
+/// stays as it is. A compromised `people` can ask `internal` for the same acts and no others.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_browser_changes_a_freeze_that_was_set_with_a_token() {
+    for second in ["true", "false"] {
+        let world = office(&[("SECOND_BROWSER_OPERATOR", second)]).await;
+        let agent = world.agent_of(&world.person(&DEMO_OWNER), "buyer").await;
+        let browsers = [
+            Browser::of(&world, &DEMO_OWNER).await,
+            Browser::of(&world, &DEMO_STRANGER).await,
+        ];
+        for (path, fields) in freeze_scopes(&world, &agent).await {
+            let [scope, id] = fields.each_ref().map(|(name, value)| (*name, value.as_str()));
+            // The token's freeze replaces one from a browser, and the request to end that one.
+            let fields = [scope, id, ("reason", "a look")];
+            let [ada, _] = &browsers;
+            ada.sends(FREEZES, FREEZES, &fields).await.is_done("operator_froze");
+            let end = format!("{FREEZES}/end");
+            if second == "true" {
+                ada.sends(FREEZES, &end, &[]).await.is_done("unfreeze_awaits_second");
+            }
+            let reason = json!({"reason": "INCIDENT 7"});
+            let set = world.operator_edits(Method::PUT, &path, &reason).await.ok();
+            assert_eq!(set["freezes"][0]["operator"], "local");
+            assert_eq!(set["freezes"][0]["end_requested_by"], Value::Null);
+            for browser in &browsers {
+                let name = if std::ptr::eq(browser, ada) {
+                    "browser:ada"
+                } else {
+                    "browser:bob"
+                };
+                for (form, kind) in [(FREEZES, "freeze_set"), (&*end, "freeze_ended")] {
+                    let token = browser.token(FREEZES).await;
+                    let sent = [
+                        ("form_token", &*token),
+                        ("confirmed", "yes"),
+                        scope,
+                        id,
+                        ("reason", "test"),
+                    ];
+                    let words = "can only be changed or ended with a token";
+                    browser.posts(form, &sent).await.is_refused(403, words);
+                    assert_eq!(acts(&world, 1).await, [act(name, kind, Some("token_required"))]);
+                    assert_eq!(world.operator_gets("/internal/freezes").await.ok(), set);
+                }
+                let html = browser.page(FREEZES).await;
+                assert!(html.contains("INCIDENT 7") && html.contains("with a token") && !html.contains(&end));
+            }
+            let refused = world.authorize(&agent, &body_of(world.offer(dollars(1)))).await;
+            refused.refused(403, "policy_blocked");
+            let ended = World::send(world.operators_request(Method::DELETE, &path)).await.ok();
+            assert_eq!(ended["count"], 0);
+        }
+    }
+}
+
+/// The second browser of an end that was requested for an earlier freeze ends nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_freeze_that_begins_again_forgets_the_request_to_end_it() {
+    let world = office(&[]).await;
+    let agent = world.agent_of(&world.person(&DEMO_OWNER), "buyer").await;
+    let ada = Browser::of(&world, &DEMO_OWNER).await;
+    let bob = Browser::of(&world, &DEMO_STRANGER).await;
+    let end = format!("{FREEZES}/end");
+    for (_, fields) in freeze_scopes(&world, &agent).await {
+        let [scope, id] = fields.each_ref().map(|(name, value)| (*name, value.as_str()));
+        let begin = [scope, id, ("reason", "stolen")];
+        ada.sends(FREEZES, FREEZES, &begin).await.is_done("operator_froze");
+        ada.sends(FREEZES, &end, &[]).await.is_done("unfreeze_awaits_second");
+        let again = [scope, id, ("reason", "not yet")];
+        bob.sends(FREEZES, FREEZES, &again).await.is_done("operator_froze");
+        bob.sends(FREEZES, &end, &[]).await.is_done("unfreeze_awaits_second");
+        let freezes = world.operator_gets("/internal/freezes").await.ok();
+        assert_eq!(freezes["freezes"][0]["reason"], "not yet");
+        assert_eq!(freezes["freezes"][0]["end_requested_by"], "browser:bob");
+        // Who froze before, and why, stays in the audit log.
+        let log = world.operator_gets("/internal/audit-log?kind=freeze_set").await.ok();
+        let before = json!({"reason": "stolen", "operator": "browser:ada", "end_asked_by": "browser:ada"});
+        assert_eq!(log["entries"][0]["before"], before);
+        ada.sends(FREEZES, &end, &[]).await.is_done("operator_unfroze");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,7 +4,7 @@
 //! payee which no probe has seen, writes a catalog entry, or opens a service.
 
 use crate::Operators;
-use crate::freezes::FreezeEnd;
+use crate::freezes::FreezeOutcome;
 use axum::{Json, extract::State};
 use purser_api::{BrowserAct, Direct, Failure, OperationAt, Operator, OperatorAct, OperatorAnswer, Precondition};
 use purser_domain::{AgentId, Error, OperatorReason, PersonId, Problem, Result, Service, ServiceId, SettlementId};
@@ -41,14 +41,11 @@ impl Operators {
             }
             OperatorAct::Freeze { target, reason } => {
                 let target = self.existing(target.target()?).await?;
-                self.begin_freeze(operator, target, reason_of(&reason)?).await?;
+                let outcome = self.begin_freeze(operator, target, reason_of(&reason)?).await?;
+                return Ok(outcome.into());
             }
             OperatorAct::EndFreeze { target } => {
-                return Ok(match self.end_freeze_in_browser(operator, &target.target()?).await? {
-                    FreezeEnd::Ended => OperatorAnswer::Done {},
-                    FreezeEnd::AwaitsSecond => OperatorAnswer::AwaitsSecond {},
-                    FreezeEnd::NeedsToken => OperatorAnswer::TokenRequired {},
-                });
+                return Ok(self.end_freeze(operator, &target.target()?).await?.into());
             }
             OperatorAct::OfferAgent { agent_id, to, reason } => {
                 let agent = self.offered_agent(AgentId::from_uuid(agent_id)).await?;
@@ -71,6 +68,16 @@ impl Operators {
             }
         }
         Ok(OperatorAnswer::Done {})
+    }
+}
+
+impl From<FreezeOutcome> for OperatorAnswer {
+    fn from(outcome: FreezeOutcome) -> Self {
+        match outcome {
+            FreezeOutcome::Done => Self::Done {},
+            FreezeOutcome::AwaitsSecond => Self::AwaitsSecond {},
+            FreezeOutcome::NeedsToken => Self::TokenRequired {},
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Freezes by operators: of an agent, of all agents of an owner, or of the deployment. Each has a reason, which the
-//! affected people see, and applies to every decision that begins after the answer. Only operators end it.
+//! affected people see, and applies to every decision that begins after the answer. Only operators end it, and in a
+//! browser none that was set with a token (`FreezeChange`): an operator's answer to a takeover of `people` must not be
+//! undone by `people`.
 //!
 //! Each answer lists every freeze, so that an operator in a hurry sees all of them.
 
@@ -9,12 +11,11 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use purser_api::{Failure, Member as _, Operator, OperatorCredentials, json_body};
 use purser_domain::{
-    Act, AgentId, AuditChanges, AuditKind, AuditRefusal, ErrorKind, FreezeTarget, Freezes, OperatorFreeze,
-    OperatorReason, PersonId, Result,
+    Act, AgentId, AuditChanges, AuditKind, AuditRefusal, ErrorKind, FreezeChange, FreezeTarget, Freezes,
+    OperatorFreeze, OperatorReason, PersonId, Result, StrongerFreeze,
 };
-use purser_store::{Backoff, Frozen};
+use purser_store::{Backoff, FreezeChanged};
 use serde::Serialize;
-use serde_json::Value;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
@@ -118,36 +119,20 @@ impl Operators {
         operator: &Operator,
         target: FreezeTarget,
         reason: OperatorReason,
-    ) -> Result<()> {
+    ) -> Result<FreezeOutcome> {
         let act = act_on(AuditKind::FreezeSet, &target);
-        let freeze = OperatorFreeze {
-            target,
-            reason,
-            by: operator.name.clone(),
-            at: self.clock.now(),
-            end_asked_by: None,
+        let begin = |stored| {
+            let freeze = OperatorFreeze {
+                target: target.clone(),
+                reason: reason.clone(),
+                by: operator.name.clone(),
+                at: self.clock.now(),
+                end_asked_by: None,
+            };
+            FreezeChange::begin(stored, freeze)
         };
-        self.judged(operator, &act, self.stored_freeze(operator, &act, &freeze))
-            .await?;
-        let (agent, owner) = named(&freeze.target);
-        tracing::warn!(
-            operator.name = %freeze.by,
-            scope = freeze.target.scope(),
-            agent.id = agent,
-            owner,
-            "freeze.set"
-        );
-        Ok(())
-    }
-
-    async fn stored_freeze(&self, operator: &Operator, act: &Act, freeze: &OperatorFreeze) -> Result<()> {
-        let changes = AuditChanges::one("reason", Value::Null, freeze.reason.as_str());
-        let owner = self.owner_of(&freeze.target).await?;
-        let entry = self.entry_telling(operator, act, changes, owner.as_ref())?;
-        match self.ledger.freeze(freeze, &entry).await? {
-            Frozen::Stored => Ok(()),
-            Frozen::TooMany => Err(ErrorKind::TooManyFreezes { limit: Freezes::MOST }.into()),
-        }
+        self.judged(operator, &act, self.change_freeze(operator, &act, &target, begin))
+            .await
     }
 
     async fn unfreeze(
@@ -161,52 +146,60 @@ impl Operators {
         self.freezes().await
     }
 
-    /// Ends a freeze, if there is one.
-    async fn end_freeze(&self, operator: &Operator, target: &FreezeTarget) -> Result<()> {
-        let act = act_on(AuditKind::FreezeEnded, target);
-        let owner = self.owner_of(target).await?;
-        let entry = self.entry_telling(operator, &act, AuditChanges::default(), owner.as_ref())?;
-        self.ledger.unfreeze(target, &entry).await?;
-        let (agent, owner) = named(target);
-        tracing::warn!(operator.name = %operator.name, scope = target.scope(), agent.id = agent, owner, "freeze.ended");
-        Ok(())
+    /// Ends a freeze; with a token, also if there is none. Where a browser needs a second operator, the first one's request
+    /// is stored.
+    pub(crate) async fn end_freeze(&self, operator: &Operator, target: &FreezeTarget) -> Result<FreezeOutcome> {
+        let needs_second = self.needs_second(operator);
+        let end = |stored| FreezeChange::end(target.clone(), stored, &operator.name, needs_second);
+        self.change_freeze(operator, &act_on(AuditKind::FreezeEnded, target), target, end)
+            .await
     }
 
-    /// Ends a freeze by an operator in a browser, who can't end one that was set with a token: an operator's answer to
-    /// a takeover of `people` must not be undone by `people`. Where a second operator is needed, the first one's
-    /// request is stored.
-    pub(crate) async fn end_freeze_in_browser(&self, operator: &Operator, target: &FreezeTarget) -> Result<FreezeEnd> {
-        let act = act_on(AuditKind::FreezeEnded, target);
+    /// Changes the freeze of a target. If another operator changes it meanwhile, the change is judged again. A change that
+    /// the stored freeze's authority rejects has an audit row.
+    async fn change_freeze(
+        &self,
+        operator: &Operator,
+        act: &Act,
+        target: &FreezeTarget,
+        change: impl Fn(Option<OperatorFreeze>) -> Result<FreezeChange, StrongerFreeze>,
+    ) -> Result<FreezeOutcome> {
+        let owner = self.owner_of(target).await?;
         let mut backoff = Backoff::new();
         loop {
             let freezes = self.ledger.operator_freezes().await?;
-            let Some(freeze) = freezes.into_iter().find(|freeze| freeze.target == *target) else {
-                return Err(ErrorKind::NotFound.into());
-            };
-            if !freeze.by.is_in_browser() {
+            let stored = freezes.into_iter().find(|freeze| freeze.target == *target);
+            let Ok(change) = change(stored) else {
                 let refusal = AuditRefusal::new("token_required", "the freeze was set with a token");
-                self.refused(operator, &act, refusal).await?;
-                return Ok(FreezeEnd::NeedsToken);
-            }
-            let asked_by = freeze.end_asked_by.as_ref();
-            let is_second = asked_by.is_some_and(|first| !first.is_same_operator(&operator.name));
-            if !self.needs_second(operator) || is_second {
-                self.end_freeze(operator, target).await?;
-                return Ok(FreezeEnd::Ended);
-            }
-            let asked = OperatorFreeze {
-                end_asked_by: Some(operator.name.clone()),
-                ..freeze
+                self.refused(operator, act, refusal).await?;
+                return Ok(FreezeOutcome::NeedsToken);
             };
-            let changes = AuditChanges::one("end_asked_by", Value::Null, operator.name.as_str());
-            let act = act_on(AuditKind::FreezeEndRequested, target);
-            let entry = self.entry(operator, &act, changes)?;
-            if self.ledger.ask_to_end_freeze(&asked, &entry).await? {
-                tracing::info!(operator.name = %operator.name, scope = target.scope(), "freeze.end_requested");
-                return Ok(FreezeEnd::AwaitsSecond);
+            if operator.name.is_in_browser() && change.before().or(change.after()).is_none() {
+                return Err(ErrorKind::NotFound.into());
             }
-            // The freeze was replaced meanwhile.
-            backoff.wait().await?;
+            // An end in a browser may be a request, which a second operator has to repeat. It changes nothing for the owner.
+            let is_request = change.after().is_some_and(|freeze| freeze.end_asked_by.is_some());
+            let request = act_on(AuditKind::FreezeEndRequested, target);
+            let (act, owner) = if is_request {
+                (&request, None)
+            } else {
+                (act, owner.as_ref())
+            };
+            let [before, after] =
+                [change.before(), change.after()].map(|freeze| freeze.map(OperatorFreeze::audit_members));
+            let entry = self.entry_telling(operator, act, AuditChanges::between(before, after), owner)?;
+            match self.ledger.change_freeze(&change, &entry).await? {
+                FreezeChanged::Stored => {
+                    log_change(operator, &change, is_request);
+                    return Ok(if is_request {
+                        FreezeOutcome::AwaitsSecond
+                    } else {
+                        FreezeOutcome::Done
+                    });
+                }
+                FreezeChanged::TooMany => return Err(ErrorKind::TooManyFreezes { limit: Freezes::MOST }.into()),
+                FreezeChanged::Conflict => backoff.wait().await?,
+            }
         }
     }
 
@@ -238,14 +231,14 @@ impl Operators {
     }
 }
 
-/// The result of an operator's request in a browser to end a freeze.
+/// The result of an operator's request to begin or end a freeze.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FreezeEnd {
-    /// It has ended.
-    Ended,
+pub(crate) enum FreezeOutcome {
+    /// The freeze has begun or ended.
+    Done,
     /// A second operator has to end it too.
     AwaitsSecond,
-    /// It was set with a token, so it ends with a token.
+    /// It was set with a token, so it changes and ends only with a token.
     NeedsToken,
 }
 
@@ -262,12 +255,21 @@ fn act_on(kind: AuditKind, target: &FreezeTarget) -> Act {
     }
 }
 
-/// The frozen agent or owner, for the log. The reason is omitted, because it is an operator's text.
-fn named(target: &FreezeTarget) -> (Option<String>, Option<&str>) {
-    match target {
+/// Logs a change without the reason, which is an operator's text.
+fn log_change(operator: &Operator, change: &FreezeChange, is_request: bool) {
+    let (by, target) = (&operator.name, change.target());
+    let (agent, owner) = match target {
         FreezeTarget::Agent(agent) => (Some(agent.to_string()), None),
         FreezeTarget::Owner(owner) => (None, Some(owner.as_str())),
         FreezeTarget::Deployment => (None, None),
+    };
+    let scope = target.scope();
+    if is_request {
+        tracing::info!(operator.name = %by, scope, "freeze.end_requested");
+    } else if change.after().is_some() {
+        tracing::warn!(operator.name = %by, scope, agent.id = agent, owner, "freeze.set");
+    } else {
+        tracing::warn!(operator.name = %by, scope, agent.id = agent, owner, "freeze.ended");
     }
 }
 

@@ -66,7 +66,7 @@ pub use people::agent::Created;
 pub use people::approval::{ApprovalDecision, Resolved};
 pub use people::authenticate::{Authenticated, Authenticator, UnverifiedCall};
 pub use people::call_leases::{CallLease, CallLeased, CallLeases};
-pub use people::freezes::Frozen;
+pub use people::freezes::FreezeChanged;
 pub use people::handover::HandedOver;
 pub use people::key_limit::KeyLimit;
 pub use people::key_use::KeyUses;

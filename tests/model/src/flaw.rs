@@ -110,4 +110,10 @@ flaws! {
     UndecidedStaysFirst,
     /// A run of reconcile spends all its calls on one tenant.
     NoTurns,
+    /// A browser changes a freeze that was set with a token.
+    FreezeIgnoresAuthority,
+    /// A freeze changes or ends although it is another than was read.
+    FreezeIgnoresWhatWasRead,
+    /// A freeze that begins again keeps the request to end the earlier one.
+    RequestOutlivesFreeze,
 }

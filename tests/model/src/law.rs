@@ -43,6 +43,7 @@ laws! {
     Freeze = "16: no call that begins after the answer to a freeze gets a signature",
     Handover = "17: an agent changes hands by the open offer that was read, once, and its questions follow",
     Evictable = "19: what has expired can be evicted",
+    Freezes = "20: only a token ends or changes its freeze, and a browser's ends by two operators who saw it",
     Claims = "18: a confirmed settlement has the claim of its block",
 }
 

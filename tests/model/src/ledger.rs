@@ -539,7 +539,7 @@ pub const IMPLEMENTATIONS: [(&str, &str, &str); 25] = [
     ("EditAgent", "shared/store/src/people/agent.rs", "replace_agent"),
     ("Fence", "shared/store/src/payments/window.rs", "fence_older_versions"),
     ("EditPolicy", "shared/store/src/people/policy.rs", "policy_edit"),
-    ("Freeze", "shared/store/src/people/freezes.rs", "freeze"),
+    ("Freeze", "shared/store/src/people/freezes.rs", "change_freeze"),
     ("Claim", "shared/store/src/payments/settle.rs", "put_claim"),
     ("Confirm", "shared/store/src/payments/settle.rs", "confirm_held"),
     (

@@ -8,7 +8,7 @@
 //! **Transitions.** [`ledger::Write`] has one variant for each transaction or conditional write, with its conditions and
 //! its effect. [`ledger::IMPLEMENTATIONS`] names the function of each.
 //!
-//! **Models.** The product of all processes is too big, so there are six models over the same transitions, and
+//! **Models.** The product of all processes is too big, so there are seven models over the same transitions, and
 //! [`scenarios`] has the bounds of each:
 //!
 //! | Model | Processes | Laws |
@@ -19,6 +19,7 @@
 //! | [`handover`] | offers, acceptances, edits, questions, rulings | 6, 17 |
 //! | [`usage`] | batches of records, doubled, repeated and cut off | 13 |
 //! | [`fairness`] | runs of reconcile over the holds of two tenants | 14 |
+//! | [`freezes`] | operators' freezes of one target, by token and from browsers | 20 |
 //!
 //! [`law::Law`] has their words.
 //!
@@ -32,6 +33,7 @@
 //! - [`payout`] shares settlements with `settle`, whose moves it makes at any time, and the owner with [`handover`]. A
 //!   payout counts in no window.
 //! - [`handover`] shares the agent's record with the edits of `reserve`, by its version alone.
+//! - [`freezes`] is about who may write the operators' freeze, which the others only read or write whole.
 //! - [`usage`] only reads what the others have written, and [`fairness`] is about order, not about state.
 //!
 //! **What is left out.** The windows' `ver`, which only confirms refusals; the limit of waiting questions and the budget
@@ -41,6 +43,7 @@
 
 pub mod fairness;
 pub mod flaw;
+pub mod freezes;
 pub mod handover;
 pub mod law;
 pub mod ledger;

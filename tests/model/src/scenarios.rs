@@ -2,6 +2,7 @@
 
 use crate::{
     fairness::Fairness,
+    freezes::{self, Freezes},
     handover::{self, Handover},
     ledger::{Decided, Limit, Scope},
     payout::{Ask, Payout},
@@ -302,4 +303,29 @@ pub fn fairnesses(bound: Bound) -> Vec<Fairness> {
         runs: 10,
         flaw: None,
     }]
+}
+
+/// The models of `freezes`.
+pub fn freezes(bound: Bound) -> Vec<Freezes> {
+    use freezes::Operator::{Browser, Token};
+    let mut requests = vec![
+        (Browser(0), true),
+        (Token, true),
+        (Browser(0), false),
+        (Browser(1), false),
+        (Browser(1), true),
+    ];
+    if bound == Bound::Large {
+        requests.extend([(Token, false), (Token, true)]);
+    }
+    let model = |name, needs_second| Freezes {
+        name,
+        requests: requests.clone(),
+        needs_second,
+        flaw: None,
+    };
+    vec![
+        model("a token and two browsers", true),
+        model("a token and two browsers, each of which ends alone", false),
+    ]
 }

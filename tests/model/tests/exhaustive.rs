@@ -22,7 +22,7 @@ fn every_state(bound: Bound) {
             }
         )+};
     }
-    check_each!(reserves, settles, payouts, handovers, usages, fairnesses);
+    check_each!(reserves, settles, payouts, handovers, usages, fairnesses, freezes);
 }
 
 #[test]
@@ -219,6 +219,9 @@ const PLANTED: &[(Flaw, Law, &str)] = &[
         "a tenant whose holds can't be decided",
     ),
     (Flaw::NoTurns, Law::Liveness, "a tenant whose holds can't be decided"),
+    (Flaw::FreezeIgnoresAuthority, Law::Freezes, "a token and two browsers"),
+    (Flaw::FreezeIgnoresWhatWasRead, Law::Freezes, "a token and two browsers"),
+    (Flaw::RequestOutlivesFreeze, Law::Freezes, "a token and two browsers"),
 ];
 
 /// Whether the model of this name, with this error, breaks this law.
@@ -244,6 +247,7 @@ fn is_found(flaw: Flaw, law: Law, name: &str) -> bool {
         handovers, handover, Handover;
         usages, usage, Usage;
         fairnesses, fairness, Fairness;
+        freezes, freezes, Freezes;
     );
     false
 }
@@ -266,6 +270,7 @@ fn every_transition_names_its_function() {
     let named = purser_model::ledger::IMPLEMENTATIONS.iter();
     let named = named.chain(&purser_model::usage::IMPLEMENTATIONS);
     let named = named.chain(&purser_model::fairness::IMPLEMENTATIONS);
+    let named = named.chain(&purser_model::freezes::IMPLEMENTATIONS);
     for (name, file, function) in named {
         let source = std::fs::read_to_string(format!("{root}/{file}")).unwrap();
         let is_there = ["(", "<"]

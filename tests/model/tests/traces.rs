@@ -9,9 +9,10 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
     Address, Agent, AgentStatus, ApprovalId, ApprovalResolution, B256, BlockId, Duration, EnabledService, Fingerprint,
-    FreezeTarget, Grant, Handover, Network, NoncePrefix, OperatorFreeze, OperatorName, OperatorReason, Payout,
-    PayoutAmount, PayoutFacts, PayoutGrant, PayoutRecord, PersonId, Purpose, Rule, RuleKind, Settlement, SettlementId,
-    SettlementState, StartingSet, Terms, Timestamp, TransactionId, Transfer, decide_payout, match_transfer,
+    FreezeChange, FreezeTarget, Grant, Handover, Network, NoncePrefix, OperatorFreeze, OperatorName, OperatorReason,
+    Payout, PayoutAmount, PayoutFacts, PayoutGrant, PayoutRecord, PersonId, Purpose, Rule, RuleKind, Settlement,
+    SettlementId, SettlementState, StartingSet, Terms, Timestamp, TransactionId, Transfer, decide_payout,
+    match_transfer,
 };
 use purser_model::{
     handover::{self, Handover as HandoverModel},
@@ -383,6 +384,7 @@ impl Real {
             }
             Write::Freeze(frozen) => {
                 let target = FreezeTarget::Agent(sample::agent_id(1));
+                let stored = ledger.operator_freeze(&target).await.unwrap();
                 let freeze = OperatorFreeze {
                     target: target.clone(),
                     reason: OperatorReason::parse("why").unwrap(),
@@ -390,11 +392,13 @@ impl Real {
                     at: at(now),
                     end_asked_by: None,
                 };
-                if frozen {
-                    ledger.freeze(&freeze, &audit).await.unwrap();
+                let by = freeze.by.clone();
+                let change = if frozen {
+                    FreezeChange::begin(stored, freeze)
                 } else {
-                    ledger.unfreeze(&target, &audit).await.unwrap();
-                }
+                    FreezeChange::end(target, stored, &by, false)
+                };
+                ledger.change_freeze(&change.unwrap(), &audit).await.unwrap();
             }
             Write::Claim {
                 settlement,

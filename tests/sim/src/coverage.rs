@@ -110,6 +110,8 @@ pub const EXERCISED: &[&str] = &[
     "Offer offered",
     "Operators ended",
     "Operators frozen",
+    "Operators requested",
+    "Operators token required",
     "Pass passed",
     "PassToDeadline at it",
     "PassToDeadline just before",

@@ -21,7 +21,7 @@ pub(crate) struct Known {
     pub(crate) payees: BTreeMap<String, Address>,
     /// Agents whose freeze was answered, and for which no unfreeze has begun since.
     pub(crate) frozen: BTreeSet<String>,
-    /// Agents that operators have frozen, each with the true time of the answer, and for which no end has begun since.
+    /// Agents that operators with a token have frozen, each with the true time of the answer, and for which no end has begun since.
     pub(crate) stopped: BTreeMap<String, i64>,
     /// The ends of keys set by answered edits, by the last sixteen digits of the key's public half.
     pub(crate) ended: BTreeMap<String, End>,
@@ -373,6 +373,13 @@ impl Change<'_> {
             ("L" | "B", "") if sk == "#W" => self.window(pk, was, is),
             ("AP", _) => self.approval(key, was, is),
             ("X", _) => self.claim(key, was, is),
+            ("FREEZES", "agent") => {
+                let agent = &sk["agent#".len()..];
+                let is_tokens = is.is_some_and(|row| text(row, "by") == "ann");
+                if self.known.stopped.contains_key(agent) && !is_tokens {
+                    self.wrong(format!("the freeze of agent {agent} with a token was weakened"));
+                }
+            }
             _ => {}
         }
     }

@@ -7,13 +7,15 @@ use crate::run::Run;
 use crate::telling::{owner, person};
 use purser_domain::{
     Address, Agent, AgentId, AgentStatus, Amount, ApprovalId, ApprovalResolution, ApprovalStatus, Availability,
-    CatalogPayment, Category, DomainPattern, Duration, EnabledService, Endpoint, FreezeTarget, Handover, KeyId,
-    KeyScope, LimitAction, ListingHistory, NewKey, Operation, OperationSlug, OperationUuid, OperatorFreeze,
-    OperatorName, OperatorReason, Permission, Result, Rule, RuleId, RuleKind, Schedule, Service, ServiceId,
-    ServiceSlug, SourceNetwork, SpendPolicy, StartingSet, TimeOfDay, Timestamp, TrustStatus, UsualPrice, Weekday,
-    ZoneName,
+    CatalogPayment, Category, DomainPattern, Duration, EnabledService, Endpoint, FreezeAuthority, FreezeChange,
+    FreezeTarget, Handover, KeyId, KeyScope, LimitAction, ListingHistory, NewKey, Operation, OperationSlug,
+    OperationUuid, OperatorFreeze, OperatorName, OperatorReason, Permission, Result, Rule, RuleId, RuleKind, Schedule,
+    Service, ServiceId, ServiceSlug, SourceNetwork, SpendPolicy, StartingSet, TimeOfDay, Timestamp, TrustStatus,
+    UsualPrice, Weekday, ZoneName,
 };
-use purser_store::{ApprovalDecision, Created, Edited, Frozen, HandedOver, Ledger, Listed, RaiseGranted, Resolved};
+use purser_store::{
+    ApprovalDecision, Created, Edited, FreezeChanged, HandedOver, Ledger, Listed, RaiseGranted, Resolved,
+};
 use uuid::Uuid;
 
 const CATEGORIES: [Category; SERVICES as usize] = [Category::Search, Category::Data];
@@ -435,29 +437,52 @@ pub(crate) async fn freeze(run: &Run, ledger: &Ledger, agent: u8, frozen: bool) 
     Ok(done)
 }
 
-pub(crate) async fn operate(run: &Run, ledger: &Ledger, agent: u8, frozen: bool, now: Timestamp) -> Done {
-    let (id, audit) = (agent_id(agent), purser_testkit::sample::audit());
-    let target = FreezeTarget::Agent(id);
-    if !frozen {
+/// An operator freezes an agent or ends that freeze, with a token (0) or in a browser. What a token froze is known as
+/// stopped until an end with a token begins.
+pub(crate) async fn operate(run: &Run, ledger: &Ledger, (agent, by): (u8, u8), frozen: bool, now: Timestamp) -> Done {
+    let id = agent_id(agent);
+    let name = ["ann", "browser:bob", "browser:carl"][usize::from(by)];
+    let by = OperatorName::from_stored(name).expect("a name");
+    let has_token = by.freeze_authority() == FreezeAuthority::Token;
+    if !frozen && has_token {
         run.world.record().known.stopped.remove(&id.to_string());
-        return ledger.unfreeze(&target, &audit).await.map(|()| "ended");
     }
-    let freeze = OperatorFreeze {
-        target,
-        reason: OperatorReason::parse("why").expect("a reason"),
-        by: OperatorName::parse("ann").expect("a name"),
-        at: now,
-        end_asked_by: None,
-    };
-    let done = ledger.freeze(&freeze, &audit).await?;
-    let since = run.world.now();
-    let mut record = run.world.record();
-    // Another operator may have ended the freeze meanwhile, or be about to.
-    let is_frozen = record.stored.stopped(&id.to_string());
-    if done == Frozen::Stored && is_frozen && !run.thawing(OPERATORS + agent) {
-        record.known.stopped.insert(id.to_string(), since);
+    let target = FreezeTarget::Agent(id);
+    loop {
+        let freezes = ledger.operator_freezes().await?;
+        let stored = freezes.into_iter().find(|freeze| freeze.target == target);
+        let freeze = OperatorFreeze {
+            target: target.clone(),
+            reason: OperatorReason::parse("why").expect("a reason"),
+            by: by.clone(),
+            at: now,
+            end_asked_by: None,
+        };
+        let change = if frozen {
+            FreezeChange::begin(stored, freeze)
+        } else {
+            FreezeChange::end(target.clone(), stored, &by, true)
+        };
+        let Ok(change) = change else {
+            return Ok("token required");
+        };
+        let audit = purser_testkit::sample::audit();
+        if ledger.change_freeze(&change, &audit).await? == FreezeChanged::Conflict {
+            continue;
+        }
+        let is_request = change.after().is_some_and(|freeze| freeze.end_asked_by.is_some());
+        if is_request || !frozen {
+            return Ok(if is_request { "requested" } else { "ended" });
+        }
+        let since = run.world.now();
+        let mut record = run.world.record();
+        // Another operator may have ended the freeze meanwhile, or be about to.
+        let is_frozen = record.stored.stopped(&id.to_string());
+        if has_token && is_frozen && !run.thawing(OPERATORS + agent) {
+            record.known.stopped.insert(id.to_string(), since);
+        }
+        return Ok("frozen");
     }
-    Ok("frozen")
 }
 
 pub(crate) async fn set_rule(run: &Run, ledger: &Ledger, agent: u8, number: u8, on: bool) -> Done {

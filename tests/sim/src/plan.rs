@@ -280,10 +280,12 @@ pub enum Op {
         /// Whether it is frozen.
         frozen: bool,
     },
-    /// Operators freeze an agent, or end that freeze.
+    /// An operator freezes an agent, or ends that freeze.
     Operators {
         /// The agent.
         agent: u8,
+        /// The operator: 0 has a token, and the others are in browsers, where two of them end a freeze.
+        by: u8,
         /// Whether it is frozen.
         frozen: bool,
     },
@@ -798,7 +800,7 @@ impl Plan {
         }
     }
 
-    /// Adds freezes by operators, which end after a few rounds.
+    /// Adds freezes with a token, which end after a few rounds, and what browsers begin and end beside them.
     fn operate(&mut self, rng: &mut Rng) {
         let mut until = [None; AGENTS as usize];
         for (number, round) in self.rounds.iter_mut().enumerate() {
@@ -809,12 +811,21 @@ impl Plan {
                     let pace = u16::try_from(rng.below(60_000)).expect("below 65,536");
                     let worker = rng.small(u8::try_from(WORKERS).expect("few"));
                     let frozen = !ends;
-                    let mut step = Step::on(worker, pace, Op::Operators { agent, frozen });
+                    let mut step = Step::on(worker, pace, Op::Operators { agent, by: 0, frozen });
                     if rng.one_in(6) {
                         step.faults.push((rng.small(3), Fault::LostAnswer(Silence::Error)));
                     }
                     round.push(step);
                 }
+            }
+            for _ in 0..rng.index(3) {
+                let pace = u16::try_from(rng.below(60_000)).expect("below 65,536");
+                let op = Op::Operators {
+                    agent: rng.small(AGENTS),
+                    by: 1 + rng.small(2),
+                    frozen: rng.one_in(3),
+                };
+                round.push(Step::on(rng.small(u8::try_from(WORKERS).expect("few")), pace, op));
             }
         }
     }

@@ -693,7 +693,11 @@ impl Run {
         let now = Timestamp::from_micros(self.world.clock_of(worker)).expect("an instant");
         let thaws = match op {
             Op::Freeze { agent, frozen: false } => Some(agent),
-            Op::Operators { agent, frozen: false } => Some(people::OPERATORS + agent),
+            Op::Operators {
+                agent,
+                by: 0,
+                frozen: false,
+            } => Some(people::OPERATORS + agent),
             _ => None,
         };
         let thawing = |agent: u8, begins: bool| {
@@ -719,7 +723,7 @@ impl Run {
                     on,
                 } => people::put_policy(ledger, agent, service, caps, on).await,
                 Op::Freeze { agent, frozen } => people::freeze(self, ledger, agent, frozen).await,
-                Op::Operators { agent, frozen } => people::operate(self, ledger, agent, frozen, now).await,
+                Op::Operators { agent, by, frozen } => people::operate(self, ledger, (agent, by), frozen, now).await,
                 Op::Rule { agent, rule, on } => people::set_rule(self, ledger, agent, rule, on).await,
                 Op::Rotate { agent, secs } => people::rotate(self, ledger, agent, secs, now).await,
                 Op::Scope { agent, scope } => people::add_key(self, ledger, agent, scope, now).await,

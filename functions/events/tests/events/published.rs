@@ -4,10 +4,10 @@ use crate::world::{FOLDED, SHARD, TIME, World, agent, at, owner};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_api::Clock;
 use purser_domain::{
-    Agent, AgentStatus, ApprovalId, ApprovalResolution, Day, Event, EventKind, FreezeTarget, NextPricing,
+    Agent, AgentStatus, ApprovalId, ApprovalResolution, Day, Event, EventKind, FreezeChange, FreezeTarget, NextPricing,
     OperatorFreeze, OperatorName, OperatorReason, PersonId, Timestamp,
 };
-use purser_store::{ApprovalDecision, JournalPart, Reminder, ReminderKind, Resolved};
+use purser_store::{ApprovalDecision, FreezeChanged, JournalPart, Reminder, ReminderKind, Resolved};
 use purser_testkit::{
     CATALOG, DECISIONS, Fate, Fault, LEDGER, Moment, USAGE, authorize::Answer, invariants::scan, sample,
 };
@@ -332,10 +332,15 @@ async fn freeze_events_reach_the_affected_owner() {
             end_asked_by: None,
         };
         // Writing the same freeze again publishes no new event.
-        for _ in 0..2 {
-            world.ledger.freeze(&freeze, &sample::audit()).await.unwrap();
+        let (by, stored) = (freeze.by.clone(), Some(freeze.clone()));
+        for change in [
+            FreezeChange::begin(None, freeze.clone()),
+            FreezeChange::begin(stored.clone(), freeze),
+            FreezeChange::end(target, stored, &by, false),
+        ] {
+            let changed = world.ledger.change_freeze(&change.unwrap(), &sample::audit()).await;
+            assert_eq!(changed.unwrap(), FreezeChanged::Stored);
         }
-        world.ledger.unfreeze(&target, &sample::audit()).await.unwrap();
     }
     assert_eq!(world.deliver().await, 0);
     let told = world.told();

@@ -134,5 +134,4 @@ const NOT_AN_OPERATOR: &str = "Nothing was changed: the deployment does not list
 const NOT_FOUND: &str = "Nothing was changed: it does not exist, or no longer.";
 const CONFLICT: &str = "Nothing was changed: the service or the provider’s answer has changed since you opened the page. The page shows the current state. Compare it again.";
 const SECOND_OPERATOR: &str = "Nothing was changed: you requested this change yourself, here or with your token. Another operator has to accept it.";
-const TOKEN_REQUIRED: &str =
-    "Nothing was changed: this freeze was set with an operator’s token, so it can only be ended with a token.";
+const TOKEN_REQUIRED: &str = "Nothing was changed: this freeze was set with an operator’s token, so it can only be changed or ended with a token.";

@@ -4,7 +4,7 @@
 use crate::support::World;
 use crate::support::browser::Browser;
 use axum::http::Method;
-use purser_domain::{AgentId, FreezeTarget, OperatorFreeze, OperatorName, OperatorReason, PersonId};
+use purser_domain::{AgentId, FreezeChange, FreezeTarget, OperatorFreeze, OperatorName, OperatorReason, PersonId};
 use purser_testkit::sample::{audit, service_id};
 use serde_json::json;
 use uuid::Uuid;
@@ -114,7 +114,8 @@ async fn operator_pages_show_catalog_pending_changes_and_freezes() {
             at: world.now(),
             end_asked_by: None,
         };
-        world.ledger.freeze(&freeze, &audit()).await.unwrap();
+        let begun = FreezeChange::begin(None, freeze).unwrap();
+        world.ledger.change_freeze(&begun, &audit()).await.unwrap();
         world.advance(1);
     }
     let seen = operator.get(PAGES[2]).await;

@@ -4,8 +4,8 @@ use crate::support::World;
 use crate::support::browser::{Browser, answer, asked};
 use axum::http::{Method, header};
 use purser_domain::{
-    Address, AgentId, Day, Duration, FreezeTarget, Handover, OperatorFreeze, OperatorName, OperatorReason,
-    PayoutRecord, PersonId,
+    Address, AgentId, Day, Duration, FreezeChange, FreezeTarget, Handover, OperatorFreeze, OperatorName,
+    OperatorReason, PayoutRecord, PersonId,
 };
 use purser_store::Moved;
 use purser_testkit::{
@@ -1274,6 +1274,7 @@ async fn operator_freezes_are_shown_with_their_reason() {
         ),
         (FreezeTarget::Deployment, "An operator has frozen all payments."),
     ];
+    let mut freezes = Vec::new();
     for (n, (target, words)) in targets.into_iter().enumerate() {
         let freeze = OperatorFreeze {
             target,
@@ -1282,7 +1283,9 @@ async fn operator_freezes_are_shown_with_their_reason() {
             at: world.now(),
             end_asked_by: None,
         };
-        world.ledger.freeze(&freeze, &audit()).await.unwrap();
+        let begun = FreezeChange::begin(None, freeze.clone()).unwrap();
+        world.ledger.change_freeze(&begun, &audit()).await.unwrap();
+        freezes.push(freeze);
         for path in ["/dashboard", &page] {
             let seen = owner.get(path).await;
             seen.is(200, words);
@@ -1290,11 +1293,10 @@ async fn operator_freezes_are_shown_with_their_reason() {
         }
         assert_eq!(world.pay(&agent, 1, &n.to_string()).await, Told::Blocked);
     }
-    for target in [
-        FreezeTarget::Deployment,
-        FreezeTarget::Owner(PersonId::parse(id.as_str().unwrap()).unwrap()),
-    ] {
-        world.ledger.unfreeze(&target, &audit()).await.unwrap();
+    for freeze in freezes.into_iter().skip(1) {
+        let (target, by) = (freeze.target.clone(), freeze.by.clone());
+        let ended = FreezeChange::end(target, Some(freeze), &by, false).unwrap();
+        world.ledger.change_freeze(&ended, &audit()).await.unwrap();
     }
     owner.get(&page).await.is(200, "An operator has frozen this agent.");
 }
@@ -1379,11 +1381,14 @@ async fn payout_addresses_become_usable_after_their_delay() {
         at: world.now(),
         end_asked_by: None,
     };
-    world.ledger.freeze(&freeze, &audit()).await.unwrap();
+    let begun = FreezeChange::begin(None, freeze.clone()).unwrap();
+    world.ledger.change_freeze(&begun, &audit()).await.unwrap();
     let seen = owner.get(&page).await;
     seen.is(200, "Payouts are stopped while an operator’s freeze is in force.");
     assert!(!seen.html.contains(asks), "{}", seen.html);
-    world.ledger.unfreeze(&freeze.target, &audit()).await.unwrap();
+    let (target, by) = (freeze.target.clone(), freeze.by.clone());
+    let ended = FreezeChange::end(target, Some(freeze), &by, false).unwrap();
+    world.ledger.change_freeze(&ended, &audit()).await.unwrap();
 
     // An address that a previous owner named is not valid.
     let other = PersonId::parse(&"5e".repeat(32)).unwrap();

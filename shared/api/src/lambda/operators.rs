@@ -138,7 +138,7 @@ pub enum OperatorAnswer {
     VersionConflict {},
     /// The operator requested the change themselves, with a token or in a browser.
     SecondOperatorRequired {},
-    /// The freeze was set with a token, so it is ended with a token.
+    /// The freeze was set with a token, so it is changed and ended with a token.
     TokenRequired {},
     /// The maximum number of agents or owners is frozen.
     TooManyFreezes {

@@ -3,7 +3,7 @@
 //! Freezes are read with every decision. They are stored apart from the agent's record, which operators can't write.
 //! The owner's own freeze is in that record: [`Agent::is_frozen`].
 
-use crate::{Agent, AgentId, OperatorName, PersonId, Timestamp};
+use crate::{Agent, AgentId, Members, OperatorName, PersonId, Timestamp};
 use std::collections::BTreeSet;
 
 /// The target of a freeze by operators.
@@ -118,6 +118,115 @@ pub struct OperatorFreeze {
     pub end_asked_by: Option<OperatorName>,
 }
 
+impl OperatorFreeze {
+    /// The members of a freeze in the audit log, from which nobody can remove who froze and why.
+    pub fn audit_members(&self) -> Members {
+        let members = [
+            ("reason", Some(self.reason.as_str())),
+            ("operator", Some(self.by.as_str())),
+            ("end_asked_by", self.end_asked_by.as_ref().map(OperatorName::as_str)),
+        ];
+        let members = members
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?.into())));
+        members.collect()
+    }
+}
+
+/// The authority of a freeze by an operator, the weaker one first. The owner's own freeze is not among them: it is in the
+/// agent's record, which operators can't write, and ends none of theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FreezeAuthority {
+    /// An operator in a browser. Two of them end such a freeze, unless the deployment lets one do so.
+    Browser,
+    /// An operator with a token, which no browser and no other function has.
+    Token,
+}
+
+impl OperatorName {
+    /// The authority with which the operator freezes.
+    pub fn freeze_authority(&self) -> FreezeAuthority {
+        if self.is_in_browser() {
+            FreezeAuthority::Browser
+        } else {
+            FreezeAuthority::Token
+        }
+    }
+}
+
+/// An operator's change to the freeze of a target: it never weakens a freeze of a stronger authority. The store accepts no
+/// other change, and only while the stored freeze is the one on which the change is based.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FreezeChange {
+    target: FreezeTarget,
+    before: Option<OperatorFreeze>,
+    after: Option<OperatorFreeze>,
+}
+
+/// The stored freeze has a stronger authority than the operator, so it stays as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StrongerFreeze;
+
+impl FreezeChange {
+    /// Begins a freeze. It replaces a stored one of the same or a weaker authority, and a request to end it.
+    pub fn begin(stored: Option<OperatorFreeze>, freeze: OperatorFreeze) -> Result<Self, StrongerFreeze> {
+        may_change(stored.as_ref(), &freeze.by)?;
+        Ok(Self {
+            target: freeze.target.clone(),
+            before: stored,
+            after: Some(freeze),
+        })
+    }
+
+    /// Ends the freeze of a target, if there is one. In a browser, where a second operator is needed, the first one's
+    /// request is stored instead.
+    pub fn end(
+        target: FreezeTarget,
+        stored: Option<OperatorFreeze>,
+        by: &OperatorName,
+        needs_second: bool,
+    ) -> Result<Self, StrongerFreeze> {
+        may_change(stored.as_ref(), by)?;
+        let is_second = |freeze: &OperatorFreeze| {
+            let first = freeze.end_asked_by.as_ref();
+            first.is_some_and(|first| !first.is_same_operator(by))
+        };
+        let ends_alone = by.freeze_authority() == FreezeAuthority::Token || !needs_second;
+        let after = stored.clone().filter(|freeze| !ends_alone && !is_second(freeze));
+        let after = after.map(|freeze| OperatorFreeze {
+            end_asked_by: Some(by.clone()),
+            ..freeze
+        });
+        Ok(Self {
+            target,
+            before: stored,
+            after,
+        })
+    }
+
+    /// The target.
+    pub const fn target(&self) -> &FreezeTarget {
+        &self.target
+    }
+
+    /// The stored freeze on which the change is based.
+    pub const fn before(&self) -> Option<&OperatorFreeze> {
+        self.before.as_ref()
+    }
+
+    /// The freeze afterwards; `None` if the target is no longer frozen.
+    pub const fn after(&self) -> Option<&OperatorFreeze> {
+        self.after.as_ref()
+    }
+}
+
+fn may_change(stored: Option<&OperatorFreeze>, by: &OperatorName) -> Result<(), StrongerFreeze> {
+    match stored {
+        Some(freeze) if freeze.by.freeze_authority() > by.freeze_authority() => Err(StrongerFreeze),
+        _ => Ok(()),
+    }
+}
+
 /// The reason for an operator's action, for the people whose agents it concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorReason(String);
@@ -154,6 +263,57 @@ mod tests {
         assert!(OperatorReason::parse(&"x".repeat(300)).is_some());
         for text in ["", " \t ", "a\nb", "a\u{7f}", &"x".repeat(301)] {
             assert_eq!(OperatorReason::parse(text), None, "{text:?}");
+        }
+    }
+
+    /// Every change by every operator on every stored freeze, judged by a plain table: `None` is a rejection, `true` a
+    /// target that is frozen afterwards.
+    #[test]
+    fn no_change_weakens_a_freeze_of_a_stronger_authority() {
+        let name = |text: &str| OperatorName::from_stored(text).unwrap();
+        let freeze = |by: &str, end_asked_by: Option<&str>| OperatorFreeze {
+            target: FreezeTarget::Deployment,
+            reason: OperatorReason::parse(by).unwrap(),
+            by: name(by),
+            at: Timestamp::from_secs(1).unwrap(),
+            end_asked_by: end_asked_by.map(name),
+        };
+        let (ada, bob, token) = ("browser:ada", "browser:bob", "ada");
+        let stored = [
+            None,
+            Some(freeze(ada, None)),
+            Some(freeze(ada, Some(ada))),
+            Some(freeze(ada, Some(bob))),
+            Some(freeze(token, None)),
+            // No change writes this row.
+            Some(freeze(token, Some(bob))),
+        ];
+        for (stored, by, needs_second) in stored
+            .iter()
+            .flat_map(|stored| [ada, bob, token, "bob"].map(|by| (stored, by)))
+            .flat_map(|(stored, by)| [true, false].map(|needs_second| (stored, by, needs_second)))
+        {
+            let is_weaker =
+                by.starts_with("browser:") && stored.as_ref().is_some_and(|freeze| freeze.by == name(token));
+            let begun = FreezeChange::begin(stored.clone(), freeze(by, None));
+            assert_eq!(begun.is_err(), is_weaker, "{stored:?} {by}");
+            let after = begun.ok().map(|change| change.after().cloned());
+            assert!(after.is_none_or(|after| after == Some(freeze(by, None))));
+            let ended = FreezeChange::end(FreezeTarget::Deployment, stored.clone(), &name(by), needs_second);
+            assert_eq!(ended.is_err(), is_weaker, "{stored:?} {by}");
+            let Ok(ended) = ended else { continue };
+            let first = stored.as_ref().and_then(|freeze| freeze.end_asked_by.as_ref());
+            let is_second = first.is_some_and(|first| *first != name(by));
+            let ends = stored.is_none() || by == token || by == "bob" || !needs_second || is_second;
+            let asked = stored.clone().filter(|_| !ends).map(|stored| OperatorFreeze {
+                end_asked_by: Some(name(by)),
+                ..stored
+            });
+            assert_eq!(
+                (ended.before(), ended.after()),
+                (stored.as_ref(), asked.as_ref()),
+                "{by}"
+            );
         }
     }
 

@@ -2,12 +2,13 @@
 //! id selects the copy that its decisions read. In addition, each freeze has a row with the operator, the time and the
 //! reason.
 //!
-//! Invariants: one transaction writes all copies and the row, so every decision that begins after it is refused. A
+//! Invariants: one transaction writes all copies and the row, so every decision that begins after it is refused, and
+//! it writes only if the row is as it was read, so no change is based on another freeze than the one it replaces. A
 //! missing copy means that nothing is frozen; a copy that can't be read is an error.
 
 use crate::{
     audit::entry::AuditEntry,
-    codec::attribute::{Attribute as _, text},
+    codec::attribute::{Attribute, text},
     codec::backoff::Backoff,
     codec::fault::failed,
     codec::item::{Draft, Item},
@@ -19,14 +20,16 @@ use aws_sdk_dynamodb::types::{
     AttributeValue,
     builders::{DeleteBuilder, UpdateBuilder},
 };
-use purser_domain::{FreezeTarget, Freezes, OperatorFreeze, Result};
-use std::collections::BTreeSet;
+use purser_domain::{FreezeChange, FreezeTarget, Freezes, OperatorFreeze, Result};
+use std::collections::{BTreeSet, HashMap};
 
-/// The result of freezing.
+/// The result of a change to a freeze.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Frozen {
-    /// The freeze is stored, in every copy.
+pub enum FreezeChanged {
+    /// The change is stored, in every copy.
     Stored,
+    /// The stored freeze is no longer the one on which the change is based; nothing was written.
+    Conflict,
     /// [`Freezes::MOST`] agents or owners are already frozen; nothing was written.
     TooMany,
 }
@@ -56,63 +59,46 @@ impl Entry {
 }
 
 impl Ledger {
-    /// Stores a freeze, or replaces the record of an existing one. Every decision on the target that begins after this
-    /// function has returned is refused.
-    pub async fn freeze(&self, freeze: &OperatorFreeze, audit: &AuditEntry) -> Result<Frozen> {
-        let entry = Entry::of(&freeze.target);
+    /// Changes a freeze, if the stored one is the one on which the change is based. Every decision on the target that
+    /// begins after a freeze was stored is refused.
+    pub async fn change_freeze(&self, change: &FreezeChange, audit: &AuditEntry) -> Result<FreezeChanged> {
+        let entry = Entry::of(change.target());
         let mut transaction = Transaction::new();
         for copy in 0..key::FREEZES_COPIES {
             let update = self.update(&Key::freezes(copy));
-            transaction.update(Role::Copy, added(update, &entry))?;
-        }
-        transaction.put(Role::Reason, self.put(write_freeze(freeze)))?;
-        transaction.audit(Role::Audit, audit)?;
-        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            TransactionOutcome::Committed => Ok(Frozen::Stored),
-            TransactionOutcome::Refused(_) => Ok(Frozen::TooMany),
-        }
-    }
-
-    /// Stores in a freeze's row that an operator asked for its end. Returns `false`, without a write, if the freeze has
-    /// ended or was replaced since it was read.
-    pub async fn ask_to_end_freeze(&self, freeze: &OperatorFreeze, audit: &AuditEntry) -> Result<bool> {
-        let put = self
-            .put(write_freeze(freeze))
-            .condition_expression("t = :at")
-            .expression_attribute_values(":at", freeze.at.write());
-        let mut transaction = Transaction::new();
-        transaction.put(Role::Reason, put)?;
-        transaction.audit(Role::Audit, audit)?;
-        match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            TransactionOutcome::Committed => Ok(true),
-            TransactionOutcome::Refused(refusal) => Ok(!refusal.names(Role::Reason)),
-        }
-    }
-
-    /// Ends a freeze, if there is one.
-    pub async fn unfreeze(&self, target: &FreezeTarget, audit: &AuditEntry) -> Result<()> {
-        let entry = Entry::of(target);
-        let mut transaction = Transaction::new();
-        for copy in 0..key::FREEZES_COPIES {
-            let update = self.update(&Key::freezes(copy));
-            let update = match &entry {
-                Entry::Of(set, element) => update
-                    .update_expression("DELETE #set :one")
-                    .expression_attribute_names("#set", *set)
-                    .expression_attribute_values(":one", element.clone()),
-                Entry::Deployment => update.update_expression("REMOVE dep"),
+            let update = match change.after() {
+                Some(_) => added(update, &entry),
+                None => removed(update, &entry),
             };
             transaction.update(Role::Copy, update)?;
         }
-        let delete = DeleteBuilder::default()
-            .table_name(&*self.table)
-            .set_key(Some(Key::freeze(target).attributes()));
-        transaction.delete(Role::Reason, delete)?;
+        let stored = Condition::on(change.before());
+        if let Some(freeze) = change.after() {
+            let put = self
+                .put(write_freeze(freeze))
+                .condition_expression(stored.expression)
+                .set_expression_attribute_names(stored.names)
+                .set_expression_attribute_values(stored.values);
+            transaction.put(Role::Reason, put)?;
+        } else {
+            let delete = DeleteBuilder::default()
+                .table_name(&*self.table)
+                .set_key(Some(Key::freeze(change.target()).attributes()))
+                .condition_expression(stored.expression)
+                .set_expression_attribute_names(stored.names)
+                .set_expression_attribute_values(stored.values);
+            transaction.delete(Role::Reason, delete)?;
+        }
         transaction.audit(Role::Audit, audit)?;
-        // The only condition is that the audit row is new. If it fails, an attempt whose response was lost wrote the
-        // row.
-        let _done = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
-        Ok(())
+        Ok(
+            match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
+                TransactionOutcome::Committed => FreezeChanged::Stored,
+                // An attempt whose response was lost wrote the audit row.
+                TransactionOutcome::Refused(refusal) if refusal.names(Role::Audit) => FreezeChanged::Stored,
+                TransactionOutcome::Refused(refusal) if refusal.names(Role::Reason) => FreezeChanged::Conflict,
+                TransactionOutcome::Refused(_) => FreezeChanged::TooMany,
+            },
+        )
     }
 
     /// Every freeze by an operator, strongly consistent.
@@ -190,6 +176,55 @@ fn added(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
         Entry::Deployment => update
             .update_expression("SET dep = :true")
             .expression_attribute_values(":true", true.write()),
+    }
+}
+
+/// An update of a copy that removes the entry, if the copy contains it.
+fn removed(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
+    match entry {
+        Entry::Of(set, one) => update
+            .update_expression("DELETE #set :one")
+            .expression_attribute_names("#set", *set)
+            .expression_attribute_values(":one", one.clone()),
+        Entry::Deployment => update.update_expression("REMOVE dep"),
+    }
+}
+
+/// The condition that a freeze's row is as it was read.
+struct Condition {
+    expression: &'static str,
+    names: Option<HashMap<String, String>>,
+    values: Option<Item>,
+}
+
+impl Condition {
+    fn on(stored: Option<&OperatorFreeze>) -> Self {
+        let Some(freeze) = stored else {
+            return Self {
+                expression: "attribute_not_exists(pk)",
+                names: None,
+                values: None,
+            };
+        };
+        let end = freeze.end_asked_by.as_ref();
+        let values = [
+            (":why", Some(freeze.reason.write())),
+            (":by", Some(freeze.by.write())),
+            (":t", Some(freeze.at.write())),
+            (":end", end.map(Attribute::write)),
+        ];
+        let values = values
+            .into_iter()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        let names = [("#why", "why"), ("#by", "by"), ("#end", "end")];
+        Self {
+            expression: match end {
+                Some(_) => "#why = :why AND #by = :by AND t = :t AND #end = :end",
+                None => "#why = :why AND #by = :by AND t = :t AND attribute_not_exists(#end)",
+            },
+            names: Some(names.map(|(short, name)| (short.to_owned(), name.to_owned())).into()),
+            values: Some(values.collect()),
+        }
     }
 }
 

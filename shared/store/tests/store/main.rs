@@ -14,6 +14,7 @@ mod budgets;
 mod capacity;
 mod catalog;
 mod faults;
+mod freezes;
 mod items;
 mod limits;
 mod object;

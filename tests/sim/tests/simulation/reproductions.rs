@@ -303,6 +303,7 @@ fn a_payout_under_way_ends_with_a_handover() {
                 0,
                 Op::Operators {
                     agent: 0,
+                    by: 0,
                     frozen: false,
                 },
             ),

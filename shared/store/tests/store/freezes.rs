@@ -1,0 +1,102 @@
+//! Operators' freezes: each change is stored only if the freeze is as it was read.
+
+use purser_domain::{FreezeChange, FreezeTarget, OperatorFreeze, OperatorName, OperatorReason, PersonId};
+use purser_store::{FreezeChanged, Ledger};
+use purser_testkit::{Emulator, LEDGER, ProxyConfig, invariants::scan, sample};
+
+fn freeze(target: &FreezeTarget, by: &str, reason: &str) -> OperatorFreeze {
+    OperatorFreeze {
+        target: target.clone(),
+        reason: OperatorReason::parse(reason).unwrap(),
+        by: OperatorName::from_stored(by).unwrap(),
+        at: sample::start(),
+        end_asked_by: None,
+    }
+}
+
+async fn change(ledger: &Ledger, change: FreezeChange) -> FreezeChanged {
+    ledger.change_freeze(&change, &sample::audit()).await.unwrap()
+}
+
+/// All pairs of stored and read freezes, in each scope, at one instant: a change that is based on another freeze than the
+/// stored one writes nothing.
+#[tokio::test]
+async fn freezes_change_only_as_they_were_read() {
+    let emulator = Emulator::start().await;
+    let ledger = emulator.ledger();
+    let token = OperatorName::parse("ann").unwrap();
+    for target in [
+        FreezeTarget::Agent(sample::agent_id(1)),
+        FreezeTarget::Owner(PersonId::of("x", "y")),
+        FreezeTarget::Deployment,
+    ] {
+        let browsers = freeze(&target, "browser:ada", "why");
+        let asked = OperatorFreeze {
+            end_asked_by: Some(browsers.by.clone()),
+            ..browsers.clone()
+        };
+        let states = [
+            None,
+            Some(browsers),
+            Some(asked),
+            Some(freeze(&target, "browser:ada", "another reason")),
+            Some(freeze(&target, "browser:bob", "why")),
+            Some(freeze(&target, "ada", "why")),
+        ];
+        for stored in &states {
+            for read in &states {
+                let clear = ledger.operator_freeze(&target).await.unwrap();
+                let clear = FreezeChange::end(target.clone(), clear, &token, false).unwrap();
+                assert_eq!(change(&ledger, clear).await, FreezeChanged::Stored);
+                if let Some(stored) = stored {
+                    let begin = FreezeChange::begin(None, stored.clone()).unwrap();
+                    assert_eq!(change(&ledger, begin).await, FreezeChanged::Stored);
+                }
+                let before = scan(&emulator.client, LEDGER, None).await;
+                let next = freeze(&target, "ann", "next");
+                let changes = [
+                    FreezeChange::begin(read.clone(), next),
+                    FreezeChange::end(target.clone(), read.clone(), &token, false),
+                ];
+                for stale in changes.into_iter().filter(|_| stored != read) {
+                    let stale = change(&ledger, stale.unwrap()).await;
+                    assert_eq!(stale, FreezeChanged::Conflict, "{stored:?} {read:?}");
+                    assert_eq!(
+                        scan(&emulator.client, LEDGER, None).await,
+                        before,
+                        "{stored:?} {read:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// A change whose response was lost is not taken for another operator's.
+#[tokio::test]
+async fn a_change_whose_response_was_lost_is_stored() {
+    let target = FreezeTarget::Deployment;
+    let first = freeze(&target, "ann", "why");
+    let end = FreezeChange::end(target.clone(), Some(first.clone()), &first.by, false);
+    for (stored, lost) in [
+        (None, FreezeChange::begin(None, first.clone())),
+        (Some(&first), FreezeChange::begin(Some(first.clone()), first.clone())),
+        (Some(&first), end),
+    ] {
+        let emulator = Emulator::start().await;
+        if let Some(stored) = stored {
+            let begin = FreezeChange::begin(None, stored.clone()).unwrap();
+            assert_eq!(change(&emulator.ledger(), begin).await, FreezeChanged::Stored);
+        }
+        // The SDK makes three attempts.
+        let config = ProxyConfig {
+            lost_answers: 3,
+            ..ProxyConfig::default()
+        };
+        let (ledger, _proxy) = emulator.ledger_behind(config).await;
+        let lost = lost.unwrap();
+        let after = lost.after().cloned();
+        assert_eq!(change(&ledger, lost).await, FreezeChanged::Stored);
+        assert_eq!(ledger.operator_freeze(&target).await.unwrap(), after);
+    }
+}
