@@ -13,6 +13,7 @@ use purser_tests::{
 };
 use reqwest::Method;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// The number of copies of the freeze record.
 const COPIES: u8 = 4;
@@ -400,5 +401,229 @@ async fn operator_actions_appear_in_the_owners_audit_log() {
     assert!(
         page.contains("Freeze by an operator") && page.contains("the operator local"),
         "{page}"
+    );
+}
+
+/// What a frozen agent gets from a route or tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gate {
+    /// The same as before the freeze: it reads, or proves a payment that it has.
+    Open,
+    /// 403 `policy_blocked`.
+    Blocked,
+    /// 200 with the result `block`.
+    Foreseen,
+}
+
+/// The gate of each route of agents, and of each tool of `/mcp`. A new one has to be added here.
+fn gate_of(method: &Method, name: &str) -> Gate {
+    match (method.as_str(), name) {
+        ("GET", _)
+        | ("POST", "/x402/settlements/{settlementId}/complete")
+        | (
+            "tool",
+            "find_services" | "get_service" | "list_enabled" | "get_approval" | "list_receipts" | "get_receipt",
+        ) => Gate::Open,
+        ("POST", "/x402/authorize" | "/x402/check/unpaid" | "/x402/raises")
+        | ("tool", "call_service" | "request_raise") => Gate::Blocked,
+        ("POST", "/x402/check") | ("tool", "check_payment") => Gate::Foreseen,
+        _ => panic!("decide what a frozen agent gets from {method} {name}"),
+    }
+}
+
+/// An agent that has everything that its routes name: a confirmed payment, a question that waits, and a refusal by a cap.
+struct Gated<'a> {
+    world: &'a World,
+    owner: &'a Person,
+    agent: TestAgent,
+    owner_id: String,
+    bodies: BTreeMap<&'static str, Vec<Value>>,
+    names: [(&'static str, String); 5],
+}
+
+impl<'a> Gated<'a> {
+    async fn of(world: &'a World, owner: &'a Person) -> Self {
+        let agent = world.agent_of(owner, "gated").await;
+        let policy = json!({"max_per_call_units": dollars(7), "require_approval_above_units": dollars(5)});
+        let path = agent.path("/services/lab-search");
+        world.person_edits(owner, Method::PATCH, &path, &policy).await.ok();
+        let body = body_of(world.offer(dollars(1)));
+        let paid = world.authorize(&agent, &body).await.ok();
+        let hash = world.settle(&paid).await;
+        completing(world, &agent, &paid, &hash).await.ok();
+        let pending = body_of(world.offer(dollars(6)));
+        let asked = world.authorize(&agent, &pending).await;
+        let asked = asked.refused(402, "approval_required");
+        let capped = world.authorize(&agent, &body_of(world.offer(dollars(8)))).await;
+        let capped = capped.refused(402, "amount_exceeds_per_call_limit");
+        let raise = json!({
+            "transaction_id": capped["transaction_id"], "max_per_call_units": dollars(9), "reason": "unfreeze me",
+            "until": world.now().after(purser_testkit::sample::secs(3_600)).to_string(),
+        });
+        let mut carried = pending.clone();
+        carried["approval_id"] = asked["approval_id"].clone();
+        let fresh = body_of(world.offer(dollars(1)));
+        let over = body_of(world.offer(dollars(6)));
+        let mut check = fresh.clone();
+        check.as_object_mut().unwrap().remove("idempotency_key");
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        Self {
+            owner_id: person_id(world, owner).await,
+            bodies: BTreeMap::from([
+                ("/x402/check/unpaid", vec![purser_tests::unpaid(&fresh)]),
+                ("/x402/authorize", vec![fresh, body, pending, carried, over]),
+                ("/x402/check", vec![check]),
+                ("/x402/raises", vec![raise]),
+                (
+                    "/x402/settlements/{settlementId}/complete",
+                    vec![json!({"payment_response_header": "e30=", "tx_hash": hash})],
+                ),
+            ]),
+            names: [
+                ("agentId", agent.id.to_string()),
+                ("serviceId", "lab-search".to_owned()),
+                ("settlementId", text(&paid["settlement_id"])),
+                ("id", text(&asked["approval_id"])),
+                ("transactionId", text(&capped["transaction_id"])),
+            ],
+            world,
+            owner,
+            agent,
+        }
+    }
+
+    fn name(&self, name: &str) -> &str {
+        &self.names.iter().find(|(known, _)| *known == name).unwrap().1
+    }
+
+    /// Calls every route and every tool of agents: each name with the answer.
+    async fn calls(&self) -> Vec<(Method, String, Answer)> {
+        let mut answers = Vec::new();
+        for route in crate::access::routes() {
+            if route.scheme.as_deref() != Some("agentKey") {
+                continue;
+            }
+            let mut path = route.path.clone();
+            for (name, value) in &self.names {
+                path = path.replace(&format!("{{{name}}}"), value);
+            }
+            let bodies = match self.bodies.get(&*route.path) {
+                Some(bodies) => bodies.iter().map(Some).collect(),
+                None => vec![None],
+            };
+            for body in bodies {
+                let key = Some(&*self.agent.key);
+                let answer = self.world.call(route.method.clone(), &path, key, body).await;
+                answers.push((route.method.clone(), route.path.clone(), answer));
+            }
+        }
+        let listed = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
+        let listed = self.world.post(&self.agent, "/mcp", &listed).await.ok();
+        for tool in listed["result"]["tools"].as_array().unwrap() {
+            let tool = tool["name"].as_str().unwrap();
+            let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+                "params": {"name": tool, "arguments": self.arguments(tool)}});
+            let answer = self.world.post(&self.agent, "/mcp", &call).await;
+            answers.push(("tool".parse().unwrap(), tool.to_owned(), answer));
+        }
+        answers
+    }
+
+    fn arguments(&self, tool: &str) -> Value {
+        let weather = json!({"service": "lab-weather", "operation": "weather.current", "max_usd": "0.05"});
+        match tool {
+            "get_service" => json!({"service": "lab-weather"}),
+            "check_payment" | "call_service" => weather,
+            "get_approval" => json!({"approval_id": self.name("id")}),
+            "get_receipt" => json!({"settlement_id": self.name("settlementId")}),
+            "request_raise" => {
+                let mut raise = self.bodies["/x402/raises"][0].clone();
+                raise.as_object_mut().unwrap().remove("max_per_call_units");
+                raise["max_per_call_usd"] = "9".into();
+                raise
+            }
+            _ => json!({}),
+        }
+    }
+
+    async fn set(&self, state: &str, begins: bool) {
+        let path = self.agent.path("");
+        let edit = async |body: Value| {
+            let edited = self.world.person_edits(self.owner, Method::PATCH, &path, &body).await;
+            edited.ok();
+        };
+        let target = match state {
+            "own" => return edit(json!({"status": if begins { "frozen" } else { "active" }})).await,
+            "archived" if begins => return edit(json!({"archived": true})).await,
+            "archived" => {
+                edit(json!({"archived": false})).await;
+                return edit(json!({"status": "active"})).await;
+            }
+            "agent" => format!("agents/{}", self.agent.id),
+            "owner" => format!("owners/{}", self.owner_id),
+            _ => "deployment".to_owned(),
+        };
+        if begins {
+            freeze(self.world, &target).await.ok();
+        } else {
+            unfreeze(self.world, &target).await.ok();
+        }
+    }
+}
+
+/// Every route and every tool of agents, in every state that freezes an agent: it reads, and nothing else. So none of
+/// its words reaches its owner.
+#[tokio::test(flavor = "multi_thread")]
+async fn frozen_agents_read_and_nothing_else() {
+    let world = World::still().await;
+    let owner = world.person(&DEMO_OWNER);
+    let gated = Gated::of(&world, &owner).await;
+    for (state, reason) in [
+        ("own", "agent_frozen"),
+        ("archived", "agent_frozen"),
+        ("agent", "agent_frozen:by_operator"),
+        ("owner", "agent_frozen:owner"),
+        ("deployment", "agent_frozen:deployment"),
+    ] {
+        gated.set(state, true).await;
+        let before = world.rows_of("LedgerTable").await;
+        let calls = gated.calls().await;
+        assert!(
+            calls.len() >= 25,
+            "only {} calls: is this test still looking?",
+            calls.len()
+        );
+        for (method, name, answer) in &calls {
+            let asked = format!("{state}: {method} {name}: {} {}", answer.status, answer.body);
+            let is_tool = method.as_str() == "tool";
+            let result = &answer.body["result"];
+            match gate_of(method, name) {
+                Gate::Open if is_tool => assert_ne!(result["isError"], true, "{asked}"),
+                Gate::Open => assert_eq!(answer.status, 200, "{asked}"),
+                Gate::Blocked if is_tool => {
+                    let text = result["content"][0]["text"].as_str().unwrap();
+                    assert!(text.contains("policy_blocked") && text.contains(reason), "{asked}");
+                }
+                Gate::Blocked => {
+                    assert_eq!((answer.status, answer.slug()), (403, "policy_blocked"), "{asked}");
+                    assert_eq!(answer.body["decision"]["reason"], reason, "{asked}");
+                }
+                Gate::Foreseen if is_tool => {
+                    let foreseen = &result["structuredContent"];
+                    assert_eq!(foreseen["would_pay"], false, "{asked}");
+                }
+                Gate::Foreseen => assert_eq!(answer.body["reason"], reason, "{asked}"),
+            }
+        }
+        // Approvals, with their notices, are rows of the ledger.
+        let rows = world.rows_of("LedgerTable").await;
+        assert_eq!(rows.changes_since(&before), Vec::<String>::new(), "{state}");
+        gated.set(state, false).await;
+    }
+    // Nothing but the freezes stopped it.
+    let raise = &gated.bodies["/x402/raises"][0];
+    assert_eq!(
+        world.post(&gated.agent, "/x402/raises", raise).await.ok()["status"],
+        "pending"
     );
 }

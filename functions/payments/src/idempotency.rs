@@ -94,7 +94,7 @@ impl Authorizing<'_> {
                 if self.paid_under_this_key(agent, &pinned).await? {
                     return Ok(PriorOutcome::Raced);
                 }
-                return Err(self.unresolved(agent, &pinned, *transaction).await?.into());
+                return Err(self.unresolved(agent, inputs, &pinned, *transaction).await?.into());
             }
             Some(IdempotencyRecord::Escalated { .. }) | None => {}
         }
@@ -109,7 +109,10 @@ impl Authorizing<'_> {
         }
         match approval.status(self.payments.clock.now()) {
             ApprovalStatus::Approved => Ok(PriorOutcome::Open(Some(approval.id))),
-            _ => Err(self.unresolved(agent, approval, approval.transaction).await?.into()),
+            _ => {
+                let unresolved = self.unresolved(agent, inputs, approval, approval.transaction);
+                Err(unresolved.await?.into())
+            }
         }
     }
 
@@ -124,9 +127,21 @@ impl Authorizing<'_> {
     }
 
     /// The answer to a call whose approval does not allow it: pending, no longer usable, or not in the request.
-    async fn unresolved(&self, agent: &Agent, approval: &Approval, transaction: TransactionId) -> Result<Error> {
+    async fn unresolved(
+        &self,
+        agent: &Agent,
+        inputs: &DecisionInputs,
+        approval: &Approval,
+        transaction: TransactionId,
+    ) -> Result<Error> {
         match approval.status(self.payments.clock.now()) {
-            ApprovalStatus::Pending | ApprovalStatus::Approved => Ok(self.waiting(approval, transaction, Vec::new())),
+            ApprovalStatus::Pending | ApprovalStatus::Approved => {
+                let by_operators = inputs.frozen_by_operators(agent)?;
+                match Freeze::of(agent, by_operators) {
+                    None => Ok(self.waiting(approval, transaction, Vec::new())),
+                    Some(freeze) => self.refuse_approval(agent, approval, Block::AgentFrozen(freeze)).await,
+                }
+            }
             ApprovalStatus::Rejected => self.refuse_approval(agent, approval, Block::ApprovalRejected).await,
             ApprovalStatus::Expired => self.refuse_approval(agent, approval, Block::ApprovalExpired).await,
             ApprovalStatus::Executed => Ok(executed(approval).unwrap_or(ErrorKind::NotFound).into()),

@@ -11,8 +11,8 @@ use axum::body::Bytes;
 use axum::extract::State;
 use purser_api::{AgentCredentials, ApprovalView, Failure, RaiseCall};
 use purser_domain::{
-    Amount, Approval, ApprovalId, CheckName, CheckOutcome, Error, ErrorKind, LoggedDecision, LoggedRefusal, Permission,
-    Problem, RaiseRequest, Resolution, Result,
+    Amount, Approval, ApprovalId, CheckName, CheckOutcome, Error, ErrorKind, Freeze, LoggedDecision, LoggedRefusal,
+    Permission, Problem, RaiseRequest, Resolution, Result, UnpaidRefusal,
 };
 use purser_store::{DecisionKeys, RaiseAsked};
 use std::sync::Arc;
@@ -46,9 +46,17 @@ pub(crate) async fn raise(
 ) -> Result<Json<ApprovalView>, Failure> {
     let now = payments.clock.now();
     let call = purser_api::json_body(&body).and_then(|body| RaiseCall::parse(&body, now));
-    let keys = DecisionKeys::default();
+    let keys = DecisionKeys {
+        freezes: true,
+        ..DecisionKeys::default()
+    };
     let caller = payments.authenticate(caller, Permission::Pay, &keys).await?;
     let call = call?;
+    // A frozen agent asks its owner nothing.
+    if let Some(freeze) = Freeze::of(&caller.agent, caller.read.frozen_by_operators(&caller.agent)?) {
+        let refusal = UnpaidRefusal::for_freeze(freeze, payments.clock.now().since(now).millis());
+        return Err(ErrorKind::UnpaidRefused(Box::new(refusal)).into());
+    }
     let refusal = match call.refused {
         Some(id) => payments.ledger.recorded_decision(caller.agent.id, id).await?,
         None => None,

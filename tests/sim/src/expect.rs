@@ -160,7 +160,7 @@ fn before(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> Opt
         Some((_, row)) if carried.is_none() => {
             let id = text(row, "apid");
             let row = approval(id).expect("what a key waits for is there");
-            return Some(service_state(id, row, instant, true));
+            return Some(service_state(id, row, instant, stored.freeze(asked.agent), true));
         }
         _ => {}
     }
@@ -168,7 +168,7 @@ fn before(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> Opt
     if !same(row) {
         return Some(vec!["policy_blocked:approval_request_mismatch".to_owned()]);
     }
-    let mut answers = service_state(&id, row, instant, false);
+    let mut answers = service_state(&id, row, instant, stored.freeze(asked.agent), false);
     let runs = answers.iter().position(|answer| answer == "runs");
     match runs {
         Some(0) if answers.len() == 1 => None,
@@ -183,9 +183,13 @@ fn before(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> Opt
     }
 }
 
-/// The answers that an approval allows; `pinned` if the call does not carry the approval.
-fn service_state(id: &str, row: &Item, instant: &Instant<'_>, pinned: bool) -> Vec<String> {
-    let waits = || format!("approval_required:{id}");
+/// The answers that an approval allows; `pinned` if the call does not carry the approval. A frozen agent's call does not
+/// wait for it.
+fn service_state(id: &str, row: &Item, instant: &Instant<'_>, frozen: Option<&str>, pinned: bool) -> Vec<String> {
+    let waits = || match frozen {
+        None => format!("approval_required:{id}"),
+        Some(reason) => format!("policy_blocked:{reason}"),
+    };
     let open = match text(row, "st") {
         "executed" => return vec![format!("idempotent_replay:{id}:{}", text(row, "sid"))],
         "rejected" => return vec!["policy_blocked:approval_rejected".to_owned()],

@@ -176,6 +176,17 @@ pub struct UnpaidRefusal {
     pub latency_ms: u64,
 }
 
+impl UnpaidRefusal {
+    /// The rejection of a frozen agent's call that is not evaluated.
+    pub fn for_freeze(freeze: Freeze, latency_ms: u64) -> Self {
+        Self {
+            reason: Reason::PolicyBlocked(Block::AgentFrozen(freeze)),
+            checks: vec![Check::without_numbers(CheckName::AgentActive, CheckOutcome::Failed)],
+            latency_ms,
+        }
+    }
+}
+
 /// A refusal or escalation, as recorded and as answered to the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
