@@ -151,6 +151,50 @@ async fn call(world: &World, route: &Route, path: &str, headers: &[(&str, String
     World::send(request).await
 }
 
+/// Every route whose description has no body, with each kind of body, as its own caller.
+#[tokio::test(flavor = "multi_thread")]
+async fn routes_without_a_body_reject_one() {
+    let (world, names) = world_with_everything().await;
+    let bearer = |token: &str| ("authorization", format!("Bearer {token}"));
+    let before = world.rows().await;
+    let without_body = routes()
+        .into_iter()
+        .filter(|route| route.operation.get("requestBody").is_none());
+    let mut count = 0;
+    for route in without_body {
+        let (name, value) = match route.scheme.as_deref() {
+            Some("agentKey") => bearer(&world.demo().key),
+            Some("session") => bearer(&world.stack.issuer.token(&DEMO_OWNER)),
+            Some(_) => ("x-internal-token", world.stack.internal_token.clone()),
+            None => ("accept", "*/*".to_owned()),
+        };
+        let url = format!("{}{}", world.stack.base_url, filled(&route.path, &names));
+        for (body, problem) in [
+            (r#"{"owner": "x", "amount_units": 1}"#, "/owner"),
+            (r#"{"a": {}}"#, "/a"),
+            ("[]", ""),
+            ("null", ""),
+            ("\"x\"", ""),
+            ("owner=x", ""),
+        ] {
+            let request = world.http.request(route.method.clone(), &url).header(name, &value);
+            let answer = World::send(request.header("if-match", "*").body(body)).await;
+            let problems = answer.refused(400, "invalid_request")["details"].clone();
+            let problems = problems.as_array().unwrap();
+            let found = problems.iter().any(|found| found["path"] == problem);
+            assert!(found, "{} {url} {body}: {problems:?}", route.method);
+            count += 1;
+        }
+        assert!(
+            route.operation["responses"].get("400").is_some(),
+            "{} {url}",
+            route.method
+        );
+    }
+    assert!(count > 400, "only {count} calls: is this test still looking?");
+    assert_eq!(world.rows().await.changes_since(&before), Vec::<String>::new());
+}
+
 /// Invalid session tokens, each with the reason.
 fn bad_tokens(world: &World) -> Vec<(&'static str, String)> {
     let issuer = &world.stack.issuer;

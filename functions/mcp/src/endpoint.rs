@@ -126,6 +126,7 @@ purser_api::error_responses! {
     security((), ("agentKey" = [])),
     request_body(content = serde_json::Value, description = "A JSON-RPC message.", content_type = "application/json"),
     responses(
+        McpErrors,
         (status = 200, description = "The JSON-RPC answer.", content_type = "application/json"),
         (status = 202, description = "The notification was accepted."),
         (status = 400, description = "A JSON-RPC error: the body is not JSON (-32700) or not a JSON-RPC message (-32600), or a header that the protocol version requires is missing."),
@@ -133,7 +134,6 @@ purser_api::error_responses! {
         (status = 404, description = "A JSON-RPC error: the method is unknown, from version 2026-07-28 on."),
         (status = 406, description = "`not_acceptable`: `Accept` excludes application/json.", body = ErrorBody),
         (status = 415, description = "`unsupported_media_type`: `Content-Type` must be application/json.", body = ErrorBody),
-        McpErrors,
     )
 )]
 pub(crate) async fn mcp(State(endpoint): State<Arc<Endpoint>>, request: Request) -> Reply {

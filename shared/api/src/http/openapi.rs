@@ -147,12 +147,13 @@ pub const fn is_error_status(status: u16) -> bool {
 /// The responses of those statuses. For [`error_responses!`].
 ///
 /// A route with authentication reads and writes rows that others may use concurrently and whose throughput is limited,
-/// so it may always answer 503 `temporarily_unavailable`; that is added here.
+/// so it may always answer 503 `temporarily_unavailable`; that is added here. So is 400, with which every route rejects
+/// an invalid body, or a body that it does not have.
 pub fn describe_errors(statuses: &[u16]) -> BTreeMap<String, RefOr<Response>> {
     let contended = [401, 500].iter().all(|status| statuses.contains(status));
     STATUSES
         .iter()
-        .filter(|(status, _)| statuses.contains(status) || (contended && *status == 503))
+        .filter(|(status, _)| statuses.contains(status) || *status == 400 || (contended && *status == 503))
         .map(|(status, description)| (status.to_string(), RefOr::T(described(*status, description))))
         .collect()
 }

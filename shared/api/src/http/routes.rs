@@ -1,6 +1,18 @@
 //! A group's routes, from the `utoipa::path` of its handlers.
 
-use axum::{Router, handler::Handler, routing::MethodRouter};
+use crate::http::body::members;
+use crate::{Failure, Place, Problems, json_body};
+use axum::{
+    Router,
+    body::Body,
+    extract::Request,
+    handler::Handler,
+    middleware::{Next, from_fn},
+    response::Response,
+    routing::MethodRouter,
+};
+use http_body_util::BodyExt as _;
+use purser_domain::{Error, Problem, Result};
 use utoipa::Path;
 use utoipa_axum::PathItemExt as _;
 
@@ -34,7 +46,8 @@ macro_rules! routes {
     };
 }
 
-/// Adds a handler to the routes, at the path in its description; used by [`routes!`](crate::routes).
+/// Adds a handler to the routes, at the path in its description; used by [`routes!`](crate::routes). A route whose
+/// description has no body rejects one.
 pub fn described<P, H, T, S>(routes: Router<S>, handler: &H) -> Router<S>
 where
     P: Path,
@@ -46,5 +59,23 @@ where
     let route = methods.fold(MethodRouter::new(), |route, method| {
         route.on(method.to_method_filter(), handler.clone())
     });
+    let route = match P::operation().request_body {
+        Some(_) => route,
+        None => route.layer(from_fn(without_body)),
+    };
     routes.route(&P::path(), route)
+}
+
+/// Rejects a body that is neither empty nor an empty object, which many programs send: a field that the route ignores
+/// must not look as if it had an effect.
+async fn without_body(request: Request, next: Next) -> Result<Response, Failure> {
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await.map(|body| body.to_bytes());
+    let body = body.map_err(|_| Error::invalid(vec![Problem::at("", "must arrive whole")]))?;
+    if !body.is_empty() {
+        let mut problems = Problems::default();
+        let read = members(&json_body(&body)?, Place::Body, &[], false, &mut problems).map(drop);
+        problems.finish(read)?;
+    }
+    Ok(next.run(Request::from_parts(parts, Body::empty())).await)
 }
