@@ -441,7 +441,7 @@ fn isolation_tests_cover_every_request_parameter() {
 #[tokio::test(flavor = "multi_thread")]
 async fn foreign_and_missing_objects_get_identical_responses() {
     let town = Town::start().await;
-    let before = town.tables().await;
+    let (before, audit) = (town.tables().await, town.world.rows_of("AuditTable").await);
     let (first, second, elsewhere) = (&town.first, &town.second, &town.elsewhere);
     for theirs in [second, elsewhere] {
         assert!(town.walk("agentKey", &first.key(), first, theirs).await >= 9);
@@ -449,6 +449,9 @@ async fn foreign_and_missing_objects_get_identical_responses() {
     assert!(town.walk("session", &elsewhere.session(), elsewhere, first).await >= 50);
     assert!(town.walk("session", &first.session(), first, second).await >= 9);
     town.is_as_it_was(&before).await;
+    // Nobody's audit log has a row of it, not even the caller's own.
+    let rows = town.world.rows_of("AuditTable").await;
+    assert_eq!(rows.changes_since(&audit), Vec::<String>::new());
 
     let operator = vec![("x-internal-token", town.world.stack.internal_token.clone())];
     // Each path was valid: the right caller succeeds and sees no other's data. Removals come last.

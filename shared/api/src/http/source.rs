@@ -14,12 +14,16 @@ pub fn request_source(parts: &Parts) -> RequestSource {
     RequestSource::new(address, user_agent, id)
 }
 
-/// The refusal of an act, as it was answered; `None` for a failure of the service, after which the caller tries again.
+/// The refusal of an act, as it was answered; `None` for a failure of the service, after which the caller tries again, and
+/// for an object that does not exist or is another person's.
 pub fn audit_refusal(error: &Error) -> Option<AuditRefusal> {
     let kind = error.kind();
     let is_refusal = !matches!(
         kind,
-        ErrorKind::Internal | ErrorKind::TemporarilyUnavailable { .. } | ErrorKind::TooManyRequests { .. }
+        ErrorKind::Internal
+            | ErrorKind::NotFound
+            | ErrorKind::TemporarilyUnavailable { .. }
+            | ErrorKind::TooManyRequests { .. }
     );
     is_refusal.then(|| {
         let answer = ErrorBody::from(kind);
