@@ -55,7 +55,7 @@ mod usage;
 mod webhooks;
 
 use agents::new_keys::NewKeys;
-use axum::Router;
+use axum::{Router, middleware::from_fn_with_state};
 use purser_api::{
     ApiSettings, AssertionKeys, Boot, BootError, InternalFunction, NoticeRequestsQueue, PaymentsFunction, Secrets,
     SecretsKey, Sessions, WebhookRequestsQueue, with_asserted_ip,
@@ -170,7 +170,8 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         pays_out: settings.pays_out,
         dashboard_url: settings.dashboard_url,
     });
-    let router = api::routes().merge(pages::routes()).with_state(people);
+    let reports = from_fn_with_state(Arc::clone(&people), ui::report::bind_reports);
+    let router = api::routes().merge(pages::routes().layer(reports)).with_state(people);
     Ok(purser_api::with_middleware(
         with_asserted_ip(router, client_ip_keys),
         api,

@@ -194,6 +194,11 @@ pub(crate) async fn confirm(State(people): State<Arc<People>>, session: PageSess
     let mut query = Query::without_blanks(&uri);
     let (view, report) = (FleetView::of(&mut query), Report::of(&mut query));
     let so_far = report.filter(|report| report.count() > 0);
+    // Only an interrupted run continues in the middle: a link must not make "Freeze all" leave agents out.
+    let view = match so_far {
+        Some(_) => view,
+        None => view.label().cloned().map(FleetView::of_label).unwrap_or_default(),
+    };
     let layout = Layout {
         problem: filter_problem(query),
         ..Layout::of(&session, people.now())

@@ -73,7 +73,9 @@ async fn ask(uri: Uri) -> Response {
     let next = Destination::parse(&query.text("next").unwrap_or_default());
     // After sign-out, the issuer returns the `state` that it received.
     let notice = query.text("notice").or_else(|| query.text("state"));
+    // Without a session, nothing tells whether we led here, so a link can't report an act.
     let notice = notice.and_then(|code| Notice::from_code(&code));
+    let notice = notice.filter(|notice| notice.is_of_sign_in());
     let is_again = matches!(notice, Some(Notice::SignInAgain | Notice::SignInNotAgain));
     let again = is_again.then(|| "yes".to_owned());
     sign_in_page(

@@ -15,3 +15,4 @@ pub(crate) mod money;
 pub(crate) mod notice;
 pub(crate) mod paths;
 pub(crate) mod phrases;
+pub(crate) mod report;

@@ -106,6 +106,19 @@ impl Notice {
         Self::ALL.iter().copied().find(|notice| notice.code() == code)
     }
 
+    /// Whether the sign-in page shows it, where there is no session.
+    pub(crate) const fn is_of_sign_in(self) -> bool {
+        matches!(
+            self,
+            Self::SignedOut
+                | Self::AllEnded
+                | Self::SignInAgain
+                | Self::SignInNotAgain
+                | Self::SignInFailed
+                | Self::SignInStale
+        )
+    }
+
     /// Whether the notice reports a failure.
     pub(crate) const fn is_bad(self) -> bool {
         matches!(

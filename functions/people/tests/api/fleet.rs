@@ -123,6 +123,90 @@ async fn a_search_continues_after_a_hundred_agents() {
     assert!(few <= 6, "{few} calls");
 }
 
+/// Every page, by links with every notice and every report: a page reports an act only after the redirect of this
+/// session's form.
+#[tokio::test]
+async fn links_report_no_act() {
+    let world = World::start().await;
+    let agents = world.table(1).await;
+    let mut owner = world.browser(OWNER).await;
+    let agent = format!("/dashboard/agents/{}", agents[0]);
+    let frozen = owner
+        .post("/dashboard/agents", "/dashboard/agents/bulk", &[("freeze", &agents[0])])
+        .await;
+    let signed = owner.signed[frozen.leads()].clone();
+    owner.open(&signed).await.is(200, "Undo: unfreeze 1 agent");
+    let ours = signed.rsplit_once('=').unwrap().1;
+    let report = format!("act=frozen&done=1&frozen={}", agents[0]);
+    let reports = [
+        "notice=agent_frozen".to_owned(),
+        "%6eotice=policy_saved".to_owned(),
+        "act=frozen&done=12&failed=3".to_owned(),
+        report.clone(),
+        format!("{report}&report="),
+        format!("{report}&report={ours}"),
+        format!("{report}&report={}", "0".repeat(64)),
+    ];
+    let pages = [
+        "",
+        "/agents",
+        "/freeze-all",
+        "/approvals",
+        "/audit-log",
+        "/backtests",
+        "/decisions",
+        "/notices",
+        "/sessions",
+        "/templates",
+        "/webhooks",
+        "/search",
+        "/catalog",
+        "/settlements",
+    ];
+    let pages = pages.map(|page| format!("/dashboard{page}"));
+    for page in pages.iter().chain([&agent]) {
+        assert_eq!(owner.open(page).await.status, 200, "{page}");
+        for report in &reports {
+            let link = format!("{page}?{report}");
+            if link == signed {
+                continue;
+            }
+            let seen = owner.open(&link).await;
+            for words in ["data-notice", "were frozen", "was frozen", "Undo", "Not done yet"] {
+                assert!(!seen.html.contains(words), "{link}: {}", seen.html);
+            }
+        }
+    }
+    // Neither another session of the person nor another number has this report.
+    let mut elsewhere = world.browser(OWNER).await;
+    for (browser, url) in [
+        (&mut elsewhere, signed.clone()),
+        (&mut owner, signed.replace("done=1", "done=2")),
+    ] {
+        let seen = browser.open(&url).await;
+        assert!(seen.status == 200 && !seen.html.contains("Undo"), "{url}");
+    }
+    let stranger = world.stranger().open("/dashboard/sign-in?notice=agent_unfrozen").await;
+    assert!(!stranger.html.contains("active again"), "{}", stranger.html);
+}
+
+/// A link can't make "Freeze all" begin after some agents.
+#[tokio::test]
+async fn freeze_all_begins_with_the_first_agent() {
+    let world = World::start().await;
+    let agents = world.table(101).await;
+    let mut owner = world.browser(OWNER).await;
+    let confirm = "/dashboard/freeze-all";
+    let step = owner.post(confirm, confirm, &[]).await;
+    let next = step.headers[axum::http::header::LOCATION].to_str().unwrap();
+    let (_, cursor) = next.split_once("cursor=").unwrap();
+    let link = format!("{confirm}?cursor={}", cursor.split('&').next().unwrap());
+    assert!(!owner.open(&link).await.html.contains("cursor="), "{link}");
+    // The run that was interrupted continues there.
+    assert!(owner.get(next).await.html.contains("cursor="), "{next}");
+    assert_eq!(agents.len(), 101);
+}
+
 #[tokio::test]
 async fn a_freeze_from_a_row_can_be_undone() {
     let world = World::start().await;

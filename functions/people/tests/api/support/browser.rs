@@ -14,6 +14,8 @@ pub(crate) const ORIGIN: &str = "http://127.0.0.1:3000";
 pub(crate) struct Browser<'a> {
     world: &'a World,
     pub(crate) cookies: BTreeMap<String, String>,
+    /// The redirects with a report: each URL without its signature, and with it. [`Browser::get`] follows them.
+    pub(crate) signed: BTreeMap<String, String>,
 }
 
 /// An answer that a browser received.
@@ -52,6 +54,7 @@ impl World {
         Browser {
             world: self,
             cookies: BTreeMap::new(),
+            signed: BTreeMap::new(),
         }
     }
 
@@ -85,6 +88,12 @@ impl Browser<'_> {
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> Seen {
+        let path = self.signed.get(path).map_or(path, String::as_str).to_owned();
+        self.open(&path).await
+    }
+
+    /// Opens exactly this URL, as a link does.
+    pub(crate) async fn open(&mut self, path: &str) -> Seen {
         // Boxed, as below: a test has room for the state of each call that it makes.
         Box::pin(self.send(Method::GET, path, &[], String::new())).await
     }
@@ -121,7 +130,14 @@ impl Browser<'_> {
         let request = request.body(Body::from(body)).unwrap();
         self.world.catch_up().await;
         let response = self.world.router.clone().oneshot(request).await.unwrap();
-        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let (status, mut headers) = (response.status().as_u16(), response.headers().clone());
+        let location = headers
+            .get(header::LOCATION)
+            .map(|location| location.to_str().unwrap().to_owned());
+        if let Some((plain, _)) = location.as_deref().and_then(|signed| signed.rsplit_once("&report=")) {
+            headers.insert(header::LOCATION, plain.parse().unwrap());
+            self.signed.insert(plain.to_owned(), location.clone().unwrap());
+        }
         for cookie in headers.get_all(header::SET_COOKIE) {
             let (pair, attributes) = cookie.to_str().unwrap().split_once("; ").unwrap();
             let (name, value) = pair.split_once('=').unwrap();

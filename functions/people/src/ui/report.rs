@@ -1,0 +1,90 @@
+//! Reports of acts: the notice or the counts that a page shows after the redirect of a form. They are parameters of the
+//! page's URL, so a link could make a page report what did not happen, and offer to undo it.
+//!
+//! So the redirect signs its URL for the browser's session, and a page of another URL has no report. This is a layer of
+//! all pages, so that no page can forget it.
+
+use crate::digest::hexadecimal;
+use crate::sessions::cookie::Cookie;
+use crate::sessions::session::{SIGN_IN, origin_of};
+use crate::state::People;
+use axum::{
+    extract::{Request, State},
+    http::{HeaderValue, Method, Uri, header},
+    middleware::Next,
+    response::Response,
+};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
+use std::sync::Arc;
+use subtle::ConstantTimeEq as _;
+use url::form_urlencoded;
+
+/// The parameters without which a URL has no report, of `ui/notice.rs` and of the fleet's `Report`.
+const REPORTS: [&str; 2] = ["notice", "act"];
+/// The parameter with the signature, the last one.
+const SIGNATURE: &str = "&report=";
+
+/// Signs the URL of a redirect with a report, and hides a report that this session's redirect did not sign. The sign-in
+/// page, which needs no session, reports only failures and ends of sessions.
+pub(crate) async fn bind_reports(State(people): State<Arc<People>>, request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let origin = origin_of(&people, &parts).ok();
+    let session = origin.and_then(|origin| Cookie::Session.of(&parts.headers, &origin));
+    let address = parts.uri.path_and_query().map_or("", |address| address.as_str());
+    if parts.method == Method::GET && has_report(address) && !is_signed(address, session.as_deref()) {
+        parts.uri = without_report(&parts.uri);
+    }
+    let mut response = next.run(Request::from_parts(parts, body)).await;
+    let location = response.headers().get(header::LOCATION);
+    let location = location.and_then(|location| location.to_str().ok());
+    let reported = location.filter(|address| has_report(address)).zip(session);
+    let signed = reported.and_then(|(address, session)| {
+        let signature = signature(address, &session)?;
+        HeaderValue::from_str(&format!("{address}{SIGNATURE}{signature}")).ok()
+    });
+    if let Some(signed) = signed {
+        response.headers_mut().insert(header::LOCATION, signed);
+    }
+    response
+}
+
+/// Whether the URL is of a page of the dashboard with a report.
+fn has_report(address: &str) -> bool {
+    let Some((path, query)) = address.split_once('?') else {
+        return false;
+    };
+    let mut names = form_urlencoded::parse(query.as_bytes()).map(|(name, _)| name);
+    path.starts_with("/dashboard") && path != SIGN_IN && names.any(|name| REPORTS.contains(&&*name))
+}
+
+fn is_signed(address: &str, session: Option<&str>) -> bool {
+    let signed = address.rsplit_once(SIGNATURE).zip(session);
+    signed.is_some_and(|((address, sent), session)| {
+        let ours = signature(address, session);
+        ours.is_some_and(|ours| ours.as_bytes().ct_eq(sent.as_bytes()).into())
+    })
+}
+
+/// The MAC of a URL under the session's secret.
+fn signature(address: &str, session: &str) -> Option<String> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(session.as_bytes()).ok()?;
+    mac.update(b"purser/dashboard/report/v1\0");
+    mac.update(address.as_bytes());
+    Some(hexadecimal(&mac.finalize().into_bytes()))
+}
+
+/// The URL without the parameters that make it a report.
+fn without_report(uri: &Uri) -> Uri {
+    let query = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
+    let query = query.filter(|(name, _)| !REPORTS.contains(&&**name));
+    let query = form_urlencoded::Serializer::new(String::new())
+        .extend_pairs(query)
+        .finish();
+    let address = if query.is_empty() {
+        uri.path().to_owned()
+    } else {
+        format!("{}?{query}", uri.path())
+    };
+    address.parse().unwrap_or_default()
+}
