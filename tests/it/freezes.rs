@@ -599,6 +599,8 @@ async fn frozen_agents_read_and_nothing_else() {
             let result = &answer.body["result"];
             match gate_of(method, name) {
                 Gate::Open if is_tool => assert_ne!(result["isError"], true, "{asked}"),
+                // A statement that is not signed yet is not found.
+                Gate::Open if name.ends_with("/statement") => assert!([200, 404].contains(&answer.status), "{asked}"),
                 Gate::Open => assert_eq!(answer.status, 200, "{asked}"),
                 Gate::Blocked if is_tool => {
                     let text = result["content"][0]["text"].as_str().unwrap();
