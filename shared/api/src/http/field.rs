@@ -20,7 +20,8 @@ const LABEL_FILTER: &str = "^[a-z][a-z0-9_.-]{0,29}(=[^\\x00-\\x1f\\x7f-\\x9f]{1
 /// Every web address, as a pattern: after the scheme, only the characters of RFC 3986 §2. They are all ASCII, so a
 /// length in characters equals one in bytes. The parser accepts other characters too, and encodes them.
 pub const WEB: &str = "^https?://[A-Za-z0-9][A-Za-z0-9._~:/?#\\[\\]@!$&'()*+,;=%-]*$";
-/// The maximum length of a URL from an agent, in bytes: the common limit of browsers and servers.
+/// The maximum length of a URL from an agent, in bytes, also once other characters are percent-encoded: the common limit
+/// of browsers and servers. So a statement with two of them fits into an entry of the log.
 const MAX_URL_BYTES: usize = 8_192;
 
 /// A single value.
@@ -177,10 +178,13 @@ fn one_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
     format!("^({})$", names.collect::<Vec<_>>().join("|"))
 }
 
+fn is_short(text: &str, url: &Url) -> bool {
+    text.len().max(url.as_str().len()) <= MAX_URL_BYTES
+}
+
 fn read_target(text: &str) -> Option<Target> {
-    (text.len() <= MAX_URL_BYTES)
-        .then(|| Target::parse(text).ok())
-        .flatten()
+    let target = Target::parse(text).ok()?;
+    is_short(text, target.url()).then_some(target)
 }
 
 field! {
@@ -199,8 +203,8 @@ field! {
     /// Where a provider is called.
     pub struct CalledUrl(Url):
     |value| {
-        let text = value.as_str().filter(|text| text.len() <= MAX_URL_BYTES);
-        text.and_then(parse_web_url).ok_or_else(|| "must be an http or https URL".to_owned())
+        let url = value.as_str().and_then(|text| parse_web_url(text).filter(|url| is_short(text, url)));
+        url.ok_or_else(|| format!("must be an http or https URL of at most {MAX_URL_BYTES} bytes once it is encoded"))
     },
     json!({
         "type": "string",
