@@ -88,6 +88,7 @@ fn every_error() -> Vec<ErrorKind> {
             transaction: TransactionId::from_uuid(nil),
             reason,
             checks: Vec::new(),
+            hash: None,
             latency_ms: 0,
         }))
     };

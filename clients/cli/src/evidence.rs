@@ -21,7 +21,7 @@ const HOW: [&str; 5] = [
     "Get the keys once from `/log/trust` of the deployment, or from whoever you trust with them, and keep them. `trust` here is a copy.",
     "`purser verify FILE --trust trust.json` lists what it verified and what nothing signed was compared with. `--node URL` of a chain's node adds the transaction.",
     "With other tools: `statement` is a JWS, which any JOSE library verifies with `jwks` of the keys; `proof` is a C2SP tlog-proof.",
-    "`decision_hash` is the SHA-256 of the RFC 8785 form of the object of `facts`, `inputs`, `result` and `reason`. The owner has the documents of `inputs`.",
+    "`decision_hash` is the SHA-256 of the RFC 8785 form of the object of `transaction_id`, `settlement_id`, `approval_id`, `facts`, `result` and `reason`. The owner has the documents of `inputs`.",
     "`provider` has what the provider signed (x402 extension `offer-receipt`) and the HTTP status of its answer, as the paying client received them.",
 ];
 

@@ -12,6 +12,7 @@ pub(crate) fn as_json(payment: &PaymentMade) -> Value {
     json!({
         "settlement_id": payment.settlement_id,
         "transaction_id": payment.transaction_id,
+        "decision_hash": payment.decision_hash,
         "amount_units": payment.amount,
         "listed_amount_units": payment.listed,
         "warnings": payment.warnings,

@@ -155,6 +155,8 @@ pub struct Authorized {
     pub settlement_id: Uuid,
     /// The audit reference.
     pub transaction_id: Uuid,
+    /// The `decision_hash` that the signed statement of the decision must have.
+    pub decision_hash: Option<String>,
     /// `authorized`, or the settlement's current status once the payment can no longer be used.
     pub receipt_status: ReceiptStatus,
     /// The price of the call.

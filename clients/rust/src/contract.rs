@@ -295,6 +295,7 @@ fn the_client_knows_all_agent_errors_and_fields() {
         message,
         request_id,
         transaction_id,
+        decision_hash,
         approval_id,
         settlement_id,
         amount,
@@ -308,7 +309,7 @@ fn the_client_knows_all_agent_errors_and_fields() {
     } = Refusal::read(402, None, body.to_string().as_bytes());
     let read = json!({
         "error": slug, "message": message, "request_id": request_id, "transaction_id": transaction_id,
-        "approval_id": approval_id, "settlement_id": settlement_id, "amount_units": amount, "retry_at": retry_at,
+        "decision_hash": decision_hash, "approval_id": approval_id, "settlement_id": settlement_id, "amount_units": amount, "retry_at": retry_at,
         "retry_after": retry_after.map(|time| time.as_secs()), "reason": reason,
         "details": details.iter().map(|one| json!({"path": one.path, "message": one.message})).collect::<Vec<_>>(),
         "decision": {

@@ -20,6 +20,8 @@ pub struct PaymentMade {
     pub settlement_id: Uuid,
     /// The audit reference.
     pub transaction_id: Uuid,
+    /// The `decision_hash` that the signed statement of the decision must have.
+    pub decision_hash: Option<String>,
     /// The price.
     pub amount: Usdc,
     /// The price that the catalog lists, if the provider asked for more.
@@ -97,6 +99,7 @@ impl PaymentMade {
         Self {
             settlement_id: authorized.settlement_id,
             transaction_id: authorized.transaction_id,
+            decision_hash: authorized.decision_hash.clone(),
             amount: authorized.amount_units,
             listed: authorized.listed_amount_units,
             pay_to: authorized.pay_to.clone(),

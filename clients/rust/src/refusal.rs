@@ -131,6 +131,8 @@ pub struct Refusal {
     pub request_id: Option<String>,
     /// The audit reference of a block or an escalation.
     pub transaction_id: Option<Uuid>,
+    /// The `decision_hash` that the signed statement of the decision must have.
+    pub decision_hash: Option<String>,
     /// The approval to wait for, or the one that was already used.
     pub approval_id: Option<Uuid>,
     /// The settlement that was authorized earlier.
@@ -170,6 +172,7 @@ impl Refusal {
             message: text("message").unwrap_or_else(|| format!("the answer was HTTP {status}")),
             request_id: text("request_id"),
             transaction_id: id("transaction_id"),
+            decision_hash: text("decision_hash"),
             approval_id: id("approval_id"),
             settlement_id: id("settlement_id"),
             amount: body.get("amount_units").and_then(Value::as_u64).map(Usdc::from_units),

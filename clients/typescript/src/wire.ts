@@ -89,6 +89,8 @@ export interface Authorized {
   reason: string;
   settlement_id: string;
   transaction_id: string;
+  /** The `decision_hash` that the signed statement of the decision must have. */
+  decision_hash: string;
   amount_units: number;
   /** The price that the catalog lists, if `amount_units` exceeds it. */
   listed_amount_units?: number;
@@ -391,6 +393,8 @@ export interface ErrorBody {
   message: string;
   request_id?: string;
   transaction_id?: string;
+  /** The `decision_hash` that the signed statement of a block or an escalation must have. */
+  decision_hash?: string;
   settlement_id?: string | null;
   approval_id?: string | null;
   decision?: Decision;

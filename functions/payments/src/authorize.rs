@@ -183,6 +183,7 @@ impl Authorizing<'_> {
                 return Ok(Attempt::Retry);
             }
         }
+        let hash = self.hash_of_allow(&terms);
         let terms = PaymentTerms::of(&terms);
         let offer = &request.intent.offer;
         let payment = self.payment(&wallet, &terms, offer).await?;
@@ -197,7 +198,7 @@ impl Authorizing<'_> {
             "payment.decided"
         );
         let answer = Authorized::with_payment(&terms, self.listed(), offer.version(), payment);
-        Ok(Attempt::Done(answer.into_response()))
+        Ok(Attempt::Done(answer.with_hash(hash).into_response()))
     }
 
     /// The terms of a grant, which are stored and signed.

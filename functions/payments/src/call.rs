@@ -6,8 +6,8 @@ use axum::response::Response;
 use purser_api::AuthorizeRequest;
 use purser_chain::Signer;
 use purser_domain::{
-    Agent, Amount, Catalog, CatalogMatch, Error, KeyId, Offer, PaymentHeader, PaymentTerms, Result, Timestamp,
-    TransferAuthorization,
+    Agent, Amount, CallDescription, Catalog, CatalogMatch, DocumentHash, Error, KeyId, Offer, PaymentHeader,
+    PaymentTerms, Result, Terms, Timestamp, TransferAuthorization, hash_of_allow,
 };
 use serde_json::{Value, value::RawValue};
 use std::sync::Arc;
@@ -47,6 +47,12 @@ impl Authorizing<'_> {
     pub(crate) fn listed(&self) -> Option<Amount> {
         let matched = CatalogMatch::of(&self.request.intent, self.catalog).ok()?;
         Some(matched.operation?.price(self.started))
+    }
+
+    /// The hash that the statement of the allowed call has.
+    pub(crate) fn hash_of_allow(&self, terms: &Terms) -> Option<DocumentHash> {
+        let call = CallDescription::of(&self.request.intent, None, terms.network, terms.authorized_at);
+        hash_of_allow(terms, call)
     }
 
     /// The signed payment of a settlement: the same nonce each time and, with a seed, the same bytes. A payment is

@@ -138,7 +138,7 @@ impl Authorizing<'_> {
             ApprovalStatus::Pending | ApprovalStatus::Approved => {
                 let by_operators = inputs.frozen_by_operators(agent)?;
                 match Freeze::of(agent, by_operators) {
-                    None => Ok(self.waiting(approval, transaction, Vec::new())),
+                    None => Ok(self.waiting(approval, transaction, Vec::new(), None)),
                     Some(freeze) => self.refuse_approval(agent, approval, Block::AgentFrozen(freeze)).await,
                 }
             }
@@ -167,6 +167,7 @@ impl Authorizing<'_> {
     async fn replay(&self, agent: &Agent, bound: &BoundPayment, settlement: &Settlement) -> Result<Response> {
         let usable = settlement.state == SettlementState::Authorized && self.payments.clock.now() < bound.valid_before;
         let terms = PaymentTerms::of(&settlement.terms);
+        let hash = self.hash_of_allow(&settlement.terms);
         let answer = match self.offer_of(&terms).filter(|_| usable) {
             Some(offer) => {
                 let signer = self.payments.signer(agent)?;
@@ -175,6 +176,7 @@ impl Authorizing<'_> {
             }
             None => Authorized::without_payment(settlement, self.listed()),
         };
+        let answer = answer.with_hash(hash);
         tracing::info!(
             settlement.id = %bound.settlement,
             agent.id = %agent.id,

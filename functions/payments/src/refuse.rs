@@ -3,8 +3,9 @@
 use crate::call::{Attempt, Authorizing};
 use purser_api::Failure;
 use purser_domain::{
-    Agent, Approval, ApprovalId, Block, CallDescription, CatalogMatch, Check, DecisionRecord, Denial, Duration, Error,
-    ErrorKind, OperationSlug, Reason, Refusal, Result, RetryAt, ServiceId, Timestamp, TransactionId, Window,
+    Agent, Approval, ApprovalId, Block, CallDescription, CatalogMatch, Check, DecisionRecord, Denial, DocumentHash,
+    Duration, Error, ErrorKind, OperationSlug, Reason, Refusal, Result, RetryAt, ServiceId, Timestamp, TransactionId,
+    Window, hash_of_rejection,
 };
 use purser_store::{Backoff, Cleared, Escalated, ServiceState};
 
@@ -84,21 +85,32 @@ impl Authorizing<'_> {
             }
         };
         self.log_refusal(&decision);
+        let decision = DecisionRecord {
+            approval: Some(approval.id),
+            ..decision
+        };
+        let hash = hash_of_rejection(&decision, self.payments.network);
         let DecisionRecord {
             transaction, checks, ..
         } = decision;
-        Err(self.waiting(&approval, transaction, checks).into())
+        Err(self.waiting(&approval, transaction, checks, Some(hash)).into())
     }
 
     /// The answer of an escalation, the same each time.
-    pub(crate) fn waiting(&self, approval: &Approval, transaction: TransactionId, checks: Vec<Check>) -> Error {
+    pub(crate) fn waiting(
+        &self,
+        approval: &Approval,
+        transaction: TransactionId,
+        checks: Vec<Check>,
+        hash: Option<DocumentHash>,
+    ) -> Error {
         let reason = Reason::ApprovalRequired {
             approval: Some(approval.id),
             amount: approval.amount,
             threshold: approval.threshold,
             rule: approval.rule,
         };
-        self.refused(transaction, reason, checks)
+        self.refused(transaction, reason, checks, hash)
     }
 
     /// Records and answers a refusal without checks.
@@ -168,20 +180,28 @@ impl Authorizing<'_> {
     async fn record(&self, record: DecisionRecord) -> Result<Error> {
         self.payments.ledger.record(&record).await?;
         self.log_refusal(&record);
+        let hash = hash_of_rejection(&record, self.payments.network);
         let DecisionRecord {
             transaction,
             reason,
             checks,
             ..
         } = record;
-        Ok(self.refused(transaction, reason, checks))
+        Ok(self.refused(transaction, reason, checks, Some(hash)))
     }
 
-    fn refused(&self, transaction: TransactionId, reason: Reason, checks: Vec<Check>) -> Error {
+    fn refused(
+        &self,
+        transaction: TransactionId,
+        reason: Reason,
+        checks: Vec<Check>,
+        hash: Option<DocumentHash>,
+    ) -> Error {
         ErrorKind::Refused(Box::new(Refusal {
             transaction,
             reason,
             checks,
+            hash,
             latency_ms: self.latency_ms(),
         }))
         .into()

@@ -5,7 +5,8 @@ use axum::response::{IntoResponse, Response};
 pub(crate) use purser_api::{AuthorizeBody, CheckBody, CompleteBody, RaiseBody, UnpaidCheckBody};
 use purser_api::{CheckView, DecisionView, SettlementRow, SpendView};
 use purser_domain::{
-    ALLOWED_REASON, Amount, Check, PaymentHeader, PaymentTerms, Purchase, Settlement, SettlementState, X402Version,
+    ALLOWED_REASON, Amount, Check, DocumentHash, PaymentHeader, PaymentTerms, Purchase, Settlement, SettlementState,
+    X402Version,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -26,6 +27,11 @@ pub(crate) struct Authorized {
     /// The ID of the decision in the audit log.
     #[schema(value_type = Uuid)]
     transaction_id: String,
+    /// The `decision_hash` that the signed statement of this decision must have, about a minute later: the SHA-256 of
+    /// what was decided. Keep it to prove that another decision was logged, or none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(required, nullable = false, pattern = "^[0-9a-f]{64}$")]
+    decision_hash: Option<String>,
     amount_units: u64,
     /// The price that the catalog lists, where `amount_units` is above it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,6 +121,12 @@ impl Authorized {
         }
     }
 
+    /// The same with the hash of the decision.
+    pub(crate) fn with_hash(self, hash: Option<DocumentHash>) -> Self {
+        let decision_hash = hash.map(|hash| hash.to_string());
+        Self { decision_hash, ..self }
+    }
+
     /// The answer if the payment was used or is no longer usable.
     pub(crate) fn without_payment(settlement: &Settlement, listed: Option<Amount>) -> Self {
         Self::of(&PaymentTerms::of(&settlement.terms), listed, &settlement.state, None)
@@ -127,6 +139,7 @@ impl Authorized {
             reason: ALLOWED_REASON,
             settlement_id: terms.settlement.to_string(),
             transaction_id: terms.transaction.to_string(),
+            decision_hash: None,
             amount_units: terms.amount.units(),
             listed_amount_units: exceeded(listed, terms.amount),
             receipt_status: state.name(),

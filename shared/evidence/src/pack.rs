@@ -373,8 +373,10 @@ fn hash(document: &Value) -> String {
 fn hashes(payload: &Value, inputs: Option<&Value>, rest: &mut Unverified) -> Outcome {
     let member = |name: &str| payload.get(name).cloned().unwrap_or_default();
     let hashed = json!({
+        "transaction_id": member("transaction_id"),
+        "settlement_id": member("settlement_id"),
+        "approval_id": member("approval_id"),
         "facts": member("facts"),
-        "inputs": member("inputs"),
         "result": member("result"),
         "reason": member("reason"),
     });

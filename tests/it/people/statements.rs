@@ -118,12 +118,16 @@ async fn statements_verify_offline_and_recompute() {
         );
         assert_eq!(payload["facts"]["agent_id"], agent.id.to_string());
         let hashed = json!({
+            "transaction_id": payload["transaction_id"],
+            "settlement_id": payload["settlement_id"],
+            "approval_id": payload["approval_id"],
             "facts": payload["facts"],
-            "inputs": payload["inputs"],
             "result": payload["result"],
             "reason": payload["reason"],
         });
         assert_eq!(payload["decision_hash"], DocumentHash::of(&hashed).to_string());
+        // The caller had it with the decision.
+        assert_eq!(payload["decision_hash"], decision["decision_hash"]);
         for (document, hash) in [
             ("agent", "agent_hash"),
             ("policy", "policy_hash"),
@@ -212,6 +216,42 @@ async fn statements_verify_offline_and_recompute() {
     let other = world.browser_session(&LEE).await;
     let refused = file(&other).send().await.unwrap();
     assert_eq!(refused.status(), 404);
+}
+
+/// The largest request of each kind of character has a statement, as has the payment after it; a larger one is rejected.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_largest_request_has_a_statement() {
+    const BASE: &str = "https://provider.example/x?q=";
+    let home = home().await;
+    let (world, agent) = (&home.world, &home.agent);
+    let mut decisions = Vec::new();
+    for character in ['a', '\'', '"', 'é', '€', '💸'] {
+        let encoded = |text: &str| purser_domain::Url::parse(text).unwrap().as_str().len();
+        let each = encoded(&format!("{BASE}{character}")) - BASE.len();
+        let longest = (8_192 - BASE.len()) / each;
+        let text = |count| character.to_string().repeat(count);
+        let body = |count| {
+            let mut body = body_of(world.offer(1_000));
+            let url = format!("{BASE}{}", text(count));
+            body["max_payment_units"] = json!(1);
+            body["original_request"] = json!({"method": "POST", "url": url, "body_hash": text(255)});
+            body["metadata"] = json!({"target_url": url});
+            body
+        };
+        let rejected = world.authorize(agent, &body(longest)).await.body;
+        assert!(rejected["decision_hash"].is_string(), "{character}: {rejected}");
+        decisions.push(rejected);
+        let rejected = world.authorize(agent, &body(longest + 1)).await.body;
+        assert_eq!(rejected["error"], "invalid_request", "{character}: {rejected}");
+    }
+    decisions.push(world.authorize(agent, &body_of(world.offer(1_000))).await.ok());
+    home.state().await;
+    let trust = home.trust().await;
+    for decision in decisions {
+        let told = home.statement_of(&decision["transaction_id"]).await;
+        let payload = payload(&verified(&told["statement"], &trust));
+        assert_eq!(payload["decision_hash"], decision["decision_hash"]);
+    }
 }
 
 /// A version that is not stored yet is the current row, and a policy without a row the default of the starting set.

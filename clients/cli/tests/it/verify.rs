@@ -68,10 +68,13 @@ fn answers_of(result: &str, url: &str) -> (Value, Value, Value) {
         "network": "eip155:84532", "asset": Network::of("base-sepolia").unwrap().usdc, "amount_units": 10_000,
         "pay_to": PAYEE, "agent_id": "a", "call": {"url": url},
     });
-    let hashed = json!({"facts": facts, "inputs": null, "reason": "x402_authorized", "result": result});
-    let hash = purser_domain::DocumentHash::of(&hashed).to_string();
     let settlement_id = (result == "allow").then_some(SETTLEMENT);
-    let mut decision = json!({"settlement_id": settlement_id, "transaction_id": TRANSACTION, "decision_hash": hash});
+    let hashed = json!({
+        "settlement_id": settlement_id, "transaction_id": TRANSACTION, "approval_id": null, "facts": facts,
+        "reason": "x402_authorized", "result": result,
+    });
+    let hash = purser_domain::DocumentHash::of(&hashed).to_string();
+    let mut decision = json!({"decision_hash": hash, "inputs": null});
     decision
         .as_object_mut()
         .unwrap()

@@ -82,6 +82,11 @@ class Refusal(PurserError):
         return self._text("transaction_id")
 
     @property
+    def decision_hash(self) -> str | None:
+        """The `decision_hash` that the signed statement of a block or an escalation must have."""
+        return self._text("decision_hash")
+
+    @property
     def settlement_id(self) -> str | None:
         """The settlement that was authorized earlier."""
         return self._text("settlement_id")

@@ -121,6 +121,8 @@ class Authorized(TypedDict):
     reason: str
     settlement_id: str
     transaction_id: str
+    #: The `decision_hash` that the signed statement of the decision must have.
+    decision_hash: str
     amount_units: int
     #: The price that the catalog lists, if `amount_units` exceeds it.
     listed_amount_units: NotRequired[int]

@@ -20,7 +20,7 @@ const HOW: [&str; 5] = [
     "`purser verify FILE --trust trust.json`: the signatures, the places in the log, the checkpoints and the hashes.",
     "With `--node URL` of a chain's node, `purser verify` also compares the receipt with the transaction on the chain.",
     "With other tools: `statement` is a JWS, which any JOSE library verifies with `jwks` of the keys; `proof` is a C2SP tlog-proof.",
-    "The hashes in the decision's `inputs` are SHA-256 of the RFC 8785 form of the members of `inputs` here; `decision_hash` is that of the object of `facts`, `inputs`, `result` and `reason`.",
+    "The hashes in the decision's `inputs` are SHA-256 of the RFC 8785 form of the members of `inputs` here; `decision_hash` is that of the object of `transaction_id`, `settlement_id`, `approval_id`, `facts`, `result` and `reason`.",
 ];
 
 /// `GET /dashboard/decisions/{agent}/{transaction}/evidence.json`.

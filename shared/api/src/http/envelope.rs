@@ -32,6 +32,11 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, format = Uuid)]
     pub transaction_id: Option<String>,
+    /// The `decision_hash` that the signed statement of this block or escalation must have: the SHA-256 of what was
+    /// decided. Absent where an earlier call made the decision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, pattern = "^[0-9a-f]{64}$")]
+    pub decision_hash: Option<String>,
     /// The approval to wait for, or the one that was already used.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
@@ -355,6 +360,7 @@ fn beyond(field: &str, problems: &[Problem]) -> Option<Vec<ProblemView>> {
 fn refused(refusal: &Refusal) -> ErrorBody {
     ErrorBody {
         transaction_id: Some(refusal.transaction.to_string()),
+        decision_hash: refusal.hash.map(|hash| hash.to_string()),
         retry_at: refusal.reason.retry_at().map(|at| OrNull(instant(at))),
         decision: Some(DecisionView::from(refusal)),
         ..reason(&refusal.reason)

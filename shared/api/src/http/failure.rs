@@ -474,6 +474,7 @@ mod tests {
             transaction,
             reason,
             checks,
+            hash: None,
             latency_ms: 3,
         }))
     }

@@ -4,8 +4,9 @@
 //! words about a call (`metadata`) nor the names of agents, people or labels.
 
 use crate::{
-    AgentId, ApprovalId, Check, DocumentHash, EventSource, InputDocuments, InputVersions, KeyId, LoggedRefusal,
-    RecordedDecision, ServiceId, Settlement, SettlementId, SettlementState, TransactionId,
+    AgentId, ApprovalId, CallDescription, Check, DecisionRecord, DocumentHash, EventSource, InputDocuments,
+    InputVersions, KeyId, LoggedRefusal, Network, RecordedDecision, ServiceId, Settlement, SettlementId,
+    SettlementState, Terms, TransactionId,
 };
 use serde_json::{Value, json};
 
@@ -34,7 +35,10 @@ pub struct DecisionIds {
 impl DecisionIds {
     /// Those of the decision that allowed this purchase; `None` for a payout.
     pub fn of_settlement(settlement: &Settlement) -> Option<Self> {
-        let terms = &settlement.terms;
+        Self::from_terms(&settlement.terms)
+    }
+
+    fn from_terms(terms: &Terms) -> Option<Self> {
         let purchase = terms.purchase()?;
         Some(Self {
             transaction: terms.transaction,
@@ -59,6 +63,29 @@ impl DecisionIds {
     }
 }
 
+/// The `decision_hash` of an allow that is about to be stored; `None` for a payout.
+pub fn hash_of_allow(terms: &Terms, call: CallDescription) -> Option<DocumentHash> {
+    let ids = DecisionIds::from_terms(terms)?;
+    let decision = &RecordedDecision::from_terms(terms, call)?;
+    let inputs = None;
+    Some(StatedDecision { ids, decision, inputs }.hash())
+}
+
+/// The `decision_hash` of a block or an escalation that is about to be stored, on the deployment's network.
+pub fn hash_of_rejection(record: &DecisionRecord, network: Network) -> DocumentHash {
+    let ids = DecisionIds {
+        transaction: record.transaction,
+        agent: record.agent,
+        key: record.key,
+        service: record.service,
+        settlement: None,
+        approval: record.approval,
+    };
+    let decision = &RecordedDecision::from_record(record, network);
+    let inputs = None;
+    StatedDecision { ids, decision, inputs }.hash()
+}
+
 /// A decision that is stated.
 #[derive(Clone, Copy, Debug)]
 pub struct StatedDecision<'a> {
@@ -71,31 +98,38 @@ pub struct StatedDecision<'a> {
 }
 
 impl StatedDecision<'_> {
+    /// What the caller gets with the decision, and the statement repeats: the hash of the object of `transaction_id`,
+    /// `settlement_id`, `approval_id`, `facts`, `result` and `reason`. It needs no inputs.
+    pub fn hash(&self) -> DocumentHash {
+        DocumentHash::of(&self.hashed())
+    }
+
     /// The payload of the statement, issued by this deployment.
-    ///
-    /// `decision_hash` is the hash of the object of `facts`, `inputs`, `result` and `reason`.
     pub fn to_json(&self, issuer: &EventSource) -> Value {
-        let decision = self.decision;
-        let hashed = json!({
-            "facts": self.facts(),
-            "inputs": self.inputs(),
-            "result": decision.result.name(),
-            "reason": decision.reason,
-        });
-        let hash = DocumentHash::of(&hashed);
+        let hashed = self.hashed();
         let mut payload = json!({
             "iss": issuer.as_str(),
-            "iat": decision.at.secs(),
+            "iat": self.decision.at.secs(),
             "statement": DECISION_STATEMENT,
-            "transaction_id": self.ids.transaction.to_string(),
-            "settlement_id": self.ids.settlement.map(|id| id.to_string()),
-            "approval_id": self.ids.approval.map(|id| id.to_string()),
-            "decision_hash": hash.to_string(),
+            "decision_hash": DocumentHash::of(&hashed).to_string(),
+            "inputs": self.inputs(),
         });
         if let (Some(payload), Value::Object(hashed)) = (payload.as_object_mut(), hashed) {
             payload.extend(hashed);
         }
         payload
+    }
+
+    fn hashed(&self) -> Value {
+        let decision = self.decision;
+        json!({
+            "transaction_id": self.ids.transaction.to_string(),
+            "settlement_id": self.ids.settlement.map(|id| id.to_string()),
+            "approval_id": self.ids.approval.map(|id| id.to_string()),
+            "facts": self.facts(),
+            "result": decision.result.name(),
+            "reason": decision.reason,
+        })
     }
 
     fn facts(&self) -> Value {
@@ -111,6 +145,12 @@ impl StatedDecision<'_> {
             "amount_units": decision.amount.units(),
             "pay_to": decision.pay_to.to_string(),
             "decided_at": decision.at.to_string(),
+            "versions": {
+                "engine": decision.inputs.map(|versions| versions.engine),
+                "agent": decision.inputs.map(|versions| versions.agent),
+                "policy": decision.policy_version,
+                "service": decision.inputs.map(|versions| versions.service),
+            },
             "call": {
                 "method": call.request.method,
                 "url": call.request.url.as_str(),

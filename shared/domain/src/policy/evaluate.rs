@@ -196,6 +196,8 @@ pub struct Refusal {
     pub reason: Reason,
     /// Every check, in order; empty if none was made.
     pub checks: Vec<Check>,
+    /// The hash that its statement has; `None` if the decision was made by an earlier call.
+    pub hash: Option<crate::DocumentHash>,
     /// The duration of the decision.
     pub latency_ms: u64,
 }

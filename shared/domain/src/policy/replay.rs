@@ -18,10 +18,10 @@
 use super::limits;
 use crate::{
     ALLOWED_REASON, Agent, Amount, ApprovalId, Block, CallDescription, CallDigest, Check, CheckName, CheckOutcome,
-    CountingRule, Decision, DecisionResult, Duration, EnabledService, Eviction, Facts, Fingerprint, Freeze,
-    InputVersions, Intent, LimitAction, LoggedRefusal, Network, Offer, Operation, OperationDigest, OperationSlug,
-    PaidPrices, PayeePrefix, Purpose, Reason, RecentPayments, Rule, RuleId, RuleKind, Service, Settlement, Target,
-    Timestamp, UsualPrice, Window, WindowScope, evaluate,
+    CountingRule, Decision, DecisionRecord, DecisionResult, Duration, EnabledService, Eviction, Facts, Fingerprint,
+    Freeze, InputVersions, Intent, LimitAction, LoggedRefusal, Network, Offer, Operation, OperationDigest,
+    OperationSlug, PaidPrices, PayeePrefix, Purpose, Reason, RecentPayments, Rule, RuleId, RuleKind, Service,
+    Settlement, Target, Terms, Timestamp, UsualPrice, Window, WindowScope, evaluate,
 };
 use std::borrow::Cow;
 
@@ -55,7 +55,11 @@ pub struct RecordedDecision {
 impl RecordedDecision {
     /// The decision that allowed this purchase; `None` for a payout. `call` is from its idempotency record.
     pub fn of_settlement(settlement: &Settlement, call: CallDescription) -> Option<Self> {
-        let terms = &settlement.terms;
+        Self::from_terms(&settlement.terms, call)
+    }
+
+    /// [`Self::of_settlement`], before the settlement is stored.
+    pub fn from_terms(terms: &Terms, call: CallDescription) -> Option<Self> {
         let Purpose::Purchase(purchase) = &terms.purpose else {
             return None;
         };
@@ -72,6 +76,23 @@ impl RecordedDecision {
             policy_version: Some(purchase.policy_version),
             inputs: purchase.inputs,
         })
+    }
+
+    /// A block or an escalation that is about to be stored, on the deployment's network.
+    pub fn from_record(record: &DecisionRecord, network: Network) -> Self {
+        Self {
+            result: record.reason.result(),
+            reason: record.reason.text(),
+            checks: record.checks.clone(),
+            operation: record.operation.clone(),
+            amount: record.amount,
+            pay_to: record.pay_to,
+            network,
+            call: record.call.clone(),
+            at: record.at,
+            policy_version: record.policy_version,
+            inputs: record.inputs,
+        }
     }
 
     /// A block or an escalation, on the deployment's network.

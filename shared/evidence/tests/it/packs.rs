@@ -44,13 +44,16 @@ async fn file_of(result: &str, provider: Value) -> Value {
             "agent_id": "a", "network": "eip155:84532", "asset": vectors["asset"], "amount_units": vectors["amount"],
             "pay_to": vectors["payTo"], "call": {"url": vectors["url"]},
         },
-        "inputs": {
-            "agent_hash": hash(&inputs["agent"]), "policy_hash": hash(&Value::Null), "service_hash": hash(&inputs["service"]),
-        },
+        "settlement_id": "s", "transaction_id": "t", "approval_id": null,
         "reason": "x402_authorized",
         "result": result,
     });
-    let mut decision = json!({"settlement_id": "s", "transaction_id": "t", "decision_hash": hash(&hashed)});
+    let mut decision = json!({
+        "decision_hash": hash(&hashed),
+        "inputs": {
+            "agent_hash": hash(&inputs["agent"]), "policy_hash": hash(&Value::Null), "service_hash": hash(&inputs["service"]),
+        },
+    });
     decision
         .as_object_mut()
         .unwrap()
