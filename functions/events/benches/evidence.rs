@@ -15,7 +15,9 @@
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use purser_domain::{AgentId, Day, DocumentHash, PersonId, Result, Timestamp, TransactionId};
 use purser_evidence::{KeyType, NoteSigner, Seed, StatementKey, StatementKind};
-use purser_log::{Archive, Log, LogReader, ObjectStore, PendingBatch, PendingFact, Stated, StatedFact, Stating};
+use purser_log::{
+    Archive, Log, LogReader, ObjectStore, Outcome, PendingBatch, PendingFact, Stated, StatedFact, Stating,
+};
 use purser_store::UsageTable;
 use purser_testkit::{
     Emulator, Proxy, ProxyConfig, USAGE, Units,
@@ -69,15 +71,19 @@ impl Signer {
 }
 
 impl Stating for Signer {
-    async fn state(&self, fact: &PendingFact) -> Result<Option<Stated>> {
+    async fn state(&self, fact: &PendingFact) -> Result<Outcome> {
         let StatedFact::Refused(id) = fact.fact else {
             panic!("a refusal")
         };
-        Ok(Some(Stated {
+        Ok(Outcome::Stated(Stated {
             kind: StatementKind::Decision,
             id: id.uuid(),
             statement: self.sign(id.uuid()),
         }))
+    }
+
+    fn report_set_aside(&self, key: &str, reason: &str) {
+        panic!("{key}: {reason}");
     }
 }
 
@@ -141,7 +147,9 @@ async fn log(size: u64) -> [Value; 2] {
     for first in (0..size).step_by(usize::try_from(BATCH).unwrap()) {
         let facts = (first..first + BATCH).map(|number| PendingFact {
             sequence: format!("{number:040}"),
+            changed_at: at(number),
             agent: AgentId::from_uuid(Uuid::from_u128(1)),
+            row: String::new(),
             fact: StatedFact::Refused(transaction(number)),
         });
         let shard = "shardId-1".to_owned();

@@ -15,6 +15,8 @@
 //! | `brakes.rs` | freezes agents by their anomaly brakes |
 //! | `bus.rs` | `PutEvents`, with its partial failures |
 //! | `statements.rs` | notes what has to be stated, and appends statements to the log |
+//! | `record.rs` | the payload of a statement, from the rows that it is about |
+//! | `check.rs` | compares the statements of a day ago with their rows |
 //! | `signer.rs` | the key that signs statements |
 //! | `sweep.rs` | events without a write |
 //! | `settings.rs` | the configuration |
@@ -30,8 +32,10 @@ mod backtests;
 mod batch;
 mod brakes;
 mod bus;
+mod check;
 mod history;
 mod payees;
+mod record;
 mod settings;
 mod signer;
 mod statements;
@@ -93,8 +97,8 @@ impl Events {
     }
 
     /// Handles an event of Lambda. A batch of a stream is published, and the answer names the first record to repeat. A
-    /// direct invocation attests the whole catalog (`docs/runbook.md`). Any other event is from the schedule, which
-    /// publishes events without a write and appends statements to the log.
+    /// direct invocation attests the whole catalog, or makes what could not be stated pending again (`docs/runbook.md`).
+    /// Any other event is from the schedule, which publishes events without a write and appends statements to the log.
     pub async fn call(&self, event: &Value, time_left: Duration) -> Result<Value> {
         if let Some(records) = event.get("Records").and_then(Value::as_array) {
             let failed = self.0.tell_batch(records).await?;
@@ -107,6 +111,8 @@ impl Events {
                 _ => return Err(Error::internal("attesting the catalog", UnknownMode)),
             };
             Ok(json!({"services": self.0.attest_catalog(how).await?}))
+        } else if event.get("state_again").is_some() {
+            Ok(json!({"changes": self.0.state_again().await?}))
         } else {
             // A failure of one does not stop the other.
             let began = Instant::now();

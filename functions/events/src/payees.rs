@@ -167,6 +167,7 @@ impl Shared {
     }
 }
 
-fn is_corrupt(error: &Error) -> bool {
+/// Whether a stored item can't be read, now or later.
+pub(crate) fn is_corrupt(error: &Error) -> bool {
     error.cause().is_some_and(|cause| cause.source().is::<Corrupt>())
 }

@@ -41,15 +41,20 @@ impl Signer {
         }
     }
 
-    /// The signed statement of a payload.
-    pub(crate) async fn sign(&self, kind: StatementKind, payload: &[u8]) -> Result<String> {
-        match self {
-            Self::Secret(key) => key.sign(kind, payload).map_err(|error| Error::internal(SIGNING, error)),
-            Self::Kms(signer) => match sign_es256(signer, &signer.jwk, kind, payload).await {
-                Ok(statement) => Ok(statement),
-                Err(SignError::Signer(error)) => Err(error),
-                Err(error) => Err(Error::internal(SIGNING, error.to_string())),
-            },
+    /// The signed statement of a payload; `None` if it would be longer than an entry of the log.
+    pub(crate) async fn sign(&self, kind: StatementKind, payload: &[u8]) -> Result<Option<String>> {
+        let signed = match self {
+            Self::Secret(key) => {
+                let signed = key.sign(kind, payload);
+                signed.map_err(|error| error.map_signer(|error| Error::internal(SIGNING, error)))
+            }
+            Self::Kms(signer) => sign_es256(signer, &signer.jwk, kind, payload).await,
+        };
+        match signed {
+            Ok(statement) => Ok(Some(statement)),
+            Err(SignError::TooLong) => Ok(None),
+            Err(SignError::Signer(error)) => Err(error),
+            Err(error @ SignError::OtherKey) => Err(Error::internal(SIGNING, error.to_string())),
         }
     }
 }

@@ -1,32 +1,25 @@
 //! Statements of decisions and confirmed payments: they are noted with each batch of the journal, and signed and
-//! appended to the log by the schedule, every minute, which also archives the log.
+//! appended to the log by the schedule, every minute, which also archives the log and checks it.
 
 use crate::{
     Shared,
+    record::{Records, Signing, report_difference},
     settings::LogSettings,
     signer::{KmsSigner, Signer},
 };
 use aws_types::SdkConfig;
-use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use purser_api::Secrets;
-use purser_domain::{
-    AgentId, DECISION_STATEMENT, DecisionIds, Duration as Length, Error, EventSource, InputDocuments, LoggedDecision,
-    Network, RecordedDecision, ReplayDifference, Result, SettlementId, StatedDecision, TransactionId,
-    receipt_statement, replay,
-};
-use purser_evidence::{JwkSet, KeyType, NoteSigner, Seed, StatementKey, StatementKind};
+use purser_domain::{Error, EventSource, LoggedDecision, Network, Result, SettlementState};
+use purser_evidence::{JwkSet, KeyType, NoteSigner, Seed, StatementKey};
 use purser_log::{
-    Archive, Log, LogReader, ObjectStore, PendingFact, Stated, StatedFact, Stating, TRUST, TrustDocument,
+    Archive, Archived, Confirmation, Log, LogReader, ObjectStore, PendingFact, StatedFact, TRUST, TrustDocument,
 };
 use purser_store::JournalChange;
-use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::time::Duration;
 use tokio::{sync::OnceCell, time::Instant};
-use uuid::Uuid;
 use zeroize::Zeroizing;
 
-const STATING: &str = "stating a decision";
 /// The time reserved for the last append.
 const LAST: Duration = Duration::from_secs(20);
 
@@ -45,8 +38,8 @@ pub(crate) struct Statements {
     keys: OnceCell<Keys>,
 }
 
-struct Keys {
-    statements: Signer,
+pub(crate) struct Keys {
+    pub(crate) statements: Signer,
     log: Log,
 }
 
@@ -86,7 +79,8 @@ impl Statements {
                     self.objects.clone(),
                     origin,
                     signer.map_err(|error| unusable(error.into()))?,
-                );
+                )
+                .with_anchor(self.archive.as_ref().map(|archive| archive.objects().clone()));
                 self.publish_keys(&statements, &log, source).await?;
                 Ok(Keys { statements, log })
             })
@@ -122,186 +116,105 @@ fn seed(purpose: &[u8], secret: &Zeroizing<String>) -> Seed {
 }
 
 impl Shared {
-    /// States what was noted, until all is stated or the time is over.
+    /// States what was noted, until all is stated or the time is over; then archives the log, and compares the
+    /// statements of a day ago with their rows. A failure of one does not stop the others.
     pub(crate) async fn state_facts(&self, time_left: Duration) -> Result<()> {
         let Some(statements) = &self.statements else {
             return Ok(());
         };
-        let keys = statements.keys(&self.source).await?;
         let began = Instant::now();
         let until = began.checked_add(time_left.saturating_sub(LAST)).unwrap_or(began);
-        let stating = FactsOf {
+        let stated = self.append(statements, until).await;
+        let reported = self.report_oldest(statements).await;
+        let archived = match &statements.archive {
+            Some(archive) => archive.write(|| Instant::now() >= until).await,
+            None => Ok(Archived::default()),
+        };
+        let archived = archived.map(|archived| {
+            for key in archived.differing {
+                report_difference(&key, "the archived object differs from the log");
+            }
+        });
+        let records = Records {
             shared: self,
             network: statements.network,
+        };
+        let log = LogReader::new(statements.objects.clone());
+        let checked = records.check_yesterday(&log, until).await;
+        stated.and(reported).and(archived).and(checked)
+    }
+
+    async fn append(&self, statements: &Statements, until: Instant) -> Result<()> {
+        let keys = statements.keys(&self.source).await?;
+        let signing = Signing {
+            records: Records {
+                shared: self,
+                network: statements.network,
+            },
             keys,
         };
         loop {
-            let written = keys.log.write(self.clock.now(), &stating).await?;
+            let written = keys.log.write(self.clock.now(), &signing).await?;
             if !written.has_more || Instant::now() >= until {
-                break;
-            }
-        }
-        let archived = match &statements.archive {
-            Some(archive) => archive.write(|| Instant::now() >= until).await,
-            None => Ok(0),
-        };
-        // An archive that fails does not stop the replay.
-        stating.replay_of_yesterday(until).await.and(archived.map(|_| ()))
-    }
-}
-
-/// The facts of the tables, and the key that signs them.
-struct FactsOf<'a> {
-    shared: &'a Shared,
-    network: Network,
-    keys: &'a Keys,
-}
-
-impl Stating for FactsOf<'_> {
-    async fn state(&self, pending: &PendingFact) -> Result<Option<Stated>> {
-        let Some((kind, id, payload)) = self.payload(pending).await? else {
-            return Ok(None);
-        };
-        let payload = serde_json::to_vec(&payload).map_err(|error| Error::internal(STATING, error))?;
-        let statement = self.keys.statements.sign(kind, &payload).await?;
-        Ok(Some(Stated { kind, id, statement }))
-    }
-}
-
-impl FactsOf<'_> {
-    /// Reads and evaluates what a statement says; `None` for a confirmation that was reverted meanwhile.
-    async fn payload(&self, pending: &PendingFact) -> Result<Option<(StatementKind, Uuid, Value)>> {
-        let (ledger, agent) = (&self.shared.ledger, pending.agent);
-        match &pending.fact {
-            StatedFact::Allowed(id) => {
-                let Some(settlement) = ledger.settlement(agent, *id).await? else {
-                    return Ok(None);
-                };
-                let mut calls = ledger.calls(std::slice::from_ref(&settlement)).await?;
-                let call = calls.remove(id);
-                let decision = call.and_then(|call| RecordedDecision::of_settlement(&settlement, call));
-                match decision.zip(DecisionIds::of_settlement(&settlement)) {
-                    Some((decision, ids)) => self.decision(&decision, ids).await.map(Some),
-                    None => Ok(None),
-                }
-            }
-            StatedFact::Refused(id) => match ledger.recorded_decision(agent, *id).await? {
-                Some(LoggedDecision::Refused(refusal)) => {
-                    let ids = DecisionIds::of_refusal(&refusal);
-                    let decision = RecordedDecision::of_refusal(refusal, self.network);
-                    self.decision(&decision, ids).await.map(Some)
-                }
-                _ => Ok(None),
-            },
-            StatedFact::Confirmed(id, hash) => {
-                let settlement = ledger.settlement(agent, *id).await?;
-                let settlement = settlement.filter(|settlement| settlement.tx_hash() == Some(*hash));
-                let payload = settlement.and_then(|settlement| receipt_statement(&settlement, &self.shared.source));
-                Ok(payload.map(|payload| (StatementKind::Receipt, id.uuid(), payload)))
+                return Ok(());
             }
         }
     }
 
-    /// Evaluates what was stated a day ago again, with today's engine, so that each decision is evaluated once by another
-    /// version of the function, if there is one.
-    async fn replay_of_yesterday(&self, until: Instant) -> Result<()> {
-        let log = LogReader::new(self.keys.log.objects().clone());
-        let day_ago = self.shared.clock.now().before(Length::DAY);
-        while Instant::now() < until {
-            let Some(batch) = log.next_to_replay(day_ago).await? else {
-                break;
-            };
-            for statement in &batch.statements {
-                if let Some(fact) = fact_in(statement) {
-                    // The payload evaluates the decision again. Nothing is signed.
-                    self.payload(&fact).await?;
-                }
-            }
-            log.note_replayed(&batch).await?;
-        }
+    /// Logs the age of the oldest change that is not stated, also where nothing can be stated.
+    async fn report_oldest(&self, statements: &Statements) -> Result<()> {
+        let oldest = purser_log::oldest_pending(&statements.objects).await?;
+        let age = oldest.map_or(0, |oldest| self.clock.now().since(oldest).secs());
+        tracing::info!(age_seconds = age, "statements.pending");
         Ok(())
     }
 
-    async fn decision(&self, decision: &RecordedDecision, ids: DecisionIds) -> Result<(StatementKind, Uuid, Value)> {
-        let Shared {
-            ledger,
-            catalog,
-            usage,
-            source,
-            ..
-        } = self.shared;
-        let inputs = match decision.inputs {
-            None => None,
-            Some(versions) => {
-                let of = (ids.agent, ids.service);
-                let stored = usage
-                    .inputs(ledger, catalog, of, decision.policy_version, versions)
-                    .await?;
-                if let Some(stored) = &stored {
-                    report_differences(ids.transaction, &replay(decision, &stored.as_inputs()));
-                }
-                stored.map(|stored| (versions, InputDocuments::of(&stored.as_inputs(), decision.at)))
-            }
-        };
-        let inputs = inputs.as_ref().map(|(versions, documents)| (*versions, documents));
-        let transaction = ids.transaction.uuid();
-        let payload = StatedDecision { ids, decision, inputs }.to_json(source);
-        Ok((StatementKind::Decision, transaction, payload))
+    /// Makes what was set aside pending again. Returns the number of changes.
+    pub(crate) async fn state_again(&self) -> Result<usize> {
+        match &self.statements {
+            Some(statements) => purser_log::state_again(&statements.objects, self.clock.now()).await,
+            None => Ok(0),
+        }
     }
 }
 
-/// What a change of the journal has to be stated: a decision when it is made, a payment when it is confirmed.
+/// What a change of the journal has to be stated: a decision when it is made, and a payment when it is confirmed or its
+/// transaction is in another block. No function makes another change of a confirmed payment, so it is not stated.
 pub(crate) fn facts_of(change: &JournalChange) -> Option<PendingFact> {
     let fact = match (&change.old, &change.new) {
         (None, LoggedDecision::Allowed(settlement)) => StatedFact::Allowed(settlement.id()),
         (None, LoggedDecision::Refused(refusal)) => StatedFact::Refused(refusal.transaction),
         (Some(old), LoggedDecision::Allowed(new) | LoggedDecision::PaidOut(new)) => {
-            let hash = new.tx_hash()?;
-            let is_known = match old {
-                LoggedDecision::Allowed(old) | LoggedDecision::PaidOut(old) => old.tx_hash() == Some(hash),
-                LoggedDecision::Refused(_) | LoggedDecision::ConfirmationReverted(_) => false,
+            let SettlementState::Confirmed {
+                tx_hash,
+                block_number,
+                settled_at,
+            } = new.state
+            else {
+                return None;
             };
-            if is_known {
+            if let LoggedDecision::Allowed(old) | LoggedDecision::PaidOut(old) = old
+                && let SettlementState::Confirmed {
+                    block_number: block, ..
+                } = old.state
+                && (block == block_number || old.tx_hash() != Some(tx_hash) || old.settled_at() != Some(settled_at))
+            {
                 return None;
             }
-            StatedFact::Confirmed(new.id(), hash)
+            let confirmation = Confirmation {
+                tx_hash,
+                block_number,
+                settled_at,
+            };
+            StatedFact::Confirmed(new.id(), confirmation)
         }
         _ => return None,
     };
     Some(PendingFact {
         sequence: change.sequence.to_string(),
+        changed_at: change.changed_at,
         agent: change.agent,
         fact,
+        row: change.row.to_string(),
     })
-}
-
-/// The fact in a statement of a decision; `None` for any other statement.
-fn fact_in(statement: &str) -> Option<PendingFact> {
-    let payload = statement.split('.').nth(1)?;
-    let payload = BASE64_URL_SAFE_NO_PAD.decode(payload).ok()?;
-    let payload: Value = serde_json::from_slice(&payload).ok()?;
-    let text = |at: &str| payload.pointer(at).and_then(Value::as_str);
-    if text("/statement") != Some(DECISION_STATEMENT) {
-        return None;
-    }
-    Some(PendingFact {
-        sequence: String::new(),
-        agent: AgentId::parse(text("/facts/agent_id")?)?,
-        fact: match text("/settlement_id") {
-            Some(settlement) => StatedFact::Allowed(SettlementId::parse(settlement)?),
-            None => StatedFact::Refused(TransactionId::parse(text("/transaction_id")?)?),
-        },
-    })
-}
-
-/// Raises an alarm for a decision that is evaluated otherwise than it was recorded.
-fn report_differences(transaction: TransactionId, differences: &[ReplayDifference]) {
-    for difference in differences {
-        let ReplayDifference {
-            what,
-            recorded,
-            replayed,
-        } = difference;
-        tracing::error!(change = "replay", row = %transaction, what, recorded, replayed, "change.seen");
-    }
 }

@@ -60,6 +60,17 @@ pub enum SignError<E> {
     OtherKey,
 }
 
+impl<E> SignError<E> {
+    /// The same with another error of the signer.
+    pub fn map_signer<F>(self, map: impl FnOnce(E) -> F) -> SignError<F> {
+        match self {
+            Self::TooLong => SignError::TooLong,
+            Self::Signer(error) => SignError::Signer(map(error)),
+            Self::OtherKey => SignError::OtherKey,
+        }
+    }
+}
+
 /// The protected header. Other members, `crit` among them, are refused: none is understood here.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -6,18 +6,26 @@
 //! 4. The state is replaced again: the entries are published.
 //!
 //! A run that stops after step 2 is completed by the next one, which writes the same objects. Before step 2 nothing but
-//! an unused object was written.
+//! unused objects was written.
+//!
+//! One fact holds up no other. A fact that can't be stated is set aside in an object of its own. A fact that can't be
+//! read now is kept in the state, and the next runs try it again. Each shard has the same share of a run.
 
 use crate::{
+    aside::ASIDE,
     index::{self, About},
     objects::ObjectStore,
     pending::{PendingBatch, PendingFact, PendingPlace},
     state::{Batch, State},
 };
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use purser_domain::{Error, Result, Timestamp};
-use purser_evidence::{Checkpoint, Edge, Note, NoteSigner, StatementKind, TilePath, TileReader, TreeHead, VerifierKey};
+use purser_domain::{Causes, DocumentHash, Duration, Error, Result, Timestamp};
+use purser_evidence::{
+    Checkpoint, Edge, LONGEST_STATEMENT, Note, NoteSigner, StatementKind, TilePath, TileReader, TreeHead, VerifierKey,
+    consistency_proof,
+};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
@@ -28,8 +36,18 @@ const MOST_FACTS: usize = 1_000;
 const AT_ONCE: usize = 16;
 /// The number of batches that a run lists.
 const MOST_BATCHES: u16 = 500;
+/// The number of facts that are kept in the state to be tried again. More are set aside.
+const MAX_LATER: usize = 1_000;
+/// The number of facts that a run tries again.
+const MAX_TRIED_AGAIN: usize = 100;
+/// The time for which a fact is tried again.
+const TRIED_FOR: Duration = Duration::DAY;
+/// The number of facts from which on a run that can't read any of them ends, because the tables can't be read.
+const OUTAGE: usize = 100;
 /// The checkpoint's key (c2sp.org/tlog-tiles).
 pub(crate) const CHECKPOINT: &str = "checkpoint";
+/// The prefix of anchored checkpoints.
+const ANCHORS: &str = "checkpoints/";
 
 const PUBLISHING: &str = "publishing the log";
 
@@ -37,6 +55,8 @@ const PUBLISHING: &str = "publishing the log";
 #[derive(Debug)]
 pub struct Log {
     pub(crate) objects: ObjectStore,
+    /// A second place of the checkpoints, where nobody can replace them; `None` without an archive.
+    anchor: Option<ObjectStore>,
     origin: String,
     signer: NoteSigner,
 }
@@ -61,10 +81,26 @@ pub struct Stated {
     pub statement: String,
 }
 
+/// What became of a fact.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Its statement.
+    Stated(Stated),
+    /// There is nothing to state any more.
+    Nothing,
+    /// It can't be stated, for this reason.
+    SetAside(String),
+    /// It can't be read now.
+    Later(Error),
+}
+
 /// Whoever signs the statement of a fact.
 pub trait Stating: Sync {
-    /// The statement; `None` if there is nothing to state any more.
-    fn state(&self, fact: &PendingFact) -> impl Future<Output = Result<Option<Stated>>> + Send;
+    /// States a fact. An error is one of the signer, which can state no other fact either: it ends the run.
+    fn state(&self, fact: &PendingFact) -> impl Future<Output = Result<Outcome>> + Send;
+
+    /// Reports an object that was set aside. A run that is repeated reports it again.
+    fn report_set_aside(&self, key: &str, reason: &str);
 }
 
 /// An entry that is committed: what it states, and the exact statement.
@@ -83,8 +119,12 @@ impl StoredEntry {
 }
 
 /// The facts of a run, and the batches that they are from.
+#[derive(Default)]
 struct Gathered {
+    /// The facts of the shards.
     facts: Vec<PendingFact>,
+    /// What can't be read as a fact.
+    unreadable: Vec<Value>,
     places: Vec<PendingPlace>,
     /// The last sequence number of each shard.
     shards: BTreeMap<String, String>,
@@ -105,9 +145,15 @@ impl Log {
     pub fn new(objects: ObjectStore, origin: impl Into<String>, signer: NoteSigner) -> Self {
         Self {
             objects,
+            anchor: None,
             origin: origin.into(),
             signer,
         }
+    }
+
+    /// The log whose checkpoints are also written to these objects, and are compared with them before it grows.
+    pub fn with_anchor(self, anchor: Option<ObjectStore>) -> Self {
+        Self { anchor, ..self }
     }
 
     /// The objects of the log.
@@ -135,14 +181,48 @@ impl Log {
         }
         // The first run publishes the checkpoint of the empty log.
         self.put_checkpoint(state.published()?).await?;
+        self.check_growth(&state.published()?).await?;
         let gathered = self.gather(&state).await?;
-        let stated: Vec<_> = gathered.facts.iter().map(|fact| stating.state(fact)).collect();
-        let stated: Vec<Option<Stated>> = stream::iter(stated).buffered(AT_ONCE).try_collect().await?;
-        let entries = stated.into_iter().flatten().map(|Stated { kind, id, statement }| {
-            let kind = kind.typ().to_owned();
-            StoredEntry { kind, id, statement }
-        });
-        let entries: Vec<StoredEntry> = entries.collect();
+        for value in &gathered.unreadable {
+            let key = format!("{ASIDE}unreadable/{}", DocumentHash::of(value));
+            self.set_aside(&key, value, "it is not a fact", now, stating).await?;
+        }
+        let later = state.later();
+        let (again, waiting) = split_later(later, now);
+        let facts: Vec<&PendingFact> = again.iter().chain(&gathered.facts).collect();
+        let stated: Vec<_> = facts.iter().map(|fact| stating.state(fact)).collect();
+        let outcomes: Vec<Outcome> = stream::iter(stated).buffered(AT_ONCE).try_collect().await?;
+        if gathered.facts.len() >= OUTAGE && outcomes.iter().all(|outcome| matches!(outcome, Outcome::Later(_))) {
+            return Err(Error::temporarily_unavailable(
+                PUBLISHING,
+                "none of the facts can be read",
+            ));
+        }
+        let (mut entries, mut later) = (Vec::new(), waiting.clone());
+        for (fact, outcome) in facts.into_iter().zip(outcomes) {
+            let reason = match outcome {
+                Outcome::Stated(Stated { statement, .. }) if !is_entry(&statement) => {
+                    "its statement is longer than an entry of the log".to_owned()
+                }
+                Outcome::Stated(Stated { kind, id, statement }) => {
+                    let kind = kind.typ().to_owned();
+                    entries.push(StoredEntry { kind, id, statement });
+                    continue;
+                }
+                Outcome::Nothing => continue,
+                Outcome::Later(_) if now.since(fact.changed_at) < TRIED_FOR && later.len() < MAX_LATER => {
+                    later.push(fact.clone());
+                    continue;
+                }
+                Outcome::Later(error) => Causes(&error).to_string(),
+                Outcome::SetAside(reason) => reason,
+            };
+            let key = format!("{ASIDE}{}/{}", fact.agent, fact.sequence);
+            let stored = serde_json::to_value(fact.stored()).map_err(|error| Error::internal(PUBLISHING, error))?;
+            self.set_aside(&key, &stored, &reason, now, stating).await?;
+        }
+        let is_changed = !gathered.shards.is_empty() || !again.is_empty();
+        state.set_later(&later);
         for (shard, sequence) in &gathered.shards {
             state.note(shard, sequence, now);
         }
@@ -156,7 +236,7 @@ impl Log {
             let at = now.micros();
             state.commit(&head, Batch { key, at });
         }
-        if !gathered.shards.is_empty() && !state.replace(&self.objects, version.as_ref()).await? {
+        if is_changed && !state.replace(&self.objects, version.as_ref()).await? {
             // Another run was faster, and states these facts.
             return Ok(Written {
                 statements: 0,
@@ -173,34 +253,67 @@ impl Log {
         })
     }
 
-    /// The pending facts that are not stated yet.
+    /// The pending facts that are not stated yet, an equal share of each shard.
     async fn gather(&self, state: &State) -> Result<Gathered> {
-        let places = PendingBatch::places(&self.objects, MOST_BATCHES).await?;
-        let mut gathered = Gathered {
-            facts: Vec::new(),
-            places: Vec::new(),
-            shards: BTreeMap::new(),
-            has_more: false,
-        };
-        for place in places {
-            if gathered.facts.len() >= MOST_FACTS {
-                gathered.has_more = true;
-                break;
+        let shards = PendingBatch::shards(&self.objects).await?;
+        let share = MOST_BATCHES
+            / u16::try_from(shards.len().max(1))
+                .unwrap_or(MOST_BATCHES)
+                .min(MOST_BATCHES);
+        let mut gathered = Gathered::default();
+        let mut listed = Vec::new();
+        for shard in &shards {
+            let places = PendingBatch::places(&self.objects, shard, share).await?;
+            gathered.has_more |= places.len() >= usize::from(share);
+            listed.push(places.into_iter());
+        }
+        while !listed.is_empty() {
+            let mut next = Vec::new();
+            for places in &mut listed {
+                next.extend(places.next());
             }
-            let Some(batch) = PendingBatch::read(&self.objects, &place).await? else {
-                continue;
-            };
-            for fact in batch.facts {
-                let known = gathered.shards.get(&batch.shard);
-                let is_known = known.is_some_and(|known| *known >= fact.sequence);
-                if !is_known && !state.has(&batch.shard, &fact.sequence) {
-                    gathered.shards.insert(batch.shard.clone(), fact.sequence.clone());
-                    gathered.facts.push(fact);
+            listed.retain(|places| places.len() > 0);
+            for place in next {
+                if gathered.facts.len() >= MOST_FACTS {
+                    gathered.has_more = true;
+                    return Ok(gathered);
                 }
+                self.gather_batch(state, place, &mut gathered).await?;
             }
-            gathered.places.push(place);
         }
         Ok(gathered)
+    }
+
+    async fn gather_batch(&self, state: &State, place: PendingPlace, gathered: &mut Gathered) -> Result<()> {
+        let Some(batch) = PendingBatch::read(&self.objects, &place).await? else {
+            return Ok(());
+        };
+        for fact in batch.facts {
+            let known = gathered.shards.get(&batch.shard);
+            let is_known = known.is_some_and(|known| *known >= fact.sequence);
+            if !is_known && !state.has(&batch.shard, &fact.sequence) {
+                gathered.shards.insert(batch.shard.clone(), fact.sequence.clone());
+                gathered.facts.push(fact);
+            }
+        }
+        gathered.unreadable.extend(batch.unreadable);
+        gathered.places.push(place);
+        Ok(())
+    }
+
+    /// Keeps what can't be stated, with the reason.
+    async fn set_aside(
+        &self,
+        key: &str,
+        fact: &Value,
+        reason: &str,
+        now: Timestamp,
+        stating: &impl Stating,
+    ) -> Result<()> {
+        let aside = json!({"fact": fact, "reason": reason, "at": now.to_string()});
+        self.objects.put(key, aside.to_string().as_bytes()).await?;
+        stating.report_set_aside(key, reason);
+        Ok(())
     }
 
     /// Publishes what is committed.
@@ -233,7 +346,60 @@ impl Log {
         Ok(())
     }
 
-    /// Writes the checkpoint, unless there is one of this size or a larger one.
+    /// Fails if the log was rolled back: if the checkpoint is of another tree than the state has, or the last anchored tree
+    /// is no part of it. So nothing is signed that contradicts what was.
+    async fn check_growth(&self, published: &TreeHead) -> Result<()> {
+        let checkpoint = self.objects.get(CHECKPOINT).await?;
+        let is_of_state = checkpoint.is_some_and(|object| head_of(&object.bytes).is_ok_and(|head| head == *published));
+        if !is_of_state {
+            // Unless another run has published meanwhile.
+            let (state, _) = State::read(&self.objects).await?;
+            if state.published()? == *published && state.batch().is_none() {
+                return Err(Error::internal(
+                    PUBLISHING,
+                    "the checkpoint is of another tree than the state",
+                ));
+            }
+        }
+        let Some(anchored) = self.last_anchored().await? else {
+            return Ok(());
+        };
+        let is_grown =
+            anchored.size <= published.size && consistency_proof(&self.objects, &anchored, published).await.is_ok();
+        if is_grown {
+            return Ok(());
+        }
+        Err(Error::internal(
+            PUBLISHING,
+            format!(
+                "the tree of the anchored checkpoint {} is no part of the log",
+                anchored.size
+            ),
+        ))
+    }
+
+    /// The tree of the last anchored checkpoint.
+    async fn last_anchored(&self) -> Result<Option<TreeHead>> {
+        let Some(anchor) = &self.anchor else { return Ok(None) };
+        let Some(key) = anchor.list(ANCHORS, None, 1).await?.pop() else {
+            return Ok(None);
+        };
+        let object = anchor.get(&key).await?;
+        object.map(|object| head_of(&object.bytes)).transpose()
+    }
+
+    /// Writes the checkpoint to the anchor. Its key begins with what is left of the largest size, so the newest is listed
+    /// first.
+    async fn anchor(&self, size: u64, note: &str) -> Result<()> {
+        if let Some(anchor) = &self.anchor {
+            let key = format!("{ANCHORS}{:020}", u64::MAX.saturating_sub(size));
+            // An object of this size is one of the same tree, or `check_growth` fails.
+            anchor.put_if(&key, note.as_bytes(), None).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes the checkpoint, unless there is a larger one, or one of this size that this log's key signed.
     async fn put_checkpoint(&self, head: TreeHead) -> Result<()> {
         let checkpoint = Checkpoint::new(&self.origin, head).map_err(|error| Error::internal(PUBLISHING, error))?;
         let note = checkpoint
@@ -242,7 +408,8 @@ impl Log {
         loop {
             let present = self.objects.get(CHECKPOINT).await?;
             if let Some(present) = &present
-                && head_of(&present.bytes)?.size >= head.size
+                && let Ok(stored) = head_of(&present.bytes)
+                && (stored.size > head.size || (stored.size == head.size && self.is_own_checkpoint(&present.bytes)))
             {
                 return Ok(());
             }
@@ -252,9 +419,16 @@ impl Log {
                 .put_if(CHECKPOINT, note.as_bytes(), version.as_ref())
                 .await?
             {
-                return Ok(());
+                return self.anchor(head.size, &note).await;
             }
         }
+    }
+
+    fn is_own_checkpoint(&self, checkpoint: &[u8]) -> bool {
+        let note = std::str::from_utf8(checkpoint)
+            .ok()
+            .and_then(|text| Note::parse(text).ok());
+        note.is_some_and(|note| Checkpoint::open(&note, self.signer.verifier(), &self.origin).is_ok())
     }
 
     /// The right edge of the tree with this head.
@@ -262,6 +436,22 @@ impl Log {
         let edge = Edge::read(&self.objects, head).await;
         edge.map_err(|error| Error::internal("reading the log's edge", error))
     }
+}
+
+fn is_entry(statement: &str) -> bool {
+    (1..=LONGEST_STATEMENT).contains(&statement.len())
+}
+
+/// The facts that this run tries again, and the others. Each minute begins with another fact.
+fn split_later(mut later: Vec<PendingFact>, now: Timestamp) -> (Vec<PendingFact>, Vec<PendingFact>) {
+    let minute = usize::try_from(now.secs() / 60).unwrap_or_default();
+    let begin = minute
+        .saturating_mul(MAX_TRIED_AGAIN)
+        .checked_rem(later.len())
+        .unwrap_or_default();
+    later.rotate_left(begin);
+    let waiting = later.split_off(later.len().min(MAX_TRIED_AGAIN));
+    (later, waiting)
 }
 
 fn append(edge: &Edge, entries: &[StoredEntry]) -> Result<purser_evidence::Appended> {

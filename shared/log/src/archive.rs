@@ -21,6 +21,8 @@ use std::io::{Read as _, Write as _};
 /// The object beside the log with the place up to which it is archived.
 const ARCHIVED: &str = "archived";
 const ARCHIVING: &str = "archiving the log";
+/// The number of batches that are read before they are archived.
+const MAX_BATCHES: usize = 100;
 
 /// The columns of a line from a statement's payload: the name, and the places of the value in the payload of a decision
 /// and of a receipt. `docs/archive.schema.json` describes them.
@@ -53,9 +55,18 @@ pub struct Archive {
     objects: ObjectStore,
 }
 
+/// The result of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Archived {
+    /// The number of archived entries.
+    pub entries: u64,
+    /// The objects that exist with another content than the log's. They are kept.
+    pub differing: Vec<String>,
+}
+
 /// The place up to which a log is archived.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-struct Archived {
+struct Position {
     /// The number of archived entries.
     size: u64,
     /// The time at which the last archived batch was committed, in microseconds.
@@ -68,19 +79,24 @@ impl Archive {
         Self { log, objects }
     }
 
-    /// Archives published batches until none is left or `is_over` returns `true`. Returns the number of archived
-    /// entries.
+    /// The objects of the archive.
+    pub const fn objects(&self) -> &ObjectStore {
+        &self.objects
+    }
+
+    /// Archives published batches until none is left or `is_over` returns `true`.
     ///
     /// A concurrent run may write the same objects.
-    pub async fn write(&self, is_over: impl Fn() -> bool + Send) -> Result<u64> {
+    pub async fn write(&self, is_over: impl Fn() -> bool + Send) -> Result<Archived> {
+        let mut differing = Vec::new();
         let mut archived = match self.log.get(ARCHIVED).await? {
             Some(object) => serde_json::from_slice(&object.bytes).map_err(|error| Error::internal(ARCHIVING, error))?,
-            None => Archived::default(),
+            None => Position::default(),
         };
         let began = archived.size;
         while !is_over() {
             let at = Timestamp::from_micros(archived.at).unwrap_or(Timestamp::EPOCH);
-            let batches = index::batches_from(&self.log, archived.size, at).await?;
+            let batches = index::batches_from(&self.log, archived.size, at, MAX_BATCHES).await?;
             let published = match self.log.get(CHECKPOINT).await? {
                 Some(checkpoint) => head_of(&checkpoint.bytes)?.size,
                 None => 0,
@@ -93,8 +109,8 @@ impl Archive {
                 if is_over() || end > published {
                     break;
                 }
-                self.put(batch, end, published).await?;
-                archived = Archived {
+                differing.extend(self.put(batch, end, published).await?);
+                archived = Position {
                     size: end,
                     at: batch.at.micros(),
                 };
@@ -102,14 +118,24 @@ impl Archive {
                 self.log.put(ARCHIVED, &bytes).await?;
             }
             if archived.size == size {
+                if batches.is_empty() && size < published {
+                    return Err(Error::internal(
+                        ARCHIVING,
+                        format!("the index has no batch from entry {size} on"),
+                    ));
+                }
                 break;
             }
         }
-        Ok(archived.size.saturating_sub(began))
+        Ok(Archived {
+            entries: archived.size.saturating_sub(began),
+            differing,
+        })
     }
 
-    /// Writes the object of a batch whose entries end before `end`, unless it exists.
-    async fn put(&self, batch: &IndexedBatch, end: u64, published: u64) -> Result<()> {
+    /// Writes the object of a batch whose entries end before `end`, unless it exists. Returns its key if it exists with
+    /// another content.
+    async fn put(&self, batch: &IndexedBatch, end: u64, published: u64) -> Result<Option<String>> {
         let entries = unverified_entries(&self.log, published, batch.first..end).await;
         let entries = entries.map_err(|error| Error::internal(ARCHIVING, error))?;
         let mut text = Vec::new();
@@ -127,23 +153,17 @@ impl Archive {
         );
         let bytes = compressed(&text).map_err(|error| Error::internal(ARCHIVING, error))?;
         if self.objects.put_if(&key, &bytes, None).await? {
-            return Ok(());
+            return Ok(None);
         }
         // Another run, or an earlier one that was stopped, has written it, or its write failed in between.
         let present = self.objects.get(&key).await?;
-        let present = present.map(|object| decompressed(&object.bytes)).transpose();
-        match present.map_err(|error| Error::internal(ARCHIVING, error))? {
-            Some(present) if present == text => Ok(()),
-            Some(_) => Err(Error::internal(ARCHIVING, Changed(key))),
+        match present.map(|object| decompressed(&object.bytes)) {
+            Some(Ok(present)) if present == text => Ok(None),
+            Some(_) => Ok(Some(key)),
             None => Err(Error::temporarily_unavailable(ARCHIVING, key)),
         }
     }
 }
-
-/// An archived object differs from the log.
-#[derive(Debug, thiserror::Error)]
-#[error("the archived object `{0}` is not what the log has")]
-struct Changed(String);
 
 /// The line of an entry that was committed at this time.
 fn line(log_index: u64, committed_at: Timestamp, entry: &str) -> Value {

@@ -9,7 +9,7 @@ use crate::{
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use purser_domain::{AgentId, Error, Result, ServiceId, SettlementId, Timestamp, TransactionId};
 use purser_evidence::{StatementKind, TilePath, TlogProof, inclusion_proof, unverified_entries, unverified_entry};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
@@ -63,17 +63,29 @@ pub struct HashTile {
     pub is_full: bool,
 }
 
-/// Statements that are to be evaluated again.
+/// Entries of the log that are to be compared with the tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToReplay {
+pub struct ToCheck {
     /// The exact statements.
     pub statements: Vec<String>,
-    /// The last batch that they are from.
-    place: String,
+    /// The index of the first one.
+    pub first: u64,
+    /// Whether the index has no object of them.
+    pub is_unindexed: bool,
+    end: Position,
 }
 
-/// The object with the key of the last batch whose statements were evaluated again.
-const REPLAYED: &str = "replayed";
+/// How far the log was compared with the tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Position {
+    /// The number of entries.
+    size: u64,
+    /// The time at which the last one was committed, in microseconds.
+    at: i64,
+}
+
+/// The object with the position.
+const CHECKED: &str = "checked";
 
 const FINDING: &str = "finding a statement";
 
@@ -147,33 +159,60 @@ impl LogReader {
         object.map(|object| TrustDocument::parse(&object.bytes)).transpose()
     }
 
-    /// The statements of the next batches that [`Self::note_replayed`] has not noted and that were committed by `until`;
-    /// `None` if there are none.
-    pub async fn next_to_replay(&self, until: Timestamp) -> Result<Option<ToReplay>> {
+    /// The next entries that [`Self::note_checked`] has not noted and that were committed by `until`; `None` if there are
+    /// none.
+    pub async fn next_to_check(&self, until: Timestamp) -> Result<Option<ToCheck>> {
         /// The number of batches: of a busy minute, one has up to some 2,000 statements.
-        const BATCHES: u16 = 2;
-        let noted = self.0.get(REPLAYED).await?;
-        let after = noted.and_then(|object| String::from_utf8(object.bytes).ok());
-        let batches = index::batches(&self.0, after.as_deref(), until, BATCHES).await?;
-        let (Some(last), Some(checkpoint)) = (batches.last(), self.0.get(CHECKPOINT).await?) else {
+        const BATCHES: usize = 2;
+        let noted = self.0.get(CHECKED).await?;
+        let noted = noted.map(|object| serde_json::from_slice(&object.bytes)).transpose();
+        let Position { size: first, at } = noted
+            .map_err(|error| Error::internal(FINDING, error))?
+            .unwrap_or_default();
+        let Some(checkpoint) = self.0.get(CHECKPOINT).await? else {
             return Ok(None);
         };
         let size = head_of(&checkpoint.bytes)?.size;
-        let place = last.key.clone();
-        let mut statements = Vec::new();
-        for batch in &batches {
-            let count = u64::try_from(batch.count).map_err(|error| Error::internal(FINDING, error))?;
-            let end = batch.first.saturating_add(count).min(size);
-            let entries = unverified_entries(&self.0, size, batch.first..end).await;
-            for entry in entries.map_err(|error| Error::internal(FINDING, error))? {
-                statements.push(String::from_utf8(entry).map_err(|error| Error::internal(FINDING, error))?);
+        let at = Timestamp::from_micros(at).unwrap_or(Timestamp::EPOCH);
+        let batches = index::batches_from(&self.0, first, at, BATCHES).await?;
+        let is_unindexed = batches.is_empty();
+        let due = batches.iter().take_while(|batch| batch.at <= until).last();
+        let end = match due {
+            Some(last) => {
+                let count = u64::try_from(last.count).map_err(|error| Error::internal(FINDING, error))?;
+                Some((last.first.saturating_add(count), last.at))
             }
-        }
-        Ok(Some(ToReplay { statements, place }))
+            // Without its object, a batch ends where the next one begins.
+            None if is_unindexed => index::next_batch(&self.0, first, at)
+                .await?
+                .filter(|(_, at)| *at <= until),
+            None => None,
+        };
+        let Some((end, at)) = end.filter(|(end, _)| *end <= size) else {
+            return Ok(None);
+        };
+        let entries = unverified_entries(&self.0, size, first..end).await;
+        let entries = entries.map_err(|error| Error::internal(FINDING, error))?;
+        let statements = entries.iter().map(|entry| String::from_utf8_lossy(entry).into_owned());
+        let at = at.micros();
+        Ok(Some(ToCheck {
+            statements: statements.collect(),
+            first,
+            is_unindexed,
+            end: Position { size: end, at },
+        }))
     }
 
-    /// Notes that the statements up to these were evaluated again.
-    pub async fn note_replayed(&self, replayed: &ToReplay) -> Result<()> {
-        self.0.put(REPLAYED, replayed.place.as_bytes()).await
+    /// Notes that the entries up to these were compared.
+    pub async fn note_checked(&self, checked: &ToCheck) -> Result<()> {
+        let bytes = serde_json::to_vec(&checked.end).map_err(|error| Error::internal(FINDING, error))?;
+        self.0.put(CHECKED, &bytes).await
+    }
+
+    /// Whether a later entry than `index` states this payment's receipt.
+    pub async fn has_later_receipt(&self, id: SettlementId, settled_at: Timestamp, index: u64) -> Result<bool> {
+        let kind = StatementKind::Receipt;
+        let found = index::find(&self.0, About { kind, id: id.uuid() }, settled_at).await?;
+        Ok(found.is_some_and(|found| found > index))
     }
 }

@@ -13,8 +13,11 @@ const READING: &str = "reading the log's index";
 
 /// The time by which the clock of the writer may be behind that of the facts.
 const SKEW: Duration = Duration::from_secs_u32(120);
-/// The number of objects whose keys a search lists.
+/// The number of objects whose keys one call lists.
 const LISTED: u16 = 1_000;
+/// The number of lists of a search. At four commits a minute these are the objects of three days; a fact is tried again
+/// for one.
+const MAX_PAGES: u8 = 18;
 
 /// What an entry states: a decision by its transaction, a receipt by its settlement. Both ids are `UUIDv7`s of the time
 /// of the decision.
@@ -58,46 +61,23 @@ pub(crate) async fn write(objects: &ObjectStore, at: Timestamp, first: u64, entr
 
 /// A batch of the log.
 pub(crate) struct IndexedBatch {
-    pub(crate) key: String,
     /// The time at which it was committed.
     pub(crate) at: Timestamp,
     pub(crate) first: u64,
     pub(crate) count: usize,
 }
 
-/// The batches after the one with this key that were committed by `until`, in order, at most `most`.
-pub(crate) async fn batches(
-    objects: &ObjectStore,
-    after: Option<&str>,
-    until: Timestamp,
-    most: u16,
-) -> Result<Vec<IndexedBatch>> {
-    let mut batches = Vec::new();
-    for key in objects.list(PREFIX, after, most).await? {
-        let (at, _) = read_key(&key)?;
-        if at > until.micros() {
-            break;
-        }
-        batches.extend(read_batch(objects, key).await?);
-    }
-    Ok(batches)
-}
-
-/// Some of the batches that begin with the entry `first` and follow each other, in order. The batch before `first` was
+/// Up to `max` batches that begin with the entry `first` and follow each other, in order. The batch before `first` was
 /// committed at `at`.
-pub(crate) async fn batches_from(objects: &ObjectStore, first: u64, at: Timestamp) -> Result<Vec<IndexedBatch>> {
-    let after = format!("{PREFIX}{:016}", at.before(SKEW).micros());
-    let mut found = BTreeMap::new();
-    for key in objects.list(PREFIX, Some(&after), LISTED).await? {
-        let (_, [begins, ..]) = read_key(&key)?;
-        let begins = u64::try_from(begins).map_err(|error| Error::internal(READING, error))?;
-        if begins >= first {
-            found.insert(begins, key);
-        }
-    }
+pub(crate) async fn batches_from(
+    objects: &ObjectStore,
+    first: u64,
+    at: Timestamp,
+    max: usize,
+) -> Result<Vec<IndexedBatch>> {
     let (mut batches, mut next) = (Vec::new(), first);
-    for (begins, key) in found {
-        if begins != next {
+    for (begins, key) in keys_from(objects, first, at).await? {
+        if begins != next || batches.len() >= max {
             break;
         }
         let Some(batch) = read_batch(objects, key).await? else {
@@ -109,6 +89,30 @@ pub(crate) async fn batches_from(objects: &ObjectStore, first: u64, at: Timestam
     Ok(batches)
 }
 
+/// The first entry of the next batch after `first` that has an object, and the time at which the batch was committed.
+pub(crate) async fn next_batch(objects: &ObjectStore, first: u64, at: Timestamp) -> Result<Option<(u64, Timestamp)>> {
+    let keys = keys_from(objects, first, at).await?;
+    let Some((begins, key)) = keys.into_iter().find(|(begins, _)| *begins > first) else {
+        return Ok(None);
+    };
+    let (committed_at, _) = read_key(&key)?;
+    Ok(Timestamp::from_micros(committed_at).map(|at| (begins, at)))
+}
+
+/// The keys of the batches that begin with the entry `first` or a later one, in order.
+async fn keys_from(objects: &ObjectStore, first: u64, at: Timestamp) -> Result<BTreeMap<u64, String>> {
+    let after = format!("{PREFIX}{:016}", at.before(SKEW).micros());
+    let mut found = BTreeMap::new();
+    for key in objects.list(PREFIX, Some(&after), LISTED).await? {
+        let (_, [begins, ..]) = read_key(&key)?;
+        let begins = u64::try_from(begins).map_err(|error| Error::internal(READING, error))?;
+        if begins >= first {
+            found.insert(begins, key);
+        }
+    }
+    Ok(found)
+}
+
 /// The batch of an index object; `None` if there is no such object.
 async fn read_batch(objects: &ObjectStore, key: String) -> Result<Option<IndexedBatch>> {
     let (at, [first, ..]) = read_key(&key)?;
@@ -116,7 +120,6 @@ async fn read_batch(objects: &ObjectStore, key: String) -> Result<Option<Indexed
         return Ok(None);
     };
     Ok(Some(IndexedBatch {
-        key,
         at: Timestamp::from_micros(at).unwrap_or(Timestamp::EPOCH),
         first: u64::try_from(first).map_err(|error| Error::internal(READING, error))?,
         count: stored.decisions.len(),
@@ -144,29 +147,40 @@ async fn read(objects: &ObjectStore, key: &str) -> Result<Option<Stored>> {
 /// The index in the log of the entry that states this, which was stated at or after `since`; the newest, if there are
 /// several.
 pub(crate) async fn find(objects: &ObjectStore, about: About, since: Timestamp) -> Result<Option<u64>> {
-    let after = format!("{PREFIX}{:016}", since.before(SKEW).micros());
-    let time = micros(about.id);
+    let mut after = format!("{PREFIX}{:016}", since.before(SKEW).micros());
     let mut found = None;
-    for key in objects.list(PREFIX, Some(&after), LISTED).await? {
-        let (_, [first, least, most]) = read_key(&key)?;
-        if !(least..=most).contains(&time) {
-            continue;
-        }
-        let Some(stored) = read(objects, &key).await? else {
-            continue;
-        };
-        let ids = match about.kind {
-            StatementKind::Decision => &stored.decisions,
-            StatementKind::Receipt => &stored.receipts,
-        };
-        if let Some(place) = ids.iter().position(|id| *id == Some(about.id)) {
-            let first = u64::try_from(first).map_err(|error| Error::internal(READING, error))?;
-            found = u64::try_from(place).ok().and_then(|place| first.checked_add(place));
+    for _ in 0..MAX_PAGES {
+        let keys = objects.list(PREFIX, Some(&after), LISTED).await?;
+        for key in &keys {
             // A payment may be confirmed again after a reorganization; a decision is stated once.
-            if about.kind == StatementKind::Decision {
-                break;
+            if about.kind == StatementKind::Decision && found.is_some() {
+                return Ok(found);
             }
+            found = find_in(objects, about, key).await?.or(found);
+        }
+        match keys.last() {
+            Some(last) if keys.len() >= usize::from(LISTED) => after.clone_from(last),
+            _ => break,
         }
     }
     Ok(found)
+}
+
+async fn find_in(objects: &ObjectStore, about: About, key: &str) -> Result<Option<u64>> {
+    let (_, [first, least, most]) = read_key(key)?;
+    if !(least..=most).contains(&micros(about.id)) {
+        return Ok(None);
+    }
+    let Some(stored) = read(objects, key).await? else {
+        return Ok(None);
+    };
+    let ids = match about.kind {
+        StatementKind::Decision => &stored.decisions,
+        StatementKind::Receipt => &stored.receipts,
+    };
+    let Some(place) = ids.iter().position(|id| *id == Some(about.id)) else {
+        return Ok(None);
+    };
+    let first = u64::try_from(first).map_err(|error| Error::internal(READING, error))?;
+    Ok(u64::try_from(place).ok().and_then(|place| first.checked_add(place)))
 }

@@ -5,6 +5,7 @@
 //! | `objects.rs` | the bucket, or a folder in the local stack |
 //! | `pending.rs` | the facts that are to be stated, in the order of the tables' streams |
 //! | `state.rs` | the size and the root of the log, and how far the facts are stated |
+//! | `aside.rs` | what is not stated: the oldest pending change, and what was set aside |
 //! | `append.rs` | appends statements and publishes the tiles, the index and the checkpoint |
 //! | `index.rs` | which entries of the log state a decision or a payment |
 //! | `find.rs` | a statement with its proof |
@@ -19,12 +20,14 @@
 //!
 //! Invariants: the state is only replaced by a writer that has read it (`If-Match`), so two writers can't fork the log.
 //! Entries are committed before they are published, and published from what was committed, so every repetition writes the
-//! same objects. A fact is stated once: the state has the last sequence number of each shard.
+//! same objects. A fact is stated once: the state has the last sequence number of each shard. A fact that can't be stated
+//! is set aside, and holds up no other.
 //!
 //! Elsewhere: signatures, tiles and proofs (`shared/evidence`), and what a statement says (`shared/domain`).
 
 mod append;
 mod archive;
+mod aside;
 mod find;
 mod index;
 mod objects;
@@ -32,9 +35,10 @@ mod pending;
 mod state;
 mod trust;
 
-pub use append::{Log, Stated, Stating, Written};
-pub use archive::Archive;
-pub use find::{DecisionSubject, FoundStatement, HashTile, LogReader, ToReplay};
+pub use append::{Log, Outcome, Stated, Stating, Written};
+pub use archive::{Archive, Archived};
+pub use aside::{oldest_pending, state_again};
+pub use find::{DecisionSubject, FoundStatement, HashTile, LogReader, ToCheck};
 pub use objects::{ObjectStore, ObjectVersion, StoredObject};
-pub use pending::{PendingBatch, PendingFact, PendingPlace, StatedFact};
+pub use pending::{Confirmation, PendingBatch, PendingFact, PendingPlace, StatedFact};
 pub use trust::{TRUST, TrustDocument};

@@ -2,8 +2,9 @@
 //! sequence number of its record; a repeated batch writes the same facts again.
 
 use crate::objects::ObjectStore;
-use purser_domain::{AgentId, Error, Result, SettlementId, TransactionId, TxHash};
+use purser_domain::{AgentId, Error, Result, SettlementId, Timestamp, TransactionId, TxHash};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::fmt;
 
 /// The prefix of the objects.
@@ -16,19 +17,34 @@ pub enum StatedFact {
     Allowed(SettlementId),
     /// A payment was blocked or escalated.
     Refused(TransactionId),
-    /// A payment or a payout was confirmed by this transaction of the chain.
-    Confirmed(SettlementId, TxHash),
+    /// A payment or a payout was confirmed.
+    Confirmed(SettlementId, Confirmation),
 }
 
-/// A fact, with its agent and the sequence number of its record.
+/// The transaction of the chain that confirmed a payment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Confirmation {
+    /// The transaction.
+    pub tx_hash: TxHash,
+    /// The number of its block.
+    pub block_number: u64,
+    /// The time at which the payment was confirmed.
+    pub settled_at: Timestamp,
+}
+
+/// A fact, with its agent and its record in the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingFact {
     /// The sequence number, padded so that text order is the order of the shard's records.
     pub sequence: String,
+    /// The time of the record, in seconds.
+    pub changed_at: Timestamp,
     /// The agent.
     pub agent: AgentId,
     /// The fact.
     pub fact: StatedFact,
+    /// The hash of the row as the stream has it. A row with another hash is not stated.
+    pub row: String,
 }
 
 /// The facts of a batch of records of a shard, in their order.
@@ -44,47 +60,85 @@ pub struct PendingBatch {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PendingPlace(String);
 
-#[derive(Serialize, Deserialize)]
-struct Stored {
+/// The content of a batch's object.
+pub(crate) struct ReadBatch {
+    pub(crate) shard: String,
+    pub(crate) facts: Vec<PendingFact>,
+    /// What can't be read as a fact.
+    pub(crate) unreadable: Vec<Value>,
+}
+
+/// The stored form of a fact.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StoredFact {
     seq: String,
+    /// The time of the record, in seconds.
+    at: u64,
     agent: String,
+    row: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     settlement: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     transaction: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    tx_hash: Option<String>,
+    confirmed: Option<StoredConfirmation>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct StoredConfirmation {
+    tx_hash: String,
+    block: u64,
+    /// In microseconds.
+    at: i64,
 }
 
 impl PendingFact {
-    fn stored(&self) -> Stored {
-        let (settlement, transaction, tx_hash) = match &self.fact {
+    pub(crate) fn stored(&self) -> StoredFact {
+        let (settlement, transaction, confirmed) = match &self.fact {
             StatedFact::Allowed(id) => (Some(id.to_string()), None, None),
             StatedFact::Refused(id) => (None, Some(id.to_string()), None),
-            StatedFact::Confirmed(id, hash) => (Some(id.to_string()), None, Some(hash.to_string())),
+            StatedFact::Confirmed(id, confirmation) => {
+                let confirmed = StoredConfirmation {
+                    tx_hash: confirmation.tx_hash.to_string(),
+                    block: confirmation.block_number,
+                    at: confirmation.settled_at.micros(),
+                };
+                (Some(id.to_string()), None, Some(confirmed))
+            }
         };
-        Stored {
+        StoredFact {
             seq: self.sequence.clone(),
+            at: self.changed_at.secs(),
             agent: self.agent.to_string(),
+            row: self.row.clone(),
             settlement,
             transaction,
-            tx_hash,
+            confirmed,
         }
     }
 
-    fn of(stored: &Stored) -> Option<Self> {
+    pub(crate) fn from_stored(stored: &StoredFact) -> Option<Self> {
         let settlement = stored.settlement.as_deref().map(SettlementId::parse);
         let transaction = stored.transaction.as_deref().map(TransactionId::parse);
-        let fact = match (settlement, transaction, stored.tx_hash.as_deref()) {
+        let fact = match (settlement, transaction, &stored.confirmed) {
             (Some(id), None, None) => StatedFact::Allowed(id?),
-            (Some(id), None, Some(hash)) => StatedFact::Confirmed(id?, TxHash::parse(hash)?),
+            (Some(id), None, Some(confirmed)) => {
+                let confirmation = Confirmation {
+                    tx_hash: TxHash::parse(&confirmed.tx_hash)?,
+                    block_number: confirmed.block,
+                    settled_at: Timestamp::from_micros(confirmed.at)?,
+                };
+                StatedFact::Confirmed(id?, confirmation)
+            }
             (None, Some(id), None) => StatedFact::Refused(id?),
             _ => return None,
         };
         Some(Self {
             sequence: stored.seq.clone(),
+            changed_at: Timestamp::from_secs(stored.at)?,
             agent: AgentId::parse(&stored.agent)?,
             fact,
+            row: stored.row.clone(),
         })
     }
 }
@@ -102,37 +156,58 @@ impl PendingBatch {
             return Ok(());
         };
         let key = format!("{PREFIX}{}/{}-{}", self.shard, first.sequence, last.sequence);
-        let facts: Vec<Stored> = self.facts.iter().map(PendingFact::stored).collect();
+        let facts: Vec<StoredFact> = self.facts.iter().map(PendingFact::stored).collect();
         let bytes = serde_json::to_vec(&facts).map_err(|error| Error::internal("writing facts", error))?;
         objects.put(&key, &bytes).await
     }
 
-    /// The first objects, by shard and in the order of its records.
-    pub(crate) async fn places(objects: &ObjectStore, most: u16) -> Result<Vec<PendingPlace>> {
-        let keys = objects.list(PREFIX, None, most).await?;
+    /// The shards that have objects.
+    pub(crate) async fn shards(objects: &ObjectStore) -> Result<Vec<String>> {
+        let (mut shards, mut after) = (Vec::new(), None::<String>);
+        loop {
+            let keys = objects.list(PREFIX, after.as_deref(), 1).await?;
+            let Some(key) = keys.first() else { return Ok(shards) };
+            let shard = shard_in(key).unwrap_or_default().to_owned();
+            // `~` sorts after every character of a key.
+            after = Some(format!("{PREFIX}{shard}/~"));
+            shards.push(shard);
+        }
+    }
+
+    /// The first objects of a shard, in the order of its records.
+    pub(crate) async fn places(objects: &ObjectStore, shard: &str, max: u16) -> Result<Vec<PendingPlace>> {
+        let keys = objects.list(&format!("{PREFIX}{shard}/"), None, max).await?;
         Ok(keys.into_iter().map(PendingPlace).collect())
     }
 
     /// Reads the batch of an object; `None` if it was deleted meanwhile.
-    pub(crate) async fn read(objects: &ObjectStore, place: &PendingPlace) -> Result<Option<Self>> {
-        const READING: &str = "reading facts";
+    pub(crate) async fn read(objects: &ObjectStore, place: &PendingPlace) -> Result<Option<ReadBatch>> {
         let Some(object) = objects.get(&place.0).await? else {
             return Ok(None);
         };
-        let stored: Vec<Stored> =
-            serde_json::from_slice(&object.bytes).map_err(|error| Error::internal(READING, error))?;
-        let facts: Option<Vec<PendingFact>> = stored.iter().map(PendingFact::of).collect();
-        let shard = place.0.strip_prefix(PREFIX).and_then(|rest| rest.split_once('/'));
-        let (Some(facts), Some((shard, _))) = (facts, shard) else {
-            return Err(Error::internal(READING, place.0.clone()));
+        let stored: Vec<Value> = serde_json::from_slice(&object.bytes)
+            .unwrap_or_else(|_| vec![String::from_utf8_lossy(&object.bytes).into_owned().into()]);
+        let mut batch = ReadBatch {
+            shard: shard_in(&place.0).unwrap_or_default().to_owned(),
+            facts: Vec::new(),
+            unreadable: Vec::new(),
         };
-        Ok(Some(Self {
-            shard: shard.to_owned(),
-            facts,
-        }))
+        for value in stored {
+            let fact = StoredFact::deserialize(&value).ok();
+            match fact.and_then(|fact| PendingFact::from_stored(&fact)) {
+                Some(fact) => batch.facts.push(fact),
+                None => batch.unreadable.push(value),
+            }
+        }
+        Ok(Some(batch))
     }
 
     pub(crate) async fn delete(objects: &ObjectStore, place: &PendingPlace) -> Result<()> {
         objects.delete(&place.0).await
     }
+}
+
+fn shard_in(key: &str) -> Option<&str> {
+    let (shard, _) = key.strip_prefix(PREFIX)?.split_once('/')?;
+    Some(shard)
 }

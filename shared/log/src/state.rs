@@ -1,6 +1,9 @@
 //! The state of the log: its size and root, what of it is published, and how far the facts of each shard are stated.
 
-use crate::objects::{ObjectStore, ObjectVersion};
+use crate::{
+    objects::{ObjectStore, ObjectVersion},
+    pending::{PendingFact, StoredFact},
+};
 use purser_domain::{Duration, Error, Result, Timestamp};
 use purser_evidence::{Hash, TreeHead};
 use serde::{Deserialize, Serialize};
@@ -22,6 +25,9 @@ pub(crate) struct State {
     batch: Option<Batch>,
     /// The last sequence number of each shard whose facts are stated.
     shards: BTreeMap<String, Shard>,
+    /// The facts that could not be read, and that later runs try again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    later: Vec<StoredFact>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,6 +110,16 @@ impl State {
         self.shards.insert(shard.to_owned(), Shard { sequence, at });
         let oldest = now.before(SHARDS_KEPT).micros();
         self.shards.retain(|_, shard| shard.at >= oldest);
+    }
+
+    /// The facts that are tried again.
+    pub(crate) fn later(&self) -> Vec<PendingFact> {
+        self.later.iter().filter_map(PendingFact::from_stored).collect()
+    }
+
+    /// The state with these facts to be tried again.
+    pub(crate) fn set_later(&mut self, facts: &[PendingFact]) {
+        self.later = facts.iter().map(PendingFact::stored).collect();
     }
 
     /// The state with committed entries.

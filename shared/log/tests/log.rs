@@ -9,19 +9,21 @@
 )]
 
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
-use purser_domain::{AgentId, Result, SettlementId, Timestamp, TransactionId, TxHash};
+use purser_domain::{AgentId, Error, Result, SettlementId, Timestamp, TransactionId, TxHash};
 use purser_evidence::{
     Checkpoint, JwkSet, KeyType, Note, NoteSigner, Seed, StatementKey, StatementKind, TilePath, TreeHead, Trust,
     consistency_proof, unverified_entry, verify,
 };
 use purser_log::{
-    Archive, Log, LogReader, ObjectStore, PendingBatch, PendingFact, Stated, StatedFact, Stating, TRUST, TrustDocument,
+    Archive, Confirmation, Log, LogReader, ObjectStore, Outcome, PendingBatch, PendingFact, Stated, StatedFact,
+    Stating, TRUST, TrustDocument, oldest_pending, state_again,
 };
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use uuid::Uuid;
 
 const ORIGIN: &str = "purser:test";
@@ -68,21 +70,31 @@ fn transaction(n: u8) -> TransactionId {
     TransactionId::at(at(u64::from(n)), [n; 8])
 }
 
-/// The facts of two shards: each fourth is a refusal, and each fifth payment is confirmed.
-fn batches() -> Vec<PendingBatch> {
-    let fact = |n: u8, fact| PendingFact {
+fn fact(n: u8, fact: StatedFact) -> PendingFact {
+    PendingFact {
         sequence: format!("{n:040}"),
+        changed_at: at(u64::from(n)),
         agent: AgentId::from_uuid(Uuid::from_u128(1)),
         fact,
-    };
+        row: "00".to_owned(),
+    }
+}
+
+fn confirmation(n: u8) -> Confirmation {
+    Confirmation {
+        tx_hash: TxHash::parse(&format!("0x{n:064x}")).unwrap(),
+        block_number: u64::from(n),
+        settled_at: at(u64::from(n)),
+    }
+}
+
+/// The facts of two shards: each fourth is a refusal, and each fifth payment is confirmed.
+fn batches() -> Vec<PendingBatch> {
     let of = |shard: &str, numbers: std::ops::Range<u8>| PendingBatch {
         shard: shard.to_owned(),
         facts: numbers
             .map(|n| match n % 5 {
-                0 => fact(
-                    n,
-                    StatedFact::Confirmed(settlement(n.max(1) - 1), TxHash::parse(&format!("0x{n:064x}")).unwrap()),
-                ),
+                0 => fact(n, StatedFact::Confirmed(settlement(n.max(1) - 1), confirmation(n))),
                 4 => fact(n, StatedFact::Refused(transaction(n))),
                 _ => fact(n, StatedFact::Allowed(settlement(n))),
             })
@@ -98,10 +110,14 @@ const FACTS: u64 = 22;
 struct Signer(Uuid);
 
 impl Stating for Signer {
-    async fn state(&self, fact: &PendingFact) -> Result<Option<Stated>> {
+    async fn state(&self, fact: &PendingFact) -> Result<Outcome> {
         // Another run may go on here.
         tokio::task::yield_now().await;
-        Ok(Some(stated(self.0, fact)))
+        Ok(Outcome::Stated(stated(self.0, fact)))
+    }
+
+    fn report_set_aside(&self, key: &str, reason: &str) {
+        panic!("{key}: {reason}");
     }
 }
 
@@ -285,14 +301,14 @@ async fn the_archive_has_each_entry_once() {
         let result = stopped.write(|| false).await;
         let whole = Archive::new(objects.clone(), archive.clone());
         whole.write(|| false).await.unwrap();
-        assert_eq!(whole.write(|| false).await.unwrap(), 0);
+        assert_eq!(whole.write(|| false).await.unwrap().entries, 0);
         let more = PendingBatch {
             shard: "shardId-4".to_owned(),
             ..late
         };
         more.write(&objects).await.unwrap();
         write(86_400).await;
-        assert_eq!(whole.write(|| false).await.unwrap(), 3);
+        assert_eq!(whole.write(|| false).await.unwrap().entries, 3);
 
         let lines = lines(&archive).await;
         let size = head(&objects).await.size;
@@ -320,13 +336,29 @@ async fn a_changed_archive_is_found_when_it_is_written_again() {
         .unwrap();
     let archive = ObjectStore::folder(&place.0);
     let whole = Archive::new(objects.clone(), archive.clone());
-    assert_eq!(whole.write(|| true).await.unwrap(), 0);
-    assert_eq!(whole.write(|| false).await.unwrap(), FACTS);
+    assert_eq!(whole.write(|| true).await.unwrap().entries, 0);
+    assert_eq!(whole.write(|| false).await.unwrap().entries, FACTS);
     let key = archive.list("statements/", None, 10).await.unwrap().remove(0);
     let mut other = GzEncoder::new(Vec::new(), Compression::default());
     other.write_all(b"{}\n").unwrap();
     archive.put(&key, &other.finish().unwrap()).await.unwrap();
     objects.delete("archived").await.unwrap();
+    // The difference is reported, and later batches are archived.
+    let more = PendingBatch {
+        shard: "shardId-3".to_owned(),
+        facts: batches().remove(1).facts,
+    };
+    more.write(&objects).await.unwrap();
+    log(objects.clone())
+        .write(at(160), &Signer(Uuid::new_v4()))
+        .await
+        .unwrap();
+    let archived = whole.write(|| false).await.unwrap();
+    assert_eq!((archived.entries, archived.differing), (FACTS + 3, vec![key]));
+    // Without the index, the archive is not complete, and says so.
+    objects.delete("archived").await.unwrap();
+    let first = objects.list("index/", None, 1).await.unwrap().remove(0);
+    objects.delete(&first).await.unwrap();
     whole.write(|| false).await.unwrap_err();
 }
 
@@ -336,7 +368,7 @@ async fn archived_lines_have_the_columns_of_their_schema() {
     /// Signs payloads with every column's value.
     struct Columns;
     impl Stating for Columns {
-        async fn state(&self, fact: &PendingFact) -> Result<Option<Stated>> {
+        async fn state(&self, fact: &PendingFact) -> Result<Outcome> {
             let stated = stated(Uuid::nil(), fact);
             let payload = match stated.kind {
                 StatementKind::Decision => json!({
@@ -350,7 +382,11 @@ async fn archived_lines_have_the_columns_of_their_schema() {
                 }),
             };
             let statement = key().sign(stated.kind, payload.to_string().as_bytes()).unwrap();
-            Ok(Some(Stated { statement, ..stated }))
+            Ok(Outcome::Stated(Stated { statement, ..stated }))
+        }
+
+        fn report_set_aside(&self, key: &str, reason: &str) {
+            panic!("{key}: {reason}");
         }
     }
     let [folder, place] = [Folder::new(), Folder::new()];
@@ -407,8 +443,7 @@ async fn a_changed_entry_has_no_proof_and_stops_the_log() {
     *bytes.last_mut().unwrap() ^= 1;
     objects.put(&bundle, &bytes).await.unwrap();
     let reader = LogReader::new(objects.clone());
-    let last = TransactionId::from_uuid(settlement(52).uuid());
-    reader.decision(last, at(52)).await.unwrap_err();
+    reader.decision(transaction(19), at(19)).await.unwrap_err();
     let more = PendingBatch {
         shard: "shardId-3".to_owned(),
         facts: batches()[1].facts.clone(),
@@ -432,4 +467,152 @@ async fn conditional_writes_keep_a_newer_object() {
     objects.delete("a/b").await.unwrap();
     objects.delete("a/b").await.unwrap();
     assert_eq!(objects.get("a/b").await.unwrap(), None);
+}
+
+/// States facts by their number, and notes what is set aside.
+struct Picky {
+    outcome: fn(u8) -> Option<Outcome>,
+    aside: Mutex<Vec<String>>,
+}
+
+impl Picky {
+    fn new(outcome: fn(u8) -> Option<Outcome>) -> Self {
+        let aside = Mutex::default();
+        Self { outcome, aside }
+    }
+
+    fn aside(&self) -> Vec<String> {
+        std::mem::take(&mut self.aside.lock().unwrap())
+    }
+}
+
+impl Stating for Picky {
+    async fn state(&self, fact: &PendingFact) -> Result<Outcome> {
+        let number = fact.changed_at.since(at(0)).secs();
+        let outcome = (self.outcome)(u8::try_from(number).unwrap());
+        Ok(outcome.unwrap_or_else(|| Outcome::Stated(stated(Uuid::nil(), fact))))
+    }
+
+    fn report_set_aside(&self, key: &str, reason: &str) {
+        self.aside.lock().unwrap().push(format!("{key}: {reason}"));
+    }
+}
+
+fn too_long(fact: u8) -> Option<Outcome> {
+    let statement = "x".repeat(65_536);
+    let (kind, id) = (StatementKind::Decision, Uuid::nil());
+    (fact == 4).then_some(Outcome::Stated(Stated { kind, id, statement }))
+}
+
+/// One fact that can't be stated among those of others, in each of the ways: the others are stated by the same run.
+#[tokio::test]
+async fn a_fact_that_cannot_be_stated_is_set_aside_and_holds_up_no_other() {
+    let unreadable = |n: u8| (n == 4).then(|| Outcome::SetAside("`checks` can't be read".to_owned()));
+    for (outcome, reason) in [
+        (unreadable as fn(u8) -> Option<Outcome>, "`checks` can't be read"),
+        (too_long, "its statement is longer than an entry of the log"),
+    ] {
+        let folder = Folder::new();
+        let objects = pending(&folder.0).await;
+        let picky = Picky::new(outcome);
+        let written = log(objects.clone()).write(at(100), &picky).await.unwrap();
+        assert_eq!(written.statements, usize::try_from(FACTS - 1).unwrap());
+        let key = format!("aside/{}/{:040}", Uuid::from_u128(1), 4);
+        assert_eq!(picky.aside(), [format!("{key}: {reason}")]);
+        let aside: Value = serde_json::from_slice(&objects.get(&key).await.unwrap().unwrap().bytes).unwrap();
+        assert_eq!(
+            (&aside["reason"], &aside["fact"]["row"]),
+            (&json!(reason), &json!("00"))
+        );
+        assert_eq!(oldest_pending(&objects).await.unwrap(), None);
+
+        // Once the cause is repaired, an operator has it stated.
+        assert_eq!(state_again(&objects, at(200)).await.unwrap(), 1);
+        log(objects.clone())
+            .write(at(201), &Signer(Uuid::new_v4()))
+            .await
+            .unwrap();
+        check(&objects, &TreeHead::empty()).await;
+        assert_eq!(state_again(&objects, at(202)).await.unwrap(), 0);
+    }
+}
+
+/// Objects that `events` would not have written.
+#[tokio::test]
+async fn an_unreadable_object_of_pending_facts_is_set_aside() {
+    let folder = Folder::new();
+    let objects = pending(&folder.0).await;
+    objects.put("pending/shardId-1/0", b"no JSON").await.unwrap();
+    objects.put("pending/shardId-9/0-0", br#"[{"seq":"1"}]"#).await.unwrap();
+    let picky = Picky::new(|_| None);
+    log(objects.clone()).write(at(100), &picky).await.unwrap();
+    check(&objects, &TreeHead::empty()).await;
+    let aside = picky.aside();
+    assert!(
+        aside.len() == 2 && aside.iter().all(|line| line.ends_with("it is not a fact")),
+        "{aside:?}"
+    );
+}
+
+/// A fact whose row can't be read now is stated by a later run, once; and set aside after a day.
+#[tokio::test]
+async fn a_fact_that_cannot_be_read_now_is_tried_again() {
+    let fails = |n: u8| {
+        let error = || Error::temporarily_unavailable("reading an item", "throttled");
+        (n == 4 || n == 51).then(|| Outcome::Later(error()))
+    };
+    let folder = Folder::new();
+    let objects = pending(&folder.0).await;
+    let failing = Picky::new(fails);
+    for secs in [100, 160] {
+        let written = log(objects.clone()).write(at(secs), &failing).await.unwrap();
+        assert_eq!(written.statements, if secs == 100 { 20 } else { 0 });
+        assert_eq!(oldest_pending(&objects).await.unwrap(), Some(at(4)));
+    }
+    assert_eq!(failing.aside(), [""; 0]);
+    // Each step of the run that states them may be the last one.
+    for writes in 0..8 {
+        let stopped = log(ObjectStore::interrupted(&folder.0, writes));
+        let _interrupted = stopped.write(at(220), &Picky::new(|_| None)).await;
+    }
+    log(objects.clone())
+        .write(at(280), &Signer(Uuid::new_v4()))
+        .await
+        .unwrap();
+    check(&objects, &TreeHead::empty()).await;
+
+    let folder = Folder::new();
+    let objects = pending(&folder.0).await;
+    log(objects.clone()).write(at(100), &failing).await.unwrap();
+    log(objects.clone()).write(at(86_500), &failing).await.unwrap();
+    assert_eq!(failing.aside().len(), 2);
+    assert_eq!(oldest_pending(&objects).await.unwrap(), None);
+}
+
+/// A shard with more than a run can state leaves the others their share of each run.
+#[tokio::test]
+async fn each_shard_has_a_share_of_a_run() {
+    let folder = Folder::new();
+    let objects = ObjectStore::folder(&folder.0);
+    for number in 0..600_u32 {
+        let facts = [0, 1].map(|half| PendingFact {
+            sequence: format!("{:040}", number * 2 + half),
+            ..fact(
+                7,
+                StatedFact::Refused(TransactionId::at(at(7), u64::from(number * 2 + half).to_be_bytes())),
+            )
+        });
+        let (shard, facts) = ("shardId-1".to_owned(), facts.to_vec());
+        PendingBatch { shard, facts }.write(&objects).await.unwrap();
+    }
+    let facts = vec![fact(9, StatedFact::Refused(transaction(9)))];
+    let shard = "shardId-2".to_owned();
+    PendingBatch { shard, facts }.write(&objects).await.unwrap();
+    let written = log(objects.clone())
+        .write(at(100), &Signer(Uuid::new_v4()))
+        .await
+        .unwrap();
+    assert!(written.has_more);
+    let found = LogReader::new(objects).decision(transaction(9), at(9)).await.unwrap();
+    assert!(found.is_some());
 }

@@ -82,6 +82,7 @@ pub use stream::change::{Change, Unreadable};
 pub use stream::fact::{Fact, FactOwner};
 pub use stream::owners::{OwnedAgent, Owners};
 pub use stream::payments::{JournalChange, JournalSource};
+pub use stream::row_hash::RowHash;
 pub use stream::sequence::SequenceNumber;
 pub use stream::signs::Sign;
 pub use usage::backtest::BacktestReads;

@@ -81,7 +81,7 @@ const FUNCTION: Dimension = Dimension {
 };
 const ALL: &[&[Dimension]] = &[&[]];
 
-const METRICS: [Metric; 27] = [
+const METRICS: [Metric; 29] = [
     metric(
         "payment.decided",
         "Decisions",
@@ -116,6 +116,13 @@ const METRICS: [Metric; 27] = [
     metric("change.seen", "ChangesSeen", Count::Line, &[&[CHANGE]]),
     metric("outflow.unexplained", "OutflowUnexplained", Count::Line, ALL),
     metric("event.set_aside", "EventsSetAside", Count::Line, ALL),
+    metric("statement.set_aside", "StatementsSetAside", Count::Line, ALL),
+    metric(
+        "statements.pending",
+        "StatementsPendingSeconds",
+        Count::Seconds("age_seconds"),
+        ALL,
+    ),
     metric("payout.submitted", "PayoutsSubmitted", Count::Line, &[&[OUTCOME]]),
     metric("operator.refused", "OperatorsRefused", Count::Line, ALL),
     metric("session.refused", "SessionsRefused", Count::Line, ALL),

@@ -11,6 +11,7 @@ use crate::{
     codec::item::{Draft, Item, Row},
     codec::key::{self, Key},
     codec::ledger::Ledger,
+    stream::row_hash::RowHash,
     transact::was_made,
 };
 use purser_domain::{
@@ -228,6 +229,16 @@ impl Ledger {
 
     /// One decision of the agent that has its own row.
     pub async fn recorded_decision(&self, agent: AgentId, id: TransactionId) -> Result<Option<LoggedDecision>> {
+        let decision = self.decision_with_hash(agent, id).await?;
+        Ok(decision.map(|(decision, _)| decision))
+    }
+
+    /// [`Self::recorded_decision`], with the hash of its row.
+    pub async fn decision_with_hash(
+        &self,
+        agent: AgentId,
+        id: TransactionId,
+    ) -> Result<Option<(LoggedDecision, RowHash)>> {
         let table = self.decisions_table()?;
         let get = self
             .db
@@ -236,8 +247,11 @@ impl Ledger {
             .set_key(Some(Key::decision(agent, id).attributes()))
             .consistent_read(true);
         let item = get.send().await.map_err(failed("reading a decision"))?.item;
-        item.map(|item| read_decision(agent, Row::new(table, &item), &item))
-            .transpose()
+        let read = |item: Item| {
+            let decision = read_decision(agent, Row::new(table, &item), &item)?;
+            Ok((decision, RowHash::of(&item)))
+        };
+        item.map(read).transpose()
     }
 
     /// The agent's decisions that have their own rows (all except allowed payments and payouts) before `before`, or the

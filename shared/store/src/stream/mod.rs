@@ -9,6 +9,7 @@
 //! | `fact.rs` | facts: events before their owner is known |
 //! | `payments.rs`, `approvals.rs`, `agents.rs`, `freezes.rs`, `wallets.rs`, `catalog.rs` | the facts of one kind of row each |
 //! | `signs.rs` | changes that raise an alarm |
+//! | `row_hash.rs` | the hash of what never changes in a row |
 //! | `rows.rs` | dispatch by kind of row |
 //! | `owners.rs` | the current owners and names of agents |
 //! | `sequence.rs` | sequence numbers |
@@ -23,6 +24,7 @@ pub(crate) mod fact;
 mod freezes;
 pub(crate) mod owners;
 pub(crate) mod payments;
+pub(crate) mod row_hash;
 mod rows;
 pub(crate) mod sequence;
 pub(crate) mod signs;

@@ -3,7 +3,7 @@
 use crate::{
     codec::{attribute::Item, item::Row, key, ledger::Ledger},
     payments::decision::read_decision,
-    stream::{change::Change, fact::Fact, sequence::SequenceNumber},
+    stream::{change::Change, fact::Fact, row_hash::RowHash, sequence::SequenceNumber},
 };
 use purser_domain::{
     AgentId, ConfirmationReverted, DecisionResult, EventData, EventId, EventKind, LoggedDecision, LoggedRefusal,
@@ -77,6 +77,8 @@ pub struct JournalChange {
     pub sequence: SequenceNumber,
     /// The time of the change, in seconds.
     pub changed_at: Timestamp,
+    /// The hash of the row, as the stream has it.
+    pub row: RowHash,
     /// The decision before the change; `None` if the row was added.
     pub old: Option<LoggedDecision>,
     /// The decision after the change.
@@ -118,6 +120,7 @@ impl Ledger {
             source,
             sequence: SequenceNumber::parse(&change.sequence).ok_or_else(|| row.corrupt("sequence"))?,
             changed_at: change.at,
+            row: RowHash::of(new),
             old: change.old.as_ref().map(read).transpose()?,
             new: read(new)?,
         }))

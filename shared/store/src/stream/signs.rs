@@ -2,8 +2,9 @@
 //! that writes the rows can't hide them.
 
 use crate::{
-    codec::{attribute::Item, key, ledger::Ledger},
-    stream::change::Change,
+    codec::{attribute::Item, item::member, key, ledger::Ledger},
+    payments::idempotency::ALLOW,
+    stream::{change::Change, row_hash::is_rewritten},
 };
 use purser_domain::{Agent, AgentKey, Result};
 
@@ -22,6 +23,8 @@ pub enum Sign {
     Freeze,
     /// An agent is offered to another owner.
     Handover,
+    /// A decision was changed or removed, or what never changes of a payment was.
+    Record,
 }
 
 impl Sign {
@@ -34,6 +37,7 @@ impl Sign {
             Self::PayoutAddress => "payout_address",
             Self::Freeze => "freeze",
             Self::Handover => "handover",
+            Self::Record => "record",
         }
     }
 }
@@ -41,7 +45,13 @@ impl Sign {
 impl Ledger {
     /// The signs in a change of the ledger. An error means that the row can't be read.
     pub fn signs_of(&self, change: &Change) -> Result<Vec<Sign>> {
-        if change.is_none() || *change.table != *self.table {
+        if change.is_none() {
+            return Ok(Vec::new());
+        }
+        if self.rewrites_record(change) {
+            return Ok(vec![Sign::Record]);
+        }
+        if *change.table != *self.table {
             return Ok(Vec::new());
         }
         let Some(image) = change.new.as_ref().or(change.old.as_ref()) else {
@@ -55,6 +65,23 @@ impl Ledger {
             "HANDOVER" if is_written => vec![Sign::Handover],
             _ => Vec::new(),
         })
+    }
+
+    /// Whether the change is one that no function makes: to a decision, to a settlement besides its moves, or to the
+    /// idempotency record of an authorization, which has the call. The rows are compared unread, so an unreadable one
+    /// is found too.
+    fn rewrites_record(&self, change: &Change) -> bool {
+        let Some(old) = &change.old else { return false };
+        if self.decisions_table().is_ok_and(|decisions| decisions == change.table) {
+            return key::partition_key(old).starts_with("A#");
+        }
+        let is_permanent = *change.table == *self.table
+            && match key::partition_key(old).split('#').next() {
+                Some("S") => true,
+                Some("I") => member::<String>(old, "kind").is_some_and(|kind| kind == ALLOW),
+                _ => false,
+            };
+        is_permanent && change.new.as_ref().is_none_or(|new| is_rewritten(old, new))
     }
 
     /// The signs in a change of an agent's record. A new agent gives none, because it has no money yet.

@@ -1,0 +1,168 @@
+//! The daily check: every statement of a day ago is compared with the rows that it was made from, byte for byte, and with
+//! its entry in the decision history. Nothing is signed again.
+//!
+//! One difference does not stop the check of the others. While the tables can't be read, the check waits.
+
+use crate::{
+    payees::is_corrupt,
+    record::{Record, Records, report_difference, subject},
+};
+use purser_domain::{
+    AgentId, Causes, DECISION_STATEMENT, Duration as Length, JournalEntry, LoggedDecision, RECEIPT_STATEMENT, Result,
+    SettlementId, Timestamp, TransactionId, TxHash, receipt_statement,
+};
+use purser_evidence::JwkSet;
+use purser_log::{Confirmation, LogReader, StatedFact};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use tokio::time::Instant;
+
+/// What a logged statement says.
+struct Logged {
+    index: u64,
+    agent: AgentId,
+    fact: StatedFact,
+    payload: Value,
+}
+
+impl Records<'_> {
+    /// Compares the log with the tables until all entries of a day ago are compared or the time is over.
+    pub(crate) async fn check_yesterday(&self, log: &LogReader, until: Instant) -> Result<()> {
+        let day_ago = self.shared.clock.now().before(Length::DAY);
+        let Some(trust) = log.trust().await? else { return Ok(()) };
+        while Instant::now() < until {
+            let Some(batch) = log.next_to_check(day_ago).await? else {
+                break;
+            };
+            if batch.is_unindexed {
+                report_difference(
+                    &format!("entry {}", batch.first),
+                    "the index has no object of the entry",
+                );
+            }
+            for (index, statement) in (batch.first..).zip(&batch.statements) {
+                let Some(logged) = Logged::read(index, statement, &trust.jwks) else {
+                    report_difference(
+                        &format!("entry {index}"),
+                        "the log's entry is no statement of this deployment",
+                    );
+                    continue;
+                };
+                let difference = match self.compare(log, &logged).await {
+                    Ok(difference) => difference,
+                    Err(error) if is_corrupt(&error) => Some(Causes(&error).to_string()),
+                    Err(error) => return Err(error),
+                };
+                if let Some(what) = difference {
+                    report_difference(&subject(&logged.fact), &what);
+                }
+            }
+            log.note_checked(&batch).await?;
+        }
+        Ok(())
+    }
+
+    /// Where the tables differ from a logged statement; `None` if they don't.
+    async fn compare(&self, log: &LogReader, logged: &Logged) -> Result<Option<String>> {
+        let payload = &logged.payload;
+        match self.read(logged.agent, &logged.fact).await? {
+            Record::Missing(what) => Ok(Some(format!("{what} is missing"))),
+            Record::Decision(decision, ids, recorded, _) => {
+                let with_inputs = payload.get("inputs").is_some_and(|inputs| !inputs.is_null());
+                let rebuilt = self.decision(&decision, ids, with_inputs).await?;
+                Ok(match differing_member(payload, &rebuilt) {
+                    Some(name) => Some(format!("`{name}` differs from the statement")),
+                    None => self.compare_history(&recorded).await?,
+                })
+            }
+            Record::Payment(settlement, _) => {
+                let rebuilt = receipt_statement(&settlement, &self.shared.source).unwrap_or_default();
+                let Some(name) = differing_member(payload, &rebuilt) else {
+                    let recorded = LoggedDecision::of(*settlement);
+                    return match recorded {
+                        LoggedDecision::PaidOut(_) => self.compare_history(&recorded).await,
+                        _ => Ok(None),
+                    };
+                };
+                let StatedFact::Confirmed(id, confirmation) = &logged.fact else {
+                    return Ok(Some(name));
+                };
+                let Confirmation {
+                    tx_hash, settled_at, ..
+                } = *confirmation;
+                let is_superseded = log.has_later_receipt(*id, settled_at, logged.index).await?
+                    || self.was_reverted(logged.agent, *id, tx_hash, settled_at).await?;
+                Ok((!is_superseded).then(|| format!("`{name}` differs from the receipt's statement")))
+            }
+        }
+    }
+
+    /// Where the decision history differs from the record. The entry of an agent that has another owner now is the
+    /// earlier owner's, and is not read.
+    async fn compare_history(&self, recorded: &LoggedDecision) -> Result<Option<String>> {
+        let (ledger, usage) = (&self.shared.ledger, &self.shared.usage);
+        let agent = recorded.agent();
+        let owners = ledger.owners(&BTreeSet::from([agent])).await?;
+        let Some(owner) = owners.get(agent).map(|known| &known.owner) else {
+            return Ok(None);
+        };
+        let Some(entry) = usage.entry_of(owner, recorded.place()).await? else {
+            let agent = ledger.agent(agent).await?;
+            let owned_since = match &agent {
+                Some(agent) => usage.owned_since(agent).await?,
+                None => Timestamp::MAX,
+            };
+            let is_missing = recorded.at() >= owned_since;
+            return Ok(is_missing.then(|| "the decision history has no entry".to_owned()));
+        };
+        let expected = JournalEntry::of(recorded, &entry.agent_name, &entry.labels);
+        Ok((entry != expected).then(|| "the entry of the decision history differs".to_owned()))
+    }
+}
+
+/// The first member that differs; `None` if both are the same bytes.
+fn differing_member(logged: &Value, rebuilt: &Value) -> Option<String> {
+    if logged.to_string() == rebuilt.to_string() {
+        return None;
+    }
+    let members = logged.as_object().into_iter().flatten();
+    let mut differing = members.filter(|(name, value)| rebuilt.get(name) != Some(value));
+    Some(differing.next().map_or("payload", |(name, _)| name.as_str()).to_owned())
+}
+
+impl Logged {
+    /// Reads an entry; `None` unless it is a decision or a receipt that one of the keys signed.
+    fn read(index: u64, statement: &str, keys: &JwkSet) -> Option<Self> {
+        let verified = keys.verify(statement).ok()?;
+        let payload: Value = serde_json::from_slice(verified.payload()).ok()?;
+        let text = |at: &str| payload.pointer(at).and_then(Value::as_str);
+        let settlement = text("/settlement_id").map(SettlementId::parse);
+        let (agent, fact) = match text("/statement")? {
+            DECISION_STATEMENT => {
+                let fact = match settlement {
+                    Some(settlement) => StatedFact::Allowed(settlement?),
+                    None => StatedFact::Refused(TransactionId::parse(text("/transaction_id")?)?),
+                };
+                (text("/facts/agent_id")?, fact)
+            }
+            RECEIPT_STATEMENT => {
+                let confirmation = Confirmation {
+                    tx_hash: TxHash::parse(text("/settlement/tx_hash")?)?,
+                    block_number: payload.pointer("/settlement/block_number")?.as_u64()?,
+                    settled_at: Timestamp::parse(text("/settlement/settled_at")?)?,
+                };
+                (
+                    text("/settlement/agent_id")?,
+                    StatedFact::Confirmed(settlement??, confirmation),
+                )
+            }
+            _ => return None,
+        };
+        Some(Self {
+            index,
+            agent: AgentId::parse(agent)?,
+            fact,
+            payload,
+        })
+    }
+}

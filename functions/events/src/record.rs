@@ -1,0 +1,255 @@
+//! What the tables have of a statement, and the payload that it makes.
+
+use crate::{Shared, payees::is_corrupt, statements::Keys};
+use purser_domain::{
+    AgentId, Causes, DecisionIds, Duration, Error, InputDocuments, LoggedDecision, Network, RecordedDecision,
+    ReplayDifference, Result, Settlement, SettlementId, SettlementState, StatedDecision, Timestamp, TransactionId,
+    TxHash, receipt_statement, replay,
+};
+use purser_evidence::StatementKind;
+use purser_log::{Confirmation, Outcome, PendingFact, Stated, StatedFact, Stating};
+use purser_store::{LogRange, RowHash};
+use serde_json::Value;
+use uuid::Uuid;
+
+/// The time for which the row of a reverted confirmation may be missing in an eventually consistent read.
+const REPLICATED: Duration = Duration::from_secs_u32(300);
+
+/// The tables of a deployment.
+pub(crate) struct Records<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) network: Network,
+}
+
+/// The rows of a fact.
+pub(crate) enum Record {
+    /// A decision about a purchase, with the hash of its row.
+    Decision(Box<RecordedDecision>, DecisionIds, LoggedDecision, RowHash),
+    /// A payment, with the hash of its row.
+    Payment(Box<Settlement>, RowHash),
+    /// A row is missing: this one.
+    Missing(&'static str),
+}
+
+impl Records<'_> {
+    /// Reads the rows of a fact.
+    pub(crate) async fn read(&self, agent: AgentId, fact: &StatedFact) -> Result<Record> {
+        let ledger = &self.shared.ledger;
+        match fact {
+            StatedFact::Refused(id) => {
+                let Some((logged, row)) = ledger.decision_with_hash(agent, *id).await? else {
+                    return Ok(Record::Missing("the decision"));
+                };
+                let LoggedDecision::Refused(refusal) = &logged else {
+                    return Ok(Record::Missing("the rejection"));
+                };
+                let ids = DecisionIds::of_refusal(refusal);
+                let decision = RecordedDecision::of_refusal(refusal.clone(), self.network);
+                Ok(Record::Decision(Box::new(decision), ids, logged, row))
+            }
+            StatedFact::Allowed(id) => {
+                let Some((settlement, row)) = ledger.settlement_with_hash(agent, *id).await? else {
+                    return Ok(Record::Missing("the settlement"));
+                };
+                let call = ledger.calls(std::slice::from_ref(&settlement)).await?.remove(id);
+                let decision = call.and_then(|call| RecordedDecision::of_settlement(&settlement, call));
+                Ok(match decision.zip(DecisionIds::of_settlement(&settlement)) {
+                    Some((decision, ids)) => {
+                        Record::Decision(Box::new(decision), ids, LoggedDecision::of(settlement), row)
+                    }
+                    None => Record::Missing("the call of the payment"),
+                })
+            }
+            StatedFact::Confirmed(id, _) => Ok(match ledger.settlement_with_hash(agent, *id).await? {
+                Some((settlement, row)) => Record::Payment(Box::new(settlement), row),
+                None => Record::Missing("the settlement"),
+            }),
+        }
+    }
+
+    /// The payload of a decision's statement. Without `with_inputs` the statement has none, although the decision names
+    /// them. A decision that is evaluated otherwise than it was recorded raises an alarm.
+    pub(crate) async fn decision(
+        &self,
+        decision: &RecordedDecision,
+        ids: DecisionIds,
+        with_inputs: bool,
+    ) -> Result<Value> {
+        let Shared {
+            ledger,
+            catalog,
+            usage,
+            source,
+            ..
+        } = self.shared;
+        let inputs = match decision.inputs.filter(|_| with_inputs) {
+            None => None,
+            Some(versions) => {
+                let of = (ids.agent, ids.service);
+                let policy = decision.policy_version;
+                let stored = usage.inputs(ledger, catalog, of, policy, versions).await?;
+                if let Some(stored) = &stored {
+                    report_differences(ids.transaction, &replay(decision, &stored.as_inputs()));
+                }
+                stored.map(|stored| (versions, InputDocuments::of(&stored.as_inputs(), decision.at)))
+            }
+        };
+        let inputs = inputs.as_ref().map(|(versions, documents)| (*versions, documents));
+        Ok(StatedDecision { ids, decision, inputs }.to_json(source))
+    }
+
+    /// Whether the confirmation of a payment by this transaction, since `since`, was reverted.
+    pub(crate) async fn was_reverted(
+        &self,
+        agent: AgentId,
+        id: SettlementId,
+        hash: TxHash,
+        since: Timestamp,
+    ) -> Result<bool> {
+        const AT_ONCE: u32 = 100;
+        let now = self.shared.clock.now().after(REPLICATED);
+        let mut rest = Some(LogRange::of(since, now, false));
+        while let Some(range) = rest {
+            let page = self.shared.ledger.decisions_between(agent, range, AT_ONCE).await?;
+            let is_reversal = |decision: &LoggedDecision| {
+                matches!(decision, LoggedDecision::ConfirmationReverted(reverted)
+                    if reverted.settlement == id && reverted.tx_hash == hash)
+            };
+            if page.decisions.iter().any(is_reversal) {
+                return Ok(true);
+            }
+            rest = page.rest;
+        }
+        Ok(false)
+    }
+}
+
+/// Signs what the tables have of a fact, if it is what the stream had.
+pub(crate) struct Signing<'a> {
+    pub(crate) records: Records<'a>,
+    pub(crate) keys: &'a Keys,
+}
+
+/// A payload, or why there is none.
+enum Made {
+    Payload(StatementKind, Uuid, Value),
+    Nothing,
+    /// The row is another than the stream had.
+    Differs(&'static str),
+}
+
+impl Signing<'_> {
+    async fn payload(&self, pending: &PendingFact) -> Result<Made> {
+        const REWRITTEN: &str = "the row was rewritten";
+        let (agent, fact) = (pending.agent, &pending.fact);
+        let row_in_stream = RowHash::from_digits(&pending.row);
+        match self.records.read(agent, fact).await? {
+            Record::Missing(what) => Ok(Made::Differs(what)),
+            Record::Decision(.., row) | Record::Payment(_, row) if row != row_in_stream => Ok(Made::Differs(REWRITTEN)),
+            Record::Decision(decision, ids, ..) => {
+                let payload = self.records.decision(&decision, ids, true).await?;
+                Ok(Made::Payload(StatementKind::Decision, ids.transaction.uuid(), payload))
+            }
+            Record::Payment(settlement, _) => {
+                let StatedFact::Confirmed(id, confirmation) = fact else {
+                    return Ok(Made::Nothing);
+                };
+                self.receipt(&settlement, *id, confirmation, pending).await
+            }
+        }
+    }
+
+    /// A confirmation that was reverted meanwhile, or whose transaction is in another block now, has no statement.
+    async fn receipt(
+        &self,
+        settlement: &Settlement,
+        id: SettlementId,
+        confirmation: &Confirmation,
+        pending: &PendingFact,
+    ) -> Result<Made> {
+        let Confirmation {
+            tx_hash,
+            block_number,
+            settled_at,
+        } = *confirmation;
+        if let SettlementState::Confirmed {
+            tx_hash: tx,
+            block_number: block,
+            settled_at: at,
+        } = &settlement.state
+            && (*tx, *at) == (tx_hash, settled_at)
+        {
+            let payload = receipt_statement(settlement, &self.records.shared.source);
+            return Ok(match payload.filter(|_| *block == block_number) {
+                Some(payload) => Made::Payload(StatementKind::Receipt, id.uuid(), payload),
+                // The record of the move is another fact.
+                None => Made::Nothing,
+            });
+        }
+        if self
+            .records
+            .was_reverted(pending.agent, id, tx_hash, settled_at)
+            .await?
+        {
+            return Ok(Made::Nothing);
+        }
+        if self.records.shared.clock.now().since(pending.changed_at) < REPLICATED {
+            return Err(Error::temporarily_unavailable(
+                "stating a receipt",
+                "the payment is no longer confirmed",
+            ));
+        }
+        Ok(Made::Differs("the confirmation was rewritten"))
+    }
+}
+
+impl Stating for Signing<'_> {
+    async fn state(&self, pending: &PendingFact) -> Result<Outcome> {
+        let (kind, id, payload) = match self.payload(pending).await {
+            Ok(Made::Payload(kind, id, payload)) => (kind, id, payload),
+            Ok(Made::Nothing) => return Ok(Outcome::Nothing),
+            Ok(Made::Differs(what)) => {
+                report_difference(&subject(&pending.fact), what);
+                return Ok(Outcome::SetAside(what.to_owned()));
+            }
+            Err(error) if is_corrupt(&error) => return Ok(Outcome::SetAside(Causes(&error).to_string())),
+            Err(error) => return Ok(Outcome::Later(error)),
+        };
+        let payload = payload.to_string().into_bytes();
+        Ok(match self.keys.statements.sign(kind, &payload).await? {
+            Some(statement) => Outcome::Stated(Stated { kind, id, statement }),
+            None => Outcome::SetAside("the statement is longer than an entry of the log".to_owned()),
+        })
+    }
+
+    fn report_set_aside(&self, key: &str, reason: &str) {
+        tracing::error!(key, reason, "statement.set_aside");
+    }
+}
+
+/// What a fact is about, for log lines.
+pub(crate) fn subject(fact: &StatedFact) -> String {
+    match fact {
+        StatedFact::Allowed(id) => format!("the decision about settlement {id}"),
+        StatedFact::Refused(id) => format!("decision {id}"),
+        StatedFact::Confirmed(id, _) => format!("the receipt of settlement {id}"),
+    }
+}
+
+/// Raises an alarm for a record that differs from its statement, from its image in the stream, or from its history
+/// entry.
+pub(crate) fn report_difference(row: &str, what: &str) {
+    tracing::error!(change = "statement", row, what, "change.seen");
+}
+
+/// Raises an alarm for a decision that is evaluated otherwise than it was recorded.
+fn report_differences(transaction: TransactionId, differences: &[ReplayDifference]) {
+    for difference in differences {
+        let ReplayDifference {
+            what,
+            recorded,
+            replayed,
+        } = difference;
+        tracing::error!(change = "replay", row = %transaction, what, recorded, replayed, "change.seen");
+    }
+}

@@ -1,0 +1,91 @@
+//! The hash of what never changes in a row that records a decision. `events` takes it from the stream's own image, so a
+//! row that was rewritten afterwards is found before it is stated.
+
+use crate::{
+    codec::{attribute::Item, item::member, key, key::Key, ledger::Ledger},
+    payments::settlement::CONFIRMED,
+};
+use aws_sdk_dynamodb::types::AttributeValue;
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use purser_domain::{AgentId, DocumentHash, Result, Settlement, SettlementId};
+use serde_json::{Map, Value, json};
+use std::fmt;
+
+/// The attributes of a settlement that its moves change. All others are written once, as are all of a decision's row.
+const MOVES: [&str; 10] = ["rs", "txh", "blk", "settled", "ct", "hp", "hs", "fp", "fph", "unc"];
+
+/// The SHA-256 of a row without what may change in it, as 64 hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowHash(String);
+
+impl RowHash {
+    /// The hash of a row in the form of DynamoDB JSON, with sets in order.
+    pub(crate) fn of(item: &Item) -> Self {
+        Self(DocumentHash::of(&Value::Object(permanent(item))).to_string())
+    }
+
+    /// The hash with these digits.
+    pub fn from_digits(digits: impl Into<String>) -> Self {
+        Self(digits.into())
+    }
+}
+
+impl fmt::Display for RowHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn permanent(item: &Item) -> Map<String, Value> {
+    let is_settlement = key::partition_key(item).starts_with("S#");
+    let kept = item
+        .iter()
+        .filter(|(name, _)| !is_settlement || !MOVES.contains(&name.as_str()));
+    kept.map(|(name, value)| (name.clone(), to_json(value))).collect()
+}
+
+/// Whether a later image differs in an attribute that never changes. A confirmed payment gets another transaction only
+/// after its confirmation was reverted.
+pub(crate) fn is_rewritten(old: &Item, new: &Item) -> bool {
+    let is_confirmed = |row: &Item| member::<String>(row, "rs").is_some_and(|state| state == CONFIRMED);
+    let differs = |name| old.get(name) != new.get(name);
+    let is_reconfirmed = is_confirmed(old) && is_confirmed(new) && (differs("txh") || differs("settled"));
+    is_reconfirmed || permanent(old) != permanent(new)
+}
+
+fn to_json(value: &AttributeValue) -> Value {
+    let bytes = |bytes: &aws_sdk_dynamodb::primitives::Blob| BASE64_STANDARD.encode(bytes);
+    let sorted = |mut texts: Vec<String>| {
+        texts.sort_unstable();
+        texts
+    };
+    match value {
+        AttributeValue::S(text) => json!({"S": text}),
+        AttributeValue::N(digits) => json!({"N": digits}),
+        AttributeValue::B(blob) => json!({"B": bytes(blob)}),
+        AttributeValue::Bool(value) => json!({"BOOL": value}),
+        AttributeValue::Ss(texts) => json!({"SS": sorted(texts.clone())}),
+        AttributeValue::Ns(digits) => json!({"NS": sorted(digits.clone())}),
+        AttributeValue::Bs(blobs) => json!({"BS": sorted(blobs.iter().map(bytes).collect())}),
+        AttributeValue::L(values) => json!({"L": values.iter().map(to_json).collect::<Vec<_>>()}),
+        AttributeValue::M(item) => {
+            let members = item.iter().map(|(name, value)| (name.clone(), to_json(value)));
+            json!({"M": members.collect::<Map<_, _>>()})
+        }
+        // `NULL`; a type that DynamoDB adds later has no value here, and is found as a change of the row's other types.
+        _ => json!({"NULL": true}),
+    }
+}
+
+impl Ledger {
+    /// A settlement of the agent with the hash of its row, strongly consistent.
+    pub async fn settlement_with_hash(
+        &self,
+        agent: AgentId,
+        id: SettlementId,
+    ) -> Result<Option<(Settlement, RowHash)>> {
+        let item = self.get(&Key::settlement(agent, id)).await?;
+        item.map(|item| Ok((self.read_settlement(agent, &item)?, RowHash::of(&item))))
+            .transpose()
+    }
+}
