@@ -36,9 +36,9 @@ async fn folding_payments_stays_within_capacity_limits() {
 /// What one payment takes that shares no batch with another: its authorization and its confirmation are two batches. In
 /// tenths.
 const HISTORY: Units = Units { read: 80, write: 70 };
-/// Its two statements, and evaluating its decision again a day later.
+/// Its two statements, and their comparison with its rows and its history entry a day later.
 const STATEMENTS: Units = Units { read: 30, write: 0 };
-const REPLAY: Units = Units { read: 20, write: 0 };
+const DAILY_CHECK: Units = Units { read: 45, write: 0 };
 /// Signatures of the statements' key: a statement each.
 const SIGNATURES: usize = 2;
 /// Objects that the log writes in a minute with statements.
@@ -80,8 +80,8 @@ async fn a_payment_without_others_costs_what_is_counted() {
     stating.sleep();
     stating.state(&events).await;
     let of_both = Units {
-        read: 2 * REPLAY.read,
-        write: 2 * REPLAY.write,
+        read: 2 * DAILY_CHECK.read,
+        write: 2 * DAILY_CHECK.write,
     };
     assert_eq!((units(), signatures()), (of_both, 0), "nothing is signed again");
     std::fs::remove_dir_all(&folder).unwrap();

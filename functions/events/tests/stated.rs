@@ -6,6 +6,7 @@
     reason = "a test stops where its ground is missing"
 )]
 
+mod rewrites;
 mod stating;
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
@@ -76,7 +77,7 @@ impl Drop for Folder {
 /// The lines of the archive.
 fn archived(folder: &Folder) -> Vec<Value> {
     let files = folder.files().into_iter();
-    let objects = files.filter(|(path, _)| path.starts_with("archive"));
+    let objects = files.filter(|(path, _)| path.starts_with("archive/statements"));
     let texts = objects.map(|(_, bytes)| {
         let mut text = String::new();
         GzDecoder::new(bytes.as_slice()).read_to_string(&mut text).unwrap();

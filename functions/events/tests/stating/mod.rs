@@ -7,10 +7,11 @@ use purser_domain::{Agent, AgentStatus, LabelKey, LabelValue, Labels, PersonId, 
 use purser_events::{Events, History};
 use purser_store::{Claim, Ledger};
 use purser_testkit::{
-    Emulator, Kms, Proxy, ProxyConfig, SecretsManager, Streams,
+    Emulator, EventBus, Kms, Proxy, ProxyConfig, SecretsManager, Streams,
     authorize::{Answer, Request, authorize},
     environment, journal_event, sample,
 };
+use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -34,7 +35,8 @@ pub(crate) struct Stating {
     pub(crate) kms: Kms,
     /// Counts the calls of the functions to the database.
     pub(crate) database: Proxy,
-    _emulator: Emulator,
+    #[allow(dead_code, reason = "the example changes no rows")]
+    pub(crate) emulator: Emulator,
 }
 
 impl Stating {
@@ -47,7 +49,7 @@ impl Stating {
         let database = Proxy::start(emulator.url.clone(), ProxyConfig::default()).await;
         let variables = environment(&database.url, &secrets).chain([
             ("EVENT_BUS", "purser".to_owned()),
-            ("EVENTBRIDGE_ENDPOINT", "http://127.0.0.1:9".to_owned()),
+            ("EVENTBRIDGE_ENDPOINT", EventBus::new("purser").serve().await),
             ("KMS_ENDPOINT", kms.serve().await),
             ("STACK", "sample".to_owned()),
             ("NETWORK", "base-sepolia".to_owned()),
@@ -62,7 +64,7 @@ impl Stating {
             clock: Arc::new(AtomicI64::new(sample::start().micros())),
             kms,
             database,
-            _emulator: emulator,
+            emulator,
         };
         let [name, label] = NAMES;
         let label = LabelKey::parse("town").zip(LabelValue::parse(label)).unwrap();
@@ -93,7 +95,7 @@ impl Stating {
     }
 
     /// The time, which each call moves by a second.
-    fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         let micros = self.clock.fetch_add(1_000_000, Ordering::SeqCst);
         Timestamp::from_micros(micros).unwrap()
     }
@@ -131,6 +133,11 @@ impl Stating {
 
     /// Passes the streams to the function `history`.
     pub(crate) async fn fold(&self) {
+        self.pass(None).await;
+    }
+
+    /// Passes the streams to the function `history`, and to `events`.
+    pub(crate) async fn pass(&self, events: Option<&Events>) {
         let history = History::boot(self.boot(None)).unwrap();
         loop {
             let batches = self.streams.next_batches();
@@ -141,6 +148,9 @@ impl Stating {
                 // A table's shard is no other table's.
                 let shard = batch[0]["eventSourceARN"].as_str().unwrap().replace([':', '/'], "-");
                 history.call(&journal_event(batch, &shard)).await.unwrap();
+                if let Some(events) = events {
+                    events.call(&json!({"Records": batch}), TIME).await.unwrap();
+                }
             }
         }
     }

@@ -1,0 +1,520 @@
+//! The rig: each attribute of each row that a statement is about is rewritten and removed, before and after it is stated.
+//! `docs/evidence/found.md` has who finds it, and is compared with what was found here.
+
+use crate::Folder;
+use crate::stating::{Stating, TIME};
+use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
+use purser_domain::{SettlementId, TransactionId};
+use purser_evidence::{Checkpoint, Note, TreeHead, Trust, consistency_proof, verify};
+use purser_log::{LogReader, ObjectStore};
+use purser_testkit::{DECISIONS, LEDGER, USAGE, invariants::scan};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+type Row = HashMap<String, AttributeValue>;
+
+/// The lines that the process logs.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Lines {
+    fn start() -> Self {
+        let lines = Self::default();
+        let writer = lines.clone();
+        purser_api::log_to("info", move || writer.clone());
+        lines
+    }
+
+    /// The lines of alarms since the last call.
+    fn alarms(&self) -> Vec<Value> {
+        let text = std::mem::take(&mut *self.0.lock().unwrap());
+        let lines = String::from_utf8(text).unwrap();
+        let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines
+            .filter(|line| line["message"] == "change.seen" || line["message"] == "statement.set_aside")
+            .collect()
+    }
+}
+
+/// A kind of row.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Rejection,
+    Payment,
+    Call,
+    History,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Rejection, Self::Payment, Self::Call, Self::History];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Rejection => "rejection or escalation (decisions table)",
+            Self::Payment => "confirmed payment (`S#`)",
+            Self::Call => "its idempotency record (`I#`)",
+            Self::History => "entry of the decision history (`J#`)",
+        }
+    }
+
+    const fn table(self) -> &'static str {
+        match self {
+            Self::Rejection => DECISIONS,
+            Self::Payment | Self::Call => LEDGER,
+            Self::History => USAGE,
+        }
+    }
+
+    /// Whether this is the row of a decision with these ids.
+    fn is_row(self, row: &Row, ids: &[String]) -> bool {
+        let text = |name| row.get(name).and_then(|value| value.as_s().ok());
+        let (Some(pk), Some(sk)) = (text("pk"), text("sk")) else {
+            return false;
+        };
+        match self {
+            Self::Rejection => ids.contains(sk),
+            Self::Payment => pk.starts_with("S#") && ids.contains(sk),
+            Self::Call => pk.starts_with("I#") && text("sid").is_some_and(|id| ids.contains(id)),
+            Self::History => pk.starts_with("J#") && !pk.ends_with("#R") && ids.contains(sk),
+        }
+    }
+}
+
+/// A change of one row.
+struct Case {
+    kind: Kind,
+    /// `None` for the whole row.
+    attribute: Option<String>,
+    is_removed: bool,
+    /// The ids of the decision: of the settlement, of the transaction, and of an idempotency record.
+    ids: Vec<String>,
+}
+
+impl Case {
+    fn finds(&self, alarm: &Value) -> bool {
+        let text = alarm.to_string();
+        self.ids.iter().any(|id| text.contains(id))
+    }
+
+    fn label(&self) -> &str {
+        self.attribute.as_deref().unwrap_or("the row")
+    }
+
+    /// Makes the change.
+    async fn change(&self, stating: &Stating, rows: &[Row]) {
+        let row = rows.iter().find(|row| self.kind.is_row(row, &self.ids)).unwrap();
+        let client = &stating.emulator.client;
+        let Some(attribute) = &self.attribute else {
+            let delete = client.delete_item().table_name(self.kind.table());
+            let delete = delete.key("pk", row["pk"].clone()).key("sk", row["sk"].clone());
+            delete.send().await.unwrap();
+            return;
+        };
+        let mut row = row.clone();
+        let value = row.remove(attribute).unwrap();
+        if !self.is_removed {
+            row.insert(attribute.clone(), rewritten(&value));
+        }
+        let put = client.put_item().table_name(self.kind.table());
+        put.set_item(Some(row)).send().await.unwrap();
+    }
+}
+
+/// Another value, which can be read as the same type where that is easy.
+fn rewritten(value: &AttributeValue) -> AttributeValue {
+    match value {
+        AttributeValue::N(digits) => {
+            let number: u64 = digits.parse().unwrap();
+            AttributeValue::N((number + 1).to_string())
+        }
+        AttributeValue::S(text) => {
+            let mut text = text.clone();
+            let last = text.pop();
+            text.push(if last == Some('1') { '2' } else { '1' });
+            AttributeValue::S(text)
+        }
+        AttributeValue::B(bytes) => {
+            let mut bytes = bytes.clone().into_inner();
+            match bytes.last_mut() {
+                Some(last) => *last ^= 1,
+                None => bytes.push(1),
+            }
+            AttributeValue::B(Blob::new(bytes))
+        }
+        AttributeValue::Bool(value) => AttributeValue::Bool(!value),
+        AttributeValue::M(members) => {
+            let mut members = members.clone();
+            let name = members.keys().min().unwrap().clone();
+            let value = rewritten(&members[&name]);
+            members.insert(name, value);
+            AttributeValue::M(members)
+        }
+        AttributeValue::L(values) => AttributeValue::L(values.iter().skip(1).cloned().collect()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// One decision for each case of these kinds.
+struct Rig {
+    stating: Stating,
+    number: u32,
+    /// The byte of the last transaction: each confirms one payment.
+    transaction: u8,
+}
+
+impl Rig {
+    async fn decide(&mut self, kind: Kind) -> Vec<String> {
+        self.number += 1;
+        let key = format!("case {}", self.number);
+        let before = self.ids_of_rejections().await;
+        if kind == Kind::Rejection {
+            assert_eq!(self.stating.pay(5_000, &key).await, None);
+            let after = self.ids_of_rejections().await;
+            return after.difference(&before).cloned().collect();
+        }
+        let id: SettlementId = self.stating.pay(1, &key).await.unwrap();
+        self.transaction += 1;
+        self.stating.confirm(id, self.transaction).await;
+        let rows = scan(&self.stating.emulator.client, LEDGER, None).await;
+        let row = rows
+            .iter()
+            .find(|row| Kind::Payment.is_row(row, &[id.to_string()]))
+            .unwrap();
+        let mut ids = vec![id.to_string(), row["txid"].as_s().unwrap().clone()];
+        if kind == Kind::Call {
+            let row = rows.iter().find(|row| kind.is_row(row, &ids)).unwrap();
+            ids.push(row["sk"].as_s().unwrap().clone());
+        }
+        ids
+    }
+
+    async fn ids_of_rejections(&self) -> BTreeSet<String> {
+        let rows = scan(&self.stating.emulator.client, DECISIONS, None).await;
+        rows.iter().map(|row| row["sk"].as_s().unwrap().clone()).collect()
+    }
+
+    async fn rows(&self, kind: Kind) -> Vec<Row> {
+        scan(&self.stating.emulator.client, kind.table(), None).await
+    }
+
+    /// A case for each attribute of the sample's row, changed and removed, and one for the row.
+    async fn cases(&mut self, samples: &BTreeMap<Kind, Row>) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for (kind, row) in samples {
+            let attributes: BTreeSet<&String> = row.keys().filter(|name| *name != "pk" && *name != "sk").collect();
+            let mut changes: Vec<_> = attributes
+                .iter()
+                .flat_map(|name| [(Some((*name).clone()), false), (Some((*name).clone()), true)])
+                .collect();
+            changes.push((None, true));
+            for (attribute, is_removed) in changes {
+                let decided = if *kind == Kind::History { Kind::Rejection } else { *kind };
+                let ids = self.decide(decided).await;
+                cases.push(Case {
+                    kind: *kind,
+                    attribute,
+                    is_removed,
+                    ids,
+                });
+            }
+        }
+        cases
+    }
+
+    async fn change(&self, cases: &[Case]) {
+        for kind in Kind::ALL {
+            let rows = self.rows(kind).await;
+            for case in cases.iter().filter(|case| case.kind == kind) {
+                case.change(&self.stating, &rows).await;
+            }
+        }
+    }
+}
+
+type Found = BTreeMap<(Kind, &'static str, String), BTreeMap<String, BTreeSet<&'static str>>>;
+
+fn note(found: &mut Found, cases: &[Case], when: &'static str, finder: &'static str, alarms: &[Value]) {
+    for case in cases {
+        let change = if case.is_removed { "removed" } else { "rewritten" };
+        let of_case = found.entry((case.kind, when, change.to_owned())).or_default();
+        let finders = of_case.entry(case.label().to_owned()).or_default();
+        if alarms.iter().any(|alarm| case.finds(alarm)) {
+            finders.insert(finder);
+        }
+    }
+}
+
+/// The table: for each kind and change, the finders, and the attributes that they find.
+fn table(found: &Found) -> String {
+    let mut text = String::new();
+    for ((kind, when, change), attributes) in found {
+        let mut by_finders: BTreeMap<Vec<&str>, Vec<&str>> = BTreeMap::new();
+        for (attribute, finders) in attributes {
+            let finders = finders.iter().copied().collect();
+            by_finders.entry(finders).or_default().push(attribute);
+        }
+        for (finders, attributes) in by_finders {
+            let finders = if finders.is_empty() {
+                "nobody".to_owned()
+            } else {
+                finders.join(", ")
+            };
+            let attributes: Vec<String> = attributes.iter().map(|name| format!("`{name}`")).collect();
+            let attributes = attributes.join(" ").replace("`the row`", "the row");
+            writeln!(text, "| {}, {change} {when}: {attributes} | {finders} |", kind.name()).unwrap();
+        }
+    }
+    text
+}
+
+/// Every change raises an alarm, except those that the table names.
+#[tokio::test]
+async fn rewritten_and_removed_rows_are_found() {
+    let folder = Folder::new();
+    let lines = Lines::start();
+    let stating = Stating::start(&folder.0).await;
+    let events = stating.function(None);
+    let mut rig = Rig {
+        stating,
+        number: 0,
+        transaction: 0,
+    };
+    let mut samples = BTreeMap::new();
+    let payment = rig.decide(Kind::Payment).await;
+    let rejection = rig.decide(Kind::Rejection).await;
+    rig.stating.state(&events).await;
+    for kind in Kind::ALL {
+        let ids = if matches!(kind, Kind::Payment | Kind::Call) {
+            &payment
+        } else {
+            &rejection
+        };
+        let rows = rig.rows(kind).await;
+        samples.insert(kind, rows.into_iter().find(|row| kind.is_row(row, ids)).unwrap());
+    }
+    assert_eq!(lines.alarms(), [Value::Null; 0]);
+
+    let mut found = Found::new();
+    let (before, after) = ("before it is stated", "after it is stated");
+    // The history has no part in the statement.
+    let of_rows = samples.iter().filter(|(kind, _)| **kind != Kind::History);
+    let of_rows: BTreeMap<Kind, Row> = of_rows.map(|(kind, row)| (*kind, row.clone())).collect();
+    let cases = rig.cases(&of_rows).await;
+    let other = rig.stating.pay(1, "another's").await.unwrap();
+    rig.stating.pass(Some(&events)).await;
+    rig.change(&cases).await;
+    events.state(TIME).await.unwrap();
+    // What can't be stated holds up nothing else.
+    let log = LogReader::new(folder.log());
+    let rows = rig.rows(Kind::Payment).await;
+    let row = rows.iter().find(|row| Kind::Payment.is_row(row, &[other.to_string()]));
+    let transaction = TransactionId::parse(row.unwrap()["txid"].as_s().unwrap()).unwrap();
+    assert!(
+        log.decision(transaction, other.authorized_at())
+            .await
+            .unwrap()
+            .is_some()
+    );
+    note(&mut found, &cases, before, "signing", &lines.alarms());
+    rig.stating.pass(Some(&events)).await;
+    note(&mut found, &cases, before, "stream", &lines.alarms());
+
+    let cases = rig.cases(&samples).await;
+    rig.stating.state(&events).await;
+    assert_eq!(lines.alarms(), [Value::Null; 0]);
+    rig.change(&cases).await;
+    rig.stating.pass(Some(&events)).await;
+    note(&mut found, &cases, after, "stream", &lines.alarms());
+    rig.stating.sleep();
+    rig.stating.sleep();
+    events.state(TIME).await.unwrap();
+    note(&mut found, &cases, after, "daily check", &lines.alarms());
+
+    let table = table(&found);
+    println!("{table}");
+    let page = include_str!("../../../../docs/evidence/found.md");
+    assert!(
+        page.contains(&table),
+        "docs/evidence/found.md has another table:\n{table}"
+    );
+}
+
+/// The objects below a folder, by their keys.
+fn objects(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut objects = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in std::fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let key = path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
+                objects.insert(key, std::fs::read(&path).unwrap());
+            }
+        }
+    }
+    objects
+}
+
+fn restore(folder: &Path, objects: &BTreeMap<String, Vec<u8>>) {
+    let _missing = std::fs::remove_dir_all(folder);
+    for (key, bytes) in objects {
+        let path = folder.join(key);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+}
+
+/// What a reader keeps of a log, and what it was proven.
+struct Kept {
+    trust: Trust,
+    head: TreeHead,
+    decisions: Vec<(SettlementId, TransactionId)>,
+}
+
+fn head_of(checkpoint: &[u8]) -> TreeHead {
+    let note = Note::parse(std::str::from_utf8(checkpoint).unwrap()).unwrap();
+    Checkpoint::parse(note.unverified_text()).unwrap().head()
+}
+
+impl Kept {
+    /// Whether the log still proves each decision, to whoever kept the keys.
+    async fn proves_all(&self, objects: &ObjectStore) -> bool {
+        let log = LogReader::new(objects.clone());
+        for (settlement, transaction) in &self.decisions {
+            let found = log.decision(*transaction, settlement.authorized_at()).await;
+            let Ok(Some(found)) = found else { return false };
+            if !verify(&found.proof, &self.trust).is_ok_and(|report| report.is_verified()) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether the log has grown from the checkpoint that was kept.
+    async fn is_grown(&self, objects: &ObjectStore) -> bool {
+        let Ok(Some(checkpoint)) = objects.get("checkpoint").await else {
+            return false;
+        };
+        let Ok(text) = std::str::from_utf8(&checkpoint.bytes) else {
+            return false;
+        };
+        if Note::parse(text).is_err() {
+            return false;
+        }
+        let head = head_of(&checkpoint.bytes);
+        head.size >= self.head.size && consistency_proof(objects, &self.head, &head).await.is_ok()
+    }
+}
+
+/// Each object of the log is flipped, removed and replaced by its older version, and all are; then the log goes on.
+#[tokio::test]
+async fn rewritten_removed_and_restored_objects_are_found() {
+    let folder = Folder::new();
+    let stating = Stating::start(&folder.0).await;
+    let path = folder.0.join("log");
+    let mut events = stating.function(None);
+    let mut kept = Kept {
+        trust: Trust::parse(r#"{"jwks":{"keys":[]},"logs":[]}"#).unwrap(),
+        head: TreeHead::empty(),
+        decisions: Vec::new(),
+    };
+    let mut versions = Vec::new();
+    for round in 0..2 {
+        for number in 0..3 {
+            let id = stating.pay(1, &format!("{round} {number}")).await.unwrap();
+            let rows = scan(&stating.emulator.client, LEDGER, None).await;
+            let row = rows.iter().find(|row| Kind::Payment.is_row(row, &[id.to_string()]));
+            let transaction = TransactionId::parse(row.unwrap()["txid"].as_s().unwrap()).unwrap();
+            kept.decisions.push((id, transaction));
+        }
+        stating.state(&events).await;
+        versions.push(objects(&path));
+    }
+    let [older, newest] = &versions[..] else { panic!() };
+    kept.trust = Trust::parse(&folder.trust().to_string()).unwrap();
+    kept.head = head_of(&newest["checkpoint"]);
+
+    let mut changes: Vec<(String, &str, BTreeMap<String, Vec<u8>>)> = Vec::new();
+    for (key, bytes) in newest {
+        let mut flipped = bytes.clone();
+        flipped[0] ^= 1;
+        let with = |bytes: Option<Vec<u8>>| {
+            let mut objects = newest.clone();
+            objects.remove(key);
+            objects.extend(bytes.map(|bytes| (key.clone(), bytes)));
+            objects
+        };
+        let name = key.split('/').next().unwrap().to_owned();
+        let name = if key.starts_with("tile/entries") {
+            "tile/entries".to_owned()
+        } else {
+            name
+        };
+        changes.push((name.clone(), "flipped", with(Some(flipped))));
+        changes.push((name.clone(), "removed", with(None)));
+        if let Some(old) = older.get(key).filter(|old| *old != bytes) {
+            changes.push((name, "restored", with(Some(old.clone()))));
+        }
+    }
+    changes.push(("everything".to_owned(), "restored", older.clone()));
+
+    // The archive is out of the writer's reach.
+    let archive = objects(&folder.0.join("archive"));
+    let mut found: BTreeMap<(String, &str), BTreeSet<&str>> = BTreeMap::new();
+    for (number, (name, change, objects)) in changes.iter().enumerate() {
+        restore(&path, objects);
+        restore(&folder.0.join("archive"), &archive);
+        let finders = found.entry((name.clone(), change)).or_default();
+        let store = folder.log();
+        // Before the log goes on, and after it has.
+        let mut readers = (kept.proves_all(&store).await, kept.is_grown(&store).await);
+        stating.pay(1, &format!("after {number}")).await.unwrap();
+        events = stating.function(None);
+        stating.pass(Some(&events)).await;
+        if events.state(TIME).await.is_err() {
+            finders.insert("`events` stops");
+        }
+        stating.now();
+        readers.0 &= kept.proves_all(&store).await;
+        readers.1 &= kept.is_grown(&store).await;
+        if !readers.0 {
+            finders.insert("reader of a statement");
+        }
+        if !readers.1 {
+            finders.insert("reader who kept a checkpoint");
+        }
+    }
+    let mut table = String::new();
+    for ((name, change), finders) in &found {
+        let finders: Vec<&str> = finders.iter().copied().collect();
+        let finders = if finders.is_empty() {
+            "nobody".to_owned()
+        } else {
+            finders.join(", ")
+        };
+        writeln!(table, "| `{name}`, {change} | {finders} |").unwrap();
+    }
+    println!("{table}");
+    let page = include_str!("../../../../docs/evidence/found.md");
+    assert!(
+        page.contains(&table),
+        "docs/evidence/found.md has another table:\n{table}"
+    );
+}
