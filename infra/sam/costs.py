@@ -62,7 +62,7 @@ def counts():
     for name in ("ALLOW", "COMPLETE"):
         read, write = found("tests/src/costs.rs", rf"const {name}: Budget = budget\(\s*([\d +_]+),\s*([\d +_]+),").groups()
         counted[name.lower()] = {"read": number(read), "write": number(write)}
-    for name in ("HISTORY", "STATEMENTS", "REPLAY"):
+    for name in ("HISTORY", "STATEMENTS", "DAILY_CHECK"):
         units = found("functions/events/tests/costs.rs", rf"const {name}: Units = Units \{{\s*read: ([\d_]+),\s*write: ([\d_]+),?\s*\}};")
         # Tenths.
         counted[name.lower()] = {"read": Fraction(number(units[1]), 10), "write": Fraction(number(units[2]), 10)}
@@ -149,7 +149,7 @@ def million(stack):
         run_row("decision history from streams", batches, ASSUMED["history"], reader(stack, history)["MemorySize"]),
         units_row("DynamoDB, decision history", counted["history"]),
         units_row("DynamoDB, two statements", with_inputs(counted["statements"])),
-        units_row("DynamoDB, replay of the decision a day later", with_inputs(counted["replay"])),
+        units_row("DynamoDB, comparing both statements a day later", with_inputs(counted["daily_check"])),
         (
             "objects of the log", f"{millions(puts)} put: one a batch, {counted['objects_of_a_minute']} a minute; {millions(batches)} got",
             puts * PRICE["object put"] + batches * PRICE["object get"],

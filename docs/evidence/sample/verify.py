@@ -44,7 +44,8 @@ def hash_of(document: object) -> str:
 for name in ("receipt", "block", "escalation"):
     evidence = json.loads((folder / f"{name}.json").read_text())
     decision = verify(evidence["decision"])
-    assert decision["decision_hash"] == hash_of({part: decision[part] for part in ("facts", "inputs", "result", "reason")})
+    hashed = ("transaction_id", "settlement_id", "approval_id", "facts", "result", "reason")
+    assert decision["decision_hash"] == hash_of({part: decision[part] for part in hashed})
     for document, content in evidence["inputs"].items():
         assert decision["inputs"][f"{document}_hash"] == hash_of(content), document
     checks = ", ".join(f"{check['name']} {check['outcome']}" for check in decision["facts"]["checks"])
