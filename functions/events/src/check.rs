@@ -23,6 +23,8 @@ struct Logged {
     agent: AgentId,
     fact: StatedFact,
     payload: Value,
+    /// The payload's exact bytes.
+    bytes: Vec<u8>,
 }
 
 impl Records<'_> {
@@ -70,14 +72,14 @@ impl Records<'_> {
             Record::Decision(decision, ids, recorded, _) => {
                 let with_inputs = payload.get("inputs").is_some_and(|inputs| !inputs.is_null());
                 let rebuilt = self.decision(&decision, ids, with_inputs).await?;
-                Ok(match differing_member(payload, &rebuilt) {
+                Ok(match logged.differing_member(&rebuilt) {
                     Some(name) => Some(format!("`{name}` differs from the statement")),
                     None => self.compare_history(&recorded).await?,
                 })
             }
             Record::Payment(settlement, _) => {
                 let rebuilt = receipt_statement(&settlement, &self.shared.source).unwrap_or_default();
-                let Some(name) = differing_member(payload, &rebuilt) else {
+                let Some(name) = logged.differing_member(&rebuilt) else {
                     let recorded = LoggedDecision::of(*settlement);
                     return match recorded {
                         LoggedDecision::PaidOut(_) => self.compare_history(&recorded).await,
@@ -120,17 +122,17 @@ impl Records<'_> {
     }
 }
 
-/// The first member that differs; `None` if both are the same bytes.
-fn differing_member(logged: &Value, rebuilt: &Value) -> Option<String> {
-    if logged.to_string() == rebuilt.to_string() {
-        return None;
-    }
-    let members = logged.as_object().into_iter().flatten();
-    let mut differing = members.filter(|(name, value)| rebuilt.get(name) != Some(value));
-    Some(differing.next().map_or("payload", |(name, _)| name.as_str()).to_owned())
-}
-
 impl Logged {
+    /// The first member that differs; `None` if both are the same bytes.
+    fn differing_member(&self, rebuilt: &Value) -> Option<String> {
+        if self.bytes == rebuilt.to_string().as_bytes() {
+            return None;
+        }
+        let members = self.payload.as_object().into_iter().flatten();
+        let mut differing = members.filter(|(name, value)| rebuilt.get(name) != Some(value));
+        Some(differing.next().map_or("payload", |(name, _)| name.as_str()).to_owned())
+    }
+
     /// Reads an entry; `None` unless it is a decision or a receipt that one of the keys signed.
     fn read(index: u64, statement: &str, keys: &JwkSet) -> Option<Self> {
         let verified = keys.verify(statement).ok()?;
@@ -163,6 +165,7 @@ impl Logged {
             agent: AgentId::parse(agent)?,
             fact,
             payload,
+            bytes: verified.payload().to_vec(),
         })
     }
 }

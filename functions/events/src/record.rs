@@ -24,7 +24,7 @@ pub(crate) struct Records<'a> {
 /// The rows of a fact.
 pub(crate) enum Record {
     /// A decision about a purchase, with the hash of its row.
-    Decision(Box<RecordedDecision>, DecisionIds, LoggedDecision, RowHash),
+    Decision(Box<RecordedDecision>, DecisionIds, Box<LoggedDecision>, RowHash),
     /// A payment, with the hash of its row.
     Payment(Box<Settlement>, RowHash),
     /// A row is missing: this one.
@@ -45,7 +45,7 @@ impl Records<'_> {
                 };
                 let ids = DecisionIds::of_refusal(refusal);
                 let decision = RecordedDecision::of_refusal(refusal.clone(), self.network);
-                Ok(Record::Decision(Box::new(decision), ids, logged, row))
+                Ok(Record::Decision(Box::new(decision), ids, Box::new(logged), row))
             }
             StatedFact::Allowed(id) => {
                 let Some((settlement, row)) = ledger.settlement_with_hash(agent, *id).await? else {
@@ -55,7 +55,7 @@ impl Records<'_> {
                 let decision = call.and_then(|call| RecordedDecision::of_settlement(&settlement, call));
                 Ok(match decision.zip(DecisionIds::of_settlement(&settlement)) {
                     Some((decision, ids)) => {
-                        Record::Decision(Box::new(decision), ids, LoggedDecision::of(settlement), row)
+                        Record::Decision(Box::new(decision), ids, Box::new(LoggedDecision::of(settlement)), row)
                     }
                     None => Record::Missing("the call of the payment"),
                 })

@@ -152,6 +152,7 @@ impl Log {
     }
 
     /// The log whose checkpoints are also written to these objects, and are compared with them before it grows.
+    #[must_use]
     pub fn with_anchor(self, anchor: Option<ObjectStore>) -> Self {
         Self { anchor, ..self }
     }
@@ -256,10 +257,8 @@ impl Log {
     /// The pending facts that are not stated yet, an equal share of each shard.
     async fn gather(&self, state: &State) -> Result<Gathered> {
         let shards = PendingBatch::shards(&self.objects).await?;
-        let share = MOST_BATCHES
-            / u16::try_from(shards.len().max(1))
-                .unwrap_or(MOST_BATCHES)
-                .min(MOST_BATCHES);
+        let count = u16::try_from(shards.len()).unwrap_or(MOST_BATCHES);
+        let share = MOST_BATCHES.checked_div(count).unwrap_or(MOST_BATCHES).max(1);
         let mut gathered = Gathered::default();
         let mut listed = Vec::new();
         for shard in &shards {

@@ -508,10 +508,11 @@ fn too_long(fact: u8) -> Option<Outcome> {
 #[tokio::test]
 async fn a_fact_that_cannot_be_stated_is_set_aside_and_holds_up_no_other() {
     let unreadable = |n: u8| (n == 4).then(|| Outcome::SetAside("`checks` can't be read".to_owned()));
-    for (outcome, reason) in [
-        (unreadable as fn(u8) -> Option<Outcome>, "`checks` can't be read"),
+    let rows: [(fn(u8) -> Option<Outcome>, &str); 2] = [
+        (unreadable, "`checks` can't be read"),
         (too_long, "its statement is longer than an entry of the log"),
-    ] {
+    ];
+    for (outcome, reason) in rows {
         let folder = Folder::new();
         let objects = pending(&folder.0).await;
         let picky = Picky::new(outcome);

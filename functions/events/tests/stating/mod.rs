@@ -35,7 +35,6 @@ pub(crate) struct Stating {
     pub(crate) kms: Kms,
     /// Counts the calls of the functions to the database.
     pub(crate) database: Proxy,
-    #[allow(dead_code, reason = "the example changes no rows")]
     pub(crate) emulator: Emulator,
 }
 
