@@ -100,7 +100,7 @@ pub(crate) fn open_checkpoint(note: &str, trust: &Trust) -> Result<Checkpoint, S
 }
 
 /// Reads and verifies a checkpoint that was kept.
-pub(crate) fn kept_checkpoint(path: &Path, trust: &Trust) -> Result<Checkpoint, Failure> {
+pub(crate) fn read_checkpoint(path: &Path, trust: &Trust) -> Result<Checkpoint, Failure> {
     open_checkpoint(&text(path)?, trust)
         .map_err(|why| Failure::Unreadable(format!("{} is no trusted checkpoint: {why}", path.display())))
 }
@@ -126,7 +126,7 @@ pub(crate) async fn run(command: Log, output: &Output) -> Result<Exit, Failure> 
 /// is kept in another file: both together prove what the log did.
 async fn check(log: &LogClient, trust: &Trust, watch: &Watch, output: &Output) -> Result<Exit, Failure> {
     let kept = match watch.state.try_exists() {
-        Ok(true) => Some(kept_checkpoint(&watch.state, trust)?),
+        Ok(true) => Some(read_checkpoint(&watch.state, trust)?),
         Ok(false) => None,
         Err(error) => return Err(Failure::Unreadable(format!("{}: {error}", watch.state.display()))),
     };

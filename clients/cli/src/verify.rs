@@ -3,7 +3,7 @@
 
 use crate::args::Verify;
 use crate::exit::{Exit, Failure};
-use crate::log::{LogClient, kept_checkpoint};
+use crate::log::{LogClient, read_checkpoint};
 use crate::node::{Node, body_of, connection};
 use crate::output::{Output, table};
 use purser_evidence::{
@@ -139,7 +139,7 @@ async fn consistency(proof: &str, arguments: &Verify, trust: &Trust) -> Result<O
     let (Some(since), Some(log)) = (&arguments.since, &arguments.log) else {
         return Ok(None);
     };
-    let kept = kept_checkpoint(since, trust)?;
+    let kept = read_checkpoint(since, trust)?;
     let Ok(proof) = proof.parse::<TlogProof>() else {
         return Ok(Some(Outcome::Failed("the document is no proof of the log".to_owned())));
     };

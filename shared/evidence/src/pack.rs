@@ -567,7 +567,7 @@ impl Payment {
                 };
             }
         }
-        let (name, signer) = (kind.name(), &signed.signer);
+        let (name, author) = (kind.name(), &signed.signer);
         if let Some(unstated) = unstated {
             return Outcome::Skipped(format!(
                 "the file's statements have nothing to compare the `{unstated}` of the {name} with"
@@ -576,7 +576,7 @@ impl Payment {
         match signed.authority(self.pay_to.as_deref(), self.host().as_deref(), &trust.providers) {
             Some(authority) => Outcome::Passed(format!("{authority}, signed the {name}{remark}")),
             None => Outcome::Skipped(format!(
-                "{signer} signed the {name}: it is neither the payee nor a known key of the resource's host"
+                "{author} signed the {name}: it is neither the payee nor a known key of the resource's host"
             )),
         }
     }

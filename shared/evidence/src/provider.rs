@@ -169,7 +169,7 @@ impl KnownSigner {
     fn in_method(method: &Value) -> Option<Self> {
         let text = |name: &str| method.get(name).and_then(Value::as_str);
         if let Some(jwk) = method.get("publicKeyJwk") {
-            return Key::of_jwk(KeyOfDid::deserialize(jwk).ok()?).map(Self::Key);
+            return Key::of_jwk(&KeyOfDid::deserialize(jwk).ok()?).map(Self::Key);
         }
         if let Some(multibase) = text("publicKeyMultibase") {
             return Key::of_multibase(multibase).map(Self::Key);
@@ -471,12 +471,12 @@ impl Key {
         let did = kid.split('#').next()?;
         if let Some(text) = did.strip_prefix("did:jwk:") {
             let key = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?);
-            return Self::of_jwk(key.ok()?);
+            return Self::of_jwk(&key.ok()?);
         }
         Self::of_multibase(did.strip_prefix("did:key:")?)
     }
 
-    fn of_jwk(key: KeyOfDid) -> Option<Self> {
+    fn of_jwk(key: &KeyOfDid) -> Option<Self> {
         let x = URL_SAFE_NO_PAD.decode(&key.x).ok()?;
         let y = URL_SAFE_NO_PAD.decode(&key.y).ok()?;
         let point = [&[0x04][..], &x, &y].concat();
@@ -510,10 +510,10 @@ impl Key {
 
     /// Whether it is the same key; a point may be compressed in one of them.
     fn is_same(&self, other: &Self) -> bool {
-        self.algorithm() == other.algorithm() && self.compressed() == other.compressed()
+        self.algorithm() == other.algorithm() && self.compress() == other.compress()
     }
 
-    fn compressed(&self) -> Vec<u8> {
+    fn compress(&self) -> Vec<u8> {
         let (Self::Ed25519(bytes) | Self::P256(bytes) | Self::Secp256k1(bytes)) = self;
         match bytes.split_first() {
             // SEC 1 §2.3.3: the sign of y is its lowest bit.

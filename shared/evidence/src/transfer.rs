@@ -159,15 +159,15 @@ impl StatedTransfer {
     fn find_log(&self, receipt: &Value) -> Result<(), String> {
         let logs = receipt.get("logs").and_then(Value::as_array);
         let logs = logs.map(Vec::as_slice).unwrap_or_default();
-        let (payer, payee) = (address_word(&self.payer), address_word(&self.payee));
-        let mut uses = logs.iter().enumerate().filter(|(_, log)| {
+        let [from, to] = [&self.payer, &self.payee].map(|address| address_word(address));
+        let mut authorizations = logs.iter().enumerate().filter(|(_, log)| {
             let topics = self.topics(log);
             topics.is_some_and(|topics| {
                 let [event, authorizer, nonce] = topics;
-                event == AUTHORIZATION_USED && authorizer == payer && nonce.starts_with(&self.nonce_prefix)
+                event == AUTHORIZATION_USED && authorizer == from && nonce.starts_with(&self.nonce_prefix)
             })
         });
-        let (Some((index, used)), None) = (uses.next(), uses.next()) else {
+        let (Some((index, used)), None) = (authorizations.next(), authorizations.next()) else {
             return Err(format!(
                 "the transaction does not use the authorization with the nonce {}… once",
                 self.nonce_prefix
@@ -176,7 +176,7 @@ impl StatedTransfer {
         let next = logs.get(index.saturating_add(1));
         let is_transfer = next.is_some_and(|log| {
             let log_number = |log: &Value| log.get("logIndex").and_then(number);
-            self.topics(log) == Some([TRANSFER.to_owned(), payer, payee])
+            self.topics(log) == Some([TRANSFER.to_owned(), from, to])
                 && has_text(log, "data", &word(&format!("{:x}", self.units)))
                 && log_number(used).and_then(|used| used.checked_add(1)) == log_number(log)
         });

@@ -219,13 +219,13 @@ async fn verified(home: &Home, file: &str, node: Option<&str>) -> (i32, Vec<Stri
 async fn node(units: u64) -> String {
     let word = |digits: &str| format!("0x{digits:0>64}");
     let usdc = Network::of("base-sepolia").unwrap().usdc;
-    let [payer, payee] = [PAYER, PAYEE].map(|address| word(address.trim_start_matches("0x")));
+    let [from, to] = [PAYER, PAYEE].map(|address| word(address.trim_start_matches("0x")));
     let transfer = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";
     let used = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5";
     let nonce = format!("{NONCE_PREFIX}{}", "7".repeat(48));
     let logs = json!([
-        {"address": usdc, "topics": [used, payer, nonce], "data": "0x", "logIndex": "0x0"},
-        {"address": usdc, "topics": [transfer, payer, payee], "data": word(&format!("{units:x}")), "logIndex": "0x1"},
+        {"address": usdc, "topics": [used, from, nonce], "data": "0x", "logIndex": "0x0"},
+        {"address": usdc, "topics": [transfer, from, to], "data": word(&format!("{units:x}")), "logIndex": "0x1"},
     ]);
     let block = word("b10c");
     let answer = move |Json(call): Json<Value>| async move {
