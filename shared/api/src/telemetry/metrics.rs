@@ -493,6 +493,10 @@ mod tests {
         seen.push(line(&logged));
         warn!("event.set_aside");
         seen.push(line(&logged));
+        warn!("statement.set_aside");
+        seen.push(line(&logged));
+        info!(age_seconds = 1, "statements.pending");
+        seen.push(line(&logged));
         warn!("operator.refused");
         seen.push(line(&logged));
         info!(outcome = "accepted", "payout.submitted");
