@@ -107,13 +107,11 @@ impl Authorizing<'_> {
                 .await?
                 .into());
         }
-        match approval.status(self.payments.clock.now()) {
-            ApprovalStatus::Approved => Ok(PriorOutcome::Open(Some(approval.id))),
-            _ => {
-                let unresolved = self.unresolved(agent, inputs, approval, approval.transaction);
-                Err(unresolved.await?.into())
-            }
+        if approval.status(self.payments.clock.now()) == ApprovalStatus::Approved {
+            return Ok(PriorOutcome::Open(Some(approval.id)));
         }
+        let unresolved = self.unresolved(agent, inputs, approval, approval.transaction);
+        Err(unresolved.await?.into())
     }
 
     /// Whether the payment of an executed approval was made with this call's key. One transaction writes the payment

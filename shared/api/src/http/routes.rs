@@ -11,7 +11,7 @@ use axum::{
     response::Response,
     routing::MethodRouter,
 };
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Collected};
 use purser_domain::{Error, Problem, Result};
 use utoipa::Path;
 use utoipa_axum::PathItemExt as _;
@@ -70,7 +70,7 @@ where
 /// must not look as if it had an effect.
 async fn without_body(request: Request, next: Next) -> Result<Response, Failure> {
     let (parts, body) = request.into_parts();
-    let body = body.collect().await.map(|body| body.to_bytes());
+    let body = body.collect().await.map(Collected::to_bytes);
     let body = body.map_err(|_| Error::invalid(vec![Problem::at("", "must arrive whole")]))?;
     if !body.is_empty() {
         let mut problems = Problems::default();
