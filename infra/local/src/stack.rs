@@ -227,6 +227,7 @@ fn boot_of(function: &str, mut environment: BTreeMap<String, String>, clock: Clo
 
 impl Stack {
     /// Starts everything and seeds it. `say` receives progress messages.
+    #[expect(clippy::too_many_lines, reason = "it starts each part in order")]
     pub async fn start(options: Options, say: impl Fn(&str)) -> Result<Self, StackError> {
         // A port in use is reported before anything is started. The gateway's URL is also the dashboard's, which the
         // issuer and the functions need before the gateway runs.

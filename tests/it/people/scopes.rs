@@ -124,13 +124,14 @@ async fn keys_are_limited_to_their_scope() {
                 assert_lacks(answer, needs.unwrap(), &about);
             }
         }
-        // The network is checked first, then the permission, and only then the body.
-        let answer = call(world, &world.http, &elsewhere.key, method, path, &json!([])).await;
+        // The network is checked first, then the permission, and only then the body, on a route that has one.
+        let wrong = if body.is_null() { Value::Null } else { json!([]) };
+        let answer = call(world, &world.http, &elsewhere.key, method, path, &wrong).await;
         assert_lacks(answer, "network", &about);
         let answer = call(world, &client_at(2), &all.key, method, path, body).await;
         assert_lacks(answer, "network", &about);
         if *needs == Some("pay") {
-            let answer = call(world, &world.http, &read.key, method, path, &json!([])).await;
+            let answer = call(world, &world.http, &read.key, method, path, &wrong).await;
             assert_lacks(answer, "pay", &about);
         }
         if !lists.contains(path) && path != "/mcp/agents/me" {
