@@ -375,7 +375,7 @@ BUGS = [
     ),
     Bug(
         "a batch that was folded before the function was killed, and is not judged",
-        "functions/events/src/journal.rs",
+        "functions/events/src/history.rs",
         "let judged = brakes::judged_hours(&changes);",
         "let mut judged = brakes::judged_hours(&changes);\n"
         "        if PLANTED { self.judge(&std::mem::take(&mut judged), &owners).await?; }",

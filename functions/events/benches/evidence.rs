@@ -182,7 +182,7 @@ async fn log(size: u64) -> [Value; 2] {
     let proving = began.elapsed();
     let began = Instant::now();
     let archive = Archive::new(objects, ObjectStore::folder(&place.0));
-    assert_eq!(archive.write(|| false).await.unwrap(), size);
+    assert_eq!(archive.write(|| false).await.unwrap().entries, size);
     let archiving = began.elapsed();
 
     // A partial tile or bundle is replaced by a full one, and may then be removed (c2sp.org/tlog-tiles).

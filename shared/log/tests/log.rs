@@ -498,6 +498,9 @@ impl Stating for Picky {
     }
 }
 
+/// The outcome of the fact with this number; `None` for its statement.
+type OutcomeOf = fn(u8) -> Option<Outcome>;
+
 fn too_long(fact: u8) -> Option<Outcome> {
     let statement = "x".repeat(65_536);
     let (kind, id) = (StatementKind::Decision, Uuid::nil());
@@ -508,7 +511,7 @@ fn too_long(fact: u8) -> Option<Outcome> {
 #[tokio::test]
 async fn a_fact_that_cannot_be_stated_is_set_aside_and_holds_up_no_other() {
     let unreadable = |n: u8| (n == 4).then(|| Outcome::SetAside("`checks` can't be read".to_owned()));
-    let rows: [(fn(u8) -> Option<Outcome>, &str); 2] = [
+    let rows: [(OutcomeOf, &str); 2] = [
         (unreadable, "`checks` can't be read"),
         (too_long, "its statement is longer than an entry of the log"),
     ];
