@@ -110,7 +110,7 @@ impl LogAudit {
                 for pair in text.split('&') {
                     let (name, value) = pair.split_once('=').unwrap_or(("", pair));
                     self.text(&what, name);
-                    if !is_recipient(name, value) {
+                    if !is_user(name, value) {
                         self.text(&what, value);
                     }
                 }
@@ -131,7 +131,7 @@ impl LogAudit {
             Value::Array(values) => values.iter().for_each(|value| self.texts(what, value)),
             Value::Object(members) => {
                 for (name, value) in members {
-                    if value.as_str().is_some_and(|text| is_recipient(name, text)) {
+                    if value.as_str().is_some_and(|text| is_user(name, text)) {
                         continue;
                     }
                     self.texts(&format!("{what}, {name}"), value);
@@ -224,9 +224,10 @@ fn texts<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = 
     headers.get_all(name).iter().filter_map(|value| value.to_str().ok())
 }
 
-/// Whether a member or field is the person to whom an agent is offered. It is no secret, and log lines contain it too.
-fn is_recipient(name: &str, value: &str) -> bool {
-    name == "to" && PersonId::parse(value).is_some()
+/// Whether a field names a user: to whom an agent is offered, or whose agents an operator freezes. The id of a user is no
+/// secret, and log lines contain it too.
+fn is_user(name: &str, value: &str) -> bool {
+    matches!(name, "id" | "to") && PersonId::parse(value).is_some()
 }
 
 /// Whether a text of a body is only an identifier that log lines may contain: an id, an address, a hash, a word of the

@@ -216,6 +216,10 @@ async fn statements_verify_offline_and_recompute() {
     let other = world.browser_session(&LEE).await;
     let refused = file(&other).send().await.unwrap();
     assert_eq!(refused.status(), 404);
+
+    // The daily check reads what each statement was made from, as the role of `events` permits.
+    world.set_clock(world.now().after(purser_domain::Duration::from_secs_u32(25 * 3_600)));
+    home.state().await;
 }
 
 /// The largest request of each kind of character has a statement, as has the payment after it; a larger one is rejected.
