@@ -6,6 +6,7 @@
 - A function has one event source mapping for a source: 409 to a second (localstack/pull/9996 has the response, recorded on AWS).
 - An alarm or dashboard whose name is in use is not created by CloudFormation.
 - CloudFormation gives a table its TTL, point-in-time recovery, resource policy, warm throughput and encryption.
+- An alarm that an update of a nested stack leaves as it is keeps its attributes.
 - An imported table keeps its name, and a table and its indexes their warm throughput.
 - CodeDeploy, which it does not have: an update of an alias by a deployment group fails while one of the group's alarms is on. No time
   passes, and no traffic is shifted.
@@ -112,6 +113,14 @@ def update_table(original, physical_id, old, new, *more):
     return original(physical_id, old | name, new | name, *more)
 
 
+def update_resource(original, kind, physical_id, *more):
+    """Keeps the ARN of an alarm, which the emulator forgets if a nested stack is updated and the alarm is not."""
+    physical_id, attributes = original(kind, physical_id, *more)
+    if kind == "AWS::CloudWatch::Alarm" and physical_id in cloudwatch._alarms:
+        attributes = {"Arn": cloudwatch._alarms[physical_id]["AlarmArn"]}
+    return physical_id, attributes
+
+
 def update_throughput(original, data):
     response = original(data)
     if response[0] == 200:
@@ -194,6 +203,7 @@ if __name__ == "__main__":
         "delete": lambda physical_id, _: groups.pop(physical_id, None),
     }
     wrap_handler("AWS::Lambda::Alias", "update", update_alias)
+    wrap(provisioners, "_update_resource", update_resource)
     wrap_handler("AWS::DynamoDB::Table", "create", create_table)
     wrap_handler("AWS::DynamoDB::Table", "update", update_table)
     for operation in ("_put_item", "_update_item", "_delete_item", "_batch_write_item", "_transact_write_items"):
