@@ -73,6 +73,7 @@ const MAY = {
   DecisionsTable  A#          GetItem Query
   UsageTable      ASIDE       PutItem
   UsageTable      BACKTESTS   DeleteItem Query
+  UsageTable      J#          Query
   UsageTable      PAYEES#     GetItem PutItem Query
   UsageTable      REMINDERS   DeleteItem PutItem Query
   UsageTable      V#          GetItem PutItem Query
@@ -756,6 +757,8 @@ const CLAIMS = {
   "change what a payment is": () => inLedger("S#", "I#"),
   "move a wallet to another agent": () => inLedger("ATTESTED#"),
   "write a payout address or its wait": () => inLedger("PO#"),
+  // Only `internal` writes freezes, and there no browser's act changes a token's freeze.
+  "end or change a freeze that was set with a token": () => inLedger("FREEZES#"),
   "read a webhook's secret": () => items("WebhooksTable", ["K#"], READS),
   "change a webhook or its secrets": () => items("WebhooksTable", ["K#", "P#"], WRITES),
 };
