@@ -134,6 +134,73 @@ async fn agents_keep_keys_and_approvals_after_a_handover() {
     world.authorize(&town.agent, &body_of(world.offer(1))).await.ok();
 }
 
+/// Whether the person reads a decision, by each route, list and search; all of them must agree.
+async fn reads(town: &Town, person: &Person, paid: &Value) -> bool {
+    let world = &town.world;
+    let [transaction, settlement] = ["transaction_id", "settlement_id"].map(|field| paid[field].as_str().unwrap());
+    let routes = [
+        (Method::GET, format!("/decisions/{transaction}/statement")),
+        (Method::POST, format!("/decisions/{transaction}/replay")),
+        (Method::GET, town.agent.path(&format!("/decisions/{transaction}"))),
+        (Method::GET, town.agent.path(&format!("/settlements/{settlement}"))),
+    ];
+    let mut found = Vec::new();
+    for (method, path) in routes {
+        let answer = World::send(world.persons_request(person, method, &path)).await;
+        assert!([200, 404].contains(&answer.status), "{path}: {answer:?}");
+        found.push(answer.status == 200);
+    }
+    for path in ["/decisions", "/settlements"] {
+        let listed = world.person_gets(person, path).await.ok();
+        found.push(listed.to_string().contains(transaction));
+    }
+    let searched = world
+        .person_gets(person, &format!("/search?q={transaction}"))
+        .await
+        .ok();
+    // The search leads to the receipt.
+    found.push(searched.to_string().contains(settlement));
+    // A list of one agent is its owner's alone.
+    let listed = world
+        .person_gets(person, &format!("/decisions?agent_id={}", town.agent.id))
+        .await;
+    if listed.status == 200 {
+        found.push(listed.ok().to_string().contains(transaction));
+    }
+    assert!(found.windows(2).all(|pair| pair[0] == pair[1]), "{found:?}");
+    found[0]
+}
+
+/// Also if it was made before the transfer and folded after it. A note on an approval is read by its writer alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decision_is_read_by_its_owner_at_that_time_alone() {
+    let town = Town::start().await;
+    let (world, old, new) = (&town.world, &town.old, &town.new);
+    let folded = world.authorize(&town.agent, &body_of(world.offer(1))).await.ok();
+    assert_eq!(world.stack.fold().await, 0);
+    let late = world.authorize(&town.agent, &body_of(world.offer(2))).await.ok();
+    let path = town.agent.path(&format!("/approvals/{}/approve", town.approval));
+    let note = json!({"note": "only for us"});
+    world.person_edits(old, Method::POST, &path, &note).await.ok();
+    town.offer().await;
+    town.accept(new).await.ok();
+    assert_eq!(world.stack.fold().await, 0);
+    let after = world.authorize(&town.agent, &body_of(world.offer(3))).await.ok();
+    assert_eq!(world.stack.fold().await, 0);
+    for (paid, by_old) in [(&folded, true), (&late, true), (&after, false)] {
+        assert_eq!(reads(&town, old, paid).await, by_old);
+        assert_eq!(reads(&town, new, paid).await, !by_old);
+    }
+    // The approval can still be used, so the new owner sees it, without the note.
+    for path in [
+        "/approvals".to_owned(),
+        town.agent.path(&format!("/approvals/{}", town.approval)),
+    ] {
+        let seen = world.person_gets(new, &path).await.ok().to_string();
+        assert!(seen.contains(&town.approval) && !seen.contains("only for us"), "{seen}");
+    }
+}
+
 /// An operator can withdraw an offer earlier, or replace its recipient.
 #[tokio::test(flavor = "multi_thread")]
 async fn handover_offers_expire_after_a_week() {

@@ -444,6 +444,7 @@ impl World {
             labels: purser_domain::Labels::default(),
             starting_set: None,
             template: None,
+            former_owners: Vec::new(),
             version: 1,
         };
         assert_eq!(

@@ -225,6 +225,7 @@ impl Authorizing<'_> {
             valid_before,
             idempotency_key: request.idempotency_key,
             nonce_prefix: NoncePrefix::of(payments.nonce_key.nonce(id)),
+            transfers: agent.transfers(),
             purpose: Purpose::Purchase(Purchase {
                 key: self.key,
                 service: grant.service(),

@@ -245,6 +245,7 @@ impl Payments {
             valid_before: begins.after(USABLE.min(self.max_authorization)),
             idempotency_key: ask.key,
             nonce_prefix: NoncePrefix::of(self.nonce_key.nonce(id)),
+            transfers: agent.transfers(),
             purpose: Purpose::Payout(Payout {
                 by: ask.by.owner.clone(),
             }),

@@ -160,6 +160,7 @@ impl Authorizing<'_> {
             agent: agent.id,
             key: self.key,
             owner: agent.owner.clone(),
+            transfers: agent.transfers(),
             service,
             operation,
             amount: intent.offer.amount(),

@@ -63,7 +63,7 @@ const MAY = {
   EventsFunction: `
   CatalogTable    *           Scan
   CatalogTable    SVC#        GetItem
-  LedgerTable     A#          BatchGetItem(pk,sk,owner,name,labels,rules)
+  LedgerTable     A#          BatchGetItem(pk,sk,owner,name,labels,rules,former)
   LedgerTable     A#          GetItem
   LedgerTable     AP#         GetItem
   LedgerTable     I#          BatchGetItem
@@ -80,7 +80,7 @@ const MAY = {
   UsageTable      X#          GetItem PutItem
   `,
   HistoryFunction: `
-  LedgerTable     A#          BatchGetItem(pk,sk,owner,name,labels,rules)
+  LedgerTable     A#          BatchGetItem(pk,sk,owner,name,labels,rules,former)
   LedgerTable     A#          GetItem tx:UpdateItem(pk,sk,st,ver,by,aid,why)
   AuditTable      P#          tx:PutItem
   UsageTable      J#          PutItem

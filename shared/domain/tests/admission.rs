@@ -530,6 +530,7 @@ impl Case {
             labels: Labels::default(),
             starting_set: None,
             template: None,
+            former_owners: Vec::new(),
             version: 1,
         };
         let allowed = self.domains.as_ref().map_or_else(

@@ -145,6 +145,7 @@ fn agent(rules: Vec<RuleKind>) -> Agent {
         labels: Labels::default(),
         starting_set: None,
         template: None,
+        former_owners: Vec::new(),
         version: 1,
     }
 }

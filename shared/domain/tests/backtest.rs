@@ -214,6 +214,7 @@ impl Limits {
             labels: Labels::default(),
             starting_set: None,
             template: None,
+            former_owners: Vec::new(),
             version,
         }
     }

@@ -227,6 +227,7 @@ impl Case {
             labels: Labels::default(),
             starting_set: None,
             template: None,
+            former_owners: Vec::new(),
             version: 1,
         }
     }
@@ -318,6 +319,7 @@ fn signed(grant: &Grant<'_>, offer: &Offer, agent: &Agent) -> TransferAuthorizat
         valid_before: grant.at().after(Duration::DAY),
         idempotency_key: Fingerprint::of_text("once"),
         nonce_prefix: NoncePrefix::of(B256::ZERO),
+        transfers: 0,
         purpose: Purpose::Purchase(Purchase {
             key: KeyId(1),
             service: grant.service(),

@@ -433,6 +433,7 @@ fn agent(rules: &[RuleKind]) -> Agent {
         labels: Labels::default(),
         starting_set: None,
         template: None,
+        former_owners: Vec::new(),
         version: 1,
     };
     for (kind, number) in rules.iter().zip(1_u128..) {

@@ -186,6 +186,7 @@ fn agent(bought: usize) -> Agent {
         labels: purser_domain::Labels::default(),
         starting_set: None,
         template: None,
+        former_owners: Vec::new(),
         version: 3,
     }
 }

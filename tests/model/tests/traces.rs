@@ -274,6 +274,7 @@ impl Real {
                     valid_before: grant.at().after(Duration::from_secs_u32(300)),
                     idempotency_key: Fingerprint::of_text(&self::key(*key)),
                     nonce_prefix: NoncePrefix::of(B256::repeat_byte(0x11)),
+                    transfers: 0,
                     purpose: Purpose::Payout(Payout { by: person(*by) }),
                 };
                 self.settlements.insert(*id, (terms.id, 0));
@@ -509,7 +510,10 @@ impl Real {
             Write::TakeBack => ledger.take_offer_back(sample::agent_id(1), &audit).await.unwrap(),
             Write::HandOver { old, to, at: tick } => {
                 let agent = self.agents[&old.version].clone();
-                let handed = ledger.hand_over(&agent, &offer(to, tick, 100), &audit).await.unwrap();
+                let handed = ledger
+                    .hand_over(&agent, &offer(to, tick, 100), at(tick), &audit)
+                    .await
+                    .unwrap();
                 if handed == purser_store::HandedOver::Done {
                     let next = ledger.agent(agent.id).await.unwrap().unwrap();
                     self.agents.insert(old.version + 1, next);
@@ -523,7 +527,10 @@ impl Real {
                 let asked = self.request(0, request, Some(number), self.amounts[&request]);
                 let mut approval = ledger.approval(asked.approval.unwrap()).await.unwrap().unwrap();
                 approval.owner = person(old).to_string();
-                ledger.move_approval(&approval, person(new).as_str()).await.unwrap();
+                ledger
+                    .move_approval(&approval, person(new).as_str(), at(0))
+                    .await
+                    .unwrap();
             }
             Write::Evict { .. } | Write::ConfirmClaimed { .. } => {
                 panic!("{write:?} is part of another call")

@@ -51,7 +51,7 @@ fn entry_of(stored: &StoredState, key: &Key, row: &Item) -> BTreeMap<String, Att
         .collect();
     let mut set = |name: &str, value: &str| entry.insert(name.to_owned(), AttributeValue::S(value.to_owned()));
     set("agent", agent);
-    set("name", text(stored.agent(agent).expect("its agent"), "name"));
+    set("name", text(then(stored, key, row), "name"));
     if key.0.starts_with("S#") {
         let is_payout = text(row, "kind") == "payout";
         set("txid", text(row, "txid"));
@@ -72,10 +72,25 @@ fn entry_of(stored: &StoredState, key: &Key, row: &Item) -> BTreeMap<String, Att
     entry
 }
 
-/// The owner of a row's agent.
-fn owner_of<'a>(stored: &'a StoredState, key: &Key) -> &'a str {
+/// The owner and the name of a row's agent at its decision: those of the agent's record, or of its former owner before
+/// the ownership transfers that the row does not know.
+fn then<'a>(stored: &'a StoredState, key: &Key, row: &Item) -> &'a Item {
     let (_, agent) = key.0.split_once('#').expect("an agent");
-    text(stored.agent(agent).expect("its agent"), "owner")
+    let agent = stored.agent(agent).expect("its agent");
+    let transfers = number(row, "ot");
+    let former = match agent.get("former") {
+        Some(AttributeValue::L(former)) => former.get(usize::try_from(transfers).expect("a number")),
+        _ => None,
+    };
+    match former {
+        Some(AttributeValue::M(former)) => former,
+        _ => agent,
+    }
+}
+
+/// The owner of a row's agent at its decision.
+fn owner_of<'a>(stored: &'a StoredState, key: &Key, row: &Item) -> &'a str {
+    text(then(stored, key, row), "owner")
 }
 
 /// The rows of settlements and decisions.
@@ -89,7 +104,7 @@ pub(crate) fn differences(stored: &StoredState, usage: &Rows) -> Vec<String> {
     let mut expected: BTreeMap<Key, BTreeMap<String, AttributeValue>> = BTreeMap::new();
     for (key, row) in rows(stored) {
         let entry = entry_of(stored, key, row);
-        let all = format!("J#{}", owner_of(stored, key));
+        let all = format!("J#{}", owner_of(stored, key, row));
         if !key.0.starts_with("S#") {
             expected.insert((format!("{all}#R"), key.1.clone()), entry.clone());
         }
@@ -111,7 +126,7 @@ pub(crate) fn differences(stored: &StoredState, usage: &Rows) -> Vec<String> {
     let confirmed = stored.all("S#", "").filter(|(_, row)| text(row, "rs") == "confirmed");
     let unfound = confirmed.filter(|(key, row)| {
         let key = (
-            format!("J#{}{TRANSACTIONS}", owner_of(stored, key)),
+            format!("J#{}{TRANSACTIONS}", owner_of(stored, key, row)),
             format!("{}#{}", hash_of(row), key.1),
         );
         !usage.contains_key(&key)
@@ -148,7 +163,7 @@ fn sums_of(stored: &StoredState) -> BTreeMap<Key, Value> {
         let (_, agent) = key.0.split_once('#').expect("an agent");
         let micros = number(row, "t");
         let day = Day::of(Timestamp::from_micros(micros).expect("an instant"));
-        let of_day = days.entry((owner_of(stored, key), day)).or_default();
+        let of_day = days.entry((owner_of(stored, key, row), day)).or_default();
         let of_agent = of_day.entry(agent.to_owned()).or_default();
         let amount = number(row, "amt").unsigned_abs();
         let service = text(row, "svc");

@@ -237,6 +237,7 @@ pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
             labels: purser_domain::Labels::default(),
             starting_set: starts_with(number, SERVICES - 1).then_some(set),
             template: None,
+            former_owners: Vec::new(),
             version: 1,
         };
         assert_eq!(
@@ -360,7 +361,7 @@ pub(crate) async fn accept(run: &Run, ledger: &Ledger, agent: u8, now: Timestamp
             return Ok("too late");
         }
         let entry = purser_testkit::sample::audit();
-        match ledger.hand_over(&read, &offer, &entry).await? {
+        match ledger.hand_over(&read, &offer, now, &entry).await? {
             HandedOver::Done => {}
             HandedOver::Conflict => return Ok("conflict"),
             HandedOver::NoOffer => return Ok("no offer any more"),
@@ -368,7 +369,7 @@ pub(crate) async fn accept(run: &Run, ledger: &Ledger, agent: u8, now: Timestamp
     }
     let owned = ledger.agent(id).await?.expect("an agent");
     ledger.fence_windows(&owned).await?;
-    ledger.move_approvals(&owned).await?;
+    ledger.move_approvals(&owned, now).await?;
     run.world.record().known.handed_over(&id.to_string(), owned.version);
     Ok(if read.owner == offer.to.as_str() {
         "theirs already"

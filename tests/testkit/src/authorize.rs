@@ -124,10 +124,7 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
                 }
             }
             Decision::Refuse(denial) if denial.escalates() => {
-                let record = DecisionRecord {
-                    owner: agent.owner.clone(),
-                    ..record(&denial, request, at)
-                };
+                let record = record(&agent, &denial, request, at);
                 let expires_at = at.after(Duration::DAY);
                 return Ok(match ledger.escalate(&key, &record, expires_at, MOST_WAITING).await? {
                     Escalated::Staged(approval) | Escalated::Joined(approval) => Answer::Waits(approval.id),
@@ -135,7 +132,7 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
                     Escalated::TooMany => Answer::Blocked,
                 });
             }
-            Decision::Refuse(denial) => match refused(ledger, service_state, denial, request, at).await? {
+            Decision::Refuse(denial) => match refused(ledger, &agent, service_state, denial, request, at).await? {
                 Some(answer) => return Ok(answer),
                 None => backoff.wait().await?,
             },
@@ -238,6 +235,7 @@ fn terms(agent: &Agent, service_state: &ServiceState, request: &Request, at: Tim
         valid_before: Timestamp::from_secs(at.secs() + 60).unwrap(),
         idempotency_key: key,
         nonce_prefix: NoncePrefix::of(B256::repeat_byte(0x11)),
+        transfers: agent.transfers(),
         purpose: Purpose::Purchase(Purchase {
             key: sample::KEY,
             service: request.service,
@@ -261,13 +259,14 @@ fn counted(agent: &Agent, counted: Counted) -> Vec<RuleId> {
     rules.map(|rule| rule.rule.id).collect()
 }
 
-fn record(denial: &Denial, request: &Request, at: Timestamp) -> DecisionRecord {
+fn record(agent: &Agent, denial: &Denial, request: &Request, at: Timestamp) -> DecisionRecord {
     let intent = sample::intent(request.amount, &request.body);
     DecisionRecord {
         transaction: TransactionId::at(at, getrandom::u64().unwrap().to_be_bytes()),
         agent: request.agent,
         key: sample::KEY,
-        owner: sample::OWNER.to_owned(),
+        owner: agent.owner.clone(),
+        transfers: agent.transfers(),
         service: request.service,
         operation: Some(sample::operation().slug),
         amount: intent.offer.amount(),
@@ -287,13 +286,14 @@ fn record(denial: &Denial, request: &Request, at: Timestamp) -> DecisionRecord {
 /// The answer to a confirmed refusal; `None` to read and decide again.
 async fn refused(
     ledger: &Ledger,
+    agent: &Agent,
     service_state: &ServiceState,
     denial: Denial,
     request: &Request,
     at: Timestamp,
 ) -> purser_domain::Result<Option<Answer>> {
     if !denial.rests_on_windows() {
-        ledger.record(&record(&denial, request, at)).await?;
+        ledger.record(&record(agent, &denial, request, at)).await?;
         return Ok(Some(Answer::Blocked));
     }
     let mut cleared = false;
@@ -331,6 +331,6 @@ async fn refused(
             return Ok(None);
         }
     }
-    ledger.record(&record(&denial, request, at)).await?;
+    ledger.record(&record(agent, &denial, request, at)).await?;
     Ok(Some(Answer::Full { live, fits }))
 }

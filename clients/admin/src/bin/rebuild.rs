@@ -97,15 +97,20 @@ async fn run(stack: &str, (first, last): (Day, Day), names: bool) -> Result<(), 
     Ok(())
 }
 
-/// All owners with their agents.
+/// All owners with the agents that they own or have owned.
 async fn owners(ledger: &Ledger) -> purser_domain::Result<BTreeMap<PersonId, Vec<Agent>>> {
     let wallets = ledger.wallets(WalletPart { index: 0, of: 1 }).await?.into_iter();
     let wallets: Vec<_> = wallets.collect::<purser_domain::Result<_>>()?;
     let ids: BTreeSet<AgentId> = wallets.into_iter().map(|(_, agent)| agent).collect();
     let mut owners: BTreeMap<PersonId, Vec<Agent>> = BTreeMap::new();
     for agent in ledger.agents(ids).await? {
-        if let Some(owner) = PersonId::parse(&agent.owner) {
-            owners.entry(owner).or_default().push(agent);
+        let former = agent.former_owners.iter().map(|former| &former.owner);
+        let all: BTreeSet<PersonId> = former
+            .chain([&agent.owner])
+            .filter_map(|owner| PersonId::parse(owner))
+            .collect();
+        for owner in all {
+            owners.entry(owner).or_default().push(agent.clone());
         }
     }
     Ok(owners)

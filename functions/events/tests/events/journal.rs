@@ -3,11 +3,11 @@
 use crate::world::{FOLDED, RowKey, SHARD, World, agent, at, owner};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
-    Agent, AgentId, AgentStatus, Amount, Day, DecisionResult, JournalEntry, Labels, PersonId, SettlementId,
-    SettlementState, Timestamp, UsageTotals,
+    Agent, AgentId, AgentStatus, Amount, Day, DecisionResult, Handover, JournalEntry, Labels, OperatorName,
+    OperatorReason, PersonId, SettlementId, SettlementState, Timestamp,
 };
-use purser_store::{Change, Filter, JournalChange, JournalPart, PageRequest, SequenceNumber};
-use purser_testkit::{DECISIONS, Fate, LEDGER, Moment, USAGE, authorize::Answer, journal_event, sample};
+use purser_store::{Change, Filter, HandedOver, JournalChange, JournalPart, PageRequest, SequenceNumber};
+use purser_testkit::{DECISIONS, Fate, LEDGER, Moment, Rng, USAGE, authorize::Answer, journal_event, sample};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -569,46 +569,205 @@ async fn events_and_the_journal_survive_a_kill_at_any_step() {
     assert!(killed_at > 40, "only {killed_at} moments");
 }
 
-/// The former owner's journal stays as it was at the handover.
-#[tokio::test]
-async fn changes_after_a_handover_are_in_the_new_owners_journal() {
-    let world = World::start().await;
-    let before = world.paid_at(10, "before", at(0)).await;
-    for batch in world.records() {
-        world.fold(SHARD, &batch).await.unwrap();
-    }
-    let new_owner = PersonId::of("https://issuer.example", "bob");
-    let agent = Agent {
-        owner: new_owner.to_string(),
-        name: "renamed".to_owned(),
-        ..agent(2, AgentStatus::Active)
+/// The history of an owner, oldest first: amount, state and the name of the agent.
+async fn history(world: &World, owner: &PersonId) -> Vec<(u64, &'static str, String)> {
+    let slice = PageRequest {
+        before: None,
+        limit: 99,
     };
-    world.ledger.put_agent(&agent, &sample::audit()).await.unwrap();
-    world.confirm(before, 1, at(10)).await;
-    world.paid_at(20, "after", at(11)).await;
-    for batch in world.records() {
-        world.fold(SHARD, &batch).await.unwrap();
+    let none = None::<fn(&JournalEntry) -> Filter>;
+    let page = world.usage.journal(owner, JournalPart::All, slice, none).await.unwrap();
+    let entries = page.items.into_iter().rev();
+    entries
+        .map(|entry| (entry.amount.units(), letter(&entry), entry.agent_name))
+        .collect()
+}
+
+/// The owner `n` of the agent, counted from 0.
+fn nth_owner(n: usize) -> PersonId {
+    match n {
+        0 => owner(),
+        n => PersonId::of("https://issuer.example", &format!("owner {n}")),
     }
-    let of = async |owner: &PersonId| -> Vec<(u64, &'static str, String)> {
-        let slice = PageRequest { before: None, limit: 9 };
-        let none = None::<fn(&JournalEntry) -> Filter>;
-        let page = world.usage.journal(owner, JournalPart::All, slice, none).await.unwrap();
-        let entries = page.items.into_iter();
+}
+
+impl World {
+    /// Transfers the agent to the next owner, who gives it another name.
+    async fn transfer(&self, to: usize) {
+        let old = self.ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
+        let offer = Handover {
+            agent: old.id,
+            to: nth_owner(to),
+            reason: OperatorReason::parse("left").unwrap(),
+            by: OperatorName::parse("ann").unwrap(),
+            at: at(0),
+            ends_at: at(DAY),
+        };
+        self.ledger.offer_agent(&offer, &sample::audit()).await.unwrap();
+        let handed = self
+            .ledger
+            .hand_over(&old, &offer, at(0), &sample::audit())
+            .await
+            .unwrap();
+        assert_eq!(handed, HandedOver::Done);
+        let accepted = self.ledger.agent(old.id).await.unwrap().unwrap();
+        let renamed = Agent {
+            name: format!("name {to}"),
+            version: accepted.version + 1,
+            ..accepted
+        };
+        self.ledger.put_agent(&renamed, &sample::audit()).await.unwrap();
+    }
+
+    async fn fold_rest(&self) {
+        for batch in self.records() {
+            self.fold(SHARD, &batch).await.unwrap();
+        }
+    }
+}
+
+/// An entry belongs to the owner at its decision, also if the payment ends, or is folded, after the transfer.
+#[tokio::test]
+async fn decisions_before_a_transfer_stay_in_the_former_owners_history() {
+    let world = World::start().await;
+    let folded = world.paid_at(10, "folded before", at(0)).await;
+    world.fold_rest().await;
+    let late = world.paid_at(20, "folded after", at(1)).await;
+    assert_eq!(world.pay_at(5_000, "blocked", at(2)).await, Answer::Blocked);
+    world.transfer(1).await;
+    world.fold_rest().await;
+    world.confirm(folded, 1, at(10)).await;
+    world.release(late).await;
+    world.take_back(folded).await;
+    world.paid_at(30, "after", at(11)).await;
+    assert_eq!(world.pay_at(6_000, "blocked after", at(12)).await, Answer::Blocked);
+    world.fold_rest().await;
+
+    let of = |name: &str, entries: &[(u64, &'static str)]| -> Vec<_> {
+        let entries = entries.iter();
         entries
-            .map(|entry| (entry.amount.units(), letter(&entry), entry.agent_name))
+            .map(|(amount, state)| (*amount, *state, name.to_owned()))
             .collect()
     };
-    assert_eq!(of(&owner()).await, [(10, "authorized", "buyer".to_owned())]);
-    let renamed = || "renamed".to_owned();
-    let expected = [(20, "authorized", renamed()), (10, "confirmed", renamed())];
-    assert_eq!(of(&new_owner).await, expected);
-    let sums = async |owner: &PersonId| -> UsageTotals {
-        let days = world.usage.days(owner, Day::of(at(0)), Day::of(at(0))).await.unwrap();
-        days[0].1.total
+    let old = [
+        (10, "authorized"),
+        (20, "released"),
+        (5_000, "blocked"),
+        (10, "reverted"),
+    ];
+    assert_eq!(history(&world, &nth_owner(0)).await, of("buyer", &old));
+    let new = [(30, "authorized"), (6_000, "blocked")];
+    assert_eq!(history(&world, &nth_owner(1)).await, of("name 1", &new));
+    let sums = async |owner: usize| -> (u64, u64, u64, u64) {
+        let days = world
+            .usage
+            .days(&nth_owner(owner), Day::of(at(0)), Day::of(at(0)))
+            .await
+            .unwrap();
+        let total = days[0].1.total;
+        (
+            total.authorized.units(),
+            total.released.units(),
+            total.taken_back.units(),
+            total.blocked,
+        )
     };
-    let (old, new) = (sums(&owner()).await, sums(&new_owner).await);
-    assert_eq!((old.authorized.units(), old.confirmed.units()), (10, 0));
-    assert_eq!(new.confirmed.units(), 10);
+    assert_eq!(sums(0).await, (30, 20, 10, 1));
+    assert_eq!(sums(1).await, (30, 0, 0, 1));
+}
+
+/// A step of an agent's life, in the drawn orders below.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Authorize,
+    Block,
+    Confirm,
+    Release,
+    Transfer,
+    Fold,
+}
+
+/// In drawn orders of payments, transfers and folds, some of them repeated, each decision is in exactly one history: that
+/// of the owner who decided it. It has the present state there, and the sums of each owner are those of the entries.
+#[tokio::test]
+async fn every_decision_is_in_exactly_one_history_after_any_order_of_transfers() {
+    use Step::{Authorize, Block, Confirm, Fold, Release, Transfer};
+    const STEPS: [Step; 8] = [Authorize, Authorize, Block, Confirm, Release, Transfer, Fold, Fold];
+    for seed in 0..24_u64 {
+        let mut draw = Rng::of(seed);
+        let world = World::start().await;
+        let (mut owner, mut open, mut expected) = (0, Vec::new(), BTreeMap::<usize, Vec<(u64, &'static str)>>::new());
+        let mut batches: Vec<Vec<Value>> = Vec::new();
+        for step in 1..=24_u32 {
+            match *draw.pick(&STEPS) {
+                Authorize => {
+                    let id = world.paid_at(step.into(), &step.to_string(), at(step)).await;
+                    open.push((id, owner, u64::from(step)));
+                    expected.entry(owner).or_default().push((step.into(), "authorized"));
+                }
+                Block => {
+                    let amount = 5_000 + u64::from(step);
+                    assert_eq!(world.pay_at(amount, &step.to_string(), at(step)).await, Answer::Blocked);
+                    expected.entry(owner).or_default().push((amount, "blocked"));
+                }
+                end @ (Confirm | Release) if !open.is_empty() => {
+                    let (id, of, amount) = open.swap_remove(draw.index(open.len()));
+                    let state = if let Confirm = end { "confirmed" } else { "released" };
+                    match end {
+                        Confirm => world.confirm(id, step.try_into().unwrap(), at(DAY)).await,
+                        _ => world.release(id).await,
+                    }
+                    let entries = expected.get_mut(&of).unwrap().iter_mut();
+                    entries
+                        .filter(|entry| *entry == &(amount, "authorized"))
+                        .for_each(|entry| entry.1 = state);
+                }
+                Confirm | Release => {}
+                Transfer => {
+                    owner += 1;
+                    world.transfer(owner).await;
+                }
+                Fold => {
+                    // A shard's batch comes after all earlier ones, and may be repeated from any of them on.
+                    let first = draw.index(batches.len() + 1);
+                    batches.extend(world.records());
+                    for batch in &batches[first..] {
+                        world.fold(SHARD, batch).await.unwrap();
+                    }
+                }
+            }
+        }
+        for batch in batches.into_iter().chain(world.records()) {
+            world.fold(SHARD, &batch).await.unwrap();
+        }
+        for owner in 0..=owner {
+            let entries = history(&world, &nth_owner(owner)).await;
+            let found: Vec<_> = entries.iter().map(|(amount, state, _)| (*amount, *state)).collect();
+            let expected = expected.remove(&owner).unwrap_or_default();
+            assert_eq!(found, expected, "seed {seed}, owner {owner}");
+            let of = |states: &[&str]| -> u64 {
+                let entries = expected.iter().filter(|entry| states.contains(&entry.1));
+                entries.map(|entry| entry.0).sum()
+            };
+            let days = world
+                .usage
+                .days(&nth_owner(owner), Day::of(at(0)), Day::of(at(0)))
+                .await
+                .unwrap();
+            let total = days.first().map(|day| day.1.total).unwrap_or_default();
+            let sums = (
+                total.authorized.units(),
+                total.confirmed.units(),
+                total.released.units(),
+            );
+            let payments = of(&["authorized", "confirmed", "released"]);
+            assert_eq!(
+                sums,
+                (payments, of(&["confirmed"]), of(&["released"])),
+                "seed {seed}, owner {owner}"
+            );
+        }
+    }
 }
 
 /// A batch whose oldest record is more than ten seconds old leaves a row, which is read for two minutes.

@@ -116,6 +116,7 @@ impl People {
             labels: Labels::default(),
             starting_set: Some(starting_set),
             template: template.map(|template| FollowedTemplate::with(template.name, template.version)),
+            former_owners: Vec::new(),
             version: 1,
         };
         let act = Act::of(AuditKind::AgentCreated).on(id);

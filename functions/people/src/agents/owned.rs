@@ -6,7 +6,9 @@
 use crate::caller::Caller;
 use crate::state::People;
 use purser_api::Precondition;
-use purser_domain::{Act, Acting, Agent, AgentId, AgentStatus, AuditChanges, EditReason, ErrorKind, Result, Timestamp};
+use purser_domain::{
+    Act, Acting, Agent, AgentId, AgentStatus, AuditChanges, EditReason, ErrorKind, Labels, Result, Timestamp,
+};
 use purser_store::{Backoff, Edited};
 
 /// An agent that belonged to the person when it was read.
@@ -49,6 +51,30 @@ impl Owned {
     }
 }
 
+/// An agent as its owner at a decision knew it. Only [`KnownAgent::at`] creates one, so no user reads a decision that was
+/// made before or after their own time.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownAgent {
+    pub(crate) id: AgentId,
+    pub(crate) name: String,
+    pub(crate) labels: Labels,
+}
+
+impl KnownAgent {
+    /// The agent at a decision that was made after this number of ownership transfers, if the person owned it then.
+    pub(crate) fn at(person: &Caller, agent: &Agent, transfers: u32) -> Result<Self> {
+        let then = agent.owner_then(transfers);
+        if then.owner != person.id.as_str() {
+            return Err(ErrorKind::NotFound.into());
+        }
+        Ok(Self {
+            id: agent.id,
+            name: then.name.to_owned(),
+            labels: then.labels.clone(),
+        })
+    }
+}
+
 /// The id in a path; `not_found` if it is invalid.
 pub(crate) fn named<T>(id: Option<T>) -> Result<T> {
     id.ok_or_else(|| ErrorKind::NotFound.into())
@@ -60,6 +86,17 @@ impl People {
         let agent = self.ledger.agent(id).await?;
         let owned = agent.and_then(|agent| Owned::of(person, agent));
         owned.ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    /// An agent that the person owns or has owned. Of a former owner's agent nothing may be shown but the decisions of
+    /// their time ([`KnownAgent::at`]).
+    pub(crate) async fn known_agent(&self, person: &Caller, id: AgentId) -> Result<Agent> {
+        let agent = self.ledger.agent(id).await?.ok_or(ErrorKind::NotFound)?;
+        let owners = agent.former_owners.iter().map(|former| &former.owner);
+        if !owners.chain([&agent.owner]).any(|owner| owner == person.id.as_str()) {
+            return Err(ErrorKind::NotFound.into());
+        }
+        Ok(agent)
     }
 
     /// Stores a change of the agent, with its row of the audit log. A change that allows the agent more requires a

@@ -36,12 +36,13 @@ pub(crate) struct PayeeHistory {
 
 impl People {
     pub(crate) async fn background(&self, own: &OwnApproval) -> Result<Background> {
-        let agent = own.agent().id;
-        let (balance, latest, payee) = tokio::try_join!(
+        let (agent, transfers) = (own.agent().id, own.agent().transfers());
+        let (balance, mut latest, payee) = tokio::try_join!(
             async { Ok(self.balance(own.owned()).await) },
             self.ledger.decisions(agent, None, LATEST),
             self.payee_history(own),
         )?;
+        latest.retain(|decision| decision.transfers() == transfers);
         Ok(Background { balance, latest, payee })
     }
 
@@ -51,10 +52,14 @@ impl People {
         for _ in 0..READS {
             let read = self.ledger.settlements(own.agent().id, before, AT_ONCE).await?;
             history.is_all = u32::try_from(read.len()).unwrap_or(u32::MAX) < AT_ONCE;
-            history.of = history.of.saturating_add(read.len());
             before = read.last().map(|settlement| settlement.id().uuid());
+            // Payments of a former owner's time are not shown.
+            let is_own = |settlement: &&Settlement| settlement.terms.transfers == own.agent().transfers();
+            history.of = history.of.saturating_add(read.iter().filter(is_own).count());
             let to_payee = |settlement: &&Settlement| {
-                settlement.terms.pay_to == own.approval().pay_to && settlement.state.status() != ReceiptStatus::Expired
+                is_own(settlement)
+                    && settlement.terms.pay_to == own.approval().pay_to
+                    && settlement.state.status() != ReceiptStatus::Expired
             };
             let to_payee: Vec<&Settlement> = read.iter().filter(to_payee).collect();
             history.count = history.count.saturating_add(to_payee.len());

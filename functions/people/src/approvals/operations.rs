@@ -324,7 +324,7 @@ impl People {
     async fn move_to_owners(&self, approvals: &[Approval], agents: &[Agent]) -> Result<()> {
         for approval in approvals {
             if let Some(agent) = agents.iter().find(|agent| agent.id == approval.agent) {
-                self.ledger.move_approval(approval, &agent.owner).await?;
+                self.ledger.move_approval(approval, &agent.owner, self.now()).await?;
             }
         }
         Ok(())
@@ -334,10 +334,13 @@ impl People {
     pub(crate) async fn own_approval(&self, owned: Owned, id: ApprovalId) -> Result<OwnApproval> {
         let approval = self.ledger.approval(id).await?;
         let own = approval.filter(|approval| approval.agent == owned.agent().id);
-        let mut approval = own.ok_or(ErrorKind::NotFound)?;
-        // If the agent was handed over after its request, the approval moves to the new owner.
-        self.ledger.move_approval(&approval, &owned.agent().owner).await?;
-        approval.owner.clone_from(&owned.agent().owner);
+        let (present, now) = (owned.agent().owner.as_str(), self.now());
+        let mut approval = own
+            .and_then(|approval| approval.seen_by(present, now))
+            .ok_or(ErrorKind::NotFound)?;
+        // If the agent was handed over after its request, the open approval moves to the new owner.
+        self.ledger.move_approval(&approval, present, now).await?;
+        approval.owner = present.to_owned();
         Ok(OwnApproval { owned, approval })
     }
 
@@ -352,6 +355,7 @@ impl People {
         person: &Caller,
         ids: &[ApprovalId],
     ) -> Result<Vec<(ApprovalId, Option<OwnApproval>)>> {
+        let now = self.now();
         let approvals = self.ledger.approvals(ids.iter().copied()).await?;
         let agents: BTreeSet<AgentId> = approvals.iter().map(|approval| approval.agent).collect();
         let mut agents = self.ledger.agents(agents).await?;
@@ -362,8 +366,9 @@ impl People {
             .filter_map(|agent| Owned::of(person, agent))
             .collect();
         let own = |id: ApprovalId| {
-            let mut approval = approvals.iter().find(|approval| approval.id == id)?.clone();
+            let approval = approvals.iter().find(|approval| approval.id == id)?.clone();
             let owned = owned.iter().find(|owned| owned.agent().id == approval.agent)?.clone();
+            let mut approval = approval.seen_by(&owned.agent().owner, now)?;
             approval.owner.clone_from(&owned.agent().owner);
             Some(OwnApproval { owned, approval })
         };
@@ -549,6 +554,7 @@ impl People {
             .filter_map(|agent| Owned::of(person, agent));
         let agents: BTreeMap<AgentId, Arc<Owned>> = own.map(|owned| (owned.agent().id, Arc::new(owned))).collect();
         let contexts = approvals.into_iter().filter_map(|approval| {
+            let approval = approval.seen_by(person.id.as_str(), now)?;
             Some(ApprovalContext {
                 agent: agents.get(&approval.agent).cloned()?,
                 day: days

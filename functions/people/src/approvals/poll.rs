@@ -116,7 +116,8 @@ async fn of_person(people: &People, session: SessionToken, id: Option<ApprovalId
         };
         let approval = approval.ok_or(ErrorKind::NotFound)?;
         people.own_agent(person, approval.agent).await?;
-        Ok(approval)
+        let seen = approval.seen_by(person.id.as_str(), people.now());
+        seen.ok_or_else(|| ErrorKind::NotFound.into())
     };
     let (_, approval) = people.person_reading(session.presented()?, read).await?;
     Ok(approval)

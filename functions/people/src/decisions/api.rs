@@ -2,12 +2,13 @@
 //! latency.
 
 use crate::agents::owned::named;
+use crate::caller::Caller;
 use crate::decisions::operations::Replayed;
 use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{CallView, CheckView, Failure, SessionToken};
-use purser_domain::{Catalog, ENGINE_VERSION, JournalEntry, LoggedDecision, SettlementState, TransactionId};
+use purser_domain::{AgentId, Catalog, ENGINE_VERSION, JournalEntry, LoggedDecision, SettlementState, TransactionId};
 use purser_log::FoundStatement;
 use serde::Serialize;
 use serde_json::Value;
@@ -136,7 +137,7 @@ impl DecisionRow {
     tag = "dashboard",
     security(("session" = [])),
     params(
-        ("agentId" = String, Path, description = "An agent that you own."),
+        ("agentId" = String, Path, description = "An agent that you owned at the decision."),
         ("transactionId" = String, Path, description = "The decision's `transaction_id`."),
     ),
     responses((status = 200, body = DecisionView, description = "The decision."), ReadErrors)
@@ -146,9 +147,15 @@ pub(crate) async fn read(
     token: SessionToken,
     Path((agent, transaction)): Path<(String, String)>,
 ) -> Result<Json<DecisionView>, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
-    let decision = people.decision(&owned, named(TransactionId::parse(&transaction))?);
-    let (decision, edition) = tokio::try_join!(decision, people.catalog())?;
+    let read = async |person: &Caller| {
+        let (agent, id) = (
+            named(AgentId::parse(&agent))?,
+            named(TransactionId::parse(&transaction))?,
+        );
+        people.own_decision(person, agent, id).await
+    };
+    let (_, (agent, decision)) = people.person_reading(token.presented()?, read).await?;
+    let edition = people.catalog().await?;
     let call = people.call_of_decision(&decision).await?;
     let checks = match &decision {
         LoggedDecision::Allowed(settlement) => settlement.terms.purchase().map(|purchase| &purchase.checks),
@@ -157,7 +164,7 @@ pub(crate) async fn read(
     };
     Ok(Json(DecisionView {
         row: DecisionRow::of(
-            &JournalEntry::of(&decision, &owned.agent().name, &owned.agent().labels),
+            &JournalEntry::of(&decision, &agent.name, &agent.labels),
             &edition.catalog,
         ),
         call: call.as_ref().map(CallView::from),
@@ -187,7 +194,7 @@ pub(crate) struct DecisionStatement {
     operation_id = "decision_statement",
     tag = "evidence",
     security(("session" = [])),
-    params(("transactionId" = String, Path, description = "The `transaction_id` of a decision about an agent that you own.")),
+    params(("transactionId" = String, Path, description = "The `transaction_id` of a decision about an agent that you owned at the time.")),
     responses((status = 200, body = DecisionStatement, description = "The statement."), ReadErrors)
 )]
 pub(crate) async fn statement(
@@ -197,7 +204,7 @@ pub(crate) async fn statement(
 ) -> Result<Json<DecisionStatement>, Failure> {
     let person = people.authenticate(token).await?;
     let id = named(TransactionId::parse(&transaction))?;
-    let (_, decision) = people.own_decision(&person, id).await?;
+    let decision = people.decision_in_history(&person, id).await?;
     let (statement, inputs) = tokio::try_join!(people.statement(&decision), people.input_documents(&decision))?;
     Ok(Json(DecisionStatement {
         transaction_id: id.to_string(),
@@ -262,7 +269,7 @@ struct DifferenceView {
     operation_id = "replay_decision",
     tag = "dashboard",
     security(("session" = [])),
-    params(("transactionId" = String, Path, description = "The `transaction_id` of a decision about an agent that you own.")),
+    params(("transactionId" = String, Path, description = "The `transaction_id` of a decision about an agent that you owned at the time.")),
     responses((status = 200, body = ReplayView, description = "Whether today's evaluation decides the same."), ReadErrors)
 )]
 pub(crate) async fn evaluate_again(
@@ -272,7 +279,7 @@ pub(crate) async fn evaluate_again(
 ) -> Result<Json<ReplayView>, Failure> {
     let person = people.authenticate(token).await?;
     let id = named(TransactionId::parse(&transaction))?;
-    let (_, decision) = people.own_decision(&person, id).await?;
+    let decision = people.decision_in_history(&person, id).await?;
     let replayed = people.replayed(&decision).await?;
     Ok(Json(ReplayView::of(id, replayed)))
 }

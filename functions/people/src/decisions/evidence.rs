@@ -31,8 +31,7 @@ pub(crate) async fn file(
 ) -> Reply {
     let agent = named(AgentId::parse(&agent))?;
     let id = named(TransactionId::parse(&transaction))?;
-    let owned = people.own_agent(&session.person, agent).await?;
-    let decision = people.decision(&owned, id).await?;
+    let (_, decision) = people.own_decision(&session.person, agent, id).await?;
     let (statement, receipt, inputs) = tokio::try_join!(
         people.statement(&decision),
         receipt_of(&people, &decision),

@@ -1,11 +1,11 @@
 //! One decision about a payment, its call, its statement and its replay.
 
-use crate::agents::owned::Owned;
+use crate::agents::owned::KnownAgent;
 use crate::caller::Caller;
 use crate::state::People;
 use purser_domain::{
-    CallDescription, ErrorKind, InputDocuments, InputVersions, LoggedDecision, RecordedDecision, ReplayDifference,
-    Result, Settlement, SettlementId, TransactionId, replay,
+    AgentId, CallDescription, ErrorKind, InputDocuments, InputVersions, LoggedDecision, RecordedDecision,
+    ReplayDifference, Result, Settlement, SettlementId, TransactionId, replay,
 };
 use purser_log::FoundStatement;
 use purser_store::StoredInputs;
@@ -43,31 +43,47 @@ impl People {
         Ok(calls.remove(&settlement.id()))
     }
 
-    /// One settlement of the agent.
-    pub(crate) async fn settlement(&self, owned: &Owned, id: SettlementId) -> Result<Settlement> {
-        let settlement = self.ledger.settlement(owned.agent().id, id).await?;
-        settlement.ok_or_else(|| ErrorKind::NotFound.into())
+    /// One settlement of the agent, if the person owned the agent when it was authorized.
+    pub(crate) async fn own_settlement(
+        &self,
+        person: &Caller,
+        agent: AgentId,
+        id: SettlementId,
+    ) -> Result<(KnownAgent, Settlement)> {
+        let agent = self.known_agent(person, agent).await?;
+        let settlement = self.ledger.settlement(agent.id, id).await?.ok_or(ErrorKind::NotFound)?;
+        Ok((KnownAgent::at(person, &agent, settlement.terms.transfers)?, settlement))
+    }
+
+    /// One decision about the agent, by its transaction id, if the person owned the agent at the decision.
+    pub(crate) async fn own_decision(
+        &self,
+        person: &Caller,
+        agent: AgentId,
+        id: TransactionId,
+    ) -> Result<(KnownAgent, LoggedDecision)> {
+        let agent = self.known_agent(person, agent).await?;
+        let decision = self.decision(agent.id, id).await?;
+        Ok((KnownAgent::at(person, &agent, decision.transfers())?, decision))
+    }
+
+    /// The decision with this transaction id in the person's history.
+    pub(crate) async fn decision_in_history(&self, person: &Caller, id: TransactionId) -> Result<LoggedDecision> {
+        let entry = self.usage.entry_of(&person.id, id.uuid()).await?;
+        let entry = entry.filter(|entry| entry.transaction == id);
+        let agent = entry.ok_or(ErrorKind::NotFound)?.agent;
+        let (_, decision) = self.own_decision(person, agent, id).await?;
+        Ok(decision)
     }
 
     /// One decision about the agent, by its transaction id.
     ///
     /// An allow is stored as its settlement, which has its own id, and no index maps one id to the other. None is
     /// needed, since the first half of both ids is the same time.
-    pub(crate) async fn decision(&self, owned: &Owned, id: TransactionId) -> Result<LoggedDecision> {
-        let agent = owned.agent().id;
-        let (recorded, allowed) = tokio::try_join!(self.ledger.recorded_decision(agent, id), self.allowed(owned, id))?;
+    async fn decision(&self, agent: AgentId, id: TransactionId) -> Result<LoggedDecision> {
+        let (recorded, allowed) = tokio::try_join!(self.ledger.recorded_decision(agent, id), self.allowed(agent, id))?;
         let decision = recorded.or(allowed.map(LoggedDecision::of));
         decision.ok_or_else(|| ErrorKind::NotFound.into())
-    }
-
-    /// The person's decision with this transaction id, and its agent.
-    pub(crate) async fn own_decision(&self, person: &Caller, id: TransactionId) -> Result<(Owned, LoggedDecision)> {
-        let entry = self.usage.entry_of(&person.id, id.uuid()).await?;
-        let entry = entry.filter(|entry| entry.transaction == id);
-        let agent = entry.ok_or(ErrorKind::NotFound)?.agent;
-        let owned = self.own_agent(person, agent).await?;
-        let decision = self.decision(&owned, id).await?;
-        Ok((owned, decision))
     }
 
     /// Evaluates a decision again with the inputs of its time.
@@ -138,11 +154,10 @@ impl People {
             .await
     }
 
-    async fn allowed(&self, owned: &Owned, id: TransactionId) -> Result<Option<Settlement>> {
+    async fn allowed(&self, agent: AgentId, id: TransactionId) -> Result<Option<Settlement>> {
         /// The number of settlements to read at once: an agent rarely has more than one decision in the same
         /// microsecond.
         const AT_ONCE: u32 = 4;
-        let agent = owned.agent().id;
         let mut before = first_after_instant(id.uuid());
         loop {
             let settlements = self.ledger.settlements(agent, Some(before), AT_ONCE).await?;

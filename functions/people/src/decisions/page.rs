@@ -1,6 +1,6 @@
 //! The page of one decision: what was asked, every check, and the limit that refused it.
 
-use crate::agents::owned::{Owned, named};
+use crate::agents::owned::{KnownAgent, named};
 use crate::journal::row;
 use crate::sessions::session::PageSession;
 use crate::state::People;
@@ -27,22 +27,22 @@ pub(crate) async fn show(
     Path((agent, transaction)): Path<(String, String)>,
 ) -> Reply {
     let agent = named(AgentId::parse(&agent))?;
-    let owned = people.own_agent(&session.person, agent).await?;
-    let decision = people.decision(&owned, named(TransactionId::parse(&transaction))?);
-    let (decision, edition) = tokio::try_join!(decision, people.catalog())?;
+    let id = named(TransactionId::parse(&transaction))?;
+    let ((agent, decision), edition) =
+        tokio::try_join!(people.own_decision(&session.person, agent, id), people.catalog())?;
     let call = people.call_of_decision(&decision).await?;
     let layout = Layout::of(&session, people.now());
-    Ok(decision_page(&layout, &owned, &decision, call.as_ref(), &edition.catalog).into_response())
+    Ok(decision_page(&layout, &agent, &decision, call.as_ref(), &edition.catalog).into_response())
 }
 
 fn decision_page(
     layout: &Layout,
-    owned: &Owned,
+    agent: &KnownAgent,
     decision: &LoggedDecision,
     call: Option<&CallDescription>,
     catalog: &Catalog,
 ) -> Markup {
-    let entry = JournalEntry::of(decision, &owned.agent().name, &owned.agent().labels);
+    let entry = JournalEntry::of(decision, &agent.name, &agent.labels);
     layout.page(
         "Decision",
         NavItem::Decisions,

@@ -34,7 +34,7 @@ impl People {
             let agent = self.ledger.agent(id).await?.ok_or(ErrorKind::NotFound)?;
             if let Some(owned) = Owned::of(person, agent.clone()) {
                 self.ledger.fence_windows(owned.agent()).await?;
-                self.ledger.move_approvals(owned.agent()).await?;
+                self.ledger.move_approvals(owned.agent(), self.now()).await?;
                 return Ok(owned);
             }
             let offer = offer.filter(|offer| offer.is_open_to(&person.id, self.now()));
@@ -42,7 +42,7 @@ impl People {
             self.limits.recently(person.signed_in_at, self.now())?;
             let changes = AuditChanges::one("owner", agent.owner.as_str(), person.id.as_str());
             let entry = self.entry(&person.acting, act, changes)?;
-            match self.ledger.hand_over(&agent, &offer, &entry).await? {
+            match self.ledger.hand_over(&agent, &offer, self.now(), &entry).await? {
                 HandedOver::Done => {
                     info!(
                         person = %person.id,

@@ -4,13 +4,17 @@
 use crate::caller::Caller;
 use crate::journal::filter::{JournalFilter, JournalList};
 use crate::state::People;
-use purser_domain::{DecisionResult, JournalEntry, LoggedDecision, Result, Timestamp};
-use purser_store::{Page, PageRequest, READ_AT_ONCE, page_of};
+use purser_domain::{DecisionResult, Duration, JournalEntry, LoggedDecision, Result, Timestamp};
+use purser_store::{Filter, Page, PageRequest, READ_AT_ONCE, page_of};
 use uuid::Uuid;
 
 /// The reads and rows of a filtered page of one agent. A row takes up to 1 KB, of which an eventually consistent read
 /// unit has eight.
 const READS_OF_AGENT: (u32, u32) = (2, 40);
+
+/// How far the clocks of two functions may be apart: by so much a decision after an ownership transfer may seem to be
+/// before it.
+const CLOCKS: Duration = Duration::from_secs_u32(60);
 
 impl People {
     /// A page of a list, newest first. A page of 25 takes at most ten read units; with a filter it may be shorter and
@@ -33,6 +37,12 @@ impl People {
         };
         let owned = self.own_agent(person, agent).await?;
         let (name, labels) = (owned.agent().name.as_str(), &owned.agent().labels);
+        let transfers = owned.agent().transfers();
+        let before_transfer = owned
+            .agent()
+            .former_owners
+            .last()
+            .map(|former| former.until.before(CLOCKS));
         let read = |before, count| async move {
             let decisions: Vec<LoggedDecision> = match (list, filter.result) {
                 (JournalList::Settlements, _) | (_, Some(DecisionResult::Allow | DecisionResult::Payout)) => {
@@ -44,7 +54,7 @@ impl People {
             };
             Ok(decisions
                 .iter()
-                .map(|decision| JournalEntry::of(decision, name, labels))
+                .map(|decision| (decision.transfers(), JournalEntry::of(decision, name, labels)))
                 .collect())
         };
         // A list of settlements of one agent has no other entries, so it needs no filter for that.
@@ -53,8 +63,19 @@ impl People {
                 agent: Some(agent),
                 ..JournalFilter::default()
             };
-        let keep = is_filtered.then_some(|entry: &JournalEntry| filter.keep(list, entry));
-        page_of(slice, READS_OF_AGENT, keep, |entry: &JournalEntry| entry.place, read).await
+        // The agent's rows from before its latest ownership transfer are in the former owners' lists.
+        let keep = |(then, entry): &(u32, JournalEntry)| match before_transfer {
+            _ if *then == transfers && is_filtered => filter.keep(list, entry),
+            _ if *then == transfers => Filter::Keep,
+            Some(end) if entry.at < end => Filter::Stop,
+            Some(_) | None => Filter::Skip,
+        };
+        let keep = (is_filtered || before_transfer.is_some()).then_some(keep);
+        let page = page_of(slice, READS_OF_AGENT, keep, |(_, entry)| entry.place, read).await?;
+        Ok(Page {
+            items: page.items.into_iter().map(|(_, entry)| entry).collect(),
+            next: page.next,
+        })
     }
 
     /// The entries of a list from `before` on, newest first, passed to `write` until that returns that there is no more

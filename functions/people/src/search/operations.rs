@@ -117,6 +117,7 @@ impl People {
             .collect();
         if let Some(approval) = approval
             && own(self.own_agent(person, approval.agent).await)?.is_some()
+            && let Some(approval) = approval.seen_by(person.id.as_str(), self.now())
         {
             found.push(Found::Approval(Box::new(approval)));
         }

@@ -1,12 +1,13 @@
 //! One settlement as JSON: an authorized payment or payout, with its result.
 
 use crate::agents::owned::named;
+use crate::caller::Caller;
 use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{Failure, SessionToken};
 use purser_domain::{
-    Agent, DecisionResult, ErrorKind, JournalEntry, LoggedDecision, Settlement, SettlementId, SettlementState,
+    Agent, AgentId, DecisionResult, ErrorKind, JournalEntry, LoggedDecision, Settlement, SettlementId, SettlementState,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -128,7 +129,7 @@ impl SettlementView {
     tag = "dashboard",
     security(("session" = [])),
     params(
-        ("agentId" = String, Path, description = "An agent that you own."),
+        ("agentId" = String, Path, description = "An agent that you owned when the payment was authorized."),
         ("settlementId" = String, Path, description = "The settlement id."),
     ),
     responses((status = 200, body = SettlementView, description = "The settlement."), ReadErrors)
@@ -138,8 +139,11 @@ pub(crate) async fn read(
     token: SessionToken,
     Path((agent, settlement)): Path<(String, String)>,
 ) -> Result<Json<SettlementView>, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
-    let id = named(SettlementId::parse(&settlement))?;
-    let settlement = people.settlement(&owned, id).await?;
-    Ok(Json(SettlementView::of_settlement(settlement, owned.agent())?))
+    let read = async |person: &Caller| {
+        let (agent, id) = (named(AgentId::parse(&agent))?, named(SettlementId::parse(&settlement))?);
+        people.own_settlement(person, agent, id).await
+    };
+    let (_, (agent, settlement)) = people.person_reading(token.presented()?, read).await?;
+    let entry = JournalEntry::of(&LoggedDecision::of(settlement), &agent.name, &agent.labels);
+    Ok(Json(SettlementView::of(&entry).ok_or(ErrorKind::NotFound)?))
 }

@@ -1,6 +1,6 @@
 //! The page of a receipt: one payment or payout, from its authorization to its result on the chain.
 
-use crate::agents::owned::{Owned, named};
+use crate::agents::owned::{KnownAgent, named};
 use crate::sessions::session::PageSession;
 use crate::state::People;
 use crate::ui::call;
@@ -26,7 +26,7 @@ pub(crate) struct ReceiptPage<'a> {
     pub(crate) settlement: Settlement,
     /// The call of the payment; `None` for a payout.
     pub(crate) call: Option<CallDescription>,
-    pub(crate) agent: Owned,
+    pub(crate) agent: KnownAgent,
     pub(crate) catalog: &'a Catalog,
 }
 
@@ -37,11 +37,9 @@ pub(crate) async fn show(
     Path((agent, settlement)): Path<(String, String)>,
     uri: Uri,
 ) -> Reply {
-    let agent = people
-        .own_agent(&session.person, named(AgentId::parse(&agent))?)
-        .await?;
-    let settlement = named(SettlementId::parse(&settlement))?;
-    let (settlement, edition) = tokio::try_join!(people.settlement(&agent, settlement), people.catalog())?;
+    let (agent, id) = (named(AgentId::parse(&agent))?, named(SettlementId::parse(&settlement))?);
+    let ((agent, settlement), edition) =
+        tokio::try_join!(people.own_settlement(&session.person, agent, id), people.catalog())?;
     let call = match settlement.terms.purchase() {
         Some(_) => people.call_of(&settlement).await?,
         None => None,
@@ -57,7 +55,7 @@ pub(crate) async fn show(
 }
 
 pub(crate) fn receipt_page(layout: &Layout, receipt: &ReceiptPage<'_>) -> Markup {
-    let (terms, agent) = (&receipt.settlement.terms, receipt.agent.agent());
+    let (terms, agent) = (&receipt.settlement.terms, &receipt.agent);
     let purchase = terms.purchase();
     layout.page(
         "Receipt",

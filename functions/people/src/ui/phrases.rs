@@ -392,6 +392,7 @@ mod tests {
         LoggedRefusal {
             transaction: TransactionId::from_uuid(Uuid::nil()),
             agent: AgentId::from_uuid(Uuid::from_u128(1)),
+            transfers: 0,
             key: KeyId(1),
             service: ServiceId::from_uuid(Uuid::from_u128(2)),
             operation: None,

@@ -35,8 +35,34 @@ pub struct Agent {
     pub starting_set: Option<Fingerprint>,
     /// The template of its owner that it follows.
     pub template: Option<FollowedTemplate>,
+    /// Its former owners, the first one first: one for each ownership transfer.
+    pub former_owners: Vec<FormerOwner>,
     /// Counts the edits of this record.
     pub version: u64,
+}
+
+/// A former owner of an agent, whose decisions of that time stay theirs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FormerOwner {
+    /// The user: a [`crate::PersonId`].
+    pub owner: String,
+    /// The agent's name when the ownership was transferred.
+    pub name: String,
+    /// Its labels at that time.
+    pub labels: Labels,
+    /// The time of the transfer.
+    pub until: Timestamp,
+}
+
+/// The owner of an agent at a decision, with the name and the labels that this owner gave the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnerThen<'a> {
+    /// The user: a [`crate::PersonId`].
+    pub owner: &'a str,
+    /// The agent's name.
+    pub name: &'a str,
+    /// Its labels.
+    pub labels: &'a Labels,
 }
 
 named! {
@@ -233,7 +259,35 @@ pub enum KeyRefusal {
     TooMany,
 }
 
+impl<'a> OwnerThen<'a> {
+    /// The owner after this number of ownership transfers, where `self` is the present one.
+    #[must_use]
+    pub fn after(self, transfers: u32, former: &'a [FormerOwner]) -> Self {
+        let then = usize::try_from(transfers).ok().and_then(|index| former.get(index));
+        then.map_or(self, |then| OwnerThen {
+            owner: &then.owner,
+            name: &then.name,
+            labels: &then.labels,
+        })
+    }
+}
+
 impl Agent {
+    /// The number of its ownership transfers. Each decision records it, so that its owner is known at any later time.
+    pub fn transfers(&self) -> u32 {
+        u32::try_from(self.former_owners.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The owner at a decision that was made after this number of ownership transfers.
+    pub fn owner_then(&self, transfers: u32) -> OwnerThen<'_> {
+        let now = OwnerThen {
+            owner: &self.owner,
+            name: &self.name,
+            labels: &self.labels,
+        };
+        now.after(transfers, &self.former_owners)
+    }
+
     /// Whether every payment of the agent is refused by its own record.
     pub fn is_frozen(&self) -> bool {
         self.archived || self.status == AgentStatus::Frozen
@@ -478,6 +532,7 @@ mod tests {
             labels: Labels::default(),
             starting_set: None,
             template: None,
+            former_owners: Vec::new(),
             version: 1,
         }
     }

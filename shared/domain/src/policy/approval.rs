@@ -152,6 +152,23 @@ impl Approval {
         }
     }
 
+    /// The approval as the agent's present owner sees it: an approval that was no longer open when the ownership was
+    /// transferred stays with the earlier owner, and so does the earlier owner's note.
+    pub fn seen_by(mut self, owner: &str, now: Timestamp) -> Option<Self> {
+        if self.owner != owner && !self.status(now).is_open() {
+            return None;
+        }
+        match &mut self.resolution {
+            Resolution::Approved(ruling) | Resolution::Rejected(ruling) | Resolution::Executed { ruling, .. }
+                if ruling.by != owner =>
+            {
+                ruling.note = None;
+            }
+            Resolution::Pending | Resolution::Approved(_) | Resolution::Rejected(_) | Resolution::Executed { .. } => {}
+        }
+        Some(self)
+    }
+
     /// The time of a person's decision.
     pub fn resolved_at(&self) -> Option<Timestamp> {
         self.ruling().map(|ruling| ruling.at)

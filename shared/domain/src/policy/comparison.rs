@@ -416,6 +416,7 @@ mod tests {
             labels: crate::Labels::default(),
             starting_set: None,
             template: None,
+            former_owners: Vec::new(),
             version: 1,
         }
     }

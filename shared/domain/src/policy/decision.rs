@@ -73,6 +73,8 @@ pub struct DecisionRecord {
     pub key: KeyId,
     /// The `sub` of the person who owns the agent.
     pub owner: String,
+    /// The number of the agent's ownership transfers before.
+    pub transfers: u32,
     /// The service.
     pub service: ServiceId,
     /// The operation that the call matches, or else the one that the request names.
@@ -121,6 +123,9 @@ pub struct LoggedRefusal {
     pub transaction: TransactionId,
     /// The requesting agent.
     pub agent: AgentId,
+    /// The number of the agent's ownership transfers before: it determines the owner
+    /// ([`Agent::owner_then`](crate::Agent::owner_then)).
+    pub transfers: u32,
     /// The key of the request.
     pub key: KeyId,
     /// The service.
@@ -164,6 +169,8 @@ pub struct ConfirmationReverted {
     pub transaction: TransactionId,
     /// The agent.
     pub agent: AgentId,
+    /// The number of the agent's ownership transfers before the payment was authorized.
+    pub transfers: u32,
     /// The key that authorized it; `None` for a payout, like the other fields that only a purchase has.
     pub key: Option<KeyId>,
     /// The service.
@@ -200,6 +207,7 @@ impl ConfirmationReverted {
         Self {
             transaction,
             agent: terms.agent,
+            transfers: terms.transfers,
             key: purchase.map(|purchase| purchase.key),
             service: purchase.map(|purchase| purchase.service),
             operation: purchase.map(|purchase| purchase.operation.clone()),
@@ -247,6 +255,15 @@ impl LoggedDecision {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.agent,
             Self::Refused(refusal) => refusal.agent,
             Self::ConfirmationReverted(taken_back) => taken_back.agent,
+        }
+    }
+
+    /// The number of the agent's ownership transfers before it. A reverted confirmation is its payment owner's.
+    pub const fn transfers(&self) -> u32 {
+        match self {
+            Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.transfers,
+            Self::Refused(refusal) => refusal.transfers,
+            Self::ConfirmationReverted(reverted) => reverted.transfers,
         }
     }
 

@@ -644,6 +644,7 @@ pub(crate) mod tests {
             labels: crate::Labels::default(),
             starting_set: None,
             template: None,
+            former_owners: Vec::new(),
             version: 1,
         }
     }

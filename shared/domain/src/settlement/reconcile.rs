@@ -201,6 +201,7 @@ mod tests {
             valid_before: at(1_060),
             idempotency_key: Fingerprint::of_text("k"),
             nonce_prefix: NoncePrefix::of(B256::ZERO),
+            transfers: 0,
             purpose: Purpose::Payout(Payout {
                 by: crate::PersonId::of("https://issuer.example", "someone"),
             }),

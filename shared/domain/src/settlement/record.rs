@@ -69,6 +69,9 @@ pub struct Terms {
     pub idempotency_key: Fingerprint,
     /// The first bytes of its nonce.
     pub nonce_prefix: NoncePrefix,
+    /// The number of the agent's ownership transfers before the authorization: it determines the owner
+    /// ([`Agent::owner_then`](crate::Agent::owner_then)).
+    pub transfers: u32,
     /// The purpose.
     pub purpose: Purpose,
 }

@@ -5,9 +5,9 @@ use crate::codec::item::{Draft, Item, member, optional_member};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
     AgentKey, Amount, AnomalyBrake, Answer, AskingKind, AskingRule, AttestedCall, AttestedPayee, Availability,
-    CallDescription, CatalogPayment, CatalogPrice, FollowedTemplate, KeyScope, NextPricing, Operation, OperationScope,
-    OperationUuid, PolicyChange, PolicyEdit, Probe, ProviderRequest, Quote, Raise, RaiseRequest, RaisedCaps, Rule,
-    RuleId, RuleKind, Schedule, UsualPrice, Vendor, Wallet, WalletKey,
+    CallDescription, CatalogPayment, CatalogPrice, FollowedTemplate, FormerOwner, KeyScope, NextPricing, Operation,
+    OperationScope, OperationUuid, PolicyChange, PolicyEdit, Probe, ProviderRequest, Quote, Raise, RaiseRequest,
+    RaisedCaps, Rule, RuleId, RuleKind, Schedule, UsualPrice, Vendor, Wallet, WalletKey,
 };
 use uuid::Uuid;
 
@@ -139,6 +139,8 @@ written_as_fields! {
         ||
         availability: Availability::Unverified,
     }
+
+    FormerOwner { owner: "owner", name: "name", labels: "labels", until: "until", }
 
     NextPricing {
         price_model: "price_model",

@@ -288,6 +288,7 @@ fn read_confirmation_reverted(agent: AgentId, id: TransactionId, row: Row<'_>) -
     Ok(ConfirmationReverted {
         transaction: id,
         agent,
+        transfers: row.get_optional("ot")?.unwrap_or_default(),
         key: row.get_optional("kid")?,
         service: row.get_optional("svc")?,
         operation: row.get_optional("op")?,
@@ -303,6 +304,7 @@ fn read_confirmation_reverted(agent: AgentId, id: TransactionId, row: Row<'_>) -
 /// The row of a reverted confirmation.
 pub(crate) fn write_taken_back(taken_back: &ConfirmationReverted) -> Item {
     Draft::of(&Key::decision(taken_back.agent, taken_back.transaction))
+        .with_optional("ot", Some(&taken_back.transfers).filter(|transfers| **transfers > 0))
         .with_optional("kid", taken_back.key.as_ref())
         .with_optional("svc", taken_back.service.as_ref())
         .with_optional("op", taken_back.operation.as_ref())
@@ -320,6 +322,7 @@ fn read_refusal(agent: AgentId, id: TransactionId, result: DecisionResult, row: 
     Ok(LoggedRefusal {
         transaction: id,
         agent,
+        transfers: row.get_optional("ot")?.unwrap_or_default(),
         key: row.get("kid")?,
         service: row.get("svc")?,
         operation: row.get_optional("op")?,
@@ -355,6 +358,7 @@ pub(crate) fn write_decision(decision: &DecisionRecord) -> Item {
         | Reason::InsufficientBalance { .. } => None,
     };
     Draft::of(&Key::decision(decision.agent, decision.transaction))
+        .with_optional("ot", Some(&decision.transfers).filter(|transfers| **transfers > 0))
         .with("kid", &decision.key)
         .with("svc", &decision.service)
         .with_optional("op", decision.operation.as_ref())

@@ -115,6 +115,7 @@ impl Ledger {
             valid_before: row.get("vb")?,
             idempotency_key: row.get("idem")?,
             nonce_prefix: row.get("np")?,
+            transfers: row.get_optional("ot")?.unwrap_or_default(),
             purpose: read_purpose(row)?,
         };
         let counted_at = row.get_optional("ct")?.unwrap_or(terms.authorized_at);
@@ -162,6 +163,7 @@ pub(crate) fn write_settlement(terms: &Terms) -> Item {
         .with("vb", &terms.valid_before)
         .with("idem", &terms.idempotency_key)
         .with("np", &terms.nonce_prefix)
+        .with_optional("ot", Some(&terms.transfers).filter(|transfers| **transfers > 0))
         .with_value("rs", text(AUTHORIZED))
         .with("hp", &key::hold::partition(terms.id))
         .with("hs", &key::hold::due(terms.valid_before));

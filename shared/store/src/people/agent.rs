@@ -189,6 +189,7 @@ impl Ledger {
             labels: row.get_optional("labels")?.unwrap_or_default(),
             starting_set: row.get_optional("start")?,
             template: row.get_optional("tpl")?,
+            former_owners: row.get_optional("former")?.unwrap_or_default(),
             version: row.get("ver")?,
         })
     }
@@ -209,6 +210,7 @@ pub(crate) fn write_agent(agent: &Agent) -> Item {
         .with_optional("labels", Some(&agent.labels).filter(|labels| !labels.is_empty()))
         .with_optional("start", agent.starting_set.as_ref())
         .with_optional("tpl", agent.template.as_ref())
+        .with_optional("former", Some(&agent.former_owners).filter(|former| !former.is_empty()))
         .with("ver", &agent.version)
         .into_item()
 }

@@ -157,6 +157,7 @@ mod tests {
                 labels: purser_domain::Labels::default(),
                 starting_set: None,
                 template: None,
+                former_owners: Vec::new(),
                 version: 2,
             };
             let presented = PresentedKey::from_header(&format!("Bearer {}", new.text)).ok().unwrap();

@@ -15,7 +15,7 @@ use crate::{
     transact::{Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::{ConditionCheck, builders::DeleteBuilder};
-use purser_domain::{Agent, AgentId, Approval, Handover, PersonId, Result};
+use purser_domain::{Agent, AgentId, Approval, FormerOwner, Handover, PersonId, Result, Timestamp};
 
 /// The result of handing an agent over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,9 +87,22 @@ impl Ledger {
 
     /// Changes an agent's owner, if its record and the offer are unchanged since they were read. Raises end with it, so
     /// the caller then calls [`Ledger::fence_windows`], also if an earlier attempt changed the owner.
-    pub async fn hand_over(&self, old: &Agent, offer: &Handover, audit: &AuditEntry) -> Result<HandedOver> {
+    pub async fn hand_over(
+        &self,
+        old: &Agent,
+        offer: &Handover,
+        now: Timestamp,
+        audit: &AuditEntry,
+    ) -> Result<HandedOver> {
+        let former = FormerOwner {
+            owner: old.owner.clone(),
+            name: old.name.clone(),
+            labels: old.labels.clone(),
+            until: now,
+        };
         let new = Agent {
             owner: offer.to.to_string(),
+            former_owners: old.former_owners.iter().cloned().chain([former]).collect(),
             // It is a template of the earlier owner. Its limits stay.
             template: None,
             version: old.version.saturating_add(1),
@@ -125,21 +138,21 @@ impl Ledger {
         }
     }
 
-    /// Moves every approval of the agent that may be waiting to the agent's owner.
-    pub async fn move_approvals(&self, agent: &Agent) -> Result<()> {
+    /// Moves every open approval of the agent to the agent's owner.
+    pub async fn move_approvals(&self, agent: &Agent, now: Timestamp) -> Result<()> {
         // It is a single item, but read in a batch, like all other reads of these sets.
         for item in self.get_all(&[Key::waiting(agent.id)]).await? {
             for approval in self.approvals(self.may_wait(&item)?).await? {
-                self.move_approval(&approval, &agent.owner).await?;
+                self.move_approval(&approval, &agent.owner, now).await?;
             }
         }
         Ok(())
     }
 
-    /// Moves an approval to its agent's owner, unless it has moved, or the agent has changed hands, since they were
-    /// read. A request of an earlier owner that is still under way must not take the approval back.
-    pub async fn move_approval(&self, approval: &Approval, owner: &str) -> Result<()> {
-        if approval.owner == owner {
+    /// Moves an open approval to its agent's owner, unless it has moved, or the agent has changed hands, since they were
+    /// read. One that is no longer open stays with the owner of its time. A request of an earlier owner that is still under way must not take the approval back.
+    pub async fn move_approval(&self, approval: &Approval, owner: &str, now: Timestamp) -> Result<()> {
+        if approval.owner == owner || !approval.status(now).is_open() {
             return Ok(());
         }
         // A request for a raise has expired for every other owner, so it no longer waits.

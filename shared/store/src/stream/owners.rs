@@ -1,7 +1,8 @@
 //! The owners, names, labels and brakes of agents, for facts whose rows do not have them.
 //!
 //! They are read strongly consistent, after the facts occurred, and used for one batch only. So a previous owner never
-//! receives an event that occurred after the handover.
+//! receives an event that occurred after the handover. The owner at a decision follows from the number of ownership
+//! transfers in the decision's row, so the time of this read does not matter for it.
 
 use crate::codec::{
     backoff::Backoff,
@@ -11,7 +12,7 @@ use crate::codec::{
     ledger::Ledger,
 };
 use aws_sdk_dynamodb::types::KeysAndAttributes;
-use purser_domain::{AgentId, AnomalyBrake, Error, Labels, PersonId, Result, Rule};
+use purser_domain::{AgentId, AnomalyBrake, Error, FormerOwner, Labels, OwnerThen, PersonId, Result, Rule};
 use std::collections::{BTreeSet, HashMap};
 
 /// The owners, names, labels and brakes of agents at one time.
@@ -27,8 +28,24 @@ pub struct OwnedAgent {
     pub name: String,
     /// The agent's labels.
     pub labels: Labels,
+    /// The agent's former owners.
+    pub former_owners: Vec<FormerOwner>,
     /// The agent's anomaly brake; `None` also if its rules can't be read, with which it can't pay.
     pub brake: Option<AnomalyBrake>,
+}
+
+impl OwnedAgent {
+    /// The owner at a decision that was made after this number of ownership transfers, with the agent's name and labels
+    /// of that time; `None` if the owner can't be read.
+    pub(crate) fn owner_then(&self, transfers: u32) -> Option<(PersonId, OwnerThen<'_>)> {
+        let now = OwnerThen {
+            owner: self.owner.as_str(),
+            name: &self.name,
+            labels: &self.labels,
+        };
+        let then = now.after(transfers, &self.former_owners);
+        Some((PersonId::parse(then.owner)?, then))
+    }
 }
 
 impl Owners {
@@ -52,7 +69,7 @@ impl Ledger {
             let rest = wanted.split_off(wanted.len().min(BATCH));
             let batch = KeysAndAttributes::builder()
                 .set_keys(Some(wanted))
-                .projection_expression("pk, sk, #owner, #name, #labels, #rules")
+                .projection_expression("pk, sk, #owner, #name, #labels, #rules, former")
                 .expression_attribute_names("#owner", "owner")
                 .expression_attribute_names("#name", "name")
                 .expression_attribute_names("#labels", "labels")
@@ -64,11 +81,12 @@ impl Ledger {
             let answer = answer.map_err(failed(READING))?;
             for item in answer.responses.into_iter().flat_map(HashMap::into_values).flatten() {
                 // An agent whose record can't be read is left out, so only the changes of that agent are quarantined.
-                if let (Ok(agent), Some(owner), Some(name), Some(labels)) = (
+                if let (Ok(agent), Some(owner), Some(name), Some(labels), Some(former)) = (
                     self.agent_in(&item),
                     member(&item, "owner"),
                     member(&item, "name"),
                     optional_member(&item, "labels"),
+                    optional_member(&item, "former"),
                 ) {
                     let labels = labels.unwrap_or_default();
                     let rules: Option<Vec<Rule>> = member(&item, "rules");
@@ -76,6 +94,7 @@ impl Ledger {
                         owner,
                         name,
                         labels,
+                        former_owners: former.unwrap_or_default(),
                         brake: rules.as_deref().and_then(AnomalyBrake::among),
                     };
                     owners.insert(agent, owned);

@@ -3,7 +3,8 @@
 //! Invariants:
 //! - the entries of an agent are written in the order of the records of each table, so an entry shows that all earlier
 //!   records of the agent in that table are in the journal, whenever the function is killed;
-//! - the sums are those of the entries, each on the day of its decision.
+//! - the sums are those of the entries, each on the day of its decision;
+//! - an entry is in the history of the agent's owner at its decision, and all later changes go to that entry.
 
 use crate::{
     codec::backoff::Backoff,
@@ -34,25 +35,27 @@ struct Folded {
 type ByAgent = BTreeMap<(PersonId, AgentId), Vec<Folded>>;
 
 impl UsageTable {
-    /// Folds these changes. `owners` must have been read after they were made; an agent that is not in it is skipped.
+    /// Folds these changes. `owners` must have been read after they were made; an agent that is not in it is skipped. A
+    /// decision's own row determines which of the agent's owners it belongs to.
     ///
     /// A payment costs one write unit for each change of its settlement (one for two that follow each other), and a
     /// share of the sums of its agents and of its day, which each call writes once.
     pub async fn fold(&self, changes: Vec<JournalChange>, owners: &Owners) -> Result<()> {
         let mut agents = ByAgent::new();
         for change in changes {
-            let Some(known) = owners.get(change.agent) else {
+            let transfers = change.new.transfers();
+            let Some((owner, then)) = owners.get(change.agent).and_then(|agent| agent.owner_then(transfers)) else {
                 continue;
             };
             let folded = Folded {
                 source: change.source,
                 sequence: change.sequence,
-                old: change.old.map(|old| JournalEntry::of(&old, &known.name, &known.labels)),
-                new: JournalEntry::of(&change.new, &known.name, &known.labels),
+                old: change.old.map(|old| JournalEntry::of(&old, then.name, then.labels)),
+                new: JournalEntry::of(&change.new, then.name, then.labels),
             };
             // A row also has attributes that its entry does not show.
             if folded.old.as_ref() != Some(&folded.new) {
-                let of_agent = agents.entry((known.owner.clone(), change.agent)).or_default();
+                let of_agent = agents.entry((owner, change.agent)).or_default();
                 of_agent.push(folded);
             }
         }

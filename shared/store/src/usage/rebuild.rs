@@ -50,8 +50,8 @@ pub struct Rebuilt {
 }
 
 impl UsageTable {
-    /// Writes what is missing in the journal of these agents, which all belong to `owner`, on a day, and computes the
-    /// day's sums again. Every step may be repeated.
+    /// Writes what is missing in `owner`'s journal of these agents, which they own or have owned, on a day, and computes
+    /// the day's sums again. Every step may be repeated.
     pub async fn rebuild(
         &self,
         ledger: &Ledger,
@@ -63,8 +63,17 @@ impl UsageTable {
         let mut rebuilt = Rebuilt::default();
         let stored = self.entries_of_day(owner, day).await?;
         for agent in agents {
-            for decision in decisions_of_day(ledger, agent.id, day, &mut rebuilt).await? {
-                let entry = JournalEntry::of(&decision, &agent.name, &agent.labels);
+            let (decisions, unreadable) = decisions_of_day(ledger, agent.id, day).await?;
+            // A row that can't be read is counted once, for the present owner.
+            if agent.owner == owner.as_str() {
+                rebuilt.unreadable = rebuilt.unreadable.saturating_add(unreadable);
+            }
+            for decision in decisions {
+                let then = agent.owner_then(decision.transfers());
+                if then.owner != owner.as_str() {
+                    continue;
+                }
+                let entry = JournalEntry::of(&decision, then.name, then.labels);
                 let known = stored.get(&entry.place);
                 if known.is_some_and(|known| is_same(&known.entry, &entry)) {
                     self.put_transaction(owner, &entry).await?;
@@ -81,13 +90,14 @@ impl UsageTable {
         Ok(rebuilt)
     }
 
-    /// Puts the current names and labels of these agents, which all belong to `owner`, in place of former ones in the
+    /// Puts the current names and labels of these agents, if they belong to `owner`, in place of former ones in the
     /// journal of a day and in its sums; amounts stay. Returns the number of changed entries. What changed within the
     /// last day is left out.
     pub async fn rename(&self, owner: &PersonId, agents: &[Agent], day: Day, now: Timestamp) -> Result<u64> {
         let mut renamed = 0_u64;
         for stored in self.entries_of_day(owner, day).await?.into_values() {
-            let Some(agent) = agents.iter().find(|agent| agent.id == stored.entry.agent) else {
+            let is_own = |agent: &&Agent| agent.id == stored.entry.agent && agent.owner == owner.as_str();
+            let Some(agent) = agents.iter().find(is_own) else {
                 continue;
             };
             let entry = JournalEntry {
@@ -233,19 +243,14 @@ fn places_of(day: Day) -> (Uuid, Uuid) {
     (first(day), first(day.plus(1)))
 }
 
-/// The decisions about an agent on a day, from the ledger and the decisions.
-async fn decisions_of_day(
-    ledger: &Ledger,
-    agent: AgentId,
-    day: Day,
-    rebuilt: &mut Rebuilt,
-) -> Result<Vec<LoggedDecision>> {
-    let mut found = Vec::new();
+/// The decisions about an agent on a day, from the ledger and the decisions, and the number of rows that can't be read.
+async fn decisions_of_day(ledger: &Ledger, agent: AgentId, day: Day) -> Result<(Vec<LoggedDecision>, u64)> {
+    let (mut found, mut unreadable) = (Vec::new(), 0_u64);
     let settlements = rows_of_day(&ledger.db, &ledger.table, keys::settlement_partition(agent), day).await?;
     for item in &settlements {
         match ledger.read_settlement(agent, item) {
             Ok(settlement) => found.push(LoggedDecision::of(settlement)),
-            Err(_) => rebuilt.unreadable = rebuilt.unreadable.saturating_add(1),
+            Err(_) => unreadable = unreadable.saturating_add(1),
         }
     }
     let table = ledger.decisions_table()?;
@@ -253,10 +258,10 @@ async fn decisions_of_day(
     for item in &decisions {
         match read_decision(agent, Row::new(table, item), item) {
             Ok(decision) => found.push(decision),
-            Err(_) => rebuilt.unreadable = rebuilt.unreadable.saturating_add(1),
+            Err(_) => unreadable = unreadable.saturating_add(1),
         }
     }
-    Ok(found)
+    Ok((found, unreadable))
 }
 
 /// The rows of a partition whose sort keys are positions of a day, strongly consistent.

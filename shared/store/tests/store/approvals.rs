@@ -457,6 +457,7 @@ async fn a_key_is_bound_by_one_decision() {
         agent: sample::agent_id(1),
         key: sample::KEY,
         owner: sample::OWNER.to_owned(),
+        transfers: 0,
         service: sample::service_id(1),
         operation: Some(sample::operation().slug),
         amount: intent.offer.amount(),

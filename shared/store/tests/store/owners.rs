@@ -296,7 +296,7 @@ async fn approvals_move_to_the_agents_new_owner() {
         ends_at: at(9),
     };
     assert_eq!(
-        ledger.hand_over(&agent, &offer, &sample::audit()).await.unwrap(),
+        ledger.hand_over(&agent, &offer, at(2), &sample::audit()).await.unwrap(),
         HandedOver::NoOffer
     );
     ledger.offer_agent(&offer, &sample::audit()).await.unwrap();
@@ -305,13 +305,13 @@ async fn approvals_move_to_the_agents_new_owner() {
         ..offer.clone()
     };
     assert_eq!(
-        ledger.hand_over(&agent, &later, &sample::audit()).await.unwrap(),
+        ledger.hand_over(&agent, &later, at(2), &sample::audit()).await.unwrap(),
         HandedOver::NoOffer
     );
     let listed = ledger.offers_to(&offer.to).await.unwrap();
     assert_eq!(listed, [(offer.clone(), agent.clone())]);
     assert_eq!(
-        ledger.hand_over(&agent, &offer, &sample::audit()).await.unwrap(),
+        ledger.hand_over(&agent, &offer, at(2), &sample::audit()).await.unwrap(),
         HandedOver::Done
     );
     let handed = ledger.agent(agent.id).await.unwrap().unwrap();
@@ -335,7 +335,7 @@ async fn approvals_move_to_the_agents_new_owner() {
         .unwrap();
     assert_eq!(asked.len(), 1);
     for _ in 0..2 {
-        ledger.move_approvals(&handed).await.unwrap();
+        ledger.move_approvals(&handed, at(2)).await.unwrap();
     }
     assert!(
         ledger
@@ -347,7 +347,7 @@ async fn approvals_move_to_the_agents_new_owner() {
     // A request of the old owner that was in progress, and has read the agent before the handover. (Found by
     // `tests/model`.)
     let approval = ledger.approval(id).await.unwrap().unwrap();
-    ledger.move_approval(&approval, sample::OWNER).await.unwrap();
+    ledger.move_approval(&approval, sample::OWNER, at(2)).await.unwrap();
     assert_eq!(ledger.approval(id).await.unwrap().unwrap().owner, handed.owner);
     let late = sample::ruling(at(1));
     let row = sample::audit();

@@ -57,6 +57,7 @@ async fn reserve(ledger: &Ledger, grant: &PayoutGrant, number: u128) -> PayoutRe
         valid_before: grant.at().after(Duration::from_secs_u32(300)),
         idempotency_key: Fingerprint::of_text(&number.to_string()),
         nonce_prefix: NoncePrefix::of(B256::repeat_byte(1)),
+        transfers: 0,
         purpose: Purpose::Payout(Payout { by: owner() }),
     };
     let (fingerprint, audit, mut backoff) = (Fingerprint::of_text("request"), sample::audit(), Backoff::new());
