@@ -39,8 +39,9 @@ pub(crate) fn line(cells: &[String]) -> String {
 }
 
 fn cell(text: &str) -> String {
-    // OWASP, "CSV Injection": a tab or a line break before one of these characters has the same effect.
-    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']);
+    // OWASP, "CSV Injection": a tab or a line break before one of these characters has the same effect. Some programs
+    // read full-width signs as formulas, and drop a byte order mark before one.
+    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠', '\u{feff}']);
     let text = if is_formula {
         format!("'{text}")
     } else {
@@ -70,6 +71,11 @@ mod tests {
             ("+1", "'+1"),
             ("-1", "'-1"),
             ("@SUM(A1)", "'@SUM(A1)"),
+            ("＝1+1", "'＝1+1"),
+            ("＋1", "'＋1"),
+            ("－1", "'－1"),
+            ("＠SUM(A1)", "'＠SUM(A1)"),
+            ("\u{feff}=1+1", "'\u{feff}=1+1"),
             ("\t=1", "\"'\t=1\""),
             ("x;=1+1", "\"x;=1+1\""),
             ("\r\n=1", "\"'\r\n=1\""),

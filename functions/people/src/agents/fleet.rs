@@ -12,6 +12,7 @@ use crate::caller::Caller;
 use crate::cursor;
 use crate::sessions::session::PageSession;
 use crate::state::People;
+use crate::ui::call::visible;
 use crate::ui::count::counted;
 use crate::ui::datetime::relative;
 use crate::ui::labels;
@@ -352,13 +353,13 @@ fn buttons(view: &FleetView) -> Markup {
 fn row(layout: &Layout, agent: &Agent, is_frozen_by_operator: bool) -> Markup {
     let one = |act: &str, text: &str| {
         html! {
-            button type="submit" name=(act) value=(agent.id) { (text) span.sr { " " (agent.name) } }
+            button type="submit" name=(act) value=(agent.id) { (text) span.sr { " " (visible(&agent.name)) } }
         }
     };
     html! {
         tr {
             th scope="row" {
-                label.check { input type="checkbox" name="agent" value=(agent.id); span.sr { "Select " (agent.name) } }
+                label.check { input type="checkbox" name="agent" value=(agent.id); span.sr { "Select " (visible(&agent.name)) } }
                 " " (labels::agent(agent.id, &agent.name))
             }
             td data-label="Labels" { (label_chips(agent)) }

@@ -16,6 +16,7 @@ use crate::sessions::session::{PageSession, VerifiedForm};
 use crate::several::several;
 use crate::state::People;
 use crate::ui::bar::bar;
+use crate::ui::call::visible;
 use crate::ui::count::counted;
 use crate::ui::datetime::{both, length};
 use crate::ui::form::FormName;
@@ -247,7 +248,7 @@ fn offers(layout: &Layout, offers: &[(Handover, Agent)]) -> Markup {
                 @for (offer, agent) in offers {
                     li.row {
                         div.row-main {
-                            p { strong { (agent.name) } " " code.long { (agent.id) } }
+                            p { strong { (visible(&agent.name)) } " " code.long { (agent.id) } }
                             p.muted { q { (offer.reason.as_str()) } " · until " (both(offer.ends_at, layout.now)) }
                         }
                         div.row-actions {

@@ -9,6 +9,7 @@ use crate::payouts;
 use crate::rules;
 use crate::services;
 use crate::state::People;
+use crate::ui::call::visible;
 use crate::ui::datetime::{exact, relative};
 use crate::ui::form::FormName;
 use crate::ui::labels;
@@ -74,7 +75,7 @@ pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
             p.crumb { a href=(fleet::PATH) { "Agents" } }
             div.agent-head {
                 div {
-                    h1 { (agent.name) " " (labels::status(agent.status)) @if agent.archived { " " span.chip { "archived" } } }
+                    h1 { (visible(&agent.name)) " " (labels::status(agent.status)) @if agent.archived { " " span.chip { "archived" } } }
                     p.muted {
                         "created " (relative(agent.created_at, layout.now)) " · "
                         span.copyable { code.long { (agent.id) } (labels::copy_button(&agent.id.to_string(), "Copy the agent’s id")) }

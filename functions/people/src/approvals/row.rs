@@ -3,7 +3,7 @@
 use crate::approvals::operations::{ApprovalContext, DailyUsage, PendingApproval};
 use crate::approvals::queue::View;
 use crate::ui::bar::bar;
-use crate::ui::call;
+use crate::ui::call::{self, visible};
 use crate::ui::count::counted;
 use crate::ui::datetime::{exact, relative};
 use crate::ui::form::FormName;
@@ -34,7 +34,7 @@ pub(crate) fn pending(layout: &Layout, waiting: &PendingApproval, view: View, ca
             details open[is_typed] {
                 summary {
                     span.ask-line data-facts {
-                        span.ask-who { span.name { (agent.name) } @if agent.status == AgentStatus::Frozen { " " (labels::status(agent.status)) } }
+                        span.ask-who { span.name { (visible(&agent.name)) } @if agent.status == AgentStatus::Frozen { " " (labels::status(agent.status)) } }
                         span.ask-what { (what(approval, catalog)) }
                         span.ask-why {
                             @match &approval.raise {
@@ -105,7 +105,7 @@ pub(crate) fn facts(
             }
             @if let Some(raise) = &approval.raise {
                 div { dt { "Asks for" } dd { strong { (phrases::raise(raise.caps, raise.until)) } } }
-                div { dt { "Because" } dd { p.quote { (raise.reason) } } }
+                div { dt { "Because" } dd { p.quote { (visible(&raise.reason)) } } }
             }
             @match approval.id.sequence() {
                 0 => {}
@@ -205,7 +205,7 @@ pub(crate) fn decided(layout: &Layout, decided: &ApprovalContext, catalog: &Cata
                 (call::described(&approval.call, approval.amount))
             }
             @if let Some(note) = approval.ruling().and_then(|ruling| ruling.note.as_deref()) {
-                p.quote { (note) }
+                p.quote { (visible(note)) }
             }
         }
     }

@@ -7,6 +7,7 @@ use crate::audit::columns;
 use crate::csv;
 use crate::sessions::session::PageSession;
 use crate::state::People;
+use crate::ui::call::visible;
 use crate::ui::datetime::{exact, relative};
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
@@ -228,7 +229,7 @@ fn log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
                         @if let Some(service) = act.service {
                             div { dt { "Service" } dd { (labels::service(service, log.catalog)) } }
                         }
-                        @if let Some(reason) = &source.reason { div { dt { "Why" } dd { (reason.as_str()) } } }
+                        @if let Some(reason) = &source.reason { div { dt { "Why" } dd { (visible(reason.as_str())) } } }
                         @if let Some(object) = &act.object { div { dt { "Of" } dd { code.long { (object) } } } }
                         @if matches!(actor, Actor::Person { .. }) {
                             div { dt { "Address" } dd { (source.address.as_deref().unwrap_or("unknown")) } }

@@ -7,6 +7,7 @@ use crate::cursor;
 use crate::history::operations::{Changed, Direction, History, rules_of};
 use crate::sessions::session::PageSession;
 use crate::state::People;
+use crate::ui::call::visible;
 use crate::ui::datetime::both;
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, NavItem};
@@ -258,7 +259,7 @@ fn headline<T>(
                 @match version.at { Some(at) => (both(at, layout.now)), None => "time not known yet" }
                 @if let Some(by) = by { " by " @if is_own { "you" } @else { (by) } }
             }
-            @if let Some(reason) = reason { p { "Why: " (reason.as_str()) } }
+            @if let Some(reason) = reason { p { "Why: " (visible(reason.as_str())) } }
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::operators::layout::{AGENTS, Confirmed, FREEZES, agent_path, page};
 use crate::redirect::see_other;
 use crate::sessions::session::OperatorSession;
 use crate::state::People;
+use crate::ui::call::visible;
 use crate::ui::datetime::both;
 use crate::ui::form::{Form, FormName};
 use crate::ui::layout::Layout;
@@ -155,7 +156,7 @@ fn section(
                 div { dt { "Owner" } dd { code.long { (agent.owner) } } }
                 div { dt { "Frozen" } dd {
                     @match freeze {
-                        Some(freeze) => { "by " (freeze.by) ": " q { (freeze.reason.as_str()) } },
+                        Some(freeze) => { "by " (freeze.by) ": " q { (visible(freeze.reason.as_str())) } },
                         None => "not by an operator",
                     }
                     " · " a href=(FREEZES) { "Freezes" }
@@ -163,7 +164,7 @@ fn section(
                 @if let Some(offer) = offer {
                     div { dt { "Offered to" } dd { code.long { (offer.to) } } }
                     div { dt { "By" } dd { (offer.by) ", " (both(offer.at, layout.now)) } }
-                    div { dt { "Why" } dd { q { (offer.reason.as_str()) } } }
+                    div { dt { "Why" } dd { q { (visible(offer.reason.as_str())) } } }
                     div { dt { "Can be accepted" } dd {
                         @if offer.awaits_second() { "once another operator makes the same offer" }
                         @else if layout.now < offer.ends_at { "until " (both(offer.ends_at, layout.now)) }

@@ -6,6 +6,7 @@ use crate::operators::layout::{Confirmed, FREEZES, hidden, page};
 use crate::redirect::see_other;
 use crate::sessions::session::OperatorSession;
 use crate::state::People;
+use crate::ui::call::visible;
 use crate::ui::datetime::both;
 use crate::ui::form::{Form, FormName};
 use crate::ui::layout::Layout;
@@ -169,7 +170,7 @@ fn row(layout: &Layout, freeze: &OperatorFreeze, number: Option<usize>) -> Marku
             }
             td data-label="Since" { (both(freeze.at, layout.now)) }
             td data-label="By" { (freeze.by) }
-            td data-label="Why" { (freeze.reason.as_str()) }
+            td data-label="Why" { (visible(freeze.reason.as_str())) }
             @if let Some(number) = number { td data-label="End" { (end_form(layout, freeze, number)) } }
         }
     }

@@ -4,6 +4,7 @@ use crate::redirect::see_other;
 use crate::search::operations::{Found, LONGEST};
 use crate::sessions::session::PageSession;
 use crate::state::People;
+use crate::ui::call::visible;
 use crate::ui::datetime::exact;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
@@ -53,8 +54,8 @@ fn result(found: &Found) -> Markup {
         div.row-main {
             a href=(found.path()) {
                 @match found {
-                    Found::Agent(agent) => (agent.name),
-                    Found::Decision(entry) => { (money(entry.amount)) " by " (entry.agent_name) ", " (exact(entry.at)) },
+                    Found::Agent(agent) => (visible(&agent.name)),
+                    Found::Decision(entry) => { (money(entry.amount)) " by " (visible(&entry.agent_name)) ", " (exact(entry.at)) },
                     Found::Approval(approval) => { "Approval of " (money(approval.amount)) ", " (exact(approval.created_at)) },
                     Found::Payee(address) => { "Payments to " (labels::short_wallet(*address)) },
                     Found::Service(service) => { "Payments for " (service.name) },

@@ -6,6 +6,7 @@ use crate::preview::section;
 use crate::sessions::session::PageSession;
 use crate::shadow::operations::JudgedShadow;
 use crate::state::People;
+use crate::ui::call::visible;
 use crate::ui::count::counted;
 use crate::ui::datetime::{both, exact};
 use crate::ui::layout::{Button, Layout, NavItem};
@@ -46,7 +47,7 @@ pub(crate) async fn answer(people: &People, layout: &Layout, owned: &Owned) -> R
         "Shadow",
         NavItem::Agents,
         &html! {
-            p.crumb { a href=(paths::agent(agent.id)) { (agent.name) } }
+            p.crumb { a href=(paths::agent(agent.id)) { (visible(&agent.name)) } }
             h1 { "Shadow" }
             p { "A shadow judges the agent’s decisions beside the limits in force, without effect. Nothing is refused or asked because of it." }
             @match &judged {

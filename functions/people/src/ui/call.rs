@@ -79,17 +79,27 @@ fn said(metadata: &Metadata) -> Markup {
     }
 }
 
-/// The text, with each invisible character replaced by its code point.
-fn visible(text: &str) -> String {
+/// The text as pages show what agents, users and providers write: each invisible character is replaced by its code
+/// point. Joiners and variation selectors stay after a character of a script or an emoji that they form.
+pub(crate) fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
+    let mut before = ' ';
     for char in text.chars() {
-        if is_invisible(char) {
+        let is_joined = matches!(char, '\u{200c}' | '\u{200d}' | '\u{fe0e}' | '\u{fe0f}');
+        if is_invisible(char) && !(is_joined && forms(before)) {
             shown.extend(char.escape_unicode());
         } else {
             shown.push(char);
         }
+        before = char;
     }
     shown
+}
+
+/// Whether a joiner or a variation selector after this character can change how the character is drawn. A presentation
+/// selector may stand before a joiner, as in the rainbow flag.
+fn forms(char: char) -> bool {
+    char == '\u{fe0f}' || !(char.is_ascii() || char.is_whitespace() || is_invisible(char))
 }
 
 /// Whether a character is a control other than the line break, is blank, or changes how its neighbours are drawn. The
@@ -110,6 +120,16 @@ mod tests {
     fn invisible_and_bidirectional_characters_are_escaped() {
         assert_eq!(visible("Grüße,\n日本 👍"), "Grüße,\n日本 👍");
         assert_eq!(visible("pay \u{202e}eerf"), r"pay \u{202e}eerf");
+        for readable in [
+            "👩\u{200d}💻",
+            "🏳\u{fe0f}\u{200d}🌈",
+            "می\u{200c}خواهم",
+            "क्\u{200d}ष",
+            "ශ්\u{200d}රී",
+        ] {
+            assert_eq!(visible(readable), readable);
+        }
+        assert_eq!(visible("pa\u{200d}y\u{200c} \u{200d}"), r"pa\u{200d}y\u{200c} \u{200d}");
         assert_eq!(
             visible("a\u{200b}b\tc\u{7f}\u{e0041}"),
             r"a\u{200b}b\u{9}c\u{7f}\u{e0041}"

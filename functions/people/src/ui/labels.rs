@@ -1,5 +1,6 @@
 //! The names of agents, services, wallets and chains on pages.
 
+use crate::ui::call::visible;
 use crate::ui::datetime::both;
 use crate::ui::paths;
 use maud::{Markup, html};
@@ -9,7 +10,7 @@ use purser_domain::{
 };
 
 pub(crate) fn agent(id: AgentId, name: &str) -> Markup {
-    html! { a.name href=(paths::agent(id)) { (name) } }
+    html! { a.name href=(paths::agent(id)) { (visible(name)) } }
 }
 
 /// The name of a service. Records can remain after the service has left the catalog.
@@ -17,7 +18,7 @@ pub(crate) fn service(id: ServiceId, catalog: &Catalog) -> Markup {
     let Some(service) = catalog.by_id(id) else {
         return html! { span.name.gone title=(id) { "a service that is no longer in the catalog" } };
     };
-    html! { span.name { (service.name) } }
+    html! { span.name { (visible(&service.name)) } }
 }
 
 /// The name of an operation, such as `Lab Weather · Current weather`: its label if the catalog has it, otherwise its
@@ -28,7 +29,7 @@ pub(crate) fn operation(of: Option<&Service>, slug: Option<&OperationSlug>) -> M
         .map(|operation| operation.label.as_str());
     html! {
         @match (label, slug) {
-            (Some(label), Some(slug)) => span title=(slug) { (label) },
+            (Some(label), Some(slug)) => span title=(slug) { (visible(label)) },
             (None, Some(slug)) => code { (slug) },
             (_, None) => span.muted { "an operation that is not in the catalog" },
         }
@@ -140,7 +141,7 @@ pub(crate) fn frozen_by_operator(now: Timestamp, freeze: &OperatorFreeze) -> Mar
                         FreezeTarget::Deployment => "An operator has frozen all payments.",
                     }
                 }
-                " Nothing is paid until operators end the freeze. Since " (both(freeze.at, now)) ": " q { (freeze.reason.as_str()) }
+                " Nothing is paid until operators end the freeze. Since " (both(freeze.at, now)) ": " q { (visible(freeze.reason.as_str())) }
             }
         }
     }
