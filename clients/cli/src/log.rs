@@ -3,9 +3,9 @@
 
 use crate::args::{Log, Watch};
 use crate::exit::{Exit, Failure};
+use crate::files::{read_text, read_trust};
 use crate::node::{body_of, connection};
 use crate::output::Output;
-use crate::verify::{text, trust_of};
 use purser_evidence::{Checkpoint, Note, ReadError, TilePath, TileReader, TreeHead, Trust, consistency_proof};
 use reqwest::StatusCode;
 use serde_json::json;
@@ -101,13 +101,13 @@ pub(crate) fn open_checkpoint(note: &str, trust: &Trust) -> Result<Checkpoint, S
 
 /// Reads and verifies a checkpoint that was kept.
 pub(crate) fn read_checkpoint(path: &Path, trust: &Trust) -> Result<Checkpoint, Failure> {
-    open_checkpoint(&text(path)?, trust)
+    open_checkpoint(&read_text(path)?, trust)
         .map_err(|why| Failure::Unreadable(format!("{} is no trusted checkpoint: {why}", path.display())))
 }
 
 pub(crate) async fn run(command: Log, output: &Output) -> Result<Exit, Failure> {
     let Log::Watch(watch) = command;
-    let trust = trust_of(&watch.trust)?;
+    let trust = read_trust(&watch.trust)?;
     let log = LogClient::at(&watch.url)?;
     loop {
         let checked = check(&log, &trust, &watch, output).await;

@@ -22,6 +22,7 @@ mod credentials;
 mod entry;
 mod evidence;
 mod exit;
+mod files;
 mod journal;
 mod log;
 mod login;

@@ -3,6 +3,7 @@
 
 use crate::args::Verify;
 use crate::exit::{Exit, Failure};
+use crate::files::{read_text, read_trust};
 use crate::log::{LogClient, read_checkpoint};
 use crate::node::{Node, body_of, connection};
 use crate::output::{Output, table};
@@ -11,12 +12,8 @@ use purser_evidence::{
     TlogProof, Trust, VerifiedStatement, is_evidence, verify_evidence,
 };
 use serde_json::{Value, json};
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 
-/// The longest file that is read, in bytes. A statement has at most 64 KiB.
-const MOST_FILE_BYTES: u64 = 1024 * 1024;
 /// The longest document of a `did:web` that is read, in bytes.
 const MAX_DID_BYTES: usize = 64 * 1024;
 
@@ -25,15 +22,15 @@ pub(crate) async fn verify(arguments: &Verify, output: &Output) -> Result<Exit, 
     let unreadable = |path: &Path, why: &dyn std::fmt::Display| {
         Failure::Unreadable(format!("{} can't be verified: {why}", path.display()))
     };
-    let mut trust = trust_of(&arguments.trust)?;
+    let mut trust = read_trust(&arguments.trust)?;
     for path in &arguments.did {
         trust
             .providers
-            .extend(provider_keys(&text(path)?).map_err(|why| unreadable(path, &why))?);
+            .extend(provider_keys(&read_text(path)?).map_err(|why| unreadable(path, &why))?);
     }
     let node = arguments.node.as_deref().map(Node::at).transpose();
     let node = node.map_err(|why| Failure::Words(why.to_owned()))?;
-    let document = text(&arguments.file)?;
+    let document = read_text(&arguments.file)?;
     if is_evidence(&document) {
         let verified = |trust: &Trust| verify_evidence(&document, trust);
         let mut report = verified(&trust).map_err(|why| unreadable(&arguments.file, &why))?;
@@ -92,11 +89,6 @@ async fn evidence(mut report: EvidenceReport, node: Option<&Node>, output: &Outp
         lines
     });
     exit(is_verified)
-}
-
-pub(crate) fn trust_of(path: &Path) -> Result<Trust, Failure> {
-    let unreadable = |why| Failure::Unreadable(format!("{} can't be verified: {why}", path.display()));
-    Trust::parse(&text(path)?).map_err(unreadable)
 }
 
 /// The keys in the document of a `did:web`.
@@ -180,19 +172,6 @@ fn result(is_verified: bool) -> String {
         "Not verified."
     };
     result.to_owned()
-}
-
-/// Reads a file. A statement's exact bytes matter, so nothing is trimmed.
-pub(crate) fn text(path: &Path) -> Result<String, Failure> {
-    let unreadable = |why: String| Failure::Unreadable(format!("{} can't be read: {why}", path.display()));
-    let mut text = String::new();
-    let file = File::open(path).map_err(|error| unreadable(error.to_string()))?;
-    let length = file.take(MOST_FILE_BYTES).read_to_string(&mut text);
-    let length = length.map_err(|error| unreadable(error.to_string()))?;
-    if u64::try_from(length).is_ok_and(|length| length >= MOST_FILE_BYTES) {
-        return Err(unreadable("it is longer than 1 MiB".to_owned()));
-    }
-    Ok(text)
 }
 
 /// The step of the chain. A caller who names a node wants an answer, so a node that can't be asked is a failure.

@@ -5,12 +5,12 @@
 //! is noted as braked, so that the person can unfreeze the agent within it. If the call is killed in between, the batch
 //! is repeated: an agent that its brake has frozen is not frozen again, and the hour is noted.
 
-use crate::history::HistoryState;
+use purser_api::Clock;
 use purser_domain::{
     Act, Acting, Actor, Agent, AgentId, AgentStatus, Anomaly, AnomalyBrake, AuditChanges, AuditKind, AuditOutcome,
     Error, Hour, LoggedDecision, PersonId, RequestSource, Result,
 };
-use purser_store::{AuditEntry, Edited, JournalChange, Owners};
+use purser_store::{AuditEntry, AuditLog, Edited, JournalChange, Ledger, Owners, UsageTable};
 use std::collections::BTreeSet;
 
 /// The number of attempts to freeze an agent whose record is edited at the same time.
@@ -26,7 +26,15 @@ pub(crate) fn judged_hours(changes: &[JournalChange]) -> BTreeSet<(AgentId, Hour
     hours.collect()
 }
 
-impl HistoryState {
+/// What judges agents, and freezes them.
+pub(crate) struct Brakes {
+    pub(crate) ledger: Ledger,
+    pub(crate) usage: UsageTable,
+    pub(crate) audit: AuditLog,
+    pub(crate) clock: Clock,
+}
+
+impl Brakes {
     /// Judges these hours, which must be in the journal, and freezes the agents whose brakes they trip.
     pub(crate) async fn judge(&self, hours: &BTreeSet<(AgentId, Hour)>, owners: &Owners) -> Result<()> {
         for (agent, hour) in hours {

@@ -4,7 +4,8 @@
 //! `CreateEventSourceMapping`), and `events` has it. A batch is aggregated, noted for its statements, and then checked by the
 //! automatic freezes.
 
-use crate::{brakes, settings::HistorySettings, statements};
+use crate::brakes::{Brakes, judged_hours};
+use crate::{settings::HistorySettings, statements};
 use purser_api::{Boot, BootError, Clock};
 use purser_domain::{Error, Result};
 use purser_log::{ObjectStore, PendingBatch};
@@ -16,11 +17,11 @@ use std::{collections::BTreeSet, sync::Arc};
 #[derive(Clone)]
 pub struct History(Arc<HistoryState>);
 
-pub(crate) struct HistoryState {
-    pub(crate) ledger: Ledger,
-    pub(crate) usage: UsageTable,
-    pub(crate) audit: AuditLog,
-    pub(crate) clock: Clock,
+struct HistoryState {
+    ledger: Ledger,
+    usage: UsageTable,
+    clock: Clock,
+    brakes: Brakes,
     /// The objects of the log; `None` if the deployment keeps none.
     log: Option<ObjectStore>,
 }
@@ -34,11 +35,19 @@ impl History {
         let settings = HistorySettings::from_env(&mut env);
         let settings = env.finish(settings)?;
         let db = purser_store::client(&aws);
+        let ledger = Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table);
+        let usage = UsageTable::new(db.clone(), settings.usage_table).keeping_journal(settings.kept);
+        let brakes = Brakes {
+            ledger: ledger.clone(),
+            usage: usage.clone(),
+            audit: AuditLog::new(db, settings.audit_table),
+            clock: clock.clone(),
+        };
         Ok(Self(Arc::new(HistoryState {
-            ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
-            audit: AuditLog::new(db.clone(), settings.audit_table),
-            usage: UsageTable::new(db, settings.usage_table).keeping_journal(settings.kept),
+            ledger,
+            usage,
             clock,
+            brakes,
             log: settings.log_bucket.map(|bucket| ObjectStore::named(&aws, &bucket)),
         })))
     }
@@ -77,10 +86,10 @@ impl HistoryState {
             let shard = shard.to_owned();
             PendingBatch { shard, facts }.write(objects).await?;
         }
-        let judged = brakes::judged_hours(&changes);
+        let judged = judged_hours(&changes);
         self.usage.fold(changes, &owners).await?;
         // Also of a batch that was stored before, since the call may have been killed here.
-        self.judge(&judged, &owners).await
+        self.brakes.judge(&judged, &owners).await
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the tables have of a statement, and the payload that it makes.
 
-use crate::{Shared, payees::is_corrupt, statements::Keys};
+use crate::{Shared, payees::is_corrupt, signer::Signer};
 use purser_domain::{
     AgentId, Causes, DecisionIds, Duration, Error, InputDocuments, LoggedDecision, Network, RecordedDecision,
     ReplayDifference, Result, Settlement, SettlementId, SettlementState, StatedDecision, Timestamp, TransactionId,
@@ -127,7 +127,7 @@ impl Records<'_> {
 /// Signs what the tables have of a fact, if it is what the stream had.
 pub(crate) struct Signing<'a> {
     pub(crate) records: Records<'a>,
-    pub(crate) keys: &'a Keys,
+    pub(crate) signer: &'a Signer,
 }
 
 /// A payload, or why there is none.
@@ -216,7 +216,7 @@ impl Stating for Signing<'_> {
             Err(error) => return Ok(Outcome::Later(error)),
         };
         let payload = payload.to_string().into_bytes();
-        Ok(match self.keys.statements.sign(kind, &payload).await? {
+        Ok(match self.signer.sign(kind, &payload).await? {
             Some(statement) => Outcome::Stated(Stated { kind, id, statement }),
             None => Outcome::SetAside("the statement is longer than an entry of the log".to_owned()),
         })

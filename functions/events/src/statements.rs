@@ -38,8 +38,8 @@ pub(crate) struct Statements {
     keys: OnceCell<Keys>,
 }
 
-pub(crate) struct Keys {
-    pub(crate) statements: Signer,
+struct Keys {
+    statements: Signer,
     log: Log,
 }
 
@@ -151,7 +151,7 @@ impl Shared {
                 shared: self,
                 network: statements.network,
             },
-            keys,
+            signer: &keys.statements,
         };
         loop {
             let written = keys.log.write(self.clock.now(), &signing).await?;

@@ -1,0 +1,29 @@
+//! The files that the checks of evidence read.
+
+use crate::exit::Failure;
+use purser_evidence::Trust;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+/// The longest file that is read, in bytes. A statement has at most 64 KiB.
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
+
+/// Reads the policy of trust in a file (c2sp.org/tlog-policy, with the issuers of statements).
+pub(crate) fn read_trust(path: &Path) -> Result<Trust, Failure> {
+    let unreadable = |why| Failure::Unreadable(format!("{} can't be verified: {why}", path.display()));
+    Trust::parse(&read_text(path)?).map_err(unreadable)
+}
+
+/// Reads a file. A statement's exact bytes matter, so nothing is trimmed.
+pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
+    let unreadable = |why: String| Failure::Unreadable(format!("{} can't be read: {why}", path.display()));
+    let mut text = String::new();
+    let file = File::open(path).map_err(|error| unreadable(error.to_string()))?;
+    let length = file.take(MAX_FILE_BYTES).read_to_string(&mut text);
+    let length = length.map_err(|error| unreadable(error.to_string()))?;
+    if u64::try_from(length).is_ok_and(|length| length >= MAX_FILE_BYTES) {
+        return Err(unreadable("it is longer than 1 MiB".to_owned()));
+    }
+    Ok(text)
+}
