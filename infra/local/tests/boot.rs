@@ -228,6 +228,8 @@ async fn a_malformed_variable_stops_the_function() {
             "2592001",
             format!("{word} 0 to 2592000"),
         ),
+        ("history", "JOURNAL_DAYS", "3651", format!("{word} 0 to 3650")),
+        ("history", "JOURNAL_DAYS", "90", "needs an archive".to_owned()),
         (
             "events",
             "STACK",
