@@ -27,7 +27,7 @@ KNOWN = json.loads((files("cfnlint") / "data/AdditionalSpecs/Policies.json").rea
 REGION = "us-east-1"
 # The characters of a managed policy without white space, of which a fifth stays free.
 MAX_POLICY = 6_144 * 8 // 10
-LONGEST = {"StackName": "x" * 36, "HostedZoneId": "Z" * 32, "AWS::Partition": "aws", "AWS::Region": "ap-southeast-2", "AWS::AccountId": "1" * 12}
+LONGEST = {"StackName": "x" * 32, "HostedZoneId": "Z" * 32, "AWS::Partition": "aws", "AWS::Region": "ap-southeast-2", "AWS::AccountId": "1" * 12}
 
 # What the handlers of these types call for features that the template does not use.
 UNUSED = [

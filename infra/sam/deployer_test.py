@@ -8,11 +8,13 @@ import json
 import re
 import subprocess
 import unittest
+from fnmatch import fnmatchcase
 from functools import cache
 
 import deployer
+from limits import LONGEST, Stack
 from samcli.yamlhelper import yaml_parse
-from translate import TEMPLATE, evaluated, translated
+from translate import TEMPLATE, evaluated, templates, translated
 
 ACCOUNT, REGION, STACK, ZONE = "111122223333", "us-east-1", "purser-dev", "Z1234"
 NAMES = {"AWS::Partition": "aws", "AWS::Region": REGION, "AWS::AccountId": ACCOUNT, "StackName": STACK, "HostedZoneId": ZONE, "AWS::StackName": STACK}
@@ -150,6 +152,16 @@ class Roles(unittest.TestCase):
         decided = allowed("Deployer", requests)
         self.assertEqual([(one, request[1], may) for one, request, may in zip(said, requests, decided, strict=True) if may is not True], [])
 
+    def test_names_that_cloudformation_makes_match_under_the_longest_stack_name(self):
+        stack = Stack(templates(), "x" * 32, REGION)
+        for name in stack.resources:
+            kind = stack.resources[name]["Type"]
+            if kind in LONGEST:
+                service = kind.split("::")[1].lower()
+                patterns = [re.sub(r"\$\{StackName\}", stack.name, each).rsplit("/", 1)[-1].rsplit(":", 1)[-1] for each in deployer.NAMED[service]]
+                given = stack.resources[name]["Properties"].get("Name") or stack.physical(name)
+                self.assertTrue(any(fnmatchcase(given.lower(), each) for each in patterns), f"{given}: {patterns}")
+
     def test_what_is_not_the_stacks_is_out_of_reach(self):
         other = "other-stack"
         requests = [
@@ -215,7 +227,7 @@ class Roles(unittest.TestCase):
     def test_policies_keep_iams_limits_with_room_for_the_longest_name(self):
         self.assertLessEqual(len(policies()["Deployer"]), 8, "a role has ten policies at most")
         for each in policies()["Deployer"]:
-            text = json.dumps(each["policy"], separators=(",", ":")).replace(STACK, "x" * 36)
+            text = json.dumps(each["policy"], separators=(",", ":")).replace(STACK, "x" * 32)
             self.assertLessEqual(len(text), 6_144 * 0.8, each["name"])
 
 

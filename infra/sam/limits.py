@@ -34,6 +34,11 @@ SUFFIX = "-1A2B3C4D5E6F7"
 KEY_ID = "1234abcd-12ab-34cd-56ef-1234567890ab"
 # The partitions of a new table on demand, each with a shard: 4,000 writes a second, 1,000 of each.
 SHARDS = 4
+# The longest names, in characters, where CloudFormation makes them and policies match them.
+LONGEST = {
+    "AWS::CodeDeploy::Application": 100, "AWS::CodeDeploy::DeploymentGroup": 100, "AWS::Events::Rule": 64, "AWS::IAM::ManagedPolicy": 128,
+    "AWS::IAM::Role": 64, "AWS::Lambda::Function": 64, "AWS::S3::Bucket": 63, "AWS::SQS::Queue": 80, "AWS::Scheduler::Schedule": 64,
+}  # fmt: skip
 # Lambda leaves this many unreserved (API reference, PutFunctionConcurrency).
 UNRESERVED = 100
 
@@ -70,10 +75,9 @@ class Stack:
         return self._plain(evaluated(self.template, value, **self.parameters))
 
     def physical(self, logical):
-        """The name that CloudFormation makes; a role's has 64 characters, and the stack's name is cut for it."""
+        """The name that CloudFormation makes; it cuts the stack's name where the whole is too long (cut_names)."""
         end = f"-{logical}{SUFFIX}"
-        longest = {"AWS::IAM::Role": 64, "AWS::Lambda::Function": 64, "AWS::Events::Rule": 64, "AWS::SQS::Queue": 80}
-        most = longest.get(self.template["Resources"][logical]["Type"], 255)
+        most = LONGEST.get(self.template["Resources"][logical]["Type"], 255)
         return self.name[: max(0, most - len(end))] + end
 
     def holds(self, condition):
@@ -466,7 +470,7 @@ def stack_name(stack):
 
 
 def wrong_stack_name(stack):
-    yield stack.name, int(not re.fullmatch("[A-Za-z][A-Za-z0-9-]*", stack.name))
+    yield stack.name, int(not re.fullmatch("[a-z][a-z0-9-]*", stack.name))
 
 
 def domains(stack):
@@ -512,6 +516,14 @@ def shared_names(stack):
     away = {one: name for one, _, name, _ in given_names(Stack(stack.files, stack.name, "zz-elsewhere-1", **stack.parameters))}
     for logical, kind, name, _ in given_names(stack):
         yield logical, int(name == other[logical] or (kind in GLOBAL and name == away[logical]))
+
+
+def cut_names(stack):
+    """Characters by which a name that CloudFormation makes is too long. It then cuts the stack's name, by which policies match."""
+    named = {logical for logical, *_ in given_names(stack)}
+    for logical, resource in stack.resources.items():
+        if resource["Type"] in LONGEST and logical not in named:
+            yield logical, max(0, len(f"{stack.name}-{logical}{SUFFIX}") - LONGEST[resource["Type"]])
 
 
 def unmatched_roles(stack):
@@ -748,9 +760,10 @@ LIMITS = (
     Limit("metrics of an alarm", 10, metrics_of_alarms, f"{AWS}/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html", "split the alarm"),
     Limit("mappings of a function on one source", 1, mappings_per_source, "https://github.com/localstack/localstack/pull/9996", "give the second mapping a function of its own: Lambda returns 409, whatever the filters are"),
     Limit("readers of a stream", 2, readers, f"{AWS}/amazondynamodb/latest/developerguide/Streams.Lambda.BestPracticesWithDynamoDB.html", "let one function read for two"),
-    # Names. Up to 36 characters a role's name is not cut: 64 - 36 leave 28 for `-ReconcileRole` and CloudFormation's 14.
-    Limit("characters of the stack's name", 36, stack_name, f"{AWS}/AWSCloudFormation/latest/UserGuide/cfn-using-console-create-stack-parameters.html", "choose a shorter one"),
-    Limit("names that no stack has", 0, wrong_stack_name, f"{AWS}/AWSCloudFormation/latest/UserGuide/cfn-using-console-create-stack-parameters.html", "begin with a letter, and use letters, digits and hyphens"),
+    # Names. Up to 32 characters no name is cut: 64 - 32 leave 32 for `-ReconcileFunction` and CloudFormation's 14.
+    Limit("characters of the stack's name", 32, stack_name, f"{AWS}/AWSCloudFormation/latest/UserGuide/cfn-using-console-create-stack-parameters.html", "choose a shorter one"),
+    Limit("characters that CloudFormation cuts from a name", 0, cut_names, "https://github.com/KensioSoftware/yulin/issues/1113", "shorten the stack's name, or name the resource: infra/deployer.yaml matches the stack's"),
+    Limit("names that no stack has", 0, wrong_stack_name, f"{AWS}/AmazonS3/latest/userguide/bucketnamingrules.html", "begin with a letter, and use lower-case letters, digits and hyphens: buckets have the name, too"),
     Limit("characters of the sign-in pages' domain", 63, domains, f"{AWS}/cognito-user-identity-pools/latest/APIReference/API_CreateUserPoolDomain.html", "choose another"),
     Limit("characters of a name, beyond its longest", 0, long_names, f"{AWS}/AWSCloudFormation/latest/UserGuide/cfn-using-console-create-stack-parameters.html", "shorten the stack's name"),
     Limit("resources of one name", 1, repeated_names, f"{AWS}/AWSCloudFormation/latest/TemplateReference/aws-properties-name.html", "name each resource of a type otherwise"),

@@ -12,8 +12,8 @@ from translate import TEMPLATE, templates
 
 OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 
-# 6, 24 and 36 characters.
-NAMES = ("purser", "purser-production-europe", "purser-production-europe-frankfurt-1")
+# 6, 24 and 32 characters.
+NAMES = ("purser", "purser-production-europe", "purser-production-europe-ireland")
 # The last has one of the longest names.
 REGIONS = ("us-east-1", "eu-west-1", "ap-southeast-1")
 WRITER = "arn:aws:iam::123456789012:role/aws-reserved/sso.amazonaws.com/eu-west-1/AWSReservedSSO_Administrators_0123456789abcdef"
@@ -204,8 +204,9 @@ PLANTED = {
     "metrics of an alarm": put("AWS::CloudWatch::Alarm", Metrics=[{}] * 11),
     "mappings of a function on one source": second_mapping,
     "readers of a stream": third_reader,
-    "characters of the stack's name": to(name="p" * 37),
-    "names that no stack has": to(name="purser_dev"),
+    "characters of the stack's name": to(name="p" * 33),
+    "characters that CloudFormation cuts from a name": to(name="p" * 33),
+    "names that no stack has": to(name="Purser-dev"),
     "characters of the sign-in pages' domain": put("AWS::Cognito::UserPoolDomain", Domain="my-aws-pages"),
     "characters of a name, beyond its longest": put("AWS::Events::EventBus", Name="x" * 257),
     "resources of one name": repeated_alarm,

@@ -88,17 +88,18 @@ class Template(unittest.TestCase):
         self.assertFalse(is_refused(Network="base-sepolia"))
         self.assertIn("SecretsWriterArn", assertion["AssertDescription"])
 
-    def test_every_other_role_starts_one_function_on_a_schedule(self):
+    def test_one_more_role_starts_the_functions_that_have_schedules(self):
         of_functions = {roles.role_of(self.template, function)[0] for function in self.functions}
-        for name, role in self.of_type("AWS::IAM::Role").items():
-            if name in of_functions or name == "CanaryRole":
-                continue
-            trusted = role["Properties"]["AssumeRolePolicyDocument"]["Statement"][0]["Principal"]["Service"]
-            self.assertEqual(trusted, ["scheduler.amazonaws.com"], name)
-            [policy] = role["Properties"]["Policies"]
-            [statement] = policy["PolicyDocument"]["Statement"]
-            self.assertEqual(statement["Action"], "lambda:InvokeFunction", name)
-            self.assertIn(roles.logical_id(statement["Resource"]), self.functions, name)
+        self.assertEqual(self.of_type("AWS::IAM::Role").keys() - of_functions, {"CanaryRole", "ScheduleRole"})
+        role = self.resources["ScheduleRole"]["Properties"]
+        [trusted] = role["AssumeRolePolicyDocument"]["Statement"]
+        self.assertEqual(trusted["Principal"], {"Service": "scheduler.amazonaws.com"})
+        [policy] = role["Policies"]
+        [statement] = policy["PolicyDocument"]["Statement"]
+        self.assertEqual(statement["Action"], "lambda:InvokeFunction")
+        targets = [schedule["Properties"]["Target"] for schedule in self.of_type("AWS::Scheduler::Schedule").values()]
+        self.assertEqual({roles.logical_id(arn) for arn in statement["Resource"]}, {roles.logical_id(target["Arn"]) for target in targets})
+        self.assertEqual({roles.logical_id(target["RoleArn"]) for target in targets}, {"ScheduleRole"})
         attached = [arn["Ref"] for _, role in self.of_type("AWS::IAM::Role").items()
                     for arn in role["Properties"].get("ManagedPolicyArns", [])]
         managed = [name for name, resource in self.resources.items() if resource["Type"] == "AWS::IAM::ManagedPolicy"]
