@@ -31,14 +31,19 @@ TEMPLATE = f"template-{ARCHITECTURE}.json"
 # Each deployment of new code makes one. SAM retains those before, for a way back.
 VERSION = "AWS::Lambda::Version"
 SECRET = "AWS::SecretsManager::Secret"
+TABLE = "AWS::DynamoDB::Table"
 # Not retained, but a new one has another address than the one that others have.
 ADDRESSED = {
     "AWS::ApiGatewayV2::Api": "callers use its URL",
     "AWS::Cognito::UserPoolClient": "sessions belong to it",
+    "AWS::Events::EventBus": "rules of others belong to it, and CloudFormation can't delete a bus that has them",
     "AWS::SNS::Topic": "its e-mail subscription must be confirmed again, and until then no alarm is mailed",
 }
 # Resources that AWS has once for these targets, and what happens if a second is made before the first is deleted.
 ATTACHED = {
+    "AWS::ApiGatewayV2::ApiMapping": (["DomainName", "ApiMappingKey"], "API Gateway returns 409 to a second mapping of a domain name's path"),
+    "AWS::Cognito::ManagedLoginBranding": (["ClientId"], "Cognito rejects a client's second style"),
+    "AWS::Cognito::UserPoolDomain": (["UserPoolId"], "Cognito rejects a user pool's second domain"),
     "AWS::Lambda::EventSourceMapping": (["FunctionName", "EventSourceArn"], "Lambda returns 409 to a function's second mapping of a stream"),
     "AWS::S3::BucketPolicy": (["Bucket"], "CloudFormation rejects a bucket's second policy"),
     "AWS::SecretsManager::ResourcePolicy": (["SecretId"], "deleting the former one leaves the secret without a policy"),
@@ -46,6 +51,14 @@ ATTACHED = {
     "AWS::SNS::TopicPolicy": (["Topics"], "deleting the former one leaves the topic without a policy"),
     "AWS::SQS::QueuePolicy": (["Queues"], "deleting the former one leaves the queue without a policy"),
 }
+# Properties that can't change, and that the schemas don't list: CloudFormation rejects an update of a key or a user pool (template
+# reference, AWS::KMS::Key; aws-amplify/amplify-cli#4227), and replaces a table (template reference, AWS::DynamoDB::Table).
+FIXED = {
+    "AWS::Cognito::UserPool": ["AliasAttributes", "UsernameAttributes", "UsernameConfiguration"],
+    "AWS::DynamoDB::Table": ["LocalSecondaryIndexes"],
+    "AWS::KMS::Key": ["KeySpec", "KeyUsage", "MultiRegion", "Origin"],
+}
+POLICIES = ("DeletionPolicy", "UpdateReplacePolicy")
 
 
 class Deployment:
@@ -89,7 +102,23 @@ class Deployment:
 
     def names(self):
         """Returns which resource has which physical name, of those that the template names."""
-        return {name: key for key, resource in self.resources.items() if (name := physical_name(resource))}
+        return {name: key for key, resource in self.resources.items() if (name := self.physical_name(resource))}
+
+    def physical_name(self, resource):
+        """Returns the type and the names that a template gives a resource, or None if AWS makes them."""
+        if resource["Type"] == VERSION:
+            return None
+        given = {path: value for path in name_properties(resource["Type"]) if (value := at(resource.get("Properties", {}), path)) is not None}
+        return (resource["Type"], plain(given)) if any(map(self.is_text, given.values())) else None
+
+    def is_text(self, value):
+        """Whether a value is a text, and not a resource, which says what the named one belongs to."""
+        match value:
+            case {"Ref": name}:
+                return all(name != logical for _, logical in self.resources)
+            case {"Fn::Sub": _}:
+                return True
+        return isinstance(value, str)
 
     def attached(self):
         """Returns which resource is attached to which target, of those that AWS has once for each."""
@@ -117,7 +146,7 @@ def schema(kind):
 @cache
 def create_only_paths(kind):
     paths = schema(kind).get("createOnlyProperties", []) + schema(kind).get("conditionalCreateOnlyProperties", [])
-    return sorted(path.removeprefix("/properties/") for path in paths)
+    return sorted([*(path.removeprefix("/properties/") for path in paths), *FIXED.get(kind, [])])
 
 
 @cache
@@ -135,24 +164,17 @@ def at(properties, path):
     return properties
 
 
-def physical_name(resource):
-    """Returns the type and the names that a template gives a resource, or None if AWS makes them."""
-    if resource["Type"] == VERSION:
-        return None
-    given = {path: value for path in name_properties(resource["Type"]) if (value := at(resource.get("Properties", {}), path)) is not None}
-    # References alone name no resource: such a property says which one this one belongs to.
-    if not any(isinstance(value, str) or (isinstance(value, dict) and "Fn::Sub" in value) for value in given.values()):
-        return None
-    return resource["Type"], plain(given)
-
-
 def plain(value):
     return json.dumps(value, sort_keys=True)
 
 
 def is_retained(resource):
-    policies = (resource.get("DeletionPolicy", ""), resource.get("UpdateReplacePolicy", ""))
-    return resource["Type"] != VERSION and any(str(policy).startswith("Retain") for policy in policies)
+    return resource["Type"] != VERSION and bool(retaining(resource))
+
+
+def retaining(resource):
+    """Returns the policies of a resource by which CloudFormation keeps it."""
+    return {policy for policy in POLICIES if str(resource.get(policy, "")).startswith("Retain")}
 
 
 def path_of(key):
@@ -161,7 +183,7 @@ def path_of(key):
 
 def compare(before, after):
     """Returns what an upgrade of a stack would break, one sentence or two each."""
-    checks = (lost_resources, moved_names, moved_attachments, removed_outputs, changed_secrets)
+    checks = (lost_resources, moved_names, moved_attachments, removed_outputs, changed_secrets, changed_tables, unknown_alarms)
     return [violation for check in checks for violation in check(before, after)]
 
 
@@ -182,8 +204,8 @@ def lost_resources(before, after):
             )
         elif before.presence(resource) != after.presence(new):
             yield f"{path} ({kind}) has another condition: where it does not hold, the stack loses it. First deploy with the former condition."
-        elif is_retained(resource) and not is_retained(new):
-            yield f"{path} ({kind}) is no longer retained: the next deployment could delete it with its data. Keep its policies."
+        elif lacks := sorted(retaining(resource) - retaining(new)):
+            yield f"{path} ({kind}) is no longer retained by its {', '.join(lacks)}: CloudFormation would delete it with its data. Keep both policies."
 
 
 def changes(before, after):
@@ -244,6 +266,37 @@ def changed_secrets(before, after):
                 f"{path_of(key)} changes {', '.join(changed)} under a policy that may keep CloudFormation from it. First deploy without "
                 "the secret's policy, then with both."
             )
+
+
+def changed_tables(before, after):
+    """What DynamoDB rejects of a table that stays, or what would lose records (API reference, UpdateTable)."""
+    for key, resource in before.resources.items():
+        new = after.resources.get(key)
+        if resource["Type"] != TABLE or new is None or new["Type"] != TABLE:
+            continue
+        path, former, properties = path_of(key), resource["Properties"], new["Properties"]
+        indexes, new_indexes = ({each["IndexName"]: each for each in one.get("GlobalSecondaryIndexes", [])} for one in (former, properties))
+        if len(different := sorted(indexes.keys() ^ new_indexes.keys())) > 1:
+            yield f"{path} adds or removes {', '.join(different)}: DynamoDB takes one index in an update. Deploy each by itself."
+        for name in sorted(indexes.keys() & new_indexes.keys()):
+            if any(indexes[name].get(each) != new_indexes[name].get(each) for each in ("KeySchema", "Projection")):
+                yield f"{path} changes the index {name}, which can't change. First deploy one with another name, and remove this one once nothing reads it."
+        types, new_types = ({each["AttributeName"]: each["AttributeType"] for each in one["AttributeDefinitions"]} for one in (former, properties))
+        if changed := sorted(name for name in types.keys() & new_types.keys() if types[name] != new_types[name]):
+            yield f"{path} changes the type of {', '.join(changed)}, a key: DynamoDB rejects it. Use another attribute."
+        if former.get("StreamSpecification", properties.get("StreamSpecification")) != properties.get("StreamSpecification"):
+            yield f"{path} changes its stream: the records that nobody has read are lost with it. Keep it, or first let all be read while payments are stopped."
+        if at(former, "TimeToLiveSpecification/AttributeName") not in (None, at(properties, "TimeToLiveSpecification/AttributeName")):
+            yield f"{path} changes the attribute of its TTL: DynamoDB rejects it. First deploy with `Enabled: false`, and after an hour the other attribute."
+
+
+def unknown_alarms(before, after):
+    """Alarms of canaries are made after the functions, so the canary of this upgrade may look for an alarm that is not there yet."""
+    known = {plain(each["Properties"].get("AlarmName")) for each in before.resources.values() if each["Type"] == "AWS::CloudWatch::Alarm"}
+    for key, resource in after.resources.items():
+        for alarm in at(resource.get("Properties", {}), "AlarmConfiguration/Alarms") or []:
+            if key in before.resources and plain(alarm["Name"]) not in known:
+                yield f"{path_of(key)} watches {plain(alarm['Name'])}, which the former release does not have. First deploy the alarm, and let the canary watch it in the next."
 
 
 def release_files(root=ROOT):

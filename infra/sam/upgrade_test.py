@@ -57,6 +57,33 @@ def first(kind, stack=""):
     return next(name for (where, name), each in deployment("current").resources.items() if where == stack and each["Type"] == kind)
 
 
+def reindex(*indexes):
+    """Adds or replaces indexes of the ledger."""
+
+    def change(resources, _):
+        properties = resources["", "LedgerTable"]["Properties"]
+        named = {each["IndexName"]: each for each in [*properties["GlobalSecondaryIndexes"], *indexes]}
+        properties["GlobalSecondaryIndexes"] = list(named.values())
+
+    return change
+
+
+def index(name, attribute="owner"):
+    return {"IndexName": name, "KeySchema": [{"AttributeName": attribute, "KeyType": "HASH"}], "Projection": {"ProjectionType": "KEYS_ONLY"}}
+
+
+def watch_new_alarm(resources, _):
+    group = next(each for each in resources.values() if each["Type"] == "AWS::CodeDeploy::DeploymentGroup")
+    group["Properties"]["AlarmConfiguration"]["Alarms"].append({"Name": {"Fn::Sub": "${AWS::StackName}-new"}})
+
+
+def rename_nested(resources, _):
+    for stack, name in list(resources):
+        if stack == "Monitoring" or name == "Monitoring":
+            renamed = ("Alarms", name) if stack else ("", "Alarms")
+            resources[renamed] = resources.pop((stack, name))
+
+
 MAPPING = "EventsFunctionLedgerChanges"
 QUEUE_POLICY = first("AWS::SQS::QueuePolicy")
 BUCKET_POLICY = first("AWS::S3::BucketPolicy")
@@ -83,6 +110,34 @@ PLANTED = [
     ("a bucket's policy is renamed", rename("", BUCKET_POLICY, "Renamed"), f"^Renamed takes the place of {BUCKET_POLICY} .* second policy"),
     ("a secret's policy is renamed", rename("", SECRET_POLICY, "Renamed"), f"^Renamed takes the place of {SECRET_POLICY} .* secret without"),
     ("an output is gone", lambda _, template: template["Outputs"].pop("ApiUrl"), "^the output ApiUrl is gone"),
+    ("a table loses its DeletionPolicy alone", lambda resources, _: resources["", "LedgerTable"].pop("DeletionPolicy"),
+     "^LedgerTable .* no longer retained by its DeletionPolicy"),
+    ("a table loses its UpdateReplacePolicy alone", put("", "LedgerTable", "UpdateReplacePolicy", value="Delete"),
+     "^LedgerTable .* no longer retained by its UpdateReplacePolicy"),
+    ("a table gets two indexes", reindex(index("one"), index("two")), "^LedgerTable adds or removes one, two"),
+    ("an index is renamed", put("", "LedgerTable", "Properties", "GlobalSecondaryIndexes", 1, "IndexName", value="renamed"),
+     "^LedgerTable adds or removes owner, renamed"),
+    ("an index has another key", reindex(index("hold")), "^LedgerTable changes the index hold"),
+    ("a key has another type", put("", "LedgerTable", "Properties", "AttributeDefinitions", 2, "AttributeType", value="N"), "^LedgerTable changes the type of hp"),
+    ("a table gets a local index", put("", "LedgerTable", "Properties", "LocalSecondaryIndexes", value=[index("local")]), "^LedgerTable .* changes LocalSecondaryIndexes"),
+    ("a stream has other images", put("", "LedgerTable", "Properties", "StreamSpecification", "StreamViewType", value="NEW_IMAGE"), "^LedgerTable changes its stream"),
+    ("a table loses its stream", lambda resources, _: resources["", "CatalogTable"]["Properties"].pop("StreamSpecification"), "^CatalogTable changes its stream"),
+    ("rows expire by another attribute", put("", "UsageTable", "Properties", "TimeToLiveSpecification", value={"AttributeName": "ends", "Enabled": True}),
+     "^UsageTable changes the attribute of its TTL"),
+    ("a key has another spec", put("", "DataKey", "Properties", "KeySpec", value="RSA_2048"), "^DataKey .* changes KeySpec"),
+    ("users sign in with a name", put("", "UserPool", "Properties", "UsernameAttributes", value=[]), "^UserPool .* changes UsernameAttributes"),
+    ("the bus has another name", put("", "EventBus", "Properties", "Name", value="other"), "^EventBus .* changes Name"),
+    ("the bus has another logical id", rename("", "EventBus", "Bus"), "(?s)^EventBus .* is gone.*^Bus takes the name of EventBus"),
+    ("the domain name has another logical id", rename("", "ApiDomain", "Domain"), "^Domain takes the name of ApiDomain"),
+    ("the API's mapping has another logical id", rename("", "ApiMapping", "Mapping"), "^Mapping takes the place of ApiMapping .* 409"),
+    ("the address has another logical id", rename("", "ApiAddress", "Address"), "^Address takes the name of ApiAddress"),
+    ("the sign-in domain has another logical id", rename("", "UserPoolDomain", "SignInDomain"), "^SignInDomain takes the place of UserPoolDomain"),
+    ("the style has another logical id", rename("", "UserPoolLogin", "Style"), "^Style takes the place of UserPoolLogin"),
+    ("the nested stack has another logical id", rename_nested, f"^Alarms/{ALARM} takes the name of Monitoring/{ALARM}"),
+    ("a schedule has another logical id", rename("", "ProbeFunctionEveryMinute", "ProbeSchedule"), "^ProbeSchedule takes the name of ProbeFunctionEveryMinute"),
+    ("an alias has another logical id", rename("", "PaymentsFunctionAliaslive", "Live"), "^Live takes the name of PaymentsFunctionAliaslive"),
+    ("retries are configured under another logical id", rename("", "ProbeFunctionEventInvokeConfig", "Retries"), "^Retries takes the name of ProbeFunctionEventInvokeConfig"),
+    ("a canary watches a new alarm", watch_new_alarm, "^\\w+DeploymentGroup watches .*-new"),
     ("a secret has another description", put("", "RpcUrlSecret", "Properties", "Description", value="x"), "^RpcUrlSecret changes Description"),
 ]  # fmt: skip
 
