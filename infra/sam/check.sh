@@ -9,7 +9,7 @@
 #   5. the roles allow what infra/sam/iam says, and nothing else; those that deploy, what infra/sam/deployer_test.py says;
 #   6. the templates hold what infra/sam/template_test.py says of them;
 #   7. they keep the limits that AWS enforces and emulators do not (infra/sam/limits.py);
-#   8. infra/sam/account.py stops before what an account has no room for;
+#   8. infra/sam/account.py stops before what an account has no room for, and infra/sam/kept.py says what to do where it stops;
 #   9. the previous release can be upgraded to them (infra/sam/upgrade.py).
 #
 #   infra/sam/check.sh              all of it
@@ -53,5 +53,6 @@ node --test infra/sam/iam/roles.test.mjs
 .venv/bin/python infra/sam/template_test.py
 .venv/bin/python infra/sam/limits_test.py
 .venv/bin/python infra/sam/account_test.py
+.venv/bin/python infra/sam/kept_test.py
 .venv/bin/python infra/sam/costs_test.py
 .venv/bin/python infra/sam/upgrade_test.py

@@ -15,13 +15,22 @@ Exit status: 0, done; 1, refused or failed; 2, wrong use.
 
 import argparse
 import json
+import os
 import re
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
+
+# What infra/setup.sh installs, whichever Python a deployer's shell starts this with.
+VENV = Path(__file__).resolve().parents[2] / ".venv"
+if __name__ == "__main__" and Path(sys.executable).parent != VENV / "bin":
+    if not (VENV / "bin" / "python").exists():
+        sys.exit("kept: first run infra/setup.sh sam")
+    os.execv(VENV / "bin" / "python", [str(VENV / "bin" / "python"), *sys.argv])
 
 import boto3
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, WaiterError
 from restore import TABLE, Refused, check_restored_together, check_windows, mark_as_imported, parse_instant, restore_tables
 from translate import evaluated, translated
 from values import Environment, Wrong
@@ -37,6 +46,8 @@ IDENTIFIERS = {
     "AWS::SecretsManager::Secret": "Id",
     "AWS::KMS::Key": "KeyId",
 }
+# A stack of which nothing was made or imported.
+EMPTY = ("IMPORT_ROLLBACK_COMPLETE", "REVIEW_IN_PROGRESS")
 DAYS = 30
 PATIENCE = 900
 
@@ -192,9 +203,9 @@ def importable(template, resources):
 
 
 def import_stack(session, environment, template, resources):
-    cloudformation = session.client("cloudformation")
-    if living(session, environment.stack):
-        raise Refused(f"the stack `{environment.stack}` exists; resources are imported into a new one")
+    cloudformation, name = session.client("cloudformation"), environment.stack
+    if present := living(session, name):
+        raise Refused(f"the stack `{name}` exists; resources are imported into a new one{deletion(present)}")
     names = [resource.logical_id for resource in resources]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise Refused(f"several stacks have left {', '.join(twice)}: delete those that are not meant")
@@ -204,10 +215,10 @@ def import_stack(session, environment, template, resources):
         raise Refused(f"these were not left: {', '.join(missing)}")
     for resource in resources:
         if resource.type == "AWS::SecretsManager::Secret":
-            # The deployment makes the policy anew, and only where there is none.
+            # CloudFormation reads what it imports. The deployment makes the policy again, and only where there is none.
             session.client("secretsmanager").delete_resource_policy(SecretId=resource.id)
     body = json.dumps(importable(template, resources), separators=(",", ":"))
-    change = {"StackName": environment.stack, "ChangeSetName": f"import-{int(time.time())}"}
+    change = {"StackName": name, "ChangeSetName": f"import-{int(time.time())}"}
     cloudformation.create_change_set(
         **change,
         ChangeSetType="IMPORT",
@@ -222,13 +233,28 @@ def import_stack(session, environment, template, resources):
             for each in resources
         ],
     )
-    cloudformation.get_waiter("change_set_create_complete").wait(**change)
+    try:
+        cloudformation.get_waiter("change_set_create_complete").wait(**change)
+    except WaiterError:
+        reason = cloudformation.describe_change_set(**change).get("StatusReason", "the change set was not made in time")
+        # This stack has no resources. It would be in the way of the next try.
+        cloudformation.delete_stack(StackName=name)
+        raise Refused(f"nothing was imported, and the secrets have no policies until it is: {reason}") from None
+    # Before functions can write to them.
+    mark_as_imported(session.client("dynamodb"), [each.id for each in resources if each.type == TABLE])
     cloudformation.execute_change_set(**change)
     deadline = time.monotonic() + PATIENCE
-    while (status := living(session, environment.stack)["StackStatus"]) != "IMPORT_COMPLETE":
-        if time.monotonic() > deadline or not status.endswith("IN_PROGRESS"):
-            raise Refused(f"the stack is {status}: `aws cloudformation describe-stack-events` says why")
+    while (present := living(session, name))["StackStatus"] != "IMPORT_COMPLETE":
+        if time.monotonic() > deadline or not present["StackStatus"].endswith("IN_PROGRESS"):
+            raise Refused(f"the stack is {present['StackStatus']}: `aws cloudformation describe-stack-events` says why{deletion(present)}")
         time.sleep(2)
+
+
+def deletion(stack):
+    """What to do about a stack that an import without success has left."""
+    if stack["StackStatus"] not in EMPTY:
+        return ""
+    return f". It is {stack['StackStatus']} and has no resources: aws cloudformation delete-stack --stack-name {stack['StackName']}, then try again"
 
 
 def given_tables(session, template, pairs):
@@ -252,6 +278,8 @@ def restore(session, environment, template, former, pairs, to):
     """Restores the tables that a stack has left to an instant, and prints the command that imports them."""
     instant, given = parse_instant(to), given_tables(session, template, pairs)
     stack, tables = living(session, former), all_tables(template)
+    if stack and stack["StackStatus"] in EMPTY:
+        raise Refused(f"the stack `{former}` exists{deletion(stack)}")
     if stack:
         pages = session.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=former)
         found = [(each["LogicalResourceId"], each["PhysicalResourceId"]) for page in pages for each in page["StackResourceSummaries"]]
@@ -260,7 +288,10 @@ def restore(session, environment, template, former, pairs, to):
     found = [(name, table) for name, table in found if name in tables and name not in given]
     sources = dict(found) | {name: each.id for name, each in given.items()}
     if missing := sorted(tables.keys() - sources.keys()):
-        raise Refused(f"these were not left: {', '.join(missing)}")
+        raise Refused(
+            f"these were not left: {', '.join(missing)}. Name a table that has no tags of the stack with --table; of a deleted one there is a "
+            'backup (docs/runbook.md, "If a table was deleted")'
+        )
     if len(dict(found)) < len(found):
         twice = sorted({name for name, _ in found if [each for each, _ in found].count(name) > 1})
         raise Refused(f"several stacks have left {', '.join(twice)}: name those that are meant with --table")
@@ -336,7 +367,6 @@ def run(session, arguments):
             check_restored_together(session.client("dynamodb"), [each.id for each in given.values()])
             resources = [each for each in resources if each.type != TABLE] + list(given.values())
         import_stack(session, environment, template, resources)
-        mark_as_imported(session.client("dynamodb"), [each.id for each in given.values()])
         print(f"imported {len(resources)} resources into {environment.stack}; `make deploy ENV={environment.name}` adds the rest")
 
 

@@ -36,11 +36,11 @@ class Refused(Exception):
 def parse_instant(text):
     try:
         instant = datetime.fromisoformat(text)
-    except ValueError:
-        instant = None
-    if instant is None or instant.tzinfo is None or instant.microsecond:
-        raise Refused(f"`{text}` is not an instant in whole seconds with its zone, such as 2026-11-28T18:00:00Z")
-    return instant.astimezone(UTC)
+        if instant.tzinfo and not instant.microsecond:
+            return instant.astimezone(UTC)
+    except (OverflowError, ValueError):
+        pass
+    raise Refused(f"`{text}` is not an instant in whole seconds with its zone, such as 2026-11-28T18:00:00Z")
 
 
 def check_windows(dynamodb, sources, instant):
@@ -126,18 +126,22 @@ def apply_settings(dynamodb, table, properties, tags):
             dynamodb.update_time_to_live(TableName=table, TimeToLiveSpecification=expiry)
     if (stream := properties.get("StreamSpecification")) and not described.get("StreamSpecification", {}).get("StreamEnabled"):
         update(StreamSpecification={"StreamEnabled": True, **stream})
-    if warm := warm_throughput(properties):
+    if warm := missing_throughput(properties, described):
         update(WarmThroughput=warm)
+    indexes = {each["IndexName"]: each for each in described.get("GlobalSecondaryIndexes", [])}
     for index in properties.get("GlobalSecondaryIndexes", []):
-        if warm := warm_throughput(index):
+        if warm := missing_throughput(index, indexes[index["IndexName"]]):
             update(GlobalSecondaryIndexUpdates=[{"Update": {"IndexName": index["IndexName"], "WarmThroughput": warm}}])
     if policy := properties.get("ResourcePolicy"):
         dynamodb.put_resource_policy(ResourceArn=arn, Policy=json.dumps(policy["PolicyDocument"]))
     dynamodb.tag_resource(ResourceArn=arn, Tags=[dict(zip(("Key", "Value"), tag.split("=", 1), strict=True)) for tag in tags])
 
 
-def warm_throughput(properties):
-    return {name: int(units) for name, units in properties.get("WarmThroughput", {}).items()}
+def missing_throughput(properties, described):
+    """Returns the warm throughput that a table or an index lacks. DynamoDB rejects a lower one than it has."""
+    current = described.get("WarmThroughput", {})
+    wanted = {name: int(units) for name, units in properties.get("WarmThroughput", {}).items()}
+    return {name: max(units, current.get(name, 0)) for name, units in wanted.items()} if any(current.get(name, 0) < units for name, units in wanted.items()) else {}
 
 
 def take_over(dynamodb, former, ledger, instant):
