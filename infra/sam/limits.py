@@ -382,6 +382,12 @@ def access_log_lines(stack):
         yield name, stage["AccessLogSettings"]["Format"].strip().count("\n")
 
 
+def wrong_stage_variables(stack):
+    for name, stage in stack.of_type("AWS::ApiGatewayV2::Stage").items():
+        pairs = (stage.get("StageVariables") or {}).items()
+        yield name, sum(not re.fullmatch(r"\w+=[A-Za-z0-9._~:/?#&=,-]+", f"{key}={value}", re.ASCII) for key, value in pairs)
+
+
 def patterns(stack):
     for name, rule in stack.of_type("AWS::Events::Rule").items():
         yield name, size(rule["EventPattern"])
@@ -774,6 +780,7 @@ LIMITS = (
     Limit("characters beyond ASCII", 0, beyond_ascii, "https://github.com/aws-cloudformation/cloudformation-coverage-roadmap/issues/814", "write it in ASCII: GetTemplate returns `?`"),
     Limit("words that Metrics Insights has not", 0, insights_words, f"{AWS}/AmazonCloudWatch/latest/monitoring/cloudwatch-metrics-insights-querylanguage.html", "write an alarm for each value"),
     Limit("line ends in the access log's format", 0, access_log_lines, f"{AWS}/apigateway/latest/developerguide/http-api-logging.html", "write it in one line"),
+    Limit("stage variables with other characters", 0, wrong_stage_variables, f"{AWS}/apigatewayv2/latest/api-reference/apis-apiid-stages.html", "use letters, digits and -._~:/?#&=,"),
     Limit("resources of a queue's statement, beside one", 0, queue_resources, f"{AWS}/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-creating-custom-policies.html", "write `Resource: '*'`, which is the queue"),
     Limit("servers without url", 0, servers_without_url, "https://github.com/aws/serverless-application-model/issues/2424", "add a `url` to each entry of `servers`"),
     Limit("paths that end in a slash", 0, paths_with_slash, "https://github.com/aws/serverless-application-model/issues/1949", "leave the slash out: the route is not made"),

@@ -216,6 +216,7 @@ PLANTED = {
     "characters beyond ASCII": lambda stack: stack.files["infra/monitoring.generated.yaml"].update(Description="nobody\u2019s"),
     "words that Metrics Insights has not": lambda stack: alarm_of(stack, Expression="SELECT SUM(x) FROM y WHERE a = 'b' OR a = 'c'"),
     "line ends in the access log's format": under("AWS::ApiGatewayV2::Stage", "AccessLogSettings", Format="{\n}"),
+    "stage variables with other characters": put("AWS::ApiGatewayV2::Stage", StageVariables={"CLIENT": "a b"}),
     "resources of a queue's statement, beside one": put("AWS::SQS::QueuePolicy", PolicyDocument={"Statement": [{"Resource": ["a", "b"]}]}),
     "servers without url": lambda stack: limits.body_of(stack).update(servers=[{"x-amazon-apigateway-endpoint-configuration": {}}]),
     "paths that end in a slash": lambda stack: limits.body_of(stack)["paths"].update({"/mcp/": {}}),
