@@ -126,10 +126,12 @@ PLANS = [
     (["iam:GetRole"], [arn("iam", "role/deployer-${StackName}", region=""), arn("iam", "role/planner-${StackName}", region="")]),
 ]  # fmt: skip
 OF_STACK = {"StringEquals": {"aws:ResourceTag/aws:cloudformation:stack-name": {"Ref": "StackName"}}}
+# Names of secrets do not have the stack's. A secret has no tags before it is made.
+OF_NO_OTHER_STACK = {"StringEqualsIfExists": OF_STACK["StringEquals"]}
 # and to execute it, to write secrets, to verify a sender, to invite the first user, and to delete what a deleted stack has left (infra/sam/kept.py).
 DEPLOYS = [
     (["cloudformation:ContinueUpdateRollback", "cloudformation:DeleteStack", "cloudformation:ExecuteChangeSet"], NAMED["cloudformation"]),
-    (["secretsmanager:PutSecretValue"], ["secrets"]),
+    (["secretsmanager:PutSecretValue"], ["secrets"], OF_NO_OTHER_STACK),
     # The secrets are encrypted under a key of the stack, with the rights of who reads or writes one.
     (["kms:Decrypt", "kms:GenerateDataKey"], UNNAMED["kms"], {"StringEquals": {"kms:ViaService": {"Fn::Sub": "secretsmanager.${AWS::Region}.amazonaws.com"}}}),
     (["cognito-idp:AdminCreateUser", "cognito-idp:DeleteUserPool", "cognito-idp:UpdateUserPool"], UNNAMED["cognito-idp"], OF_STACK),
@@ -182,7 +184,7 @@ def of_cloudformation():
             case _ if any_resource:
                 key = (("*",), "via")
             case _ if service == "secretsmanager":
-                key = (tuple(secrets()), None)
+                key = (tuple(secrets()), "own")
             case _ if service == "lambda" and "EventSourceMapping" in action:
                 key = ((arn("lambda", "event-source-mapping:*"),), "via")
             case _ if service in UNNAMED:
@@ -193,7 +195,7 @@ def of_cloudformation():
     # A mapping's tags are on the mapping.
     grouped[((arn("lambda", "event-source-mapping:*"),), "via")] += ["lambda:ListTags", "lambda:TagResource", "lambda:UntagResource"]
     passed = {"StringEquals": {"iam:PassedToService": ["lambda.amazonaws.com", "scheduler.amazonaws.com", "codedeploy.amazonaws.com"]}}
-    conditions = {None: None, "via": THROUGH_CLOUDFORMATION, "pass": passed}
+    conditions = {None: None, "via": THROUGH_CLOUDFORMATION, "pass": passed, "own": OF_NO_OTHER_STACK}
     return [statement(names, places, conditions[kind]) for (places, kind), names in grouped.items()]
 
 

@@ -182,6 +182,8 @@ class Roles(unittest.TestCase):
             ("lambda:InvokeFunction", arn("lambda", f"function:{STACK}-PaymentsFunction-1A2B"), None),
             ("lambda:DeleteFunction", arn("lambda", f"function:{other}-x"), CLOUDFORMATION),
             ("secretsmanager:PutSecretValue", arn("secretsmanager", "secret:other-cdef"), None),
+            *((f"secretsmanager:{verb}", arn("secretsmanager", "secret:RpcUrlSecret-1A2B-cdef"), {"aws:ResourceTag/aws:cloudformation:stack-name": other})
+              for verb in ("PutSecretValue", "GetSecretValue", "DeleteSecret", "PutResourcePolicy")),
             ("route53:ChangeResourceRecordSets", arn("route53", "hostedzone/Z9", region="", account=""), CLOUDFORMATION),
             ("cloudformation:UpdateStack", arn("cloudformation", f"stack/{STACK}-deployer/uuid"), None),
             ("cloudformation:ExecuteChangeSet", arn("cloudformation", f"stack/{other}/uuid"), None),
