@@ -228,6 +228,14 @@ def unpermitted_functions(stack):
         yield logical, int(not any(is_of(stack, logical, name) for name in permitted))
 
 
+def missing_aliases(stack):
+    """Functions that are called by an alias that they don't have."""
+    made = {(one["FunctionName"], one["Name"]) for one in stack.of_type("AWS::Lambda::Alias").values()}
+    for where, text in strings(stack.resources):
+        for named in re.findall(r":function:([\w-]+):([A-Za-z][\w-]*)", text):
+            yield f"{where}: {':'.join(named)}", int(named not in made)
+
+
 def inline_policies(stack):
     for name, role in stack.of_type("AWS::IAM::Role").items():
         yield name, sum(len(re.sub(r"\s", "", json.dumps(one["PolicyDocument"]))) for one in role.get("Policies", []))
@@ -787,6 +795,7 @@ LIMITS = (
     Limit("routes that differ in names of variables alone", 1, conflicting_variables, "https://github.com/plutomi/plutomi/issues/271", "give the variable one name: API Gateway returns 409"),
     Limit("operations without an integration", 0, operations_without_integration, f"{AWS}/apigateway/latest/developerguide/http-api-open-api.html", "name the function"),
     Limit("functions that the API may not call", 0, unpermitted_functions, f"{AWS}/lambda/latest/dg/services-apigateway.html", "add its permission"),
+    Limit("aliases that no function has", 0, missing_aliases, f"{AWS}/lambda/latest/dg/configuration-aliases.html", "set AutoPublishAlias, or name the function alone: Lambda returns 404"),
     Limit("rules named with their bus", 0, dimensions_with_bus, f"{AWS}/eventbridge/latest/userguide/eb-monitoring.html", "take the name out of `Ref`, which is `bus|rule`"),
     Limit("queues sent to by a role", 0, targets_with_role, f"{AWS}/eventbridge/latest/userguide/eb-use-resource-based.html", "leave RoleArn out: an encrypted queue is reached by its own policy"),
     Limit("targets of a rule with an id of another", 0, target_ids, f"{AWS}/eventbridge/latest/APIReference/API_Target.html", "give each target its own id"),

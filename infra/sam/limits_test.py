@@ -223,6 +223,7 @@ PLANTED = {
     "routes that differ in names of variables alone": conflicting_route,
     "operations without an integration": lambda stack: limits.body_of(stack)["paths"].update({"/planted": {"get": {}}}),
     "functions that the API may not call": lambda stack: stack.resources.pop("PeoplePermission"),
+    "aliases that no function has": lambda stack: stack.resources.pop("PeopleFunctionAliaslive"),
     "rules named with their bus": put("AWS::CloudWatch::Alarm", Dimensions=[{"Name": "RuleName", "Value": "bus|rule"}]),
     "queues sent to by a role": put("AWS::Events::Rule", Targets=[{"RoleArn": "arn"}]),
     "targets of a rule with an id of another": put("AWS::Events::Rule", Targets=[{"Id": "planted"}] * 2),
