@@ -1,4 +1,4 @@
-//! The files that the checks of evidence read.
+//! Reads the files that `verify` and `log` get.
 
 use crate::exit::Failure;
 use purser_evidence::Trust;
@@ -9,7 +9,7 @@ use std::path::Path;
 /// The longest file that is read, in bytes. A statement has at most 64 KiB.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
-/// Reads the policy of trust in a file (c2sp.org/tlog-policy, with the issuers of statements).
+/// Reads a trust file: the JSON document that a deployment serves at `/log/trust`.
 pub(crate) fn read_trust(path: &Path) -> Result<Trust, Failure> {
     let unreadable = |why| Failure::Unreadable(format!("{} can't be verified: {why}", path.display()));
     Trust::parse(&read_text(path)?).map_err(unreadable)

@@ -146,8 +146,8 @@ impl PayError {
         }
     }
 
-    /// Returns whether the key is permanently bound to an approval that can no longer be used and paid for nothing. The
-    /// approval expired, or paid for an identical call under another key. A new request needs another key.
+    /// Returns whether the idempotency key can never pay: its approval has expired, or paid for an identical call under
+    /// another key. A new request needs a new key.
     pub(crate) fn is_bound_in_vain(&self) -> bool {
         match self {
             Self::Refused { refusal } => {

@@ -30,7 +30,7 @@ pub struct PaymentMade {
     pub pay_to: String,
     /// The idempotency key under which this call can be repeated.
     pub idempotency_key: IdempotencyKey,
-    /// Whether this is the stored payment of an earlier attempt.
+    /// Whether an earlier attempt with this idempotency key was authorized, and this is the payment of that attempt.
     pub replayed: bool,
     /// The reasons that the provider may refuse the payment, such as a very long header.
     pub warnings: Vec<Warning>,

@@ -26,7 +26,7 @@ pub(crate) fn judged_hours(changes: &[JournalChange]) -> BTreeSet<(AgentId, Hour
     hours.collect()
 }
 
-/// What judges agents, and freezes them.
+/// Judges agents by their anomaly brakes, and freezes an agent whose brake trips.
 pub(crate) struct Brakes {
     pub(crate) ledger: Ledger,
     pub(crate) usage: UsageTable,

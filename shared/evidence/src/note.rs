@@ -132,7 +132,7 @@ impl FromStr for VerifierKey {
     type Err = NoteError;
 
     fn from_str(text: &str) -> Result<Self, NoteError> {
-        // The base64 may contain more plus signs.
+        // Two plus signs separate the parts; the key's base64 may contain plus signs too.
         let mut parts = text.splitn(3, '+');
         let (Some(name), Some(_), Some(key)) = (parts.next(), parts.next(), parts.next()) else {
             return Err(NoteError::VerifierKey);

@@ -392,7 +392,7 @@ impl Log {
     async fn anchor(&self, size: u64, note: &str) -> Result<()> {
         if let Some(anchor) = &self.anchor {
             let key = format!("{ANCHORS}{:020}", u64::MAX.saturating_sub(size));
-            // An object of this size is one of the same tree, or `check_growth` fails.
+            // An existing object for this size is kept. `check_growth` compares that object with this tree.
             anchor.put_if(&key, note.as_bytes(), None).await?;
         }
         Ok(())

@@ -81,7 +81,7 @@ async fn answer(sent: OperatorForm, form: Form, act: OperatorAct, notices: Notic
     sent.act(form, act, notices, FREEZES, page).await
 }
 
-/// The target in a form: its scope, and the id of an agent or an owner. `field` is the visible field of a problem.
+/// Reads the target of a freeze from the form's `scope` and `id`. An invalid target is reported beside `field`.
 fn target(form: &mut Form, field: &str) -> Option<FreezeTarget> {
     let id = form.text("id");
     let (target, message) = match form.text("scope") {

@@ -73,7 +73,7 @@ impl PublicKey {
 pub struct WalletAttestation([u8; 65]);
 
 impl WalletAttestation {
-    /// The attestation in these bytes.
+    /// Creates an attestation from a signature's 65 bytes: r, s and v.
     pub const fn from_bytes(bytes: [u8; 65]) -> Self {
         Self(bytes)
     }

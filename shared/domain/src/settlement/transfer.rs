@@ -70,7 +70,7 @@ pub struct BlockId {
 /// the transfers from its payer to its payee. Other logs are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransactionLogs {
-    /// The transaction.
+    /// The transaction's hash.
     pub tx_hash: TxHash,
     /// The block of the transaction.
     pub block: BlockId,
