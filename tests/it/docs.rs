@@ -548,6 +548,22 @@ fn written_files() -> Vec<PathBuf> {
     files
 }
 
+/// The anchors that GitHub gives to the headings of a page: lower case, without punctuation, a hyphen for each space.
+fn anchors_of_sections(page: &str) -> BTreeSet<String> {
+    page.lines()
+        .filter(|line| line.starts_with('#'))
+        .map(|line| {
+            line.trim_start_matches('#')
+                .trim()
+                .to_lowercase()
+                .chars()
+                .filter(|letter| letter.is_alphanumeric() || matches!(letter, ' ' | '-' | '_'))
+                .map(|letter| if letter == ' ' { '-' } else { letter })
+                .collect()
+        })
+        .collect()
+}
+
 /// The numbers of a document's sections: `7` of `## 7. Errors`, `4.10` of `### 4.10 Rules`.
 fn numbers_of_sections(text: &str) -> BTreeSet<String> {
     let headings = text.lines().filter(|line| line.starts_with('#'));
@@ -633,17 +649,24 @@ fn every_citation_leads_somewhere() {
             let Some((target, rest)) = rest.split_once(')') else {
                 continue;
             };
-            if target.contains("://") || target.starts_with('#') {
+            if target.contains("://") {
                 continue;
             }
             cited += 1;
-            let folder = file.parent().unwrap_or(Path::new("."));
-            let Ok(page) = fs::read(folder.join(target)) else {
+            let (target, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let page = match target {
+                "" => file.clone(),
+                target => file.parent().unwrap_or(Path::new(".")).join(target),
+            };
+            let Ok(page) = fs::read(page) else {
                 wrong.push(format!("{here}: {target} is not there"));
                 continue;
             };
             // A picture has no sections.
             let page = String::from_utf8_lossy(&page);
+            if !anchor.is_empty() && !anchors_of_sections(&page).contains(anchor) {
+                wrong.push(format!("{here}: {target} has no heading #{anchor}"));
+            }
             let numbers = numbers_of_sections(&page);
             for section in sections_after(rest) {
                 if !numbers.contains(&section) {
