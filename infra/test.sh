@@ -104,6 +104,7 @@ rest() {
   local why client
   step "lints" cargo clippy --locked --workspace --all-targets --quiet -- --deny warnings
   step "no files use each other" infra/rings.py
+  step "crates stay within their lines" infra/lines.py
   step "programs and tests are built of the same" one_set_of_features
   step "dependencies: licences, sources, bans" cargo deny --locked check bans licenses sources
   # The database is a git repository on a host of its own, which is not within reach from everywhere.

@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Compares the lines of each product crate with its budget in infra/lines.toml.
+
+    infra/lines.py          fails where a crate exceeds its budget, or where a budget is no longer needed
+    infra/lines.py --write  writes the present lines into infra/lines.toml
+
+A crate grows only together with its row, so that a review sees the growth. The product is `shared` and `functions`. A line
+counts unless it is blank, a comment, or part of a test: tests stand in `mod tests` at the end of a file.
+"""
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BUDGETS = ROOT / "infra" / "lines.toml"
+TESTS = re.compile(r"^#\[cfg\(test\)\]\n(?:#\[.*\]\n)*mod \w+ \{", re.M)
+# A budget above the lines by more than this is lowered, so that nobody inherits the room.
+SLACK = 40
+
+
+def code_lines(text):
+    """How many lines of a Rust file are code of the product."""
+    product = TESTS.split(text)[0]
+    return sum(1 for line in product.splitlines() if line.strip() and not line.lstrip().startswith("//"))
+
+
+def lines_by_crate():
+    listed = subprocess.run(["git", "ls-files", "--", "shared/*.rs", "functions/*.rs"], cwd=ROOT, check=True, capture_output=True, text=True)
+    lines = Counter()
+    for path in listed.stdout.split():
+        crate, source, _ = path.partition("/src/")
+        if source:
+            lines[crate] += code_lines((ROOT / path).read_text())
+    return dict(sorted(lines.items()))
+
+
+def violations(lines, budgets):
+    """What does not agree, each as a sentence that says what to do."""
+    for crate in sorted(lines.keys() | budgets.keys()):
+        count, budget = lines.get(crate, 0), budgets.get(crate, 0)
+        if count > budget:
+            yield f"{crate} has {count:,} lines and a budget of {budget:,}: delete {count - budget:,}, or raise its row and say what they buy"
+        elif budget - count > SLACK:
+            yield f"{crate} has {count:,} lines and a budget of {budget:,}: lower its row"
+
+
+def main(arguments):
+    lines = lines_by_crate()
+    if arguments == ["--write"]:
+        rows = "".join(f'"{crate}" = {count}\n' for crate, count in lines.items())
+        BUDGETS.write_text(f"# The lines that each crate may have (infra/lines.py).\n{rows}")
+        return 0
+    found = list(violations(lines, tomllib.loads(BUDGETS.read_text())))
+    for each in found:
+        print(f"lines: {each}", file=sys.stderr)
+    print(f"lines: {sum(lines.values()):,} in {len(lines)} crates")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
