@@ -9,7 +9,7 @@ use crate::node::{Node, body_of, connection};
 use crate::output::{Output, table};
 use purser_evidence::{
     EvidenceReport, NoTransfer, NodeResponses, Outcome, Part, ProviderKey, Report, StatedTransfer, Step, StepName,
-    TlogProof, Trust, VerifiedStatement, is_evidence, verify_evidence,
+    TlogProof, Trust, VerifiedStatement, is_evidence, parse_json, verify_evidence,
 };
 use serde_json::{Value, json};
 use std::path::Path;
@@ -93,7 +93,7 @@ async fn evidence(mut report: EvidenceReport, node: Option<&Node>, output: &Outp
 
 /// The keys in the document of a `did:web`.
 fn provider_keys(document: &str) -> Result<Vec<ProviderKey>, String> {
-    let document = serde_json::from_str(document).map_err(|error| error.to_string())?;
+    let document = parse_json(document.as_bytes()).map_err(|error| error.to_string())?;
     ProviderKey::from_did_document(&document).map_err(|error| error.to_string())
 }
 

@@ -1,5 +1,6 @@
 //! Public keys of statements (RFC 7517): ES256 and `EdDSA` only.
 
+use crate::json::parse_json;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, ED25519, UnparsedPublicKey, VerificationAlgorithm};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::jwk::{
@@ -171,7 +172,7 @@ impl JwkSet {
     /// Parses a JSON Web Key Set. Keys that are neither P-256 nor Ed25519 are ignored; an invalid key, or one whose `kid`
     /// is not its thumbprint, makes the whole set invalid.
     pub fn parse(json: &str) -> Result<Self, JwkError> {
-        let value: Value = serde_json::from_str(json).map_err(|error| JwkError::Unreadable(error.to_string()))?;
+        let value = parse_json(json.as_bytes()).map_err(|error| JwkError::Unreadable(error.to_string()))?;
         Self::from_value(&value)
     }
 

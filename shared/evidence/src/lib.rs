@@ -17,6 +17,7 @@
 //! | `pack.rs` | the verification of a file with all evidence about a payment |
 //! | `transfer.rs` | the payment that a receipt states, and a node's answer about it |
 //! | `network.rs` | the networks that Purser pays on |
+//! | `json.rs` | JSON in which no object has a field twice |
 //! | `decimal.rs` | numbers in their one spelling |
 //!
 //! The formats are those of public specifications, and the tests have vectors that other implementations accept: JWS
@@ -32,6 +33,7 @@
 mod append;
 mod checkpoint;
 mod decimal;
+mod json;
 mod jwk;
 mod network;
 mod note;
@@ -48,6 +50,7 @@ mod verify;
 
 pub use append::{AppendError, Appended, Edge};
 pub use checkpoint::{Checkpoint, CheckpointError};
+pub use json::parse_json;
 pub use jwk::{Jwk, JwkError, JwkSet};
 pub use network::Network;
 pub use note::{KeyType, Note, NoteError, NoteSigner, SignerError, VerifierKey};

@@ -9,6 +9,7 @@
 //! step takes what it has compared out of [`Unverified`], and the rest is the list. So a member that is new in the file is
 //! listed until a step verifies it.
 
+use crate::json::parse_json;
 use crate::network::Network;
 use crate::proof::TlogProof;
 use crate::provider::{ProviderObject, SignedByProvider};
@@ -252,7 +253,7 @@ impl EvidenceReport {
 /// Verifies a file of evidence. The chain is left to the caller, as in [`verify`].
 pub fn verify_evidence(document: &str, trust: &Trust) -> Result<EvidenceReport, DocumentError> {
     let malformed = |error: serde_json::Error| DocumentError::Evidence(error.to_string());
-    let json: Value = serde_json::from_str(document).map_err(malformed)?;
+    let json = parse_json(document.as_bytes()).map_err(malformed)?;
     if json.get("decision").or(json.get("receipt")).is_none() {
         let why = "it has neither `decision` nor `receipt`";
         return Err(DocumentError::Evidence(why.to_owned()));

@@ -6,6 +6,7 @@
 //! signature says nothing about the provider. The signer has to be bound to the payment: it is the payee, or a key that
 //! the host of the resource publishes (`did:web`) or that the reader trusts for this host ([`ProviderKey`]).
 
+use crate::json::parse_json;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, ED25519, UnparsedPublicKey, VerificationAlgorithm};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use k256::ecdsa::signature::Verifier as _;
@@ -425,7 +426,7 @@ fn verify_jws(jws: &str, known: &[ProviderKey]) -> Result<SignedByProvider, Prov
     let header = URL_SAFE_NO_PAD.decode(header).map_err(form)?;
     let header: Header = serde_json::from_slice(&header).map_err(|_| ProviderError::Form)?;
     let payload = URL_SAFE_NO_PAD.decode(payload).map_err(form)?;
-    let payload = serde_json::from_slice(&payload).map_err(|_| ProviderError::Form)?;
+    let payload = parse_json(&payload).map_err(|_| ProviderError::Form)?;
     let signature = URL_SAFE_NO_PAD.decode(signature).map_err(form)?;
     if header.crit.is_some() {
         return Err(ProviderError::Form);

@@ -3,6 +3,7 @@
 //! Every step is listed, with its outcome. A document is verified only if its statement's signature is, and if no step
 //! failed; what a document has no part for is skipped, and the report says so.
 
+use crate::json::parse_json;
 use crate::jwk::JwkSet;
 use crate::note::VerifierKey;
 use crate::proof::{PROOF_HEADER, Policy, PolicyError, ProofTextError, TlogProof};
@@ -70,7 +71,8 @@ impl Trust {
     /// `did:key`, `did:jwk` or addresses). All but `jwks` may be missing; other members are refused.
     pub fn parse(json: &str) -> Result<Self, TrustError> {
         let unreadable = |error: &dyn fmt::Display| TrustError::Unreadable(error.to_string());
-        let file: TrustFile = serde_json::from_str(json).map_err(|error| unreadable(&error))?;
+        let file = parse_json(json.as_bytes()).and_then(TrustFile::deserialize);
+        let file = file.map_err(|error| unreadable(&error))?;
         let key = |text: &String| text.parse::<VerifierKey>().map_err(|error| unreadable(&error));
         let logs = file.logs.iter().map(|log| Ok((key(&log.vkey)?, log.origin.clone())));
         let logs = logs.collect::<Result<Vec<_>, TrustError>>()?;

@@ -10,6 +10,51 @@ use purser_evidence::{
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+/// Whichever of the two a reader's parser keeps, another one may keep the other.
+#[test]
+fn a_field_that_is_there_twice_is_rejected_wherever_it_is() {
+    let trust = trust();
+    let trusted = serde_json::to_string(&json!({
+        "jwks": JwkSet::new(statement_key().jwk().clone(), []), "logs": [], "providers": [{"host": "a.example", "keys": []}],
+    }));
+    let trusted = trusted.unwrap();
+    for sample in [
+        include_str!("../../../../docs/evidence/sample/receipt.json"),
+        include_str!("../../../../docs/evidence/sample/block.json"),
+        &trusted,
+    ] {
+        let is_readable = |json: &str| {
+            if sample == trusted {
+                Trust::parse(json).is_ok()
+            } else {
+                verify_evidence(json, &trust).is_ok()
+            }
+        };
+        assert!(is_readable(sample));
+        let mut doubled = 0;
+        for (at, _) in sample.match_indices('"') {
+            let Some((name, value)) = sample[at..].split_once(':') else {
+                continue;
+            };
+            // Doubles a field with a short value: an object's end or a comma follows it.
+            let Some(end) = value.find([',', '}', ']', '{', '[']) else {
+                continue;
+            };
+            let is_name = name.len() > 2 && name.ends_with('"') && name.matches('"').count() == 2;
+            let is_field = is_name && matches!(&value[end..=end], "," | "}");
+            if !is_field || serde_json::from_str::<Value>(&value[..end]).is_err() {
+                continue;
+            }
+            let field = &sample[at..at + name.len() + 1 + end];
+            let twice = format!("{}{field},{}", &sample[..at], &sample[at..]);
+            assert!(serde_json::from_str::<Value>(&twice).is_ok(), "{field}");
+            assert!(!is_readable(&twice), "{field}");
+            doubled += 1;
+        }
+        assert!(doubled >= 3, "{doubled}");
+    }
+}
+
 fn vectors() -> Value {
     serde_json::from_str(include_str!("../provider.json")).unwrap()
 }
