@@ -3,6 +3,7 @@
 use crate::payees::Delays;
 use purser_api::Env;
 use purser_domain::{Duration, EventSource, Network};
+use purser_evidence::{KeyType, VerifierKey};
 
 pub(crate) struct Settings {
     pub(crate) ledger_table: String,
@@ -42,6 +43,8 @@ pub(crate) struct LogSettings {
     /// The ARN of the key in KMS that signs statements.
     pub(crate) kms_key: Option<String>,
     pub(crate) network: Network,
+    /// The name of a log that begins now.
+    pub(crate) origin: String,
 }
 
 impl Settings {
@@ -87,12 +90,18 @@ fn log(env: &mut Env) -> Option<LogSettings> {
     let bucket = env.get("LOG_BUCKET")?.to_owned();
     let optional = |name| env.get(name).map(str::to_owned);
     let (archive, kms_key) = (optional("ARCHIVE_BUCKET"), optional("STATEMENTS_KEY_ARN"));
+    let origin = env.text("LOG_ORIGIN");
+    // A missing variable is already recorded.
+    if !origin.is_empty() && VerifierKey::new(&origin, KeyType::Ed25519, [0; 32]).is_err() {
+        env.wrong("LOG_ORIGIN", "must have no space, `+` or control character");
+    }
     Some(LogSettings {
         bucket,
         archive,
         key_secret: env.text("STATEMENTS_KEY_SECRET_ARN"),
         kms_key,
         network: env.network(),
+        origin,
     })
 }
 

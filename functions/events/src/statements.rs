@@ -9,8 +9,8 @@ use crate::{
 };
 use aws_types::SdkConfig;
 use purser_api::Secrets;
-use purser_domain::{Error, EventSource, LoggedDecision, Network, Result, SettlementState};
-use purser_evidence::{JwkSet, KeyType, NoteSigner, Seed, StatementKey};
+use purser_domain::{Error, LoggedDecision, Network, Result, SettlementState};
+use purser_evidence::{KeyType, NoteSigner, Seed, StatementKey};
 use purser_log::{
     Archive, Archived, Confirmation, Log, LogReader, ObjectStore, PendingFact, StatedFact, TRUST, TrustDocument,
 };
@@ -19,6 +19,8 @@ use sha2::{Digest as _, Sha256};
 use std::time::Duration;
 use tokio::{sync::OnceCell, time::Instant};
 use zeroize::Zeroizing;
+
+const MAKING_KEYS: &str = "making the statements' keys";
 
 /// The time reserved for the last append.
 const LAST: Duration = Duration::from_secs(20);
@@ -34,6 +36,8 @@ pub(crate) struct Statements {
     /// The ARN of the key in KMS that signs statements; `None` if a key of the secret does.
     kms_key: Option<String>,
     network: Network,
+    /// The name of a log that begins now.
+    origin: String,
     /// The keys, read at the first run of the schedule.
     keys: OnceCell<Keys>,
 }
@@ -55,54 +59,44 @@ impl Statements {
             key_secret: settings.key_secret,
             kms_key: settings.kms_key,
             network: settings.network,
+            origin: settings.origin,
             keys: OnceCell::const_new(),
         }
     }
 
     /// The keys. The first call publishes what verifies them; keys of the past stay in it.
-    async fn keys(&self, source: &EventSource) -> Result<&Keys> {
+    async fn keys(&self) -> Result<&Keys> {
         self.keys
             .get_or_try_init(|| async {
                 let secret = self.secrets.text(&self.key_secret).await?;
-                let unusable = |error: Box<dyn std::error::Error + Send + Sync>| {
-                    Error::internal("making the statements' keys", error)
-                };
                 let statements = if let Some(arn) = &self.kms_key {
                     Signer::Kms(KmsSigner::read(&self.aws, arn).await?)
                 } else {
                     let key = StatementKey::new(&seed(b"statements", &secret));
-                    Signer::Secret(key.map_err(|error| unusable(error.into()))?)
+                    Signer::Secret(key.map_err(|error| Error::internal(MAKING_KEYS, error))?)
                 };
-                let origin = source.as_str().to_owned();
-                let signer = NoteSigner::new(&origin, KeyType::Ed25519, &seed(b"log", &secret));
-                let log = Log::new(
-                    self.objects.clone(),
-                    origin,
-                    signer.map_err(|error| unusable(error.into()))?,
-                )
-                .with_anchor(self.archive.as_ref().map(|archive| archive.objects().clone()));
-                self.publish_keys(&statements, &log, source).await?;
+                let log = self.log(&seed(b"log", &secret), &statements).await?;
+                let log = log.with_anchor(self.archive.as_ref().map(|archive| archive.objects().clone()));
                 Ok(Keys { statements, log })
             })
             .await
     }
 
-    async fn publish_keys(&self, key: &Signer, log: &Log, source: &EventSource) -> Result<()> {
-        let stored = self.objects.get(TRUST).await?;
-        let known = stored
-            .as_ref()
-            .map(|object| TrustDocument::parse(&object.bytes))
-            .transpose()?;
-        let older = known.iter().flat_map(|known| known.jwks.keys().to_vec());
-        let trust = TrustDocument {
-            jwks: JwkSet::new(key.jwk().clone(), older),
-            vkey: log.verifier().to_string(),
-            origin: source.as_str().to_owned(),
-        };
-        if known.as_ref() != Some(&trust) {
-            self.objects.put(TRUST, &trust.to_bytes()?).await?;
+    /// The log with its published keys. The published origin stays, because witnesses and readers know the log by it.
+    async fn log(&self, seed: &Seed, key: &Signer) -> Result<Log> {
+        loop {
+            let stored = self.objects.get(TRUST).await?;
+            let known = stored.as_ref().map(|object| TrustDocument::parse(&object.bytes));
+            let known = known.transpose()?;
+            let origin = known.as_ref().and_then(TrustDocument::origin).unwrap_or(&self.origin);
+            let signer = NoteSigner::new(origin, KeyType::Ed25519, seed);
+            let signer = signer.map_err(|error| Error::internal(MAKING_KEYS, error))?;
+            let trust = TrustDocument::new(key.jwk(), signer.verifier(), origin, known.as_ref());
+            let version = stored.as_ref().map(|object| &object.version);
+            if known.as_ref() == Some(&trust) || self.objects.put_if(TRUST, &trust.to_bytes()?, version).await? {
+                return Ok(Log::new(self.objects.clone(), origin, signer));
+            }
         }
-        Ok(())
     }
 }
 
@@ -145,7 +139,7 @@ impl Shared {
     }
 
     async fn append(&self, statements: &Statements, until: Instant) -> Result<()> {
-        let keys = statements.keys(&self.source).await?;
+        let keys = statements.keys().await?;
         let signing = Signing {
             records: Records {
                 shared: self,

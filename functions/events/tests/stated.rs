@@ -11,10 +11,10 @@ mod stating;
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use flate2::read::GzDecoder;
-use purser_evidence::{StatementKind, Trust, unverified_entries, verify};
+use purser_evidence::{Note, StatementKind, Trust, unverified_entries, verify};
 use purser_log::{LogReader, ObjectStore};
 use serde_json::Value;
-use stating::{NAMES, Stating, TIME};
+use stating::{NAMES, ORIGIN, Stating, TIME};
 use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::PathBuf;
@@ -131,6 +131,54 @@ async fn statements_verify_after_their_key_was_replaced() {
     for (operation, request) in stating.kms.asked() {
         assert!(operation == "GetPublicKey" || (operation == "Sign" && request["MessageType"] == "DIGEST"));
     }
+}
+
+/// The trust file has the keys of the log before, so saved proofs verify; the checkpoint is signed by the new key at once.
+#[tokio::test]
+async fn earlier_proofs_verify_after_the_keys_were_replaced() {
+    let folder = Folder::new();
+    let stating = Stating::start(&folder.0).await;
+    let reader = LogReader::new(folder.log());
+    let mut proofs = Vec::new();
+    let mut trusts: Vec<Trust> = Vec::new();
+    for (number, secret) in (1_u8..).zip(["one", "two", "three"]) {
+        stating.replace_secret(secret);
+        let events = stating.function(None);
+        stating.state(&events).await;
+        let trust = Trust::parse(&folder.trust().to_string()).unwrap();
+        let checkpoint = String::from_utf8(reader.checkpoint().await.unwrap().unwrap()).unwrap();
+        trust.policy.open(&Note::parse(&checkpoint).unwrap()).unwrap();
+        for earlier in &trusts {
+            earlier.policy.open(&Note::parse(&checkpoint).unwrap()).unwrap_err();
+        }
+        let id = stating.pay(10, secret).await.unwrap();
+        stating.confirm(id, number).await;
+        stating.state(&events).await;
+        let found = reader.receipt(id, id.authorized_at()).await.unwrap().unwrap();
+        proofs.push(found.proof);
+        for proof in &proofs {
+            let report = verify(proof, &trust).unwrap();
+            assert!(report.is_verified(), "{:?}", report.steps());
+        }
+        trusts.push(trust);
+    }
+    assert_eq!(folder.trust()["logs"].as_array().unwrap().len(), 3);
+}
+
+/// Witnesses and readers know a log by its origin, so a log keeps it.
+#[tokio::test]
+async fn a_log_keeps_the_origin_that_it_began_with() {
+    let folder = Folder::new();
+    let stating = Stating::start(&folder.0).await;
+    stating.state(&stating.function(None)).await;
+    stating
+        .state(&stating.function_with("LOG_ORIGIN", "other.example/log"))
+        .await;
+    let trust = folder.trust();
+    assert_eq!(trust["logs"].as_array().unwrap().len(), 1);
+    assert_eq!(trust["logs"][0]["origin"], ORIGIN);
+    let checkpoint = std::fs::read_to_string(folder.0.join("log/checkpoint")).unwrap();
+    assert_eq!(checkpoint.lines().next(), Some(ORIGIN));
 }
 
 /// While KMS can't be asked, facts stay pending; nothing is lost.

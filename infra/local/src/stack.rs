@@ -203,6 +203,8 @@ impl LogFolder {
         environment.insert("LOG_BUCKET".to_owned(), format!("folder:{}", path.display()));
         let archive = path.join(Self::ARCHIVE);
         environment.insert("ARCHIVE_BUCKET".to_owned(), format!("folder:{}", archive.display()));
+        let origin = format!("local.example/{}/log", uuid::Uuid::new_v4());
+        environment.insert("LOG_ORIGIN".to_owned(), origin);
         Self(path)
     }
 }

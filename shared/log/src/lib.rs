@@ -41,4 +41,4 @@ pub use aside::{oldest_pending, state_again};
 pub use find::{DecisionSubject, FoundStatement, HashTile, LogReader, ToCheck};
 pub use objects::{ObjectStore, ObjectVersion, StoredObject};
 pub use pending::{Confirmation, PendingBatch, PendingFact, PendingPlace, StatedFact};
-pub use trust::{TRUST, TrustDocument};
+pub use trust::{LogKey, TRUST, TrustDocument};

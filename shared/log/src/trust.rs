@@ -3,58 +3,58 @@
 //! A reader should get it once and keep it: whoever could replace the log could replace this object too.
 
 use purser_domain::{Error, Result};
-use purser_evidence::JwkSet;
+use purser_evidence::{Jwk, JwkSet, VerifierKey};
 use serde::{Deserialize, Serialize};
 
 /// The object's key.
 pub const TRUST: &str = "trust.json";
 
-/// The keys of a deployment: the current one of statements, older ones, and that of the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The keys of a deployment. Earlier keys stay, so that earlier statements and proofs verify.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrustDocument {
     /// The keys of statements, the current one first.
     pub jwks: JwkSet,
-    /// The key of the log's checkpoints (c2sp.org/signed-note).
+    /// The keys of the log, the current one first.
+    pub logs: Vec<LogKey>,
+}
+
+/// A key that signs checkpoints, or did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogKey {
+    /// The key (c2sp.org/signed-note).
     pub vkey: String,
-    /// The log's name in its checkpoints.
+    /// The log's name in the checkpoints.
     pub origin: String,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Stored {
-    jwks: JwkSet,
-    logs: Vec<StoredLog>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct StoredLog {
-    vkey: String,
-    origin: String,
 }
 
 impl TrustDocument {
     /// Parses the stored document.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
-        const READING: &str = "reading the log's keys";
-        let stored: Stored = serde_json::from_slice(bytes).map_err(|error| Error::internal(READING, error))?;
-        let log = stored.logs.into_iter().next();
-        let log = log.ok_or_else(|| Error::internal(READING, "it names no log"))?;
-        Ok(Self {
-            jwks: stored.jwks,
-            vkey: log.vkey,
-            origin: log.origin,
-        })
+        serde_json::from_slice(bytes).map_err(|error| Error::internal("reading the log's keys", error))
+    }
+
+    /// The document of a deployment that signs with these keys now. `known` is the document until now.
+    pub fn new(key: &Jwk, log: &VerifierKey, origin: &str, known: Option<&Self>) -> Self {
+        let current = LogKey {
+            vkey: log.to_string(),
+            origin: origin.to_owned(),
+        };
+        let earlier = known.iter().flat_map(|known| known.logs.clone());
+        let earlier = earlier.filter(|log| *log != current).collect::<Vec<_>>();
+        let older = known.iter().flat_map(|known| known.jwks.keys().to_vec());
+        Self {
+            jwks: JwkSet::new(key.clone(), older),
+            logs: std::iter::once(current).chain(earlier).collect(),
+        }
+    }
+
+    /// The log's name in its checkpoints.
+    pub fn origin(&self) -> Option<&str> {
+        self.logs.first().map(|log| log.origin.as_str())
     }
 
     /// The document's JSON.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let stored = Stored {
-            jwks: self.jwks.clone(),
-            logs: vec![StoredLog {
-                vkey: self.vkey.clone(),
-                origin: self.origin.clone(),
-            }],
-        };
-        serde_json::to_vec(&stored).map_err(|error| Error::internal("writing the log's keys", error))
+        serde_json::to_vec(self).map_err(|error| Error::internal("writing the log's keys", error))
     }
 }

@@ -11,7 +11,7 @@
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use purser_domain::{AgentId, Error, Result, SettlementId, Timestamp, TransactionId, TxHash};
 use purser_evidence::{
-    Checkpoint, JwkSet, KeyType, Note, NoteSigner, Seed, StatementKey, StatementKind, TilePath, TreeHead, Trust,
+    Checkpoint, KeyType, Note, NoteSigner, Seed, StatementKey, StatementKind, TilePath, TreeHead, Trust,
     consistency_proof, unverified_entry, verify,
 };
 use purser_log::{
@@ -135,11 +135,7 @@ fn stated(run: Uuid, fact: &PendingFact) -> Stated {
 
 fn trust() -> Trust {
     let log = log(ObjectStore::folder("unused"));
-    let document = TrustDocument {
-        jwks: JwkSet::new(key().jwk().clone(), []),
-        vkey: log.verifier().to_string(),
-        origin: ORIGIN.to_owned(),
-    };
+    let document = TrustDocument::new(key().jwk(), log.verifier(), ORIGIN, None);
     let bytes = document.to_bytes().unwrap();
     assert_eq!(TrustDocument::parse(&bytes).unwrap(), document);
     assert_eq!(TRUST, "trust.json");

@@ -20,6 +20,8 @@ use std::time::Duration;
 /// The name and a label of the agent, which no statement may have.
 pub(crate) const NAMES: [&str; 2] = ["Zora Neale's assistant", "Eatonville"];
 
+/// The name of the log.
+pub(crate) const ORIGIN: &str = "sample.example/log";
 const SECRET_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:StatementsKeySecret";
 /// The secret of the published sample's keys, so anybody could sign by them.
 const SECRET: &str = "the keys of the published sample: sign nothing else by them";
@@ -33,6 +35,7 @@ pub(crate) struct Stating {
     clock: Arc<AtomicI64>,
     /// The keys that may sign statements.
     pub(crate) kms: Kms,
+    secrets: SecretsManager,
     /// Counts the calls of the functions to the database.
     pub(crate) database: Proxy,
     pub(crate) emulator: Emulator,
@@ -43,10 +46,11 @@ impl Stating {
     pub(crate) async fn start(folder: &Path) -> Self {
         let (emulator, streams) = Emulator::with_streams().await;
         let kms = Kms::default();
-        let secrets = SecretsManager::new([(SECRET_ARN, SECRET)]).serve().await;
+        let secrets = SecretsManager::new([(SECRET_ARN, SECRET)]);
+        let secrets_url = secrets.serve().await;
         let place = |name: &str| format!("folder:{}", folder.join(name).display());
         let database = Proxy::start(emulator.url.clone(), ProxyConfig::default()).await;
-        let variables = environment(&database.url, &secrets).chain([
+        let variables = environment(&database.url, &secrets_url).chain([
             ("EVENT_BUS", "purser".to_owned()),
             ("EVENTBRIDGE_ENDPOINT", EventBus::new("purser").serve().await),
             ("KMS_ENDPOINT", kms.serve().await),
@@ -55,6 +59,7 @@ impl Stating {
             ("LOG_BUCKET", place("log")),
             ("ARCHIVE_BUCKET", place("archive")),
             ("STATEMENTS_KEY_SECRET_ARN", SECRET_ARN.to_owned()),
+            ("LOG_ORIGIN", ORIGIN.to_owned()),
         ]);
         let stating = Self {
             ledger: emulator.ledger(),
@@ -62,6 +67,7 @@ impl Stating {
             variables: variables.collect(),
             clock: Arc::new(AtomicI64::new(sample::start().micros())),
             kms,
+            secrets,
             database,
             emulator,
         };
@@ -85,6 +91,22 @@ impl Stating {
     /// The function. `key` is the ARN of the key in KMS that signs statements.
     pub(crate) fn function(&self, key: Option<&str>) -> Events {
         Events::boot(self.boot(key)).unwrap()
+    }
+
+    /// The function with another value of a variable.
+    pub(crate) fn function_with(&self, name: &'static str, value: &str) -> Events {
+        let env: Env = self
+            .variables
+            .iter()
+            .cloned()
+            .chain([(name, value.to_owned())])
+            .collect();
+        Events::boot(Boot::new(env, Clock::still(Arc::clone(&self.clock)))).unwrap()
+    }
+
+    /// Replaces the secret that the keys are derived from.
+    pub(crate) fn replace_secret(&self, secret: &str) {
+        self.secrets.store(SECRET_ARN, secret);
     }
 
     fn boot(&self, key: Option<&str>) -> Boot {
