@@ -44,7 +44,7 @@ pub(crate) async fn jwks(State(api): State<Arc<CatalogApi>>, headers: HeaderMap)
     operation_id = "log_trust",
     tag = "evidence",
     responses(
-        (status = 200, body = Object, description = "`jwks`; `logs`, each a `vkey` of the log and its `origin`, the current one first. Keep your own copy."),
+        (status = 200, body = Object, description = "`jwks`; `logs`, each a `vkey` of the log and its `origin`, the current one first; `witnesses`, if there are any. Keep your own copy."),
         (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
         LogErrors,
     )

@@ -1,9 +1,13 @@
 //! The function's configuration: environment variables, named as in `template.yaml`.
 
 use crate::payees::Delays;
-use purser_api::Env;
+use purser_api::{Env, client_for_any};
 use purser_domain::{Duration, EventSource, Network};
 use purser_evidence::{KeyType, VerifierKey};
+use purser_log::Witnesses;
+
+/// How witnesses see the function.
+const USER_AGENT: &str = concat!("Purser/", env!("CARGO_PKG_VERSION"));
 
 pub(crate) struct Settings {
     pub(crate) ledger_table: String,
@@ -45,6 +49,8 @@ pub(crate) struct LogSettings {
     pub(crate) network: Network,
     /// The name of a log that begins now.
     pub(crate) origin: String,
+    /// The witnesses of its checkpoints; `None` without any.
+    pub(crate) witnesses: Option<Witnesses>,
 }
 
 impl Settings {
@@ -95,6 +101,18 @@ fn log(env: &mut Env) -> Option<LogSettings> {
     if !origin.is_empty() && VerifierKey::new(&origin, KeyType::Ed25519, [0; 32]).is_err() {
         env.wrong("LOG_ORIGIN", "must have no space, `+` or control character");
     }
+    let witnesses = env.get("LOG_WITNESSES").map(str::to_owned);
+    let witnesses = witnesses.and_then(|list| {
+        let http = client_for_any(USER_AGENT).build().ok();
+        let witnesses = http.and_then(|http| Witnesses::parse(&list, http));
+        if witnesses.is_none() {
+            env.wrong(
+                "LOG_WITNESSES",
+                "must be at most 8 times a vkey of cosignatures and an https URL",
+            );
+        }
+        witnesses
+    });
     Some(LogSettings {
         bucket,
         archive,
@@ -102,6 +120,7 @@ fn log(env: &mut Env) -> Option<LogSettings> {
         kms_key,
         network: env.network(),
         origin,
+        witnesses,
     })
 }
 

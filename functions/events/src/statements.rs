@@ -13,10 +13,11 @@ use purser_domain::{Error, LoggedDecision, Network, Result, SettlementState};
 use purser_evidence::{KeyType, NoteSigner, Seed, StatementKey};
 use purser_log::{
     Archive, Archived, Confirmation, Log, LogReader, ObjectStore, PendingFact, StatedFact, TRUST, TrustDocument,
+    Witnesses,
 };
 use purser_store::JournalChange;
 use sha2::{Digest as _, Sha256};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tokio::{sync::OnceCell, time::Instant};
 use zeroize::Zeroizing;
 
@@ -38,6 +39,7 @@ pub(crate) struct Statements {
     network: Network,
     /// The name of a log that begins now.
     origin: String,
+    witnesses: Option<Arc<Witnesses>>,
     /// The keys, read at the first run of the schedule.
     keys: OnceCell<Keys>,
 }
@@ -60,6 +62,7 @@ impl Statements {
             kms_key: settings.kms_key,
             network: settings.network,
             origin: settings.origin,
+            witnesses: settings.witnesses.map(Arc::new),
             keys: OnceCell::const_new(),
         }
     }
@@ -91,10 +94,12 @@ impl Statements {
             let origin = known.as_ref().and_then(TrustDocument::origin).unwrap_or(&self.origin);
             let signer = NoteSigner::new(origin, KeyType::Ed25519, seed);
             let signer = signer.map_err(|error| Error::internal(MAKING_KEYS, error))?;
-            let trust = TrustDocument::new(key.jwk(), signer.verifier(), origin, known.as_ref());
+            let witnesses = self.witnesses.as_deref();
+            let trust = TrustDocument::new(key.jwk(), signer.verifier(), origin, witnesses, known.as_ref());
             let version = stored.as_ref().map(|object| &object.version);
             if known.as_ref() == Some(&trust) || self.objects.put_if(TRUST, &trust.to_bytes()?, version).await? {
-                return Ok(Log::new(self.objects.clone(), origin, signer));
+                let log = Log::new(self.objects.clone(), origin, signer);
+                return Ok(log.with_witnesses(self.witnesses.clone()));
             }
         }
     }

@@ -8,6 +8,7 @@
 
 mod rewrites;
 mod stating;
+mod witnesses;
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use flate2::read::GzDecoder;

@@ -11,6 +11,7 @@
 //! | `tile.rs` | the paths and bytes of tiles and entry bundles |
 //! | `append.rs` | from the right edge and new entries to the objects to be written |
 //! | `reader.rs` | the proofs that a log's objects give |
+//! | `witness.rs` | the exchange with a witness |
 //! | `proof.rs` | proofs as a text, and the policy that they are verified against |
 //! | `verify.rs` | a document's verification, step by step |
 //! | `provider.rs` | the signed offers and receipts of providers |
@@ -22,7 +23,7 @@
 //!
 //! The formats are those of public specifications, and the tests have vectors that other implementations accept: JWS
 //! (RFC 7515) and key sets (RFC 7517), and of C2SP (c2sp.org) `signed-note`, `tlog-checkpoint`, `tlog-tiles`,
-//! `tlog-cosignature` and `tlog-proof`. All parsers accept one spelling of each value.
+//! `tlog-cosignature`, `tlog-witness` and `tlog-proof`. All parsers accept one spelling of each value.
 //!
 //! A leaf of the log is the exact statement, as bytes: SHA-256(0x00, statement). Nothing is decoded and encoded again on
 //! the way, because an ES256 signature has a twin that is valid as well.
@@ -47,6 +48,7 @@ mod tile;
 mod transfer;
 mod tree;
 mod verify;
+mod witness;
 
 pub use append::{AppendError, Appended, Edge};
 pub use checkpoint::{Checkpoint, CheckpointError};
@@ -57,7 +59,9 @@ pub use note::{KeyType, Note, NoteError, NoteSigner, SignerError, VerifierKey};
 pub use pack::{EvidenceReport, Part, PartStep, is_evidence, verify_evidence};
 pub use proof::{Cosigned, Policy, PolicyError, ProofTextError, Proven, RefusedProof, TlogProof, WitnessError};
 pub use provider::{ProviderError, ProviderKey, ProviderKeyError, ProviderObject, ProviderSigner, SignedByProvider};
-pub use reader::{ReadError, TileReader, consistency_proof, inclusion_proof, unverified_entries, unverified_entry};
+pub use reader::{
+    ReadError, TileReader, consistency_proof, inclusion_proof, unverified_entries, unverified_entry, unverified_root,
+};
 pub use seed::{Seed, SeedError};
 pub use statement::{
     DigestSigner, EcdsaSignature, LONGEST_STATEMENT, SignError, StatementError, StatementKey, StatementKind,
@@ -69,3 +73,4 @@ pub use tile::{
 pub use transfer::{NoTransfer, NodeResponses, StatedTransfer};
 pub use tree::{Hash, HashError, LARGEST_TREE, ProofError, TreeHead};
 pub use verify::{DocumentError, Outcome, Report, Step, StepName, Trust, TrustError, verify};
+pub use witness::{add_checkpoint, find_cosignature, parse_cosigned_size};

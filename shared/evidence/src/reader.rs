@@ -113,11 +113,16 @@ impl<R: TileReader> Tiles<'_, R> {
     async fn node(&mut self, number: u64) -> Result<Hash, ReadError<R::Error>> {
         let height = number.trailing_ones();
         let place = number.checked_shr(height.saturating_add(1)).unwrap_or(0);
-        let mut start = place << height;
-        let leaves = self.size.saturating_sub(start).min(1 << height);
+        let start = place << height;
+        self.root_over(start, self.size.saturating_sub(start).min(1 << height))
+            .await
+    }
+
+    /// The root over this number of leaves from `start`, a multiple of the largest power of two in `leaves`.
+    async fn root_over(&mut self, mut start: u64, leaves: u64) -> Result<Hash, ReadError<R::Error>> {
         // Complete subtrees from left to right, each half as large as the one before or smaller (RFC 6962 §2.1).
         let mut subtrees = Vec::new();
-        for height in (0..=height).rev() {
+        for height in (0..u64::BITS).rev() {
             if leaves & (1 << height) != 0 {
                 subtrees.push(self.complete(height, start >> height).await?);
                 start = start.saturating_add(1 << height);
@@ -186,6 +191,26 @@ pub async fn consistency_proof<R: TileReader>(
     };
     tree.verify_consistency(older, &hashes)?;
     Ok(hashes)
+}
+
+/// The root of a tree's first `size` entries. It is proven by [`consistency_proof`] alone.
+pub async fn unverified_root<R: TileReader>(
+    reader: &R,
+    size: u64,
+    tree: &TreeHead,
+) -> Result<Hash, ReadError<R::Error>> {
+    if tree.size > LARGEST_TREE || size > tree.size {
+        return Err(ReadError::Range);
+    }
+    if size == 0 {
+        return Ok(Hash::of_empty_tree());
+    }
+    let mut tiles = Tiles {
+        reader,
+        size: tree.size,
+        read: BTreeMap::new(),
+    };
+    tiles.root_over(0, size).await
 }
 
 /// The entry at `index`, from its bundle. The bytes are proven by [`inclusion_proof`] alone.

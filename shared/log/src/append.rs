@@ -17,6 +17,7 @@ use crate::{
     objects::ObjectStore,
     pending::{PendingBatch, PendingFact, PendingPlace},
     state::{Batch, State},
+    witnesses::Witnesses,
 };
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use purser_domain::{Causes, DocumentHash, Duration, Error, Result, Timestamp};
@@ -26,7 +27,7 @@ use purser_evidence::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 use uuid::Uuid;
 
 /// The number of facts after which a run reads no further batch.
@@ -59,6 +60,8 @@ pub struct Log {
     anchor: Option<ObjectStore>,
     origin: String,
     signer: NoteSigner,
+    /// `None` without witnesses.
+    witnesses: Option<Arc<Witnesses>>,
 }
 
 /// The result of a run.
@@ -148,6 +151,7 @@ impl Log {
             anchor: None,
             origin: origin.into(),
             signer,
+            witnesses: None,
         }
     }
 
@@ -155,6 +159,12 @@ impl Log {
     #[must_use]
     pub fn with_anchor(self, anchor: Option<ObjectStore>) -> Self {
         Self { anchor, ..self }
+    }
+
+    /// The log whose checkpoints these witnesses cosign.
+    #[must_use]
+    pub fn with_witnesses(self, witnesses: Option<Arc<Witnesses>>) -> Self {
+        Self { witnesses, ..self }
     }
 
     /// The objects of the log.
@@ -398,18 +408,28 @@ impl Log {
         Ok(())
     }
 
-    /// Writes the checkpoint, unless there is a larger one, or one of this size that this log's key signed.
+    /// Writes the checkpoint with its cosignatures, unless there is a larger one, or one of another tree of this size.
     async fn put_checkpoint(&self, head: TreeHead) -> Result<()> {
         let checkpoint = Checkpoint::new(&self.origin, head).map_err(|error| Error::internal(PUBLISHING, error))?;
-        let note = checkpoint
+        let signed = checkpoint
             .sign(&self.signer)
             .map_err(|error| Error::internal(PUBLISHING, error))?;
         loop {
             let present = self.objects.get(CHECKPOINT).await?;
-            if let Some(present) = &present
-                && let Ok(stored) = head_of(&present.bytes)
-                && (stored.size > head.size || (stored.size == head.size && self.is_own_checkpoint(&present.bytes)))
-            {
+            let bytes = present.as_ref().map_or(&[][..], |object| &object.bytes);
+            let stored = head_of(bytes).ok();
+            if stored.is_some_and(|stored| stored.size > head.size || (stored.size == head.size && stored != head)) {
+                return Ok(());
+            }
+            let note = match &self.witnesses {
+                Some(witnesses) => {
+                    let older = stored.map_or(0, |stored| stored.size);
+                    let present = String::from_utf8_lossy(bytes);
+                    witnesses.cosign(&self.objects, &signed, &head, older, &present).await
+                }
+                None => signed.clone(),
+            };
+            if bytes == note.as_bytes() {
                 return Ok(());
             }
             let version = present.map(|object| object.version);
@@ -421,13 +441,6 @@ impl Log {
                 return self.anchor(head.size, &note).await;
             }
         }
-    }
-
-    fn is_own_checkpoint(&self, checkpoint: &[u8]) -> bool {
-        let note = std::str::from_utf8(checkpoint)
-            .ok()
-            .and_then(|text| Note::parse(text).ok());
-        note.is_some_and(|note| Checkpoint::open(&note, self.signer.verifier(), &self.origin).is_ok())
     }
 
     /// The right edge of the tree with this head.

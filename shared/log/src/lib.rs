@@ -10,6 +10,7 @@
 //! | `index.rs` | which entries of the log state a decision or a payment |
 //! | `find.rs` | a statement with its proof |
 //! | `trust.rs` | the keys that verify statements and checkpoints |
+//! | `witnesses.rs` | the witnesses that cosign checkpoints |
 //! | `archive.rs` | a copy of the entries by day, for queries |
 //!
 //! ```text
@@ -34,6 +35,7 @@ mod objects;
 mod pending;
 mod state;
 mod trust;
+mod witnesses;
 
 pub use append::{Log, Outcome, Stated, Stating, Written};
 pub use archive::{Archive, Archived};
@@ -42,3 +44,4 @@ pub use find::{DecisionSubject, FoundStatement, HashTile, LogReader, ToCheck};
 pub use objects::{ObjectStore, ObjectVersion, StoredObject};
 pub use pending::{Confirmation, PendingBatch, PendingFact, PendingPlace, StatedFact};
 pub use trust::{LogKey, TRUST, TrustDocument};
+pub use witnesses::Witnesses;

@@ -2,6 +2,7 @@
 //!
 //! A reader should get it once and keep it: whoever could replace the log could replace this object too.
 
+use crate::witnesses::Witnesses;
 use purser_domain::{Error, Result};
 use purser_evidence::{Jwk, JwkSet, VerifierKey};
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,9 @@ pub struct TrustDocument {
     pub jwks: JwkSet,
     /// The keys of the log, the current one first.
     pub logs: Vec<LogKey>,
+    /// The keys of the witnesses that cosign now. How many of them a reader requires is the reader's `quorum`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub witnesses: Vec<String>,
 }
 
 /// A key that signs checkpoints, or did.
@@ -34,7 +38,13 @@ impl TrustDocument {
     }
 
     /// The document of a deployment that signs with these keys now. `known` is the document until now.
-    pub fn new(key: &Jwk, log: &VerifierKey, origin: &str, known: Option<&Self>) -> Self {
+    pub fn new(
+        key: &Jwk,
+        log: &VerifierKey,
+        origin: &str,
+        witnesses: Option<&Witnesses>,
+        known: Option<&Self>,
+    ) -> Self {
         let current = LogKey {
             vkey: log.to_string(),
             origin: origin.to_owned(),
@@ -45,6 +55,11 @@ impl TrustDocument {
         Self {
             jwks: JwkSet::new(key.clone(), older),
             logs: std::iter::once(current).chain(earlier).collect(),
+            witnesses: witnesses
+                .iter()
+                .flat_map(|all| all.keys())
+                .map(VerifierKey::to_string)
+                .collect(),
         }
     }
 

@@ -135,7 +135,7 @@ fn stated(run: Uuid, fact: &PendingFact) -> Stated {
 
 fn trust() -> Trust {
     let log = log(ObjectStore::folder("unused"));
-    let document = TrustDocument::new(key().jwk(), log.verifier(), ORIGIN, None);
+    let document = TrustDocument::new(key().jwk(), log.verifier(), ORIGIN, None, None);
     let bytes = document.to_bytes().unwrap();
     assert_eq!(TrustDocument::parse(&bytes).unwrap(), document);
     assert_eq!(TRUST, "trust.json");

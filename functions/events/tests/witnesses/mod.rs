@@ -1,0 +1,271 @@
+//! The function's checkpoints, cosigned by witnesses that check what c2sp.org/tlog-witness requires.
+
+use crate::Folder;
+use crate::stating::{ORIGIN, Stating};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::post;
+use purser_evidence::{
+    Checkpoint, Hash, KeyType, Note, NoteSigner, Outcome, Seed, StepName, TreeHead, Trust, VerifierKey, verify,
+};
+use purser_log::LogReader;
+use std::sync::{Arc, Mutex};
+use zeroize::Zeroizing;
+
+/// How a witness behaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Behaviour {
+    Cosigns,
+    /// Signs by another key, in its own name.
+    Forges,
+    Fails,
+    Hangs,
+}
+
+/// A witness. Clones are one.
+#[derive(Clone)]
+struct Witness(Arc<Mutex<Kept>>);
+
+struct Kept {
+    signer: NoteSigner,
+    log: VerifierKey,
+    /// The tree that it cosigned last.
+    tree: TreeHead,
+    behaviour: Behaviour,
+    requests: usize,
+}
+
+fn signer(name: &str, seed: u8) -> NoteSigner {
+    NoteSigner::new(name, KeyType::Cosignature, &Seed::new(Zeroizing::new([seed; 32]))).unwrap()
+}
+
+impl Witness {
+    fn new(name: &str, seed: u8, log: &VerifierKey) -> Self {
+        Self(Arc::new(Mutex::new(Kept {
+            signer: signer(name, seed),
+            log: log.clone(),
+            tree: TreeHead::empty(),
+            behaviour: Behaviour::Cosigns,
+            requests: 0,
+        })))
+    }
+
+    /// Serves the witness, and returns its vkey and URL.
+    async fn serve(&self) -> String {
+        let witness = self.clone();
+        let router = axum::Router::new().route("/witness/add-checkpoint", post(add_checkpoint));
+        let url = purser_testkit::serve(router.with_state(witness)).await;
+        format!("{} {url}/witness/", self.0.lock().unwrap().signer.verifier())
+    }
+
+    fn behave(&self, behaviour: Behaviour) {
+        self.0.lock().unwrap().behaviour = behaviour;
+    }
+
+    fn requests(&self) -> usize {
+        self.0.lock().unwrap().requests
+    }
+}
+
+async fn add_checkpoint(State(witness): State<Witness>, body: String) -> (StatusCode, String) {
+    let behaviour = witness.0.lock().unwrap().behaviour;
+    if behaviour == Behaviour::Hangs {
+        std::future::pending::<()>().await;
+    }
+    let mut kept = witness.0.lock().unwrap();
+    kept.requests += 1;
+    if behaviour == Behaviour::Fails {
+        return (StatusCode::SERVICE_UNAVAILABLE, String::new());
+    }
+    let (proof, checkpoint) = body.split_once("\n\n").unwrap();
+    let mut lines = proof.lines();
+    let size: u64 = lines.next().unwrap().strip_prefix("old ").unwrap().parse().unwrap();
+    let hashes: Vec<Hash> = lines.map(|line| line.parse().unwrap()).collect();
+    let note = Note::parse(checkpoint).unwrap();
+    let Ok(opened) = Checkpoint::open(&note, &kept.log, ORIGIN) else {
+        return (StatusCode::FORBIDDEN, String::new());
+    };
+    if size != kept.tree.size {
+        return (StatusCode::CONFLICT, format!("{}\n", kept.tree.size));
+    }
+    let is_same = opened.head() == kept.tree && hashes.is_empty();
+    if !is_same && opened.head().verify_consistency(&kept.tree, &hashes).is_err() {
+        return (StatusCode::UNPROCESSABLE_ENTITY, String::new());
+    }
+    kept.tree = opened.head();
+    let by = match behaviour {
+        Behaviour::Forges => &signer(kept.signer.verifier().name(), 99),
+        _ => &kept.signer,
+    };
+    let line = by.cosign(note.unverified_text(), 1_800_000_000).unwrap();
+    // A line of another key, which the log must ignore.
+    let other = signer("other.example", 98).cosign(note.unverified_text(), 1).unwrap();
+    (StatusCode::OK, format!("{other}{line}"))
+}
+
+/// A deployment with two witnesses, and a payment that is stated.
+struct Witnessed {
+    folder: Folder,
+    stating: Stating,
+    witnesses: [Witness; 2],
+    setting: String,
+}
+
+impl Witnessed {
+    async fn start() -> Self {
+        let folder = Folder::new();
+        let stating = Stating::start(&folder.0).await;
+        stating.state(&stating.function(None)).await;
+        let log: VerifierKey = folder.trust()["logs"][0]["vkey"].as_str().unwrap().parse().unwrap();
+        let witnesses = [
+            Witness::new("one.example", 1, &log),
+            Witness::new("two.example", 2, &log),
+        ];
+        let setting = format!("{} {}", witnesses[0].serve().await, witnesses[1].serve().await);
+        Self {
+            folder,
+            stating,
+            witnesses,
+            setting,
+        }
+    }
+
+    /// Pays, and has a new instance of the function state it.
+    async fn pay(&self, key: &str) {
+        self.stating.pay(10, key).await.unwrap();
+        self.state().await;
+    }
+
+    async fn state(&self) {
+        let events = self.stating.function_with("LOG_WITNESSES", &self.setting);
+        self.stating.state(&events).await;
+    }
+
+    async fn checkpoint(&self) -> String {
+        let checkpoint = LogReader::new(self.folder.log()).checkpoint().await.unwrap().unwrap();
+        String::from_utf8(checkpoint).unwrap()
+    }
+
+    /// The published keys, with this number of witnesses required.
+    fn trust(&self, quorum: usize) -> Trust {
+        let mut trust = self.folder.trust();
+        assert_eq!(trust["witnesses"].as_array().unwrap().len(), 2);
+        trust["quorum"] = quorum.into();
+        Trust::parse(&trust.to_string()).unwrap()
+    }
+
+    /// The number of witnesses that cosigned the checkpoint.
+    async fn cosigned(&self) -> usize {
+        let note = Note::parse(&self.checkpoint().await).unwrap();
+        let trust = self.trust(0);
+        assert_eq!(trust.policy.open(&note).unwrap().origin(), ORIGIN);
+        trust.policy.cosigned(&note).unwrap().len()
+    }
+}
+
+#[tokio::test]
+async fn checkpoints_are_cosigned_and_their_proofs_pass_a_quorum() {
+    let deployment = Witnessed::start().await;
+    for (number, key) in (1_u64..).zip(["a", "b", "c", "d", "e"]) {
+        deployment.pay(key).await;
+        assert_eq!(deployment.cosigned().await, 2);
+        assert_eq!(deployment.witnesses[0].0.lock().unwrap().tree.size, number);
+    }
+    let requests = deployment.witnesses[0].requests();
+    deployment.state().await;
+    assert_eq!(
+        deployment.witnesses[0].requests(),
+        requests,
+        "a cosigned checkpoint is not submitted again"
+    );
+
+    let id = deployment.stating.pay(10, "f").await.unwrap();
+    deployment.stating.confirm(id, 1).await;
+    deployment.state().await;
+    let reader = LogReader::new(deployment.folder.log());
+    let proof = reader.receipt(id, id.authorized_at()).await.unwrap().unwrap().proof;
+    assert!(verify(&proof, &deployment.trust(2)).unwrap().is_verified());
+    for witness in ["one.example", "two.example"] {
+        let lines = proof
+            .lines()
+            .filter(|line| !line.starts_with(&format!("\u{2014} {witness} ")));
+        let without: String = lines.map(|line| format!("{line}\n")).collect();
+        let report = verify(&without, &deployment.trust(2)).unwrap();
+        let failed = report
+            .steps()
+            .iter()
+            .find(|step| matches!(step.outcome, Outcome::Failed(_)));
+        assert_eq!(failed.map(|step| step.step), Some(StepName::Witnesses));
+        assert!(verify(&without, &deployment.trust(1)).unwrap().is_verified());
+    }
+}
+
+/// The log goes on, and asks again for what is missing.
+#[tokio::test]
+async fn a_witness_that_fails_forges_or_hangs_stops_neither_the_log_nor_the_other() {
+    let deployment = Witnessed::start().await;
+    let [first, _] = &deployment.witnesses;
+    for behaviour in [Behaviour::Fails, Behaviour::Forges, Behaviour::Hangs] {
+        first.behave(behaviour);
+        deployment.pay(&format!("{}", behaviour as u8)).await;
+        assert_eq!(deployment.cosigned().await, 1);
+        let note = Note::parse(&deployment.checkpoint().await).unwrap();
+        deployment.trust(1).policy.cosigned(&note).unwrap();
+        deployment.trust(2).policy.cosigned(&note).unwrap_err();
+    }
+    // The witness is behind, and responds with the size that it knows.
+    first.behave(Behaviour::Cosigns);
+    deployment.state().await;
+    assert_eq!(deployment.cosigned().await, 2);
+}
+
+/// A log that lost entries gets no cosignature of a witness that has seen them, and no other on its checkpoint.
+#[tokio::test]
+async fn a_witness_cosigns_no_log_that_was_cut() {
+    let deployment = Witnessed::start().await;
+    deployment.pay("a").await;
+    let kept = deployment.folder.files();
+    deployment.pay("b").await;
+    let written = deployment.folder.files();
+    for (path, _) in &written {
+        std::fs::remove_file(deployment.folder.0.join(path)).unwrap();
+    }
+    for (path, bytes) in &kept {
+        std::fs::write(deployment.folder.0.join(path), bytes).unwrap();
+    }
+    deployment.pay("c").await;
+    assert_eq!(deployment.cosigned().await, 0);
+}
+
+#[test]
+fn malformed_witnesses_are_rejected_at_the_start() {
+    let vkey = signer("one.example", 1).verifier().to_string();
+    let other = signer("two.example", 2).verifier().to_string();
+    let log = NoteSigner::new("one.example", KeyType::Ed25519, &Seed::new(Zeroizing::new([1; 32]))).unwrap();
+    let log = log.verifier();
+    let many: String = (1..10)
+        .map(|seed| format!("{} https://w.example ", signer("w", seed).verifier()))
+        .collect();
+    let rows = [
+        (format!("{vkey} https://one.example/w"), true),
+        (
+            format!(" {vkey}  https://one.example/w\n{other} http://127.0.0.1:1/ "),
+            true,
+        ),
+        (format!("{vkey} http://one.example/w"), false),
+        (
+            format!("{vkey} https://one.example/w {vkey} https://two.example/w"),
+            false,
+        ),
+        (format!("{vkey}"), false),
+        (format!("https://one.example/w {vkey}"), false),
+        (format!("{vkey} ftp://one.example/w"), false),
+        (format!("{vkey} data:text/plain,x"), false),
+        (format!("{log} https://one.example/w"), false),
+        (many, false),
+    ];
+    for (list, is_valid) in rows {
+        let parsed = purser_log::Witnesses::parse(&list, reqwest::Client::new());
+        assert_eq!(parsed.is_some(), is_valid, "{list}");
+    }
+}

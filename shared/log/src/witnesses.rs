@@ -1,0 +1,195 @@
+//! The witnesses that cosign the log's checkpoints (c2sp.org/tlog-witness).
+//!
+//! A witness cosigns a checkpoint only if its tree continues the one that the witness cosigned before, so whoever requires
+//! cosignatures accepts no fork and no cut log. A witness that fails does not stop the log: its cosignature is missing, and
+//! a later run asks for it.
+
+use crate::objects::ObjectStore;
+use futures_util::future::join_all;
+use purser_evidence::{
+    Hash, KeyType, TreeHead, VerifierKey, add_checkpoint, consistency_proof, find_cosignature, parse_cosigned_size,
+    unverified_root,
+};
+use reqwest::{Client, StatusCode, Url};
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The time within which a witness must cosign.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a witness that failed is not asked: it delays the log by at most [`TIMEOUT`] in this time.
+const PAUSE: Duration = Duration::from_mins(5);
+/// The longest response that is read, in bytes.
+const MAX_RESPONSE: usize = 16 * 1024;
+
+/// The witnesses of a deployment.
+#[derive(Debug)]
+pub struct Witnesses {
+    http: Client,
+    all: Vec<Witness>,
+}
+
+#[derive(Debug)]
+struct Witness {
+    key: VerifierKey,
+    /// The URL of `add-checkpoint`.
+    url: Url,
+    paused_until: Mutex<Option<Instant>>,
+}
+
+/// Why a witness did not cosign.
+enum NotCosigned {
+    /// It did not respond, or not as the specification requires.
+    Failed(String),
+    /// It has cosigned a tree that this log does not continue.
+    Contradicts(String),
+}
+
+impl Witnesses {
+    /// The maximum number of witnesses.
+    pub const MAX: usize = 8;
+
+    /// Parses a list of `<vkey> <URL>`, with spaces between all; the URL is the prefix of `add-checkpoint`. `None` if one is
+    /// malformed or repeated, its URL is neither `https` nor on this machine, or there are more than [`Self::MAX`].
+    pub fn parse(list: &str, http: Client) -> Option<Self> {
+        let words: Vec<&str> = list.split_whitespace().collect();
+        let (pairs, rest) = words.as_chunks::<2>();
+        let all: Vec<Witness> = pairs.iter().map(Witness::parse).collect::<Option<_>>()?;
+        let mut keys: Vec<_> = all.iter().map(|witness| witness.key.public_key()).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        (rest.is_empty() && keys.len() == all.len() && all.len() <= Self::MAX).then_some(Self { http, all })
+    }
+
+    /// The keys of the witnesses.
+    pub fn keys(&self) -> impl Iterator<Item = &VerifierKey> {
+        self.all.iter().map(|witness| &witness.key)
+    }
+
+    /// The signed checkpoint of this tree with the cosignatures that `present` has of it, and those that witnesses make now.
+    /// `older` is the size of the tree before.
+    pub(crate) async fn cosign(
+        &self,
+        objects: &ObjectStore,
+        signed: &str,
+        tree: &TreeHead,
+        older: u64,
+        present: &str,
+    ) -> String {
+        let cosignatures = self
+            .all
+            .iter()
+            .map(async |witness| match find_cosignature(present, &witness.key, signed) {
+                None if tree.size > 0 => witness.cosign(&self.http, objects, signed, tree, older).await,
+                present => present,
+            });
+        let cosignatures = join_all(cosignatures).await.into_iter().flatten();
+        std::iter::once(signed.to_owned()).chain(cosignatures).collect()
+    }
+}
+
+impl Witness {
+    fn parse([key, url]: &[&str; 2]) -> Option<Self> {
+        let key: VerifierKey = key.parse().ok()?;
+        let mut url = Url::parse(url).ok()?;
+        let is_local = matches!(url.host_str(), Some("127.0.0.1" | "[::1]" | "localhost"));
+        let is_safe = url.scheme() == "https" || (url.scheme() == "http" && is_local);
+        url.path_segments_mut().ok()?.pop_if_empty().push("add-checkpoint");
+        (is_safe && key.kind() == KeyType::Cosignature).then_some(Self {
+            key,
+            url,
+            paused_until: Mutex::new(None),
+        })
+    }
+
+    /// The line of this witness's cosignature; `None` if the witness failed now or a short time ago.
+    async fn cosign(
+        &self,
+        http: &Client,
+        objects: &ObjectStore,
+        signed: &str,
+        tree: &TreeHead,
+        older: u64,
+    ) -> Option<String> {
+        let paused_until = *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner);
+        if paused_until.is_some_and(|until| Instant::now() < until) {
+            return None;
+        }
+        let cosigned = tokio::time::timeout(TIMEOUT, self.submit(http, objects, signed, tree, older));
+        let witness = self.key.name();
+        match cosigned.await.unwrap_or_else(|_| Err(failed("timeout"))) {
+            Ok(line) => return Some(line),
+            Err(NotCosigned::Failed(why)) => tracing::warn!(witness, why, "witness.failed"),
+            Err(NotCosigned::Contradicts(why)) => tracing::error!(witness, why, "witness.contradicts"),
+        }
+        let until = Instant::now().checked_add(PAUSE);
+        *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+        None
+    }
+
+    async fn submit(
+        &self,
+        http: &Client,
+        objects: &ObjectStore,
+        signed: &str,
+        tree: &TreeHead,
+        older: u64,
+    ) -> Result<String, NotCosigned> {
+        let (status, body) = self.post(http, objects, signed, tree, older).await?;
+        let (status, body) = match (status, parse_cosigned_size(&body)) {
+            // The witness cosigned another tree last, and responds with its size.
+            (StatusCode::CONFLICT, Some(size)) if size <= tree.size && size != older => {
+                self.post(http, objects, signed, tree, size).await?
+            }
+            _ => (status, body),
+        };
+        match status {
+            StatusCode::OK => find_cosignature(&body, &self.key, signed)
+                .ok_or_else(|| failed("the response has no valid cosignature of the witness")),
+            StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => Err(NotCosigned::Contradicts(format!(
+                "the log of {} entries does not continue the tree that the witness cosigned: HTTP {status}, `{}`",
+                tree.size,
+                body.chars().take(40).collect::<String>().escape_debug()
+            ))),
+            _ => Err(failed(format!("HTTP {status}"))),
+        }
+    }
+
+    /// Posts the checkpoint with the proof that it continues the tree of `older` entries.
+    async fn post(
+        &self,
+        http: &Client,
+        objects: &ObjectStore,
+        signed: &str,
+        tree: &TreeHead,
+        older: u64,
+    ) -> Result<(StatusCode, String), NotCosigned> {
+        let proof = prove(objects, tree, older).await?;
+        let request = http.post(self.url.clone()).body(add_checkpoint(older, &proof, signed));
+        let broken = |error: reqwest::Error| failed(error.without_url());
+        let mut response = request.send().await.map_err(broken)?;
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(broken)? {
+            body.extend(chunk);
+            if body.len() > MAX_RESPONSE {
+                return Err(failed("the response is too long"));
+            }
+        }
+        let body = String::from_utf8(body).map_err(failed)?;
+        Ok((response.status(), body))
+    }
+}
+
+/// The proof that the tree continues its first `older` entries. Both ends of it need none.
+async fn prove(objects: &ObjectStore, tree: &TreeHead, older: u64) -> Result<Vec<Hash>, NotCosigned> {
+    if older == 0 || older == tree.size {
+        return Ok(Vec::new());
+    }
+    let root = unverified_root(objects, older, tree).await.map_err(failed)?;
+    let older = TreeHead { size: older, root };
+    consistency_proof(objects, &older, tree).await.map_err(failed)
+}
+
+fn failed(why: impl fmt::Display) -> NotCosigned {
+    NotCosigned::Failed(why.to_string())
+}
