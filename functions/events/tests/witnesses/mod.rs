@@ -73,7 +73,7 @@ async fn add_checkpoint(State(witness): State<Witness>, body: String) -> (Status
         std::future::pending::<()>().await;
     }
     let mut kept = witness.0.lock().unwrap();
-    kept.requests += 1;
+    kept.requests = kept.requests.saturating_add(1);
     if behaviour == Behaviour::Fails {
         return (StatusCode::SERVICE_UNAVAILABLE, String::new());
     }
@@ -189,7 +189,7 @@ async fn checkpoints_are_cosigned_and_their_proofs_pass_a_quorum() {
         let lines = proof
             .lines()
             .filter(|line| !line.starts_with(&format!("\u{2014} {witness} ")));
-        let without: String = lines.map(|line| format!("{line}\n")).collect();
+        let without = format!("{}\n", lines.collect::<Vec<_>>().join("\n"));
         let report = verify(&without, &deployment.trust(2)).unwrap();
         let failed = report
             .steps()
@@ -205,9 +205,13 @@ async fn checkpoints_are_cosigned_and_their_proofs_pass_a_quorum() {
 async fn a_witness_that_fails_forges_or_hangs_stops_neither_the_log_nor_the_other() {
     let deployment = Witnessed::start().await;
     let [first, _] = &deployment.witnesses;
-    for behaviour in [Behaviour::Fails, Behaviour::Forges, Behaviour::Hangs] {
+    for (behaviour, key) in [
+        (Behaviour::Fails, "a"),
+        (Behaviour::Forges, "b"),
+        (Behaviour::Hangs, "c"),
+    ] {
         first.behave(behaviour);
-        deployment.pay(&format!("{}", behaviour as u8)).await;
+        deployment.pay(key).await;
         assert_eq!(deployment.cosigned().await, 1);
         let note = Note::parse(&deployment.checkpoint().await).unwrap();
         deployment.trust(1).policy.cosigned(&note).unwrap();
@@ -243,9 +247,8 @@ fn malformed_witnesses_are_rejected_at_the_start() {
     let other = signer("two.example", 2).verifier().to_string();
     let log = NoteSigner::new("one.example", KeyType::Ed25519, &Seed::new(Zeroizing::new([1; 32]))).unwrap();
     let log = log.verifier();
-    let many: String = (1..10)
-        .map(|seed| format!("{} https://w.example ", signer("w", seed).verifier()))
-        .collect();
+    let many = (1..10).map(|seed| format!("{} https://w.example", signer("w", seed).verifier()));
+    let many = many.collect::<Vec<_>>().join(" ");
     let rows = [
         (format!("{vkey} https://one.example/w"), true),
         (
@@ -257,7 +260,7 @@ fn malformed_witnesses_are_rejected_at_the_start() {
             format!("{vkey} https://one.example/w {vkey} https://two.example/w"),
             false,
         ),
-        (format!("{vkey}"), false),
+        (vkey.clone(), false),
         (format!("https://one.example/w {vkey}"), false),
         (format!("{vkey} ftp://one.example/w"), false),
         (format!("{vkey} data:text/plain,x"), false),
