@@ -68,6 +68,7 @@ pub use people::authenticate::{Authenticated, Authenticator, UnverifiedCall};
 pub use people::call_leases::{CallLease, CallLeased, CallLeases};
 pub use people::freezes::FreezeChanged;
 pub use people::handover::HandedOver;
+pub use people::kept_responses::KeptResponses;
 pub use people::key_limit::KeyLimit;
 pub use people::key_use::KeyUses;
 pub use people::owned::{AgentOrder, AgentPlace, ApprovalList, ApprovalPlace};

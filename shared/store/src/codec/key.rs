@@ -773,6 +773,16 @@ pub(crate) fn open_calls(scope: &str) -> String {
     format!("MCP#open#{scope}")
 }
 
+/// The throttle table's key for the counter of a scope's kept responses, in `mcp`'s part.
+pub(crate) fn kept_responses(scope: &str) -> String {
+    format!("MCP#kept#{scope}")
+}
+
+/// The throttle table's key for a chunk of a kept response.
+pub(crate) fn kept_response(scope: &str, slot: u8, chunk: usize) -> String {
+    format!("{}#{slot}#{chunk}", kept_responses(scope))
+}
+
 /// A kind of counter. A function's IAM role is limited to one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThrottleKind {

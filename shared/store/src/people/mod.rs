@@ -8,6 +8,7 @@ pub(crate) mod call_leases;
 pub(crate) mod chunked_counter;
 pub(crate) mod freezes;
 pub(crate) mod handover;
+pub(crate) mod kept_responses;
 pub(crate) mod key_limit;
 pub(crate) mod key_use;
 pub(crate) mod owned;

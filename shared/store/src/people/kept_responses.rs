@@ -1,0 +1,141 @@
+//! Texts that were paid for, for the caller to read on: of each scope the last few, for some minutes.
+//!
+//! A scope has a fixed number of slots, which are used in turn, so a new text replaces the oldest. A text is written in
+//! chunks, because an item has at most 400 KB. Each chunk has the nonce of its text: a reader never gets a mixture of
+//! two texts.
+
+use crate::{
+    codec::attribute::Attribute as _,
+    codec::fault::failed,
+    codec::item::{Draft, Item, member},
+    codec::key,
+    people::throttle::KEPT,
+};
+use aws_sdk_dynamodb::{
+    Client,
+    primitives::Blob,
+    types::{AttributeValue, ReturnValue},
+};
+use purser_domain::{Duration, Result, Timestamp};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// The size of a chunk, in bytes.
+const CHUNK_BYTES: usize = 256 * 1024;
+
+/// The kept texts of each scope, such as an agent key.
+#[derive(Clone, Debug)]
+pub struct KeptResponses {
+    db: Client,
+    table: Arc<str>,
+    slots: u8,
+    kept_for: Duration,
+}
+
+impl KeptResponses {
+    /// Creates the store in `mcp`'s part of this table, with `slots` texts for each scope.
+    pub fn for_mcp(db: &Client, table: impl Into<Arc<str>>, slots: u8, kept_for: Duration) -> Self {
+        Self {
+            db: db.clone(),
+            table: table.into(),
+            slots,
+            kept_for,
+        }
+    }
+
+    /// Keeps a text, and returns its slot.
+    pub async fn keep(&self, scope: &str, nonce: Uuid, text: &str, now: Timestamp) -> Result<u8> {
+        let slot = self.next_slot(scope, now).await?;
+        let until = now.after(self.kept_for);
+        let total = u64::try_from(text.len()).unwrap_or(u64::MAX);
+        for (index, chunk) in text.as_bytes().chunks(CHUNK_BYTES).enumerate() {
+            let update = self
+                .db
+                .update_item()
+                .table_name(&*self.table)
+                .set_key(Some(key_of(scope, slot, index)))
+                .update_expression("SET #body = :body, #nonce = :nonce, #total = :total, #until = :until, #ttl = :ttl")
+                .expression_attribute_names("#body", BODY)
+                .expression_attribute_names("#nonce", NONCE)
+                .expression_attribute_names("#total", TOTAL)
+                .expression_attribute_names("#until", UNTIL)
+                .expression_attribute_names("#ttl", "ttl")
+                .expression_attribute_values(":body", AttributeValue::B(Blob::new(chunk)))
+                .expression_attribute_values(":nonce", AttributeValue::B(Blob::new(nonce.into_bytes())))
+                .expression_attribute_values(":total", total.write())
+                .expression_attribute_values(":until", until.write())
+                .expression_attribute_values(":ttl", until.secs().write());
+            update.send().await.map_err(failed("keeping a response"))?;
+        }
+        Ok(slot)
+    }
+
+    /// Reads at most `bytes` bytes from an offset on, with the size of the whole text; `None` if the text is not kept.
+    pub async fn read(
+        &self,
+        scope: &str,
+        slot: u8,
+        nonce: Uuid,
+        (offset, bytes): (usize, usize),
+        now: Timestamp,
+    ) -> Result<Option<(Vec<u8>, usize)>> {
+        let mut part = Vec::new();
+        let mut position = offset;
+        loop {
+            let (index, start) = (position / CHUNK_BYTES, position % CHUNK_BYTES);
+            let get = self.db.get_item().table_name(&*self.table).consistent_read(true);
+            let get = get.set_key(Some(key_of(scope, slot, index))).send().await;
+            let item = get.map_err(failed("reading a response"))?.item.unwrap_or_default();
+            let is_kept = member::<Timestamp>(&item, UNTIL).is_some_and(|until| now < until);
+            let total = member::<u64>(&item, TOTAL).and_then(|total| usize::try_from(total).ok());
+            let (Some(chunk), Some(total)) = (blob(&item, BODY), total.filter(|_| is_kept)) else {
+                return Ok(None);
+            };
+            if blob(&item, NONCE) != Some(nonce.as_bytes()) {
+                return Ok(None);
+            }
+            let missing = bytes.saturating_sub(part.len());
+            part.extend(chunk.iter().skip(start).take(missing));
+            position = offset.saturating_add(part.len());
+            if part.len() >= bytes || position >= total || position % CHUNK_BYTES != 0 {
+                return Ok(Some((part, total)));
+            }
+        }
+    }
+
+    /// Chooses the slots in turn.
+    async fn next_slot(&self, scope: &str, now: Timestamp) -> Result<u8> {
+        let update = self
+            .db
+            .update_item()
+            .table_name(&*self.table)
+            .set_key(Some(Draft::of_partition(key::kept_responses(scope)).into_item()))
+            .update_expression("ADD #count :one SET #ttl = :ttl")
+            .expression_attribute_names("#count", COUNT)
+            .expression_attribute_names("#ttl", "ttl")
+            .expression_attribute_values(":one", 1_u64.write())
+            .expression_attribute_values(":ttl", now.after(self.kept_for).secs().saturating_add(KEPT).write())
+            .return_values(ReturnValue::UpdatedNew);
+        let updated = update.send().await.map_err(failed("keeping a response"))?;
+        let count = updated.attributes.as_ref().and_then(|item| member::<u64>(item, COUNT));
+        let slot = count.unwrap_or(0).checked_rem(self.slots.into()).unwrap_or(0);
+        Ok(u8::try_from(slot).unwrap_or(0))
+    }
+}
+
+const BODY: &str = "body";
+const COUNT: &str = "count";
+const NONCE: &str = "nonce";
+const TOTAL: &str = "total";
+const UNTIL: &str = "until";
+
+fn key_of(scope: &str, slot: u8, index: usize) -> Item {
+    Draft::of_partition(key::kept_response(scope, slot, index)).into_item()
+}
+
+fn blob<'a>(item: &'a Item, name: &str) -> Option<&'a [u8]> {
+    match item.get(name)? {
+        AttributeValue::B(blob) => Some(blob.as_ref()),
+        _ => None,
+    }
+}
