@@ -56,8 +56,19 @@ impl Host {
         (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
     }
 
-    /// Calls a tool: `Ok` with the structured answer, `Err` with the error shown to the agent.
+    /// Calls a tool: `Ok` with its JSON, `Err` with the error shown to the agent. The text of a provider, which has a block
+    /// of its own, is added to its `answer`.
     async fn call(&self, tool: &str, arguments: Value) -> Result<Value, Value> {
+        let mut blocks = self.blocks(tool, arguments).await?;
+        let mut told: Value = serde_json::from_str(blocks[0]["text"].as_str().unwrap()).unwrap();
+        if let Some(text) = blocks.get_mut(1).map(|block| block["text"].take()) {
+            told["answer"]["text"] = text;
+        }
+        Ok(told)
+    }
+
+    /// Calls a tool: `Ok` with the blocks of its result.
+    async fn blocks(&self, tool: &str, arguments: Value) -> Result<Vec<Value>, Value> {
         let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
             "params": {"name": tool, "arguments": arguments}});
         let (status, answer) = self.post(&[("mcp-protocol-version", "2025-11-25")], &message).await;
@@ -75,8 +86,14 @@ impl Host {
             }
             return Err(text);
         }
-        assert_eq!(result["structuredContent"], text);
-        Ok(text)
+        let blocks = result["content"].as_array().unwrap().clone();
+        if ["call_service", "read_response"].contains(&tool) {
+            // Some hosts show a model only the structured content, so it would hide the body.
+            assert_eq!(result.get("structuredContent"), None, "{tool}");
+        } else {
+            assert_eq!((&result["structuredContent"], blocks.len()), (&text, 1), "{tool}");
+        }
+        Ok(blocks)
     }
 
     async fn weather(&self, key: &str) -> Result<Value, Value> {
@@ -241,6 +258,7 @@ async fn tools_declare_hints_and_refuse_invalid_arguments() {
         "list_enabled",
         "check_payment",
         "call_service",
+        "read_response",
         "get_approval",
         "request_raise",
         "list_receipts",
@@ -250,7 +268,15 @@ async fn tools_declare_hints_and_refuse_invalid_arguments() {
     for tool in tools {
         let (input, hints) = (&tool["inputSchema"], &tool["annotations"]);
         assert_eq!(input["additionalProperties"], false, "{tool}");
-        assert_eq!(tool["outputSchema"]["type"], "object", "{tool}");
+        let has_body = ["call_service", "read_response"].contains(&tool["name"].as_str().unwrap());
+        assert_eq!(tool["outputSchema"]["type"] == "object", !has_body, "{tool}");
+        // Claude Code shows at most 500,000 characters.
+        let size = tool["_meta"]["anthropic/maxResultSizeChars"].as_u64();
+        assert_eq!(
+            size.is_some_and(|size| (128 * 1024..=500_000).contains(&size)),
+            has_body,
+            "{tool}"
+        );
         let pays = tool["name"] == "call_service";
         let reads = !pays && tool["name"] != "request_raise";
         assert_eq!(
@@ -415,9 +441,9 @@ async fn all_protocol_versions_are_served() {
         ..Host::of(&world, &world.demo())
     };
     let (status, listed) = stranger.post(&[], &message("tools/list", json!({}))).await;
-    assert_eq!((status, listed["result"]["tools"].as_array().unwrap().len()), (200, 9));
+    assert_eq!((status, listed["result"]["tools"].as_array().unwrap().len()), (200, 10));
     stranger.call("find_services", json!({})).await.unwrap();
-    for tool in ["list_enabled", "list_receipts"] {
+    for tool in ["list_enabled", "list_receipts", "read_response"] {
         let told = stranger.call(tool, json!({})).await.unwrap_err();
         assert_eq!(told["error"], "invalid_agent_key", "{told}");
     }
@@ -815,7 +841,7 @@ async fn hostile_provider_responses_never_pay_twice() {
                 );
                 let text = paid["answer"]["text"].as_str().unwrap();
                 assert!(
-                    text.len() <= 128 * 1024 && !text.contains(['\u{1b}', '\u{202e}', '\u{200b}']),
+                    text.len() <= 48_000 && !text.contains(['\u{1b}', '\u{202e}', '\u{200b}']),
                     "{what}"
                 );
                 assert_eq!(paid["answer"].get("cut").is_some(), what == "an endless body", "{what}");
@@ -877,6 +903,97 @@ async fn slow_providers_lose_no_payment() {
     let paid = host.call("call_service", hostile_weather("after")).await.unwrap();
     assert_eq!(paid["payment"]["settlement_id"], told["settlement_id"]);
     assert_eq!(spent(&world, &agent).await, PRICE);
+}
+
+/// A long paid text: common hosts can read each part, and all of it is read without another payment or call.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paid_response_is_read_to_its_end_and_paid_once() {
+    let (world, provider, _) = hostile(BTreeMap::new()).await;
+    let buyer = agent(&world, SpendPolicy::permissive()).await;
+    let host = Host::of(&world, &buyer);
+    let text: String = "漢字 aä😀\n".chars().cycle().take(200_000).collect();
+    *provider.script.lock().unwrap() = Some(|paid| {
+        let text: String = "漢字 aä😀\n".chars().cycle().take(200_000).collect();
+        paid.then(|| {
+            Response::builder()
+                .header("link", "</2>; rel=next")
+                .body(Body::from(text))
+                .unwrap()
+        })
+    });
+    let first = host.call("call_service", hostile_weather("long")).await.unwrap();
+    let mut whole = first["answer"]["text"].as_str().unwrap().to_owned();
+    assert!((47_990..=48_000).contains(&whole.len()), "{}", whole.len());
+    assert_eq!(first["answer"]["body_bytes"], text.len());
+    assert_eq!(first["answer"]["headers"], json!({"link": "</2>; rel=next"}));
+    assert_eq!(first["answer"].get("cut"), None);
+    let calls = provider.moments.load(SeqCst);
+    let (mut rest, start) = (
+        first["answer"]["rest"].clone(),
+        first["answer"]["rest"]["cursor"].clone(),
+    );
+    while let Some(cursor) = rest["cursor"].as_str() {
+        let arguments = json!({"cursor": cursor, "max_bytes": 131_072});
+        let next = host.call("read_response", arguments).await.unwrap();
+        whole.push_str(next["answer"]["text"].as_str().unwrap());
+        rest = next["rest"].clone();
+    }
+    assert!(whole == text, "{} of {} bytes", whole.len(), text.len());
+    assert_eq!(provider.moments.load(SeqCst), calls, "calls of the provider");
+    assert_eq!(world.footprint().await.settlements, 1);
+    // Another agent's key can't read it, and after some minutes nobody can.
+    let stranger = Host::of(&world, &agent(&world, SpendPolicy::permissive()).await);
+    for (host, seconds) in [(&stranger, 0), (&host, 15 * 60)] {
+        world.pass(seconds);
+        let told = host.call("read_response", json!({"cursor": start})).await.unwrap_err();
+        assert_eq!(told["error"], "response_not_kept", "{told}");
+    }
+}
+
+/// A binary body of 300,000 bytes.
+fn binary(content_type: &str, start: &[u8]) -> Response {
+    let body = [start, &vec![0xfe; 300_000][..]].concat();
+    Response::builder()
+        .header("content-type", content_type)
+        .body(Body::from(body))
+        .unwrap()
+}
+
+/// Images and files of a paid call are whole blocks of their type, beyond the bound of a text.
+#[tokio::test(flavor = "multi_thread")]
+async fn paid_images_and_files_are_blocks_of_their_type() {
+    let (world, provider, _) = hostile(BTreeMap::new()).await;
+    let host = Host::of(&world, &agent(&world, SpendPolicy::permissive()).await);
+    let scripts: [(&str, Script, &str); 3] = [
+        (
+            "image",
+            |paid| paid.then(|| binary("image/jpeg", b"\x89PNG\r\n\x1a\n")),
+            "image/png",
+        ),
+        ("audio", |paid| paid.then(|| binary("audio/mpeg", b"ID3")), "audio/mpeg"),
+        (
+            "resource",
+            |paid| paid.then(|| binary("application/pdf", b"%PDF-1.7")),
+            "application/pdf",
+        ),
+    ];
+    for (kind, script, mime_type) in scripts {
+        *provider.script.lock().unwrap() = Some(script);
+        let blocks = host.blocks("call_service", hostile_weather(kind)).await.unwrap();
+        let told: Value = serde_json::from_str(blocks[0]["text"].as_str().unwrap()).unwrap();
+        let expected = if kind == "resource" { "file" } else { kind };
+        assert_eq!((&told["answer"]["body"], blocks.len()), (&json!(expected), 2), "{told}");
+        let (block, data) = match kind {
+            "resource" => (&blocks[1]["resource"], &blocks[1]["resource"]["blob"]),
+            _ => (&blocks[1], &blocks[1]["data"]),
+        };
+        assert_eq!(
+            (&blocks[1]["type"], &block["mimeType"]),
+            (&json!(kind), &json!(mime_type))
+        );
+        assert!(data.as_str().unwrap().len() > 400_000, "{kind}");
+    }
+    assert_eq!(world.footprint().await.settlements, 3);
 }
 
 /// A response with a head and a body that never arrives.
@@ -1204,7 +1321,7 @@ async fn common_paths_and_accept_headers_are_served() {
             let kind = answer.headers()["content-type"].to_str().unwrap();
             assert!(kind.starts_with("application/json"), "{path} {accept}: {kind}");
             let answer: Value = answer.json().await.unwrap();
-            assert_eq!(answer["result"]["tools"].as_array().unwrap().len(), 9);
+            assert_eq!(answer["result"]["tools"].as_array().unwrap().len(), 10);
         }
         assert_eq!(world.http.get(&url).send().await.unwrap().status(), 405);
     }
@@ -1262,6 +1379,13 @@ impl Drawn {
                     self.of(&["k".to_owned(), "ä".repeat(255), "𝄞".repeat(255)]).into()
                 }
                 p if p.contains("T[0-9]") => self.of(&["2026-12-31T18:00:00Z", "2026-02-28T23:59:59.5-11:00"]).into(),
+                p if p.contains("{32}") => format!(
+                    "{}.{}.{}",
+                    self.below(10),
+                    uuid::Uuid::new_v4().simple(),
+                    self.below(99)
+                )
+                .into(),
                 p if p.contains("a-fA-F") => uuid::Uuid::new_v4().to_string().into(),
                 p if p.contains("[0-9]{1,9}") => self.of(&["0", "0.05", "00.1", "999999999.999999"]).into(),
                 other => panic!("a pattern without samples: {other}"),

@@ -3,12 +3,14 @@
 //! Each type parses exactly the values that its schema allows. `tools.rs` adds `null` to the schema of an optional
 //! argument, and removes a `null` before the parser sees it. A text without a pattern may be empty, which means absent.
 
+use crate::kept::ResponseId;
 use crate::schema::inline_schema;
 use chrono::{DateTime, Utc};
 use purser_client::{IdempotencyKey, Usdc};
 use schemars::{JsonSchema, json_schema};
 use serde::Deserialize;
 use serde_json::{Map, Number, Value};
+use std::fmt;
 use uuid::Uuid;
 
 /// The arguments of `find_services`.
@@ -100,6 +102,23 @@ pub(crate) struct CallService {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Id")]
     pub(crate) approval_id: Option<Id>,
+    /// The maximum size of the provider's text in the result, in bytes; 48000 by default, which common hosts show whole.
+    /// Of a call that was paid for, `read_response` returns the rest. Images, audio and files are returned whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "MaxBytes")]
+    pub(crate) max_bytes: Option<MaxBytes>,
+}
+
+/// The arguments of `read_response`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReadResponse {
+    /// The `cursor` of the `rest` in the last result.
+    pub(crate) cursor: Cursor,
+    /// The maximum size of the text in the result, in bytes; 48000 by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "MaxBytes")]
+    pub(crate) max_bytes: Option<MaxBytes>,
 }
 
 /// The arguments of `get_approval`.
@@ -169,6 +188,20 @@ enum UsdText {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "Number")]
 pub(crate) struct Count<const MOST: u8>(pub(crate) u8);
+
+/// The maximum size of a text in a result, in bytes.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "Number")]
+pub(crate) struct MaxBytes(pub(crate) usize);
+
+/// Where a kept response is to be read on.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub(crate) struct Cursor {
+    pub(crate) id: ResponseId,
+    /// The number of bytes before it.
+    pub(crate) offset: usize,
+}
 
 /// An id that Purser issued: a UUID with its hyphens.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -343,6 +376,57 @@ impl<const MOST: u8> TryFrom<Number> for Count<MOST> {
     }
 }
 
+impl MaxBytes {
+    const MIN: usize = 1_000;
+    /// With JSON escapes it fits the limits of Lambda and API Gateway, and a model's context.
+    pub(crate) const MAX: usize = 128 * 1024;
+}
+
+/// The bound of common hosts: Claude Code shows up to 50,000 characters and 25,000 tokens, and of dense text such as
+/// JSON two bytes are a token.
+impl Default for MaxBytes {
+    fn default() -> Self {
+        Self(48_000)
+    }
+}
+
+impl TryFrom<Number> for MaxBytes {
+    type Error = String;
+
+    fn try_from(number: Number) -> Result<Self, String> {
+        let whole = scaled(&number, 0).filter(|scaled| scaled.is_exact);
+        let bytes = whole.and_then(|scaled| usize::try_from(scaled.whole).ok());
+        let bytes = bytes.filter(|bytes| (Self::MIN..=Self::MAX).contains(bytes));
+        bytes
+            .map(Self)
+            .ok_or_else(|| format!("`max_bytes` is an integer from {} to {}", Self::MIN, Self::MAX))
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.id.slot, self.id.nonce.simple(), self.offset)
+    }
+}
+
+impl TryFrom<String> for Cursor {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, &'static str> {
+        let parse = || {
+            let (slot, rest) = text.split_once('.')?;
+            let (nonce, offset) = rest.split_once('.')?;
+            let nonce = Uuid::try_parse(nonce).ok()?;
+            let (slot, offset) = (slot.parse().ok()?, offset.parse().ok()?);
+            let id = ResponseId { slot, nonce };
+            Some(Self { id, offset })
+        };
+        // The parsers accept other forms too.
+        let cursor = parse().filter(|cursor| cursor.to_string() == text);
+        cursor.ok_or("a cursor is the `cursor` of a result's `rest`")
+    }
+}
+
 impl TryFrom<String> for Id {
     type Error = &'static str;
 
@@ -404,6 +488,16 @@ inline_schema!(
     "Count",
     json_schema!({"type": "integer", "minimum": 1, "maximum": MOST}),
     const MOST: u8
+);
+inline_schema!(
+    MaxBytes,
+    "MaxBytes",
+    json_schema!({"type": "integer", "minimum": Self::MIN, "maximum": Self::MAX})
+);
+inline_schema!(
+    Cursor,
+    "Cursor",
+    json_schema!({"type": "string", "pattern": r"^[0-9]\.[0-9a-f]{32}\.(0|[1-9][0-9]{0,7})$"})
 );
 inline_schema!(
     Id,

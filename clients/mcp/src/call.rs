@@ -6,30 +6,28 @@
 //! a price is called without a payment, and is never paid.
 
 use crate::address::{Filled, filled};
-use crate::answers::{Called, CheckAnswer, Checked, PaymentAnswer, ProviderAnswer};
-use crate::arguments::{CallService, CheckPayment};
+use crate::answers::{Called, CheckAnswer, Checked, PaymentAnswer, ReadOn};
+use crate::arguments::{CallService, CheckPayment, MaxBytes, ReadResponse};
 use crate::call_limit::CallLimit;
 use crate::failure::Failure;
+use crate::kept::ResponseStore;
 use crate::providers::Providers;
 use crate::read::service;
-use crate::text::{LONG, NOTICE, SHORT, body, data};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use crate::response::{read, read_on};
+use crate::text::{LONG, NOTICE, SHORT, data};
 use purser_client::{
     ApiError, Call, IdempotencyKey, Operation, Paid, PayError, Payer, PaymentMade, Purser, ReceiptState, Refusal,
     Request, UnpaidCheck, Usdc,
 };
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
-use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use reqwest::{Method, RequestBuilder, StatusCode};
+use rmcp::model::ContentBlock;
 use serde_json::{Map, Value};
 use std::time::Duration;
 use tokio::time::Instant;
 use url::Url;
 use uuid::Uuid;
 
-/// The longest body of a provider's answer that is returned, in bytes. With JSON escapes it fits the limits of Lambda
-/// and API Gateway, and a model's context.
-const MAX_ANSWER_BYTES: usize = 128 * 1024;
 /// The time that is reserved for the receipt after the provider's answer.
 const FOR_THE_RECEIPT: Duration = Duration::from_secs(5);
 const ACCEPTED: HeaderValue = HeaderValue::from_static("application/json, text/*;q=0.9, */*;q=0.8");
@@ -50,7 +48,12 @@ pub(crate) struct Limits<'a> {
     pub(crate) longest: Duration,
     /// The bound on open calls; `None` if there is none.
     pub(crate) calls: Option<&'a CallLimit>,
+    /// Keeps the rest of long responses.
+    pub(crate) responses: &'a dyn ResponseStore,
 }
+
+/// A tool's own JSON, and a body that is returned in a block after it.
+pub(crate) type WithBody<T> = (T, Option<ContentBlock>);
 
 impl Limits<'_> {
     /// Runs a call of a provider while it counts as open.
@@ -117,7 +120,7 @@ pub(crate) async fn call_service(
     providers: &Providers,
     limits: Limits<'_>,
     asked: CallService,
-) -> Result<Called, Failure> {
+) -> Result<WithBody<Called>, Failure> {
     let over = after(limits.longest);
     let answer_by = over.checked_sub(FOR_THE_RECEIPT).unwrap_or(over);
     let meant = Meant {
@@ -151,7 +154,7 @@ pub(crate) async fn call_service(
             Ready::Paid(request) => request.key(key.clone()),
             Ready::Free(request) => {
                 let request = request.timeout(time_left(answer_by));
-                return called_free(request, limits.longest, &key).await;
+                return called_free(request, limits.longest, &key, asked.max_bytes).await;
             }
         };
         let request = match asked.approval_id {
@@ -163,22 +166,30 @@ pub(crate) async fn call_service(
         let failed = |error: PayError| Failure::of_payment(&error, &key, limits.longest);
         let Paid { response, payment } = payer.send(request).await.map_err(failed)?;
         let purser = purser.until(over);
-        let (answer, left_today_usd) = tokio::join!(read(response), left_today(&purser, &agent_id, meant.service));
+        let (received, left_today_usd) = tokio::join!(read(response), left_today(&purser, &agent_id, meant.service));
+        let store = payment.is_some().then_some(limits.responses);
+        let (answer, body) = received.shown(asked.max_bytes, store).await;
         let cost = payment.as_ref().map_or(Usdc::from_units(0), |payment| payment.amount);
-        Ok(Called {
+        let called = Called {
             answer,
             cost_usd: cost.to_string(),
             payment: payment.map(paid),
             left_today_usd,
             idempotency_key: key.to_string(),
             notice: NOTICE,
-        })
+        };
+        Ok((called, body))
     };
     limits.during(&host, call).await.map_err(keyed)
 }
 
 /// Calls an operation that the catalog lists without a price. If the provider asks for a payment, none is made.
-async fn called_free(request: RequestBuilder, longest: Duration, key: &IdempotencyKey) -> Result<Called, Failure> {
+async fn called_free(
+    request: RequestBuilder,
+    longest: Duration,
+    key: &IdempotencyKey,
+    max_bytes: Option<MaxBytes>,
+) -> Result<WithBody<Called>, Failure> {
     let response = request.send().await;
     let response = response.map_err(|error| Failure::of_payment(&PayError::Provider(error), key, longest))?;
     if response.status() == StatusCode::PAYMENT_REQUIRED {
@@ -189,14 +200,22 @@ async fn called_free(request: RequestBuilder, longest: Duration, key: &Idempoten
         )
         .before_payment());
     }
-    Ok(Called {
-        answer: read(response).await,
+    let (answer, body) = read(response).await.shown(max_bytes, None).await;
+    let called = Called {
+        answer,
         cost_usd: Usdc::from_units(0).to_string(),
         payment: None,
         left_today_usd: None,
         idempotency_key: key.to_string(),
         notice: NOTICE,
-    })
+    };
+    Ok((called, body))
+}
+
+/// Reads the next part of a response that was paid for. It calls nobody and pays nothing.
+pub(crate) async fn read_response(limits: Limits<'_>, asked: ReadResponse) -> Result<WithBody<ReadOn>, Failure> {
+    let (text, rest) = read_on(limits.responses, asked.cursor, asked.max_bytes).await?;
+    Ok((ReadOn { rest, notice: NOTICE }, Some(ContentBlock::text(text))))
 }
 
 /// A call of an operation of the catalog, which Purser has not allowed yet.
@@ -359,43 +378,5 @@ fn paid(payment: PaymentMade) -> PaymentAnswer {
         pay_to: data(&payment.pay_to, SHORT),
         receipt_status: receipt_status.to_owned(),
         tx_hash: tx_hash.map(|hash| data(&hash, SHORT)),
-    }
-}
-
-/// Reads the answer, as far as the limits allow. It was paid for, so a partial answer is returned too.
-async fn read(mut response: Response) -> ProviderAnswer {
-    let status = response.status().as_u16();
-    let content_type = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let content_type = content_type.map(|kind| data(kind, SHORT));
-    let mut bytes = Vec::new();
-    let cut = loop {
-        match response.chunk().await {
-            Ok(None) => break None,
-            Ok(Some(chunk)) => {
-                let room = MAX_ANSWER_BYTES.saturating_sub(bytes.len());
-                bytes.extend(chunk.iter().take(room));
-                if chunk.len() > room {
-                    break Some("too_long");
-                }
-            }
-            Err(error) if error.is_timeout() => break Some("too_slow"),
-            Err(_) => break Some("broken"),
-        }
-    };
-    // A character that was cut in the middle is dropped.
-    let whole = match std::str::from_utf8(&bytes) {
-        Ok(text) => Some(text),
-        Err(error) if cut.is_some() && error.error_len().is_none() => {
-            let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
-            std::str::from_utf8(valid).ok()
-        }
-        Err(_) => None,
-    };
-    ProviderAnswer {
-        status,
-        content_type,
-        base64: whole.is_none().then(|| STANDARD.encode(&bytes)),
-        text: whole.map(body),
-        cut,
     }
 }

@@ -15,12 +15,15 @@ mod arguments;
 mod call;
 mod call_limit;
 mod failure;
+mod kept;
 mod providers;
 mod read;
+mod response;
 mod schema;
 mod text;
 mod tools;
 
 pub use call_limit::{CallLimit, CallsOf, OpenCall, TooManyCalls};
+pub use kept::{KEPT_FOR, MAX_KEPT, MAX_KEPT_BYTES, ResponseId, ResponsePart, ResponseStore, ResponsesUnavailable};
 pub use providers::Providers;
 pub use tools::{Caller, KeyFrom, Tools};

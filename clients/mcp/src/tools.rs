@@ -1,19 +1,20 @@
 //! The server: the list of tools, their arguments and their answers.
 
-use crate::answers::{ApprovalAnswer, Called, Checked, Enabled, FoundServices, ReceiptAnswer, Receipts, ServiceAnswer};
+use crate::answers::{ApprovalAnswer, Checked, Enabled, FoundServices, ReceiptAnswer, Receipts, ServiceAnswer};
 use crate::arguments::{
-    CallService, CheckPayment, FindServices, GetApproval, GetReceipt, GetService, ListEnabled, ListReceipts,
-    RequestRaise,
+    CallService, CheckPayment, FindServices, GetApproval, GetReceipt, GetService, ListEnabled, ListReceipts, MaxBytes,
+    ReadResponse, RequestRaise,
 };
-use crate::call::Limits;
+use crate::call::{Limits, WithBody};
 use crate::call_limit::CallLimit;
 use crate::failure::Failure;
+use crate::kept::{MemoryResponses, ResponseStore};
 use crate::providers::Providers;
 use crate::schema::{alternatives, for_hosts, is_any_text, is_required};
 use crate::{call, read};
 use purser_client::Purser;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, ListToolsResult,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, ListToolsResult, MetaObject,
     PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
 };
 use rmcp::service::RequestContext;
@@ -41,6 +42,8 @@ struct Inner {
     key: KeyFrom,
     providers: Providers,
     longest: Duration,
+    /// The kept responses of the one agent.
+    responses: Arc<dyn ResponseStore>,
 }
 
 /// The source of the agent key.
@@ -59,7 +62,12 @@ pub struct Caller {
     pub purser: Purser,
     /// The bound on the caller's open calls.
     pub calls: CallLimit,
+    /// The kept responses of the caller's key.
+    pub responses: Arc<dyn ResponseStore>,
 }
+
+/// A client, the bound on its open calls, and its kept responses.
+type WithLimits = (Purser, Option<CallLimit>, Arc<dyn ResponseStore>);
 
 impl Tools {
     /// Creates the tools. A tool call takes at most `longest`.
@@ -69,19 +77,28 @@ impl Tools {
             key,
             providers,
             longest,
+            responses: Arc::<MemoryResponses>::default(),
         }))
     }
 
-    /// Returns a client with the caller's key, or without a key if there is none, and the bound on its open calls.
-    fn caller(&self, context: &RequestContext<RoleServer>) -> (Purser, HasKey, Option<CallLimit>) {
+    /// Returns the caller; `None` if it has no key.
+    fn caller(&self, context: &RequestContext<RoleServer>) -> Option<WithLimits> {
         if self.0.key == KeyFrom::Purser {
-            return (self.0.purser.clone(), HasKey(true), None);
+            return Some(self.agent());
         }
-        let parts = context.extensions.get::<http::request::Parts>();
-        match parts.and_then(|parts| parts.extensions.get::<Caller>()) {
-            Some(Caller { purser, calls }) => (purser.clone(), HasKey(true), Some(calls.clone())),
-            None => (self.0.purser.clone(), HasKey(false), None),
-        }
+        let parts = context.extensions.get::<http::request::Parts>()?;
+        let Caller {
+            purser,
+            calls,
+            responses,
+        } = parts.extensions.get::<Caller>()?.clone();
+        Some((purser, Some(calls), responses))
+    }
+
+    /// Returns the client that the tools were created with. Its open calls have no bound.
+    fn agent(&self) -> WithLimits {
+        let responses = Arc::clone(&self.0.responses);
+        (self.0.purser.clone(), None, responses)
     }
 
     /// Runs a tool; `None` if no tool has this name.
@@ -90,15 +107,16 @@ impl Tools {
         name: &str,
         arguments: Map<String, Value>,
         context: &RequestContext<RoleServer>,
-    ) -> Option<Result<Value, Failure>> {
-        let (purser, has_key, calls) = self.caller(context);
-        let Inner { providers, longest, .. } = &*self.0;
-        let bounded = purser.until(call::after(*longest));
-        let is_public = matches!(name, FIND_SERVICES | GET_SERVICE);
-        if !has_key.0 && !is_public && TOOLS.iter().any(|tool| tool.name == name) {
-            return Some(Err(Failure::no_key()));
-        }
+    ) -> Option<Result<CallToolResult, Failure>> {
         let tool = TOOLS.iter().find(|tool| tool.name == name)?;
+        let Inner { providers, longest, .. } = &*self.0;
+        let (purser, calls, responses) = match self.caller(context) {
+            Some(caller) => caller,
+            // Without a key, only the catalog is served.
+            None if matches!(name, FIND_SERVICES | GET_SERVICE) => self.agent(),
+            None => return Some(Err(Failure::no_key())),
+        };
+        let bounded = purser.until(call::after(*longest));
         let arguments = match given(tool, arguments) {
             Ok(arguments) => arguments,
             Err(failure) => return Some(Err(failure)),
@@ -107,6 +125,7 @@ impl Tools {
         let limits = Limits {
             longest: *longest,
             calls,
+            responses: &*responses,
         };
         Some(match name {
             FIND_SERVICES => told(arguments, |asked| read::find_services(&bounded, asked)).await,
@@ -118,7 +137,10 @@ impl Tools {
                 })
                 .await
             }
-            CALL_SERVICE => told(arguments, |asked| call::call_service(&purser, providers, limits, asked)).await,
+            CALL_SERVICE => {
+                told_with_body(arguments, |asked| call::call_service(&purser, providers, limits, asked)).await
+            }
+            READ_RESPONSE => told_with_body(arguments, |asked| call::read_response(limits, asked)).await,
             GET_APPROVAL => told(arguments, |asked| read::get_approval(&bounded, calls, asked)).await,
             REQUEST_RAISE => told(arguments, |asked| read::request_raise(&bounded, asked)).await,
             LIST_RECEIPTS => told(arguments, |asked| read::list_receipts(&bounded, asked)).await,
@@ -127,9 +149,6 @@ impl Tools {
         })
     }
 }
-
-/// Whether the caller has presented a key.
-struct HasKey(bool);
 
 /// Removes optional arguments that are `null`. An empty text that the schema does not allow is refused with its name.
 fn given(tool: &Tool, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, Failure> {
@@ -151,9 +170,27 @@ fn given(tool: &Tool, mut arguments: Map<String, Value>) -> Result<Map<String, V
 async fn told<A: DeserializeOwned, R: Serialize, F: Future<Output = Result<R, Failure>>>(
     arguments: Map<String, Value>,
     tool: impl FnOnce(A) -> F,
-) -> Result<Value, Failure> {
-    let asked = serde_json::from_value(Value::Object(arguments));
-    let answer = tool(asked.map_err(|error| Failure::arguments(error.to_string()))?).await?;
+) -> Result<CallToolResult, Failure> {
+    Ok(CallToolResult::structured(json(&tool(parse(arguments)?).await?)?))
+}
+
+/// Like `told`, for a tool whose result has the body of a provider's response: without structured content
+/// (`response.rs`).
+async fn told_with_body<A: DeserializeOwned, R: Serialize, F: Future<Output = Result<WithBody<R>, Failure>>>(
+    arguments: Map<String, Value>,
+    tool: impl FnOnce(A) -> F,
+) -> Result<CallToolResult, Failure> {
+    let (answer, body) = tool(parse(arguments)?).await?;
+    let mut blocks = vec![ContentBlock::text(json(&answer)?.to_string())];
+    blocks.extend(body);
+    Ok(CallToolResult::success(blocks))
+}
+
+fn parse<A: DeserializeOwned>(arguments: Map<String, Value>) -> Result<A, Failure> {
+    serde_json::from_value(Value::Object(arguments)).map_err(|error| Failure::arguments(error.to_string()))
+}
+
+fn json<R: Serialize>(answer: &R) -> Result<Value, Failure> {
     serde_json::to_value(answer).map_err(|_| Failure::new("failed", "the answer can't be written", "Try another tool."))
 }
 
@@ -186,7 +223,7 @@ impl ServerHandler for Tools {
         let answer = self.run(&request.name, arguments, &context).await;
         let answer = answer.ok_or_else(|| ErrorData::invalid_params("there is no such tool", None))?;
         Ok(match answer {
-            Ok(answer) => CallToolResult::structured(answer),
+            Ok(result) => result,
             Err(failure) => CallToolResult::error(vec![ContentBlock::text(failure.to_text())]),
         }
         .into())
@@ -198,6 +235,7 @@ const GET_SERVICE: &str = "get_service";
 const LIST_ENABLED: &str = "list_enabled";
 const CHECK_PAYMENT: &str = "check_payment";
 const CALL_SERVICE: &str = "call_service";
+const READ_RESPONSE: &str = "read_response";
 const GET_APPROVAL: &str = "get_approval";
 const REQUEST_RAISE: &str = "request_raise";
 const LIST_RECEIPTS: &str = "list_receipts";
@@ -242,13 +280,22 @@ static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
             Effect::Asks,
             "Asks the provider for its price and Purser what it would decide. Pays nothing.",
         ),
-        tool::<CallService, Called>(
+        tool_with_body::<CallService>(
             CALL_SERVICE,
             "Call a service and pay",
             Effect::Pays,
             "Calls an operation of the catalog and pays for it with real money, if it has a price, the agent's limits \
-             allow it and it costs no more than max_usd. Answers with what the provider said, up to 128 KiB, what it cost and what is \
-             left. Give an idempotency_key: the same call under the same key pays once, however often it is repeated.",
+             allow it and it costs no more than max_usd. The first block of the result says what it cost, what is left and \
+             what the provider responded with; the second block is the provider's text, image, audio or file. A text is \
+             cut at max_bytes, and read_response returns the rest of a response that was paid for. Give an \
+             idempotency_key: the same call under the same key pays once, however often it is repeated.",
+        ),
+        tool_with_body::<ReadResponse>(
+            READ_RESPONSE,
+            "Read on in a response",
+            Effect::Reads,
+            "The next part of a long text that call_service was paid for, for 15 minutes. Calls no provider and pays \
+             nothing. The first block of the result says how much is left, the second is the text.",
         ),
         tool::<GetApproval, ApprovalAnswer>(
             GET_APPROVAL,
@@ -284,6 +331,16 @@ fn tool<A: JsonSchema + 'static, R: JsonSchema + 'static>(
     effect: Effect,
     description: &'static str,
 ) -> Tool {
+    tool_with_body::<A>(name, title, effect, description).with_output_schema::<R>()
+}
+
+/// A tool without structured content, so without an output schema.
+fn tool_with_body<A: JsonSchema + 'static>(
+    name: &'static str,
+    title: &'static str,
+    effect: Effect,
+    description: &'static str,
+) -> Tool {
     let (reads, destroys, repeats, leaves) = match effect {
         Effect::Reads => (true, false, true, false),
         Effect::Asks => (true, false, true, true),
@@ -298,11 +355,20 @@ fn tool<A: JsonSchema + 'static, R: JsonSchema + 'static>(
     let mut tool = Tool::new(name, description, Map::new())
         .with_title(title)
         .with_input_schema::<A>()
-        .with_output_schema::<R>()
         .with_annotations(hints);
     tool.input_schema = Arc::new(for_hosts(&tool.input_schema));
+    if matches!(name, CALL_SERVICE | READ_RESPONSE) {
+        let size = MaxBytes::MAX.saturating_add(MAX_FIRST_BLOCK);
+        tool.meta = Some(MetaObject(Map::from_iter([(MAX_RESULT_SIZE.to_owned(), size.into())])));
+    }
     tool
 }
+
+/// With it, Claude Code shows a result whole up to this number of characters; otherwise it saves a result of more than
+/// 50,000 to a file. Other hosts ignore it.
+const MAX_RESULT_SIZE: &str = "anthropic/maxResultSizeChars";
+/// The maximum size of the JSON before the body, in characters, with room for what hosts add.
+const MAX_FIRST_BLOCK: usize = 16 * 1024;
 
 #[cfg(test)]
 mod tests {
@@ -316,12 +382,13 @@ mod tests {
     type Minimal = (&'static str, Value, fn(Value) -> bool);
 
     /// The minimal arguments of each tool, and a function that tests whether its type parses some.
-    fn minimal() -> [Minimal; 9] {
+    fn minimal() -> [Minimal; 10] {
         fn reads<T: DeserializeOwned>(arguments: Value) -> bool {
             serde_json::from_value::<T>(arguments).is_ok()
         }
         let id = "00000000-0000-4000-8000-000000000000";
         let call = json!({"service": "s", "operation": "o", "max_usd": "0.05"});
+        let cursor = "0.00000000000040008000000000000000.48000";
         let raise = json!({"transaction_id": id, "until": "2026-12-31T18:00:00Z", "reason": "r"});
         [
             (FIND_SERVICES, json!({}), reads::<FindServices>),
@@ -329,6 +396,7 @@ mod tests {
             (LIST_ENABLED, json!({}), reads::<ListEnabled>),
             (CHECK_PAYMENT, call.clone(), reads::<CheckPayment>),
             (CALL_SERVICE, call, reads::<CallService>),
+            (READ_RESPONSE, json!({"cursor": cursor}), reads::<ReadResponse>),
             (GET_APPROVAL, json!({"approval_id": id}), reads::<GetApproval>),
             (REQUEST_RAISE, raise, reads::<RequestRaise>),
             (LIST_RECEIPTS, json!({}), reads::<ListReceipts>),

@@ -33,9 +33,9 @@ test('a host behind mcp-remote finds and pays', async () => {
   // Also where an assertion fails: a bridge that is left running keeps the tests from ending.
   after(() => client.close());
   await client.connect(transport);
-  assert.equal((await client.listTools()).tools.length, 9);
+  assert.equal((await client.listTools()).tools.length, 10);
   const paid = await client.callTool({ name: 'call_service', arguments: { ...WEATHER, idempotency_key: 'first' } });
-  assert.equal(paid.structuredContent?.payment.receipt_status, 'confirmed', JSON.stringify(paid));
+  assert.equal(JSON.parse(paid.content[0].text).payment?.receipt_status, 'confirmed', JSON.stringify(paid));
   assert.equal(await agent.spent(), PRICE);
 });
 
@@ -44,7 +44,7 @@ test("LangChain's adapter calls every tool, with as few arguments as possible an
   const headers = { Authorization: `Bearer ${agent.key}` };
   const client = new MultiServerMCPClient({ mcpServers: { purser: { transport: 'http', url: URL_OF_TOOLS, headers } } });
   const tools = new Map((await client.getTools()).map((tool) => [tool.name, tool]));
-  assert.equal(tools.size, 9);
+  assert.equal(tools.size, 10);
   const call = async (name, args) => {
     const told = await tools.get(name).invoke(args);
     const [text] = Array.isArray(told) ? told : [told];
@@ -96,6 +96,7 @@ test('a host with strict schemas gives every argument, and is understood', async
       target_url: null,
       idempotency_key: 'first',
       approval_id: null,
+      max_bytes: null,
     },
     list_receipts: { limit: null },
     get_service: { service: 'lab-weather' },

@@ -47,7 +47,7 @@ async def story(way, mode):
             result = await client.call_tool(name, arguments)
             assert not result.is_error, (name, result.content)
             called.add(name)
-            return result.structured_content
+            return result.structured_content or json.loads(result.content[0].text)
 
         called = set()
         tools = {tool.name for tool in (await client.list_tools()).tools}
@@ -66,7 +66,10 @@ async def story(way, mode):
         assert refused.is_error and told["error"] == "amount_exceeds_max" and told["what_to_do"], told
         unknown = await client.call_tool("get_approval", {"approval_id": receipt["settlement_id"]})
         assert unknown.is_error and json.loads(unknown.content[0].text)["error"] == "not_found", unknown
-        assert tools == called | {"get_approval", "request_raise"}, tools ^ called
+        cursor = {"cursor": f"0.{'0' * 32}.0"}
+        unknown = await client.call_tool("read_response", cursor)
+        assert unknown.is_error and json.loads(unknown.content[0].text)["error"] == "response_not_kept", unknown
+        assert tools == called | {"read_response", "get_approval", "request_raise"}, tools ^ called
         version = getattr(client, "protocol_version", "")
     print(f"ok  {way} {mode} {version}")
 

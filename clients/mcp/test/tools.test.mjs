@@ -49,6 +49,8 @@ for (const way of Object.keys(WAYS)) {
     assert.equal((await use('get_receipt', { settlement_id })).receipt_status, 'confirmed');
     assert.equal((await use('list_receipts', { limit: 1 })).receipts[0].settlement_id, settlement_id);
     assert.equal(await agent.spent(), 3 * PRICE);
+    const cursor = `0.${'0'.repeat(32)}.0`;
+    assert.equal((await use('read_response', { cursor }).catch((told) => told)).error, 'response_not_kept');
     assert.deepEqual([...called].sort(), tools.map(({ name }) => name).sort(), 'every tool was called');
     await close();
   });
@@ -62,7 +64,8 @@ test('the shortest call of each tool fits its schema, and a longer one may give 
     get_service: [{ service: 'lab-weather' }],
     list_enabled: [{}, { service: 'lab-weather' }],
     check_payment: [WEATHER, { ...WEATHER, max_usd: 0.05, parameters: {}, target_url: 'https://a.example' }],
-    call_service: [WEATHER, { ...WEATHER, max_usd: 0.05, idempotency_key: 'k', approval_id: id }],
+    call_service: [WEATHER, { ...WEATHER, max_usd: 0.05, idempotency_key: 'k', approval_id: id, max_bytes: 1000 }],
+    read_response: [{ cursor: `7.${'0f'.repeat(16)}.48000` }, { cursor: `0.${'a'.repeat(32)}.0`, max_bytes: 131072 }],
     get_approval: [{ approval_id: id }, { approval_id: id, wait_seconds: 3 }],
     request_raise: [
       { transaction_id: id, until: '2026-12-31T18:00:00Z', reason: 'r' },

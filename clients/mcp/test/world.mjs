@@ -38,7 +38,9 @@ export async function host(way, key) {
     const result = await client.callTool({ name, arguments: args });
     const told = JSON.parse(result.content[0].text);
     if (result.isError) throw Object.assign(new Error(told.message), told);
-    return result.structuredContent;
+    // The provider's text has a block of its own.
+    if (!result.structuredContent && result.content[1]?.text) (told.answer ??= {}).text = result.content[1].text;
+    return result.structuredContent ?? told;
   };
   return { client, transport, tools, call, close: () => client.close() };
 }

@@ -93,8 +93,7 @@ class ScriptedModel(Model):
         returned = [item["output"] for item in input if item.get("type") == "function_call_output"]
         output: ResponseFunctionToolCall | ResponseOutputMessage
         if returned:
-            bought = json.loads(returned[0][0]["text"])
-            said = ResponseOutputText(text=bought["answer"]["text"], type="output_text", annotations=[])
+            said = ResponseOutputText(text=returned[0][1]["text"], type="output_text", annotations=[])
             output = ResponseOutputMessage(
                 id="message-1", content=[said], role="assistant", status="completed", type="message"
             )
@@ -102,7 +101,7 @@ class ScriptedModel(Model):
             functions = {tool.name: tool for tool in tools if isinstance(tool, FunctionTool)}
             # The SDK leaves a schema as it is if an object may have members of any name, as `parameters`.
             open_schemas = {name for name, tool in functions.items() if not tool.strict_json_schema}
-            assert (len(functions), open_schemas) == (9, {"call_service", "check_payment"})
+            assert (len(functions), open_schemas) == (10, {"call_service", "check_payment"})
             names = functions["call_service"].params_json_schema["properties"]
             given = {"service": "lab-weather", "operation": "weather.current", "max_usd": "0.05"}
             output = ResponseFunctionToolCall(

@@ -6,6 +6,7 @@
 //! remembered keys save a request only for the list of tools and the catalog, and allow nobody to call a provider.
 
 use crate::open_calls::OpenCalls;
+use crate::responses::Responses;
 use axum::http::{HeaderMap, header, request::Parts};
 use purser_api::{ASSERTED_IP, AssertionKeys, Clock, ThrottleScope, client_ip, presented_key};
 use purser_client::{AgentKey, ApiError, Purser, Refusal, Slug};
@@ -32,6 +33,7 @@ pub(crate) struct Callers {
     pub(crate) clock: Clock,
     pub(crate) accepted: Accepted,
     pub(crate) open_calls: OpenCalls,
+    pub(crate) responses: Responses,
 }
 
 /// The throttle scope of a request without a key: its address.
@@ -71,7 +73,12 @@ impl Callers {
             self.accepted.add(who, now);
         }
         let calls = self.open_calls.of(presented.agent, presented.key);
-        Ok(Some(Caller { purser, calls }))
+        let responses = self.responses.for_key(presented.agent, presented.key);
+        Ok(Some(Caller {
+            purser,
+            calls,
+            responses,
+        }))
     }
 
     /// The client, with calls that assert the address of the request.

@@ -1,7 +1,8 @@
 //! `/mcp`: the tools of `clients/mcp` over HTTP (MCP's streamable HTTP, stateless, answers in JSON).
 //!
 //! It is a client of providers, and of the API with its caller's agent key, which is sent only to the API. In AWS it
-//! may only count callers without a key, count open calls, and read the keys for asserted addresses. Elsewhere: the
+//! may only count callers without a key, count open calls, keep responses for their keys, and read the keys for asserted
+//! addresses. Elsewhere: the
 //! tools (`clients/mcp`), and all decisions (the API).
 //!
 //! Invariants: the API checks each call of a provider first. One key, and one provider, occupy a limited number of
@@ -13,6 +14,7 @@ mod callers;
 mod endpoint;
 mod open_calls;
 mod protocol;
+mod responses;
 
 pub use endpoint::stateless;
 
@@ -23,7 +25,8 @@ use endpoint::Endpoint;
 use open_calls::OpenCalls;
 use purser_api::{ApiSettings, AssertionKeys, Boot, BootError};
 use purser_domain::Duration;
-use purser_store::{CallLeases, Throttle};
+use purser_store::{CallLeases, KeptResponses, Throttle};
+use responses::Responses;
 use std::sync::Arc;
 use url::Url;
 use utoipa::openapi::OpenApi;
@@ -31,6 +34,10 @@ use utoipa_axum::router::OpenApiRouter;
 
 /// The lease of an open call: longer than the function's `Timeout` (template.yaml), so that no call outlives it.
 const LONGEST_LEASE: Duration = Duration::from_secs_u32(30);
+
+/// How long a response is kept for its key.
+const KEPT_FOR: Duration = Duration::from_secs_u32(15 * 60);
+const _: () = assert!(purser_mcp::KEPT_FOR.as_secs() == 15 * 60);
 
 /// The group's part of the OpenAPI document: only the route, since the protocol describes the rest.
 pub fn openapi() -> OpenApi {
@@ -68,12 +75,17 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         per_provider: calls_per_provider,
         clock: clock.clone(),
     };
+    let responses = Responses {
+        store: KeptResponses::for_mcp(&db, table.as_str(), purser_mcp::MAX_KEPT, KEPT_FOR),
+        clock: clock.clone(),
+    };
     let callers = Callers {
         throttle: Throttle::of_mcp(&db, table, throttle_per_minute),
         assertion_keys: AssertionKeys::of_secrets(client_ip_keys, &aws, &clock),
         clock,
         accepted: Accepted::default(),
         open_calls,
+        responses,
     };
     let endpoint = Arc::new(Endpoint::new(api_url, allowed, callers)?);
     // All methods are routed here: MCP requires 405 for those that would open or end a stream. Hosts may add a slash to

@@ -108,7 +108,7 @@ const MAY = {
   UsageTable      PAYEES#     GetItem
   `,
   McpFunction: `
-  ThrottleTable   MCP#        UpdateItem
+  ThrottleTable   MCP#        GetItem UpdateItem
   `,
   PaymentsFunction: READS_CATALOG + COUNTS_REQUESTS + `
   LedgerTable     A#          BatchGetItem GetItem ConditionCheckItem

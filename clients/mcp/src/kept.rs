@@ -1,0 +1,142 @@
+//! The rest of responses that were paid for, for `read_response`.
+//!
+//! A response is kept for [`KEPT_FOR`], and of each agent key the last [`MAX_KEPT`]: the next one replaces the oldest.
+
+use futures_util::future::BoxFuture;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// How long a response is kept.
+pub const KEPT_FOR: Duration = Duration::from_mins(15);
+/// The maximum number of responses that are kept for an agent key.
+pub const MAX_KEPT: u8 = 8;
+/// The maximum size of a text that is kept, in bytes.
+pub const MAX_KEPT_BYTES: usize = 1024 * 1024;
+
+/// The name of a kept response. Only the key that paid can read by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponseId {
+    /// Its place, below [`MAX_KEPT`].
+    pub slot: u8,
+    /// Tells it from the other responses that had this place.
+    pub nonce: Uuid,
+}
+
+/// A part of a kept text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResponsePart {
+    /// The bytes from the requested offset on.
+    pub bytes: Vec<u8>,
+    /// The size of the whole text, in bytes.
+    pub total: usize,
+}
+
+/// The store can't be read or written at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponsesUnavailable;
+
+/// Keeps the responses of one agent key.
+pub trait ResponseStore: fmt::Debug + Send + Sync {
+    /// Keeps a text of at most [`MAX_KEPT_BYTES`].
+    fn keep<'a>(&'a self, nonce: Uuid, text: &'a str) -> BoxFuture<'a, Result<ResponseId, ResponsesUnavailable>>;
+
+    /// Reads at most `bytes` from an offset on; `None` if the response is not kept (any more).
+    fn read(
+        &self,
+        id: ResponseId,
+        offset: usize,
+        bytes: usize,
+    ) -> BoxFuture<'_, Result<Option<ResponsePart>, ResponsesUnavailable>>;
+}
+
+/// Responses in the memory of this process, for a server of one agent.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryResponses(Mutex<Slots>);
+
+#[derive(Default)]
+struct Slots {
+    next: u8,
+    kept: BTreeMap<u8, Kept>,
+}
+
+struct Kept {
+    nonce: Uuid,
+    text: String,
+    until: Instant,
+}
+
+impl fmt::Debug for Slots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slots").finish_non_exhaustive()
+    }
+}
+
+impl ResponseStore for MemoryResponses {
+    fn keep<'a>(&'a self, nonce: Uuid, text: &'a str) -> BoxFuture<'a, Result<ResponseId, ResponsesUnavailable>> {
+        Box::pin(async move {
+            let until = Instant::now().checked_add(KEPT_FOR).ok_or(ResponsesUnavailable)?;
+            let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let slot = slots.next;
+            slots.next = slot.checked_add(1).filter(|next| *next < MAX_KEPT).unwrap_or(0);
+            let text = text.to_owned();
+            slots.kept.insert(slot, Kept { nonce, text, until });
+            Ok(ResponseId { slot, nonce })
+        })
+    }
+
+    fn read(
+        &self,
+        id: ResponseId,
+        offset: usize,
+        bytes: usize,
+    ) -> BoxFuture<'_, Result<Option<ResponsePart>, ResponsesUnavailable>> {
+        Box::pin(async move {
+            let slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let kept = slots.kept.get(&id.slot);
+            let kept = kept.filter(|kept| kept.nonce == id.nonce && Instant::now() < kept.until);
+            Ok(kept.map(|kept| ResponsePart {
+                bytes: kept.text.bytes().skip(offset).take(bytes).collect(),
+                total: kept.text.len(),
+            }))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_responses_are_kept_for_some_minutes() {
+        let store = MemoryResponses::default();
+        let first = store.keep(Uuid::from_u128(0), "first").await.unwrap();
+        let second = store.keep(Uuid::from_u128(1), "second").await.unwrap();
+        let read = async |id, offset, bytes| store.read(id, offset, bytes).await.unwrap();
+        let part = |text: &str, total| {
+            Some(ResponsePart {
+                bytes: text.into(),
+                total,
+            })
+        };
+        assert_eq!(read(first, 1, 3).await, part("irs", 5));
+        assert_eq!(read(first, 5, 3).await, part("", 5));
+        let other = ResponseId {
+            nonce: Uuid::from_u128(7),
+            ..first
+        };
+        assert_eq!(read(other, 0, 3).await, None);
+        assert_eq!(read(ResponseId { slot: 200, ..first }, 0, 3).await, None);
+        for number in 2..=u128::from(MAX_KEPT) {
+            store.keep(Uuid::from_u128(number), "more").await.unwrap();
+        }
+        assert_eq!(read(first, 0, 3).await, None, "the oldest is replaced");
+        tokio::time::advance(Duration::from_mins(14)).await;
+        assert_eq!(read(second, 0, 9).await, part("second", 6));
+        tokio::time::advance(Duration::from_mins(1)).await;
+        assert_eq!(read(second, 0, 9).await, None);
+    }
+}

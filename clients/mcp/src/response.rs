@@ -1,0 +1,385 @@
+//! A provider's response as content that a model can read.
+//!
+//! The body is sent once, as a content block after the block with the tool's own JSON. There is no structured content:
+//! some hosts show a model only the structured content, and others only the blocks, so a body has to be in the blocks,
+//! and alone (github.com/anthropics/claude-code/issues/79944, github.com/github/copilot-cli/issues/3258).
+
+use crate::answers::{BodyKind, ProviderAnswer, Rest};
+use crate::arguments::{Cursor, MaxBytes};
+use crate::failure::Failure;
+use crate::kept::{KEPT_FOR, MAX_KEPT_BYTES, ResponseStore};
+use crate::text::{Cleaned, LONG, SHORT, body, data};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::Response;
+use reqwest::header::{CONTENT_DISPOSITION, CONTENT_LANGUAGE, CONTENT_TYPE, HeaderMap, LINK, LOCATION, RETRY_AFTER};
+use rmcp::model::{ContentBlock, ResourceContents};
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+/// The largest body that is read, in bytes. In base64 it is below the 5 MB of an image that model APIs accept, and below
+/// the 6 MB of a response of Lambda.
+const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
+
+/// A body as it arrived.
+pub(crate) struct Received {
+    status: u16,
+    content_type: Option<String>,
+    headers: BTreeMap<String, String>,
+    bytes: Vec<u8>,
+    cut: Option<&'static str>,
+}
+
+/// Reads a response as far as the limits allow. It may be paid for, so a partial body is returned too.
+pub(crate) async fn read(mut response: Response) -> Received {
+    let status = response.status().as_u16();
+    let headers = shown_headers(response.headers());
+    let content_type = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let content_type = content_type.map(|kind| data(kind, SHORT));
+    let mut bytes = Vec::new();
+    let cut = loop {
+        match response.chunk().await {
+            Ok(None) => break None,
+            Ok(Some(chunk)) => {
+                let room = MAX_BODY_BYTES.saturating_sub(bytes.len());
+                bytes.extend(chunk.iter().take(room));
+                if chunk.len() > room {
+                    break Some("too_long");
+                }
+            }
+            Err(error) if error.is_timeout() => break Some("too_slow"),
+            Err(_) => break Some("broken"),
+        }
+    };
+    Received {
+        status,
+        content_type,
+        headers,
+        bytes,
+        cut,
+    }
+}
+
+/// The headers that say what a body is, or where and when to read on.
+fn shown_headers(headers: &HeaderMap) -> BTreeMap<String, String> {
+    [CONTENT_DISPOSITION, CONTENT_LANGUAGE, LINK, LOCATION, RETRY_AFTER]
+        .into_iter()
+        .filter_map(|name| {
+            let value = headers.get(&name)?.to_str().ok()?;
+            Some((name.to_string(), data(value, LONG)))
+        })
+        .collect()
+}
+
+impl Received {
+    /// Returns what is told of the body, and the body. Of a text, at most `max` bytes are in the body; the rest is kept in
+    /// the store, if there is one.
+    pub(crate) async fn shown(
+        self,
+        max: Option<MaxBytes>,
+        store: Option<&dyn ResponseStore>,
+    ) -> (ProviderAnswer, Option<ContentBlock>) {
+        let mut answer = ProviderAnswer {
+            status: self.status,
+            content_type: self.content_type,
+            headers: self.headers,
+            body: BodyKind::Empty,
+            body_bytes: self.bytes.len(),
+            removed_characters: 0,
+            cut: self.cut,
+            rest: None,
+        };
+        if self.bytes.is_empty() {
+            return (answer, None);
+        }
+        let is_audio = essence(answer.content_type.as_deref()).starts_with("audio/");
+        let text = text(&self.bytes, self.cut.is_some()).filter(|_| !is_audio);
+        let Some(Cleaned { mut text, removed }) = text.map(body) else {
+            let encoded = STANDARD.encode(&self.bytes);
+            let (kind, block) = media(&self.bytes, encoded, answer.content_type.as_deref(), self.cut.is_some());
+            answer.body = kind;
+            return (answer, Some(block));
+        };
+        answer.body = BodyKind::Text;
+        answer.removed_characters = removed;
+        if text.len() > MAX_KEPT_BYTES {
+            text.truncate(text.floor_char_boundary(MAX_KEPT_BYTES));
+            answer.cut = Some("too_long");
+        }
+        answer.body_bytes = text.len();
+        let max = max.unwrap_or_default().0;
+        if text.len() > max {
+            let end = text.floor_char_boundary(max);
+            let kept = match store {
+                Some(store) => store.keep(Uuid::new_v4(), &text).await.ok(),
+                None => None,
+            };
+            let shown = if let Some(id) = kept {
+                answer.rest = Some(Rest::new(Cursor { id, offset: end }, text.len()));
+                end
+            } else {
+                // What was paid for and can't be kept is returned as far as a result may be long.
+                let all = if store.is_some() { MaxBytes::MAX } else { max };
+                answer.cut = answer.cut.or((text.len() > all).then_some("too_long"));
+                text.floor_char_boundary(all)
+            };
+            text.truncate(shown);
+        }
+        (answer, Some(ContentBlock::text(text)))
+    }
+}
+
+impl Rest {
+    fn new(cursor: Cursor, total: usize) -> Self {
+        Self {
+            bytes: total.saturating_sub(cursor.offset),
+            cursor: cursor.to_string(),
+            kept_seconds: KEPT_FOR.as_secs(),
+        }
+    }
+}
+
+/// Reads the next part of a kept text.
+pub(crate) async fn read_on(
+    store: &dyn ResponseStore,
+    cursor: Cursor,
+    max: Option<MaxBytes>,
+) -> Result<(String, Option<Rest>), Failure> {
+    let not_kept = || {
+        Failure::new(
+            "response_not_kept",
+            "this response is not kept any more, or was never kept for this key",
+            "Responses are kept for 15 minutes, and the last eight of each key. get_receipt shows the payment.",
+        )
+    };
+    let max = max.unwrap_or_default().0;
+    let part = store.read(cursor.id, cursor.offset, max).await.map_err(|_| {
+        Failure::new(
+            "temporarily_unavailable",
+            "the kept responses can't be read at the moment",
+            "Call again with the same cursor in some seconds. Nothing has to be paid again.",
+        )
+    })?;
+    let part = part.ok_or_else(not_kept)?;
+    let end = match std::str::from_utf8(&part.bytes) {
+        Ok(text) => text.len(),
+        Err(error) => error.valid_up_to(),
+    };
+    let text = part.bytes.get(..end).and_then(|bytes| std::str::from_utf8(bytes).ok());
+    // A cursor that is not between two characters was not issued here.
+    let text = text.filter(|text| !text.is_empty()).ok_or_else(not_kept)?.to_owned();
+    let offset = cursor.offset.saturating_add(end);
+    let rest = (offset < part.total).then(|| Rest::new(Cursor { offset, ..cursor }, part.total));
+    Ok((text, rest))
+}
+
+/// Returns a body that is text. A character that was cut in the middle is dropped.
+fn text(bytes: &[u8], is_cut: bool) -> Option<&str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Some(text),
+        Err(error) if is_cut && error.error_len().is_none() => {
+            let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
+            std::str::from_utf8(valid).ok()
+        }
+        Err(_) => None,
+    }
+}
+
+fn essence(content_type: Option<&str>) -> String {
+    let kind = content_type.unwrap_or_default();
+    let essence = kind.split_once(';').map_or(kind, |(essence, _)| essence);
+    essence.trim().to_ascii_lowercase()
+}
+
+/// Returns the block of a body that is no text. An image is named by its bytes, because a wrong type, or an image that is
+/// cut, makes the model's API reject the whole conversation (github.com/microsoft/vscode/issues/311732). Types that
+/// models can't see are files.
+fn media(bytes: &[u8], encoded: String, content_type: Option<&str>, is_cut: bool) -> (BodyKind, ContentBlock) {
+    let kind = essence(content_type);
+    if !is_cut {
+        if let Some(image) = image_type(bytes) {
+            return (BodyKind::Image, ContentBlock::image(encoded, image));
+        }
+        if kind.starts_with("audio/") {
+            return (BodyKind::Audio, ContentBlock::audio(encoded, kind));
+        }
+    }
+    let kind = if kind.contains('/') {
+        kind
+    } else {
+        "application/octet-stream".to_owned()
+    };
+    let file = ResourceContents::blob(encoded, format!("purser://responses/{}", Uuid::new_v4()));
+    (BodyKind::File, ContentBlock::resource(file.with_mime_type(kind)))
+}
+
+/// Returns the type of an image that models can see.
+fn image_type(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("image/png"),
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kept::MemoryResponses;
+    use serde_json::{Value, json};
+
+    fn received(content_type: &str, bytes: &[u8]) -> Received {
+        Received {
+            status: 200,
+            content_type: Some(content_type.to_owned()),
+            headers: BTreeMap::new(),
+            bytes: bytes.to_vec(),
+            cut: None,
+        }
+    }
+
+    async fn block(received: Received) -> (BodyKind, Value) {
+        let (answer, block) = received.shown(None, None).await;
+        (answer.body, json!(block))
+    }
+
+    #[tokio::test]
+    async fn bodies_are_blocks_of_their_type() {
+        let png = b"\x89PNG\r\n\x1a\nrest";
+        let rows: [(&str, &[u8], BodyKind, &str, &str); 10] = [
+            ("image/png", png, BodyKind::Image, "image", "image/png"),
+            // The bytes decide, not the header.
+            ("image/jpeg", png, BodyKind::Image, "image", "image/png"),
+            (
+                "application/octet-stream",
+                b"\xff\xd8\xff\xe0",
+                BodyKind::Image,
+                "image",
+                "image/jpeg",
+            ),
+            (
+                "image/webp",
+                b"RIFF\xff\0\0\0WEBPVP8 ",
+                BodyKind::Image,
+                "image",
+                "image/webp",
+            ),
+            (
+                "Audio/MPEG; x=1",
+                b"\xff\xfb\x90",
+                BodyKind::Audio,
+                "audio",
+                "audio/mpeg",
+            ),
+            // Audio whose bytes happen to be text.
+            ("audio/wav", b"RIFF", BodyKind::Audio, "audio", "audio/wav"),
+            // Models don't see these images.
+            ("image/tiff", b"II*\0\xff", BodyKind::File, "resource", "image/tiff"),
+            (
+                "application/pdf",
+                b"%PDF-1.7\xe2\xe3",
+                BodyKind::File,
+                "resource",
+                "application/pdf",
+            ),
+            ("", b"\xff\0", BodyKind::File, "resource", "application/octet-stream"),
+            ("image/svg+xml", b"<svg/>", BodyKind::Text, "text", ""),
+        ];
+        for (content_type, bytes, kind, block_type, mime_type) in rows {
+            let (shown, block) = block(received(content_type, bytes)).await;
+            assert_eq!((shown, &block["type"]), (kind, &json!(block_type)), "{content_type}");
+            let (data, found) = match block_type {
+                "text" => (STANDARD.encode(block["text"].as_str().unwrap()), json!("")),
+                "resource" => (
+                    block["resource"]["blob"].as_str().unwrap().to_owned(),
+                    block["resource"]["mimeType"].clone(),
+                ),
+                _ => (block["data"].as_str().unwrap().to_owned(), block["mimeType"].clone()),
+            };
+            assert_eq!(
+                (data, found),
+                (STANDARD.encode(bytes), json!(mime_type)),
+                "{content_type}"
+            );
+        }
+        let cut = Received {
+            cut: Some("broken"),
+            ..received("image/png", png)
+        };
+        assert_eq!(block(cut).await.0, BodyKind::File, "a cut image is no image");
+        let (kind, block) = block(received("image/png", b"")).await;
+        assert_eq!((kind, block), (BodyKind::Empty, Value::Null));
+    }
+
+    /// Every byte of a text is read once, whatever the bound and the characters.
+    #[tokio::test]
+    async fn the_parts_of_a_kept_text_are_the_text() {
+        let text: String = "aä漢😀\n".chars().cycle().take(9_000).collect();
+        for max in [1_000, 1_001, 1_002, 4_096, 17_000] {
+            let store = MemoryResponses::default();
+            let bound = || Some(MaxBytes(max));
+            let (answer, block) = received("text/plain", text.as_bytes())
+                .shown(bound(), Some(&store))
+                .await;
+            let mut whole = json!(block)["text"].as_str().unwrap().to_owned();
+            assert!(answer.cut.is_none() && whole.len() <= max);
+            let mut rest = answer.rest;
+            while let Some(next) = rest {
+                assert_eq!(next.bytes, text.len() - whole.len());
+                let (part, more) = read_on(&store, next.cursor.try_into().unwrap(), bound()).await.unwrap();
+                assert!(part.len() <= max && part.len() > max - 4 || more.is_none());
+                whole.push_str(&part);
+                rest = more;
+            }
+            assert_eq!(whole, text);
+        }
+    }
+
+    #[tokio::test]
+    async fn texts_are_bounded_and_nothing_paid_is_dropped_before_the_bounds() {
+        let long = "x".repeat(2 * MAX_KEPT_BYTES);
+        let store = MemoryResponses::default();
+        let (answer, block) = received("text/plain", long.as_bytes()).shown(None, Some(&store)).await;
+        let shown = json!(block)["text"].as_str().unwrap().len();
+        assert_eq!((shown, answer.cut), (MaxBytes::default().0, Some("too_long")));
+        assert_eq!(answer.rest.unwrap().bytes, MAX_KEPT_BYTES - shown);
+        // An unpaid response is not kept.
+        let (answer, block) = received("text/plain", long.as_bytes()).shown(None, None).await;
+        assert_eq!(json!(block)["text"].as_str().unwrap().len(), MaxBytes::default().0);
+        assert!(answer.rest.is_none() && answer.cut == Some("too_long"));
+        // A store that fails.
+        let (answer, block) = received("text/plain", &long.as_bytes()[..100_000])
+            .shown(None, Some(&Broken))
+            .await;
+        assert_eq!(json!(block)["text"].as_str().unwrap().len(), 100_000);
+        assert!(answer.rest.is_none() && answer.cut.is_none());
+    }
+
+    #[derive(Debug)]
+    struct Broken;
+
+    impl ResponseStore for Broken {
+        fn keep<'a>(
+            &'a self,
+            _: Uuid,
+            _: &'a str,
+        ) -> futures_util::future::BoxFuture<'a, Result<crate::kept::ResponseId, crate::kept::ResponsesUnavailable>>
+        {
+            Box::pin(async { Err(crate::kept::ResponsesUnavailable) })
+        }
+
+        fn read(
+            &self,
+            _: crate::kept::ResponseId,
+            _: usize,
+            _: usize,
+        ) -> futures_util::future::BoxFuture<
+            '_,
+            Result<Option<crate::kept::ResponsePart>, crate::kept::ResponsesUnavailable>,
+        > {
+            Box::pin(async { Err(crate::kept::ResponsesUnavailable) })
+        }
+    }
+}
