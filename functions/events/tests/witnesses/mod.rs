@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Behaviour {
     Cosigns,
-    /// Signs by another key, in its own name.
+    /// Responds with a line of its key that is no signature of the checkpoint.
     Forges,
     Fails,
     Hangs,
@@ -93,11 +93,11 @@ async fn add_checkpoint(State(witness): State<Witness>, body: String) -> (Status
         return (StatusCode::UNPROCESSABLE_ENTITY, String::new());
     }
     kept.tree = opened.head();
-    let by = match behaviour {
-        Behaviour::Forges => &signer(kept.signer.verifier().name(), 99),
-        _ => &kept.signer,
+    let text = match behaviour {
+        Behaviour::Forges => "another text\n",
+        _ => note.unverified_text(),
     };
-    let line = by.cosign(note.unverified_text(), 1_800_000_000).unwrap();
+    let line = kept.signer.cosign(text, 1_800_000_000).unwrap();
     // A line of another key, which the log must ignore.
     let other = signer("other.example", 98).cosign(note.unverified_text(), 1).unwrap();
     (StatusCode::OK, format!("{other}{line}"))
