@@ -731,7 +731,7 @@ const CLAIMS = {
     ...useQueueOrFunction(),
     ...WALLET_KEYS,
   ],
-  "read or write a table, except request counters": () =>
+  "read or write a table, except request counters and the responses that it keeps for its callers": () =>
     Object.keys(ITEMS).filter((table) => table !== "ThrottleTable").flatMap((table) => all(table, [...READS, ...WRITES])),
   "read a secret, except the key that signs client addresses": () =>
     Object.keys(READERS).filter((secret) => !secret.endsWith("ClientIpKeySecret")).map((secret) => ["secret", secret]),
