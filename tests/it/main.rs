@@ -39,3 +39,4 @@ mod side_by_side;
 mod takeover;
 mod throttle;
 mod windows;
+mod wire;

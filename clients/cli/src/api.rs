@@ -1,9 +1,10 @@
 //! A JSON API of Purser, called with one credential, which is sent in a header.
 
+use crate::USER_AGENT;
 use crate::credentials::CredentialError;
 use crate::exit::Failure;
 use crate::signature::Signer;
-use purser_client::{ApiError, Purser, PurserUrlError, Refusal};
+use purser_client::{ApiError, Purser, PurserUrlError, Refusal, http_client};
 use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue, IF_MATCH, RETRY_AFTER};
 use reqwest::{Client, Method};
 use serde_json::Value;
@@ -61,9 +62,7 @@ impl Api {
         Purser::without_key(url).map_err(CredentialError::Url)?;
         let base = Url::parse(url).map_err(|_| CredentialError::Url(PurserUrlError::Url))?;
         credential.set_sensitive(true);
-        // Redirects are not followed: they would send the credential to another address.
-        let http = Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
+        let http = http_client(USER_AGENT)
             .timeout(TIMEOUT)
             .build()
             .map_err(|error| CredentialError::Url(PurserUrlError::Client(error)))?;

@@ -4,9 +4,11 @@
 //! imported operation has a URL, a method and an estimated price. It has no payee, so no call of it can be paid until
 //! an operator pins the payee that a probe saw. The provider's text is used only as the label.
 
+use crate::USER_AGENT;
 use crate::args::Import;
 use crate::entry::{entry_of, id_for};
 use crate::exit::Failure;
+use purser_client::http_client;
 use purser_evidence::Network;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,8 +116,7 @@ async fn pages(import: &Import, listing: &mut Listing, seen: &mut Seen) -> Resul
         .map_err(|()| no_address())?
         .pop_if_empty()
         .extend(["discovery", "resources"]);
-    let http = reqwest::Client::builder()
-        .redirect(reqwest::redirect::Policy::none())
+    let http = http_client(USER_AGENT)
         .timeout(PAGE_TIMEOUT)
         .build()
         .map_err(|_| no_address())?;

@@ -48,6 +48,9 @@ use exit::{Exit, Failure};
 use output::Output;
 use std::process::ExitCode;
 
+/// The `User-Agent` of this command's own calls.
+pub(crate) const USER_AGENT: &str = concat!("purser-cli/", env!("CARGO_PKG_VERSION"));
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let args = Args::parse();

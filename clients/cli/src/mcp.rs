@@ -3,9 +3,8 @@
 //! Only the protocol is written to standard output.
 
 use crate::exit::{Exit, Failure};
-use purser_client::Purser;
+use purser_client::{Purser, http_client};
 use purser_mcp::{KeyFrom, Providers, Tools};
-use reqwest::redirect::Policy;
 use rmcp::ServiceExt as _;
 use std::time::Duration;
 
@@ -14,8 +13,7 @@ const LONGEST: Duration = Duration::from_secs(55);
 
 /// Serves until the host closes the connection.
 pub(crate) async fn serve(purser: Purser) -> Result<Exit, Failure> {
-    // Redirects are not followed: they would send the payment to another address.
-    let client = reqwest::Client::builder().redirect(Policy::none()).build();
+    let client = http_client(concat!("purser-mcp/", env!("CARGO_PKG_VERSION"))).build();
     let client = client.map_err(|error| Failure::Words(format!("the HTTP client can't be made: {error}")))?;
     // All addresses are allowed: an agent on this machine can reach them anyway.
     let providers = Providers::new(client, |_| true);

@@ -1,7 +1,9 @@
 //! Calls of a node of the chain (Ethereum JSON-RPC). Its address may contain an API key, so it is never printed.
 //! Also the connection to any other server that the caller names and that gets no credential.
 
+use crate::USER_AGENT;
 use crate::bazaar::is_this_machine;
+use purser_client::http_client;
 use reqwest::Response;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -52,9 +54,7 @@ pub(crate) fn connection(address: &str) -> Option<(reqwest::Client, Url)> {
         "http" => is_this_machine(&address),
         _ => false,
     };
-    let http = reqwest::Client::builder()
-        .redirect(reqwest::redirect::Policy::none())
-        .timeout(TIMEOUT);
+    let http = http_client(USER_AGENT).timeout(TIMEOUT);
     is_allowed
         .then(|| http.build().ok())
         .flatten()

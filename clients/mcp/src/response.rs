@@ -11,6 +11,7 @@ use crate::kept::{KEPT_FOR, MAX_KEPT_BYTES, ResponseStore};
 use crate::text::{Cleaned, LONG, SHORT, body, data};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use purser_client::decode_text;
 use reqwest::Response;
 use reqwest::header::{CONTENT_DISPOSITION, CONTENT_LANGUAGE, CONTENT_TYPE, HeaderMap, LINK, LOCATION, RETRY_AFTER};
 use rmcp::model::{ContentBlock, ResourceContents};
@@ -93,8 +94,8 @@ impl Received {
             return (answer, None);
         }
         let is_audio = essence(answer.content_type.as_deref()).starts_with("audio/");
-        let text = text(&self.bytes, self.cut.is_some()).filter(|_| !is_audio);
-        let Some(Cleaned { mut text, removed }) = text.map(body) else {
+        let text = decode_text(answer.content_type.as_deref(), &self.bytes, self.cut.is_none()).filter(|_| !is_audio);
+        let Some(Cleaned { mut text, removed }) = text.as_deref().map(body) else {
             let encoded = STANDARD.encode(&self.bytes);
             let (kind, block) = media(&self.bytes, encoded, answer.content_type.as_deref(), self.cut.is_some());
             answer.body = kind;
@@ -171,18 +172,6 @@ pub(crate) async fn read_on(
     let offset = cursor.offset.saturating_add(end);
     let rest = (offset < part.total).then(|| Rest::new(Cursor { offset, ..cursor }, part.total));
     Ok((text, rest))
-}
-
-/// Returns a body that is text. A character that was cut in the middle is dropped.
-fn text(bytes: &[u8], is_cut: bool) -> Option<&str> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => Some(text),
-        Err(error) if is_cut && error.error_len().is_none() => {
-            let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
-            std::str::from_utf8(valid).ok()
-        }
-        Err(_) => None,
-    }
 }
 
 fn essence(content_type: Option<&str>) -> String {

@@ -4,6 +4,7 @@ use crate::answer::{
     Agent, AgentDecisionStatement, Approval, Authorized, Completed, EnabledServices, Preflight, ServiceDetail,
     ServicePolicy, Services, Settlement, SettlementStatements, Settlements, UnpaidCheck,
 };
+use crate::http_client::{USER_AGENT, http_client};
 use crate::{AgentKey, AgentKeyError, IdempotencyKey, PaymentTerms, Refusal, Usdc};
 use chrono::{DateTime, Utc};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
@@ -315,9 +316,7 @@ impl Purser {
         if !(base.scheme() == "https" || base.scheme() == "http" && is_this_machine) {
             return Err(PurserUrlError::Url);
         }
-        // Redirects are not followed: they would send the key to another address.
-        let http = Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
+        let http = http_client(USER_AGENT)
             .timeout(TIMEOUT)
             .build()
             .map_err(PurserUrlError::Client)?;

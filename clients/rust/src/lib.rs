@@ -26,8 +26,10 @@ mod agent_key;
 mod answer;
 mod api;
 mod approval;
+mod charset;
 #[cfg(test)]
 mod contract;
+mod http_client;
 mod idempotency_key;
 mod ordinals;
 mod paid_body;
@@ -49,6 +51,8 @@ pub use answer::{
 };
 pub use api::{ApiError, Call, CatalogFilter, EnvironmentError, Purser, PurserUrlError, RaiseRequest};
 pub use approval::{PendingApproval, Waited};
+pub use charset::decode_text;
+pub use http_client::http_client;
 pub use idempotency_key::{IdempotencyKey, IdempotencyKeyError};
 pub use paid_body::AnswerBrokeOff;
 pub use pay_error::{AlreadyPaid, PayError, ProviderAnswer};

@@ -2,10 +2,12 @@
 //! [`ProviderAnswer`] does.
 
 use crate::api::bounded_start;
+use crate::charset::decode_text;
 use crate::ordinals::Place;
 use crate::terms::payment_required;
 use crate::{ApiError, PaymentMade, PendingApproval, ReceiptStatus, Refusal, TermsError, Usdc};
 use reqwest::Response;
+use reqwest::header::CONTENT_TYPE;
 use serde_json::Value;
 
 /// The longest part of a provider's answer that an error keeps, in bytes.
@@ -181,13 +183,16 @@ pub struct ProviderAnswer {
 impl ProviderAnswer {
     pub(crate) async fn of(response: Response) -> Self {
         let status = response.status().as_u16();
+        let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let kind = kind.map(str::to_owned);
         let (mut bytes, mut cut) = match payment_required(response.headers()) {
             Some(terms) => (terms, false),
             None => bounded_start(response, KEPT_BYTES).await,
         };
         cut |= bytes.len() > KEPT_BYTES;
         bytes.truncate(KEPT_BYTES);
-        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let text = decode_text(kind.as_deref(), &bytes, !cut);
+        let text = text.unwrap_or_else(|| String::from_utf8_lossy(&bytes).into_owned());
         Self { status, text, cut }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::answer::{ApprovalStatus, Authorized, Preflight, ReceiptStatus, SignedPayment};
 use crate::api::{BodyError, bounded, time_left};
+use crate::http_client::{USER_AGENT, http_client};
 use crate::ordinals::{Ordinal, Ordinals, Place};
 use crate::paid_body::paid;
 use crate::pay_error::{AlreadyPaid, ProviderAnswer};
@@ -96,9 +97,7 @@ impl Payer {
     /// `run` identifies this run, for example by a job's id. A run that is repeated under the same id pays nothing
     /// twice.
     pub fn new(purser: Purser, run: impl Into<String>, ceiling: Usdc) -> Result<Self, PayError> {
-        // Redirects are not followed: they would send the payment to another address.
-        let provider = Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
+        let provider = http_client(USER_AGENT)
             .timeout(PROVIDER_TIMEOUT)
             .build()
             .map_err(PayError::Request)?;

@@ -1,10 +1,11 @@
 //! A provider's payment terms: the 402 answer of x402 v1 and v2, read with a size limit, in every form that an official
 //! client reads.
 
+use crate::charset::decode_text;
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use reqwest::header::{HeaderMap, HeaderValue};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Number, Value};
@@ -53,9 +54,12 @@ pub enum TermsError {
 impl PaymentTerms {
     /// Reads the terms from the header (v2, or v1) or, if it is absent, from the v1 body.
     pub fn read(headers: &HeaderMap, body: &[u8]) -> Result<Self, TermsError> {
-        let (json, versions) = match header(headers) {
-            Some(_) => (payment_required(headers).ok_or(TermsError::NotX402)?, &["1", "2"][..]),
-            None => (body.to_owned(), &["1"][..]),
+        let (json, versions) = if header(headers).is_some() {
+            (payment_required(headers).ok_or(TermsError::NotX402)?, &["1", "2"][..])
+        } else {
+            let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+            let text = decode_text(kind, body, true).ok_or(TermsError::NotX402)?;
+            (text.into_bytes(), &["1"][..])
         };
         if json.len() > MAX_TERMS_BYTES {
             return Err(TermsError::TooLong);

@@ -107,7 +107,7 @@ impl Endpoint {
 
 /// A client for providers at public addresses and at these hosts.
 fn providers(allowed: AllowedHosts) -> reqwest::Result<Providers> {
-    let client = client_for_public(concat!("Purser-MCP/", env!("CARGO_PKG_VERSION"))).build()?;
+    let client = client_for_public("Purser-MCP").build()?;
     Ok(Providers::new(client, move |url| allowed.may_call(url)))
 }
 

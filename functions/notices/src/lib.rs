@@ -36,7 +36,7 @@ const LONGEST_CALL: Duration = Duration::from_secs(10);
 /// The time reserved for calls of the database and the queue.
 const BOOKKEEPING: Duration = Duration::from_secs(9);
 
-const USER_AGENT: &str = concat!("Purser-Notices/", env!("CARGO_PKG_VERSION"));
+const PROGRAM: &str = "Purser-Notices";
 
 /// The function, ready to run. Clones share everything.
 #[derive(Clone)]
@@ -122,7 +122,7 @@ impl Notices {
             event_source,
             key: SecretsKey::new(aws.clone(), key),
             mail: sender.map(|sender| Mail::new(&aws, sender, longest_call)),
-            incoming: UntrustedHttpClient::new(USER_AGENT, allowed, longest_call)?,
+            incoming: UntrustedHttpClient::new(PROGRAM, allowed, longest_call)?,
             origin,
             clock,
             entropy,

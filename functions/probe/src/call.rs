@@ -7,6 +7,7 @@
 //! The answer is untrusted. It reaches the catalog only through `purser_domain::Service::probed`.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use encoding_rs::{Encoding, UTF_8};
 use purser_api::{AllowedHosts, NameRefused, client_for_any, client_for_public, may_be_public};
 use purser_domain::{Network, Obstacle, Operation, ProbeResult, Quote, Url, parse_json, read_requirement};
 use reqwest::{
@@ -25,7 +26,8 @@ const MAX_ANSWER_BYTES: usize = 64 * 1024;
 /// The maximum number of headers. Servers usually send about two dozen.
 const MAX_HEADERS: usize = 100;
 
-const USER_AGENT: &str = concat!("Purser-Probe/", env!("CARGO_PKG_VERSION"));
+/// The name in `User-Agent`.
+const PROGRAM: &str = "Purser-Probe";
 const PAYMENT_REQUIRED: HeaderName = HeaderName::from_static("payment-required");
 
 /// Calls providers.
@@ -47,8 +49,8 @@ impl Caller {
         Ok(Self {
             network,
             allowed,
-            strict: finish(client_for_public(USER_AGENT))?,
-            plain: finish(client_for_any(USER_AGENT))?,
+            strict: finish(client_for_public(PROGRAM))?,
+            plain: finish(client_for_any(PROGRAM))?,
             longest,
         })
     }
@@ -115,9 +117,13 @@ impl Caller {
             return Err(Obstacle::Status(status.as_u16()));
         }
         // v2 has the requirement in a header, v1 in the body (`docs/x402.md` §1, §2).
-        let requirement = match in_header(response.headers())? {
-            Some(requirement) => requirement,
-            None => parse_json(&body(response).await?).map_err(|_| Obstacle::NotX402)?,
+        let requirement = if let Some(requirement) = in_header(response.headers())? {
+            requirement
+        } else {
+            let charset = charset(response.headers());
+            let body = body(response).await?;
+            let text = charset.decode_without_bom_handling_and_without_replacement(&body);
+            parse_json(text.ok_or(Obstacle::NotX402)?.as_bytes()).map_err(|_| Obstacle::NotX402)?
         };
         read_requirement(&requirement, self.network)
     }
@@ -156,6 +162,19 @@ fn in_header(headers: &HeaderMap) -> Result<Option<Value>, Obstacle> {
     }
     let json = STANDARD.decode(value).map_err(|_| Obstacle::NotX402)?;
     parse_json(&json).map(Some).map_err(|_| Obstacle::NotX402)
+}
+
+/// The charset that a response names; UTF-8 if it names none that is known.
+fn charset(headers: &HeaderMap) -> &'static Encoding {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.unwrap_or_default().to_ascii_lowercase();
+    let named = kind
+        .split_once("charset=")
+        .map(|(_, rest)| rest.trim_start_matches('"'));
+    let label = named.and_then(|rest| rest.split(['"', ';', ' ']).next());
+    label
+        .and_then(|label| Encoding::for_label(label.as_bytes()))
+        .unwrap_or(UTF_8)
 }
 
 async fn body(mut response: Response) -> Result<Vec<u8>, Obstacle> {
@@ -274,6 +293,20 @@ mod tests {
                     (pay, header_of(&requirement(2, &[dear, entry(2)])))
                 }),
             )
+            .route(
+                "/latin1",
+                get(async move || {
+                    let mut entry = entry(1);
+                    entry["description"] = json!("Grüße");
+                    let text = requirement(1, &[entry]).to_string();
+                    let (bytes, _, _) = encoding_rs::WINDOWS_1252.encode(&text);
+                    (
+                        pay,
+                        [("content-type", "application/json; charset=iso-8859-1")],
+                        bytes.into_owned(),
+                    )
+                }),
+            )
             .route("/free", get(async || "weather"))
             .route("/free/nothing", get(async || StatusCode::NO_CONTENT))
             .route(
@@ -377,6 +410,7 @@ mod tests {
             ("PUT", "/v2", Err(Obstacle::MethodNotProbed)),
             ("get", "/v2", Err(Obstacle::MethodNotProbed)),
             ("GET", "/v1", Ok(asks())),
+            ("GET", "/latin1", Ok(asks())),
             // Its requirement is in the body, which HEAD does not get.
             ("HEAD", "/v1", Err(Obstacle::NotX402)),
             ("GET", "/cheapest", Ok(asks())),

@@ -8,7 +8,7 @@ use std::{pin::Pin, time::Duration};
 /// The timeout of one call, at least as long as Standard Webhooks recommends.
 pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(15);
 
-const USER_AGENT: &str = concat!("Purser-Webhooks/", env!("CARGO_PKG_VERSION"));
+const PROGRAM: &str = "Purser-Webhooks";
 
 /// The connection to people's programs.
 pub trait Programs: Send + Sync {
@@ -27,7 +27,7 @@ impl Programs for UntrustedHttpClient {
 
 /// People's programs on the internet, with this timeout for a call.
 pub(crate) fn programs(allowed: AllowedHosts, longest: Duration) -> reqwest::Result<Box<dyn Programs>> {
-    Ok(Box::new(UntrustedHttpClient::new(USER_AGENT, allowed, longest)?))
+    Ok(Box::new(UntrustedHttpClient::new(PROGRAM, allowed, longest)?))
 }
 
 /// Calls webhooks.

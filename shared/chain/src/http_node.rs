@@ -15,12 +15,13 @@ use aws_smithy_runtime_api::client::{
 };
 use aws_smithy_types::body::SdkBody;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use flate2::read::MultiGzDecoder;
 use futures_util::future::select_ok;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use percent_encoding::percent_decode_str;
 use purser_domain::{Causes, Network};
 use serde_json::Value;
-use std::{error::Error as StdError, pin::pin, time::Duration};
+use std::{error::Error as StdError, io::Read as _, pin::pin, time::Duration};
 use tokio::time::timeout;
 use url::{Host, Url};
 
@@ -107,7 +108,12 @@ impl HttpNode {
                 status: status.as_u16(),
             });
         }
+        let is_packed = response
+            .headers()
+            .get("content-encoding")
+            .is_some_and(|encoding| encoding.eq_ignore_ascii_case("gzip"));
         match Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await {
+            Ok(body) if is_packed => unpack(method, &body.to_bytes()),
             Ok(body) => Ok(body.to_bytes().into()),
             Err(error) if error.is::<LengthLimitError>() => Err(ChainError::TooLarge { method }),
             Err(error) => Err(unreachable(method, error)),
@@ -120,6 +126,8 @@ impl HttpNode {
         post.set_uri(self.url.clone()).map_err(|_| ChainError::Address)?;
         let headers = post.headers_mut();
         headers.insert("content-type", "application/json");
+        // Logs of many transfers are large. Some nodes compress them even for a client that does not accept it.
+        headers.insert("accept-encoding", "gzip");
         if connection == Connection::Own {
             // RFC 9110, section 7.6.1. The client of `shared/api` then takes no connection from its pool.
             headers.insert("connection", "close");
@@ -186,6 +194,20 @@ fn basic(url: &Url) -> Result<Option<String>, ChainError> {
     let (user, password) = (decoded(url.username())?, decoded(url.password().unwrap_or_default())?);
     let pair = BASE64_STANDARD.encode(format!("{user}:{password}"));
     Ok(Some(format!("Basic {pair}")))
+}
+
+/// Unpacks a gzip body. The size limit is that of an uncompressed answer.
+fn unpack(method: &'static str, packed: &[u8]) -> Result<Vec<u8>, ChainError> {
+    let mut body = Vec::new();
+    let most = u64::try_from(MAX_ANSWER_BYTES).unwrap_or(u64::MAX);
+    let mut start = MultiGzDecoder::new(packed).take(most.saturating_add(1));
+    start
+        .read_to_end(&mut body)
+        .map_err(|error| unreachable(method, error))?;
+    if body.len() > MAX_ANSWER_BYTES {
+        return Err(ChainError::TooLarge { method });
+    }
+    Ok(body)
 }
 
 fn log_retry(method: &'static str, failure: Option<&(dyn StdError + Send + Sync + 'static)>) {

@@ -15,3 +15,4 @@ mod import;
 mod operator;
 mod policy;
 mod verify;
+mod wire;

@@ -4,13 +4,14 @@
 //! The issuer is called at most once in 30 seconds, regardless of the requests, and by one request at a time. Its
 //! endpoints are https, or on this machine.
 
+use crate::http::outward::client_for_any;
 use jsonwebtoken::{
     Algorithm, DecodingKey,
     jwk::{AlgorithmParameters, CommonParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse},
 };
 use purser_domain::{Causes, Duration, Error, Result, Timestamp, Url};
 use purser_refreshed::{RefreshPolicy, Refreshed};
-use reqwest::{Client, RequestBuilder, StatusCode, redirect::Policy};
+use reqwest::{Client, RequestBuilder, StatusCode};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::{net::IpAddr, sync::Arc, time};
@@ -122,12 +123,9 @@ pub(crate) struct Issuer {
 impl Issuer {
     /// Fetches the issuer's keys. If that fails, the first call fetches them again.
     pub(crate) async fn new(name: String, now: Timestamp) -> Result<Self> {
-        let client = Client::builder()
+        let client = client_for_any("Purser")
             .connect_timeout(time::Duration::from_secs(1))
             .timeout(ANSWER_WITHIN)
-            .redirect(Policy::none())
-            // Called once an hour: by then Lambda has frozen any open connection.
-            .pool_max_idle_per_host(0)
             .build();
         let issuer = Self {
             name,

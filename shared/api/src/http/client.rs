@@ -9,7 +9,10 @@
 //! are reports of both. The system's clock is corrected after a freeze. So a pause by either clock ends the
 //! connections.
 
-use crate::{Clock, http::public_address::PublicOnly};
+use crate::{
+    Clock,
+    http::{outward::USER_AGENT, public_address::PublicOnly},
+};
 use aws_smithy_http_client::{
     Connector,
     tls::{Provider, rustls_provider::CryptoMode},
@@ -60,7 +63,7 @@ struct OutwardOnDemand(OnceLock<Connector>);
 impl HttpConnector for OutwardOnDemand {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let connector = || builder!(0).build_with_resolver(PublicOnly);
-        self.0.get_or_init(connector).call(request)
+        self.0.get_or_init(connector).call(named(request))
     }
 }
 
@@ -105,7 +108,8 @@ impl OnDemand {
 }
 
 impl HttpConnector for OnDemand {
-    fn call(&self, mut request: HttpRequest) -> HttpConnectorFuture {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let mut request = named(request);
         // Removed, since HTTP/2 has no such header.
         if request.headers_mut().remove("connection").as_deref() == Some("close") {
             self.without_pool.get_or_init(|| connector(0)).call(request)
@@ -113,6 +117,14 @@ impl HttpConnector for OnDemand {
             self.pool().call(request)
         }
     }
+}
+
+/// The request with a `User-Agent`, which the SDK's own requests already have.
+fn named(mut request: HttpRequest) -> HttpRequest {
+    if request.headers().get("user-agent").is_none() {
+        request.headers_mut().insert("user-agent", USER_AGENT);
+    }
+    request
 }
 
 /// A connector that keeps at most `most_idle` idle connections to one host.

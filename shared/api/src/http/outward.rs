@@ -5,13 +5,17 @@ use reqwest::{ClientBuilder, redirect::Policy};
 use std::collections::BTreeSet;
 use url::Url;
 
-/// A client for untrusted servers. It follows no redirect, which would have to be checked like the first address, and
-/// would send a payment to another address. It resolves names with the system's resolver.
-pub fn client_for_any(user_agent: &str) -> ClientBuilder {
+/// The `User-Agent` of the functions' own calls: of the issuer and of the chain's node.
+pub(crate) const USER_AGENT: &str = concat!("Purser/", env!("CARGO_PKG_VERSION"));
+
+/// A client for any server, whose name in `User-Agent` is `program` and the version. It follows no redirect, which would
+/// have to be checked like the first address, and would send a payment to another address. It resolves names with the
+/// system's resolver, uses no proxy, and decodes gzip, deflate and br: who reads a body bounds the decoded bytes.
+pub fn client_for_any(program: &str) -> ClientBuilder {
     ClientBuilder::new()
-        .user_agent(user_agent)
+        .user_agent(format!("{program}/{}", env!("CARGO_PKG_VERSION")))
         .redirect(Policy::none())
-        // A proxy would resolve names itself.
+        // A proxy would resolve names itself, so no address could be checked.
         .no_proxy()
         .referer(false)
         // A function is frozen between two calls, and its connections are closed meanwhile.
@@ -19,8 +23,8 @@ pub fn client_for_any(user_agent: &str) -> ClientBuilder {
 }
 
 /// The same, for names that have only public addresses. [`AllowedHosts::may_call`] checks URLs with an IP address.
-pub fn client_for_public(user_agent: &str) -> ClientBuilder {
-    client_for_any(user_agent).dns_resolver(PublicOnly)
+pub fn client_for_public(program: &str) -> ClientBuilder {
+    client_for_any(program).dns_resolver(PublicOnly)
 }
 
 /// Hosts that may have any address, as `host:port`: for the local stack.

@@ -39,13 +39,13 @@ impl From<CallResult> for Called {
 }
 
 impl UntrustedHttpClient {
-    /// Creates a client with this `User-Agent`. `longest` is the timeout of a call.
-    pub fn new(user_agent: &str, allowed: AllowedHosts, longest: Duration) -> reqwest::Result<Self> {
+    /// Creates a client whose `User-Agent` names `program`. `longest` is the timeout of a call.
+    pub fn new(program: &str, allowed: AllowedHosts, longest: Duration) -> reqwest::Result<Self> {
         let finish = |client: ClientBuilder| client.http1_only().http1_max_headers(MAX_HEADERS).build();
         Ok(Self {
             allowed,
-            strict: finish(client_for_public(user_agent).https_only(true))?,
-            plain: finish(client_for_any(user_agent))?,
+            strict: finish(client_for_public(program).https_only(true))?,
+            plain: finish(client_for_any(program))?,
             longest,
         })
     }

@@ -1,0 +1,45 @@
+//! The command's requests: its name, and the proxy of its environment.
+
+use crate::home::{Home, TOKEN};
+use purser_tests::Recorder;
+
+/// Nothing listens at the addresses: what arrives, arrives through the proxy.
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_name_themselves_and_use_the_proxy_of_the_environment() {
+    const PURSER: &str = "http://127.0.0.1:9";
+    let proxy = Recorder::start(|_| None).await;
+    let home = || {
+        let home = Home::at(PURSER).with("HTTP_PROXY", &proxy.url);
+        home.with("PURSER_KEY", "gak_pub_1:gak_sec_2")
+    };
+    let rows: [(&[&str], &str, &str); 4] = [
+        (&["services"], "http://127.0.0.1:9/services", "purser-client-rust/"),
+        (
+            &["pay", "http://provider.example/x", "--max", "0.01"],
+            "http://provider.example/x",
+            "purser-client-rust/",
+        ),
+        (&["catalog", "export", "all"], "http://127.0.0.1:9/", "purser-cli/"),
+        (
+            &["catalog", "import", "http://127.0.0.1:9/bazaar"],
+            "http://127.0.0.1:9/bazaar/discovery/resources",
+            "purser-cli/",
+        ),
+    ];
+    for (arguments, target, name) in rows {
+        let said = home().with(TOKEN, "operator-token").run(arguments).await;
+        let requests = proxy.take();
+        let found = requests.iter().find(|request| request.target.starts_with(target));
+        let found = found.unwrap_or_else(|| panic!("{arguments:?}: {said:?} {requests:?}"));
+        let expected = format!("{name}{}", env!("CARGO_PKG_VERSION"));
+        assert_eq!(found.header("user-agent"), expected, "{arguments:?}");
+        for encoding in ["gzip", "deflate", "br"] {
+            assert!(found.header("accept-encoding").contains(encoding), "{arguments:?}");
+        }
+        let direct = home()
+            .with("NO_PROXY", "127.0.0.1,provider.example")
+            .run(arguments)
+            .await;
+        assert!(proxy.take().is_empty() && direct.code != 0, "{arguments:?}: {direct:?}");
+    }
+}

@@ -1,0 +1,243 @@
+//! What the programs' own HTTP clients send and accept: their name, encodings, charsets, redirects and proxies.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use flate2::{Compression, read::GzEncoder};
+use purser_api::{AllowedHosts, Clock, Env, SessionSettings, Sessions, UntrustedHttpClient, client_for_any};
+use purser_chain::{HttpNode, Node as _};
+use purser_client::{PayError, Payer, Purser, Request, TermsError, Usdc, http_client};
+use purser_domain::WebhookUrl;
+use purser_tests::{BOMB_BYTES, Recorded, Recorder, TEXT};
+use reqwest::{Client, Method};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::io::Read as _;
+use std::path::Path;
+use std::time::Duration;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The one request that a client sent.
+#[track_caller]
+fn only(recorder: &Recorder) -> Recorded {
+    let mut requests = recorder.take();
+    assert_eq!(requests.len(), 1, "{requests:?}");
+    requests.pop().unwrap()
+}
+
+fn accepted(request: &Recorded) -> BTreeSet<&str> {
+    request.header("accept-encoding").split(',').map(str::trim).collect()
+}
+
+/// A proxy resolves names itself, so a function that used the one in its environment would call unchecked addresses.
+/// The test runs again as a process whose environment names a proxy that does not exist.
+#[tokio::test(flavor = "multi_thread")]
+async fn functions_name_themselves_and_use_no_proxy() {
+    if std::env::var_os("HTTP_PROXY").is_none() {
+        let mut again = tokio::process::Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", "wire::functions_name_themselves_and_use_no_proxy"]);
+        for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"] {
+            again.env(name, "http://127.0.0.1:9");
+        }
+        let output = again
+            .env_remove("NO_PROXY")
+            .env_remove("no_proxy")
+            .output()
+            .await
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        return;
+    }
+    let recorder = Recorder::start(|_| None).await;
+    let all = BTreeSet::from(["br", "deflate", "gzip"]);
+
+    let names = [("OIDC_ISSUER", recorder.url.as_str()), ("OIDC_CLIENT_ID", "client")];
+    let mut env: Env = names
+        .into_iter()
+        .map(|(name, value)| (name, value.to_owned()))
+        .collect();
+    let settings = SessionSettings::from_env(&mut env);
+    Sessions::new(settings, Clock::system().now()).await.unwrap();
+    let request = only(&recorder);
+    assert_eq!(request.target, "/.well-known/openid-configuration");
+    assert_eq!(
+        (request.header("user-agent"), accepted(&request)),
+        (&*format!("Purser/{VERSION}"), all.clone())
+    );
+
+    let node = HttpNode::new(purser_api::http(), &format!("{}/gzip", recorder.url), TIMEOUT).unwrap();
+    assert_eq!(node.exchange("eth_chainId", &json!({})).await.unwrap(), TEXT.as_bytes());
+    let request = only(&recorder);
+    assert_eq!(
+        (request.header("user-agent"), request.header("accept-encoding")),
+        (&*format!("Purser/{VERSION}"), "gzip")
+    );
+
+    let url = WebhookUrl::parse(&format!("{}/redirect", recorder.url)).unwrap();
+    let allowed = AllowedHosts::parse(recorder.url.trim_start_matches("http://")).unwrap();
+    let webhooks = UntrustedHttpClient::new("Purser-Webhooks", allowed, TIMEOUT).unwrap();
+    webhooks
+        .post(&url, HeaderMap::new(), "{}".to_owned(), Clock::system().now())
+        .await;
+    let request = only(&recorder);
+    assert_eq!(
+        (request.target.as_str(), request.header("user-agent")),
+        ("/redirect", &*format!("Purser-Webhooks/{VERSION}"))
+    );
+
+    reads_encodings(
+        &recorder,
+        &client_for_any("Purser-Probe").build().unwrap(),
+        "Purser-Probe",
+    )
+    .await;
+}
+
+/// The builders' clients decode each encoding that they accept, and follow no redirect.
+async fn reads_encodings(recorder: &Recorder, client: &Client, program: &str) {
+    for encoding in ["gzip", "deflate", "br", "plain"] {
+        let response = client.get(format!("{}/{encoding}", recorder.url)).send().await.unwrap();
+        assert_eq!(response.bytes().await.unwrap(), TEXT, "{encoding}");
+        let request = only(recorder);
+        assert_eq!(request.header("user-agent"), format!("{program}/{VERSION}"));
+        assert_eq!(accepted(&request), BTreeSet::from(["br", "deflate", "gzip"]));
+    }
+    // A response to HEAD describes the body of GET, and has none.
+    let empty = client.head(format!("{}/empty", recorder.url)).send().await.unwrap();
+    assert_eq!(empty.bytes().await.unwrap(), "");
+    let redirected = client.get(format!("{}/redirect", recorder.url)).send().await.unwrap();
+    assert_eq!(redirected.status(), StatusCode::TEMPORARY_REDIRECT);
+    assert_eq!(recorder.take().len(), 2);
+    let broken = client.get(format!("{}/broken", recorder.url)).send().await.unwrap();
+    assert!(broken.bytes().await.is_err());
+    recorder.take();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rust_client_decodes_what_it_accepts() {
+    let recorder = Recorder::start(|_| None).await;
+    let name = format!("a-program/{VERSION}");
+    reads_encodings(&recorder, &http_client(&name).build().unwrap(), "a-program").await;
+
+    let purser = Purser::without_key(&recorder.url).unwrap();
+    let _ = purser.services(&purser_client::CatalogFilter::default()).await;
+    let requests = recorder.take();
+    assert!(
+        requests
+            .iter()
+            .all(|request| request.header("user-agent") == format!("purser-client-rust/{VERSION}")),
+        "{requests:?}"
+    );
+
+    let payer = Payer::new(purser, "run", Usdc::from_units(1)).unwrap();
+    // A header of the caller wins.
+    let request = Request::new(Method::GET, format!("{}/gzip", recorder.url));
+    let request = request.header(header::USER_AGENT, "caller/1".parse().unwrap());
+    let paid = payer.send(request).await.unwrap();
+    assert_eq!(paid.response.text().await.unwrap(), TEXT);
+    assert_eq!(only(&recorder).header("user-agent"), "caller/1");
+}
+
+/// A 402 in each form, by the last part of its path.
+fn payment_required(path: &str) -> Option<Response> {
+    let form = path.strip_prefix("/402/")?;
+    let terms = json!({"x402Version": 1, "accepts": [{"scheme": "exact", "description": "Grüße"}]}).to_string();
+    let gzip = |source: &mut dyn std::io::Read| {
+        let mut body = Vec::new();
+        GzEncoder::new(source, Compression::fast())
+            .read_to_end(&mut body)
+            .unwrap();
+        body
+    };
+    let (charset, encoding, body) = match form {
+        "gzip" => ("utf-8", Some("gzip"), gzip(&mut terms.as_bytes())),
+        "bomb" => ("utf-8", Some("gzip"), gzip(&mut std::io::repeat(b' ').take(BOMB_BYTES))),
+        "latin1" => (
+            "ISO-8859-1",
+            None,
+            terms.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect(),
+        ),
+        "utf-16" => (
+            "utf-16le",
+            None,
+            terms.encode_utf16().flat_map(u16::to_le_bytes).collect(),
+        ),
+        _ => return None,
+    };
+    let mut response = (StatusCode::PAYMENT_REQUIRED, Body::from(body)).into_response();
+    let kind = format!("application/json; charset={charset}");
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, kind.parse().unwrap());
+    if let Some(encoding) = encoding {
+        response
+            .headers_mut()
+            .insert(header::CONTENT_ENCODING, encoding.parse().unwrap());
+    }
+    Some(response)
+}
+
+/// The terms reach Purser as they were meant, and the limit of their size is that of the decoded bytes.
+#[tokio::test(flavor = "multi_thread")]
+async fn payment_terms_are_read_in_every_encoding_and_charset() {
+    let recorder = Recorder::start(payment_required).await;
+    let payer = Payer::new(Purser::without_key(&recorder.url).unwrap(), "run", Usdc::from_units(1)).unwrap();
+    let check = async |form: &str| {
+        payer
+            .check(&Request::new(Method::GET, format!("{}/402/{form}", recorder.url)))
+            .await
+    };
+    for form in ["gzip", "latin1", "utf-16"] {
+        // The recorder is no Purser, so what it says about the terms can't be read.
+        assert!(matches!(check(form).await, Err(PayError::Purser(_))), "{form}");
+        assert!(
+            recorder.take().iter().any(|request| request.target == "/x402/check"),
+            "{form}"
+        );
+    }
+    assert!(matches!(check("bomb").await, Err(PayError::Terms(TermsError::TooLong))));
+}
+
+/// A client that is built elsewhere has no name and other manners.
+#[test]
+fn http_clients_are_made_by_their_builders() {
+    const BUILDERS: [&str; 3] = [
+        "clients/rust/src/http_client.rs",
+        "shared/api/src/http/client.rs",
+        "shared/api/src/http/outward.rs",
+    ];
+    let mut found = BTreeSet::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut folders: Vec<_> = ["clients", "functions", "shared"]
+        .map(|folder| root.join(folder))
+        .into();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            let (path, name) = (entry.path(), entry.file_name());
+            if path.is_dir()
+                && !["node_modules", "tests", "examples", "test", "target"]
+                    .iter()
+                    .any(|skipped| name == *skipped)
+            {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let product = text.split("#[cfg(test)]").next().unwrap();
+                let makes_one = [
+                    "Client::builder(",
+                    "Client::new()",
+                    "ClientBuilder::new(",
+                    "Connector::builder(",
+                    "reqwest::get(",
+                ];
+                if makes_one.iter().any(|maker| product.contains(maker)) {
+                    found.insert(path.strip_prefix(&root).unwrap().display().to_string());
+                }
+            }
+        }
+    }
+    assert_eq!(found, BUILDERS.map(str::to_owned).into());
+}

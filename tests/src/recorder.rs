@@ -1,0 +1,128 @@
+//! A server that records how clients call it, and sends back what a path names. It is also a proxy's stand-in: the URL
+//! of a proxied request is whole.
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use flate2::Compression;
+use flate2::read::{GzEncoder, ZlibEncoder};
+use std::io::Read;
+use std::sync::{Arc, Mutex};
+use tokio::net::TcpListener;
+
+/// The text of the encoded responses.
+pub const TEXT: &str = r#"{"text":"Grüße"}"#;
+/// The unpacked size of `/bomb`, in bytes: more than any client reads.
+pub const BOMB_BYTES: u64 = 96 * 1024 * 1024;
+
+/// A request as it arrived.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The target: a path, or a whole URL where the server is used as a proxy.
+    pub target: String,
+    /// The headers.
+    pub headers: HeaderMap,
+}
+
+impl Recorded {
+    /// A header's value; empty if it is absent.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+    }
+}
+
+/// A running recorder.
+#[derive(Clone)]
+pub struct Recorder {
+    /// Its URL, without a final slash.
+    pub url: String,
+    requests: Arc<Mutex<Vec<Recorded>>>,
+}
+
+impl Recorder {
+    /// Starts a recorder. `reply` may reply in place of the paths of this module.
+    pub async fn start(reply: impl Fn(&str) -> Option<Response> + Clone + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let record = move |State(requests): State<Arc<Mutex<Vec<Recorded>>>>, request: Request| async move {
+            let target = request.uri().to_string();
+            let recorded = Recorded {
+                target: target.clone(),
+                headers: request.headers().clone(),
+            };
+            requests.lock().expect("not poisoned").push(recorded);
+            reply(&target).unwrap_or_else(|| named(request.uri().path()))
+        };
+        let router = Router::new().fallback(record).with_state(Arc::clone(&requests));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Self { url, requests }
+    }
+
+    /// Takes the requests since the last call.
+    pub fn take(&self) -> Vec<Recorded> {
+        std::mem::take(&mut self.requests.lock().expect("not poisoned"))
+    }
+}
+
+/// The response that the last part of a path names.
+fn named(path: &str) -> Response {
+    let encoded = |encoding: &'static str, body: Vec<u8>| {
+        let headers = [
+            (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
+            (header::CONTENT_ENCODING, HeaderValue::from_static(encoding)),
+        ];
+        (headers, body).into_response()
+    };
+    match path.rsplit('/').next().unwrap_or_default() {
+        "gzip" => encoded("gzip", packed(GzEncoder::new(TEXT.as_bytes(), Compression::fast()))),
+        // The deflate of HTTP is zlib (RFC 9110, section 8.4.1.2).
+        "deflate" => encoded(
+            "deflate",
+            packed(ZlibEncoder::new(TEXT.as_bytes(), Compression::fast())),
+        ),
+        "br" => encoded("br", brotli_of(TEXT)),
+        "bomb" => encoded(
+            "gzip",
+            packed(GzEncoder::new(
+                std::io::repeat(b' ').take(BOMB_BYTES),
+                Compression::fast(),
+            )),
+        ),
+        "empty" => encoded("gzip", vec![]),
+        "broken" => encoded("gzip", TEXT.as_bytes().to_vec()),
+        "latin1" => (
+            [(header::CONTENT_TYPE, "application/json; charset=iso-8859-1")],
+            b"{\"text\":\"Gr\xfc\xdfe\"}".to_vec(),
+        )
+            .into_response(),
+        "redirect" => {
+            let to: [(HeaderName, &str); 1] = [(header::LOCATION, "/redirected")];
+            (StatusCode::TEMPORARY_REDIRECT, to).into_response()
+        }
+        _ => Response::new(Body::from(TEXT)),
+    }
+}
+
+/// Brotli's uncompressed form (RFC 7932, section 9.2): a window of 64 KiB, one stored block, and an empty last block.
+fn brotli_of(text: &str) -> Vec<u8> {
+    let length = u16::try_from(text.len().saturating_sub(1)).expect("a short text");
+    // WBITS 16 (one bit 0); not last (0); four nibbles (00); the length less one (16 bits); stored (1).
+    let bits = u32::from(length) << 4 | 1 << 20;
+    let mut bytes = bits.to_le_bytes()[..3].to_vec();
+    bytes.extend_from_slice(text.as_bytes());
+    // Last and empty.
+    bytes.push(0b11);
+    bytes
+}
+
+fn packed(mut encoder: impl Read) -> Vec<u8> {
+    let mut body = Vec::new();
+    encoder.read_to_end(&mut body).expect("it is read from memory");
+    body
+}
