@@ -1,4 +1,4 @@
-//! Lists as CSV (RFC 4180) for spreadsheets. Each list has a `columns.rs` with its columns.
+//! Lists as CSV (RFC 4180) for spreadsheets, with a byte order mark, without which Excel reads another charset than UTF-8. Each list has a `columns.rs` with its columns.
 //!
 //! Invariant: no cell is a formula. A cell that a spreadsheet would evaluate is prefixed with an apostrophe, which
 //! marks text, so that a value such as a caller's user agent can't run on the reader's machine. A file is no larger
@@ -12,8 +12,9 @@ use std::fmt::Display;
 /// JSON escapes.
 pub(crate) const MOST_BYTES: usize = 4_000_000;
 
-/// The text as a file to download. If there are more rows, the last line is the URL of the next file.
-pub(crate) fn file(name: &str, mut text: String, next: Option<String>) -> Response {
+/// The lines as a file to download. If there are more rows, the last line is the URL of the next file.
+pub(crate) fn file(name: &str, lines: &str, next: Option<String>) -> Response {
+    let mut text = format!("\u{feff}{lines}");
     if let Some(next) = next {
         text.push_str(&line(&[format!("next: {next}")]));
     }
@@ -30,6 +31,13 @@ pub(crate) fn file(name: &str, mut text: String, next: Option<String>) -> Respon
 /// The text of a cell whose value may be absent.
 pub(crate) fn or_empty(value: Option<impl Display>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
+}
+
+/// The text of a cell with a time: UTC in whole seconds, which spreadsheets of every locale read as a time. They read no
+/// RFC 3339.
+pub(crate) fn time(at: impl Display) -> String {
+    let at = at.to_string();
+    at.chars().take(19).map(|c| if c == 'T' { ' ' } else { c }).collect()
 }
 
 /// The line of these cells.
@@ -59,6 +67,17 @@ fn cell(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_have_the_form_that_every_spreadsheet_reads() {
+        for (at, cell) in [
+            ("2026-11-29T01:02:03.456789Z", "2026-11-29 01:02:03"),
+            ("2026-11-29T01:02:03Z", "2026-11-29 01:02:03"),
+            ("", ""),
+        ] {
+            assert_eq!(time(at), cell);
+        }
+    }
 
     #[test]
     fn csv_cells_escape_formulas_quotes_and_separators() {

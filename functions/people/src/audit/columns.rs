@@ -1,6 +1,6 @@
 //! The audit log as CSV.
 
-use crate::csv::line;
+use crate::csv::{line, time};
 use purser_api::AuditView;
 
 /// The names of the columns.
@@ -41,7 +41,7 @@ pub(crate) fn row(act: AuditView) -> String {
         }
     };
     line(&[
-        act.at,
+        time(act.at),
         act.kind.to_owned(),
         result.to_owned(),
         act.agent_id.unwrap_or_default(),

@@ -98,7 +98,7 @@ pub(crate) async fn file(State(people): State<Arc<People>>, session: PageSession
         }
     }
     let next = before.map(|before| address(CSV, filter, Some(before)));
-    Ok(csv::file("purser-audit-log", text, next))
+    Ok(csv::file("purser-audit-log", &text, next))
 }
 
 /// The filter and the cursor in a URL, and their errors. An empty field is no filter; an invalid one is ignored.

@@ -1,6 +1,6 @@
 //! The journal as CSV.
 
-use crate::csv::{line, or_empty};
+use crate::csv::{line, or_empty, time};
 use purser_domain::{Catalog, JournalEntry, SettlementState};
 
 /// The names of the columns.
@@ -59,7 +59,7 @@ pub(crate) fn row(entry: &JournalEntry, catalog: &Catalog) -> String {
         .map(|(key, value)| format!("{key}={value}"))
         .collect();
     line(&[
-        entry.at.to_string(),
+        time(entry.at),
         entry.transaction.to_string(),
         entry.result.name().to_owned(),
         entry.reason.clone(),
@@ -84,9 +84,9 @@ pub(crate) fn row(entry: &JournalEntry, catalog: &Catalog) -> String {
         or_empty(entry.state().map(SettlementState::name)),
         or_empty(confirmed.map(|(tx_hash, _, _)| tx_hash)),
         or_empty(confirmed.map(|(_, block_number, _)| block_number)),
-        or_empty(confirmed.map(|(_, _, settled_at)| settled_at)),
+        or_empty(confirmed.map(|(_, _, settled_at)| time(settled_at))),
         or_empty(payment.map(|payment| payment.wallet)),
-        or_empty(payment.map(|payment| payment.valid_before)),
+        or_empty(payment.map(|payment| time(payment.valid_before))),
         or_empty(refusal.map(|refusal| refusal.latency_ms)),
     ])
 }

@@ -123,7 +123,7 @@ async fn file(people: &People, session: &PageSession, list: JournalList, uri: &U
     let next = people.export(&session.person, list, &filter, before, write).await?;
     let next = next.map(|next| address(&file_path(list), &filter, Some(next)));
     let name = list.title().to_lowercase();
-    Ok(csv::file(&format!("purser-{name}"), text, next))
+    Ok(csv::file(&format!("purser-{name}"), &text, next))
 }
 
 fn file_path(list: JournalList) -> String {

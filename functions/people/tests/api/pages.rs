@@ -1198,7 +1198,7 @@ async fn the_audit_log_is_shown_and_exported() {
     assert_eq!(file.headers["content-type"], "text/csv; charset=utf-8");
     let lines: Vec<&str> = file.html.split_terminator("\r\n").collect();
     assert_eq!(lines.len(), 3, "{}", file.html);
-    assert!(lines[0].starts_with("at,kind,result,"));
+    assert!(lines[0].starts_with("\u{feff}at,kind,result,"));
     assert!(lines[1].contains(",agent_created,done,"), "{}", lines[1]);
     assert!(
         lines[2].contains(",\"'=HYPERLINK(\"\"https://evil.example\"\")\","),
@@ -1565,8 +1565,17 @@ async fn csv_exports_follow_the_filters_without_formulas() {
             (seen.status, &seen.headers["content-type"]),
             (200, &"text/csv; charset=utf-8".parse().unwrap())
         );
-        let lines = seen.html.split_terminator("\r\n").map(str::to_owned);
-        lines.skip(1).collect::<Vec<String>>()
+        assert!(seen.html.starts_with("\u{feff}decided_at,"), "{}", seen.html);
+        let lines: Vec<String> = seen.html.split_terminator("\r\n").skip(1).map(str::to_owned).collect();
+        for line in &lines {
+            let shape: String = line
+                .chars()
+                .take(20)
+                .map(|c| if c.is_ascii_digit() { '0' } else { c })
+                .collect();
+            assert_eq!(shape, "0000-00-00 00:00:00,", "{line}");
+        }
+        lines
     };
     let newest: Vec<String> = std::iter::once(&last).chain(ids.iter().rev()).cloned().collect();
     let named = |lines: &[String]| -> Vec<String> {
