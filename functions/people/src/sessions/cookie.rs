@@ -1,4 +1,4 @@
-//! The two cookies: that of the session, and that of a pending sign-in.
+//! The cookies: that of the session, and one for each pending sign-in, so that two tabs can sign in at once.
 //!
 //! Only the dashboard uses them. Scripts can't read them, and browsers don't send them with forms of other sites
 //! (`SameSite=Lax`) or, if the dashboard uses HTTPS, over plain HTTP. With HTTPS their names begin with `__Host-`, so
@@ -11,24 +11,26 @@ use purser_domain::{Duration, Error, Result};
 
 /// A cookie of the dashboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cookie {
+pub(crate) enum Cookie<'a> {
     /// The signed-in person's id and the secret of their session.
     Session,
-    /// The pending sign-in.
-    PendingSignIn,
+    /// The pending sign-in with this tag.
+    PendingSignIn(&'a str),
 }
 
 /// The maximum length of a value, in bytes. Browsers keep a cookie of up to 4,096 bytes, name and attributes included,
 /// and silently drop a longer one (RFC 6265 §6.1). The name and the attributes take about 120 bytes.
 const LONGEST_VALUE: usize = 3_900;
 
-impl Cookie {
-    const fn name(self, secure: bool) -> &'static str {
-        match (self, secure) {
-            (Self::Session, true) => "__Host-purser-session",
-            (Self::Session, false) => "purser-session",
-            (Self::PendingSignIn, true) => "__Host-purser-sign-in",
-            (Self::PendingSignIn, false) => "purser-sign-in",
+/// What the names of pending sign-ins begin with, before the tag.
+const SIGN_IN: &str = "purser-sign-in-";
+
+impl Cookie<'_> {
+    fn name(self, secure: bool) -> String {
+        let host = if secure { "__Host-" } else { "" };
+        match self {
+            Self::Session => format!("{host}purser-session"),
+            Self::PendingSignIn(tag) => format!("{host}{SIGN_IN}{tag}"),
         }
     }
 
@@ -57,21 +59,31 @@ impl Cookie {
     /// have set one of the two.
     pub(crate) fn of(self, headers: &HeaderMap, origin: &Origin) -> Option<String> {
         let name = self.name(origin.is_secure());
-        let lines = headers
-            .get_all(header::COOKIE)
-            .iter()
-            .filter_map(|line| line.to_str().ok());
-        let pairs = lines
-            .flat_map(|line| line.split(';'))
-            .filter_map(|pair| pair.split_once('='));
-        let mut values = pairs
-            .filter(|(key, _)| key.trim() == name)
-            .map(|(_, value)| value.trim());
+        let mut values = pairs(headers).filter(|(key, _)| *key == name).map(|(_, value)| value);
         let (value, again) = (values.next(), values.next());
         value
             .filter(|value| !value.is_empty() && again.is_none())
             .map(str::to_owned)
     }
+}
+
+/// The tags and values of a request's pending sign-ins.
+pub(crate) fn pending_sign_ins<'a>(
+    headers: &'a HeaderMap,
+    origin: &Origin,
+) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+    let prefix = Cookie::PendingSignIn("").name(origin.is_secure());
+    pairs(headers).filter_map(move |(name, value)| Some((name.strip_prefix(prefix.as_str())?, value)))
+}
+
+/// The names and values of a request's cookies.
+fn pairs(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
+    let lines = headers.get_all(header::COOKIE).iter();
+    let pairs = lines
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(';'));
+    let pairs = pairs.filter_map(|pair| pair.split_once('='));
+    pairs.map(|(name, value)| (name.trim(), value.trim()))
 }
 
 #[cfg(test)]
@@ -90,19 +102,19 @@ mod tests {
             (
                 "https://purser.example",
                 "__Host-purser-session=a.b-c_1; Path=/; Max-Age=3600; HttpOnly; SameSite=Lax; Secure",
-                "__Host-purser-sign-in=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax; Secure",
+                "__Host-purser-sign-in-a_1=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax; Secure",
             ),
             (
                 "http://127.0.0.1:3000",
                 "purser-session=a.b-c_1; Path=/; Max-Age=3600; HttpOnly; SameSite=Lax",
-                "purser-sign-in=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax",
+                "purser-sign-in-a_1=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax",
             ),
         ];
         for (url, set, clear) in rows {
             let origin = origin(url);
             let age = Duration::from_secs_u32(3_600);
             assert_eq!(Cookie::Session.set(&origin, "a.b-c_1", age).unwrap(), set);
-            assert_eq!(Cookie::PendingSignIn.clear(&origin).unwrap(), clear);
+            assert_eq!(Cookie::PendingSignIn("a_1").clear(&origin).unwrap(), clear);
         }
     }
 

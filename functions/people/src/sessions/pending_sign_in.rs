@@ -2,7 +2,8 @@
 //!
 //! `state` binds the response to the browser (RFC 6749 §10.12), `nonce` binds the ID token to the sign-in (OpenID
 //! Connect Core §3.1.2.1), and PKCE binds the code to this function (RFC 7636). All three are in one short-lived
-//! cookie, so no table has to store sign-ins that were never finished. The cookie is signed, so that the issuer is
+//! cookie, so no table has to store sign-ins that were never finished. The cookie's name has the start of `state`, so
+//! that each tab of a browser has its own. The cookie is signed, so that the issuer is
 //! never called for a sign-in that was not started here.
 
 use crate::sessions::destination::Destination;
@@ -27,6 +28,9 @@ pub(crate) struct PendingSignIn {
 /// The maximum time that a person may take at the issuer.
 pub(crate) const LONGEST_SIGN_IN: Duration = Duration::from_secs_u32(600);
 
+/// The length of a tag, in characters: 48 bits, so that two pending sign-ins of one browser have different ones.
+const TAG: usize = 8;
+
 const AGAIN: &str = "again";
 const FIRST: &str = "first";
 
@@ -41,6 +45,22 @@ impl PendingSignIn {
             is_again,
             ends_at: now.after(LONGEST_SIGN_IN),
         })
+    }
+
+    /// The tag in the cookie's name; `None` if the `state` of a response has another form than ours.
+    pub(crate) fn tag_of(state: &str) -> Option<&str> {
+        let is_ours = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        state.get(..TAG).filter(|tag| tag.bytes().all(is_ours))
+    }
+
+    /// The tag in the cookie's name.
+    pub(crate) fn tag(&self) -> &str {
+        Self::tag_of(&self.state).unwrap_or_default()
+    }
+
+    /// When it ends.
+    pub(crate) const fn ends_at(&self) -> Timestamp {
+        self.ends_at
     }
 
     /// The value of the cookie, signed with `key`.

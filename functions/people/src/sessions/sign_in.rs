@@ -9,7 +9,7 @@
 
 use crate::address::address;
 use crate::redirect::see_other;
-use crate::sessions::cookie::Cookie;
+use crate::sessions::cookie::{Cookie, pending_sign_ins};
 use crate::sessions::destination::Destination;
 use crate::sessions::origin::Origin;
 use crate::sessions::pending_sign_in::{LONGEST_SIGN_IN, PendingSignIn};
@@ -27,13 +27,16 @@ use axum::{
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use maud::{DOCTYPE, Markup, html};
 use purser_api::{AuthorizationCode, EntitlementCheck, Failure, Query, ThrottleScope, request_source};
-use purser_domain::{Acting, Actor, ErrorKind, Result, Url};
+use purser_domain::{Acting, Actor, ErrorKind, Result, Timestamp, Url};
 use purser_store::Started;
 use std::sync::Arc;
 use tracing::{info, warn};
 
 const START: &str = "/dashboard/sign-in/start";
 const CALLBACK: &str = "/dashboard/callback";
+/// The maximum length of all pending sign-ins of one browser, in bytes: about a dozen, or one with the longest
+/// destination. API Gateway rejects a request with more than 10,240 bytes of headers.
+const MAX_PENDING_BYTES: usize = 4_000;
 
 /// The routes of sign-in and sign-out.
 pub(crate) fn routes() -> Router<Arc<People>> {
@@ -105,8 +108,36 @@ async fn start(State(people): State<Arc<People>>, parts: Parts) -> Result<Respon
         &format!("{origin}{CALLBACK}"),
         people.limits.recent,
     );
-    let cookie = Cookie::PendingSignIn.set(&origin, &pending.to_cookie(&people.sign_in_key), LONGEST_SIGN_IN)?;
-    Ok(with_cookies(see_other(question.as_str()), [cookie]))
+    let value = pending.to_cookie(&people.sign_in_key);
+    let cookie = Cookie::PendingSignIn(pending.tag()).set(&origin, &value, LONGEST_SIGN_IN)?;
+    let mut response = with_cookies(see_other(question.as_str()), [cookie]);
+    for tag in surplus(&people, &origin, &parts.headers, value.len()) {
+        let cleared = Cookie::PendingSignIn(tag).clear(&origin)?;
+        response.headers_mut().append(header::SET_COOKIE, cleared);
+    }
+    Ok(response)
+}
+
+/// The tags of the pending sign-ins that a browser forgets when it starts one with a cookie of `taken` bytes: what is
+/// invalid, and the oldest beyond [`MAX_PENDING_BYTES`].
+fn surplus<'a>(people: &People, origin: &Origin, headers: &'a HeaderMap, taken: usize) -> Vec<&'a str> {
+    let mut pending: Vec<_> = pending_sign_ins(headers, origin)
+        .filter(|(tag, _)| PendingSignIn::tag_of(tag) == Some(*tag))
+        .map(|(tag, value)| {
+            let read = PendingSignIn::from_cookie(value, &people.sign_in_key, people.now());
+            (read.map(|read| read.ends_at()), value.len(), tag)
+        })
+        .collect();
+    pending.sort_unstable_by(|one, other| other.cmp(one));
+    let mut total = taken;
+    let mut is_surplus = |ends_at: Option<Timestamp>, length| {
+        total = total.saturating_add(length);
+        ends_at.is_none() || total > MAX_PENDING_BYTES
+    };
+    let surplus = pending
+        .into_iter()
+        .filter(|(ends_at, length, _)| is_surplus(*ends_at, *length));
+    surplus.map(|(_, _, tag)| tag).collect()
 }
 
 /// Whether the browser says that another site leads here (W3C Fetch Metadata §2.3). A person whom the issuer knows would
@@ -119,21 +150,26 @@ fn is_from_another_site(headers: &HeaderMap) -> bool {
 /// `GET /dashboard/callback`: starts a session from the issuer's response, or redirects with a notice of the failure.
 async fn callback(State(people): State<Arc<People>>, parts: Parts) -> Result<Response, Failure> {
     let origin = origin_of(&people, &parts)?;
-    let pending = Cookie::PendingSignIn.of(&parts.headers, &origin);
-    let pending = pending.and_then(|cookie| PendingSignIn::from_cookie(&cookie, &people.sign_in_key, people.now()));
-    let over = Cookie::PendingSignIn.clear(&origin)?;
-    let back = |notice| {
-        let next = pending
-            .as_ref()
-            .map_or_else(Destination::overview, |pending| pending.destination().clone());
-        with_cookies(see_other(&sign_in_address(&next, notice)), [over.clone()])
-    };
-
     let mut query = Query::of(&parts.uri);
     let (code, state) = (query.text("code"), query.text("state").unwrap_or_default());
-    let Some(pending) = pending.as_ref().filter(|pending| pending.is_answered_by(&state)) else {
+    let reject = || {
         info!(reason = "sign_in_stale", "sign_in.refused");
-        return Ok(back(Notice::SignInStale));
+        see_other(&sign_in_address(&Destination::overview(), Notice::SignInStale))
+    };
+    let Some(cookie) = PendingSignIn::tag_of(&state).map(Cookie::PendingSignIn) else {
+        return Ok(reject());
+    };
+    let over = cookie.clear(&origin)?;
+    let pending = cookie.of(&parts.headers, &origin);
+    let pending = pending.and_then(|value| PendingSignIn::from_cookie(&value, &people.sign_in_key, people.now()));
+    let Some(pending) = pending.as_ref().filter(|pending| pending.is_answered_by(&state)) else {
+        return Ok(with_cookies(reject(), [over]));
+    };
+    let back = |notice| {
+        with_cookies(
+            see_other(&sign_in_address(pending.destination(), notice)),
+            [over.clone()],
+        )
     };
     // The issuer or the person refused (RFC 6749 §4.1.2.1).
     let Some(code) = code else {

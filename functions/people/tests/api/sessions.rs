@@ -179,7 +179,13 @@ async fn forged_sign_ins_never_reach_the_issuer() {
     let world = World::start().await;
     let mut browser = world.stranger();
     let question = asked(&browser.get("/dashboard/sign-in/start").await);
-    let signed = browser.cookies["purser-sign-in"].clone();
+    let (name, signed) = browser
+        .cookies
+        .first_key_value()
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .unwrap();
+    let named = |state: &str| format!("purser-sign-in-{}", state.get(..8).unwrap());
+    assert_eq!(name, named(&question["state"]));
     let (text, signature) = signed.rsplit_once('.').unwrap();
     let (_, rest) = text.split_once('.').unwrap();
     let forged_state = "x".repeat(43);
@@ -190,12 +196,12 @@ async fn forged_sign_ins_never_reach_the_issuer() {
         (text.to_owned(), &question),
         (format!("{text}."), &question),
     ] {
-        browser.cookies.insert("purser-sign-in".to_owned(), cookie.clone());
+        browser.cookies.insert(named(&question["state"]), cookie.clone());
         let seen = browser.get(&answer("ann", question)).await;
         assert_eq!(seen.leads(), "/dashboard/sign-in?notice=sign_in_stale", "{cookie}");
     }
     // The signed cookie has expired.
-    browser.cookies.insert("purser-sign-in".to_owned(), signed);
+    browser.cookies.insert(name, signed);
     world.advance(600);
     let seen = browser.get(&answer("ann", &question)).await;
     assert_eq!(seen.leads(), "/dashboard/sign-in?notice=sign_in_stale");

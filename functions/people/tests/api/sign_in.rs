@@ -100,6 +100,68 @@ async fn sign_in_responses_are_bound_to_the_browser() {
     assert_eq!(victim.get("/dashboard").await.leads(), "/dashboard/sign-in");
 }
 
+/// Also in the reverse order, and after a response that belongs to no sign-in of the browser.
+#[tokio::test]
+async fn two_tabs_sign_in_at_once() {
+    let world = World::start().await;
+    for order in [[0, 1], [1, 0]] {
+        let mut browser = world.stranger();
+        let pages = ["/dashboard/decisions", "/dashboard/approvals"];
+        let questions = [asked(&mut browser, pages[0]).await, asked(&mut browser, pages[1]).await];
+        let foreign = format!("/dashboard/callback?code=x&state={}", "s".repeat(43));
+        browser.get(&foreign).await;
+        assert_eq!(browser.cookies.len(), 2);
+        for tab in order {
+            let back = browser.get(&answer("ann", &questions[tab])).await;
+            assert_eq!(back.leads(), pages[tab]);
+            browser.get(pages[tab]).await.is(200, "Signed in as");
+        }
+        assert_eq!(browser.cookies.keys().collect::<Vec<_>>(), ["purser-session"]);
+    }
+}
+
+/// The newest stay, and what was not set here goes.
+#[tokio::test]
+async fn pending_sign_ins_of_one_browser_are_bounded() {
+    let world = World::start().await;
+    let mut browser = world.stranger();
+    browser
+        .cookies
+        .insert("purser-sign-in-forged_1".to_owned(), "x".to_owned());
+    browser
+        .cookies
+        .insert("purser-sign-in-too long".to_owned(), "x".to_owned());
+    let first = asked(&mut browser, "").await;
+    assert!(!browser.cookies.contains_key("purser-sign-in-forged_1"));
+    let mut last = first.clone();
+    for _ in 0..40 {
+        world.advance(1);
+        last = asked(&mut browser, "").await;
+    }
+    let bytes: usize = browser.cookies.values().map(String::len).sum();
+    assert!((3_000..=4_001).contains(&bytes), "{bytes}");
+    assert_eq!(
+        browser.get(&answer("ann", &first)).await.leads(),
+        "/dashboard/sign-in?notice=sign_in_stale"
+    );
+    assert_eq!(browser.get(&answer("ann", &last)).await.leads(), "/dashboard");
+    // One with the longest destination leaves no room for another.
+    let mut browser = world.stranger();
+    let long = format!("/dashboard/decisions%3Fq={}", "a".repeat(2_300));
+    for _ in 0..3 {
+        world.advance(1);
+        last = asked(&mut browser, &long).await;
+    }
+    assert_eq!(browser.cookies.len(), 1);
+    assert!(
+        browser
+            .get(&answer("ann", &last))
+            .await
+            .leads()
+            .starts_with("/dashboard/decisions?q=aaa")
+    );
+}
+
 /// Another site leads to the page with the button, so nobody is signed in without a click.
 #[tokio::test]
 async fn links_from_elsewhere_start_no_sign_in() {
