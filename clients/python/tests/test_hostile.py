@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import time
@@ -102,6 +103,17 @@ def test_an_endless_answer_is_cut_and_its_receipt_told(world: World, agent: Agen
     with pytest.raises((errors.PaymentUnanswered, errors.AlreadyPaid)):
         buy(purser, url)
     assert (authorized(world, agent), agent.transfers()) == (1, 1)
+
+
+def test_the_limit_of_a_paid_answer_is_that_of_its_decoded_bytes(world: World, payer: Payer, own: Buyer) -> None:
+    def bomb(exchange: Exchange) -> None:
+        headers = [*world.real(exchange).headers, ("Content-Encoding", "gzip")]
+        exchange.send(Reply(200, headers, gzip.compress(b" " * 32_000_000)))
+
+    purser, url = payer(max_answer_bytes=200_000), world.provider(once_paid(world, bomb))
+    with pytest.raises(errors.PaymentUnanswered, match="longer than is read") as told:
+        own(purser, url)
+    assert told.value.payment.receipt.status == "confirmed"
 
 
 def slow_head(exchange: Exchange, reply: Reply) -> None:

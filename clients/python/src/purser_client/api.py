@@ -40,6 +40,7 @@ from .models import (
 from .routes import Answer, Ask
 from .steps import run, run_async, waited
 from .terms import encoded, parse_object
+from .wire import user_agent
 
 T = TypeVar("T")
 
@@ -65,6 +66,7 @@ class _Requests:
             "params": dict(ask.query) or None,
             "content": None if ask.body is None else encoded(ask.body),
             "headers": {
+                "User-Agent": user_agent(),
                 **(self._authorization if ask.with_key else {}),
                 **({} if ask.body is None else {"Content-Type": "application/json"}),
             },

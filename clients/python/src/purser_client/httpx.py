@@ -8,8 +8,8 @@ Only the paid request contains the payment. The request that httpx keeps, and us
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, TypeVar
 
 import anyio
 import httpx
@@ -31,15 +31,26 @@ from .payment import (
 from .steps import Unpriced, run, run_async
 from .terms import MAX_TERMS_BYTES, PAYMENT_HEADERS, PAYMENT_REQUIRED, read_terms
 
+from .wire import AsyncClientTransport, ClientTransport, Decoded, utf8, without_encoding
+
 __all__ = ["PurserAsyncTransport", "PurserTransport"]
 
 
-class PurserTransport(httpx.BaseTransport):
-    """A transport that pays for its client's calls. It sends through another transport, by default httpx's own."""
+T = TypeVar("T")
 
-    def __init__(self, purser: Purser, transport: httpx.BaseTransport | None = None) -> None:
+
+class PurserTransport(httpx.BaseTransport):
+    """A transport that pays for its client's calls. It sends through another transport, by default one with the proxies
+    and the certificate authorities of the environment.
+
+    The other arguments are those of an `httpx.Client` about its connections: `verify`, `cert`, `proxy`, `mounts`,
+    `trust_env`, `http1`, `http2`, `limits`. They belong here, because httpx passes those of a client to no transport
+    that it is given.
+    """
+
+    def __init__(self, purser: Purser, transport: httpx.BaseTransport | None = None, **settings: Any) -> None:
         self._purser = purser
-        self._transport = transport if transport is not None else httpx.HTTPTransport()
+        self._transport = inner_transport(transport, settings, ClientTransport)
         #: The API client, with the same key.
         self.api = PurserClient(purser.url, purser.key, timeout=purser.timeout)
 
@@ -72,11 +83,11 @@ class PurserTransport(httpx.BaseTransport):
 
 
 class PurserAsyncTransport(httpx.AsyncBaseTransport):
-    """The transport for `httpx.AsyncClient`, under asyncio and trio."""
+    """The transport for `httpx.AsyncClient`, under asyncio and trio. Its arguments are those of `PurserTransport`."""
 
-    def __init__(self, purser: Purser, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(self, purser: Purser, transport: httpx.AsyncBaseTransport | None = None, **settings: Any) -> None:
         self._purser = purser
-        self._transport = transport if transport is not None else httpx.AsyncHTTPTransport()
+        self._transport = inner_transport(transport, settings, AsyncClientTransport)
         #: The API client, with the same key.
         self.api = AsyncPurserClient(purser.url, purser.key, timeout=purser.timeout)
 
@@ -100,6 +111,15 @@ class PurserAsyncTransport(httpx.AsyncBaseTransport):
             answer: httpx.Response = found.response
             return answer
         return await send_paid_async(self._transport, self._purser, self.api, request, payment)
+
+
+def inner_transport(transport: T | None, settings: dict[str, Any], make: Callable[[dict[str, Any]], T]) -> T:
+    """Returns the transport to send through, which has settings of its own."""
+    if transport is None:
+        return make(settings)
+    if settings:
+        raise TypeError(f"the given transport has its own {', '.join(sorted(settings))}")
+    return transport
 
 
 async def asked_async(
@@ -160,7 +180,7 @@ def read_402(response: httpx.Response, purser: Purser) -> dict[str, Any] | httpx
         if len(body) > MAX_TERMS_BYTES:
             raise InvalidOffer("the 402 is longer than is read")
     response.close()
-    terms = read_terms(header, body)
+    terms = read_terms(header, utf8(body, response.headers.get("Content-Type")))
     return again(response, body) if terms is None else terms
 
 
@@ -173,7 +193,7 @@ async def read_402_async(response: httpx.Response, purser: Purser) -> dict[str, 
         if len(body) > MAX_TERMS_BYTES:
             raise InvalidOffer("the 402 is longer than is read")
     await response.aclose()
-    terms = read_terms(header, body)
+    terms = read_terms(header, utf8(body, response.headers.get("Content-Type")))
     return again(response, body) if terms is None else terms
 
 
@@ -185,8 +205,7 @@ def header_of(response: httpx.Response, name: str) -> str | None:
 
 def again(response: httpx.Response, body: bytes) -> httpx.Response:
     """Returns a copy of an answer whose body was read, so that it can be read again."""
-    wire = {"content-encoding", "content-length", "transfer-encoding"}
-    headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in wire]
+    headers = without_encoding(response.headers)
     return httpx.Response(response.status_code, headers=headers, content=body, extensions=response.extensions)
 
 
@@ -194,7 +213,7 @@ def read_bounded(response: httpx.Response, purser: Purser) -> bytes:
     """Reads a body up to its limit, or a little more."""
     body, end = b"", time.monotonic() + purser.answer_timeout
     try:
-        for chunk in response.iter_bytes():
+        for chunk in Decoded(response):
             body += chunk
             if len(body) > MAX_TERMS_BYTES:
                 break
@@ -210,7 +229,7 @@ async def read_bounded_async(response: httpx.Response, purser: Purser) -> bytes:
     body = b""
     try:
         with anyio.fail_after(purser.answer_timeout):
-            async for chunk in response.aiter_bytes():
+            async for chunk in Decoded(response):
                 body += chunk
                 if len(body) > MAX_TERMS_BYTES:
                     break
@@ -281,22 +300,24 @@ async def send_paid_async(
 
 def _judged(response: httpx.Response, body: bytes) -> tuple[Any, str | None]:
     header = response.headers.get
-    return provider_answer(response.status_code, header, body), proof_of(header)
+    return provider_answer(response.status_code, header, utf8(body, header("Content-Type"))), proof_of(header)
 
 
 def _told(response: httpx.Response, paid: Payment, stream: _PaidStream) -> httpx.Response:
     extensions = {**response.extensions, "purser": paid}
-    return httpx.Response(response.status_code, headers=response.headers, stream=stream, extensions=extensions)
+    is_encoded = "content-encoding" in response.headers
+    headers = without_encoding(response.headers) if is_encoded else response.headers
+    return httpx.Response(response.status_code, headers=headers, stream=stream, extensions=extensions)
 
 
 class _PaidStream(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """The body of a paid answer, with limits of length and time.
+    """The decoded body of a paid answer, with limits of length and time.
 
     The purchase is over once it has been read completely.
     """
 
     def __init__(self, response: httpx.Response, payment: Signed, paid: Payment, purser: Purser) -> None:
-        self._stream = response.stream
+        self._stream, self._decoded = response.stream, Decoded(response)
         self._payment, self._paid, self._purser = payment, paid, purser
         self._end = time.monotonic() + purser.answer_timeout
         self._length = 0
@@ -306,8 +327,7 @@ class _PaidStream(httpx.SyncByteStream, httpx.AsyncByteStream):
             payment.purchase.failed()
 
     def __iter__(self) -> Iterator[bytes]:
-        assert isinstance(self._stream, httpx.SyncByteStream)
-        chunks = iter(self._stream)
+        chunks = iter(self._decoded)
         while True:
             try:
                 chunk = next(chunks, None)
@@ -323,8 +343,7 @@ class _PaidStream(httpx.SyncByteStream, httpx.AsyncByteStream):
             yield chunk
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        assert isinstance(self._stream, httpx.AsyncByteStream)
-        chunks = aiter(self._stream)
+        chunks = aiter(self._decoded)
         while True:
             try:
                 with anyio.fail_after(max(0.0, self._end - time.monotonic())):

@@ -32,6 +32,7 @@ from .payment import (
 )
 from .steps import Unpriced, run
 from .terms import MAX_TERMS_BYTES, PAYMENT_HEADERS, PAYMENT_REQUIRED, read_terms
+from .wire import utf8
 
 __all__ = ["PurserAdapter"]
 
@@ -127,7 +128,7 @@ def read_402(response: requests.Response, purser: Purser) -> dict[str, Any] | No
     if len(body) > MAX_TERMS_BYTES:
         raise InvalidOffer("the 402 is longer than is read")
     keep(response, body)
-    return read_terms(header, body)
+    return read_terms(header, utf8(body, response.headers.get("Content-Type")))
 
 
 def keep(response: requests.Response, body: bytes) -> None:
@@ -177,7 +178,8 @@ def send_paid(
             response.request = request
             if response.status_code == 402 or response.status_code in REDIRECTS:
                 body, header = read_bounded(response, purser), response.headers.get
-                run(not_taken(payment, provider_answer(response.status_code, header, body), proof_of(header)), api)
+                answer = provider_answer(response.status_code, header, utf8(body, header("Content-Type")))
+                run(not_taken(payment, answer, proof_of(header)), api)
         except requests.RequestException as error:
             raise PaymentUnanswered(f"no answer to the paid call: {type(error).__name__}", payment.so_far()) from error
         try:

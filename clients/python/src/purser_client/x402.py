@@ -36,8 +36,12 @@ from .errors import PurserError
 from .payment import Signed, checked, signed
 from .steps import Steps, Unpriced, run, run_async
 from .terms import PAYMENT_REQUIRED, write_header
+from .wire import AsyncClientTransport
 
 __all__ = ["wrap_httpx", "wrap_requests"]
+
+#: The arguments of `httpx.AsyncClient` about connections, which are the transport's.
+_CONNECTIONS = ("verify", "cert", "trust_env", "proxy", "mounts", "http1", "http2", "limits")
 
 #: USDC (docs/x402.md §3.1), by the v2 and v1 names of the networks, for the package's spend controls.
 _USDC = {
@@ -76,7 +80,8 @@ def wrap_httpx(client: x402Client, purser: Purser, **kwargs: Any) -> httpx.Async
     The package's spend controls still apply: by default at most one dollar per call. With
     `client.set_spend_controls(False)`, only `max_amount` and the owner's policy limit the spend.
     """
-    return httpx.AsyncClient(transport=_Transport(client, purser, kwargs.pop("transport", None)), **kwargs)
+    settings = {name: kwargs.pop(name) for name in _CONNECTIONS if name in kwargs}
+    return httpx.AsyncClient(transport=_Transport(client, purser, kwargs.pop("transport", None), settings), **kwargs)
 
 
 def wrap_requests(session: requests.Session, client: x402ClientSync, purser: Purser, **kwargs: Any) -> requests.Session:
@@ -162,8 +167,14 @@ def _made(in_hand: _InHand) -> Iterator[None]:
 class _Transport(x402AsyncTransport):
     """The package's transport, on top of Purser's."""
 
-    def __init__(self, client: x402Client, purser: Purser, transport: httpx.AsyncBaseTransport | None) -> None:
-        beneath = _Beneath(purser, transport)
+    def __init__(
+        self,
+        client: x402Client,
+        purser: Purser,
+        transport: httpx.AsyncBaseTransport | None,
+        settings: dict[str, Any],
+    ) -> None:
+        beneath = _Beneath(purser, transport, settings)
         self._purser, self._beneath = purser, beneath
         super().__init__(_register(client), beneath)
 
@@ -189,9 +200,11 @@ class _Transport(x402AsyncTransport):
 class _Beneath(httpx.AsyncBaseTransport):
     """The transport beneath the package's: it keeps the original terms, sends Purser's own header, and completes."""
 
-    def __init__(self, purser: Purser, transport: httpx.AsyncBaseTransport | None) -> None:
+    def __init__(
+        self, purser: Purser, transport: httpx.AsyncBaseTransport | None, settings: dict[str, Any]
+    ) -> None:
         self._purser = purser
-        self._transport = transport if transport is not None else httpx.AsyncHTTPTransport()
+        self._transport = with_httpx.inner_transport(transport, settings, AsyncClientTransport)
         self.api = AsyncPurserClient(purser.url, purser.key, timeout=purser.timeout)
 
     async def aclose(self) -> None:
