@@ -5,6 +5,14 @@ import { discard, exchange, type Fetch, readText, sleep } from './bounded.js';
 import { ConfigurationError, Refusal, Unreachable } from './errors.js';
 import type * as wire from './wire.js';
 
+/** The name and version of this package. A test compares the version with that of package.json. */
+export const USER_AGENT = 'purser-client-typescript/0.1.0';
+/** A browser sends its own name, and would first ask Purser whether it may send another. */
+const NAMED =
+  (globalThis as { process?: { versions?: { node?: string } } }).process?.versions?.node === undefined
+    ? {}
+    : { 'User-Agent': USER_AGENT };
+
 /** JSON that is sent byte for byte, because some numbers and members would be serialized differently. */
 export class RawJson {
   constructor(readonly text: string) {
@@ -207,7 +215,11 @@ export class Api {
     }
     const request = new Request(url, {
       method,
-      headers: { Authorization: `Bearer ${this.#key}`, ...(call.body && { 'Content-Type': 'application/json' }) },
+      headers: {
+        ...NAMED,
+        Authorization: `Bearer ${this.#key}`,
+        ...(call.body && { 'Content-Type': 'application/json' }),
+      },
       body: call.body ? encode(call.body) : null,
       // The key is sent to Purser only. A redirect is not followed, and no referrer is sent.
       redirect: 'manual',

@@ -127,11 +127,31 @@ export async function readBytes(
   return { bytes, cut };
 }
 
-/** Reads a complete body as strict UTF-8. */
+/**
+ * Decodes a body by its byte order mark, or by the charset of its `Content-Type`. It is UTF-8 if it names no charset that
+ * is known. If it is `strict`, bytes that are no text of the charset are an error.
+ */
+export function decode(response: Response, bytes: Uint8Array, strict: boolean): string {
+  const [first, second] = bytes;
+  const mark = first === 0xff && second === 0xfe ? 'utf-16le' : first === 0xfe && second === 0xff ? 'utf-16be' : null;
+  const isMarked = mark !== null || (first === 0xef && second === 0xbb && bytes[2] === 0xbf);
+  const named = /;\s*charset\s*=\s*"?([^\s";]+)/i.exec(response.headers.get('Content-Type') ?? '')?.[1];
+  return decoder(mark ?? (isMarked ? 'utf-8' : (named ?? 'utf-8')), strict).decode(bytes);
+}
+
+function decoder(label: string, fatal: boolean): TextDecoder {
+  try {
+    return new TextDecoder(label, { fatal });
+  } catch {
+    return new TextDecoder('utf-8', { fatal });
+  }
+}
+
+/** Reads a complete body as text, which must be of its charset. */
 export async function readText(response: Response, limit: number, milliseconds: number): Promise<string> {
   const { bytes, cut } = await readBytes(response, limit, milliseconds);
   if (cut) throw new TooLongError(`the body is longer than ${limit} bytes, or endless`);
-  return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  return decode(response, bytes, true);
 }
 
 /** Cancels a body, without waiting. */

@@ -4,7 +4,7 @@
  */
 
 import { parse } from './api.js';
-import { discard, readBytes, readText, TooLongError } from './bounded.js';
+import { decode, discard, readBytes, readText, TooLongError } from './bounded.js';
 import { InvalidOffer, KEPT_BYTES, OfferRedirected, type ProviderAnswer } from './errors.js';
 
 /** The longest terms that are read. Purser reads 65,536 bytes of request, of which the URL may take 8,192. */
@@ -68,7 +68,7 @@ export async function readAnswer(response: Response, milliseconds: number): Prom
     return { status: response.status, text: terms.slice(0, KEPT_BYTES), cut: terms.length > KEPT_BYTES };
   }
   const { bytes, cut } = await readBytes(response, KEPT_BYTES, milliseconds).catch(() => NOTHING);
-  return { status: response.status, text: new TextDecoder().decode(bytes), cut };
+  return { status: response.status, text: decode(response, bytes, false), cut };
 }
 
 /**
