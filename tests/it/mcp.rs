@@ -662,7 +662,7 @@ async fn hostile(more: BTreeMap<String, String>) -> (World, Between, Between) {
     let host = format!("{},{other}", address.trim_start_matches("http://"));
     let entry = |number: u8, slug: &str, endpoint: String| {
         json!({
-            "id": format!("00000000-0000-4000-8000-0000000001{number:02}"), "operation_id": slug, "label": PROMPT.replace('\u{1b}', ""),
+            "id": format!("00000000-0000-4000-8000-0000000001{number:02}"), "operation_id": slug, "label": PROMPT.replace(['\u{1b}', '\u{202e}'], ""),
             "method": "GET", "endpoint": endpoint, "category": "data", "execution": "sync", "price_model": "fixed",
             "estimated_price_units": PRICE, "max_price_units": 1_000_000,
             "params": {"q": format!("{PROMPT} {}", "x".repeat(9_000))}, "payment": payment_entry(PRICE, "{pay_to}"),

@@ -17,6 +17,9 @@ const LABEL: &str = "^[a-z][a-z0-9_.-]{0,29}(=[^\\x00-\\x1f\\x7f-\\x9f]{1,60})?$
 /// The pattern of a template's name. Only one is known.
 const TEMPLATE: &str = "^[a-z0-9][a-z0-9_-]{0,49}$";
 
+/// The pattern of a text that users read.
+const SHOWN: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$";
+
 /// A place in a body, and a value for it.
 pub(crate) type Draw = (String, Value);
 
@@ -177,6 +180,19 @@ impl Document {
             if choice["pattern"].is_string() || !choice["enum"].is_null() {
                 add(json!("\u{0}"));
             }
+            // Users read these texts. Opaque values, such as idempotency keys, have another pattern.
+            if choice["pattern"] == SHOWN {
+                for unreadable in [
+                    "\u{200b}",
+                    "\u{2060}\u{feff}",
+                    "\u{3164}",
+                    "x\u{202e}y",
+                    "x\u{2066}y",
+                    "x\u{200f}",
+                ] {
+                    add(json!(unreadable));
+                }
+            }
             if choice["minLength"].as_u64() == Some(1) {
                 add(json!(""));
             }
@@ -296,14 +312,12 @@ pub(crate) fn texts(schema: &Value) -> Vec<String> {
     let place = "0".repeat(32);
     match pattern {
         // Texts of the full length, in characters of one to four bytes; and the empty text, if it is not excluded.
-        ""
-        | "^[^\\x00-\\x1f\\x7f-\\x9f]*$"
-        | "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$"
-        | "^([^\\x00-\\x1f\\x7f-\\x9f]|\\r?\\n)*$" => {
+        "" | "^[^\\x00-\\x1f\\x7f-\\x9f]*$" | SHOWN | "^([^\\x00-\\x1f\\x7f-\\x9f]|\\r?\\n)*$" => {
             let longest = usize::try_from(schema["maxLength"].as_u64().unwrap_or(8)).unwrap();
             let shortest = schema["minLength"].as_u64().unwrap_or_default();
             let mut texts: Vec<String> = LETTERS.iter().map(|letter| letter.repeat(longest)).collect();
             texts.extend((shortest == 0).then(String::new));
+            texts.extend((longest > 8).then(|| "\u{1f469}\u{200d}\u{1f4bb} \u{2764}\u{fe0f}".to_owned()));
             texts
         }
         "^exact$" => own(&["exact"]),

@@ -4,7 +4,7 @@
 //! payee must be an address that can receive money, and all parsers must read every URL alike.
 
 use purser_api::{
-    Field, HttpMethod, Member, Nullable, Place, Price, Problems, Schemas, Text, WEB, body::annotated, field,
+    Field, HttpMethod, Member, Nullable, Place, Price, Problems, Schemas, ShownText, Text, WEB, body::annotated, field,
 };
 use purser_domain::{
     Address, Amount, Availability, CatalogPayment, Category, Endpoint, Error, Network, NextPricing, Operation,
@@ -29,8 +29,8 @@ purser_api::body! {
     pub(crate) struct Entry as "InternalServiceBody" {
         /// Lower-case letters, digits, `-` and `_`; unique in the catalog.
         slug: Str<ServiceSlug> = {"example": "lab-weather"},
-        name: Text<128>,
-        description: Text<2_048>,
+        name: ShownText<128>,
+        description: ShownText<2_048>,
         website: WebAddress,
         logo_url: Option<WebAddress>,
         /// `search`, `scrape`, `ai`, `data`, `infrastructure`, `security`, `finance` or `creative`.
@@ -54,7 +54,7 @@ purser_api::body! {
         id: Str<OperationUuid>,
         /// The slug that agents send, `<domain>.<action>`; unique in the service.
         operation_id: Str<OperationSlug> = {"example": "weather.current"},
-        label: Text<128>,
+        label: ShownText<128>,
         method: Str<HttpMethod>,
         /// Whole segments of its path may be parameters: `https://api.example/v1/companies/{id}`.
         endpoint: Template,

@@ -6,6 +6,7 @@
 
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
+use purser_domain::visible;
 use std::fmt::Display;
 
 /// The size at which a file is full. A Lambda response has at most 6 MB; the difference is reserved for the quotes that
@@ -50,11 +51,8 @@ fn cell(text: &str) -> String {
     // OWASP, "CSV Injection": a tab or a line break before one of these characters has the same effect. Some programs
     // read full-width signs as formulas, and drop a byte order mark before one.
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠', '\u{feff}']);
-    let text = if is_formula {
-        format!("'{text}")
-    } else {
-        text.to_owned()
-    };
+    let prefix = if is_formula { "'" } else { "" };
+    let text = format!("{prefix}{}", visible(text));
     // For a spreadsheet that separates cells by semicolons or tabs, an unquoted `x;=1+1` is two cells, and the second
     // is a formula.
     if text.contains(['"', ',', ';', '\t', '\r', '\n']) {
@@ -94,10 +92,11 @@ mod tests {
             ("＋1", "'＋1"),
             ("－1", "'－1"),
             ("＠SUM(A1)", "'＠SUM(A1)"),
-            ("\u{feff}=1+1", "'\u{feff}=1+1"),
-            ("\t=1", "\"'\t=1\""),
+            ("\u{feff}=1+1", "'\\u{feff}=1+1"),
+            ("\t=1", "'\\u{9}=1"),
+            ("a\u{202e}b\u{200b}", "a\\u{202e}b\\u{200b}"),
             ("x;=1+1", "\"x;=1+1\""),
-            ("\r\n=1", "\"'\r\n=1\""),
+            ("\r\n=1", "\"'\\u{d}\n=1\""),
             ("=cmd|' /C calc'!A0,\"x\"", "\"'=cmd|' /C calc'!A0,\"\"x\"\"\""),
         ] {
             assert_eq!(cell(text), expected, "{text:?}");

@@ -33,7 +33,7 @@ pub use http::client_ip::{GatewayContext, ThrottleScope, client_ip, domain_name}
 pub use http::envelope::{ErrorBody, ProblemView};
 pub use http::etag::{Cacheable, holds_tag};
 pub use http::failure::{Failure, Reply};
-pub use http::field::{CalledUrl, Field, HttpMethod, Listed, Price, Text, WEB, seconds};
+pub use http::field::{CalledUrl, Field, HttpMethod, Listed, Price, ShownText, Text, WEB, seconds};
 pub use http::openapi::{AGENT_KEY, INTERNAL_TOKEN, SESSION, describe_errors, document, is_error_status};
 pub use http::outward::{AllowedHosts, client_for_any, client_for_public};
 pub use http::payment_body::{

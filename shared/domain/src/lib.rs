@@ -100,6 +100,7 @@ pub use value::id::*;
 pub use value::json::*;
 pub use value::slug::*;
 pub use value::time::*;
+pub use value::visible::*;
 pub use webhook::ciphertext::*;
 pub use webhook::delivery::*;
 pub use webhook::record::*;

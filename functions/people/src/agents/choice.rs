@@ -9,7 +9,7 @@ use crate::caller::Caller;
 use crate::state::People;
 use maud::{Markup, html};
 use purser_api::Query;
-use purser_domain::{AgentId, Result};
+use purser_domain::{AgentId, Result, visible};
 use purser_store::AgentOrder;
 
 /// What a query says about the agent.
@@ -69,7 +69,7 @@ impl AgentChoice {
                 Some([]) => p.message.warn { "None of your newest agents matches “" (self.text) "”. An older one is found by its ID." },
                 Some(found) => div.message.warn {
                     p { "Which agent?" }
-                    ul { @for owned in found { li { a href=(address(owned.agent().id)) { (owned.agent().name) } } } }
+                    ul { @for owned in found { li { a href=(address(owned.agent().id)) { (visible(&owned.agent().name)) } } } }
                 },
             }
         }

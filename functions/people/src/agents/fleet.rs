@@ -12,7 +12,6 @@ use crate::caller::Caller;
 use crate::cursor;
 use crate::sessions::session::PageSession;
 use crate::state::People;
-use crate::ui::call::visible;
 use crate::ui::count::counted;
 use crate::ui::datetime::relative;
 use crate::ui::labels;
@@ -27,7 +26,7 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
-use purser_domain::{Agent, AgentId, AgentStatus, LabelFilter, OperatorFreeze, Result};
+use purser_domain::{Agent, AgentId, AgentStatus, LabelFilter, OperatorFreeze, Result, visible};
 use purser_store::{AgentOrder, AgentPlace};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -343,7 +342,7 @@ fn buttons(view: &FleetView) -> Markup {
                 (button("limit", "Set safe limits"))
                 (button("template", "Follow a template…"))
                 @if let Some(label) = view.label() {
-                    a href=(FleetView::of_label(label.clone()).address(FREEZE_ALL)) { "Freeze all with " (label) }
+                    a href=(FleetView::of_label(label.clone()).address(FREEZE_ALL)) { "Freeze all with " (visible(&label.to_string())) }
                 }
             }
         }
@@ -386,7 +385,7 @@ pub(crate) fn label_chips(agent: &Agent) -> Markup {
         @if agent.labels.is_empty() { span.muted { "none" } }
         @for (key, value) in agent.labels.iter() {
             @let label = LabelFilter { key: key.clone(), value: Some(value.clone()) };
-            a.chip href=(FleetView::of_label(label.clone()).address(PATH)) { (label) } " "
+            a.chip href=(FleetView::of_label(label.clone()).address(PATH)) { (visible(&label.to_string())) } " "
         }
     }
 }

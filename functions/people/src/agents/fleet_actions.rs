@@ -21,6 +21,7 @@ use maud::{Markup, html};
 use purser_api::{Query, Reply};
 use purser_domain::{
     AgentId, ErrorKind, LabelFilter, LabelKey, LabelValue, Labels, Overrides, Result, TemplateList, TemplateName,
+    visible,
 };
 use purser_store::AgentOrder;
 use std::sync::Arc;
@@ -107,7 +108,7 @@ pub(crate) async fn act(State(people): State<Arc<People>>, uri: Uri, posted: Ver
 
 /// The act that adds or removes the label that was entered.
 fn label_act(form: &mut Form, adds: bool) -> Option<BulkAct> {
-    let label = LabelFilter::parse(form.text("label"));
+    let label = LabelFilter::parse(form.text("label")).filter(LabelFilter::is_readable);
     let act = match label {
         Some(LabelFilter { key, .. }) if !adds => Some(BulkAct::Unlabel(vec![key])),
         Some(LabelFilter {
@@ -224,7 +225,7 @@ pub(crate) async fn confirm(State(people): State<Arc<People>>, session: PageSess
                 button.danger type="submit" {
                     @match (&so_far, view.label()) {
                         (Some(_), _) => "Continue",
-                        (None, Some(label)) => { "Freeze all with " (label) },
+                        (None, Some(label)) => { "Freeze all with " (visible(&label.to_string())) },
                         (None, None) => { "Freeze " (agents) },
                     }
                 }

@@ -16,7 +16,6 @@ use crate::sessions::session::{PageSession, VerifiedForm};
 use crate::several::several;
 use crate::state::People;
 use crate::ui::bar::bar;
-use crate::ui::call::visible;
 use crate::ui::count::counted;
 use crate::ui::datetime::{both, length};
 use crate::ui::form::FormName;
@@ -36,7 +35,7 @@ use maud::{Markup, html};
 use purser_api::{CallerIds, Reply};
 use purser_domain::{
     Agent, AgentId, AgentName, AgentStatus, Amount, Catalog, DecisionResult, Handover, JournalEntry, Result, RuleKind,
-    Spend, StartingLimits, Timestamp,
+    Spend, StartingLimits, Timestamp, visible,
 };
 use purser_store::{AgentOrder, PageRequest};
 use std::sync::Arc;
@@ -249,7 +248,7 @@ fn offers(layout: &Layout, offers: &[(Handover, Agent)]) -> Markup {
                     li.row {
                         div.row-main {
                             p { strong { (visible(&agent.name)) } " " code.long { (agent.id) } }
-                            p.muted { q { (offer.reason.as_str()) } " · until " (both(offer.ends_at, layout.now)) }
+                            p.muted { q { (visible(offer.reason.as_str())) } " · until " (both(offer.ends_at, layout.now)) }
                         }
                         div.row-actions {
                             (layout.button(

@@ -9,7 +9,6 @@ use crate::payouts;
 use crate::rules;
 use crate::services;
 use crate::state::People;
-use crate::ui::call::visible;
 use crate::ui::datetime::{exact, relative};
 use crate::ui::form::FormName;
 use crate::ui::labels;
@@ -17,7 +16,7 @@ use crate::ui::layout::{Button, Layout, NavItem, version_input};
 use crate::ui::paths;
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
-use purser_domain::{Agent, AgentName, AgentStatus, Result};
+use purser_domain::{Agent, AgentName, AgentStatus, Result, visible};
 
 /// The page of an agent.
 pub(crate) async fn answer(
@@ -69,7 +68,7 @@ pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
         .filter(|panel| panel.record.enabled && panel.record.policy.is_permissive())
         .count();
     layout.page(
-        &agent.name,
+        &visible(&agent.name),
         NavItem::Elsewhere,
         &html! {
             p.crumb { a href=(fleet::PATH) { "Agents" } }

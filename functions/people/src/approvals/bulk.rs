@@ -22,7 +22,9 @@ use axum::{
 };
 use maud::{Markup, html};
 use purser_api::Reply;
-use purser_domain::{AgentId, AgentStatus, Amount, Approval, ApprovalId, ApprovalStatus, Catalog, NOTE_MAX, ServiceId};
+use purser_domain::{
+    AgentId, AgentStatus, Amount, Approval, ApprovalId, ApprovalStatus, Catalog, NOTE_MAX, ServiceId, visible,
+};
 use purser_store::ApprovalDecision;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -256,7 +258,7 @@ fn listed(layout: &Layout, pending: &[&OwnApproval], catalog: &Catalog) -> Marku
                 @for own in pending {
                     @let approval = own.approval();
                     tr {
-                        th scope="row" { a href=(paths::approval(approval.agent, approval.id)) { (own.agent().name) } }
+                        th scope="row" { a href=(paths::approval(approval.agent, approval.id)) { (visible(&own.agent().name)) } }
                         td data-label="For" { (what(approval, catalog)) }
                         td data-label="Payee" { (labels::short_wallet(approval.pay_to)) }
                         td data-label="Expires" { (relative(approval.expires_at, layout.now)) }
@@ -318,7 +320,7 @@ fn outcome_row(layout: &Layout, id: ApprovalId, outcome: &Outcome, results: &Res
     let name = results.names.get(&approval.agent).map_or("", String::as_str);
     html! {
         tr {
-            th scope="row" { a href=(paths::approval(approval.agent, id)) { (name) } }
+            th scope="row" { a href=(paths::approval(approval.agent, id)) { (visible(name)) } }
             td data-label="For" { (what(approval, results.catalog)) }
             td data-label="Outcome" {
                 @match outcome {

@@ -6,7 +6,7 @@ use crate::several::several;
 use crate::state::People;
 use purser_domain::{
     Act, Agent, AgentId, Amount, Approval, ApprovalId, ApprovalResolution, ApprovalStatus, AuditChanges, AuditKind,
-    Duration, ErrorKind, Fingerprint, NOTE_MAX, Result, ServiceId, Spend, Timestamp, WindowScope,
+    Duration, ErrorKind, Fingerprint, NOTE_MAX, Result, ServiceId, Spend, Timestamp, WindowScope, is_readable,
 };
 use purser_store::{ApprovalDecision, ApprovalList, ApprovalPlace, AuditEntry, Resolved};
 use purser_store::{Filter, Page, PageRequest, READ_AT_ONCE, page_of};
@@ -42,10 +42,11 @@ impl Note {
     pub(crate) fn parse(text: &str) -> Result<Option<Self>, String> {
         let note = text.replace("\r\n", "\n");
         let note = note.trim();
-        let is_text = !note.chars().any(|symbol| symbol.is_control() && symbol != '\n');
+        let is_text =
+            !note.chars().any(|symbol| symbol.is_control() && symbol != '\n') && (note.is_empty() || is_readable(note));
         if note.chars().count() > NOTE_MAX || !is_text {
             return Err(format!(
-                "must be a text of at most {NOTE_MAX} characters, without control characters but line breaks"
+                "must be a text of at most {NOTE_MAX} characters, some of them visible, without control characters but line breaks, and without direction marks"
             ));
         }
         Ok((!note.is_empty()).then(|| Self(note.to_owned())))

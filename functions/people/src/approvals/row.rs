@@ -3,7 +3,7 @@
 use crate::approvals::operations::{ApprovalContext, DailyUsage, PendingApproval};
 use crate::approvals::queue::View;
 use crate::ui::bar::bar;
-use crate::ui::call::{self, visible};
+use crate::ui::call;
 use crate::ui::count::counted;
 use crate::ui::datetime::{exact, relative};
 use crate::ui::form::FormName;
@@ -13,7 +13,7 @@ use crate::ui::money::{big_money, dollars, is_no_limit, money, spent};
 use crate::ui::paths;
 use crate::ui::phrases;
 use maud::{Markup, html};
-use purser_domain::{Agent, AgentStatus, Amount, Approval, ApprovalStatus, Catalog, NOTE_MAX};
+use purser_domain::{Agent, AgentStatus, Amount, Approval, ApprovalStatus, Catalog, NOTE_MAX, visible};
 
 /// The id of the form that the checkboxes of the list belong to.
 pub(crate) const SELECTION: &str = "selected-approvals";
@@ -147,7 +147,7 @@ pub(crate) fn verdict(layout: &Layout, approval: &Approval, agent: &Agent, view:
 
 /// The payment that a button is for, as text for screen readers.
 pub(crate) fn subject(approval: &Approval, agent: &Agent) -> Markup {
-    html! { (dollars(approval.amount)) " of " (agent.name) }
+    html! { (dollars(approval.amount)) " of " (visible(&agent.name)) }
 }
 
 /// What is left of the daily limit, before and after this payment.

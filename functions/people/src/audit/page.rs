@@ -7,7 +7,6 @@ use crate::audit::columns;
 use crate::csv;
 use crate::sessions::session::PageSession;
 use crate::state::People;
-use crate::ui::call::visible;
 use crate::ui::datetime::{exact, relative};
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
@@ -21,7 +20,7 @@ use axum::{
 use maud::{Markup, html};
 use purser_api::{AuditView, Query, Reply, audit_filter};
 use purser_domain::{
-    Actor, AgentId, AuditChanges, AuditFilter, AuditKind, AuditOutcome, AuditRecord, AuditRefusal, Catalog,
+    Actor, AgentId, AuditChanges, AuditFilter, AuditKind, AuditOutcome, AuditRecord, AuditRefusal, Catalog, visible,
 };
 use purser_store::{AuditRow, Page, PageRequest, READ_AT_ONCE};
 use serde_json::Value;
@@ -253,7 +252,7 @@ fn log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
 
 fn name_of(id: AgentId, agents: &[Owned]) -> String {
     let agent = agents.iter().map(Owned::agent).find(|agent| agent.id == id);
-    agent.map_or_else(|| id.to_string(), |agent| agent.name.clone())
+    agent.map_or_else(|| id.to_string(), |agent| visible(&agent.name))
 }
 
 fn by(actor: &Actor) -> Markup {
@@ -277,8 +276,8 @@ pub(crate) fn changed(changes: &AuditChanges) -> Markup {
     let names: BTreeSet<&String> = changes.before.keys().chain(changes.after.keys()).collect();
     let side = |value: Option<&Value>| match value {
         None => html! { span.muted { "nothing" } },
-        Some(Value::String(text)) => html! { (text) },
-        Some(value) => html! { code.long { (value) } },
+        Some(Value::String(text)) => html! { (visible(text)) },
+        Some(value) => html! { code.long { (visible(&value.to_string())) } },
     };
     html! {
         @if !names.is_empty() {

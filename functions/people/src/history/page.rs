@@ -7,7 +7,6 @@ use crate::cursor;
 use crate::history::operations::{Changed, Direction, History, rules_of};
 use crate::sessions::session::PageSession;
 use crate::state::People;
-use crate::ui::call::visible;
 use crate::ui::datetime::both;
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, NavItem};
@@ -21,7 +20,7 @@ use axum::{
 };
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
-use purser_domain::{Agent, AgentId, AuditChanges, Catalog, EnabledService, Members, Result, Rule, ServiceId};
+use purser_domain::{Agent, AgentId, AuditChanges, Catalog, EnabledService, Members, Result, Rule, ServiceId, visible};
 use purser_store::{EditMark, PageRequest, RecordVersion};
 use std::sync::Arc;
 
@@ -105,7 +104,7 @@ pub(crate) async fn show(
         "History",
         NavItem::Agents,
         &html! {
-            p.crumb { a href=(paths::agent(agent)) { (owned.agent().name) } }
+            p.crumb { a href=(paths::agent(agent)) { (visible(&owned.agent().name)) } }
             h1 { "History" }
             h2 { (of) }
             p { "Restoring a version is an edit: it makes a new version, and its limits apply to the next payment. The "

@@ -19,7 +19,7 @@ use axum::{
 };
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
-use purser_domain::{Amount, Catalog, DecisionResult, JournalEntry, ReceiptStatus, ServiceId, Timestamp};
+use purser_domain::{Amount, Catalog, DecisionResult, JournalEntry, ReceiptStatus, ServiceId, Timestamp, visible};
 use purser_store::{Page, PageRequest};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -226,7 +226,7 @@ fn list_filters(shown: &Shown<'_>, open: bool) -> Markup {
             (status.name().to_owned(), html! { (state_label(*status)) }, filter.status == Some(*status))
         })))
         (filter_select("service", "service_id", "Service", "All services", shown.catalog.services().iter().map(|service| {
-            (service.id.to_string(), html! { (service.name) }, filter.service == Some(service.id))
+            (service.id.to_string(), html! { (visible(&service.name)) }, filter.service == Some(service.id))
         })))
         @if list == JournalList::Decisions && filter.reason.is_some() {
             (text_field("reason", "reason", "Reason", filter.reason.as_deref().unwrap_or_default()))

@@ -8,7 +8,6 @@ use crate::operators::layout::{AGENTS, Confirmed, FREEZES, agent_path, page};
 use crate::redirect::see_other;
 use crate::sessions::session::OperatorSession;
 use crate::state::People;
-use crate::ui::call::visible;
 use crate::ui::datetime::both;
 use crate::ui::form::{Form, FormName};
 use crate::ui::layout::Layout;
@@ -21,7 +20,9 @@ use axum::{
 };
 use maud::{Markup, html};
 use purser_api::{OperatorAct, Query, Reply};
-use purser_domain::{Agent, AgentId, Handover, OperatorFreeze, OperatorReason, PersonId, Result, SettlementId};
+use purser_domain::{
+    Agent, AgentId, Handover, OperatorFreeze, OperatorReason, PersonId, Result, SettlementId, visible,
+};
 use std::collections::HashMap;
 use std::sync::Arc;
 

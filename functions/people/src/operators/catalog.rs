@@ -10,7 +10,7 @@ use crate::ui::list::{Column, Paginated, columns, filter_select, has_text, page_
 use axum::{extract::State, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
-use purser_domain::{Network, Operation, Service, TrustStatus};
+use purser_domain::{Network, Operation, Service, TrustStatus, visible};
 use std::sync::Arc;
 
 /// The filters in a URL. Unknown values are ignored.
@@ -119,7 +119,7 @@ fn row(layout: &Layout, service: &Service, network: Network) -> Markup {
         li.row.service {
             div.row-main {
                 p {
-                    a.name href=(service_path(service.id)) { (service.name) } " " code { (service.slug) } " "
+                    a.name href=(service_path(service.id)) { (visible(&service.name)) } " " code { (service.slug) } " "
                     (trust(service.trust_status))
                     @if !service.curated { " " span.chip.wait { "not curated" } }
                     @if service.next_change(layout.now).is_some() { " " span.chip.wait { "change waits" } }
@@ -130,7 +130,7 @@ fn row(layout: &Layout, service: &Service, network: Network) -> Markup {
             details.fold {
                 summary { "Payees and prices" }
                 table.list {
-                    caption.sr { "Operations of " (service.name) }
+                    caption.sr { "Operations of " (visible(&service.name)) }
                     (columns(&["Operation", "Pays", "Last probe"].map(Column::Text)))
                     tbody { @for operation in &service.operations { (operation_row(layout, operation, network)) } }
                 }

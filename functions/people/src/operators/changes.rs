@@ -10,7 +10,7 @@ use crate::ui::list::{Column, Paginated, columns, page_number, page_text};
 use axum::{extract::State, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
-use purser_domain::{Answer, Network, NextPricing, Operation, ProbeRecord, Quote, Service, Timestamp};
+use purser_domain::{Answer, Network, NextPricing, Operation, ProbeRecord, Quote, Service, Timestamp, visible};
 use std::sync::Arc;
 
 /// A change that is not in effect yet.
@@ -133,7 +133,7 @@ pub(crate) fn quoted(quote: &Quote, network: Network) -> Markup {
 fn head(service: &Service, operation: &Operation) -> Markup {
     html! {
         th scope="row" {
-            a href=(service_path(service.id)) { (service.name) }
+            a href=(service_path(service.id)) { (visible(&service.name)) }
             p.muted.fine { code { (operation.slug) } }
         }
     }

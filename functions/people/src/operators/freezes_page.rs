@@ -6,7 +6,6 @@ use crate::operators::layout::{Confirmed, FREEZES, hidden, page};
 use crate::redirect::see_other;
 use crate::sessions::session::OperatorSession;
 use crate::state::People;
-use crate::ui::call::visible;
 use crate::ui::datetime::both;
 use crate::ui::form::{Form, FormName};
 use crate::ui::layout::Layout;
@@ -15,7 +14,7 @@ use crate::ui::notice::Notice;
 use axum::{extract::State, http::Uri, response::IntoResponse as _, response::Response};
 use maud::{Markup, html};
 use purser_api::{FreezeOf, OperatorAct, Reply};
-use purser_domain::{AgentId, FreezeTarget, Freezes, OperatorFreeze, OperatorReason, PersonId, Result};
+use purser_domain::{AgentId, FreezeTarget, Freezes, OperatorFreeze, OperatorReason, PersonId, Result, visible};
 use std::cmp::Reverse;
 use std::sync::Arc;
 

@@ -4,7 +4,6 @@ use crate::redirect::see_other;
 use crate::search::operations::{Found, LONGEST};
 use crate::sessions::session::PageSession;
 use crate::state::People;
-use crate::ui::call::visible;
 use crate::ui::datetime::exact;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
@@ -13,6 +12,7 @@ use crate::ui::money::money;
 use axum::{extract::State, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
+use purser_domain::visible;
 use std::sync::Arc;
 
 /// `GET /dashboard/search`. A single result is shown at once.
@@ -58,7 +58,7 @@ fn result(found: &Found) -> Markup {
                     Found::Decision(entry) => { (money(entry.amount)) " by " (visible(&entry.agent_name)) ", " (exact(entry.at)) },
                     Found::Approval(approval) => { "Approval of " (money(approval.amount)) ", " (exact(approval.created_at)) },
                     Found::Payee(address) => { "Payments to " (labels::short_wallet(*address)) },
-                    Found::Service(service) => { "Payments for " (service.name) },
+                    Found::Service(service) => { "Payments for " (visible(&service.name)) },
                 }
             }
             " " span.muted { (found.kind()) }

@@ -14,7 +14,7 @@ use axum::{extract::State, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
 use purser_domain::{
-    AgentId, Availability, Category, Error, ErrorKind, Network, Operation, Service, ServiceId, TrustStatus,
+    AgentId, Availability, Category, Error, ErrorKind, Network, Operation, Service, ServiceId, TrustStatus, visible,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -142,11 +142,11 @@ fn service_row(layout: &Layout, service: &Service, shown: &Shown<'_>) -> Markup 
         li.row.service {
             div.row-main {
                 p {
-                    span.name { (service.name) } " " code.muted { (service.slug) } " " span.muted { (service.category.name()) } " "
+                    span.name { (visible(&service.name)) } " " code.muted { (service.slug) } " " span.muted { (service.category.name()) } " "
                     (trust(service.trust_status))
                     @if service.next_change(layout.now).is_some() { " " span.chip.wait { "payment changes" } }
                 }
-                p.muted { (service.description) }
+                p.muted { (visible(&service.description)) }
                 (who_may(service, shown))
             }
             p.row-aside {
@@ -156,7 +156,7 @@ fn service_row(layout: &Layout, service: &Service, shown: &Shown<'_>) -> Markup 
             details.fold {
                 summary { "Operations and prices" }
                 table.list {
-                    caption.sr { "Operations of " (service.name) }
+                    caption.sr { "Operations of " (visible(&service.name)) }
                     thead { tr { th scope="col" { "Operation" } th.num scope="col" { "Price" } th scope="col" { "Last probe" } } }
                     tbody { @for operation in &service.operations { (operation_row(layout, operation, shown.network)) } }
                 }
@@ -169,7 +169,7 @@ fn operation_row(layout: &Layout, operation: &Operation, network: Network) -> Ma
     let is_paid = operation.payable(network, layout.now).is_ok();
     html! {
         tr {
-            th scope="row" { span title=(operation.slug) { (operation.label) } }
+            th scope="row" { span title=(operation.slug) { (visible(&operation.label)) } }
             td.num data-label="Price" {
                 @match operation.pricing(layout.now).most() {
                     Some(most) if is_paid && is_no_limit(most) => { "the provider’s price" }

@@ -16,6 +16,7 @@ use crate::ui::{paths, phrases};
 use maud::{Markup, html};
 use purser_domain::{
     Amount, EnabledService, Network, NextPricing, Operation, Service, SpendPolicy, Timestamp, TrustStatus, Unpayable,
+    visible,
 };
 
 pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
@@ -145,7 +146,7 @@ fn payment_changes(service: &Service, now: Timestamp) -> Markup {
             ul {
                 @for (operation, next) in changes {
                     li {
-                        span title=(operation.slug) { (operation.label) } ": " (begins(next, now)) " "
+                        span title=(operation.slug) { (visible(&operation.label)) } ": " (begins(next, now)) " "
                         @if let Some(most) = next.pricing().most() { "at most " (money(most)) } " to "
                         (labels::wallet(next.payment.pay_to))
                     }
@@ -167,7 +168,7 @@ fn unpayable(service: &Service, network: Network, now: Timestamp) -> Markup {
             ul.muted {
                 @for (operation, why) in of_it {
                     li {
-                        span title=(operation.slug) { (operation.label) } ": "
+                        span title=(operation.slug) { (visible(&operation.label)) } ": "
                         (match why {
                             Unpayable::NoPayment => "the catalog lists no payment for it",
                             Unpayable::OtherNetwork => "its payment is on another network",

@@ -6,7 +6,6 @@ use crate::preview::section;
 use crate::sessions::session::PageSession;
 use crate::shadow::operations::JudgedShadow;
 use crate::state::People;
-use crate::ui::call::visible;
 use crate::ui::count::counted;
 use crate::ui::datetime::{both, exact};
 use crate::ui::layout::{Button, Layout, NavItem};
@@ -19,7 +18,7 @@ use axum::{
 };
 use maud::{Markup, html};
 use purser_api::Reply;
-use purser_domain::{AgentId, Amount, AuditChanges, ErrorKind, Result, Shadow};
+use purser_domain::{AgentId, Amount, AuditChanges, ErrorKind, Result, Shadow, visible};
 use std::sync::Arc;
 
 /// `GET /dashboard/agents/{agent}/shadow`.

@@ -4,9 +4,8 @@
 //! code points.
 
 use crate::ui::money::money;
-use icu_properties::{CodePointSetData, props::DefaultIgnorableCodePoint};
 use maud::{Markup, html};
-use purser_domain::{Amount, CallDescription, CatalogPrice, Metadata, Url};
+use purser_domain::{Amount, CallDescription, CatalogPrice, Metadata, Url, visible};
 use serde_json::Value;
 use url::Position;
 
@@ -79,87 +78,9 @@ fn said(metadata: &Metadata) -> Markup {
     }
 }
 
-/// The text as pages show what agents, users and providers write: each invisible character is replaced by its code
-/// point. Joiners and variation selectors stay after a character of a script or an emoji that they form.
-pub(crate) fn visible(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    let mut before = ' ';
-    for char in text.chars() {
-        let is_joined = matches!(char, '\u{200c}' | '\u{200d}' | '\u{fe0e}' | '\u{fe0f}');
-        if is_invisible(char) && !(is_joined && forms(before)) {
-            shown.extend(char.escape_unicode());
-        } else {
-            shown.push(char);
-        }
-        before = char;
-    }
-    shown
-}
-
-/// Whether a joiner or a variation selector after this character can change how the character is drawn. A presentation
-/// selector may stand before a joiner, as in the rainbow flag.
-fn forms(char: char) -> bool {
-    char == '\u{fe0f}' || !(char.is_ascii() || char.is_whitespace() || is_invisible(char))
-}
-
-/// Whether a character is a control other than the line break, is blank, or changes how its neighbours are drawn. The
-/// latter are Unicode's default-ignorable code points, the line and paragraph separators, the interlinear annotations,
-/// and the blank Braille pattern.
-fn is_invisible(char: char) -> bool {
-    char.is_control() && char != '\n'
-        || matches!(char, '\u{2028}' | '\u{2029}' | '\u{2800}' | '\u{fff9}'..='\u{fffb}')
-        || CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(char)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Each is shown as its code point.
-    #[test]
-    fn invisible_and_bidirectional_characters_are_escaped() {
-        assert_eq!(visible("Grüße,\n日本 👍"), "Grüße,\n日本 👍");
-        assert_eq!(visible("pay \u{202e}eerf"), r"pay \u{202e}eerf");
-        for readable in [
-            "👩\u{200d}💻",
-            "🏳\u{fe0f}\u{200d}🌈",
-            "می\u{200c}خواهم",
-            "क्\u{200d}ष",
-            "ශ්\u{200d}රී",
-        ] {
-            assert_eq!(visible(readable), readable);
-        }
-        assert_eq!(visible("pa\u{200d}y\u{200c} \u{200d}"), r"pa\u{200d}y\u{200c} \u{200d}");
-        assert_eq!(
-            visible("a\u{200b}b\tc\u{7f}\u{e0041}"),
-            r"a\u{200b}b\u{9}c\u{7f}\u{e0041}"
-        );
-        for blank in [
-            '\u{ad}',
-            '\u{34f}',
-            '\u{61c}',
-            '\u{115f}',
-            '\u{17b4}',
-            '\u{180b}',
-            '\u{2028}',
-            '\u{2029}',
-            '\u{2060}',
-            '\u{2800}',
-            '\u{3164}',
-            '\u{fe0f}',
-            '\u{feff}',
-            '\u{ffa0}',
-            '\u{fff0}',
-            '\u{fffb}',
-            '\u{1bca0}',
-            '\u{1bca3}',
-            '\u{1d173}',
-            '\u{1d17a}',
-            '\u{e0fff}',
-        ] {
-            assert_eq!(visible(&blank.to_string()), blank.escape_unicode().to_string());
-        }
-    }
 
     #[test]
     fn urls_are_shown_in_full_with_emphasized_host() {

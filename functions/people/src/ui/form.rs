@@ -284,7 +284,7 @@ impl Form {
         let lines: Vec<String> = self.text("labels").lines().map(|line| line.trim().to_owned()).collect();
         let mut pairs: Vec<(LabelKey, LabelValue)> = Vec::new();
         for line in lines.iter().filter(|line| !line.is_empty()) {
-            match LabelFilter::parse(line) {
+            match LabelFilter::parse(line).filter(LabelFilter::is_readable) {
                 Some(LabelFilter {
                     key,
                     value: Some(value),

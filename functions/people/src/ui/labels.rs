@@ -1,12 +1,11 @@
 //! The names of agents, services, wallets and chains on pages.
 
-use crate::ui::call::visible;
 use crate::ui::datetime::both;
 use crate::ui::paths;
 use maud::{Markup, html};
 use purser_domain::{
     Address, AgentId, AgentStatus, Catalog, DecisionResult, EventKind, FreezeTarget, KeyId, Network, OperationSlug,
-    OperatorFreeze, Service, ServiceId, Timestamp,
+    OperatorFreeze, Service, ServiceId, Timestamp, visible,
 };
 
 pub(crate) fn agent(id: AgentId, name: &str) -> Markup {

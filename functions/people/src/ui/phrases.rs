@@ -7,7 +7,7 @@ use crate::ui::paths;
 use maud::{Markup, html};
 use purser_domain::{
     Amount, AskingKind, AskingRule, Catalog, Category, Check, CheckName, CheckOutcome, JournalEntry, LimitAction,
-    LoggedRefusal, PayoutRefusal, RaisedCaps, Rule, RuleKind, ServiceSlug, Timestamp, UsualPrice, Vendor,
+    LoggedRefusal, PayoutRefusal, RaisedCaps, Rule, RuleKind, ServiceSlug, Timestamp, UsualPrice, Vendor, visible,
 };
 
 /// A sentence that explains why a payment was refused or escalated.
@@ -360,7 +360,7 @@ fn service(slug: &ServiceSlug, catalog: &Catalog) -> Markup {
     let Some(service) = catalog.by_reference(slug.as_str()) else {
         return html! { code { (slug) } };
     };
-    html! { strong title=(slug) { (service.name) } }
+    html! { strong title=(slug) { (visible(&service.name)) } }
 }
 
 fn category(category: Category) -> Markup {

@@ -10,7 +10,7 @@ use crate::ui::list::columns;
 use crate::ui::money::money;
 use crate::usage::spending::{Period, Spending};
 use maud::{Markup, html};
-use purser_domain::{Catalog, LabelFilter, UsageTotals};
+use purser_domain::{Catalog, LabelFilter, UsageTotals, visible};
 use purser_store::AgentLimit;
 
 /// The section of the overview with the spending and the agents that came close to a limit. `shown` are the agents on
@@ -90,7 +90,7 @@ fn rankings(spending: &Spending, catalog: &Catalog) -> Markup {
                 let text = label.to_string();
                 let filter = JournalFilter { label: Some(label), ..JournalFilter::default() };
                 let to = crate::address::address("/dashboard/settlements", filter.parameters());
-                (html! { a href=(to) { (text) } }, money(amount))
+                (html! { a href=(to) { (visible(&text)) } }, money(amount))
             })))
             (ranking("By category", "in 30 days", spending.categories(catalog).into_iter().map(|(category, amount)| {
                 (html! { (category.name()) }, money(amount))

@@ -11,7 +11,7 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{
-    Failure, IfMatch, Listed, Member as _, Query, SessionToken, Text, VersionTag, WEB, json_body, versioned,
+    Failure, IfMatch, Listed, Member as _, Query, SessionToken, ShownText, VersionTag, WEB, json_body, versioned,
 };
 use purser_domain::{AgentId, Delivery, DeliveryId, EventKind, SecretTerm, WebhookId, WebhookTerms, WebhookUrl};
 use serde::Serialize;
@@ -267,7 +267,7 @@ purser_api::body! {
         /// An https URL on the public internet, without user, password and fragment.
         url: HookUrl,
         /// A description for people.
-        description: Option<Text<200>>,
+        description: Option<ShownText<200>>,
         /// The kinds of events that are delivered to it.
         kinds: Option<Vec<HookKind>> = {"minItems": 1},
         /// The agents whose events are delivered to it.

@@ -11,7 +11,7 @@ use crate::webhooks::paths::{PAGE, path_of};
 use crate::webhooks::terms::terms_inputs;
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
-use purser_domain::{Result, Webhook, WebhookTerms};
+use purser_domain::{Result, Webhook, WebhookTerms, visible};
 
 /// The page of a person's webhooks.
 pub(crate) async fn answer(people: &People, layout: &Layout, person: &Caller) -> Result<Response> {
@@ -58,7 +58,10 @@ fn row(own: &OwnWebhook) -> Markup {
 
 /// The name of a webhook: its description, or else its URL.
 pub(crate) fn title(terms: &WebhookTerms) -> String {
-    terms.description.clone().unwrap_or_else(|| terms.url.to_string())
+    terms
+        .description
+        .as_deref()
+        .map_or_else(|| terms.url.to_string(), visible)
 }
 
 pub(crate) fn state_chip(own: &OwnWebhook) -> Markup {

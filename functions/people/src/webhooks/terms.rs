@@ -7,7 +7,7 @@ use crate::ui::form::{BoxOption, FieldOf, Form, Inputs, set};
 use crate::ui::labels;
 use crate::webhooks::api::parse_terms;
 use maud::{Markup, html};
-use purser_domain::{AgentId, EventKind, Result, WebhookTerms, WebhookUrl};
+use purser_domain::{AgentId, EventKind, Result, WebhookTerms, WebhookUrl, visible};
 use serde_json::json;
 use std::collections::BTreeSet;
 
@@ -105,7 +105,7 @@ pub(crate) fn terms_inputs(inputs: &Inputs<'_>, present: Option<&WebhookTerms>, 
 /// The chosen agents, each with its id and, if it is the person's, its name.
 fn named(chosen: Option<&BTreeSet<AgentId>>, known: &[Owned]) -> Vec<String> {
     let line = |id: &AgentId| match known.iter().map(Owned::agent).find(|agent| agent.id == *id) {
-        Some(agent) => format!("{id} {}", agent.name),
+        Some(agent) => format!("{id} {}", visible(&agent.name)),
         None => id.to_string(),
     };
     chosen.into_iter().flatten().map(line).collect()

@@ -4,8 +4,8 @@ use crate::{Member, Place, Problems, Schemas};
 use purser_domain::{
     Address, AgentName, AgentStatus, Amount, ApprovalId, Category, DomainPattern, Duration, LabelFilter, LabelKey,
     LabelValue, Labels, OperationSlug, OperationUuid, OperatorReason, Overrides, Permission, PersonId, ServiceSlug,
-    SourceNetwork, StartingLimits, Target, TemplateName, Timestamp, TrustStatus, TxHash, Url, parse_address,
-    parse_web_url,
+    SourceNetwork, StartingLimits, Target, TemplateName, Timestamp, TrustStatus, TxHash, Url, is_readable,
+    parse_address, parse_web_url,
 };
 use serde_json::{Value, json};
 
@@ -234,6 +234,23 @@ impl<const MAX: usize> Field for Text<MAX> {
 
     fn schema() -> Value {
         json!({"type": "string", "minLength": 1, "maxLength": MAX, "pattern": PRINTABLE})
+    }
+}
+
+/// A text of 1 to `MAX` characters that users read: some of them visible, without control characters and direction marks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownText<const MAX: usize>(pub String);
+
+impl<const MAX: usize> Field for ShownText<MAX> {
+    fn read(value: &Value) -> Result<Self, String> {
+        let text = <Text<MAX> as Field>::read(value).ok().map(|text| text.0);
+        text.filter(|text| is_readable(text)).map(Self).ok_or_else(|| {
+            format!("must be a string of 1 to {MAX} characters, some of them visible, without control characters and direction marks")
+        })
+    }
+
+    fn schema() -> Value {
+        json!({"type": "string", "minLength": 1, "maxLength": MAX, "pattern": VISIBLE})
     }
 }
 

@@ -1,7 +1,7 @@
 //! The bodies of authorize, preflight and complete. Code below this does not see raw bodies.
 
 use crate::http::body::{annotated, member, members, object};
-use crate::{CalledUrl, HttpMethod, Member, Place, Problems, Schemas, Text};
+use crate::{CalledUrl, HttpMethod, Member, Place, Problems, Schemas, ShownText, Text};
 use purser_domain::{
     Amount, ApprovalId, Called, Error, ErrorKind, Fingerprint, Intent, Metadata, Network, NoTransaction, Offer,
     OperationSlug, Problem, ProviderRequest, Raise, RaisedCaps, Result, Target, Timestamp, TransactionId, TxHash,
@@ -103,7 +103,7 @@ crate::body! {
         /// The time at which the raise is to end: at most seven days from now.
         until: Timestamp,
         /// Why you ask, for your owner.
-        reason: Text<500>,
+        reason: ShownText<500>,
     }
 }
 

@@ -73,7 +73,7 @@ impl Form {
             Self::Hash => text.is_some_and(|text| is_hex(text, HASH_DIGITS)),
             Self::Flag => value.is_boolean(),
             Self::OneOf(texts) => text.is_some_and(|text| texts.contains(&text)),
-            Self::Labels => Labels::parse(value, "").is_ok_and(|labels| !labels.is_empty()),
+            Self::Labels => Labels::from_stored(value).is_some_and(|labels| !labels.is_empty()),
             Self::Text => text.is_some_and(|text| text.chars().count() <= LONGEST_TEXT),
         }
     }

@@ -1,7 +1,7 @@
 //! One event as a sentence for a person, and the page that it links to. A link never performs an action.
 
 use crate::{
-    AgentId, Approval, AskingKind, Event, EventKind, EventSubject, OperationSlug, RaisedCaps, Rule, ServiceId,
+    AgentId, Approval, AskingKind, Event, EventKind, EventSubject, OperationSlug, RaisedCaps, Rule, ServiceId, visible,
 };
 use std::collections::BTreeMap;
 
@@ -66,15 +66,10 @@ const JOINER: char = '\u{2060}';
 
 /// An untrusted text as part of a notice: one line, of limited length. Its visible characters are kept. Those that mail
 /// programs and chats turn into links, commands or formatting are set between joiners, so that they are only shown, and
-/// those that change the writing direction become spaces. Each channel escapes markup.
+/// invisible ones become their code points. Each channel escapes markup.
 fn plain(text: &str) -> String {
-    let seen = |symbol: char| !symbol.is_control() && !is_unseen(symbol);
-    let kept: String = text
-        .chars()
-        .map(|symbol| if seen(symbol) { symbol } else { ' ' })
-        .collect();
-    let words: Vec<&str> = kept.split_whitespace().collect();
-    let words = words.join(" ");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let words = visible(&words.join(" "));
     let mut text = String::with_capacity(words.len());
     for symbol in words.chars().take(LONGEST_NAME) {
         match symbol {
@@ -90,22 +85,6 @@ fn plain(text: &str) -> String {
         text.push('…');
     }
     text
-}
-
-/// Whether a character is invisible and changes how other characters are displayed, such as their direction or width
-/// (Unicode, `Cf`).
-const fn is_unseen(symbol: char) -> bool {
-    matches!(
-        symbol,
-        '\u{ad}'
-            | '\u{61c}'
-            | '\u{180e}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{feff}'
-            | '\u{e0000}'..='\u{e007f}'
-    )
 }
 
 impl Notice {
@@ -443,7 +422,7 @@ mod tests {
             ("me@evil.example", "me+@+evil+.+example"),
             ("a\r\nApprove: x", "a Approve+:+ x"),
             ("<!channel> <a href=\"x\">", "<!channel> <a href=\"x\">"),
-            ("\u{202e}txt.exe\u{200b}", "txt+.+exe"),
+            ("\u{202e}txt.exe\u{200b}", "+\\+u{202e}txt+.+exe+\\+u{200b}"),
             ("” *here* _and_ `there`", "\" +*+here+*+ +_+and+_+ +`+there+`+"),
             ("Käse & Brot", "Käse & Brot"),
         ];
@@ -451,9 +430,7 @@ mod tests {
             let told = plain(text);
             assert_eq!(told.replace(JOINER, "+"), expected, "{text}");
             let shown: String = told.chars().filter(|symbol| *symbol != JOINER).collect();
-            let seen = text
-                .replace(['\r', '\n', '\u{202e}', '\u{200b}'], " ")
-                .replace('”', "\"");
+            let seen = visible(&text.replace(['\r', '\n'], " ")).replace('”', "\"");
             assert_eq!(
                 shown,
                 seen.split_whitespace().collect::<Vec<_>>().join(" "),

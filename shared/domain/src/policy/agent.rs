@@ -2,7 +2,7 @@
 
 use crate::{
     AgentId, Duration, Fingerprint, FollowedTemplate, KeyScope, Labels, Rule, Timestamp, Wallet,
-    catalog::service::named,
+    catalog::service::named, is_readable,
 };
 use sha2::{Digest as _, Sha256};
 use std::fmt;
@@ -83,12 +83,14 @@ impl AgentName {
     /// The maximum length, in characters.
     pub const MAX: usize = 100;
     /// The requirement of [`AgentName::parse`], for the message of a problem.
-    pub const FORM: &'static str = "must be a text of 1 to 100 characters without control characters";
+    pub const FORM: &'static str =
+        "must be a text of 1 to 100 characters, some of them visible, without control characters and direction marks";
 
     /// Parses a name and trims it. `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let name = text.trim();
-        let fits = (1..=Self::MAX).contains(&name.chars().count()) && !name.chars().any(char::is_control);
+        let fits =
+            (1..=Self::MAX).contains(&name.chars().count()) && !name.chars().any(char::is_control) && is_readable(name);
         fits.then(|| Self(name.to_owned()))
     }
 

@@ -3,7 +3,7 @@
 //! Freezes are read with every decision. They are stored apart from the agent's record, which operators can't write.
 //! The owner's own freeze is in that record: [`Agent::is_frozen`].
 
-use crate::{Agent, AgentId, Members, OperatorName, PersonId, Timestamp};
+use crate::{Agent, AgentId, Members, OperatorName, PersonId, Timestamp, is_readable};
 use std::collections::BTreeSet;
 
 /// The target of a freeze by operators.
@@ -235,10 +235,16 @@ impl OperatorReason {
     /// The maximum length, in characters.
     pub const MAX: usize = 300;
     /// The requirement of [`OperatorReason::parse`], for the message of a problem.
-    pub const FORM: &'static str = "must be a text of 1 to 300 characters without control characters";
+    pub const FORM: &'static str =
+        "must be a text of 1 to 300 characters, some of them visible, without control characters and direction marks";
 
-    /// Parses a reason and trims it. `None` for any other text.
+    /// Parses a new reason and trims it. `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
+        Self::from_stored(text).filter(|reason| is_readable(reason.as_str()))
+    }
+
+    /// Parses a stored reason, which may be from before new ones had to be readable.
+    pub fn from_stored(text: &str) -> Option<Self> {
         let reason = text.trim();
         let fits = (1..=Self::MAX).contains(&reason.chars().count()) && !reason.chars().any(char::is_control);
         fits.then(|| Self(reason.to_owned()))

@@ -4,7 +4,7 @@
 //! [`Labels::MOST_BYTES`] bytes together, because the agent's record is read with every payment. Labels are no part of
 //! a decision.
 
-use crate::{Fields, Problem};
+use crate::{Fields, Problem, is_readable};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -49,10 +49,16 @@ impl LabelValue {
     /// The maximum length, in characters.
     pub const MAX: usize = 60;
     /// The requirement of [`LabelValue::parse`], for the message of a problem.
-    pub const FORM: &'static str = "must be a text of 1 to 60 characters without control characters";
+    pub const FORM: &'static str =
+        "must be a text of 1 to 60 characters, some of them visible, without control characters and direction marks";
 
-    /// Parses a value and trims it. `None` for any other text.
+    /// Parses a new value and trims it. `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
+        Self::from_stored(text).filter(|value| is_readable(value.as_str()))
+    }
+
+    /// Parses a stored value, which may be from before new ones had to be readable.
+    pub fn from_stored(text: &str) -> Option<Self> {
         let value = text.trim();
         let fits = (1..=Self::MAX).contains(&value.chars().count()) && !value.chars().any(char::is_control);
         fits.then(|| Self(value.to_owned()))
@@ -108,6 +114,13 @@ impl Labels {
         }
         fields.finish()?;
         Self::of(pairs).ok_or_else(|| vec![Problem::at(path, Self::FORM)])
+    }
+
+    /// Parses the JSON object of stored labels, whose values may be from before new ones had to be readable.
+    pub fn from_stored(value: &Value) -> Option<Self> {
+        let pairs = value.as_object()?.iter();
+        let pairs = pairs.map(|(key, value)| LabelKey::parse(key).zip(LabelValue::from_stored(value.as_str()?)));
+        Self::of(pairs.collect::<Option<Vec<_>>>()?)
     }
 
     /// The labels with those of `added`, whose values replace those of equal keys. `None` if they are too many or too
@@ -189,11 +202,16 @@ impl LabelFilter {
     /// Parses a filter. `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let (key, value) = match text.split_once('=') {
-            Some((key, value)) => (key, Some(LabelValue::parse(value)?)),
+            Some((key, value)) => (key, Some(LabelValue::from_stored(value)?)),
             None => (text, None),
         };
         let key = LabelKey::parse(key.trim())?;
         Some(Self { key, value })
+    }
+
+    /// Whether it can be set as a new label.
+    pub fn is_readable(&self) -> bool {
+        self.value.as_ref().is_none_or(|value| is_readable(value.as_str()))
     }
 
     /// Whether the labels pass the filter.

@@ -6,3 +6,4 @@ pub(crate) mod id;
 pub(crate) mod json;
 pub(crate) mod slug;
 pub(crate) mod time;
+pub(crate) mod visible;

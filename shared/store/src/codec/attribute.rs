@@ -101,7 +101,7 @@ written_as_text! {
     NoticeUrlId, ToString::to_string, Self::parse;
     NoticeEnd, |end| end.name().to_owned(), Self::from_name;
     MailAddress, |address| address.as_str().to_owned(), Self::parse;
-    EditReason, |reason| reason.as_str().to_owned(), |text| Self::parse(text).ok().flatten();
+    EditReason, |reason| reason.as_str().to_owned(), Self::from_stored;
     AuditId, ToString::to_string, Self::parse;
     OperationUuid, ToString::to_string, Self::parse;
     SettlementId, ToString::to_string, Self::parse;
@@ -131,7 +131,7 @@ written_as_text! {
     Endpoint, ToString::to_string, Self::parse;
     Metadata, Self::to_json, Self::from_json;
     AgentStatus, |status| status.name().to_owned(), Self::from_name;
-    OperatorReason, |reason| reason.as_str().to_owned(), Self::parse;
+    OperatorReason, |reason| reason.as_str().to_owned(), Self::from_stored;
     PersonId, ToString::to_string, Self::parse;
     TemplateName, ToString::to_string, Self::parse;
     TemplateKey, ToString::to_string, Self::parse;
@@ -205,7 +205,8 @@ impl Attribute for Labels {
     }
     fn read(value: &AttributeValue) -> Option<Self> {
         let labels = value.as_m().ok()?.iter();
-        let labels = labels.map(|(key, value)| Some((LabelKey::parse(key)?, LabelValue::parse(read_text(value)?)?)));
+        let labels =
+            labels.map(|(key, value)| Some((LabelKey::parse(key)?, LabelValue::from_stored(read_text(value)?)?)));
         Self::of(labels.collect::<Option<Vec<_>>>()?)
     }
 }

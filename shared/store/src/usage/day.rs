@@ -461,7 +461,7 @@ impl StoredAgent {
             }
         }
         let labels = self.labels.iter();
-        let labels = labels.map(|(key, value)| Some((LabelKey::parse(key)?, LabelValue::parse(value)?)));
+        let labels = labels.map(|(key, value)| Some((LabelKey::parse(key)?, LabelValue::from_stored(value)?)));
         let service = |text: &str| match text {
             "" => Some(None),
             text => ServiceId::parse(text).map(Some),
@@ -551,7 +551,7 @@ impl StoredDay {
         let labels = self
             .labels
             .iter()
-            .map(|(key, value, sums)| Some(((LabelKey::parse(key)?, LabelValue::parse(value)?), sums.parse())));
+            .map(|(key, value, sums)| Some(((LabelKey::parse(key)?, LabelValue::from_stored(value)?), sums.parse())));
         let biggest = self.biggest.into_iter().map(|(agent, name, sums)| {
             Some(AgentSums {
                 agent: AgentId::parse(&agent)?,

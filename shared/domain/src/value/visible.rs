@@ -1,0 +1,129 @@
+//! Texts that agents, users and providers write, for other readers.
+
+use icu_properties::{CodePointSetData, props::DefaultIgnorableCodePoint};
+
+/// The text as pages, files and notifications show what agents, users and providers write: each invisible character is replaced by its code
+/// point. Joiners and variation selectors stay after a character of a script or an emoji that they form.
+pub fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut before = ' ';
+    for char in text.chars() {
+        let is_joined = matches!(char, '\u{200c}' | '\u{200d}' | '\u{fe0e}' | '\u{fe0f}');
+        if is_invisible(char) && !(is_joined && forms(before)) {
+            shown.extend(char.escape_unicode());
+        } else {
+            shown.push(char);
+        }
+        before = char;
+    }
+    shown
+}
+
+/// Whether a joiner or a variation selector after this character can change how the character is drawn. A presentation
+/// selector may stand before a joiner, as in the rainbow flag.
+fn forms(char: char) -> bool {
+    char == '\u{fe0f}' || !(char.is_ascii() || char.is_whitespace() || is_invisible(char))
+}
+
+/// Whether a character is a control other than the line break, is blank, or changes how its neighbours are drawn. The
+/// latter are Unicode's default-ignorable code points, the line and paragraph separators, the interlinear annotations,
+/// and the blank Braille pattern.
+fn is_invisible(char: char) -> bool {
+    char.is_control() && char != '\n'
+        || matches!(char, '\u{2028}' | '\u{2029}' | '\u{2800}' | '\u{fff9}'..='\u{fffb}')
+        || CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(char)
+}
+
+/// Whether readers see a new text as its author wrote it: it has a visible character, and none that changes the writing
+/// direction of its neighbours. Stored texts from before this rule may differ, so they are only read with [`visible`].
+pub fn is_readable(text: &str) -> bool {
+    text.chars().any(|char| !char.is_whitespace() && !is_invisible(char)) && !text.chars().any(is_direction_control)
+}
+
+/// Whether a character is one of Unicode's bidirectional controls (UAX #9, `Bidi_Control`).
+const fn is_direction_control(char: char) -> bool {
+    matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each is shown as its code point.
+    #[test]
+    fn invisible_and_bidirectional_characters_are_escaped() {
+        assert_eq!(visible("Grüße,\n日本 👍"), "Grüße,\n日本 👍");
+        assert_eq!(visible("pay \u{202e}eerf"), r"pay \u{202e}eerf");
+        for readable in [
+            "👩\u{200d}💻",
+            "🏳\u{fe0f}\u{200d}🌈",
+            "می\u{200c}خواهم",
+            "क्\u{200d}ष",
+            "ශ්\u{200d}රී",
+        ] {
+            assert_eq!(visible(readable), readable);
+        }
+        assert_eq!(visible("pa\u{200d}y\u{200c} \u{200d}"), r"pa\u{200d}y\u{200c} \u{200d}");
+        assert_eq!(
+            visible("a\u{200b}b\tc\u{7f}\u{e0041}"),
+            r"a\u{200b}b\u{9}c\u{7f}\u{e0041}"
+        );
+        for blank in [
+            '\u{ad}',
+            '\u{34f}',
+            '\u{61c}',
+            '\u{115f}',
+            '\u{17b4}',
+            '\u{180b}',
+            '\u{2028}',
+            '\u{2029}',
+            '\u{2060}',
+            '\u{2800}',
+            '\u{3164}',
+            '\u{fe0f}',
+            '\u{feff}',
+            '\u{ffa0}',
+            '\u{fff0}',
+            '\u{fffb}',
+            '\u{1bca0}',
+            '\u{1bca3}',
+            '\u{1d173}',
+            '\u{1d17a}',
+            '\u{e0fff}',
+        ] {
+            assert_eq!(visible(&blank.to_string()), blank.escape_unicode().to_string());
+        }
+    }
+
+    #[test]
+    fn readable_texts_have_a_visible_character_and_no_direction_control() {
+        let flag = "\u{1f3f4}\u{e0067}\u{e0062}\u{e0065}\u{e006e}\u{e0067}\u{e007f}";
+        for text in [
+            "a",
+            "é",
+            "日本",
+            "👩\u{200d}💻",
+            "❤\u{fe0f}",
+            "می\u{200c}خواهم",
+            flag,
+            "שלום",
+        ] {
+            assert!(is_readable(text), "{text:?}");
+        }
+        for text in [
+            "",
+            " ",
+            "\u{200b}",
+            "\u{3164}",
+            " \u{2060}\u{feff} ",
+            "\u{2800}",
+            "\u{e0067}\u{e007f}",
+        ] {
+            assert!(!is_readable(text), "{text:?}");
+        }
+        let marks = ['\u{61c}', '\u{200e}', '\u{200f}'].into_iter();
+        for mark in marks.chain('\u{202a}'..='\u{202e}').chain('\u{2066}'..='\u{2069}') {
+            assert!(!is_readable(&format!("a{mark}b")), "{mark:?}");
+        }
+    }
+}
