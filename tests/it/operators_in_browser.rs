@@ -4,6 +4,7 @@
 use crate::operators::{Provider, SEEN_AFTER, STRANGER, at, disable_all, offer, pays};
 use purser_domain::{Address, parse_address};
 use purser_local::{CLIENT_ID, DEMO_OWNER, DEMO_STRANGER, DemoUser, Options};
+use purser_testkit::Rng;
 use purser_tests::{
     Answer, TestAgent, World, body_of, dollars, fresh_key, operation_entry, payment_entry, service_entry,
 };
@@ -556,6 +557,64 @@ async fn no_browser_changes_a_freeze_that_was_set_with_a_token() {
             }
             let refused = world.authorize(&agent, &body_of(world.offer(dollars(1)))).await;
             refused.refused(403, "policy_blocked");
+            let ended = World::send(world.operators_request(Method::DELETE, &path)).await.ok();
+            assert_eq!(ended["count"], 0);
+        }
+    }
+}
+
+/// A browser begins or ends its freeze while an operator's token sets one, in each scope and in drawn orders: the
+/// token's freeze stays, whatever was read before it was stored.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_that_races_with_a_token_ends_no_freeze() {
+    let world = office(&[("SECOND_BROWSER_OPERATOR", "false")]).await;
+    let agent = world.agent_of(&world.person(&DEMO_OWNER), "buyer").await;
+    let ada = Browser::of(&world, &DEMO_OWNER).await;
+    let end = format!("{FREEZES}/end");
+    let mut rng = Rng::of(56);
+    for (path, fields) in freeze_scopes(&world, &agent).await {
+        let [scope, id] = fields.each_ref().map(|(name, value)| (*name, value.as_str()));
+        for _ in 0..6 {
+            let begin = [scope, id, ("reason", "a look")];
+            ada.sends(FREEZES, FREEZES, &begin).await.is_done("operator_froze");
+            let token = ada.token(FREEZES).await;
+            let sent = [
+                ("form_token", &*token),
+                ("confirmed", "yes"),
+                scope,
+                id,
+                ("reason", "test"),
+            ];
+            let [form, other] = if rng.below(2) == 0 {
+                [FREEZES, &*end]
+            } else {
+                [&*end, FREEZES]
+            };
+            let reason = json!({"reason": "INCIDENT 7"});
+            let delays = [rng.below(4), rng.below(4)].map(Duration::from_millis);
+            let browser = async {
+                tokio::time::sleep(delays[0]).await;
+                ada.posts(form, &sent).await
+            };
+            let operator = async {
+                tokio::time::sleep(delays[1]).await;
+                world.operator_edits(Method::PUT, &path, &reason).await.ok()
+            };
+            let (posted, _) = tokio::join!(browser, operator);
+            assert!([303, 403].contains(&posted.status), "{form}: {}", posted.html);
+            let set = world.operator_gets("/internal/freezes").await.ok();
+            let [freeze] = &set["freezes"].as_array().unwrap()[..] else {
+                panic!("{form} {delays:?}: {set}");
+            };
+            assert_eq!(
+                (&freeze["operator"], &freeze["reason"], &freeze["scope"]),
+                (&json!("local"), &json!("INCIDENT 7"), &json!(scope.1)),
+                "{form} {delays:?}"
+            );
+            let paid = world.authorize(&agent, &body_of(world.offer(dollars(1)))).await;
+            paid.refused(403, "policy_blocked");
+            let words = "can only be changed or ended with a token";
+            ada.posts(other, &sent).await.is_refused(403, words);
             let ended = World::send(world.operators_request(Method::DELETE, &path)).await.ok();
             assert_eq!(ended["count"], 0);
         }
