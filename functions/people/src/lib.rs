@@ -32,6 +32,7 @@ mod handovers;
 mod history;
 mod journal;
 mod keys;
+mod long_operations;
 mod notices;
 mod operators;
 mod pages;
@@ -63,7 +64,8 @@ use purser_api::{
 use purser_chain::{Chain, Finality, KmsKeys};
 use purser_log::{LogReader, ObjectStore};
 use purser_store::{
-    AuditLog, Authenticator, CatalogCache, CatalogTable, KeyLimit, KeyUses, Ledger, Throttle, UsageTable, WebhooksTable,
+    AuditLog, Authenticator, CallLeases, CatalogCache, CatalogTable, KeyLimit, KeyUses, Ledger, Throttle, UsageTable,
+    WebhooksTable,
 };
 use sessions::sign_in_key::SignInKey;
 use settings::Settings;
@@ -138,7 +140,12 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
             Arc::clone(&throttle_table),
             approvals::operations::OWNER_WAITS_PER_MINUTE,
         ),
-        waits: Throttle::new(&db, throttle_table, approvals::operations::WAITS_PER_MINUTE),
+        waits: Throttle::new(
+            &db,
+            Arc::clone(&throttle_table),
+            approvals::operations::WAITS_PER_MINUTE,
+        ),
+        long_operations: CallLeases::new(&db, throttle_table, long_operations::LEASE),
         chain: Chain::new(http, settings.network, &rpc_url, finality)?,
         new_keys: match settings.new_keys {
             None => NewKeys::Seed,

@@ -10,7 +10,8 @@ use purser_chain::Chain;
 use purser_domain::{Duration, EventSource, Network, Result, SessionLimits, StartingLimits, Timestamp};
 use purser_log::LogReader;
 use purser_store::{
-    AuditLog, Authenticator, CatalogCache, CatalogTable, Edition, Ledger, Throttle, UsageTable, WebhooksTable,
+    AuditLog, Authenticator, CallLeases, CatalogCache, CatalogTable, Edition, Ledger, Throttle, UsageTable,
+    WebhooksTable,
 };
 use std::sync::Arc;
 
@@ -31,6 +32,8 @@ pub(crate) struct People {
     pub(crate) agent_waits: Throttle,
     pub(crate) owner_waits: Throttle,
     pub(crate) waits: Throttle,
+    /// The slots of each user's long operations.
+    pub(crate) long_operations: CallLeases,
     /// Used only to read balances.
     pub(crate) chain: Chain,
     /// The only function that can sign with the wallets' keys.

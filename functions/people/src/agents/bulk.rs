@@ -168,10 +168,12 @@ impl People {
             let (people, act) = (Arc::clone(self), act.clone());
             async move { Ok((id, people.edit_one(owned, &act).await)) }
         });
-        Ok(BulkResult {
-            outcomes: outcomes.await?,
-            next,
-        })
+        let outcomes = match act {
+            // What stops agents has no limit: repeated, it changes nothing.
+            BulkAct::Freeze | BulkAct::Archive => outcomes.await?,
+            _ => self.run_long(person.id.as_str(), outcomes).await?,
+        };
+        Ok(BulkResult { outcomes, next })
     }
 
     /// The agents of a target: those with its ids, or a page of those that the filter accepts.

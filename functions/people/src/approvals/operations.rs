@@ -396,15 +396,21 @@ impl People {
             let recent = async { self.limits.recently(person.signed_in_at, self.now()) };
             self.judged(&person.acting, &act, recent).await?;
         }
-        let mut outcomes = Vec::new();
-        for (id, own) in selected {
-            let outcome = match own {
-                None => Outcome::NotFound,
-                Some(own) => self.outcome(own, decision, note).await?,
-            };
-            outcomes.push((id, outcome));
+        let decide = Box::pin(async {
+            let mut outcomes = Vec::new();
+            for (id, own) in selected {
+                let outcome = match own {
+                    None => Outcome::NotFound,
+                    Some(own) => self.outcome(own, decision, note).await?,
+                };
+                outcomes.push((id, outcome));
+            }
+            Ok(outcomes)
+        });
+        match decision {
+            ApprovalDecision::Approve => self.run_long(person.id.as_str(), decide).await,
+            ApprovalDecision::Reject => decide.await,
         }
-        Ok(outcomes)
     }
 
     /// The sum of the selected approvals that are pending.

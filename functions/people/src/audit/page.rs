@@ -82,20 +82,24 @@ pub(crate) async fn file(State(people): State<Arc<People>>, session: PageSession
         return Ok((StatusCode::BAD_REQUEST, problem).into_response());
     }
     let mut text = columns::header();
-    for _ in 0..MOST_PAGES {
-        let slice = PageRequest {
-            before,
-            limit: READ_AT_ONCE,
-        };
-        let page = people.audit_log(&session.person, filter, slice).await?;
-        for row in &page.items {
-            text.push_str(&columns::row(AuditView::of(&row.record, &row.sha256)));
+    let export = async {
+        for _ in 0..MOST_PAGES {
+            let slice = PageRequest {
+                before,
+                limit: READ_AT_ONCE,
+            };
+            let page = people.audit_log(&session.person, filter, slice).await?;
+            for row in &page.items {
+                text.push_str(&columns::row(AuditView::of(&row.record, &row.sha256)));
+            }
+            before = page.next;
+            if before.is_none() || text.len() > csv::MOST_BYTES {
+                break;
+            }
         }
-        before = page.next;
-        if before.is_none() || text.len() > csv::MOST_BYTES {
-            break;
-        }
-    }
+        Ok(())
+    };
+    people.run_long(session.person.id.as_str(), export).await?;
     let next = before.map(|before| address(CSV, filter, Some(before)));
     Ok(csv::file("purser-audit-log", &text, next))
 }

@@ -120,7 +120,8 @@ async fn file(people: &People, session: &PageSession, list: JournalList, uri: &U
         text.push_str(&columns::row(entry, &edition.catalog));
         text.len() < csv::MOST_BYTES
     };
-    let next = people.export(&session.person, list, &filter, before, write).await?;
+    let export = people.export(&session.person, list, &filter, before, write);
+    let next = people.run_long(session.person.id.as_str(), export).await?;
     let next = next.map(|next| address(&file_path(list), &filter, Some(next)));
     let name = list.title().to_lowercase();
     Ok(csv::file(&format!("purser-{name}"), &text, next))

@@ -82,7 +82,8 @@ impl People {
             policies: [(record.service, record)].into(),
             ..Candidate::default()
         };
-        self.previewed(agent, comparison, candidate, days).await
+        let preview = self.previewed(agent, comparison, candidate, days);
+        self.run_long(&agent.owner, preview).await
     }
 
     /// The preview of other rules.
@@ -102,7 +103,8 @@ impl People {
             rules: Some(edited.rules),
             ..Candidate::default()
         };
-        self.previewed(owned.agent(), comparison, candidate, days).await
+        let preview = self.previewed(owned.agent(), comparison, candidate, days);
+        self.run_long(&owned.agent().owner, preview).await
     }
 
     async fn previewed(

@@ -85,7 +85,8 @@ pub(crate) async fn limit_unlimited(sent: AgentForm) -> Reply {
     let Some((edit, owned)) = form.parsed(parse_limits(&body), &FIELDS).zip(owned) else {
         return sent.again(form).await;
     };
-    let limited = sent.people.limit_unlimited(&owned, &edit).await;
+    let limited = sent.people.limit_unlimited(&owned, &edit);
+    let limited = sent.people.run_long(&owned.agent().owner, limited).await;
     sent.answer(form, limited, Notice::PolicySaved).await
 }
 

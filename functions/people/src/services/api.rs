@@ -423,7 +423,8 @@ pub(crate) async fn limit_unlimited(
     let edit = json_body(&body).and_then(|body| parse_limits(&body));
     let (edit, reason) = together(edit, asked_reason(&uri))?;
     let owned = owned.because(reason);
-    let limited = people.limit_unlimited(&owned, &edit).await?;
+    let limited = people.limit_unlimited(&owned, &edit);
+    let limited = people.run_long(&owned.agent().owner, limited).await?;
     let ids: Vec<String> = limited.iter().map(ToString::to_string).collect();
     Ok(Json(LimitedList {
         count: ids.len(),

@@ -103,7 +103,7 @@ impl People {
         let present = agents.iter().filter_map(|(_, owned)| owned.as_ref()).map(Owned::agent);
         let bases = Arc::new(self.template_bases(person, present).await?);
         let template = Arc::new(template);
-        several(agents, |(agent, owned)| {
+        let applied = several(agents, |(agent, owned)| {
             let (people, template, bases) = (Arc::clone(self), Arc::clone(&template), Arc::clone(&bases));
             async move {
                 let applied = match owned {
@@ -130,8 +130,8 @@ impl People {
                     }
                 })
             }
-        })
-        .await
+        });
+        self.run_long(person.id.as_str(), applied).await
     }
 
     async fn apply_one(

@@ -17,6 +17,7 @@ mod agents;
 mod bulk;
 mod document;
 mod fleet;
+mod flood;
 mod laws;
 mod lists;
 mod operators;

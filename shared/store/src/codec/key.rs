@@ -768,9 +768,9 @@ pub(crate) fn key_use(agent: AgentId, key: KeyId) -> String {
     format!("K#{agent}#{key}")
 }
 
-/// The throttle table's key for the open calls of a scope, in `mcp`'s part.
-pub(crate) fn open_calls(scope: &str) -> String {
-    format!("MCP#open#{scope}")
+/// The throttle table's key for the open calls of a scope.
+pub(crate) fn open_calls(kind: ThrottleKind, scope: &str) -> String {
+    format!("{}#open#{scope}", kind.prefix())
 }
 
 /// The throttle table's key for the counter of a scope's kept responses, in `mcp`'s part.
@@ -792,13 +792,18 @@ pub(crate) enum ThrottleKind {
     Mcp,
 }
 
+impl ThrottleKind {
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Api => "RL",
+            Self::Mcp => "MCP",
+        }
+    }
+}
+
 /// The throttle table's key for one scope in one minute.
 pub(crate) fn throttle(kind: ThrottleKind, scope: &str, minute: u64) -> String {
-    let prefix = match kind {
-        ThrottleKind::Api => "RL",
-        ThrottleKind::Mcp => "MCP",
-    };
-    format!("{prefix}#{scope}#{minute}")
+    format!("{}#{scope}#{minute}", kind.prefix())
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use crate::{
     codec::fault::failed,
     codec::item::{Draft, Item, member},
     codec::key,
+    codec::key::ThrottleKind,
     people::throttle::KEPT,
     transact::was_made,
 };
@@ -28,6 +29,7 @@ use std::{fmt, sync::Arc};
 pub struct CallLeases {
     db: Client,
     table: Arc<str>,
+    kind: ThrottleKind,
     length: Duration,
 }
 
@@ -58,12 +60,21 @@ const ATTEMPTS: u32 = 4;
 const AFTER_A_RACE: Duration = Duration::from_secs_u32(1);
 
 impl CallLeases {
-    /// Creates the leases in `mcp`'s part of this table. A lease ends after `length`.
-    pub fn of_mcp(db: &Client, table: impl Into<Arc<str>>, length: Duration) -> Self {
+    /// Creates the leases in this table. A lease ends after `length`.
+    pub fn new(db: &Client, table: impl Into<Arc<str>>, length: Duration) -> Self {
         Self {
             db: without_throttling_pauses(db),
             table: table.into(),
+            kind: ThrottleKind::Api,
             length,
+        }
+    }
+
+    /// Creates the leases of `mcp`, which can't access those of the API.
+    pub fn of_mcp(db: &Client, table: impl Into<Arc<str>>, length: Duration) -> Self {
+        Self {
+            kind: ThrottleKind::Mcp,
+            ..Self::new(db, table, length)
         }
     }
 
@@ -133,7 +144,7 @@ impl CallLeases {
         self.db
             .update_item()
             .table_name(&*self.table)
-            .set_key(Some(Draft::of_partition(key::open_calls(scope)).into_item()))
+            .set_key(Some(Draft::of_partition(key::open_calls(self.kind, scope)).into_item()))
             .expression_attribute_names("#slot", name_of(slot))
     }
 }

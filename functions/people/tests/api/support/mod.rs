@@ -15,10 +15,10 @@ use purser_domain::{
     Service, Timestamp, Wallet, WalletKey,
 };
 use purser_events::History;
-use purser_store::{Ledger, Listed, UsageTable, WebhooksTable};
+use purser_store::{CallLeases, Ledger, Listed, UsageTable, WebhooksTable};
 use purser_testkit::authorize::{Answer as Told, Request as Payment, authorize};
 use purser_testkit::{
-    Emulator, Kms, Lambda, Proxy, ProxyConfig, SecretsManager, Streams, USAGE, WEBHOOKS, environment, sample,
+    Emulator, Kms, Lambda, Proxy, ProxyConfig, SecretsManager, Streams, THROTTLE, USAGE, WEBHOOKS, environment, sample,
     written_at,
 };
 use serde_json::{Value, json};
@@ -35,6 +35,8 @@ pub(crate) struct World {
     pub(crate) ledger: Ledger,
     pub(crate) usage: UsageTable,
     pub(crate) webhooks: WebhooksTable,
+    /// The slots of long operations.
+    pub(crate) slots: CallLeases,
     /// The proxy in front of the database.
     pub(crate) proxy: Proxy,
     pub(crate) issuer: Issuer,
@@ -158,6 +160,7 @@ impl World {
             ledger: emulator.ledger(),
             usage: UsageTable::new(emulator.client.clone(), USAGE),
             webhooks: WebhooksTable::new(emulator.client.clone(), WEBHOOKS),
+            slots: CallLeases::new(&emulator.client, THROTTLE, Duration::from_secs_u32(30)),
             proxy,
             issuer,
             journal: Journal { streams, history },
@@ -175,6 +178,7 @@ impl World {
             ledger: self.ledger.clone(),
             usage: self.usage.clone(),
             webhooks: self.webhooks.clone(),
+            slots: self.slots.clone(),
             proxy: self.proxy.clone(),
             issuer: self.issuer.clone(),
             journal: self.journal.clone(),

@@ -1,0 +1,249 @@
+//! One user's flood: which operations make many database calls, and that a user runs few of them at a time.
+
+use crate::support::World;
+use purser_domain::Fingerprint;
+use purser_store::{CallLease, CallLeased};
+use purser_testkit::Call;
+use purser_testkit::sample::OWNER;
+use serde_json::{Value, json};
+
+const STRANGER: &str = "bob";
+/// The slots of one user.
+const SLOTS: u32 = 3;
+/// The maximum number of database calls of a list.
+const MAX_CALLS: usize = 10;
+
+/// A request that a user floods the service with.
+struct Request {
+    method: &'static str,
+    path: String,
+    body: Option<Value>,
+}
+
+impl Request {
+    fn new(method: &'static str, path: &str, body: Option<Value>) -> Self {
+        Self {
+            method,
+            path: path.to_owned(),
+            body,
+        }
+    }
+}
+
+/// A user with agents and a template.
+struct User {
+    who: &'static str,
+    agents: Vec<String>,
+}
+
+impl User {
+    async fn new(world: &World, who: &'static str, count: usize) -> Self {
+        let mut agents = Vec::new();
+        for _ in 0..count {
+            agents.push(world.agent(who).await);
+            world.advance(1);
+        }
+        for agent in &agents {
+            for service in ["lab", "maps", "shed"] {
+                let path = format!("/agents/{agent}/services");
+                let enable = json!({"service_id": service});
+                world.call(who, "POST", &path, None, Some(enable)).await;
+            }
+        }
+        let template = json!({"services": {"lab": {"max_per_call_units": 5}}, "rules": []});
+        world
+            .call(who, "PUT", "/policy-templates/t", None, Some(template))
+            .await
+            .created();
+        Self { who, agents }
+    }
+
+    fn act(&self, act: &str) -> Request {
+        let mut body = json!({"act": act, "agents": {"kind": "ids", "ids": self.agents}});
+        match act {
+            "label" => body["labels"] = json!({"team": "x"}),
+            "unlabel" => body["keys"] = json!(["team"]),
+            "follow" => body["template"] = json!("t"),
+            _ => (),
+        }
+        Request::new("POST", "/agents/bulk", Some(body))
+    }
+
+    /// The operations that need a slot.
+    fn long(&self) -> Vec<Request> {
+        let agent = format!("/agents/{}", self.agents[0]);
+        let mut requests: Vec<Request> = ["label", "unlabel", "limit", "follow", "unfreeze", "restore"]
+            .map(|act| self.act(act))
+            .into();
+        let apply = json!({"agents": {"kind": "ids", "ids": self.agents}});
+        let limits = json!({"max_per_call_units": 4});
+        requests.extend([
+            Request::new("POST", "/policy-templates/t/apply", Some(apply.clone())),
+            Request::new("POST", "/policy-templates/t/apply?preview=true", Some(apply)),
+            Request::new("PATCH", &format!("{agent}/services"), Some(limits.clone())),
+            Request::new("PATCH", &format!("{agent}/services/lab?preview=true"), Some(limits)),
+            Request::new(
+                "POST",
+                &format!("{agent}/rules?preview=true"),
+                Some(json!({"kind": "count_limit", "count": 3, "window_seconds": 3_600})),
+            ),
+        ]);
+        requests
+    }
+
+    /// What a user needs to see and to stop agents, and the lists of a neighbor.
+    fn short(&self) -> Vec<Request> {
+        let agent = format!("/agents/{}", self.agents[0]);
+        let get = |path: &str| Request::new("GET", path, None);
+        vec![
+            get("/agents"),
+            get("/decisions"),
+            get("/approvals"),
+            get("/settlements"),
+            get("/audit-log"),
+            get("/usage"),
+            get("/search?q=lab"),
+            get(&agent),
+            get(&format!("{agent}/services")),
+            Request::new("PATCH", &agent, Some(json!({"status": "frozen"}))),
+        ]
+    }
+
+    async fn send(&self, world: &World, request: &Request) -> (u16, Value) {
+        world.advance(1);
+        let Request { method, path, body } = request;
+        let if_match = (*method != "GET").then_some("*");
+        let answer = world.call(self.who, method, path, if_match, body.clone()).await;
+        (answer.status, answer.body)
+    }
+
+    async fn take(&self, world: &World) -> Vec<CallLease> {
+        let sessions = world.get(self.who, "/sessions").await.ok();
+        let id = Fingerprint::of_text(sessions["person"].as_str().unwrap());
+        let mut leases = Vec::new();
+        for _ in 0..SLOTS {
+            let scope = format!("long operations of {id}");
+            match world.slots.take(scope, SLOTS, world.now()).await.unwrap() {
+                CallLeased::Taken(lease) => leases.push(lease),
+                CallLeased::Full { .. } => panic!("a slot is in use"),
+            }
+        }
+        leases
+    }
+}
+
+/// The updates of a user's slots among these calls.
+fn slot_updates(calls: &[Call]) -> usize {
+    let pk = |call: &Call| call.request["Key"]["pk"]["S"].as_str().unwrap_or_default().to_owned();
+    calls.iter().filter(|call| pk(call).starts_with("RL#open#")).count()
+}
+
+/// A user whose slots are in use gets 429 for every long operation, with no audit row. What stops agents, and what
+/// another user does, needs none of these slots. The slots are free again when the operations end, or their leases.
+#[tokio::test]
+async fn a_users_long_operations_leave_instances_for_others() {
+    let world = World::start().await;
+    let owner = User::new(&world, OWNER, 2).await;
+    let neighbor = User::new(&world, STRANGER, 2).await;
+    let leases = owner.take(&world).await;
+    let before = world.get(OWNER, "/audit-log").await.ok();
+    let began = world.now();
+    for request in owner.long() {
+        let (status, body) = owner.send(&world, &request).await;
+        let context = format!("{} {} {:?}: {body}", request.method, request.path, request.body);
+        assert_eq!(
+            (status, &body["error"]),
+            (429, &json!("too_many_requests")),
+            "{context}"
+        );
+        let waited = world.now().since(began).secs_to_wait();
+        assert_eq!(body["retry_after"], 30 - waited, "{context}");
+    }
+    assert_eq!(world.get(OWNER, "/audit-log").await.ok(), before);
+    for request in neighbor.long().iter().chain(&neighbor.short()) {
+        let (status, body) = neighbor.send(&world, request).await;
+        assert_eq!(status, 200, "{} {}: {body}", request.method, request.path);
+    }
+    for request in owner
+        .short()
+        .into_iter()
+        .chain(["freeze", "archive"].map(|act| owner.act(act)))
+    {
+        let (status, body) = owner.send(&world, &request).await;
+        assert_eq!(status, 200, "{} {}: {body}", request.method, request.path);
+        assert!(!body.to_string().contains("failed"), "{body}");
+    }
+    for agent in &owner.agents {
+        let agent = world.get(OWNER, &format!("/agents/{agent}")).await.ok();
+        assert_eq!((&agent["status"], &agent["archived"]), (&json!("frozen"), &json!(true)));
+    }
+    for lease in leases {
+        world.slots.end(lease).await.unwrap();
+    }
+    // Each operation returns its slot, so far more than there are slots run one after another.
+    for _ in 0..2 {
+        for act in ["restore", "label", "unlabel"] {
+            assert_eq!(owner.send(&world, &owner.act(act)).await.0, 200);
+        }
+    }
+    owner.take(&world).await;
+    assert_eq!(owner.send(&world, &owner.act("label")).await.0, 429);
+    world.advance(30);
+    assert_eq!(owner.send(&world, &owner.act("label")).await.0, 200);
+}
+
+/// The forms and files of the pages need the slots of the JSON API, and "Freeze all" none.
+#[tokio::test]
+async fn long_operations_of_pages_need_a_slot() {
+    let world = World::start().await;
+    let owner = User::new(&world, OWNER, 2).await;
+    let mut browser = world.browser(OWNER).await;
+    let page = "/dashboard/agents";
+    let files = ["decisions", "settlements", "audit-log"].map(|list| format!("/dashboard/{list}.csv"));
+    let label = [("act", "add-label"), ("agent", &*owner.agents[0]), ("label", "team=x")];
+    let leases = owner.take(&world).await;
+    for file in &files {
+        browser.get(file).await.is(429, "");
+    }
+    let bulk = "/dashboard/agents/bulk";
+    browser.post(page, bulk, &label).await.is(429, "");
+    let all = "/dashboard/freeze-all";
+    assert_eq!(browser.post(all, all, &[]).await.status, 303);
+    for agent in &owner.agents {
+        let agent = world.get(OWNER, &format!("/agents/{agent}")).await.ok();
+        assert_eq!(agent["status"], "frozen");
+    }
+    for lease in leases {
+        world.slots.end(lease).await.unwrap();
+    }
+    for file in &files {
+        browser.get(file).await.is(200, "");
+    }
+    assert_eq!(browser.post(page, bulk, &label).await.status, 303);
+}
+
+/// Each request that makes many database calls has a slot, and the lists of a neighbor make few.
+#[tokio::test]
+async fn requests_with_many_database_calls_need_a_slot() {
+    let world = World::start().await;
+    let owner = User::new(&world, OWNER, 25).await;
+    let (mut most, mut few) = (0, 0);
+    let requests = owner.long().into_iter().map(|request| (request, 2));
+    let freezes = ["freeze", "archive"].map(|act| (owner.act(act), 0));
+    for (request, slots) in requests
+        .chain(owner.short().into_iter().map(|request| (request, 0)))
+        .chain(freezes)
+    {
+        world.proxy.calls().take();
+        let (status, body) = owner.send(&world, &request).await;
+        assert_eq!(status, 200, "{} {}: {body}", request.method, request.path);
+        world.proxy.quiet().await;
+        let calls = world.proxy.calls().take();
+        assert_eq!(slot_updates(&calls), slots, "{} {}", request.method, request.path);
+        most = most.max(calls.len());
+        if slots == 0 && request.method == "GET" {
+            few = few.max(calls.len());
+        }
+    }
+    assert!(few <= MAX_CALLS && most > 5 * few, "{few} and {most}");
+}
