@@ -10,6 +10,7 @@ use alloy::sol_types::SolCall as _;
 use aws_sdk_dynamodb::types::AttributeValue;
 use node::{Manner, Node};
 use purser_domain::{Duration as Length, Rule, RuleId, RuleKind, SpendPolicy, Timestamp};
+use purser_evidence::{Trust, verify_evidence};
 use purser_local::{DEMO_OWNER, NETWORK, Options, Outcome, Run};
 use purser_tests::{TestAgent, World, batch_of, body_of, dollars, transfer_of, units};
 use reqwest::Method;
@@ -477,6 +478,48 @@ async fn concurrent_runs_and_completions_end_payments_once() {
     let footprint = world.footprint().await;
     assert_eq!((footprint.entries, footprint.total), (12, 2 * 60_000), "{footprint:?}");
     assert!(run(&world).await.outcomes().is_empty(), "nothing is left");
+}
+
+/// The owner and the agent read the statement of a reversal, and a file of evidence with it shows that the receipt is
+/// void.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reversal_has_a_statement_for_the_owner_and_the_agent() {
+    let world = world([("WATCH_CONFIRMATIONS", "4")]).await;
+    let (owner, agent, chain) = (world.person(&DEMO_OWNER), world.demo(), &world.stack.chain);
+    let state = async || {
+        assert_eq!(world.stack.tell().await, 0);
+        world.stack.events.state(TIME).await.unwrap();
+    };
+    let paid = authorize(&world, &agent, 10_000).await;
+    run(&world).await;
+    let before = chain.snapshot().await.unwrap();
+    let hash = world.settle(&paid).await;
+    world.complete(&agent, settlement(&paid), &proof(&hash)).await.ok();
+    state().await;
+    chain.revert(&before).await.unwrap();
+    chain.mine(5).await.unwrap();
+    assert!(run(&world).await.outcomes().contains(&Outcome::ConfirmationReverted));
+    state().await;
+
+    let path = format!("/x402/settlements/{}/statement", settlement(&paid));
+    let of_agent = world.call(Method::GET, &path, Some(&agent.key), None).await.ok();
+    let path = |id: &Value| format!("/decisions/{}/statement", id.as_str().unwrap());
+    let of_owner = world.person_gets(&owner, &path(&paid["transaction_id"])).await.ok();
+    for member in ["receipt", "changes"] {
+        assert_eq!(of_agent[member], of_owner[member]);
+    }
+    assert_eq!(of_agent["changes"].as_array().unwrap().len(), 1);
+    let log = world.person_gets(&owner, "/decisions?result=take_back").await.ok();
+    let reversal = path(&log["decisions"][0]["transaction_id"]);
+    let reversal = world.person_gets(&owner, &reversal).await.ok();
+    assert_eq!(reversal["statement"], of_agent["changes"][0]);
+
+    let trust = world.call(Method::GET, "/log/trust", None, None).await.ok();
+    let trust = Trust::parse(&trust.to_string()).unwrap();
+    let mut file = json!({"decision": of_agent["decision"], "receipt": of_agent["receipt"], "changes": []});
+    assert!(verify_evidence(&file.to_string(), &trust).unwrap().is_verified());
+    file["changes"] = of_agent["changes"].clone();
+    assert!(!verify_evidence(&file.to_string(), &trust).unwrap().is_verified());
 }
 
 /// The payment is then confirmed in another block, or released.

@@ -96,6 +96,7 @@ async fn of_payment(purser: &Purser, settlement: Uuid, arguments: &Evidence) -> 
         "settlement_id": settlement,
         "decision": statements.decision,
         "receipt": statements.receipt,
+        "changes": statements.changes,
         "settlement": receipt,
         "provider": provider(settlement, arguments)?,
     }))

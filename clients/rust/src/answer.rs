@@ -373,6 +373,8 @@ pub struct SettlementStatements {
     pub decision: Option<SignedStatement>,
     /// The statement of the receipt; `None` until the payment is confirmed and the statement is in the log.
     pub receipt: Option<SignedStatement>,
+    /// The statements of its later changes, in the log's order. A receipt that a reversal names is void.
+    pub changes: Vec<SignedStatement>,
 }
 
 /// The response of `GET /x402/decisions/{id}/statement`.

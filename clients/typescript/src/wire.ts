@@ -227,6 +227,7 @@ export interface SettlementStatements {
   transaction_id: string;
   decision: SignedStatement | null;
   receipt: SignedStatement | null;
+  changes: SignedStatement[];
 }
 
 /** The signed statement of a decision. `settlement_id` is null if the decision did not allow the payment. */

@@ -5,7 +5,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{AgentCredentials, Failure};
 use purser_domain::{ErrorKind, SettlementId, TransactionId};
-use purser_log::FoundStatement;
+use purser_log::{FoundStatement, PaymentStatements};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -28,6 +28,9 @@ pub(crate) struct SettlementStatements {
     /// The statement of the receipt; null until the payment is confirmed and the statement is in the log.
     #[schema(required)]
     receipt: Option<FoundStatement>,
+    /// The statements of its later changes, in the log's order: a reversal (a confirmation that a reorganization of the
+    /// chain took back) or a release (it expired unpaid). A receipt that a reversal names is void.
+    changes: Vec<FoundStatement>,
 }
 
 /// Read the signed statements about a payment, with the proofs that they are in the log.
@@ -52,19 +55,18 @@ pub(crate) async fn statement(
     let settlement = settlement.ok_or(ErrorKind::NotFound)?;
     let purchase = settlement.terms.purchase().ok_or(ErrorKind::NotFound)?;
     caller.scope()?.check_service(purchase.service)?;
-    let (mut decision, mut receipt) = (None, None);
+    let terms = &settlement.terms;
+    let (mut decision, mut payment) = (None, PaymentStatements::default());
     if let Some(log) = &agents.log {
-        let terms = &settlement.terms;
         decision = log.decision(terms.transaction, terms.authorized_at).await?;
-        if let Some(settled_at) = settlement.settled_at() {
-            receipt = log.receipt(id, settled_at).await?;
-        }
+        payment = log.payment(&settlement).await?;
     }
     Ok(Json(SettlementStatements {
         settlement_id: id.to_string(),
-        transaction_id: settlement.terms.transaction.to_string(),
+        transaction_id: terms.transaction.to_string(),
         decision,
-        receipt,
+        receipt: payment.receipt,
+        changes: payment.changes,
     }))
 }
 

@@ -5,11 +5,12 @@
 
 use crate::{
     payees::is_corrupt,
-    record::{Record, Records, report_difference, subject},
+    record::{Record, Records, is_receipt_of, logged_receipt, report_difference, subject},
 };
 use purser_domain::{
-    AgentId, Causes, DECISION_STATEMENT, Duration as Length, JournalEntry, LoggedDecision, RECEIPT_STATEMENT, Result,
-    SettlementId, Timestamp, TransactionId, TxHash, receipt_statement,
+    AgentId, CHANGE_STATEMENT, Causes, ConfirmationReverted, DECISION_STATEMENT, Duration as Length, JournalEntry,
+    LoggedDecision, LoggedReceipt, PaymentChange, RECEIPT_STATEMENT, Result, SettlementId, Timestamp, TransactionId,
+    TxHash, receipt_statement,
 };
 use purser_evidence::JwkSet;
 use purser_log::{Confirmation, LogReader, StatedFact};
@@ -77,6 +78,28 @@ impl Records<'_> {
                     None => self.compare_history(&recorded).await?,
                 })
             }
+            Record::Reversal(reverted, settlement, _) => {
+                let Some(receipt) = logged.named_receipt(log, &reverted).await? else {
+                    return Ok(Some("`changed_receipt` is not the reverted one".to_owned()));
+                };
+                let change = PaymentChange::Reversal(&reverted, receipt);
+                let rebuilt = self.change(&settlement, change).await?;
+                Ok(match logged.differing_member(&rebuilt) {
+                    Some(name) => Some(format!("`{name}` differs from the statement")),
+                    None => {
+                        self.compare_history(&LoggedDecision::ConfirmationReverted(*reverted))
+                            .await?
+                    }
+                })
+            }
+            Record::Payment(settlement, _) if let StatedFact::Released(_, at) = logged.fact => {
+                let rebuilt = self.change(&settlement, PaymentChange::Release(at)).await?;
+                Ok(match logged.differing_member(&rebuilt) {
+                    Some(name) => Some(format!("`{name}` differs from the statement")),
+                    None if self.was_released(&settlement, at).await? => None,
+                    None => Some("the payment is not released".to_owned()),
+                })
+            }
             Record::Payment(settlement, _) => {
                 let rebuilt = receipt_statement(&settlement, &self.shared.source).unwrap_or_default();
                 let Some(name) = logged.differing_member(&rebuilt) else {
@@ -93,7 +116,7 @@ impl Records<'_> {
                     tx_hash, settled_at, ..
                 } = *confirmation;
                 let is_superseded = log.has_later_receipt(*id, settled_at, logged.index).await?
-                    || self.was_reverted(logged.agent, *id, tx_hash, settled_at).await?;
+                    || self.was_reverted(logged.agent, *id, Some(tx_hash), settled_at).await?;
                 Ok((!is_superseded).then(|| format!("`{name}` differs from the receipt's statement")))
             }
         }
@@ -133,7 +156,23 @@ impl Logged {
         Some(differing.next().map_or("payload", |(name, _)| name.as_str()).to_owned())
     }
 
-    /// Reads an entry; `None` unless it is a decision or a receipt that one of the keys signed.
+    /// The receipt that a reversal names, `Some(None)` if it names none; `None` if the entry of that index is no receipt
+    /// of the reverted confirmation.
+    async fn named_receipt(
+        &self,
+        log: &LogReader,
+        reverted: &ConfirmationReverted,
+    ) -> Result<Option<Option<LoggedReceipt>>> {
+        let index = self.payload.pointer("/changed_receipt/index");
+        let Some(index) = index.and_then(Value::as_u64) else {
+            return Ok(Some(None));
+        };
+        let entry = log.entry(index).await?;
+        let receipt = entry.filter(|entry| index < self.index && is_receipt_of(reverted, entry));
+        Ok(receipt.map(|entry| Some(logged_receipt(index, &entry))))
+    }
+
+    /// Reads an entry; `None` unless it is a statement of a known kind that one of the keys signed.
     fn read(index: u64, statement: &str, keys: &JwkSet) -> Option<Self> {
         let verified = keys.verify(statement).ok()?;
         let payload: Value = serde_json::from_slice(verified.payload()).ok()?;
@@ -157,6 +196,13 @@ impl Logged {
                     text("/settlement/agent_id")?,
                     StatedFact::Confirmed(settlement??, confirmation),
                 )
+            }
+            CHANGE_STATEMENT => {
+                let fact = match text("/transaction_id") {
+                    Some(reversal) => StatedFact::Reverted(TransactionId::parse(reversal)?),
+                    None => StatedFact::Released(settlement??, Timestamp::parse(text("/changed_at")?)?),
+                };
+                (text("/settlement/agent_id")?, fact)
             }
             _ => return None,
         };

@@ -2,12 +2,12 @@
 
 use crate::{Shared, payees::is_corrupt, signer::Signer};
 use purser_domain::{
-    AgentId, Causes, DecisionIds, Duration, Error, InputDocuments, LoggedDecision, Network, RecordedDecision,
-    ReplayDifference, Result, Settlement, SettlementId, SettlementState, StatedDecision, Timestamp, TransactionId,
-    TxHash, receipt_statement, replay,
+    AgentId, Causes, ConfirmationReverted, DecisionIds, Duration, Error, InputDocuments, LoggedDecision, LoggedReceipt,
+    Network, PaymentChange, RECEIPT_STATEMENT, RecordedDecision, ReplayDifference, Result, Settlement, SettlementId,
+    SettlementState, StatedDecision, Timestamp, TransactionId, TxHash, receipt_statement, replay,
 };
-use purser_evidence::StatementKind;
-use purser_log::{Confirmation, Outcome, PendingFact, Stated, StatedFact, Stating};
+use purser_evidence::{Hash, StatementKind};
+use purser_log::{Confirmation, LogReader, Outcome, PendingFact, Stated, StatedFact, Stating, unverified_payload};
 use purser_store::{LogRange, RowHash};
 use serde_json::Value;
 use uuid::Uuid;
@@ -27,6 +27,8 @@ pub(crate) enum Record {
     Decision(Box<RecordedDecision>, DecisionIds, Box<LoggedDecision>, RowHash),
     /// A payment, with the hash of its row.
     Payment(Box<Settlement>, RowHash),
+    /// A reverted confirmation with its payment, and the hash of the row of the revert.
+    Reversal(Box<ConfirmationReverted>, Box<Settlement>, RowHash),
     /// A row is missing: this one.
     Missing(&'static str),
 }
@@ -60,10 +62,24 @@ impl Records<'_> {
                     None => Record::Missing("the call of the payment"),
                 })
             }
-            StatedFact::Confirmed(id, _) => Ok(match ledger.settlement_with_hash(agent, *id).await? {
-                Some((settlement, row)) => Record::Payment(Box::new(settlement), row),
-                None => Record::Missing("the settlement"),
-            }),
+            StatedFact::Reverted(id) => {
+                let Some((logged, row)) = ledger.decision_with_hash(agent, *id).await? else {
+                    return Ok(Record::Missing("the reversal"));
+                };
+                let LoggedDecision::ConfirmationReverted(reverted) = logged else {
+                    return Ok(Record::Missing("the reversal"));
+                };
+                Ok(match ledger.settlement(agent, reverted.settlement).await? {
+                    Some(settlement) => Record::Reversal(Box::new(reverted), Box::new(settlement), row),
+                    None => Record::Missing("the settlement"),
+                })
+            }
+            StatedFact::Confirmed(id, _) | StatedFact::Released(id, _) => {
+                Ok(match ledger.settlement_with_hash(agent, *id).await? {
+                    Some((settlement, row)) => Record::Payment(Box::new(settlement), row),
+                    None => Record::Missing("the settlement"),
+                })
+            }
         }
     }
 
@@ -98,12 +114,31 @@ impl Records<'_> {
         Ok(StatedDecision { ids, decision, inputs }.to_json(source))
     }
 
-    /// Whether the confirmation of a payment by this transaction, since `since`, was reverted.
+    /// The payload of the statement of a payment's later change.
+    pub(crate) async fn change(&self, settlement: &Settlement, change: PaymentChange<'_>) -> Result<Value> {
+        let Shared { ledger, source, .. } = self.shared;
+        let mut calls = ledger.calls(std::slice::from_ref(settlement)).await?;
+        let call = calls.remove(&settlement.id());
+        Ok(change.to_json(&settlement.terms, call, source))
+    }
+
+    /// Whether a payment was released at this time, as far as its row shows: it is still, or was paid late.
+    pub(crate) async fn was_released(&self, settlement: &Settlement, at: Timestamp) -> Result<bool> {
+        match settlement.state {
+            SettlementState::Expired | SettlementState::Confirmed { .. } => Ok(true),
+            SettlementState::Authorized => {
+                let terms = &settlement.terms;
+                self.was_reverted(terms.agent, terms.id, None, at).await
+            }
+        }
+    }
+
+    /// Whether the confirmation of a payment by this transaction, or by any, was reverted since `since`.
     pub(crate) async fn was_reverted(
         &self,
         agent: AgentId,
         id: SettlementId,
-        hash: TxHash,
+        hash: Option<TxHash>,
         since: Timestamp,
     ) -> Result<bool> {
         const AT_ONCE: u32 = 100;
@@ -113,7 +148,7 @@ impl Records<'_> {
             let page = self.shared.ledger.decisions_between(agent, range, AT_ONCE).await?;
             let is_reversal = |decision: &LoggedDecision| {
                 matches!(decision, LoggedDecision::ConfirmationReverted(reverted)
-                    if reverted.settlement == id && reverted.tx_hash == hash)
+                    if reverted.settlement == id && hash.is_none_or(|hash| reverted.tx_hash == hash))
             };
             if page.decisions.iter().any(is_reversal) {
                 return Ok(true);
@@ -128,6 +163,7 @@ impl Records<'_> {
 pub(crate) struct Signing<'a> {
     pub(crate) records: Records<'a>,
     pub(crate) signer: &'a Signer,
+    pub(crate) log: LogReader,
 }
 
 /// A payload, or why there is none.
@@ -145,18 +181,39 @@ impl Signing<'_> {
         let row_in_stream = RowHash::from_digits(&pending.row);
         match self.records.read(agent, fact).await? {
             Record::Missing(what) => Ok(Made::Differs(what)),
-            Record::Decision(.., row) | Record::Payment(_, row) if row != row_in_stream => Ok(Made::Differs(REWRITTEN)),
+            Record::Decision(.., row) | Record::Payment(_, row) | Record::Reversal(.., row) if row != row_in_stream => {
+                Ok(Made::Differs(REWRITTEN))
+            }
             Record::Decision(decision, ids, ..) => {
                 let payload = self.records.decision(&decision, ids, true).await?;
                 Ok(Made::Payload(StatementKind::Decision, ids.transaction.uuid(), payload))
             }
-            Record::Payment(settlement, _) => {
-                let StatedFact::Confirmed(id, confirmation) = fact else {
-                    return Ok(Made::Nothing);
-                };
-                self.receipt(&settlement, *id, confirmation, pending).await
+            Record::Reversal(reverted, settlement, _) => {
+                let receipt = self.reverted_receipt(&reverted).await?;
+                let change = PaymentChange::Reversal(&reverted, receipt);
+                let payload = self.records.change(&settlement, change).await?;
+                Ok(Made::Payload(StatementKind::Change, settlement.id().uuid(), payload))
             }
+            Record::Payment(settlement, _) => match fact {
+                StatedFact::Confirmed(id, confirmation) => self.receipt(&settlement, *id, confirmation, pending).await,
+                StatedFact::Released(id, at) => {
+                    if !self.records.was_released(&settlement, *at).await? {
+                        return Ok(Made::Differs("the payment is not released"));
+                    }
+                    let payload = self.records.change(&settlement, PaymentChange::Release(*at)).await?;
+                    Ok(Made::Payload(StatementKind::Change, id.uuid(), payload))
+                }
+                StatedFact::Allowed(_) | StatedFact::Refused(_) | StatedFact::Reverted(_) => Ok(Made::Nothing),
+            },
         }
+    }
+
+    /// The logged receipt of a reverted confirmation; `None` if the confirmation was reverted before it was stated.
+    async fn reverted_receipt(&self, reverted: &ConfirmationReverted) -> Result<Option<LoggedReceipt>> {
+        let since = reverted.settlement.authorized_at();
+        let receipts = self.log.receipts(reverted.settlement, since).await?;
+        let own = receipts.into_iter().rfind(|(_, entry)| is_receipt_of(reverted, entry));
+        Ok(own.map(|(index, entry)| logged_receipt(index, &entry)))
     }
 
     /// A confirmation that was reverted meanwhile, or whose transaction is in another block now, has no statement.
@@ -188,7 +245,7 @@ impl Signing<'_> {
         }
         if self
             .records
-            .was_reverted(pending.agent, id, tx_hash, settled_at)
+            .was_reverted(pending.agent, id, Some(tx_hash), settled_at)
             .await?
         {
             return Ok(Made::Nothing);
@@ -227,12 +284,33 @@ impl Stating for Signing<'_> {
     }
 }
 
+/// Whether an entry of the log is a receipt of a confirmation that was reverted by this decision. Its signature is not
+/// verified.
+pub(crate) fn is_receipt_of(reverted: &ConfirmationReverted, entry: &[u8]) -> bool {
+    let payload = std::str::from_utf8(entry).ok().and_then(unverified_payload);
+    payload.is_some_and(|payload| {
+        let text = |at: &str| payload.pointer(at).and_then(Value::as_str);
+        let settled_at = text("/settlement/settled_at").and_then(Timestamp::parse);
+        text("/statement") == Some(RECEIPT_STATEMENT)
+            && text("/settlement_id") == Some(&reverted.settlement.to_string())
+            && text("/settlement/tx_hash") == Some(&reverted.tx_hash.to_string())
+            && settled_at.is_some_and(|settled_at| settled_at <= reverted.at)
+    })
+}
+
+pub(crate) fn logged_receipt(index: u64, entry: &[u8]) -> LoggedReceipt {
+    let leaf_hash = *Hash::of_leaf(entry).as_bytes();
+    LoggedReceipt { index, leaf_hash }
+}
+
 /// What a fact is about, for log lines.
 pub(crate) fn subject(fact: &StatedFact) -> String {
     match fact {
         StatedFact::Allowed(id) => format!("the decision about settlement {id}"),
         StatedFact::Refused(id) => format!("decision {id}"),
         StatedFact::Confirmed(id, _) => format!("the receipt of settlement {id}"),
+        StatedFact::Reverted(id) => format!("reversal {id}"),
+        StatedFact::Released(id, _) => format!("the release of settlement {id}"),
     }
 }
 

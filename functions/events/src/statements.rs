@@ -151,6 +151,7 @@ impl Shared {
                 network: statements.network,
             },
             signer: &keys.statements,
+            log: LogReader::new(statements.objects.clone()),
         };
         loop {
             let written = keys.log.write(self.clock.now(), &signing).await?;
@@ -177,12 +178,20 @@ impl Shared {
     }
 }
 
-/// What a change of the journal has to be stated: a decision when it is made, and a payment when it is confirmed or its
-/// transaction is in another block. No function makes another change of a confirmed payment, so it is not stated.
+/// What a change of the journal has to be stated: a decision when it is made, and a payment when it is confirmed, its
+/// transaction is in another block, its confirmation is reverted, or its amount is released. No function makes another
+/// change of a confirmed payment, so it is not stated.
 pub(crate) fn facts_of(change: &JournalChange) -> Option<PendingFact> {
     let fact = match (&change.old, &change.new) {
         (None, LoggedDecision::Allowed(settlement)) => StatedFact::Allowed(settlement.id()),
         (None, LoggedDecision::Refused(refusal)) => StatedFact::Refused(refusal.transaction),
+        (None, LoggedDecision::ConfirmationReverted(reverted)) => StatedFact::Reverted(reverted.transaction),
+        (
+            Some(LoggedDecision::Allowed(old) | LoggedDecision::PaidOut(old)),
+            LoggedDecision::Allowed(new) | LoggedDecision::PaidOut(new),
+        ) if (&old.state, &new.state) == (&SettlementState::Authorized, &SettlementState::Expired) => {
+            StatedFact::Released(new.id(), change.changed_at)
+        }
         (Some(old), LoggedDecision::Allowed(new) | LoggedDecision::PaidOut(new)) => {
             let SettlementState::Confirmed {
                 tx_hash,

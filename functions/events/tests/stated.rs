@@ -12,9 +12,11 @@ mod witnesses;
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use flate2::read::GzDecoder;
-use purser_evidence::{Note, StatementKind, Trust, unverified_entries, verify};
-use purser_log::{LogReader, ObjectStore};
-use serde_json::Value;
+use purser_domain::SettlementId;
+use purser_evidence::{Hash, Note, StatementKind, Trust, unverified_entries, verify};
+use purser_log::{LogReader, ObjectStore, unverified_payload};
+use purser_testkit::sample;
+use serde_json::{Value, json};
 use stating::{NAMES, ORIGIN, Stating, TIME};
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -198,6 +200,71 @@ async fn statements_wait_while_kms_fails() {
     stating.state(&events).await;
     assert_eq!(folder.statements(1).await.len(), 1);
     assert_eq!(archived(&folder).len(), 1);
+}
+
+/// A payment that was taken back keeps its receipt, and the statement of the reversal names it. A payment that is
+/// confirmed again has both receipts, and a payment that expired has the statement of its release.
+#[tokio::test]
+async fn reversals_and_releases_name_what_they_change() {
+    let folder = Folder::new();
+    let stating = Stating::start(&folder.0).await;
+    let events = stating.function(None);
+    let paid = stating.pay(10, "taken back").await.unwrap();
+    let unpaid = stating.pay(20, "never paid").await.unwrap();
+    stating.confirm(paid, 1).await;
+    stating.state(&events).await;
+    let reversal = stating.revert(paid).await;
+    stating.release(unpaid).await;
+    stating.state(&events).await;
+    stating.confirm(paid, 2).await;
+    stating.state(&events).await;
+    stating.sleep();
+    stating.sleep();
+    // The daily check rebuilds each of them.
+    let lines = rewrites::Lines::start();
+    stating.state(&events).await;
+    assert_eq!(lines.alarms(), [Value::Null; 0]);
+
+    let statements = folder.statements(6).await;
+    let payload = |statement: &String| unverified_payload(statement).unwrap();
+    let payloads: Vec<Value> = statements.iter().map(payload).collect();
+    let of = |name: &str, id: SettlementId| {
+        let is_own = |payload: &Value| {
+            let kind = payload["change"].as_str().or(payload["statement"].as_str());
+            kind == Some(name) && payload["settlement_id"] == id.to_string()
+        };
+        payloads.iter().position(is_own).unwrap()
+    };
+    let [decision, receipt] = [of("purser.decision.v1", paid), of("purser.receipt.v1", paid)];
+    let reverted = &payloads[of("reversal", paid)];
+    assert_eq!(reverted["transaction_id"], reversal.to_string());
+    let leaf = Hash::of_leaf(statements[receipt].as_bytes());
+    let digits = leaf.as_bytes().iter();
+    let leaf_hash = digits.fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+    let expected = json!({
+        "tx_hash": payloads[receipt]["settlement"]["tx_hash"],
+        "index": receipt,
+        "leaf_hash": leaf_hash,
+    });
+    assert_eq!(reverted["changed_receipt"], expected);
+    let changed = |decision: &Value| json!({"transaction_id": decision["transaction_id"], "decision_hash": decision["decision_hash"]});
+    assert_eq!(reverted["changed_decision"], changed(&payloads[decision]));
+    let released = &payloads[of("release", unpaid)];
+    assert_eq!(
+        released["changed_decision"],
+        changed(&payloads[of("purser.decision.v1", unpaid)])
+    );
+    assert_eq!(released["changed_receipt"], Value::Null);
+    let again = &payloads[5]["settlement"]["tx_hash"];
+    assert_eq!(*again, sample::tx_hash(2).to_string());
+    let (reader, ledger) = (LogReader::new(folder.log()), stating.emulator.ledger());
+    for (id, receipt, change) in [(paid, Some(5), "reversal"), (unpaid, None, "release")] {
+        let settlement = ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
+        let found = reader.payment(&settlement).await.unwrap();
+        assert_eq!(found.receipt.map(|receipt| receipt.index), receipt);
+        let indexes: Vec<u64> = found.changes.iter().map(|change| change.index).collect();
+        assert_eq!(indexes, [u64::try_from(of(change, id)).unwrap()]);
+    }
 }
 
 /// What outlives an agent's rows has no name of it: neither the log nor the archive.

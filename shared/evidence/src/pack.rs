@@ -2,8 +2,8 @@
 //! of, and the provider's own objects.
 //!
 //! The file is JSON: `decision` and `receipt` (each with `statement`, `proof` and perhaps `index`, or null), `inputs`
-//! (documents, or null), `settlement` (the receipt as the API shows it), the ids of both, and `provider` (`offers` and
-//! `receipt`, or missing).
+//! (documents, or null), `settlement` (the receipt as the API shows it), the ids of both, `changes` (the statements of the
+//! payment's later changes, or missing), and `provider` (`offers` and `receipt`, or missing).
 //!
 //! Whatever no step has compared with something signed is listed as unverified, by its JSON pointer (RFC 6901): each
 //! step takes what it has compared out of [`Unverified`], and the rest is the list. So a member that is new in the file is
@@ -14,6 +14,7 @@ use crate::network::Network;
 use crate::proof::TlogProof;
 use crate::provider::{ProviderObject, SignedByProvider};
 use crate::statement::{StatementKind, VerifiedStatement};
+use crate::tree::Hash;
 use crate::verify::{DocumentError, Outcome, Step, StepName, Trust, verify};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -27,6 +28,8 @@ pub enum Part {
     Decision,
     /// The statement of the confirmed payment.
     Receipt,
+    /// The statements of the payment's later changes.
+    Changes,
     /// The provider's own objects.
     Provider,
     /// The file's copies of what is signed.
@@ -39,6 +42,7 @@ impl Part {
         match self {
             Self::Decision => "decision",
             Self::Receipt => "receipt",
+            Self::Changes => "changes",
             Self::Provider => "provider",
             Self::File => "file",
         }
@@ -123,6 +127,8 @@ pub fn is_evidence(document: &str) -> bool {
 struct File {
     decision: Option<Stated>,
     receipt: Option<Stated>,
+    #[serde(default)]
+    changes: Vec<Stated>,
     #[serde(default)]
     inputs: Option<Value>,
     #[serde(default)]
@@ -274,6 +280,20 @@ pub fn verify_evidence(document: &str, trust: &Trust) -> Result<EvidenceReport, 
     if let (Some(decided), Some(paid)) = (&decided, &paid) {
         report.add(Part::Receipt, Step::new(StepName::Payment, same_payment(decided, paid)));
     }
+    for (index, stated) in file.changes.iter().enumerate() {
+        let change = report.add_part(Part::Changes, StatementKind::Change, Some(stated), trust);
+        if let Some(change) = change.as_ref().map(payload) {
+            let receipt = file.receipt.as_ref().filter(|_| paid.is_some());
+            let outcome = changed(&change, paid.as_ref().or(decided.as_ref()), receipt);
+            report.add(Part::Changes, Step::new(StepName::Payment, outcome));
+            for member in ["statement", "proof"].into_iter().chain(stated.index.map(|_| "index")) {
+                rest.take(&format!("/changes/{index}/{member}"));
+            }
+        }
+    }
+    if file.changes.is_empty() {
+        rest.take("/changes");
+    }
     report.decision = decision;
     report.receipt = receipt;
     for (part, stated, is_verified) in [
@@ -365,9 +385,12 @@ fn payload(statement: &VerifiedStatement) -> Value {
 /// The SHA-256 of the RFC 8785 form, in hexadecimal.
 fn hash(document: &Value) -> String {
     let canonical = serde_json_canonicalizer::to_vec(document).unwrap_or_default();
-    let hash = Sha256::digest(canonical);
-    hash.iter()
-        .fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+    hexadecimal(&Sha256::digest(canonical))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    let digits = bytes.iter();
+    digits.fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }
 
 /// The step of the hashes of a decision.
@@ -397,6 +420,19 @@ fn hashes(payload: &Value, inputs: Option<&Value>, rest: &mut Unverified) -> Out
         rest.take(&format!("/inputs/{name}"));
     }
     Outcome::Passed("`decision_hash`, and those of the agent, the policy and the service".to_owned())
+}
+
+/// Whether a change is of this payment and leaves its receipt valid.
+fn changed(change: &Value, payment: Option<&Value>, receipt: Option<&Stated>) -> Outcome {
+    let text = |at: &str| change.pointer(at).and_then(Value::as_str);
+    if payment.is_some_and(|payment| payment.get("settlement_id") != change.get("settlement_id")) {
+        return Outcome::Failed("the change is of another payment".to_owned());
+    }
+    let leaf = receipt.map(|receipt| Hash::of_leaf(receipt.statement.as_bytes()));
+    if leaf.is_some_and(|leaf| text("/changed_receipt/leaf_hash") == Some(hexadecimal(leaf.as_bytes()).as_str())) {
+        return Outcome::Failed("the receipt is void, because its confirmation was reverted".to_owned());
+    }
+    Outcome::Passed(text("/change").unwrap_or_default().to_owned())
 }
 
 /// Whether both statements are about one payment.

@@ -27,6 +27,8 @@ pub enum StatementKind {
     Decision,
     /// A receipt.
     Receipt,
+    /// A later change of what another statement says.
+    Change,
 }
 
 impl StatementKind {
@@ -35,12 +37,13 @@ impl StatementKind {
         match self {
             Self::Decision => "purser-decision+jwt",
             Self::Receipt => "purser-receipt+jwt",
+            Self::Change => "purser-change+jwt",
         }
     }
 
     /// The kind of this `typ`.
     pub fn of(typ: &str) -> Option<Self> {
-        [Self::Decision, Self::Receipt]
+        [Self::Decision, Self::Receipt, Self::Change]
             .into_iter()
             .find(|kind| kind.typ() == typ)
     }

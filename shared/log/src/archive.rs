@@ -24,28 +24,63 @@ const ARCHIVING: &str = "archiving the log";
 /// The number of batches that are read before they are archived.
 const MAX_BATCHES: usize = 100;
 
-/// The columns of a line from a statement's payload: the name, and the places of the value in the payload of a decision
-/// and of a receipt. `docs/archive.schema.json` describes them.
-const COLUMNS: [(&str, &str, &str); 19] = [
-    ("issuer", "/iss", "/iss"),
-    ("transaction_id", "/transaction_id", "/transaction_id"),
-    ("settlement_id", "/settlement_id", "/settlement_id"),
-    ("approval_id", "/approval_id", ""),
-    ("agent_id", "/facts/agent_id", "/settlement/agent_id"),
-    ("key_id", "/facts/key_id", ""),
-    ("service_id", "/facts/service_id", "/settlement/service_id"),
-    ("operation_id", "/facts/operation_id", "/settlement/operation_id"),
-    ("network", "/facts/network", "/settlement/network"),
-    ("asset", "/facts/asset", "/settlement/asset"),
-    ("amount_units", "/facts/amount_units", "/settlement/amount_units"),
-    ("wallet", "", "/settlement/wallet"),
-    ("pay_to", "/facts/pay_to", "/settlement/pay_to"),
-    ("stated_at", "/facts/decided_at", "/settlement/settled_at"),
-    ("result", "/result", ""),
-    ("reason", "/reason", ""),
-    ("decision_hash", "/decision_hash", ""),
-    ("tx_hash", "", "/settlement/tx_hash"),
-    ("block_number", "", "/settlement/block_number"),
+/// The columns of a line from a statement's payload: the name, and the places of the value in the payload of a decision,
+/// of a receipt and of a change. `docs/archive.schema.json` describes them.
+const COLUMNS: [(&str, &str, &str, &str); 19] = [
+    ("issuer", "/iss", "/iss", "/iss"),
+    (
+        "transaction_id",
+        "/transaction_id",
+        "/transaction_id",
+        "/changed_decision/transaction_id",
+    ),
+    ("settlement_id", "/settlement_id", "/settlement_id", "/settlement_id"),
+    ("approval_id", "/approval_id", "", ""),
+    (
+        "agent_id",
+        "/facts/agent_id",
+        "/settlement/agent_id",
+        "/settlement/agent_id",
+    ),
+    ("key_id", "/facts/key_id", "", ""),
+    (
+        "service_id",
+        "/facts/service_id",
+        "/settlement/service_id",
+        "/settlement/service_id",
+    ),
+    (
+        "operation_id",
+        "/facts/operation_id",
+        "/settlement/operation_id",
+        "/settlement/operation_id",
+    ),
+    (
+        "network",
+        "/facts/network",
+        "/settlement/network",
+        "/settlement/network",
+    ),
+    ("asset", "/facts/asset", "/settlement/asset", "/settlement/asset"),
+    (
+        "amount_units",
+        "/facts/amount_units",
+        "/settlement/amount_units",
+        "/settlement/amount_units",
+    ),
+    ("wallet", "", "/settlement/wallet", "/settlement/wallet"),
+    ("pay_to", "/facts/pay_to", "/settlement/pay_to", "/settlement/pay_to"),
+    (
+        "stated_at",
+        "/facts/decided_at",
+        "/settlement/settled_at",
+        "/changed_at",
+    ),
+    ("result", "/result", "", "/change"),
+    ("reason", "/reason", "", ""),
+    ("decision_hash", "/decision_hash", "", "/changed_decision/decision_hash"),
+    ("tx_hash", "", "/settlement/tx_hash", "/changed_receipt/tx_hash"),
+    ("block_number", "", "/settlement/block_number", ""),
 ];
 
 /// An archive of a log.
@@ -179,12 +214,14 @@ fn line(log_index: u64, committed_at: Timestamp, entry: &str) -> Value {
     let name = kind.map(|kind| match kind {
         StatementKind::Decision => "decision",
         StatementKind::Receipt => "receipt",
+        StatementKind::Change => "change",
     });
     let mut line = Map::new();
-    for (column, of_decision, of_receipt) in COLUMNS {
+    for (column, of_decision, of_receipt, of_change) in COLUMNS {
         let place = match kind {
             Some(StatementKind::Decision) => of_decision,
             Some(StatementKind::Receipt) => of_receipt,
+            Some(StatementKind::Change) => of_change,
             None => "",
         };
         // An empty pointer is the whole document.

@@ -7,7 +7,7 @@ use crate::{
     trust::{TRUST, TrustDocument},
 };
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use purser_domain::{AgentId, Error, Result, ServiceId, SettlementId, Timestamp, TransactionId};
+use purser_domain::{AgentId, Error, Result, ServiceId, Settlement, SettlementId, Timestamp, TransactionId};
 use purser_evidence::{StatementKind, TilePath, TlogProof, inclusion_proof, unverified_entries, unverified_entry};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -29,6 +29,15 @@ pub struct FoundStatement {
     pub index: u64,
 }
 
+/// The statements of a payment after its decision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PaymentStatements {
+    /// The newest receipt.
+    pub receipt: Option<FoundStatement>,
+    /// Its later changes, in the log's order.
+    pub changes: Vec<FoundStatement>,
+}
+
 /// The agent, the service and the settlement that a decision's statement names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecisionSubject {
@@ -43,8 +52,7 @@ pub struct DecisionSubject {
 impl FoundStatement {
     /// What a decision's statement is about; `None` for any other statement.
     pub fn decision_subject(&self) -> Option<DecisionSubject> {
-        let payload = self.statement.split('.').nth(1)?;
-        let payload: Value = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;
+        let payload = unverified_payload(&self.statement)?;
         let text = |at: &str| payload.pointer(at).and_then(Value::as_str);
         Some(DecisionSubject {
             agent: AgentId::parse(text("/facts/agent_id")?)?,
@@ -52,6 +60,12 @@ impl FoundStatement {
             settlement: text("/settlement_id").and_then(SettlementId::parse),
         })
     }
+}
+
+/// The payload of a statement, whose signature is not verified; `None` if it is none.
+pub fn unverified_payload(statement: &str) -> Option<Value> {
+    let payload = statement.split('.').nth(1)?;
+    serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(payload).ok()?).ok()
 }
 
 /// A tile of hashes.
@@ -107,10 +121,53 @@ impl LogReader {
         self.find(About { kind, id: id.uuid() }, settled_at).await
     }
 
+    /// The statements of a payment after its decision. A payment that was taken back keeps its receipt.
+    pub async fn payment(&self, settlement: &Settlement) -> Result<PaymentStatements> {
+        let (kind, id) = (StatementKind::Change, settlement.id());
+        let since = settlement.terms.authorized_at;
+        let mut changes = Vec::new();
+        for index in index::find(&self.0, About { kind, id: id.uuid() }, since).await? {
+            changes.extend(self.prove(index).await?);
+        }
+        let receipt = match settlement.settled_at() {
+            Some(settled_at) => self.receipt(id, settled_at).await?,
+            None if changes.is_empty() => None,
+            None => self.receipt(id, since).await?,
+        };
+        Ok(PaymentStatements { receipt, changes })
+    }
+
+    /// The indexes and the entries of a payment's receipts, which were settled at or after `since`.
+    pub async fn receipts(&self, id: SettlementId, since: Timestamp) -> Result<Vec<(u64, Vec<u8>)>> {
+        let kind = StatementKind::Receipt;
+        let mut receipts = Vec::new();
+        for index in index::find(&self.0, About { kind, id: id.uuid() }, since).await? {
+            receipts.extend(self.entry(index).await?.map(|entry| (index, entry)));
+        }
+        Ok(receipts)
+    }
+
     async fn find(&self, about: About, since: Timestamp) -> Result<Option<FoundStatement>> {
-        let Some(index) = index::find(&self.0, about, since).await? else {
+        match index::find(&self.0, about, since).await?.pop() {
+            Some(index) => self.prove(index).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The entry with this index, without a proof; `None` if the log has fewer.
+    pub async fn entry(&self, index: u64) -> Result<Option<Vec<u8>>> {
+        let Some(checkpoint) = self.0.get(CHECKPOINT).await? else {
             return Ok(None);
         };
+        let size = head_of(&checkpoint.bytes)?.size;
+        if index >= size {
+            return Ok(None);
+        }
+        let entry = unverified_entry(&self.0, size, index).await;
+        entry.map(Some).map_err(|error| Error::internal(FINDING, error))
+    }
+
+    async fn prove(&self, index: u64) -> Result<Option<FoundStatement>> {
         let Some(checkpoint) = self.0.get(CHECKPOINT).await? else {
             return Ok(None);
         };
@@ -213,6 +270,6 @@ impl LogReader {
     pub async fn has_later_receipt(&self, id: SettlementId, settled_at: Timestamp, index: u64) -> Result<bool> {
         let kind = StatementKind::Receipt;
         let found = index::find(&self.0, About { kind, id: id.uuid() }, settled_at).await?;
-        Ok(found.is_some_and(|found| found > index))
+        Ok(found.last().is_some_and(|found| *found > index))
     }
 }

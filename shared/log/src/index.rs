@@ -19,8 +19,8 @@ const LISTED: u16 = 1_000;
 /// for one.
 const MAX_PAGES: u8 = 18;
 
-/// What an entry states: a decision by its transaction, a receipt by its settlement. Both ids are `UUIDv7`s of the time
-/// of the decision.
+/// What an entry states: a decision by its transaction, a receipt and a payment's change by the settlement. All ids are
+/// `UUIDv7`s of the time of the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct About {
     pub(crate) kind: StatementKind,
@@ -31,6 +31,8 @@ pub(crate) struct About {
 struct Stored {
     decisions: Vec<Option<Uuid>>,
     receipts: Vec<Option<Uuid>>,
+    #[serde(default)]
+    changes: Vec<Option<Uuid>>,
 }
 
 /// The microseconds of a `UUIDv7` with the layout of [`purser_domain::SettlementId`].
@@ -53,6 +55,7 @@ pub(crate) async fn write(objects: &ObjectStore, at: Timestamp, first: u64, entr
     let stored = Stored {
         decisions: of(StatementKind::Decision),
         receipts: of(StatementKind::Receipt),
+        changes: of(StatementKind::Change),
     };
     let bytes = serde_json::to_vec(&stored).map_err(|error| Error::internal("writing the log's index", error))?;
     let key = format!("{PREFIX}{:016}-{first:016}-{least:016}-{most:016}", at.micros());
@@ -144,19 +147,18 @@ async fn read(objects: &ObjectStore, key: &str) -> Result<Option<Stored>> {
     Ok(Some(stored))
 }
 
-/// The index in the log of the entry that states this, which was stated at or after `since`; the newest, if there are
-/// several.
-pub(crate) async fn find(objects: &ObjectStore, about: About, since: Timestamp) -> Result<Option<u64>> {
+/// The indexes in the log of the entries that state this, which were stated at or after `since`, in order.
+pub(crate) async fn find(objects: &ObjectStore, about: About, since: Timestamp) -> Result<Vec<u64>> {
     let mut after = format!("{PREFIX}{:016}", since.before(SKEW).micros());
-    let mut found = None;
+    let mut found = Vec::new();
     for _ in 0..MAX_PAGES {
         let keys = objects.list(PREFIX, Some(&after), LISTED).await?;
         for key in &keys {
             // A payment may be confirmed again after a reorganization; a decision is stated once.
-            if about.kind == StatementKind::Decision && found.is_some() {
+            if about.kind == StatementKind::Decision && !found.is_empty() {
                 return Ok(found);
             }
-            found = find_in(objects, about, key).await?.or(found);
+            found.extend(find_in(objects, about, key).await?);
         }
         match keys.last() {
             Some(last) if keys.len() >= usize::from(LISTED) => after.clone_from(last),
@@ -166,21 +168,23 @@ pub(crate) async fn find(objects: &ObjectStore, about: About, since: Timestamp) 
     Ok(found)
 }
 
-async fn find_in(objects: &ObjectStore, about: About, key: &str) -> Result<Option<u64>> {
+async fn find_in(objects: &ObjectStore, about: About, key: &str) -> Result<Vec<u64>> {
     let (_, [first, least, most]) = read_key(key)?;
     if !(least..=most).contains(&micros(about.id)) {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let Some(stored) = read(objects, key).await? else {
-        return Ok(None);
+        return Ok(Vec::new());
     };
     let ids = match about.kind {
         StatementKind::Decision => &stored.decisions,
         StatementKind::Receipt => &stored.receipts,
-    };
-    let Some(place) = ids.iter().position(|id| *id == Some(about.id)) else {
-        return Ok(None);
+        StatementKind::Change => &stored.changes,
     };
     let first = u64::try_from(first).map_err(|error| Error::internal(READING, error))?;
-    Ok(u64::try_from(place).ok().and_then(|place| first.checked_add(place)))
+    let numbered = (first..).zip(ids);
+    Ok(numbered
+        .filter(|(_, id)| **id == Some(about.id))
+        .map(|(index, _)| index)
+        .collect())
 }

@@ -19,6 +19,10 @@ pub enum StatedFact {
     Refused(TransactionId),
     /// A payment or a payout was confirmed.
     Confirmed(SettlementId, Confirmation),
+    /// The confirmation of a payment or a payout was reverted, by this decision.
+    Reverted(TransactionId),
+    /// A payment or a payout expired, and its amount was released at this time, in seconds.
+    Released(SettlementId, Timestamp),
 }
 
 /// The transaction of the chain that confirmed a payment.
@@ -82,6 +86,15 @@ pub(crate) struct StoredFact {
     transaction: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     confirmed: Option<StoredConfirmation>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    change: Option<StoredChange>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoredChange {
+    Reversal,
+    Release,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,8 +108,8 @@ struct StoredConfirmation {
 impl PendingFact {
     pub(crate) fn stored(&self) -> StoredFact {
         let (settlement, transaction, confirmed) = match &self.fact {
-            StatedFact::Allowed(id) => (Some(id.to_string()), None, None),
-            StatedFact::Refused(id) => (None, Some(id.to_string()), None),
+            StatedFact::Allowed(id) | StatedFact::Released(id, _) => (Some(id.to_string()), None, None),
+            StatedFact::Refused(id) | StatedFact::Reverted(id) => (None, Some(id.to_string()), None),
             StatedFact::Confirmed(id, confirmation) => {
                 let confirmed = StoredConfirmation {
                     tx_hash: confirmation.tx_hash.to_string(),
@@ -106,6 +119,11 @@ impl PendingFact {
                 (Some(id.to_string()), None, Some(confirmed))
             }
         };
+        let change = match &self.fact {
+            StatedFact::Reverted(_) => Some(StoredChange::Reversal),
+            StatedFact::Released(..) => Some(StoredChange::Release),
+            StatedFact::Allowed(_) | StatedFact::Refused(_) | StatedFact::Confirmed(..) => None,
+        };
         StoredFact {
             seq: self.sequence.clone(),
             at: self.changed_at.secs(),
@@ -114,15 +132,19 @@ impl PendingFact {
             settlement,
             transaction,
             confirmed,
+            change,
         }
     }
 
     pub(crate) fn from_stored(stored: &StoredFact) -> Option<Self> {
         let settlement = stored.settlement.as_deref().map(SettlementId::parse);
         let transaction = stored.transaction.as_deref().map(TransactionId::parse);
-        let fact = match (settlement, transaction, &stored.confirmed) {
-            (Some(id), None, None) => StatedFact::Allowed(id?),
-            (Some(id), None, Some(confirmed)) => {
+        let changed_at = Timestamp::from_secs(stored.at)?;
+        let fact = match (settlement, transaction, &stored.confirmed, stored.change) {
+            (Some(id), None, None, None) => StatedFact::Allowed(id?),
+            (Some(id), None, None, Some(StoredChange::Release)) => StatedFact::Released(id?, changed_at),
+            (None, Some(id), None, Some(StoredChange::Reversal)) => StatedFact::Reverted(id?),
+            (Some(id), None, Some(confirmed), None) => {
                 let confirmation = Confirmation {
                     tx_hash: TxHash::parse(&confirmed.tx_hash)?,
                     block_number: confirmed.block,
@@ -130,12 +152,12 @@ impl PendingFact {
                 };
                 StatedFact::Confirmed(id?, confirmation)
             }
-            (None, Some(id), None) => StatedFact::Refused(id?),
+            (None, Some(id), None, None) => StatedFact::Refused(id?),
             _ => return None,
         };
         Some(Self {
             sequence: stored.seq.clone(),
-            changed_at: Timestamp::from_secs(stored.at)?,
+            changed_at,
             agent: AgentId::parse(&stored.agent)?,
             fact,
             row: stored.row.clone(),

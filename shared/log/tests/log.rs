@@ -126,6 +126,8 @@ fn stated(run: Uuid, fact: &PendingFact) -> Stated {
         // The decision of a payment has the id of its transaction.
         StatedFact::Allowed(id) => (StatementKind::Decision, TransactionId::from_uuid(id.uuid()).uuid()),
         StatedFact::Refused(id) => (StatementKind::Decision, id.uuid()),
+        StatedFact::Reverted(id) => (StatementKind::Change, id.uuid()),
+        StatedFact::Released(id, _) => (StatementKind::Change, id.uuid()),
         StatedFact::Confirmed(id, _) => (StatementKind::Receipt, id.uuid()),
     };
     let payload = format!(r#"{{"about":"{:?}","run":"{run}"}}"#, fact.fact);
@@ -365,7 +367,10 @@ async fn archived_lines_have_the_columns_of_their_schema() {
     struct Columns;
     impl Stating for Columns {
         async fn state(&self, fact: &PendingFact) -> Result<Outcome> {
-            let stated = stated(Uuid::nil(), fact);
+            let mut stated = stated(Uuid::nil(), fact);
+            if let StatedFact::Refused(_) = fact.fact {
+                stated.kind = StatementKind::Change;
+            }
             let payload = match stated.kind {
                 StatementKind::Decision => json!({
                     "iss": ORIGIN, "transaction_id": "t", "settlement_id": "s", "approval_id": null, "result": "allow",
@@ -375,6 +380,11 @@ async fn archived_lines_have_the_columns_of_their_schema() {
                 StatementKind::Receipt => json!({
                     "iss": ORIGIN, "transaction_id": "t", "settlement_id": "s", "settlement": {"agent_id": "a",
                     "amount_units": 5, "tx_hash": "0x1", "block_number": 7, "settled_at": "2026-11-26T12:00:09Z"},
+                }),
+                StatementKind::Change => json!({
+                    "iss": ORIGIN, "change": "reversal", "settlement_id": "s", "changed_at": "2026-11-26T12:09:00Z",
+                    "changed_decision": {"transaction_id": "t", "decision_hash": "h"},
+                    "changed_receipt": {"tx_hash": "0x1"}, "settlement": {"agent_id": "a", "amount_units": 5},
                 }),
             };
             let statement = key().sign(stated.kind, payload.to_string().as_bytes()).unwrap();
@@ -408,8 +418,15 @@ async fn archived_lines_have_the_columns_of_their_schema() {
         assert!(!values.filter_map(Value::as_str).any(|text| text.contains("private")));
     }
     let of = |kind: &str| lines.iter().find(|line| line["kind"] == kind).unwrap();
-    let (decision, receipt) = (of("decision"), of("receipt"));
-    assert_eq!([&decision["agent_id"], &receipt["agent_id"]], ["a", "a"]);
+    let (decision, receipt, change) = (of("decision"), of("receipt"), of("change"));
+    assert_eq!(
+        [&decision["agent_id"], &receipt["agent_id"], &change["agent_id"]],
+        ["a"; 3]
+    );
+    assert_eq!(
+        [&change["result"], &change["transaction_id"], &change["tx_hash"]],
+        ["reversal", "t", "0x1"]
+    );
     assert_eq!([&decision["amount_units"], &receipt["amount_units"]], [5, 5]);
     assert_eq!(
         [&decision["stated_at"], &receipt["stated_at"]],

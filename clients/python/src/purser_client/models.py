@@ -272,6 +272,7 @@ class SettlementStatements(TypedDict):
     transaction_id: str
     decision: SignedStatement | None
     receipt: SignedStatement | None
+    changes: list[SignedStatement]
 
 
 class AgentDecisionStatement(TypedDict):

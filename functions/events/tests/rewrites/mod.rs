@@ -25,7 +25,7 @@ type Row = HashMap<String, AttributeValue>;
 
 /// The lines that the process logs.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl io::Write for Lines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
@@ -39,7 +39,7 @@ impl io::Write for Lines {
 }
 
 impl Lines {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let lines = Self::default();
         let writer = lines.clone();
         purser_api::log_to("info", move || writer.clone());
@@ -47,7 +47,7 @@ impl Lines {
     }
 
     /// The lines of alarms since the last call.
-    fn alarms(&self) -> Vec<Value> {
+    pub(crate) fn alarms(&self) -> Vec<Value> {
         let text = std::mem::take(&mut *self.0.lock().unwrap());
         let lines = String::from_utf8(text).unwrap();
         let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -63,25 +63,36 @@ enum Kind {
     Rejection,
     Payment,
     Call,
+    Reversal,
+    Release,
     History,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Rejection, Self::Payment, Self::Call, Self::History];
+    const ALL: [Self; 6] = [
+        Self::Rejection,
+        Self::Payment,
+        Self::Call,
+        Self::Reversal,
+        Self::Release,
+        Self::History,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Rejection => "rejection or escalation (decisions table)",
             Self::Payment => "confirmed payment (`S#`)",
             Self::Call => "its idempotency record (`I#`)",
+            Self::Reversal => "reverted confirmation (decisions table)",
+            Self::Release => "released payment (`S#`)",
             Self::History => "entry of the decision history (`J#`)",
         }
     }
 
     const fn table(self) -> &'static str {
         match self {
-            Self::Rejection => DECISIONS,
-            Self::Payment | Self::Call => LEDGER,
+            Self::Rejection | Self::Reversal => DECISIONS,
+            Self::Payment | Self::Call | Self::Release => LEDGER,
             Self::History => USAGE,
         }
     }
@@ -93,8 +104,8 @@ impl Kind {
             return false;
         };
         match self {
-            Self::Rejection => ids.contains(sk),
-            Self::Payment => pk.starts_with("S#") && ids.contains(sk),
+            Self::Rejection | Self::Reversal => ids.contains(sk),
+            Self::Payment | Self::Release => pk.starts_with("S#") && ids.contains(sk),
             Self::Call => pk.starts_with("I#") && text("sid").is_some_and(|id| ids.contains(id)),
             Self::History => pk.starts_with("J#") && !pk.ends_with("#R") && ids.contains(sk),
         }
@@ -194,8 +205,15 @@ impl Rig {
             return after.difference(&before).cloned().collect();
         }
         let id: SettlementId = self.stating.pay(1, &key).await.unwrap();
+        if kind == Kind::Release {
+            self.stating.release(id).await;
+            return vec![id.to_string()];
+        }
         self.transaction += 1;
         self.stating.confirm(id, self.transaction).await;
+        if kind == Kind::Reversal {
+            return vec![self.stating.revert(id).await.to_string()];
+        }
         let rows = scan(&self.stating.emulator.client, LEDGER, None).await;
         let row = rows
             .iter()
@@ -303,12 +321,15 @@ async fn rewritten_and_removed_rows_are_found() {
     let mut samples = BTreeMap::new();
     let payment = rig.decide(Kind::Payment).await;
     let rejection = rig.decide(Kind::Rejection).await;
+    let reversal = rig.decide(Kind::Reversal).await;
+    let release = rig.decide(Kind::Release).await;
     rig.stating.state(&events).await;
     for kind in Kind::ALL {
-        let ids = if matches!(kind, Kind::Payment | Kind::Call) {
-            &payment
-        } else {
-            &rejection
+        let ids = match kind {
+            Kind::Payment | Kind::Call => &payment,
+            Kind::Reversal => &reversal,
+            Kind::Release => &release,
+            Kind::Rejection | Kind::History => &rejection,
         };
         let rows = rig.rows(kind).await;
         samples.insert(kind, rows.into_iter().find(|row| kind.is_row(row, ids)).unwrap());

@@ -3,9 +3,11 @@
 #![allow(dead_code, reason = "each of the tests uses a part of it")]
 
 use purser_api::{Boot, Clock, Env};
-use purser_domain::{Agent, AgentStatus, LabelKey, LabelValue, Labels, PersonId, SettlementId, Timestamp};
+use purser_domain::{
+    Agent, AgentStatus, LabelKey, LabelValue, Labels, PersonId, SettlementId, Timestamp, TransactionId,
+};
 use purser_events::{Events, History};
-use purser_store::{Claim, Ledger};
+use purser_store::{Claim, Ledger, Moved};
 use purser_testkit::{
     Emulator, EventBus, Kms, Proxy, ProxyConfig, SecretsManager, Streams,
     authorize::{Answer, Request, authorize},
@@ -143,6 +145,24 @@ impl Stating {
             .ledger
             .confirm(&settlement, &transfer, Claim::Transaction, self.now());
         confirmed.await.unwrap();
+    }
+
+    /// Reverts the confirmation of a payment, as after a reorganization. Returns the id of the decision.
+    pub(crate) async fn revert(&self, id: SettlementId) -> TransactionId {
+        let settlement = self.ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
+        let now = self.now();
+        let decision = TransactionId::at(now, id.uuid().as_u64_pair().1.to_be_bytes());
+        let gone = sample::transfer_gone(&settlement);
+        let reverted = self.ledger.revert_confirmation(&settlement, &gone, decision, now).await;
+        assert!(matches!(reverted.unwrap(), Moved::Done(_)));
+        decision
+    }
+
+    /// Releases the amount of a payment that was never paid.
+    pub(crate) async fn release(&self, id: SettlementId) {
+        let settlement = self.ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
+        let released = self.ledger.release(&settlement, &sample::unusable(&settlement)).await;
+        assert!(matches!(released.unwrap(), Moved::Done(_)));
     }
 
     /// Passes the streams to `history`; then `events` states what they have and archives it.

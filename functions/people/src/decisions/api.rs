@@ -177,10 +177,16 @@ pub(crate) async fn read(
 pub(crate) struct DecisionStatement {
     #[schema(value_type = uuid::Uuid)]
     transaction_id: String,
-    /// The statement; null until it is in the log, about a minute after the decision. A payout and a reverted
-    /// confirmation have none.
+    /// The statement; null until it is in the log, about a minute after the decision. A payout has none.
     #[schema(required)]
     statement: Option<FoundStatement>,
+    /// The statement of the receipt of the decision's payment or payout; null until it is confirmed and the statement is
+    /// in the log.
+    #[schema(required)]
+    receipt: Option<FoundStatement>,
+    /// The statements of the later changes of the payment or payout, in the log's order: a reversal or a release. A
+    /// receipt that a reversal names is void.
+    changes: Vec<FoundStatement>,
     /// The policy, the agent's rules and the catalog entry that the statement has the hashes of (SHA-256 of the RFC 8785
     /// form); null if they are not stored.
     #[schema(value_type = Option<Object>, required)]
@@ -205,10 +211,13 @@ pub(crate) async fn statement(
     let person = people.authenticate(token).await?;
     let id = named(TransactionId::parse(&transaction))?;
     let decision = people.decision_in_history(&person, id).await?;
-    let (statement, inputs) = tokio::try_join!(people.statement(&decision), people.input_documents(&decision))?;
+    let ((statement, payment), inputs) =
+        tokio::try_join!(people.statements(&decision), people.input_documents(&decision))?;
     Ok(Json(DecisionStatement {
         transaction_id: id.to_string(),
         statement,
+        receipt: payment.receipt,
+        changes: payment.changes,
         inputs: inputs.map(|documents| documents.to_json()),
     }))
 }

@@ -9,8 +9,7 @@ use axum::extract::{Path, State};
 use axum::http::header::CONTENT_DISPOSITION;
 use axum::response::IntoResponse as _;
 use purser_api::Reply;
-use purser_domain::{AgentId, LoggedDecision, TransactionId};
-use purser_log::FoundStatement;
+use purser_domain::{AgentId, TransactionId};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -32,28 +31,16 @@ pub(crate) async fn file(
     let agent = named(AgentId::parse(&agent))?;
     let id = named(TransactionId::parse(&transaction))?;
     let (_, decision) = people.own_decision(&session.person, agent, id).await?;
-    let (statement, receipt, inputs) = tokio::try_join!(
-        people.statement(&decision),
-        receipt_of(&people, &decision),
-        people.input_documents(&decision),
-    )?;
+    let ((statement, payment), inputs) =
+        tokio::try_join!(people.statements(&decision), people.input_documents(&decision))?;
     let evidence = json!({
         "transaction_id": id.to_string(),
         "how_to_check": HOW,
         "decision": statement,
-        "receipt": receipt,
+        "receipt": payment.receipt,
+        "changes": payment.changes,
         "inputs": inputs.map(|documents| documents.to_json()),
     });
     let disposition = format!("attachment; filename=\"purser-evidence-{id}.json\"");
     Ok(([(CONTENT_DISPOSITION, disposition)], Json(evidence)).into_response())
-}
-
-async fn receipt_of(people: &People, decision: &LoggedDecision) -> purser_domain::Result<Option<FoundStatement>> {
-    match (decision, &people.log) {
-        (LoggedDecision::Allowed(settlement), Some(log)) => match settlement.settled_at() {
-            Some(settled_at) => log.receipt(settlement.id(), settled_at).await,
-            None => Ok(None),
-        },
-        _ => Ok(None),
-    }
 }

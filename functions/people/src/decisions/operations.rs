@@ -7,7 +7,7 @@ use purser_domain::{
     AgentId, CallDescription, ErrorKind, InputDocuments, InputVersions, LoggedDecision, RecordedDecision,
     ReplayDifference, Result, Settlement, SettlementId, TransactionId, replay,
 };
-use purser_log::FoundStatement;
+use purser_log::{FoundStatement, PaymentStatements, unverified_payload};
 use purser_store::StoredInputs;
 use uuid::Uuid;
 
@@ -108,17 +108,41 @@ impl People {
         })
     }
 
-    /// The statement of a decision; `None` until it is in the log.
-    pub(crate) async fn statement(&self, decision: &LoggedDecision) -> Result<Option<FoundStatement>> {
-        let at = match decision {
-            LoggedDecision::Allowed(settlement) => settlement.terms.authorized_at,
-            LoggedDecision::Refused(refusal) => refusal.at,
-            LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => return Ok(None),
+    /// The statement of a decision, `None` until it is in the log, and those of its payment.
+    pub(crate) async fn statements(
+        &self,
+        decision: &LoggedDecision,
+    ) -> Result<(Option<FoundStatement>, PaymentStatements)> {
+        let Some(log) = &self.log else {
+            return Ok(Default::default());
         };
-        match &self.log {
-            Some(log) => log.decision(decision.transaction(), at).await,
-            None => Ok(None),
-        }
+        let id = match decision {
+            LoggedDecision::Allowed(settlement) | LoggedDecision::PaidOut(settlement) => Some(settlement.id()),
+            LoggedDecision::ConfirmationReverted(reverted) => Some(reverted.settlement),
+            LoggedDecision::Refused(_) => None,
+        };
+        let settlement = match id {
+            Some(id) => self.ledger.settlement(decision.agent(), id).await?,
+            None => None,
+        };
+        let payment = match &settlement {
+            Some(settlement) => log.payment(settlement).await?,
+            None => PaymentStatements::default(),
+        };
+        let statement = match decision {
+            LoggedDecision::Allowed(_) | LoggedDecision::Refused(_) => {
+                log.decision(decision.transaction(), decision.at()).await?
+            }
+            LoggedDecision::ConfirmationReverted(reverted) => {
+                let is_own = |change: &&FoundStatement| {
+                    let payload = unverified_payload(&change.statement).unwrap_or_default();
+                    payload.get("transaction_id") == Some(&reverted.transaction.to_string().into())
+                };
+                payment.changes.iter().find(is_own).cloned()
+            }
+            LoggedDecision::PaidOut(_) => None,
+        };
+        Ok((statement, payment))
     }
 
     /// The documents that the statement of a decision has the hashes of; `None` if they are not stored.

@@ -4,16 +4,18 @@
 //! words about a call (`metadata`) nor the names of agents, people or labels.
 
 use crate::{
-    AgentId, ApprovalId, CallDescription, Check, DecisionRecord, DocumentHash, EventSource, InputDocuments,
-    InputVersions, KeyId, LoggedRefusal, Network, RecordedDecision, ServiceId, Settlement, SettlementId,
-    SettlementState, Terms, TransactionId,
+    AgentId, ApprovalId, CallDescription, Check, ConfirmationReverted, DecisionRecord, DocumentHash, EventSource,
+    InputDocuments, InputVersions, KeyId, LoggedRefusal, Network, RecordedDecision, ServiceId, Settlement,
+    SettlementId, SettlementState, Terms, Timestamp, TransactionId,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// The kind of a decision's statement, in its member `statement`.
 pub const DECISION_STATEMENT: &str = "purser.decision.v1";
 /// The kind of a receipt's statement, in its member `statement`.
 pub const RECEIPT_STATEMENT: &str = "purser.receipt.v1";
+/// The kind of a change's statement, in its member `statement`.
+pub const CHANGE_STATEMENT: &str = "purser.change.v1";
 
 /// What identifies a decision about a purchase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,28 +200,95 @@ pub fn receipt_statement(settlement: &Settlement, issuer: &EventSource) -> Optio
         return None;
     };
     let terms = &settlement.terms;
-    let purchase = terms.purchase();
+    let mut payment = payment(terms);
+    payment.insert("tx_hash".to_owned(), tx_hash.to_string().into());
+    payment.insert("block_number".to_owned(), (*block_number).into());
+    payment.insert("settled_at".to_owned(), settled_at.to_string().into());
     Some(json!({
         "iss": issuer.as_str(),
         "iat": settled_at.secs(),
         "statement": RECEIPT_STATEMENT,
         "settlement_id": terms.id.to_string(),
         "transaction_id": terms.transaction.to_string(),
-        "settlement": {
-            "agent_id": terms.agent.to_string(),
-            "service_id": purchase.map(|purchase| purchase.service.to_string()),
-            "operation_id": purchase.map(|purchase| purchase.operation.to_string()),
-            "network": terms.network.caip2(),
-            "asset": terms.network.token().address.to_string(),
-            "wallet": terms.wallet.to_string(),
-            "pay_to": terms.pay_to.to_string(),
-            "amount_units": terms.amount.units(),
-            "authorized_at": terms.authorized_at.to_string(),
-            "valid_before": terms.valid_before.to_string(),
-            "tx_hash": tx_hash.to_string(),
-            "block_number": block_number,
-            "nonce_prefix": terms.nonce_prefix.to_string(),
-            "settled_at": settled_at.to_string(),
-        },
+        "settlement": payment,
     }))
+}
+
+fn payment(terms: &Terms) -> Map<String, Value> {
+    let purchase = terms.purchase();
+    let members = [
+        ("agent_id", json!(terms.agent.to_string())),
+        (
+            "service_id",
+            json!(purchase.map(|purchase| purchase.service.to_string())),
+        ),
+        (
+            "operation_id",
+            json!(purchase.map(|purchase| purchase.operation.to_string())),
+        ),
+        ("network", json!(terms.network.caip2())),
+        ("asset", json!(terms.network.token().address.to_string())),
+        ("wallet", json!(terms.wallet.to_string())),
+        ("pay_to", json!(terms.pay_to.to_string())),
+        ("amount_units", json!(terms.amount.units())),
+        ("authorized_at", json!(terms.authorized_at.to_string())),
+        ("valid_before", json!(terms.valid_before.to_string())),
+        ("nonce_prefix", json!(terms.nonce_prefix.to_string())),
+    ];
+    members
+        .map(|(name, value)| (name.to_owned(), value))
+        .into_iter()
+        .collect()
+}
+
+/// A later change of a payment that is stated.
+#[derive(Clone, Copy, Debug)]
+pub enum PaymentChange<'a> {
+    /// Its confirmation was reverted. The receipt is that of the reverted confirmation, if it is in the log.
+    Reversal(&'a ConfirmationReverted, Option<LoggedReceipt>),
+    /// It expired, and its amount was released at this time.
+    Release(Timestamp),
+}
+
+/// The place of a receipt's statement in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoggedReceipt {
+    /// Its index.
+    pub index: u64,
+    /// The hash of its leaf (RFC 6962 §2.1).
+    pub leaf_hash: [u8; 32],
+}
+
+impl PaymentChange<'_> {
+    /// The payload of the statement of this change of a payment, issued by this deployment. `call` is that of the
+    /// payment, whose decision the statement names by its hash; a payout has none.
+    pub fn to_json(self, terms: &Terms, call: Option<CallDescription>, issuer: &EventSource) -> Value {
+        let (name, at, transaction, changed_receipt) = match self {
+            Self::Reversal(reverted, receipt) => {
+                let receipt = json!({
+                    "tx_hash": reverted.tx_hash.to_string(),
+                    "index": receipt.map(|receipt| receipt.index),
+                    "leaf_hash": receipt.map(|receipt| alloy_primitives::hex::encode(receipt.leaf_hash)),
+                });
+                ("reversal", reverted.at, Some(reverted.transaction), receipt)
+            }
+            Self::Release(at) => ("release", at, None, Value::Null),
+        };
+        let decision_hash = call.and_then(|call| hash_of_allow(terms, call));
+        json!({
+            "iss": issuer.as_str(),
+            "iat": at.secs(),
+            "statement": CHANGE_STATEMENT,
+            "change": name,
+            "changed_at": at.to_string(),
+            "transaction_id": transaction.map(|id| id.to_string()),
+            "settlement_id": terms.id.to_string(),
+            "changed_decision": {
+                "transaction_id": terms.transaction.to_string(),
+                "decision_hash": decision_hash.map(|hash| hash.to_string()),
+            },
+            "changed_receipt": changed_receipt,
+            "settlement": payment(terms),
+        })
+    }
 }

@@ -4,7 +4,7 @@ use crate::sample::{ORIGIN, checkpoint, log_of, log_signer, proof_of, statement_
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use purser_evidence::{
-    DocumentError, EvidenceReport, JwkSet, Outcome, ProviderError, ProviderKey, ProviderKeyError, ProviderObject,
+    DocumentError, EvidenceReport, Hash, JwkSet, Outcome, ProviderError, ProviderKey, ProviderKeyError, ProviderObject,
     ProviderSigner, StatementKind, Trust, is_evidence, verify_evidence,
 };
 use serde_json::{Value, json};
@@ -82,6 +82,11 @@ async fn file(provider: Value) -> Value {
 
 /// The same with another result of the decision.
 async fn file_of(result: &str, provider: Value) -> Value {
+    file_with(result, provider, &[]).await
+}
+
+/// The same with these changes: 2 is a release, 3 a reversal of the receipt, and 4 the release of another payment.
+async fn file_with(result: &str, provider: Value, changes: &[usize]) -> Value {
     let vectors = vectors();
     let inputs = json!({"agent": {"status": "active"}, "policy": null, "service": {"slug": "lab"}});
     let hashed = json!({
@@ -117,9 +122,22 @@ async fn file_of(result: &str, provider: Value) -> Value {
         "tx_hash": vectors["transaction"], "settled_at": "2026-11-26T12:00:09.12Z",
     });
     let sign = |kind, payload: &Value| statement_key().sign(kind, payload.to_string().as_bytes()).unwrap();
+    let receipt = sign(StatementKind::Receipt, &receipt);
+    let leaf = Hash::of_leaf(receipt.as_bytes());
+    let leaf_hash = leaf
+        .as_bytes()
+        .iter()
+        .fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+    let change = |name: &str, settlement: &str, receipt: Value| {
+        let change = json!({"change": name, "settlement_id": settlement, "changed_receipt": receipt});
+        sign(StatementKind::Change, &change)
+    };
     let entries = [
         sign(StatementKind::Decision, &decision),
-        sign(StatementKind::Receipt, &receipt),
+        receipt,
+        change("release", "s", Value::Null),
+        change("reversal", "s", json!({"leaf_hash": leaf_hash})),
+        change("release", "other", Value::Null),
     ];
     let (objects, head) = log_of(&entries);
     let note = checkpoint(head);
@@ -128,8 +146,10 @@ async fn file_of(result: &str, provider: Value) -> Value {
         let proof = proof_of(&objects, &head, index, entry, &note).await;
         stated.push(json!({"statement": entry, "proof": proof.to_string(), "index": index}));
     }
+    let changes: Vec<&Value> = changes.iter().map(|change| &stated[*change]).collect();
     json!({
         "settlement_id": "s", "transaction_id": "t", "how_to_check": ["ask"], "decision": stated[0], "receipt": stated[1],
+        "changes": changes,
         "inputs": inputs, "settlement": row, "trust": {"jwks": {"keys": []}, "logs": []}, "provider": provider,
     })
 }
@@ -138,6 +158,37 @@ fn verified(file: &Value) -> EvidenceReport {
     let text = serde_json::to_string_pretty(file).unwrap();
     assert!(is_evidence(&text));
     verify_evidence(&text, &trust()).unwrap()
+}
+
+#[tokio::test]
+async fn a_receipt_whose_confirmation_was_reverted_is_void() {
+    let none = || json!({"offers": [], "receipt": null});
+    for (changes, failed) in [
+        (vec![2], vec![]),
+        (vec![2, 3], vec!["changes payment: failed"]),
+        (vec![4], vec!["changes payment: failed"]),
+        // A decision is no change.
+        (vec![0], vec!["changes statement: failed"]),
+    ] {
+        let mut file = file_with("allow", none(), &changes).await;
+        let report = verified(&file);
+        let pointers = report.unverified().iter().filter(|pointer| pointer.contains("changes"));
+        assert_eq!(
+            (not_passed(&report), report.is_verified()),
+            (
+                failed.iter().map(|step: &&str| (*step).to_owned()).collect(),
+                failed.is_empty()
+            )
+        );
+        assert_eq!(pointers.count() > 0, changes == [0]);
+        // Without its receipt, a reversal voids nothing in the file.
+        file["receipt"] = Value::Null;
+        let report = verified(&file);
+        assert_eq!(
+            not_passed(&report).contains(&"changes payment: failed".to_owned()),
+            changes == [4]
+        );
+    }
 }
 
 /// The steps that neither passed nor are about witnesses, as `part step: outcome`.
