@@ -82,6 +82,10 @@ impl Stating for Signer {
         }))
     }
 
+    async fn accept(&self, _: &PendingFact, _: String) -> Option<Stated> {
+        None
+    }
+
     fn report_set_aside(&self, key: &str, reason: &str) {
         panic!("{key}: {reason}");
     }

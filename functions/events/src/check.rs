@@ -4,13 +4,14 @@
 //! One difference does not stop the check of the others. While the tables can't be read, the check waits.
 
 use crate::{
+    logged::Logged,
     payees::is_corrupt,
     record::{Record, Records, is_receipt_of, logged_receipt, report_difference, subject},
 };
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use purser_domain::{
-    AgentId, CHANGE_STATEMENT, Causes, ConfirmationReverted, DECISION_STATEMENT, Duration as Length, JournalEntry,
-    LoggedDecision, LoggedReceipt, PaymentChange, RECEIPT_STATEMENT, Result, SettlementId, Timestamp, TransactionId,
-    TxHash, receipt_statement,
+    Causes, ConfirmationReverted, Duration as Length, JournalEntry, LoggedDecision, LoggedReceipt, PaymentChange,
+    Result, Timestamp, receipt_statement,
 };
 use purser_evidence::JwkSet;
 use purser_log::{Confirmation, LogReader, StatedFact};
@@ -18,15 +19,8 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use tokio::time::Instant;
 
-/// What a logged statement says.
-struct Logged {
-    index: u64,
-    agent: AgentId,
-    fact: StatedFact,
-    payload: Value,
-    /// The payload's exact bytes.
-    bytes: Vec<u8>,
-}
+/// The number of entries that are compared at once. Each waits for up to seven reads.
+const AT_ONCE: usize = 64;
 
 impl Records<'_> {
     /// Compares the log with the tables until all entries of a day ago are compared or the time is over.
@@ -43,24 +37,31 @@ impl Records<'_> {
                     "the index has no object of the entry",
                 );
             }
-            for (index, statement) in (batch.first..).zip(&batch.statements) {
-                let Some(logged) = Logged::read(index, statement, &trust.jwks) else {
-                    report_difference(
-                        &format!("entry {index}"),
-                        "the log's entry is no statement of this deployment",
-                    );
-                    continue;
-                };
-                let difference = match self.compare(log, &logged).await {
-                    Ok(difference) => difference,
-                    Err(error) if is_corrupt(&error) => Some(Causes(&error).to_string()),
-                    Err(error) => return Err(error),
-                };
-                if let Some(what) = difference {
-                    report_difference(&subject(&logged.fact), &what);
-                }
-            }
+            let entries = (batch.first..).zip(&batch.statements);
+            let checks = entries.map(|(index, statement)| self.check_entry(log, &trust.jwks, index, statement));
+            let checks: Vec<_> = checks.collect();
+            stream::iter(checks).buffered(AT_ONCE).try_collect::<()>().await?;
             log.note_checked(&batch).await?;
+        }
+        Ok(())
+    }
+
+    /// Reports where an entry is no statement, or differs from the tables.
+    async fn check_entry(&self, log: &LogReader, keys: &JwkSet, index: u64, statement: &str) -> Result<()> {
+        let Some(logged) = Logged::read(index, statement, keys) else {
+            report_difference(
+                &format!("entry {index}"),
+                "the log's entry is no statement of this deployment",
+            );
+            return Ok(());
+        };
+        let difference = match self.compare(log, &logged).await {
+            Ok(difference) => difference,
+            Err(error) if is_corrupt(&error) => Some(Causes(&error).to_string()),
+            Err(error) => return Err(error),
+        };
+        if let Some(what) = difference {
+            report_difference(&subject(&logged.fact), &what);
         }
         Ok(())
     }
@@ -170,48 +171,5 @@ impl Logged {
         let entry = log.entry(index).await?;
         let receipt = entry.filter(|entry| index < self.index && is_receipt_of(reverted, entry));
         Ok(receipt.map(|entry| Some(logged_receipt(index, &entry))))
-    }
-
-    /// Reads an entry; `None` unless it is a statement of a known kind that one of the keys signed.
-    fn read(index: u64, statement: &str, keys: &JwkSet) -> Option<Self> {
-        let verified = keys.verify(statement).ok()?;
-        let payload: Value = serde_json::from_slice(verified.payload()).ok()?;
-        let text = |at: &str| payload.pointer(at).and_then(Value::as_str);
-        let settlement = text("/settlement_id").map(SettlementId::parse);
-        let (agent, fact) = match text("/statement")? {
-            DECISION_STATEMENT => {
-                let fact = match settlement {
-                    Some(settlement) => StatedFact::Allowed(settlement?),
-                    None => StatedFact::Refused(TransactionId::parse(text("/transaction_id")?)?),
-                };
-                (text("/facts/agent_id")?, fact)
-            }
-            RECEIPT_STATEMENT => {
-                let confirmation = Confirmation {
-                    tx_hash: TxHash::parse(text("/settlement/tx_hash")?)?,
-                    block_number: payload.pointer("/settlement/block_number")?.as_u64()?,
-                    settled_at: Timestamp::parse(text("/settlement/settled_at")?)?,
-                };
-                (
-                    text("/settlement/agent_id")?,
-                    StatedFact::Confirmed(settlement??, confirmation),
-                )
-            }
-            CHANGE_STATEMENT => {
-                let fact = match text("/transaction_id") {
-                    Some(reversal) => StatedFact::Reverted(TransactionId::parse(reversal)?),
-                    None => StatedFact::Released(settlement??, Timestamp::parse(text("/changed_at")?)?),
-                };
-                (text("/settlement/agent_id")?, fact)
-            }
-            _ => return None,
-        };
-        Some(Self {
-            index,
-            agent: AgentId::parse(agent)?,
-            fact,
-            payload,
-            bytes: verified.payload().to_vec(),
-        })
     }
 }

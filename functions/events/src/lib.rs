@@ -16,6 +16,7 @@
 //! | `bus.rs` | `PutEvents`, with its partial failures |
 //! | `statements.rs` | notes what has to be stated, and appends statements to the log |
 //! | `record.rs` | the payload of a statement, from the rows that it is about |
+//! | `logged.rs` | a statement as it was signed |
 //! | `check.rs` | compares the statements of a day ago with their rows |
 //! | `signer.rs` | the key that signs statements |
 //! | `sweep.rs` | events without a write |
@@ -34,6 +35,7 @@ mod brakes;
 mod bus;
 mod check;
 mod history;
+mod logged;
 mod payees;
 mod record;
 mod settings;
@@ -102,6 +104,7 @@ impl Events {
     pub async fn call(&self, event: &Value, time_left: Duration) -> Result<Value> {
         if let Some(records) = event.get("Records").and_then(Value::as_array) {
             let failed = self.0.tell_batch(records).await?;
+            self.0.sign_ahead(records).await;
             let failures = failed.map(|sequence| json!({"itemIdentifier": sequence}));
             Ok(json!({"batchItemFailures": failures.into_iter().collect::<Vec<_>>()}))
         } else if let Some(how) = event.get("attest_catalog") {

@@ -1,12 +1,12 @@
 //! What the tables have of a statement, and the payload that it makes.
 
-use crate::{Shared, payees::is_corrupt, signer::Signer};
+use crate::{Shared, logged::Logged, payees::is_corrupt, signer::Signer};
 use purser_domain::{
     AgentId, Causes, ConfirmationReverted, DecisionIds, Duration, Error, InputDocuments, LoggedDecision, LoggedReceipt,
     Network, PaymentChange, RECEIPT_STATEMENT, RecordedDecision, ReplayDifference, Result, Settlement, SettlementId,
     SettlementState, StatedDecision, Timestamp, TransactionId, TxHash, receipt_statement, replay,
 };
-use purser_evidence::{Hash, StatementKind};
+use purser_evidence::{Hash, JwkSet, StatementKind};
 use purser_log::{Confirmation, LogReader, Outcome, PendingFact, Stated, StatedFact, Stating, unverified_payload};
 use purser_store::{LogRange, RowHash};
 use serde_json::Value;
@@ -260,7 +260,56 @@ impl Signing<'_> {
     }
 }
 
+impl Signing<'_> {
+    /// The statement of a fact that was just noted; `None` if the run that commits the fact must make it. A reversal names
+    /// what the log has of its payment by then.
+    pub(crate) async fn sign_ahead(&self, pending: &PendingFact) -> Option<String> {
+        if let StatedFact::Reverted(_) | StatedFact::Released(..) = pending.fact {
+            return None;
+        }
+        // A row that differs may be one that is not replicated yet.
+        match self.payload(pending).await {
+            Ok(Made::Payload(kind, _, payload)) => {
+                let payload = payload.to_string().into_bytes();
+                self.signer.sign(kind, &payload).await.ok().flatten()
+            }
+            Ok(Made::Nothing | Made::Differs(_)) | Err(_) => None,
+        }
+    }
+
+    /// Whether a payment is still confirmed as it was noted.
+    async fn is_confirmed(&self, pending: &PendingFact, id: SettlementId, confirmation: &Confirmation) -> bool {
+        let settlement = self.records.shared.ledger.settlement(pending.agent, id).await;
+        let Ok(Some(settlement)) = settlement else { return false };
+        settlement.state
+            == SettlementState::Confirmed {
+                tx_hash: confirmation.tx_hash,
+                block_number: confirmation.block_number,
+                settled_at: confirmation.settled_at,
+            }
+    }
+}
+
 impl Stating for Signing<'_> {
+    async fn accept(&self, pending: &PendingFact, statement: String) -> Option<Stated> {
+        let keys = JwkSet::new(self.signer.jwk().clone(), []);
+        let logged = Logged::read(0, &statement, &keys)?;
+        if (logged.agent, &logged.fact) != (pending.agent, &pending.fact) {
+            return None;
+        }
+        let (kind, id) = match &pending.fact {
+            StatedFact::Allowed(_) | StatedFact::Refused(_) => {
+                let id = logged.payload.get("transaction_id").and_then(Value::as_str);
+                (StatementKind::Decision, TransactionId::parse(id?)?.uuid())
+            }
+            StatedFact::Confirmed(id, confirmation) if self.is_confirmed(pending, *id, confirmation).await => {
+                (StatementKind::Receipt, id.uuid())
+            }
+            StatedFact::Confirmed(..) | StatedFact::Reverted(_) | StatedFact::Released(..) => return None,
+        };
+        Some(Stated { kind, id, statement })
+    }
+
     async fn state(&self, pending: &PendingFact) -> Result<Outcome> {
         let (kind, id, payload) = match self.payload(pending).await {
             Ok(Made::Payload(kind, id, payload)) => (kind, id, payload),

@@ -8,23 +8,34 @@ use crate::{
     signer::{KmsSigner, Signer},
 };
 use aws_types::SdkConfig;
+use futures_util::stream::{self, StreamExt as _};
 use purser_api::Secrets;
-use purser_domain::{Error, LoggedDecision, Network, Result, SettlementState};
+use purser_domain::{Causes, Error, LoggedDecision, Network, Result, SettlementState};
 use purser_evidence::{KeyType, NoteSigner, Seed, StatementKey};
 use purser_log::{
     Archive, Archived, Confirmation, Log, LogReader, ObjectStore, PendingFact, StatedFact, TRUST, TrustDocument,
     Witnesses,
 };
-use purser_store::JournalChange;
+use purser_store::{Change, JournalChange};
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::{sync::Arc, time::Duration};
-use tokio::{sync::OnceCell, time::Instant};
+use tokio::{
+    sync::OnceCell,
+    time::{Instant, timeout},
+};
 use zeroize::Zeroizing;
 
 const MAKING_KEYS: &str = "making the statements' keys";
 
 /// The time reserved for the last append.
 const LAST: Duration = Duration::from_secs(20);
+/// The number of facts from which on a batch is signed ahead. Below, the schedule signs as fast, without the objects.
+const BUSY: usize = 10;
+/// The number of statements of a batch that are made at once: each waits for some five reads of tables, and for KMS.
+const AT_ONCE: usize = 16;
+/// The time after which a batch is left to the schedule, so that publishing does not wait for KMS.
+const AHEAD: Duration = Duration::from_secs(10);
 
 /// The statements of a deployment.
 pub(crate) struct Statements {
@@ -143,16 +154,48 @@ impl Shared {
         stated.and(reported).and(archived).and(checked)
     }
 
-    async fn append(&self, statements: &Statements, until: Instant) -> Result<()> {
-        let keys = statements.keys().await?;
-        let signing = Signing {
+    /// Signs what a busy batch of a stream has to be stated, so that batches are signed in parallel. What fails or takes
+    /// too long is left to the schedule.
+    pub(crate) async fn sign_ahead(&self, records: &[Value]) {
+        let Some(statements) = &self.statements else { return };
+        let changes = records.iter().filter_map(|record| Change::parse(record).ok());
+        let changes = changes.filter_map(|change| self.ledger.journal_change(&change).ok().flatten());
+        let facts: Vec<PendingFact> = changes.filter_map(|change| facts_of(&change)).collect();
+        if facts.len() < BUSY {
+            return;
+        }
+        match timeout(AHEAD, self.write_ahead(statements, facts)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(error = %Causes(&error), "statements.not_signed_ahead"),
+            Err(_) => tracing::warn!("statements.not_signed_ahead"),
+        }
+    }
+
+    async fn write_ahead(&self, statements: &Statements, facts: Vec<PendingFact>) -> Result<()> {
+        let signing = self.signing(statements, statements.keys().await?);
+        let signed = stream::iter(facts).map(|fact| {
+            let signing = &signing;
+            async move { signing.sign_ahead(&fact).await.map(|statement| (fact, statement)) }
+        });
+        let signed: Vec<_> = signed.buffered(AT_ONCE).collect().await;
+        let signed: Vec<_> = signed.into_iter().flatten().collect();
+        purser_log::write_signed(&statements.objects, &signed).await
+    }
+
+    fn signing<'a>(&'a self, statements: &Statements, keys: &'a Keys) -> Signing<'a> {
+        Signing {
             records: Records {
                 shared: self,
                 network: statements.network,
             },
             signer: &keys.statements,
             log: LogReader::new(statements.objects.clone()),
-        };
+        }
+    }
+
+    async fn append(&self, statements: &Statements, until: Instant) -> Result<()> {
+        let keys = statements.keys().await?;
+        let signing = self.signing(statements, keys);
         loop {
             let written = keys.log.write(self.clock.now(), &signing).await?;
             if !written.has_more || Instant::now() >= until {

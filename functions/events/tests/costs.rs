@@ -87,6 +87,45 @@ async fn a_payment_without_others_costs_what_is_counted() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
+/// Under load, the batches of the streams are signed in parallel. The one run that appends them signs nothing, and of the
+/// tables it reads whether each payment is still confirmed.
+#[tokio::test]
+async fn the_run_that_appends_busy_batches_neither_signs_nor_evaluates() {
+    const PAYMENTS: u8 = 20;
+    let folder = std::env::temp_dir().join(format!("purser-costs-{}", uuid::Uuid::new_v4()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let stating = Stating::start(&folder).await;
+    let events = stating.function(Some(&stating.kms.create_p256()));
+    let signatures = || {
+        let asked = stating.kms.asked();
+        asked.iter().filter(|(operation, _)| operation == "Sign").count()
+    };
+    let mut paid = Vec::new();
+    for n in 0..PAYMENTS {
+        paid.push(stating.pay(10, &format!("busy {n}")).await.unwrap());
+    }
+    stating.pass(Some(&events)).await;
+    for (n, id) in (0..).zip(paid) {
+        stating.confirm(id, n).await;
+    }
+    stating.pass(Some(&events)).await;
+    assert_eq!(signatures(), usize::from(PAYMENTS) * SIGNATURES);
+
+    let _ahead = stating.database.calls().take();
+    stating.state(&events).await;
+    let calls = stating.database.calls().take();
+    let reads = calls.iter().filter(|call| call.operation == "GetItem").count();
+    assert_eq!((signatures(), reads), (0, usize::from(PAYMENTS)));
+    let log = purser_log::LogReader::new(purser_log::ObjectStore::folder(folder.join("log")));
+    let checkpoint = String::from_utf8(log.checkpoint().await.unwrap().unwrap()).unwrap();
+    assert_eq!(checkpoint.lines().nth(1), Some("40"));
+    assert!(!folder.join("log/signed").exists() || contents(&folder.join("log/signed")).is_empty());
+
+    stating.sleep();
+    stating.state(&events).await;
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 /// The files of a folder with their contents.
 fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());

@@ -259,12 +259,14 @@ const LOG = {
   AgentsFunction: { GetObject: ["checkpoint", "index/", "tile/0/", "tile/entries/"] },
   CatalogFunction: { GetObject: ["checkpoint", "tile/0/", "trust.json"] },
   EventsFunction: {
-    DeleteObject: ["batch/", "pending/"],
+    DeleteObject: ["batch/", "pending/", "signed/"],
     GetObject: [
-      "archived", "batch/", "checkpoint", "index/", "pending/", "state.json", "tile/0/", "tile/entries/", "trust.json",
+      "archived", "batch/", "checkpoint", "index/", "pending/", "signed/", "state.json", "tile/0/", "tile/entries/",
+      "trust.json",
     ],
     PutObject: [
-      "archived", "batch/", "checkpoint", "index/", "pending/", "state.json", "tile/0/", "tile/entries/", "trust.json",
+      "archived", "batch/", "checkpoint", "index/", "pending/", "signed/", "state.json", "tile/0/", "tile/entries/",
+      "trust.json",
     ],
   },
   HistoryFunction: { PutObject: ["pending/"] },

@@ -14,8 +14,9 @@
 use crate::{
     aside::ASIDE,
     index::{self, About},
-    objects::ObjectStore,
-    pending::{PendingBatch, PendingFact, PendingPlace},
+    objects::{AT_ONCE, ObjectStore},
+    pending::{PendingBatch, PendingFact, PendingPlace, ReadBatch},
+    signed::Signed,
     state::{Batch, State},
     witnesses::Witnesses,
 };
@@ -27,14 +28,13 @@ use purser_evidence::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, pin::pin, sync::Arc};
 use uuid::Uuid;
 
 /// The number of facts after which a run reads no further batch.
-const MOST_FACTS: usize = 1_000;
-/// The number of statements that are made at once: each waits for some five reads of tables, and for KMS if it signs. At
-/// 30 ms each, 16 at once are some 500 a second.
-const AT_ONCE: usize = 16;
+const MOST_FACTS: usize = 5_000;
+/// The size of the statements of a run, after which the others wait for the next run.
+const MAX_BYTES: usize = 8 << 20;
 /// The number of batches that a run lists.
 const MOST_BATCHES: u16 = 500;
 /// The number of facts that are kept in the state to be tried again. More are set aside.
@@ -102,6 +102,9 @@ pub trait Stating: Sync {
     /// States a fact. An error is one of the signer, which can state no other fact either: it ends the run.
     fn state(&self, fact: &PendingFact) -> impl Future<Output = Result<Outcome>> + Send;
 
+    /// The statement that was signed ahead, if this signer has signed it and it still states this fact.
+    fn accept(&self, fact: &PendingFact, statement: String) -> impl Future<Output = Option<Stated>> + Send;
+
     /// Reports an object that was set aside. A run that is repeated reports it again.
     fn report_set_aside(&self, key: &str, reason: &str);
 }
@@ -124,14 +127,46 @@ impl StoredEntry {
 /// The facts of a run, and the batches that they are from.
 #[derive(Default)]
 struct Gathered {
-    /// The facts of the shards.
-    facts: Vec<PendingFact>,
+    /// The facts, each with its shard.
+    facts: Vec<(String, PendingFact)>,
     /// What can't be read as a fact.
     unreadable: Vec<Value>,
-    places: Vec<PendingPlace>,
+    /// The batches, each with the number of facts up to its end.
+    places: Vec<(PendingPlace, usize)>,
     /// The last sequence number of each shard.
     shards: BTreeMap<String, String>,
     has_more: bool,
+}
+
+impl Gathered {
+    fn add(&mut self, state: &State, place: PendingPlace, batch: ReadBatch) {
+        for fact in batch.facts {
+            let known = self.shards.get(&batch.shard);
+            let is_known = known.is_some_and(|known| *known >= fact.sequence);
+            if !is_known && !state.has(&batch.shard, &fact.sequence) {
+                self.shards.insert(batch.shard.clone(), fact.sequence.clone());
+                self.facts.push((batch.shard.clone(), fact));
+            }
+        }
+        self.unreadable.extend(batch.unreadable);
+        self.places.push((place, self.facts.len()));
+    }
+
+    /// Leaves the facts after the first `count` to the next run.
+    fn truncate(&mut self, count: usize) {
+        if count >= self.facts.len() {
+            return;
+        }
+        self.has_more = true;
+        self.facts.truncate(count);
+        self.places.retain(|(_, end)| *end <= count);
+        // The facts of a shard are in their order.
+        let last = self
+            .facts
+            .iter()
+            .map(|(shard, fact)| (shard.clone(), fact.sequence.clone()));
+        self.shards = last.collect();
+    }
 }
 
 impl TileReader for ObjectStore {
@@ -193,16 +228,15 @@ impl Log {
         // The first run publishes the checkpoint of the empty log.
         self.put_checkpoint(state.published()?).await?;
         self.check_growth(&state.published()?).await?;
-        let gathered = self.gather(&state).await?;
+        let mut gathered = self.gather(&state).await?;
         for value in &gathered.unreadable {
             let key = format!("{ASIDE}unreadable/{}", DocumentHash::of(value));
             self.set_aside(&key, value, "it is not a fact", now, stating).await?;
         }
-        let later = state.later();
-        let (again, waiting) = split_later(later, now);
-        let facts: Vec<&PendingFact> = again.iter().chain(&gathered.facts).collect();
-        let stated: Vec<_> = facts.iter().map(|fact| stating.state(fact)).collect();
-        let outcomes: Vec<Outcome> = stream::iter(stated).buffered(AT_ONCE).try_collect().await?;
+        let (again, waiting) = split_later(state.later(), now);
+        let pending = gathered.facts.iter().map(|(_, fact)| fact);
+        let facts: Vec<&PendingFact> = again.iter().chain(pending).collect();
+        let (outcomes, signed) = self.state(&facts, stating).await?;
         if gathered.facts.len() >= OUTAGE && outcomes.iter().all(|outcome| matches!(outcome, Outcome::Later(_))) {
             return Err(Error::temporarily_unavailable(
                 PUBLISHING,
@@ -210,6 +244,7 @@ impl Log {
             ));
         }
         let (mut entries, mut later) = (Vec::new(), waiting.clone());
+        let count = outcomes.len();
         for (fact, outcome) in facts.into_iter().zip(outcomes) {
             let reason = match outcome {
                 Outcome::Stated(Stated { statement, .. }) if !is_entry(&statement) => {
@@ -232,6 +267,9 @@ impl Log {
             let stored = serde_json::to_value(fact.stored()).map_err(|error| Error::internal(PUBLISHING, error))?;
             self.set_aside(&key, &stored, &reason, now, stating).await?;
         }
+        // What was to be tried again comes first.
+        later.extend(again.iter().skip(count).cloned());
+        gathered.truncate(count.saturating_sub(again.len()));
         let is_changed = !gathered.shards.is_empty() || !again.is_empty();
         state.set_later(&later);
         for (shard, sequence) in &gathered.shards {
@@ -255,13 +293,45 @@ impl Log {
             });
         }
         self.publish().await?;
-        for place in &gathered.places {
-            PendingBatch::delete(&self.objects, place).await?;
-        }
+        let stated = gathered.places.iter().map(|(place, _)| place.to_string());
+        let spent: Vec<String> = stated.chain(signed.spent(now)).collect();
+        let deleted: Vec<_> = spent.iter().map(|key| self.objects.delete(key)).collect();
+        stream::iter(deleted).buffered(AT_ONCE).try_collect::<()>().await?;
         Ok(Written {
             statements,
             has_more: gathered.has_more,
         })
+    }
+
+    /// States the facts in their order, until their statements have [`MAX_BYTES`]. Returns what became of these.
+    async fn state(&self, facts: &[&PendingFact], stating: &impl Stating) -> Result<(Vec<Outcome>, Signed)> {
+        let mut signed = match facts {
+            [] => Signed::default(),
+            _ => Signed::read(&self.objects).await?,
+        };
+        let stated = facts.iter().map(|fact| {
+            let ahead = signed.take(fact);
+            async move {
+                if let Some(statement) = ahead
+                    && let Some(stated) = stating.accept(fact, statement).await
+                {
+                    return Ok(Outcome::Stated(stated));
+                }
+                stating.state(fact).await
+            }
+        });
+        let stated: Vec<_> = stated.collect();
+        let (mut outcomes, mut bytes) = (Vec::new(), 0_usize);
+        let mut stated = pin!(stream::iter(stated).buffered(AT_ONCE));
+        while bytes < MAX_BYTES
+            && let Some(outcome) = stated.try_next().await?
+        {
+            if let Outcome::Stated(Stated { statement, .. }) = &outcome {
+                bytes = bytes.saturating_add(statement.len());
+            }
+            outcomes.push(outcome);
+        }
+        Ok((outcomes, signed))
     }
 
     /// The pending facts that are not stated yet, an equal share of each shard.
@@ -270,44 +340,33 @@ impl Log {
         let count = u16::try_from(shards.len()).unwrap_or(MOST_BATCHES);
         let share = MOST_BATCHES.checked_div(count).unwrap_or(MOST_BATCHES).max(1);
         let mut gathered = Gathered::default();
-        let mut listed = Vec::new();
-        for shard in &shards {
-            let places = PendingBatch::places(&self.objects, shard, share).await?;
-            gathered.has_more |= places.len() >= usize::from(share);
-            listed.push(places.into_iter());
-        }
-        while !listed.is_empty() {
-            let mut next = Vec::new();
-            for places in &mut listed {
-                next.extend(places.next());
+        let listed: Vec<_> = shards
+            .iter()
+            .map(|shard| PendingBatch::places(&self.objects, shard, share))
+            .collect();
+        let listed: Vec<Vec<PendingPlace>> = stream::iter(listed).buffered(AT_ONCE).try_collect().await?;
+        gathered.has_more = listed.iter().any(|places| places.len() >= usize::from(share));
+        // The shards take turns, so that each has the same share of the facts.
+        let mut places: Vec<(usize, PendingPlace)> = listed
+            .into_iter()
+            .flat_map(|places| places.into_iter().enumerate())
+            .collect();
+        places.sort_by_key(|(turn, _)| *turn);
+        let read = places.into_iter().map(|(_, place)| async move {
+            let batch = PendingBatch::read(&self.objects, &place).await?;
+            Ok::<_, Error>((place, batch))
+        });
+        let mut read = pin!(stream::iter(read).buffered(AT_ONCE));
+        while let Some((place, batch)) = read.try_next().await? {
+            if gathered.facts.len() >= MOST_FACTS {
+                gathered.has_more = true;
+                break;
             }
-            listed.retain(|places| places.len() > 0);
-            for place in next {
-                if gathered.facts.len() >= MOST_FACTS {
-                    gathered.has_more = true;
-                    return Ok(gathered);
-                }
-                self.gather_batch(state, place, &mut gathered).await?;
+            if let Some(batch) = batch {
+                gathered.add(state, place, batch);
             }
         }
         Ok(gathered)
-    }
-
-    async fn gather_batch(&self, state: &State, place: PendingPlace, gathered: &mut Gathered) -> Result<()> {
-        let Some(batch) = PendingBatch::read(&self.objects, &place).await? else {
-            return Ok(());
-        };
-        for fact in batch.facts {
-            let known = gathered.shards.get(&batch.shard);
-            let is_known = known.is_some_and(|known| *known >= fact.sequence);
-            if !is_known && !state.has(&batch.shard, &fact.sequence) {
-                gathered.shards.insert(batch.shard.clone(), fact.sequence.clone());
-                gathered.facts.push(fact);
-            }
-        }
-        gathered.unreadable.extend(batch.unreadable);
-        gathered.places.push(place);
-        Ok(())
     }
 
     /// Keeps what can't be stated, with the reason.
@@ -339,9 +398,10 @@ impl Log {
         if appended.head != head {
             return Err(Error::internal(PUBLISHING, "the committed entries have another root"));
         }
-        for (path, bytes) in appended.bundles.iter().chain(&appended.tiles) {
-            self.objects.put(&path.to_string(), bytes).await?;
-        }
+        let tiles = appended.bundles.iter().chain(&appended.tiles);
+        let puts = tiles.map(|(path, bytes)| async move { self.objects.put(&path.to_string(), bytes).await });
+        let puts: Vec<_> = puts.collect();
+        stream::iter(puts).buffered(AT_ONCE).try_collect::<()>().await?;
         let about: Result<Vec<About>> = entries.iter().map(StoredEntry::about).collect();
         let at = Timestamp::from_micros(batch.at).unwrap_or(Timestamp::EPOCH);
         index::write(&self.objects, at, before.size, &about?).await?;

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `objects.rs` | the bucket, or a folder in the local stack |
 //! | `pending.rs` | the facts that are to be stated, in the order of the tables' streams |
+//! | `signed.rs` | statements that were signed ahead of their commitment |
 //! | `state.rs` | the size and the root of the log, and how far the facts are stated |
 //! | `aside.rs` | what is not stated: the oldest pending change, and what was set aside |
 //! | `append.rs` | appends statements and publishes the tiles, the index and the checkpoint |
@@ -15,7 +16,8 @@
 //!
 //! ```text
 //! events:   streams ──▶ pending/<shard>/<first>-<last>
-//! evidence: pending/… ─sign─▶ batch/<size> ─commit─▶ state ──▶ tile/…, index/…, checkpoint
+//!                    └─sign─▶ signed/<first>-<last>, of busy batches
+//! evidence: pending/…, signed/… ─sign the rest─▶ batch/<size> ─commit─▶ state ──▶ tile/…, index/…, checkpoint
 //! archive:  index/…, tile/entries/… ──▶ statements/date=<day>/<first>-<last>.jsonl.gz
 //! ```
 //!
@@ -33,6 +35,7 @@ mod find;
 mod index;
 mod objects;
 mod pending;
+mod signed;
 mod state;
 mod trust;
 mod witnesses;
@@ -43,5 +46,6 @@ pub use aside::{oldest_pending, state_again};
 pub use find::{DecisionSubject, FoundStatement, HashTile, LogReader, PaymentStatements, ToCheck, unverified_payload};
 pub use objects::{ObjectStore, ObjectVersion, StoredObject};
 pub use pending::{Confirmation, PendingBatch, PendingFact, PendingPlace, StatedFact};
+pub use signed::write_signed;
 pub use trust::{LogKey, TRUST, TrustDocument};
 pub use witnesses::Witnesses;

@@ -223,10 +223,6 @@ impl PendingBatch {
         }
         Ok(Some(batch))
     }
-
-    pub(crate) async fn delete(objects: &ObjectStore, place: &PendingPlace) -> Result<()> {
-        objects.delete(&place.0).await
-    }
 }
 
 fn shard_in(key: &str) -> Option<&str> {

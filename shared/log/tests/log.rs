@@ -11,12 +11,12 @@
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use purser_domain::{AgentId, Error, Result, SettlementId, Timestamp, TransactionId, TxHash};
 use purser_evidence::{
-    Checkpoint, KeyType, Note, NoteSigner, Seed, StatementKey, StatementKind, TilePath, TreeHead, Trust,
-    consistency_proof, unverified_entry, verify,
+    Checkpoint, JwkSet, KeyType, Note, NoteSigner, Seed, StatementKey, StatementKind, TilePath, TreeHead, Trust,
+    consistency_proof, unverified_entries, unverified_entry, verify,
 };
 use purser_log::{
     Archive, Confirmation, Log, LogReader, ObjectStore, Outcome, PendingBatch, PendingFact, Stated, StatedFact,
-    Stating, TRUST, TrustDocument, oldest_pending, state_again,
+    Stating, TRUST, TrustDocument, oldest_pending, state_again, write_signed,
 };
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -116,6 +116,15 @@ impl Stating for Signer {
         Ok(Outcome::Stated(stated(self.0, fact)))
     }
 
+    async fn accept(&self, fact: &PendingFact, statement: String) -> Option<Stated> {
+        let keys = JwkSet::new(key().jwk().clone(), []);
+        let is_own = keys.verify(&statement).is_ok();
+        is_own.then(|| Stated {
+            statement,
+            ..stated(self.0, fact)
+        })
+    }
+
     fn report_set_aside(&self, key: &str, reason: &str) {
         panic!("{key}: {reason}");
     }
@@ -203,7 +212,124 @@ async fn pending(path: &Path) -> ObjectStore {
     for batch in batches() {
         batch.write(&objects).await.unwrap();
     }
+    // The facts of one batch are signed ahead.
+    sign_ahead(&objects, &batches()[0].facts).await;
     objects
+}
+
+/// The run that signs ahead.
+const AHEAD: Uuid = Uuid::from_u128(7);
+
+async fn sign_ahead(objects: &ObjectStore, facts: &[PendingFact]) {
+    let signed = facts.iter().map(|fact| (fact.clone(), stated(AHEAD, fact).statement));
+    write_signed(objects, &signed.collect::<Vec<_>>()).await.unwrap();
+}
+
+async fn entries(objects: &ObjectStore) -> Vec<String> {
+    let size = head(objects).await.size;
+    let entries = unverified_entries(objects, size, 0..size).await.unwrap();
+    entries
+        .into_iter()
+        .map(|entry| String::from_utf8(entry).unwrap())
+        .collect()
+}
+
+#[tokio::test]
+async fn a_statement_that_was_signed_ahead_is_committed_as_it_is() {
+    let folder = Folder::new();
+    let objects = ObjectStore::folder(&folder.0);
+    let facts: Vec<PendingFact> = (1..=6).map(|n| fact(n, StatedFact::Refused(transaction(n)))).collect();
+    let shard = "shardId-1".to_owned();
+    let batch = PendingBatch {
+        shard,
+        facts: facts.clone(),
+    };
+    batch.write(&objects).await.unwrap();
+    // The second was signed by another key, and the third as the stream does not have it.
+    let other = StatementKey::new(&seed(9))
+        .unwrap()
+        .sign(StatementKind::Decision, b"{}")
+        .unwrap();
+    let changed = PendingFact {
+        row: "01".to_owned(),
+        ..facts[2].clone()
+    };
+    let signed = [
+        (facts[0].clone(), stated(AHEAD, &facts[0]).statement),
+        (facts[1].clone(), other),
+        (changed, stated(AHEAD, &facts[2]).statement),
+    ];
+    write_signed(&objects, &signed).await.unwrap();
+    objects.put("signed/000000000000-broken", b"{").await.unwrap();
+
+    let now = Uuid::from_u128(8);
+    log(objects.clone()).write(at(100), &Signer(now)).await.unwrap();
+    let expected = facts.iter().map(|fact| {
+        let run = if fact == &facts[0] { AHEAD } else { now };
+        stated(run, fact).statement
+    });
+    assert_eq!(entries(&objects).await, expected.collect::<Vec<_>>());
+    assert_eq!(objects.list("signed/", None, 10).await.unwrap(), [""; 0]);
+}
+
+/// An object of which a run commits only a part serves the next run, and is deleted when it is old.
+#[tokio::test]
+async fn what_was_signed_ahead_is_kept_until_it_is_committed_or_old() {
+    let folder = Folder::new();
+    let objects = ObjectStore::folder(&folder.0);
+    let facts: Vec<PendingFact> = (1..=4).map(|n| fact(n, StatedFact::Refused(transaction(n)))).collect();
+    sign_ahead(&objects, &facts).await;
+    let mut sizes = Vec::new();
+    for (secs, facts) in [(10, &facts[..1]), (20, &facts[1..2]), (700, &facts[2..3])] {
+        let shard = "shardId-1".to_owned();
+        let batch = PendingBatch {
+            shard,
+            facts: facts.to_vec(),
+        };
+        batch.write(&objects).await.unwrap();
+        log(objects.clone())
+            .write(at(secs), &Signer(Uuid::nil()))
+            .await
+            .unwrap();
+        sizes.push(objects.list("signed/", None, 10).await.unwrap().len());
+    }
+    assert_eq!(sizes, [1, 1, 0]);
+    let expected: Vec<_> = facts[..3].iter().map(|fact| stated(AHEAD, fact).statement).collect();
+    assert_eq!(entries(&objects).await, expected);
+}
+
+/// A run commits no more than fits in memory, and the next runs the others, once each and in their order.
+#[tokio::test]
+async fn a_run_leaves_what_is_too_much_to_the_next() {
+    let folder = Folder::new();
+    let objects = ObjectStore::folder(&folder.0);
+    let large = |n: u8| {
+        let statement = format!("{n:03}{}", "x".repeat(60_000));
+        let (kind, id) = (StatementKind::Decision, Uuid::nil());
+        Some(Outcome::Stated(Stated { kind, id, statement }))
+    };
+    for shard in 0..2 {
+        let facts = (0..100)
+            .map(|n| fact(n + shard * 100, StatedFact::Refused(transaction(n))))
+            .collect();
+        let shard = format!("shardId-{shard}");
+        PendingBatch { shard, facts }.write(&objects).await.unwrap();
+    }
+    let mut runs = Vec::new();
+    loop {
+        let written = log(objects.clone()).write(at(300), &Picky::new(large)).await.unwrap();
+        runs.push(written.statements);
+        if !written.has_more {
+            break;
+        }
+    }
+    assert!(runs.len() == 2 && runs.iter().sum::<usize>() == 200, "{runs:?}");
+    let numbers: Vec<_> = entries(&objects)
+        .await
+        .iter()
+        .map(|entry| entry[..3].parse::<u8>().unwrap())
+        .collect();
+    assert_eq!(numbers, (0..200).collect::<Vec<u8>>());
 }
 
 #[tokio::test]
@@ -391,6 +517,10 @@ async fn archived_lines_have_the_columns_of_their_schema() {
             Ok(Outcome::Stated(Stated { statement, ..stated }))
         }
 
+        async fn accept(&self, _: &PendingFact, _: String) -> Option<Stated> {
+            None
+        }
+
         fn report_set_aside(&self, key: &str, reason: &str) {
             panic!("{key}: {reason}");
         }
@@ -504,6 +634,10 @@ impl Stating for Picky {
         let number = fact.changed_at.since(at(0)).secs();
         let outcome = (self.outcome)(u8::try_from(number).unwrap());
         Ok(outcome.unwrap_or_else(|| Outcome::Stated(stated(Uuid::nil(), fact))))
+    }
+
+    async fn accept(&self, _: &PendingFact, _: String) -> Option<Stated> {
+        None
     }
 
     fn report_set_aside(&self, key: &str, reason: &str) {

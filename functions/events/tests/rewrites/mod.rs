@@ -58,7 +58,7 @@ impl Lines {
 }
 
 /// A kind of row.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Rejection,
     Payment,
@@ -344,6 +344,8 @@ async fn rewritten_and_removed_rows_are_found() {
     let cases = rig.cases(&of_rows).await;
     let other = rig.stating.pay(1, "another's").await.unwrap();
     rig.stating.pass(Some(&events)).await;
+    // In a quiet minute nothing is signed before the run that states it.
+    std::fs::remove_dir_all(folder.0.join("log/signed")).unwrap();
     rig.change(&cases).await;
     events.state(TIME).await.unwrap();
     // What can't be stated holds up nothing else.
@@ -378,6 +380,49 @@ async fn rewritten_and_removed_rows_are_found() {
         page.contains(&table),
         "docs/evidence/found.md has another table:\n{table}"
     );
+}
+
+/// A row of a busy minute is signed as the stream had it. A later rewrite is found as one of a row that is stated.
+#[tokio::test]
+async fn rows_that_are_rewritten_after_they_were_signed_ahead_are_found() {
+    let folder = Folder::new();
+    let lines = Lines::start();
+    let stating = Stating::start(&folder.0).await;
+    let events = stating.function(None);
+    let mut rig = Rig {
+        stating,
+        number: 0,
+        transaction: 0,
+    };
+    let mut samples = BTreeMap::new();
+    for kind in [Kind::Rejection, Kind::Payment] {
+        let ids = rig.decide(kind).await;
+        let rows = rig.rows(kind).await;
+        samples.insert(kind, rows.into_iter().find(|row| kind.is_row(row, &ids)).unwrap());
+    }
+    let mut found = Found::new();
+    for when in ["signed ahead", "stated"] {
+        let cases = rig.cases(&samples).await;
+        rig.stating.pass(Some(&events)).await;
+        assert!(folder.log().list("signed/", None, 1).await.unwrap().len() == 1);
+        if when == "stated" {
+            events.state(TIME).await.unwrap();
+        }
+        assert_eq!(lines.alarms(), [Value::Null; 0]);
+        rig.change(&cases).await;
+        rig.stating.pass(Some(&events)).await;
+        events.state(TIME).await.unwrap();
+        rig.stating.sleep();
+        rig.stating.sleep();
+        events.state(TIME).await.unwrap();
+        note(&mut found, &cases, when, "somebody", &lines.alarms());
+    }
+    let of = |wanted: &str| {
+        let rows = found.iter().filter(|((_, when, _), _)| *when == wanted);
+        rows.map(|((kind, _, change), finders)| ((*kind, change.clone()), finders.clone()))
+            .collect::<BTreeMap<_, _>>()
+    };
+    assert_eq!(of("signed ahead"), of("stated"));
 }
 
 /// Objects by their keys.

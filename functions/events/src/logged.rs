@@ -1,0 +1,63 @@
+//! A statement as it was signed.
+
+use purser_domain::{
+    AgentId, CHANGE_STATEMENT, DECISION_STATEMENT, RECEIPT_STATEMENT, SettlementId, Timestamp, TransactionId, TxHash,
+};
+use purser_evidence::JwkSet;
+use purser_log::{Confirmation, StatedFact};
+use serde_json::Value;
+
+/// What a logged statement says.
+pub(crate) struct Logged {
+    pub(crate) index: u64,
+    pub(crate) agent: AgentId,
+    pub(crate) fact: StatedFact,
+    pub(crate) payload: Value,
+    /// The payload's exact bytes.
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Logged {
+    /// Reads an entry; `None` unless it is a statement of a known kind that one of the keys signed.
+    pub(crate) fn read(index: u64, statement: &str, keys: &JwkSet) -> Option<Self> {
+        let verified = keys.verify(statement).ok()?;
+        let payload: Value = serde_json::from_slice(verified.payload()).ok()?;
+        let text = |at: &str| payload.pointer(at).and_then(Value::as_str);
+        let settlement = text("/settlement_id").map(SettlementId::parse);
+        let (agent, fact) = match text("/statement")? {
+            DECISION_STATEMENT => {
+                let fact = match settlement {
+                    Some(settlement) => StatedFact::Allowed(settlement?),
+                    None => StatedFact::Refused(TransactionId::parse(text("/transaction_id")?)?),
+                };
+                (text("/facts/agent_id")?, fact)
+            }
+            RECEIPT_STATEMENT => {
+                let confirmation = Confirmation {
+                    tx_hash: TxHash::parse(text("/settlement/tx_hash")?)?,
+                    block_number: payload.pointer("/settlement/block_number")?.as_u64()?,
+                    settled_at: Timestamp::parse(text("/settlement/settled_at")?)?,
+                };
+                (
+                    text("/settlement/agent_id")?,
+                    StatedFact::Confirmed(settlement??, confirmation),
+                )
+            }
+            CHANGE_STATEMENT => {
+                let fact = match text("/transaction_id") {
+                    Some(reversal) => StatedFact::Reverted(TransactionId::parse(reversal)?),
+                    None => StatedFact::Released(settlement??, Timestamp::parse(text("/changed_at")?)?),
+                };
+                (text("/settlement/agent_id")?, fact)
+            }
+            _ => return None,
+        };
+        Some(Self {
+            index,
+            agent: AgentId::parse(agent)?,
+            fact,
+            payload,
+            bytes: verified.payload().to_vec(),
+        })
+    }
+}
