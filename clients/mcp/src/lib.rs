@@ -15,6 +15,7 @@ mod arguments;
 mod call;
 mod call_limit;
 mod failure;
+mod hidden;
 mod kept;
 mod providers;
 mod read;

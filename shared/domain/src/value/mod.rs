@@ -2,6 +2,7 @@
 
 pub(crate) mod address;
 pub(crate) mod amount;
+pub(crate) mod hidden;
 pub(crate) mod id;
 pub(crate) mod json;
 pub(crate) mod slug;

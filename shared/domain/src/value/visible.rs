@@ -1,37 +1,19 @@
 //! Texts that agents, users and providers write, for other readers.
 
-use icu_properties::{CodePointSetData, props::DefaultIgnorableCodePoint};
+use crate::value::hidden::{is_invisible, mark_hidden};
 
-/// The text as pages, files and notifications show what agents, users and providers write: each invisible character is replaced by its code
-/// point. Joiners and variation selectors stay after a character of a script or an emoji that they form.
+/// The text as pages, files and notifications show what agents, users and providers write: each hidden character is
+/// replaced by its code point.
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
-    let mut before = ' ';
-    for char in text.chars() {
-        let is_joined = matches!(char, '\u{200c}' | '\u{200d}' | '\u{fe0e}' | '\u{fe0f}');
-        if is_invisible(char) && !(is_joined && forms(before)) {
+    for (char, is_hidden) in mark_hidden(text) {
+        if is_hidden {
             shown.extend(char.escape_unicode());
         } else {
             shown.push(char);
         }
-        before = char;
     }
     shown
-}
-
-/// Whether a joiner or a variation selector after this character can change how the character is drawn. A presentation
-/// selector may stand before a joiner, as in the rainbow flag.
-fn forms(char: char) -> bool {
-    char == '\u{fe0f}' || !(char.is_ascii() || char.is_whitespace() || is_invisible(char))
-}
-
-/// Whether a character is a control other than the line break, is blank, or changes how its neighbours are drawn. The
-/// latter are Unicode's default-ignorable code points, the line and paragraph separators, the interlinear annotations,
-/// and the blank Braille pattern.
-fn is_invisible(char: char) -> bool {
-    char.is_control() && char != '\n'
-        || matches!(char, '\u{2028}' | '\u{2029}' | '\u{2800}' | '\u{fff9}'..='\u{fffb}')
-        || CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(char)
 }
 
 /// Whether readers see a new text as its author wrote it: it has a visible character, and none that changes the writing

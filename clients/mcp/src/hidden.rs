@@ -1,0 +1,1 @@
+../../../shared/domain/src/value/hidden.rs

@@ -1,0 +1,90 @@
+//! Which characters of an untrusted text are hidden from its readers: the one definition for pages, files, notifications,
+//! checks of new texts and MCP. `purser-mcp`, which is published without this crate, has this file by a symbolic link.
+
+use icu_properties::{CodePointSetData, props::DefaultIgnorableCodePoint};
+
+/// Returns each character with whether it is hidden: invisible or a direction mark, and not part of how a visible
+/// neighbor looks. A joiner after a letter of a script that joins or an emoji, one variation selector after a
+/// character that has variants, and the tags of a flag (UTS #51, ED-14a) are such parts.
+pub(crate) fn mark_hidden(text: &str) -> impl Iterator<Item = (char, bool)> {
+    let mut rest = text.chars();
+    let mut previous = ' ';
+    let mut tags = 0_usize;
+    std::iter::from_fn(move || {
+        let char = rest.next()?;
+        let hidden = tags == 0 && is_invisible(char) && !shapes(previous, char);
+        tags = match char {
+            BLACK_FLAG => count_flag_tags(rest.as_str()),
+            _ => tags.saturating_sub(1),
+        };
+        previous = if hidden { ' ' } else { char };
+        Some((char, hidden))
+    })
+}
+
+/// Returns whether a character is a control other than the line break, is blank, or changes how its neighbors are
+/// drawn. The latter are Unicode's default-ignorable code points, the line and paragraph separators, the interlinear
+/// annotations, and the blank Braille pattern.
+pub(crate) fn is_invisible(char: char) -> bool {
+    char.is_control() && char != '\n'
+        || matches!(char, '\u{2028}' | '\u{2029}' | '\u{2800}' | '\u{fff9}'..='\u{fffb}')
+        || CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(char)
+}
+
+const BLACK_FLAG: char = '\u{1f3f4}';
+const END_OF_TAGS: char = '\u{e007f}';
+
+/// Returns the number of tags at the start of a text that make a black flag the flag of a region, such as `gbsct` and its
+/// end; 0 if they don't.
+fn count_flag_tags(text: &str) -> usize {
+    let is_tag = |char: &char| matches!(char, '\u{e0030}'..='\u{e0039}' | '\u{e0061}'..='\u{e007a}');
+    let count = text.chars().take_while(is_tag).count();
+    let is_flag = (3..=6).contains(&count) && text.chars().nth(count) == Some(END_OF_TAGS);
+    if is_flag { count.saturating_add(1) } else { 0 }
+}
+
+/// Returns whether a character changes how the previous one looks.
+fn shapes(previous: char, char: char) -> bool {
+    match char {
+        // The grapheme joiner, and the zero-width non-joiner and joiner.
+        '\u{34f}' | '\u{200c}' | '\u{200d}' => joins(previous),
+        // Variants of Mongolian letters.
+        '\u{180b}'..='\u{180d}' | '\u{180f}' => matches!(previous, '\u{1820}'..='\u{18aa}'),
+        // The blank cell after another Braille cell.
+        '\u{2800}' => matches!(previous, '\u{2800}'..='\u{28ff}'),
+        // Text and emoji style; ASCII has them in keycaps.
+        '\u{fe0e}' | '\u{fe0f}' => {
+            matches!(previous, '#' | '*' | '0'..='9' | '\u{a9}' | '\u{ae}') || joins(previous) || is_symbol(previous)
+        }
+        // Standardized variants of Myanmar letters, mathematical symbols and ideographs.
+        '\u{fe00}'..='\u{fe02}' => {
+            matches!(previous, '\u{1000}'..='\u{109f}' | '\u{aa60}'..='\u{aa7f}')
+                || is_symbol(previous)
+                || is_ideograph(previous)
+        }
+        '\u{e0100}'..='\u{e01ef}' => is_ideograph(previous),
+        _ => false,
+    }
+}
+
+/// Returns whether a joiner can change a character: letters and marks of scripts that join, and emoji. Latin, Greek,
+/// Cyrillic, kana, hangul and ideographs don't join.
+fn joins(char: char) -> bool {
+    matches!(char,
+        '\u{590}'..='\u{61b}' | '\u{61d}'..='\u{10ff}' | '\u{1200}'..='\u{180a}' | '\u{180f}'..='\u{1dff}'
+        | '\u{2194}'..='\u{21ff}' | '\u{2300}'..='\u{27bf}' | '\u{2900}'..='\u{2bff}' | '\u{a800}'..='\u{abff}'
+        | '\u{fb1d}'..='\u{fdff}' | '\u{fe0f}' | '\u{fe70}'..='\u{fefe}' | '\u{10a00}'..='\u{11fff}'
+        | '\u{1e900}'..='\u{1eeff}' | '\u{1f000}'..='\u{1faff}')
+}
+
+/// Returns whether a character is a symbol with variants, such as `‼`, `™` or `〰`.
+fn is_symbol(char: char) -> bool {
+    matches!(
+        char,
+        '\u{203c}' | '\u{2049}' | '\u{2100}'..='\u{2bff}' | '\u{3030}' | '\u{303d}' | '\u{3297}' | '\u{3299}'
+    )
+}
+
+fn is_ideograph(char: char) -> bool {
+    matches!(char, '\u{3000}'..='\u{3002}' | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{323af}')
+}
