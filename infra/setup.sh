@@ -8,10 +8,10 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # A part is a function of this name.
-parts=(x402 mail webhooks ministack nextest deny cyclonedx mutants browser valgrind sam checkov iam schemathesis typescript python mcp evidence outside)
+parts=(x402 mail webhooks ministack nextest deny cyclonedx mutants browser valgrind sam checkov iam schemathesis typescript python mcp evidence outside receivers)
 run=(x402 mail)
 test=(x402 mail webhooks nextest sam iam)
-rest=(ministack checkov deny browser valgrind schemathesis typescript python mcp evidence outside)
+rest=(ministack checkov deny browser valgrind schemathesis typescript python mcp evidence outside receivers)
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
@@ -94,6 +94,10 @@ sam() { python_packages .venv infra/sam "SAM and cargo-lambda"; }
 checkov() { python_packages .venv/checkov infra/sam/checkov "checkov"; }
 iam() { npm_packages infra/sam/iam "the IAM simulator"; }
 outside() { python_packages .venv-outside tests/outside "the security tests of others"; }
+receivers() {
+  npm_packages tests/receivers "Express, for the webhook receivers of the documentation"
+  python_packages .venv-receivers tests/receivers "FastAPI and Django REST framework, for the webhook receivers of the documentation"
+}
 schemathesis() { python_packages .venv-schemathesis infra/schemathesis "schemathesis"; }
 typescript() { npm_packages clients/typescript "TypeScript and the official x402 client"; }
 mcp() {

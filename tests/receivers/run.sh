@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Runs the webhook receivers of docs/receivers.md and calls them. Without the packages of `infra/setup.sh receivers`, nothing
+# is run.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+if [[ ! -x .venv-receivers/bin/python || ! -d tests/receivers/node_modules ]]; then
+  echo "receivers: skipped, their packages are not installed (infra/setup.sh receivers)"
+  exit
+fi
+.venv-receivers/bin/python tests/receivers/run.py
