@@ -15,9 +15,9 @@ use crate::several::several;
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Act, Agent, AgentId, AuditChanges, AuditKind, Catalog, EditReason, ErrorKind, FollowedTemplate, LimitDifference,
-    Members, Overrides, PolicyTemplate, Result, RuleId, Service, ServiceMerge, TemplateBases, TemplateKey,
-    TemplateTerms, merge_rules, merge_services,
+    Act, Agent, AgentId, AuditChanges, AuditKind, Catalog, EditReason, Error, ErrorKind, FollowedTemplate,
+    LimitDifference, Members, Overrides, PolicyTemplate, Problem, Result, RuleId, Service, ServiceMerge, TemplateBases,
+    TemplateKey, TemplateTerms, merge_rules, merge_services,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -143,7 +143,13 @@ impl People {
         to: ApplyTo,
     ) -> Result<(TemplatePlan, bool)> {
         match to {
-            ApplyTo::Followers if !follows(owned.agent(), &template.name) => Err(ErrorKind::NotFound.into()),
+            ApplyTo::Followers if !follows(owned.agent(), &template.name) => {
+                let problem = Problem::at(
+                    "/agents/ids",
+                    "this agent does not follow the template; send act `follow` to /agents/bulk first",
+                );
+                Err(Error::invalid(vec![problem]))
+            }
             ApplyTo::Any | ApplyTo::Followers => Box::pin(self.apply_template(owned, template, bases, overrides)).await,
             ApplyTo::Preview => {
                 let plan = Box::pin(self.plan_template(&owned, template, bases, overrides)).await?;

@@ -254,7 +254,11 @@ async fn followers_take_edits_and_keep_overrides() {
     assert_eq!(world.get(OWNER, &path).await.ok()["template"], Value::Null);
     // It must follow the template before it is applied.
     let refused = world.apply("", json!({"agents": ids})).await;
-    assert_eq!(refused[0]["error"]["error"], "not_found");
+    let told = (
+        &refused[0]["error"]["error"],
+        &refused[0]["error"]["details"][0]["path"],
+    );
+    assert_eq!(told, (&json!("invalid_request"), &json!("/agents/ids")));
 
     assert_eq!(world.follow(&agent, json!("research")).await["outcome"], "done");
     assert_eq!(
