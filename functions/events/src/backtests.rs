@@ -3,9 +3,12 @@
 //! After each agent the backtest's row is replaced, if it is still the version that was read. So a run that is stopped
 //! loses at most one agent's work, and of two runs one adds nothing.
 
-use crate::Shared;
+use crate::{
+    Shared,
+    payees::{is_corrupt, report_unreadable},
+};
 use purser_domain::{AgentId, AgentTested, BacktestRun, ErrorKind, Result};
-use purser_store::BacktestReads;
+use purser_store::{BacktestReads, WaitingBacktest};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -16,6 +19,14 @@ const ONE_AGENT: Duration = Duration::from_secs(20);
 /// The time reserved for writing a result.
 const LAST: Duration = Duration::from_secs(5);
 
+/// What became of a backtest in a run of the schedule.
+enum Continued {
+    /// It is done.
+    Ended,
+    /// A later run continues, or another one does at the same time.
+    TimeIsOver,
+}
+
 impl Shared {
     /// Continues backtests, oldest first, until all are done or the time is over.
     pub(crate) async fn run_backtests(&self, time_left: Duration) -> Result<()> {
@@ -25,35 +36,64 @@ impl Shared {
             after(time_left.saturating_sub(ONE_AGENT)),
             after(time_left.saturating_sub(LAST)),
         );
-        let mut is_first = true;
+        let (mut is_first, mut continued) = (true, Ok(()));
         for waiting in self.usage.waiting_backtests(AT_ONCE).await? {
-            let Some(mut run) = self.usage.backtest(&waiting.owner, waiting.id).await? else {
-                if waiting.is_alone(self.clock.now()) {
+            // A failure of one does not stop the others.
+            let waiting = match waiting {
+                Ok(waiting) => waiting,
+                Err(error) => {
+                    report_unreadable(&error);
+                    continue;
+                }
+            };
+            match self.continue_backtest(&waiting, (until, end), &mut is_first).await {
+                Ok(Continued::Ended) => {}
+                Ok(Continued::TimeIsOver) => break,
+                Err(error) if is_corrupt(&error) => {
+                    report_unreadable(&error);
                     self.usage.end_backtest(waiting.id).await?;
                 }
-                continue;
-            };
-            while let Some(agent) = run.next_agent() {
-                if Instant::now() >= until {
-                    return Ok(());
-                }
-                let tested = self.test_agent(&run, agent, end).await?;
-                if Instant::now() >= end && !is_first {
-                    // The next run of the schedule begins with this agent, so that it has all the time.
-                    return Ok(());
-                }
-                is_first = false;
-                let next = run.after(&tested);
-                if !self.usage.replace_backtest(&next).await? {
-                    // Another run has added this agent.
-                    return Ok(());
-                }
-                run = next;
+                Err(error) => continued = Err(error),
             }
-            self.usage.end_backtest(waiting.id).await?;
-            tracing::info!(backtest.id = %run.id, decisions = run.result.decisions, "backtest.done");
+            if Instant::now() >= until {
+                break;
+            }
         }
-        Ok(())
+        continued
+    }
+
+    async fn continue_backtest(
+        &self,
+        waiting: &WaitingBacktest,
+        (until, end): (Instant, Instant),
+        is_first: &mut bool,
+    ) -> Result<Continued> {
+        let Some(mut run) = self.usage.backtest(&waiting.owner, waiting.id).await? else {
+            if waiting.is_alone(self.clock.now()) {
+                self.usage.end_backtest(waiting.id).await?;
+            }
+            return Ok(Continued::Ended);
+        };
+        while let Some(agent) = run.next_agent() {
+            if Instant::now() >= until {
+                return Ok(Continued::TimeIsOver);
+            }
+            let tested = self.test_agent(&run, agent, end).await?;
+            if Instant::now() >= end && !*is_first {
+                // The next run of the schedule begins with this agent, so that it has all the time.
+                return Ok(Continued::TimeIsOver);
+            }
+            *is_first = false;
+            let next = run.after(&tested);
+            if !self.usage.replace_backtest(&next).await? {
+                // Another run has added this agent, and continues.
+                return Ok(Continued::TimeIsOver);
+            }
+            run = next;
+        }
+        self.usage.end_backtest(waiting.id).await?;
+        tracing::info!(backtest.id = %run.id, decisions = run.result.decisions, "backtest.done");
+        Ok(Continued::Ended)
     }
 
     /// Tests an agent of a backtest. An agent that can't be read, or has another owner by now, is left out.

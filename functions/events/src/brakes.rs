@@ -5,6 +5,7 @@
 //! is noted as braked, so that the person can unfreeze the agent within it. If the call is killed in between, the batch
 //! is repeated: an agent that its brake has frozen is not frozen again, and the hour is noted.
 
+use crate::payees::{is_corrupt, report_unreadable};
 use purser_api::Clock;
 use purser_domain::{
     Act, Acting, Actor, Agent, AgentId, AgentStatus, Anomaly, AnomalyBrake, AuditChanges, AuditKind, AuditOutcome,
@@ -35,8 +36,10 @@ pub(crate) struct Brakes {
 }
 
 impl Brakes {
-    /// Judges these hours, which must be in the journal, and freezes the agents whose brakes they trip.
+    /// Judges these hours, which must be in the journal, and freezes the agents whose brakes they trip. No agent's failure
+    /// stops another's brake.
     pub(crate) async fn judge(&self, hours: &BTreeSet<(AgentId, Hour)>, owners: &Owners) -> Result<()> {
+        let mut judged = Ok(());
         for (agent, hour) in hours {
             let Some(owned) = owners.get(*agent) else {
                 continue;
@@ -44,11 +47,20 @@ impl Brakes {
             let Some(brake) = owned.brake else {
                 continue;
             };
-            if let Some(anomaly) = self.usage.anomaly(&owned.owner, *agent, *hour, brake).await? {
-                self.brake(*agent, &owned.owner, &anomaly).await?;
+            match self.judge_hour(*agent, &owned.owner, *hour, brake).await {
+                Err(error) if is_corrupt(&error) => report_unreadable(&error),
+                Err(error) => judged = Err(error),
+                Ok(()) => {}
             }
         }
-        Ok(())
+        judged
+    }
+
+    async fn judge_hour(&self, agent: AgentId, owner: &PersonId, hour: Hour, brake: AnomalyBrake) -> Result<()> {
+        match self.usage.anomaly(owner, agent, hour, brake).await? {
+            Some(anomaly) => self.brake(agent, owner, &anomaly).await,
+            None => Ok(()),
+        }
     }
 
     /// Freezes the agent, unless it is frozen, or its owner or brake has changed so that the anomaly is none.

@@ -16,7 +16,7 @@ use purser_domain::{
 use purser_evidence::JwkSet;
 use purser_log::{Confirmation, LogReader, StatedFact};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::Range};
 use tokio::time::Instant;
 
 /// The number of entries that are compared at once. Each waits for up to seven reads.
@@ -31,11 +31,9 @@ impl Records<'_> {
             let Some(batch) = log.next_to_check(day_ago).await? else {
                 break;
             };
-            if batch.is_unindexed {
-                report_difference(
-                    &format!("entry {}", batch.first),
-                    "the index has no object of the entry",
-                );
+            for Range { start, end } in &batch.misindexed {
+                let what = "the index does not have these entries";
+                report_difference(&format!("entries {start} to {}", end.saturating_sub(1)), what);
             }
             let entries = (batch.first..).zip(&batch.statements);
             let checks = entries.map(|(index, statement)| self.check_entry(log, &trust.jwks, index, statement));

@@ -5,7 +5,7 @@
 //! automatic freezes.
 
 use crate::brakes::{Brakes, judged_hours};
-use crate::{settings::HistorySettings, statements};
+use crate::{payees::report_unreadable, settings::HistorySettings, statements};
 use purser_api::{Boot, BootError, Clock};
 use purser_domain::{Error, Result};
 use purser_log::{ObjectStore, PendingBatch};
@@ -87,7 +87,8 @@ impl HistoryState {
             PendingBatch { shard, facts }.write(objects).await?;
         }
         let judged = judged_hours(&changes);
-        self.usage.fold(changes, &owners).await?;
+        let folded = self.usage.fold(changes, &owners).await?;
+        folded.iter().for_each(report_unreadable);
         // Also of a batch that was stored before, since the call may have been killed here.
         self.brakes.judge(&judged, &owners).await
     }

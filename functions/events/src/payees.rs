@@ -6,7 +6,8 @@
 //! [`Shared::attest_catalog`] corrects the row.
 
 use crate::Shared;
-use purser_domain::{AttestedService, Attesting, Duration, Error, Result, Service, ServiceId};
+use purser_domain::{AttestedService, Attesting, Causes, Duration, Error, Result, Service, ServiceId};
+use purser_log::UnreadableObject;
 use purser_store::{Backoff, Change, Corrupt};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,14 +60,19 @@ impl Shared {
         }
         let mut attested = Attested::default();
         for service in services {
-            match self.catalog.service(service).await {
-                Ok(present) => self.attest(service, present.as_ref(), &mut attested).await?,
+            let present = match self.catalog.service(service).await {
                 // The attested row stays unchanged: `payments` can't read the service either, and the change raises the
                 // alarm `event-set-aside`.
                 Err(error) if is_corrupt(&error) => {
                     tracing::warn!(service.id = %service, cause = %error, "payees.service_unreadable");
+                    continue;
                 }
-                Err(error) => return Err(error),
+                present => present?,
+            };
+            match self.attest(service, present.as_ref(), &mut attested).await {
+                // `payments` can't read the attested row either, so nobody is paid by it.
+                Err(error) if is_corrupt(&error) => report_unreadable(&error),
+                done => done?,
             }
         }
         Ok(())
@@ -167,7 +173,13 @@ impl Shared {
     }
 }
 
-/// Whether a stored item can't be read, now or later.
+/// Whether a stored item or an object of the log can't be read, now or later.
 pub(crate) fn is_corrupt(error: &Error) -> bool {
-    error.cause().is_some_and(|cause| cause.source().is::<Corrupt>())
+    Corrupt::is_cause_of(error) || UnreadableObject::is_cause_of(error)
+}
+
+/// Raises the alarm `event-set-aside` for a stored row that can't be read. Whatever needs the row is left out, and all
+/// else goes on.
+pub(crate) fn report_unreadable(error: &Error) {
+    tracing::error!(problem = %Causes(error), "event.set_aside");
 }

@@ -131,35 +131,25 @@ impl Archive {
         let began = archived.size;
         while !is_over() {
             let at = Timestamp::from_micros(archived.at).unwrap_or(Timestamp::EPOCH);
-            let batches = index::batches_from(&self.log, archived.size, at, MAX_BATCHES).await?;
             let published = match self.log.get(CHECKPOINT).await? {
                 Some(checkpoint) => head_of(&checkpoint.bytes)?.size,
                 None => 0,
             };
-            let size = archived.size;
+            let batches = index::batches_from(&self.log, archived.size, at, published, MAX_BATCHES).await?;
+            if batches.is_empty() {
+                break;
+            }
             for batch in &batches {
-                let count = u64::try_from(batch.count).map_err(|error| Error::internal(ARCHIVING, error))?;
-                let end = batch.first.saturating_add(count);
-                // The index of a batch is written before its checkpoint.
-                if is_over() || end > published {
+                if is_over() {
                     break;
                 }
-                differing.extend(self.put(batch, end, published).await?);
+                differing.extend(self.put(batch, published).await?);
                 archived = Position {
-                    size: end,
+                    size: batch.end,
                     at: batch.at.micros(),
                 };
                 let bytes = serde_json::to_vec(&archived).map_err(|error| Error::internal(ARCHIVING, error))?;
                 self.log.put(ARCHIVED, &bytes).await?;
-            }
-            if archived.size == size {
-                if batches.is_empty() && size < published {
-                    return Err(Error::internal(
-                        ARCHIVING,
-                        format!("the index has no batch from entry {size} on"),
-                    ));
-                }
-                break;
             }
         }
         Ok(Archived {
@@ -168,10 +158,9 @@ impl Archive {
         })
     }
 
-    /// Writes the object of a batch whose entries end before `end`, unless it exists. Returns its key if it exists with
-    /// another content.
-    async fn put(&self, batch: &IndexedBatch, end: u64, published: u64) -> Result<Option<String>> {
-        let entries = unverified_entries(&self.log, published, batch.first..end).await;
+    /// Writes the object of a batch, unless it exists. Returns its key if it exists with another content.
+    async fn put(&self, batch: &IndexedBatch, published: u64) -> Result<Option<String>> {
+        let entries = unverified_entries(&self.log, published, batch.first..batch.end).await;
         let entries = entries.map_err(|error| Error::internal(ARCHIVING, error))?;
         let mut text = Vec::new();
         for (log_index, entry) in (batch.first..).zip(&entries) {
@@ -184,7 +173,7 @@ impl Archive {
             "statements/date={}/{:016}-{:016}.jsonl.gz",
             Day::of(batch.at),
             batch.first,
-            end.saturating_sub(1)
+            batch.end.saturating_sub(1)
         );
         let bytes = compressed(&text).map_err(|error| Error::internal(ARCHIVING, error))?;
         if self.objects.put_if(&key, &bytes, None).await? {

@@ -7,10 +7,14 @@ use crate::{
     trust::{TRUST, TrustDocument},
 };
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use purser_domain::{AgentId, Error, Result, ServiceId, Settlement, SettlementId, Timestamp, TransactionId};
+use purser_domain::{
+    AgentId, CHANGE_STATEMENT, DECISION_STATEMENT, Error, RECEIPT_STATEMENT, Result, ServiceId, Settlement,
+    SettlementId, Timestamp, TransactionId,
+};
 use purser_evidence::{StatementKind, TilePath, TlogProof, inclusion_proof, unverified_entries, unverified_entry};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::ops::Range;
 use utoipa::ToSchema;
 
 /// The readers' side of the log.
@@ -68,6 +72,22 @@ pub fn unverified_payload(statement: &str) -> Option<Value> {
     serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(payload).ok()?).ok()
 }
 
+/// What a statement is about. Its signature is not verified.
+fn about(statement: &str) -> Option<About> {
+    let payload = unverified_payload(statement)?;
+    let id = |name| SettlementId::parse(payload.get(name)?.as_str()?).map(SettlementId::uuid);
+    let (kind, id) = match payload.get("statement")?.as_str()? {
+        DECISION_STATEMENT => (
+            StatementKind::Decision,
+            TransactionId::parse(payload.get("transaction_id")?.as_str()?)?.uuid(),
+        ),
+        RECEIPT_STATEMENT => (StatementKind::Receipt, id("settlement_id")?),
+        CHANGE_STATEMENT => (StatementKind::Change, id("settlement_id")?),
+        _ => return None,
+    };
+    Some(About { kind, id })
+}
+
 /// A tile of hashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HashTile {
@@ -84,8 +104,8 @@ pub struct ToCheck {
     pub statements: Vec<String>,
     /// The index of the first one.
     pub first: u64,
-    /// Whether the index has no object of them.
-    pub is_unindexed: bool,
+    /// The ranges of entries that their objects of the index do not have, or have otherwise.
+    pub misindexed: Vec<Range<u64>>,
     end: Position,
 }
 
@@ -231,32 +251,35 @@ impl LogReader {
         };
         let size = head_of(&checkpoint.bytes)?.size;
         let at = Timestamp::from_micros(at).unwrap_or(Timestamp::EPOCH);
-        let batches = index::batches_from(&self.0, first, at, BATCHES).await?;
-        let is_unindexed = batches.is_empty();
-        let due = batches.iter().take_while(|batch| batch.at <= until).last();
-        let end = match due {
-            Some(last) => {
-                let count = u64::try_from(last.count).map_err(|error| Error::internal(FINDING, error))?;
-                Some((last.first.saturating_add(count), last.at))
+        let mut batches = index::batches_from(&self.0, first, at, size, BATCHES).await?;
+        batches.retain(|batch| batch.at <= until);
+        let Some(last) = batches.last() else { return Ok(None) };
+        let end = Position {
+            size: last.end,
+            at: last.at.micros(),
+        };
+        let (mut statements, mut misindexed) = (Vec::new(), Vec::new());
+        for batch in &batches {
+            let entries = unverified_entries(&self.0, size, batch.first..batch.end).await;
+            let entries = entries.map_err(|error| Error::internal(FINDING, error))?;
+            let entries = entries.iter().map(|entry| String::from_utf8_lossy(entry).into_owned());
+            let entries: Vec<String> = entries.collect();
+            let about: Option<Vec<About>> = entries.iter().map(|entry| about(entry)).collect();
+            let is_indexed = match about {
+                Some(about) => batch.has(&self.0, &about).await?,
+                // The entry itself is reported.
+                None => true,
+            };
+            if !is_indexed {
+                misindexed.push(batch.first..batch.end);
             }
-            // Without its object, a batch ends where the next one begins.
-            None if is_unindexed => index::next_batch(&self.0, first, at)
-                .await?
-                .filter(|(_, at)| *at <= until),
-            None => None,
-        };
-        let Some((end, at)) = end.filter(|(end, _)| *end <= size) else {
-            return Ok(None);
-        };
-        let entries = unverified_entries(&self.0, size, first..end).await;
-        let entries = entries.map_err(|error| Error::internal(FINDING, error))?;
-        let statements = entries.iter().map(|entry| String::from_utf8_lossy(entry).into_owned());
-        let at = at.micros();
+            statements.extend(entries);
+        }
         Ok(Some(ToCheck {
-            statements: statements.collect(),
+            statements,
             first,
-            is_unindexed,
-            end: Position { size: end, at },
+            misindexed,
+            end,
         }))
     }
 

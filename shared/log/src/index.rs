@@ -27,12 +27,26 @@ pub(crate) struct About {
     pub(crate) id: Uuid,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(PartialEq, Eq, Serialize, Deserialize)]
 struct Stored {
     decisions: Vec<Option<Uuid>>,
     receipts: Vec<Option<Uuid>>,
     #[serde(default)]
     changes: Vec<Option<Uuid>>,
+}
+
+impl Stored {
+    fn new(entries: &[About]) -> Self {
+        let of = |kind| {
+            let ids = entries.iter().map(|entry| (entry.kind == kind).then_some(entry.id));
+            ids.collect()
+        };
+        Self {
+            decisions: of(StatementKind::Decision),
+            receipts: of(StatementKind::Receipt),
+            changes: of(StatementKind::Change),
+        }
+    }
 }
 
 /// The microseconds of a `UUIDv7` with the layout of [`purser_domain::SettlementId`].
@@ -46,111 +60,123 @@ pub(crate) async fn write(objects: &ObjectStore, at: Timestamp, first: u64, entr
     let (Some(least), Some(most)) = (times.clone().min(), times.max()) else {
         return Ok(());
     };
-    let of = |kind| {
-        entries
-            .iter()
-            .map(|entry| (entry.kind == kind).then_some(entry.id))
-            .collect()
-    };
-    let stored = Stored {
-        decisions: of(StatementKind::Decision),
-        receipts: of(StatementKind::Receipt),
-        changes: of(StatementKind::Change),
-    };
-    let bytes = serde_json::to_vec(&stored).map_err(|error| Error::internal("writing the log's index", error))?;
+    let bytes =
+        serde_json::to_vec(&Stored::new(entries)).map_err(|error| Error::internal("writing the log's index", error))?;
     let key = format!("{PREFIX}{:016}-{first:016}-{least:016}-{most:016}", at.micros());
     objects.put(&key, &bytes).await
 }
 
-/// A batch of the log.
-pub(crate) struct IndexedBatch {
-    /// The time at which it was committed.
-    pub(crate) at: Timestamp,
-    pub(crate) first: u64,
-    pub(crate) count: usize,
+/// The cause of the error for an object of the index that the log did not write.
+#[derive(Debug, thiserror::Error)]
+#[error("the object `{0}` can't be read")]
+pub struct UnreadableObject(String);
+
+impl UnreadableObject {
+    /// Whether an error is about such an object, now and later.
+    pub fn is_cause_of(error: &Error) -> bool {
+        error.cause().is_some_and(|cause| cause.source().is::<Self>())
+    }
 }
 
-/// Up to `max` batches that begin with the entry `first` and follow each other, in order. The batch before `first` was
-/// committed at `at`.
+/// A batch of the log, as the keys of the index have it.
+pub(crate) struct IndexedBatch {
+    /// The time at which it was committed; that of the next batch if it has no object.
+    pub(crate) at: Timestamp,
+    pub(crate) first: u64,
+    /// The entry after its last.
+    pub(crate) end: u64,
+    /// `None` if it has no object.
+    key: Option<String>,
+}
+
+impl IndexedBatch {
+    /// Whether its object has exactly these entries.
+    pub(crate) async fn has(&self, objects: &ObjectStore, entries: &[About]) -> Result<bool> {
+        let object = match &self.key {
+            Some(key) => objects.get(key).await?,
+            None => None,
+        };
+        let stored: Option<Stored> = object.and_then(|object| serde_json::from_slice(&object.bytes).ok());
+        Ok(stored.is_some_and(|stored| stored == Stored::new(entries)))
+    }
+}
+
+/// Up to `max` batches of a log of `size` entries that begin with the entry `first` and follow each other, in order. The
+/// batch before `first` was committed at `at`. Only keys are read, so an unreadable object stops nobody. The last batch
+/// is left out while it has no object. `size` must have been read before: a batch is indexed before it is published.
 pub(crate) async fn batches_from(
     objects: &ObjectStore,
     first: u64,
     at: Timestamp,
+    size: u64,
     max: usize,
 ) -> Result<Vec<IndexedBatch>> {
-    let (mut batches, mut next) = (Vec::new(), first);
-    for (begins, key) in keys_from(objects, first, at).await? {
-        if begins != next || batches.len() >= max {
-            break;
-        }
-        let Some(batch) = read_batch(objects, key).await? else {
-            break;
+    let after = format!("{PREFIX}{:016}", at.before(SKEW).micros());
+    let listed = objects.list(PREFIX, Some(&after), LISTED).await?;
+    let is_cut = listed.len() >= usize::from(LISTED);
+    let mut keys = BTreeMap::new();
+    for key in listed {
+        // No object of the index has another key.
+        let Some((at, [begins, ..])) = read_key(&key) else {
+            continue;
         };
-        next = u64::try_from(batch.count).map_or(next, |count| next.saturating_add(count));
-        batches.push(batch);
+        if let (Some(at), Ok(begins)) = (Timestamp::from_micros(at), u64::try_from(begins))
+            && (first..size).contains(&begins)
+        {
+            // Of two objects of a batch, the earlier one is the log's, or is reported.
+            keys.entry(begins).or_insert((at, key));
+        }
+    }
+    let (mut batches, mut next) = (Vec::new(), first);
+    while let Some((begins, (at, key))) = keys.pop_first()
+        && batches.len() < max
+    {
+        if begins > next {
+            let (first, end, key) = (next, begins, None);
+            batches.push(IndexedBatch { at, first, end, key });
+        }
+        let end = match keys.first_key_value() {
+            Some((end, _)) => *end,
+            None if is_cut => break,
+            None => size,
+        };
+        let key = Some(key);
+        batches.push(IndexedBatch {
+            at,
+            first: begins,
+            end,
+            key,
+        });
+        next = end;
     }
     Ok(batches)
 }
 
-/// The first entry of the next batch after `first` that has an object, and the time at which the batch was committed.
-pub(crate) async fn next_batch(objects: &ObjectStore, first: u64, at: Timestamp) -> Result<Option<(u64, Timestamp)>> {
-    let keys = keys_from(objects, first, at).await?;
-    let Some((begins, key)) = keys.into_iter().find(|(begins, _)| *begins > first) else {
-        return Ok(None);
-    };
-    let (committed_at, _) = read_key(&key)?;
-    Ok(Timestamp::from_micros(committed_at).map(|at| (begins, at)))
-}
-
-/// The keys of the batches that begin with the entry `first` or a later one, in order.
-async fn keys_from(objects: &ObjectStore, first: u64, at: Timestamp) -> Result<BTreeMap<u64, String>> {
-    let after = format!("{PREFIX}{:016}", at.before(SKEW).micros());
-    let mut found = BTreeMap::new();
-    for key in objects.list(PREFIX, Some(&after), LISTED).await? {
-        let (_, [begins, ..]) = read_key(&key)?;
-        let begins = u64::try_from(begins).map_err(|error| Error::internal(READING, error))?;
-        if begins >= first {
-            found.insert(begins, key);
-        }
-    }
-    Ok(found)
-}
-
-/// The batch of an index object; `None` if there is no such object.
-async fn read_batch(objects: &ObjectStore, key: String) -> Result<Option<IndexedBatch>> {
-    let (at, [first, ..]) = read_key(&key)?;
-    let Some(stored) = read(objects, &key).await? else {
-        return Ok(None);
-    };
-    Ok(Some(IndexedBatch {
-        at: Timestamp::from_micros(at).unwrap_or(Timestamp::EPOCH),
-        first: u64::try_from(first).map_err(|error| Error::internal(READING, error))?,
-        count: stored.decisions.len(),
-    }))
-}
-
-/// The time at which a batch was committed, the index of its first entry, and its range of times.
-fn read_key(key: &str) -> Result<(i64, [i64; 3])> {
-    let mut parts = key.strip_prefix(PREFIX).unwrap_or_default().split('-');
-    let mut number = || parts.next().and_then(|part| part.parse::<i64>().ok());
-    match (number(), number(), number(), number()) {
-        (Some(at), Some(first), Some(least), Some(most)) => Ok((at, [first, least, most])),
-        _ => Err(Error::internal(READING, key.to_owned())),
-    }
+/// The time at which a batch was committed, the index of its first entry, and its range of times; `None` if it is no key
+/// of a batch.
+fn read_key(key: &str) -> Option<(i64, [i64; 3])> {
+    let mut parts = key.strip_prefix(PREFIX)?.split('-');
+    let mut number = || parts.next()?.parse::<i64>().ok();
+    Some((number()?, [number()?, number()?, number()?]))
 }
 
 async fn read(objects: &ObjectStore, key: &str) -> Result<Option<Stored>> {
     let Some(object) = objects.get(key).await? else {
         return Ok(None);
     };
-    let stored = serde_json::from_slice(&object.bytes).map_err(|error| Error::internal(READING, error))?;
-    Ok(Some(stored))
+    let stored = serde_json::from_slice(&object.bytes);
+    stored
+        .map(Some)
+        .map_err(|_| Error::internal(READING, UnreadableObject(key.to_owned())))
 }
 
 /// The indexes in the log of the entries that state this, which were stated at or after `since`, in order.
+///
+/// An unreadable object is an error only for what it may have: for a decision that no other object has, and for every
+/// receipt and change of its time, because the object may have a later one.
 pub(crate) async fn find(objects: &ObjectStore, about: About, since: Timestamp) -> Result<Vec<u64>> {
     let mut after = format!("{PREFIX}{:016}", since.before(SKEW).micros());
-    let mut found = Vec::new();
+    let (mut found, mut unreadable) = (Vec::new(), None);
     for _ in 0..MAX_PAGES {
         let keys = objects.list(PREFIX, Some(&after), LISTED).await?;
         for key in &keys {
@@ -158,18 +184,27 @@ pub(crate) async fn find(objects: &ObjectStore, about: About, since: Timestamp) 
             if about.kind == StatementKind::Decision && !found.is_empty() {
                 return Ok(found);
             }
-            found.extend(find_in(objects, about, key).await?);
+            match find_in(objects, about, key).await {
+                Ok(indexes) => found.extend(indexes),
+                Err(error) if UnreadableObject::is_cause_of(&error) => unreadable = Some(error),
+                Err(error) => return Err(error),
+            }
         }
         match keys.last() {
             Some(last) if keys.len() >= usize::from(LISTED) => after.clone_from(last),
             _ => break,
         }
     }
-    Ok(found)
+    match unreadable {
+        Some(error) if about.kind != StatementKind::Decision || found.is_empty() => Err(error),
+        _ => Ok(found),
+    }
 }
 
 async fn find_in(objects: &ObjectStore, about: About, key: &str) -> Result<Vec<u64>> {
-    let (_, [first, least, most]) = read_key(key)?;
+    let Some((_, [first, least, most])) = read_key(key) else {
+        return Ok(Vec::new());
+    };
     if !(least..=most).contains(&micros(about.id)) {
         return Ok(Vec::new());
     }

@@ -44,6 +44,7 @@ pub use append::{Log, Outcome, Stated, Stating, Written};
 pub use archive::{Archive, Archived};
 pub use aside::{oldest_pending, state_again};
 pub use find::{DecisionSubject, FoundStatement, HashTile, LogReader, PaymentStatements, ToCheck, unverified_payload};
+pub use index::UnreadableObject;
 pub use objects::{ObjectStore, ObjectVersion, StoredObject};
 pub use pending::{Confirmation, PendingBatch, PendingFact, PendingPlace, StatedFact};
 pub use signed::write_signed;

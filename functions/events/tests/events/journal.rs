@@ -1,13 +1,15 @@
 //! Changes are folded into the journal once, in whatever batches their records come.
 
 use crate::world::{FOLDED, RowKey, SHARD, World, agent, at, owner};
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{
     Agent, AgentId, AgentStatus, Amount, Day, DecisionResult, Handover, JournalEntry, Labels, OperatorName,
     OperatorReason, PersonId, SettlementId, SettlementState, Timestamp,
 };
-use purser_store::{Change, Filter, HandedOver, JournalChange, JournalPart, PageRequest, SequenceNumber};
-use purser_testkit::{DECISIONS, Fate, LEDGER, Moment, Rng, USAGE, authorize::Answer, journal_event, sample};
+use purser_store::{Change, Corrupt, Filter, HandedOver, JournalChange, JournalPart, PageRequest, SequenceNumber};
+use purser_testkit::{
+    DECISIONS, Fate, LEDGER, Moment, Rng, USAGE, authorize::Answer, invariants::scan, journal_event, sample,
+};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -143,6 +145,52 @@ impl World {
         let copies = (0..count).map(|n| copy(&change, sample::agent_id(1), n));
         self.usage.fold(copies.collect(), &owners).await.unwrap();
         change
+    }
+}
+
+/// An owner's sums that can't be read stop neither the batch nor another owner's sums.
+#[tokio::test]
+async fn unreadable_sums_of_an_owner_stop_no_other_owner() {
+    let world = World::start().await;
+    let change = world.many(1).await;
+    let bob = PersonId::of("https://issuer.example", "bob");
+    let other = Agent {
+        id: sample::agent_id(2),
+        owner: bob.to_string(),
+        ..agent(1, AgentStatus::Active)
+    };
+    world.ledger.create_agent(&other, &sample::audit()).await.unwrap();
+    let mut spoiled = 0;
+    for mut row in scan(&world.emulator.client, USAGE, None).await {
+        let packed = row.values_mut().find(|value| value.is_b());
+        if let Some(packed) = packed {
+            *packed = AttributeValue::B(Blob::new([1_u8]));
+            spoiled += 1;
+            let put = world.emulator.client.put_item().table_name(USAGE);
+            put.set_item(Some(row)).send().await.unwrap();
+        }
+    }
+    assert!(spoiled >= 1);
+    let owners = [sample::agent_id(1), sample::agent_id(2)].into();
+    let owners = world.ledger.owners(&owners).await.unwrap();
+    let copies = [(1, 7), (2, 8)].map(|(agent, n)| copy(&change, sample::agent_id(agent), n));
+    let unreadable = world.usage.fold(copies.to_vec(), &owners).await.unwrap();
+    assert!(!unreadable.is_empty() && unreadable.iter().all(Corrupt::is_cause_of));
+    let day = Day::of(at(0));
+    let sums = world.usage.days(&bob, day, day).await.unwrap();
+    let allowed: Vec<u64> = sums.iter().map(|(_, day)| day.total.allowed).collect();
+    assert_eq!(allowed, [1]);
+    assert!(
+        world
+            .journal(JournalPart::All)
+            .await
+            .iter()
+            .any(|entry| entry.at == at(7))
+    );
+    // The function reports the row, and the shard goes on.
+    world.paid(10, "after").await;
+    for batch in world.records() {
+        assert!(world.fold(SHARD, &batch).await.is_some());
     }
 }
 

@@ -501,6 +501,7 @@ impl Kept {
 #[tokio::test]
 async fn rewritten_removed_and_restored_objects_are_found() {
     let folder = Folder::new();
+    let lines = Lines::start();
     let stating = Stating::start(&folder.0).await;
     let path = folder.0.join("log");
     let mut events = stating.function(None);
@@ -556,6 +557,7 @@ async fn rewritten_removed_and_restored_objects_are_found() {
         restore(&path, objects);
         restore(&folder.0.join("archive"), &archive);
         let finders = found.entry((name.clone(), change)).or_default();
+        lines.alarms();
         let store = folder.log();
         // Before the log goes on, and after it has.
         let mut readers = (kept.proves_all(&store).await, kept.is_grown(&store).await);
@@ -568,6 +570,14 @@ async fn rewritten_removed_and_restored_objects_are_found() {
         stating.now();
         readers.0 &= kept.proves_all(&store).await;
         readers.1 &= kept.is_grown(&store).await;
+        stating.sleep();
+        stating.sleep();
+        if events.state(TIME).await.is_err() {
+            finders.insert("`events` stops");
+        }
+        if !lines.alarms().is_empty() {
+            finders.insert("daily check");
+        }
         if !readers.0 {
             finders.insert("reader of a statement");
         }

@@ -18,6 +18,13 @@ pub struct Corrupt {
     pub attribute: &'static str,
 }
 
+impl Corrupt {
+    /// Whether an error is about such an item, now and later.
+    pub fn is_cause_of(error: &Error) -> bool {
+        error.cause().is_some_and(|cause| cause.source().is::<Self>())
+    }
+}
+
 /// An item that is being read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row<'a> {

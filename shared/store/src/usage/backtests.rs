@@ -120,8 +120,8 @@ impl UsageTable {
         items.map(|item| self.read_run(owner, item)).collect()
     }
 
-    /// Backtests that may not be done, oldest first, up to `limit`.
-    pub async fn waiting_backtests(&self, limit: u32) -> Result<Vec<WaitingBacktest>> {
+    /// Backtests that may not be done, oldest first, up to `limit`; an error for each marker that can't be read.
+    pub async fn waiting_backtests(&self, limit: u32) -> Result<Vec<Result<WaitingBacktest>>> {
         let query = self
             .db
             .query()
@@ -139,7 +139,7 @@ impl UsageTable {
                 created_at: row.get("t")?,
             })
         });
-        markers.collect()
+        Ok(markers.collect())
     }
 
     /// Removes the marker of a backtest.

@@ -9,7 +9,7 @@
 use crate::{
     codec::{
         attribute::{Attribute as _, Item},
-        fault::{Fault, failed},
+        fault::failed,
         item::{Draft, Row},
         key::{Key, sort_key},
     },
@@ -334,7 +334,7 @@ fn packed_of<'a>(row: Row<'_>, item: &'a Item) -> Result<&'a [u8]> {
 
 pub(super) fn read_packed<T: DeserializeOwned>(row: Row<'_>, item: &Item) -> Result<T> {
     let text = decompress_to_vec_zlib_with_limit(packed_of(row, item)?, MOST_BYTES);
-    let text = text.map_err(|error| Error::internal(READING, Fault::new(error.to_string())))?;
+    let text = text.map_err(|_| row.corrupt(PACKED))?;
     serde_json::from_slice(&text).map_err(|_| row.corrupt(PACKED))
 }
 

@@ -7,7 +7,7 @@
 //! - an entry is in the history of the agent's owner at its decision, and all later changes go to that entry.
 
 use crate::{
-    codec::backoff::Backoff,
+    codec::{backoff::Backoff, item::Corrupt},
     stream::{
         owners::Owners,
         payments::{JournalChange, JournalSource},
@@ -19,7 +19,7 @@ use purser_domain::{AgentId, Day, Error, JournalEntry, PersonId, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::task::JoinSet;
 
-/// The maximum number of concurrent writes.
+/// The maximum number of owners at once, and of concurrent writes for each.
 const AT_ONCE: usize = 16;
 
 /// A change of the journal for its owner.
@@ -38,10 +38,13 @@ impl UsageTable {
     /// Folds these changes. `owners` must have been read after they were made; an agent that is not in it is skipped. A
     /// decision's own row determines which of the agent's owners it belongs to.
     ///
+    /// No owner's failure stops another's changes. Returns the errors about rows that can't be read, whose sums are left
+    /// out. Any other error is returned at the end, and the batch must be repeated.
+    ///
     /// A payment costs one write unit for each change of its settlement (one for two that follow each other), and a
     /// share of the sums of its agents and of its day, which each call writes once.
-    pub async fn fold(&self, changes: Vec<JournalChange>, owners: &Owners) -> Result<()> {
-        let mut agents = ByAgent::new();
+    pub async fn fold(&self, changes: Vec<JournalChange>, owners: &Owners) -> Result<Vec<Error>> {
+        let mut by_owner: BTreeMap<PersonId, ByAgent> = BTreeMap::new();
         for change in changes {
             let transfers = change.new.transfers();
             let Some((owner, then)) = owners.get(change.agent).and_then(|agent| agent.owner_then(transfers)) else {
@@ -55,40 +58,50 @@ impl UsageTable {
             };
             // A row also has attributes that its entry does not show.
             if folded.old.as_ref() != Some(&folded.new) {
-                let of_agent = agents.entry((owner, change.agent)).or_default();
-                of_agent.push(folded);
+                let agents = by_owner.entry(owner.clone()).or_default();
+                agents.entry((owner, change.agent)).or_default().push(folded);
             }
         }
+        let owners = by_owner.into_iter().map(|(owner, agents)| {
+            let table = self.clone();
+            async move { table.fold_owner(owner, agents).await }
+        });
+        all(owners).await
+    }
+
+    /// Folds the changes of an owner's agents: the entries, the sums by agent, and then those of the days.
+    async fn fold_owner(&self, owner: PersonId, mut agents: ByAgent) -> Result<Vec<Error>> {
         for changes in agents.values_mut() {
             changes.sort_by(|a, b| (a.source, &a.sequence).cmp(&(b.source, &b.sequence)));
             changes.dedup_by(|later, earlier| (later.source, &later.sequence) == (earlier.source, &earlier.sequence));
         }
-        let writes = agents.iter().map(|((owner, _), changes)| {
+        let writes = agents.values().map(|changes| {
             let (table, owner, changes) = (self.clone(), owner.clone(), changes.clone());
-            async move { table.put_entries(&owner, &changes).await }
+            async move { table.put_entries(&owner, &changes).await.map(|()| Vec::new()) }
         });
-        all(writes).await?;
+        let mut unreadable = all(writes).await?;
 
-        let mut items: BTreeMap<(PersonId, Day, String), ByAgent> = BTreeMap::new();
+        let mut items: BTreeMap<(Day, String), ByAgent> = BTreeMap::new();
         for ((owner, agent), changes) in agents {
             for change in changes {
                 let day = change.new.day();
-                let item = (owner.clone(), day, key::agents_of_day(&owner, day, agent).sk);
+                let item = (day, key::agents_of_day(&owner, day, agent).sk);
                 let of_agent = items.entry(item).or_default();
                 of_agent.entry((owner.clone(), agent)).or_default().push(change);
             }
         }
-        let days: BTreeSet<(PersonId, Day)> = items.keys().map(|(owner, day, _)| (owner.clone(), *day)).collect();
-        let writes = items.into_iter().map(|((owner, day, _), agents)| {
-            let table = self.clone();
-            async move { table.add_agents(&owner, day, agents).await }
+        let days: BTreeSet<Day> = items.keys().map(|(day, _)| *day).collect();
+        let writes = items.into_iter().map(|((day, _), agents)| {
+            let (table, owner) = (self.clone(), owner.clone());
+            async move { table.add_agents(&owner, day, agents).await.map(|()| Vec::new()) }
         });
-        all(writes).await?;
-        let writes = days.into_iter().map(|(owner, day)| {
-            let table = self.clone();
-            async move { table.sum_day(&owner, day).await }
+        unreadable.extend(all(writes).await?);
+        let writes = days.into_iter().map(|day| {
+            let (table, owner) = (self.clone(), owner.clone());
+            async move { table.sum_day(&owner, day).await.map(|()| Vec::new()) }
         });
-        all(writes).await
+        unreadable.extend(all(writes).await?);
+        Ok(unreadable)
     }
 
     /// Writes the entries of an agent's changes. Of changes of one entry that follow each other, only the last is
@@ -134,27 +147,29 @@ impl UsageTable {
     }
 }
 
-/// Runs all of them, some at once. The first failure cancels the rest.
-async fn all<F>(work: impl Iterator<Item = F>) -> Result<()>
+/// Runs all of them, some at once, also after one fails. Returns the errors about rows that can't be read; any other
+/// error only after all have ended.
+async fn all<F>(work: impl Iterator<Item = F>) -> Result<Vec<Error>>
 where
-    F: Future<Output = Result<()>> + Send + 'static,
+    F: Future<Output = Result<Vec<Error>>> + Send + 'static,
 {
-    let mut under_way = JoinSet::new();
-    for work in work {
-        if under_way.len() >= AT_ONCE {
-            ended(under_way.join_next().await)?;
+    let (mut under_way, mut work) = (JoinSet::new(), work.fuse());
+    let (mut unreadable, mut failure) = (Vec::new(), None);
+    loop {
+        while under_way.len() < AT_ONCE
+            && let Some(next) = work.next()
+        {
+            under_way.spawn(next);
         }
-        under_way.spawn(work);
+        let Some(joined) = under_way.join_next().await else {
+            break;
+        };
+        let ended = joined.map_err(|error| Error::internal("folding the journal", error));
+        match ended.and_then(|ended| ended) {
+            Ok(errors) => unreadable.extend(errors),
+            Err(error) if Corrupt::is_cause_of(&error) => unreadable.push(error),
+            Err(error) => failure = Some(error),
+        }
     }
-    while !under_way.is_empty() {
-        ended(under_way.join_next().await)?;
-    }
-    Ok(())
-}
-
-fn ended(joined: Option<Result<Result<()>, tokio::task::JoinError>>) -> Result<()> {
-    match joined {
-        None => Ok(()),
-        Some(result) => result.map_err(|error| Error::internal("folding the journal", error))?,
-    }
+    failure.map_or(Ok(unreadable), Err)
 }
