@@ -14,7 +14,7 @@ use purser_domain::{Causes, Error, LoggedDecision, Network, Result, SettlementSt
 use purser_evidence::{KeyType, NoteSigner, Seed, StatementKey};
 use purser_log::{
     Archive, Archived, Confirmation, Log, LogReader, ObjectStore, PendingFact, StatedFact, TRUST, TrustDocument,
-    Witnesses,
+    Witnesses, audit,
 };
 use purser_store::{Change, JournalChange};
 use serde_json::Value;
@@ -151,7 +151,16 @@ impl Shared {
         };
         let log = LogReader::new(statements.objects.clone());
         let checked = records.check_yesterday(&log, until).await;
-        stated.and(reported).and(archived).and(checked)
+        let (archive, is_over) = (statements.archive.as_ref(), || Instant::now() >= until);
+        let audited = audit(
+            &statements.objects,
+            archive,
+            self.clock.now(),
+            is_over,
+            report_difference,
+        )
+        .await;
+        stated.and(reported).and(archived).and(checked).and(audited)
     }
 
     /// Signs what a busy batch of a stream has to be stated, so that batches are signed in parallel. What fails or takes

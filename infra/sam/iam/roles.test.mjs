@@ -261,11 +261,11 @@ const LOG = {
   EventsFunction: {
     DeleteObject: ["batch/", "pending/", "signed/"],
     GetObject: [
-      "archived", "batch/", "checkpoint", "index/", "pending/", "signed/", "state.json", "tile/0/", "tile/entries/",
+      "archived", "audited", "batch/", "checkpoint", "index/", "pending/", "signed/", "state.json", "tile/0/", "tile/entries/",
       "trust.json",
     ],
     PutObject: [
-      "archived", "batch/", "checkpoint", "index/", "pending/", "signed/", "state.json", "tile/0/", "tile/entries/",
+      "archived", "audited", "batch/", "checkpoint", "index/", "pending/", "signed/", "state.json", "tile/0/", "tile/entries/",
       "trust.json",
     ],
   },

@@ -168,6 +168,28 @@ pub async fn inclusion_proof<R: TileReader>(
     Ok(hashes)
 }
 
+/// Proves each entry of a range by the tree, so every bundle and tile on the way to the root is the one that was signed.
+pub async fn prove_entries<R: TileReader>(
+    reader: &R,
+    tree: &TreeHead,
+    range: Range<u64>,
+) -> Result<Vec<Vec<u8>>, ReadError<R::Error>> {
+    if tree.size > LARGEST_TREE {
+        return Err(ReadError::Range);
+    }
+    let entries = unverified_entries(reader, tree.size, range.clone()).await?;
+    let mut tiles = Tiles {
+        reader,
+        size: tree.size,
+        read: BTreeMap::new(),
+    };
+    for (index, entry) in range.zip(&entries) {
+        let hashes = tiles.nodes(indices_for_inclusion_proof(tree.size, index)).await?;
+        tree.verify_inclusion(entry, index, &hashes)?;
+    }
+    Ok(entries)
+}
+
 /// The hashes that prove that the tree begins with all entries of an older one (RFC 6962 §2.1.2). The proof is verified
 /// before it is returned: a log that was forked, cut or rewritten gives [`ReadError::OtherTree`] or
 /// [`ReadError::Range`].

@@ -124,10 +124,7 @@ impl Archive {
     /// A concurrent run may write the same objects.
     pub async fn write(&self, is_over: impl Fn() -> bool + Send) -> Result<Archived> {
         let mut differing = Vec::new();
-        let mut archived = match self.log.get(ARCHIVED).await? {
-            Some(object) => serde_json::from_slice(&object.bytes).map_err(|error| Error::internal(ARCHIVING, error))?,
-            None => Position::default(),
-        };
+        let mut archived = self.position().await?;
         let began = archived.size;
         while !is_over() {
             let at = Timestamp::from_micros(archived.at).unwrap_or(Timestamp::EPOCH);
@@ -162,31 +159,60 @@ impl Archive {
     async fn put(&self, batch: &IndexedBatch, published: u64) -> Result<Option<String>> {
         let entries = unverified_entries(&self.log, published, batch.first..batch.end).await;
         let entries = entries.map_err(|error| Error::internal(ARCHIVING, error))?;
-        let mut text = Vec::new();
-        for (log_index, entry) in (batch.first..).zip(&entries) {
-            let entry = std::str::from_utf8(entry).map_err(|error| Error::internal(ARCHIVING, error))?;
-            let line = line(log_index, batch.at, entry);
-            serde_json::to_writer(&mut text, &line).map_err(|error| Error::internal(ARCHIVING, error))?;
-            text.push(b'\n');
-        }
-        let key = format!(
-            "statements/date={}/{:016}-{:016}.jsonl.gz",
-            Day::of(batch.at),
-            batch.first,
-            batch.end.saturating_sub(1)
-        );
+        let (key, text) = object_of(batch, &entries)?;
         let bytes = compressed(&text).map_err(|error| Error::internal(ARCHIVING, error))?;
         if self.objects.put_if(&key, &bytes, None).await? {
             return Ok(None);
         }
         // Another run, or an earlier one that was stopped, has written it, or its write failed in between.
-        let present = self.objects.get(&key).await?;
-        match present.map(|object| decompressed(&object.bytes)) {
-            Some(Ok(present)) if present == text => Ok(None),
-            Some(_) => Ok(Some(key)),
+        match self.has(&key, &text).await? {
+            Some(true) => Ok(None),
+            Some(false) => Ok(Some(key)),
             None => Err(Error::temporarily_unavailable(ARCHIVING, key)),
         }
     }
+
+    /// Whether an object has this text; `None` if there is no object.
+    async fn has(&self, key: &str, text: &[u8]) -> Result<Option<bool>> {
+        let present = self.objects.get(key).await?;
+        Ok(present.map(|object| decompressed(&object.bytes).is_ok_and(|present| present == text)))
+    }
+
+    /// The key of the object of a batch with these entries, if the archive lacks it or has another content, although the
+    /// batch is archived.
+    pub(crate) async fn find_difference(&self, batch: &IndexedBatch, entries: &[Vec<u8>]) -> Result<Option<String>> {
+        let position = self.position().await?;
+        if batch.first >= position.size {
+            return Ok(None);
+        }
+        let (key, text) = object_of(batch, entries)?;
+        Ok((self.has(&key, &text).await? != Some(true)).then_some(key))
+    }
+
+    async fn position(&self) -> Result<Position> {
+        let object = self.log.get(ARCHIVED).await?;
+        let position = object.map(|object| serde_json::from_slice(&object.bytes)).transpose();
+        Ok(position
+            .map_err(|error| Error::internal(ARCHIVING, error))?
+            .unwrap_or_default())
+    }
+}
+
+/// The key and the lines of the object of a batch with these entries.
+fn object_of(batch: &IndexedBatch, entries: &[Vec<u8>]) -> Result<(String, Vec<u8>)> {
+    let (mut text, mut last) = (Vec::new(), batch.first);
+    for (log_index, entry) in (batch.first..).zip(entries) {
+        let entry = std::str::from_utf8(entry).map_err(|error| Error::internal(ARCHIVING, error))?;
+        let line = line(log_index, batch.at, entry);
+        serde_json::to_writer(&mut text, &line).map_err(|error| Error::internal(ARCHIVING, error))?;
+        text.push(b'\n');
+        last = log_index;
+    }
+    let day = Day::of(batch.at);
+    Ok((
+        format!("statements/date={day}/{:016}-{last:016}.jsonl.gz", batch.first),
+        text,
+    ))
 }
 
 /// The line of an entry that was committed at this time.

@@ -73,7 +73,7 @@ pub fn unverified_payload(statement: &str) -> Option<Value> {
 }
 
 /// What a statement is about. Its signature is not verified.
-fn about(statement: &str) -> Option<About> {
+pub(crate) fn about(statement: &str) -> Option<About> {
     let payload = unverified_payload(statement)?;
     let id = |name| SettlementId::parse(payload.get(name)?.as_str()?).map(SettlementId::uuid);
     let (kind, id) = match payload.get("statement")?.as_str()? {

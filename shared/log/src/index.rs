@@ -90,6 +90,11 @@ pub(crate) struct IndexedBatch {
 }
 
 impl IndexedBatch {
+    /// Whether it has an object.
+    pub(crate) const fn has_object(&self) -> bool {
+        self.key.is_some()
+    }
+
     /// Whether its object has exactly these entries.
     pub(crate) async fn has(&self, objects: &ObjectStore, entries: &[About]) -> Result<bool> {
         let object = match &self.key {

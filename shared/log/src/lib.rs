@@ -12,6 +12,7 @@
 //! | `find.rs` | a statement with its proof |
 //! | `trust.rs` | the keys that verify statements and checkpoints |
 //! | `witnesses.rs` | the witnesses that cosign checkpoints |
+//! | `audit.rs` | proves all entries again, weekly, and compares them with the archive |
 //! | `archive.rs` | a copy of the entries by day, for queries |
 //!
 //! ```text
@@ -31,6 +32,7 @@
 mod append;
 mod archive;
 mod aside;
+mod audit;
 mod find;
 mod index;
 mod objects;
@@ -43,6 +45,7 @@ mod witnesses;
 pub use append::{Log, Outcome, Stated, Stating, Written};
 pub use archive::{Archive, Archived};
 pub use aside::{oldest_pending, state_again};
+pub use audit::audit;
 pub use find::{DecisionSubject, FoundStatement, HashTile, LogReader, PaymentStatements, ToCheck, unverified_payload};
 pub use index::UnreadableObject;
 pub use objects::{ObjectStore, ObjectVersion, StoredObject};

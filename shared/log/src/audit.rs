@@ -1,0 +1,121 @@
+//! The weekly audit: each entry is proven by the newest checkpoint again, so every bundle and tile is read, and compared with
+//! the archive.
+
+use crate::{
+    append::{CHECKPOINT, head_of},
+    archive::Archive,
+    find::about,
+    index::{self, IndexedBatch},
+    objects::ObjectStore,
+};
+use purser_domain::{Duration, Error, Result, Timestamp};
+use purser_evidence::{ReadError, TreeHead, prove_entries};
+use serde::{Deserialize, Serialize};
+
+/// The object with the position.
+const AUDITED: &str = "audited";
+const AUDITING: &str = "auditing the log";
+/// The time from the start of an audit to the next one.
+const PERIOD: Duration = Duration::from_secs_u32(7 * 86_400);
+/// The number of runs after which an audit is done: one starts each minute, and a week has 10,080.
+const RUNS: u64 = 5_000;
+/// The number of batches of a run of a small log.
+const MAX_BATCHES: usize = 20;
+
+/// How far an audit is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Position {
+    /// The number of audited entries.
+    size: u64,
+    /// The time at which the last one was committed, in microseconds.
+    at: i64,
+    /// The start of the audit, in microseconds.
+    began: i64,
+}
+
+/// Continues the audit of a log, or begins one a week after the last one began. A run ends after its part of the log, or
+/// when `is_over` returns `true`. `report` gets what differs, and how, before the position is noted. Objects that can't be
+/// read now are audited by the next run.
+pub async fn audit(
+    log: &ObjectStore,
+    archive: Option<&Archive>,
+    now: Timestamp,
+    is_over: impl Fn() -> bool + Send,
+    report: impl Fn(&str, &str) + Send + Sync,
+) -> Result<()> {
+    let Some(checkpoint) = log.get(CHECKPOINT).await? else {
+        return Ok(());
+    };
+    let head = head_of(&checkpoint.bytes)?;
+    let object = log.get(AUDITED).await?;
+    // What can't be read is as if there were no audit yet.
+    let position = object.and_then(|object| serde_json::from_slice(&object.bytes).ok());
+    let new = Position {
+        size: 0,
+        at: 0,
+        began: now.micros(),
+    };
+    let mut position: Position = position.unwrap_or(new);
+    if position.size >= head.size {
+        let began = Timestamp::from_micros(position.began).unwrap_or(Timestamp::EPOCH);
+        if now.since(began) < PERIOD {
+            return Ok(());
+        }
+        position = new;
+    }
+    let part = head.size.checked_div(RUNS).unwrap_or_default();
+    let stop = position.size.saturating_add(part.max(1));
+    while position.size < stop.min(head.size) && !is_over() {
+        let at = Timestamp::from_micros(position.at).unwrap_or(Timestamp::EPOCH);
+        let batches = index::batches_from(log, position.size, at, head.size, MAX_BATCHES).await?;
+        if batches.is_empty() {
+            break;
+        }
+        for batch in batches {
+            if is_over() {
+                break;
+            }
+            audit_batch(log, archive, &head, &batch, &report).await?;
+            position.size = batch.end;
+            position.at = batch.at.micros();
+        }
+    }
+    let bytes = serde_json::to_vec(&position).map_err(|error| Error::internal(AUDITING, error))?;
+    log.put(AUDITED, &bytes).await
+}
+
+/// Reports what differs of a batch.
+async fn audit_batch(
+    log: &ObjectStore,
+    archive: Option<&Archive>,
+    head: &TreeHead,
+    batch: &IndexedBatch,
+    report: &(impl Fn(&str, &str) + Sync),
+) -> Result<()> {
+    let subject = format!("entries {} to {}", batch.first, batch.end.saturating_sub(1));
+    let entries = match prove_entries(log, head, batch.first..batch.end).await {
+        Ok(entries) => entries,
+        Err(ReadError::Reader(error)) => return Err(error),
+        Err(error) => {
+            report(&subject, &error.to_string());
+            return Ok(());
+        }
+    };
+    let about = entries.iter().map(|entry| about(&String::from_utf8_lossy(entry)));
+    let is_indexed = match about.collect::<Option<Vec<_>>>() {
+        Some(about) => batch.has(log, &about).await?,
+        // The daily check reports an entry that is no statement.
+        None => batch.has_object(),
+    };
+    if !is_indexed {
+        report(&subject, "their object of the index differs, or is missing");
+    }
+    // A batch without its object has another time than its archived object.
+    if let Some(archive) = archive
+        && batch.has_object()
+        && let Some(key) = archive.find_difference(batch, &entries).await?
+    {
+        report(&key, "the archived object differs from the log, or is missing");
+    }
+    Ok(())
+}
