@@ -371,6 +371,10 @@ pub struct SettlementStatements {
     pub transaction_id: Uuid,
     /// The statement of the decision; `None` until it is in the log, about a minute after the decision.
     pub decision: Option<SignedStatement>,
+    /// Why the decision has no statement: `pending`, `before_log` or `not_stated`.
+    pub missing_reason: Option<String>,
+    /// Which statements name another payment than the settlement does now: `decision`, `receipt`.
+    pub differing: Vec<String>,
     /// The statement of the receipt; `None` until the payment is confirmed and the statement is in the log.
     pub receipt: Option<SignedStatement>,
     /// The statements of its later changes, in the log's order. A receipt that a reversal names is void.

@@ -226,6 +226,8 @@ export interface SettlementStatements {
   settlement_id: string;
   transaction_id: string;
   decision: SignedStatement | null;
+  missing_reason: 'pending' | 'before_log' | 'not_stated' | null;
+  differing: string[];
   receipt: SignedStatement | null;
   changes: SignedStatement[];
 }

@@ -5,7 +5,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{AgentCredentials, Failure};
 use purser_domain::{ErrorKind, SettlementId, TransactionId};
-use purser_log::{FoundStatement, PaymentStatements};
+use purser_log::{FoundStatement, MissingReason, PaymentStatements};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -25,6 +25,12 @@ pub(crate) struct SettlementStatements {
     /// The statement of the decision; null until it is in the log, about a minute after the decision.
     #[schema(required)]
     decision: Option<FoundStatement>,
+    /// Why the decision has no statement; null if it has one.
+    #[schema(required)]
+    missing_reason: Option<MissingReason>,
+    /// Which statements name another payment than the settlement does now: `decision`, `receipt`. The statement has what
+    /// was decided. The record was changed later: report it to the operator.
+    differing: Vec<&'static str>,
     /// The statement of the receipt; null until the payment is confirmed and the statement is in the log.
     #[schema(required)]
     receipt: Option<FoundStatement>,
@@ -57,14 +63,22 @@ pub(crate) async fn statement(
     caller.scope()?.check_service(purchase.service)?;
     let terms = &settlement.terms;
     let (mut decision, mut payment) = (None, PaymentStatements::default());
+    let mut missing_reason = Some(MissingReason::NotStated);
     if let Some(log) = &agents.log {
         decision = log.decision(terms.transaction, terms.authorized_at).await?;
         payment = log.payment(&settlement).await?;
+        missing_reason = match decision {
+            Some(_) => None,
+            None => Some(log.missing_reason(terms.authorized_at, agents.clock.now()).await?),
+        };
     }
+    let differing = payment.differing(decision.as_ref(), &settlement);
     Ok(Json(SettlementStatements {
         settlement_id: id.to_string(),
         transaction_id: terms.transaction.to_string(),
         decision,
+        missing_reason,
+        differing,
         receipt: payment.receipt,
         changes: payment.changes,
     }))

@@ -9,8 +9,9 @@ use crate::view::Authorized;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{AuthorizeRequest, Failure, REQUIREMENT, as_first_made};
 use purser_domain::{
-    Agent, Approval, ApprovalId, ApprovalStatus, Block, BoundPayment, Error, ErrorKind, Freeze, KeyScope, Offer,
-    PaymentTerms, Purchase, Result, Settlement, SettlementState, TransactionId,
+    Agent, Approval, ApprovalId, ApprovalStatus, Block, BoundPayment, DecisionIds, DocumentHash, Error, ErrorKind,
+    Freeze, KeyScope, LoggedDecision, Offer, PaymentTerms, Purchase, RecordedDecision, Result, Settlement,
+    SettlementState, StatedDecision, TransactionId,
 };
 use purser_store::{DecisionInputs, IdempotencyRecord};
 
@@ -136,7 +137,10 @@ impl Authorizing<'_> {
             ApprovalStatus::Pending | ApprovalStatus::Approved => {
                 let by_operators = inputs.frozen_by_operators(agent)?;
                 match Freeze::of(agent, by_operators) {
-                    None => Ok(self.waiting(approval, transaction, Vec::new(), None)),
+                    None => {
+                        let hash = self.hash_of_escalation(agent, transaction).await?;
+                        Ok(self.waiting(approval, transaction, Vec::new(), hash))
+                    }
                     Some(freeze) => self.refuse_approval(agent, approval, Block::AgentFrozen(freeze)).await,
                 }
             }
@@ -144,6 +148,18 @@ impl Authorizing<'_> {
             ApprovalStatus::Expired => self.refuse_approval(agent, approval, Block::ApprovalExpired).await,
             ApprovalStatus::Executed => Ok(executed(approval).unwrap_or(ErrorKind::NotFound).into()),
         }
+    }
+
+    /// The hash that the statement of an earlier escalation has; `None` if its row is not read.
+    async fn hash_of_escalation(&self, agent: &Agent, id: TransactionId) -> Result<Option<DocumentHash>> {
+        let recorded = self.payments.ledger.recorded_decision(agent.id, id).await?;
+        let Some(LoggedDecision::Refused(refusal)) = recorded else {
+            return Ok(None);
+        };
+        let ids = DecisionIds::of_refusal(&refusal);
+        let decision = &RecordedDecision::of_refusal(refusal, self.payments.network);
+        let inputs = None;
+        Ok(Some(StatedDecision { ids, decision, inputs }.hash()))
     }
 
     /// Refuses a call whose approval can't be used, and records the attempt.

@@ -42,7 +42,7 @@ const MAX_LATER: usize = 1_000;
 /// The number of facts that a run tries again.
 const MAX_TRIED_AGAIN: usize = 100;
 /// The time for which a fact is tried again.
-const TRIED_FOR: Duration = Duration::DAY;
+pub(crate) const TRIED_FOR: Duration = Duration::DAY;
 /// The number of facts from which on a run that can't read any of them ends, because the tables can't be read.
 const OUTAGE: usize = 100;
 /// The checkpoint's key (c2sp.org/tlog-tiles).

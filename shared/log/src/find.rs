@@ -1,7 +1,7 @@
 //! A statement with its proof, the newest checkpoint, and the keys that verify both.
 
 use crate::{
-    append::{CHECKPOINT, head_of},
+    append::{CHECKPOINT, TRIED_FOR, head_of},
     index::{self, About},
     objects::ObjectStore,
     trust::{TRUST, TrustDocument},
@@ -9,7 +9,7 @@ use crate::{
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use purser_domain::{
     AgentId, CHANGE_STATEMENT, DECISION_STATEMENT, Error, RECEIPT_STATEMENT, Result, ServiceId, Settlement,
-    SettlementId, Timestamp, TransactionId,
+    SettlementId, Timestamp, TransactionId, payment_differs,
 };
 use purser_evidence::{StatementKind, TilePath, TlogProof, inclusion_proof, unverified_entries, unverified_entry};
 use serde::{Deserialize, Serialize};
@@ -40,6 +40,38 @@ pub struct PaymentStatements {
     pub receipt: Option<FoundStatement>,
     /// Its later changes, in the log's order.
     pub changes: Vec<FoundStatement>,
+}
+
+impl PaymentStatements {
+    /// The statement of the change that this decision made.
+    pub fn change(&self, decision: TransactionId) -> Option<&FoundStatement> {
+        self.changes.iter().find(|change| {
+            let payload = unverified_payload(&change.statement).unwrap_or_default();
+            payload.get("transaction_id") == Some(&decision.to_string().into())
+        })
+    }
+
+    /// Which of the statements name another payment than the record: `decision`, `receipt`.
+    pub fn differing(&self, decision: Option<&FoundStatement>, settlement: &Settlement) -> Vec<&'static str> {
+        let statements = [("decision", decision), ("receipt", self.receipt.as_ref())];
+        let differs = |found: &FoundStatement| {
+            unverified_payload(&found.statement).is_none_or(|payload| payment_differs(&payload, settlement))
+        };
+        let differing = statements.into_iter().filter(|(_, found)| found.is_some_and(differs));
+        differing.map(|(name, _)| name).collect()
+    }
+}
+
+/// Why a decision has no statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MissingReason {
+    /// It is not in the log yet: about a minute after the decision, later while the log is behind, within a day.
+    Pending,
+    /// It was made before the deployment kept a log.
+    BeforeLog,
+    /// It could not be stated, or the deployment keeps no log. Report it to the operator.
+    NotStated,
 }
 
 /// The agent, the service and the settlement that a decision's statement names.
@@ -165,6 +197,17 @@ impl LogReader {
             receipts.extend(self.entry(index).await?.map(|entry| (index, entry)));
         }
         Ok(receipts)
+    }
+
+    /// Why the log has no statement of a decision that was made at this time.
+    pub async fn missing_reason(&self, at: Timestamp, now: Timestamp) -> Result<MissingReason> {
+        if now.since(at) < TRIED_FOR {
+            return Ok(MissingReason::Pending);
+        }
+        Ok(match index::first_stated(&self.0).await? {
+            Some(first) if first <= at => MissingReason::NotStated,
+            _ => MissingReason::BeforeLog,
+        })
     }
 
     async fn find(&self, about: About, since: Timestamp) -> Result<Option<FoundStatement>> {

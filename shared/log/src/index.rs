@@ -157,6 +157,13 @@ pub(crate) async fn batches_from(
     Ok(batches)
 }
 
+/// The time of the earliest decision of the first batch; `None` without a batch.
+pub(crate) async fn first_stated(objects: &ObjectStore) -> Result<Option<Timestamp>> {
+    let first = objects.list(PREFIX, None, 1).await?.pop();
+    let key = first.as_deref().and_then(read_key);
+    Ok(key.and_then(|(_, [_, least, _])| Timestamp::from_micros(least)))
+}
+
 /// The time at which a batch was committed, the index of its first entry, and its range of times; `None` if it is no key
 /// of a batch.
 fn read_key(key: &str) -> Option<(i64, [i64; 3])> {

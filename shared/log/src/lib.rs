@@ -46,7 +46,9 @@ pub use append::{Log, Outcome, Stated, Stating, Written};
 pub use archive::{Archive, Archived};
 pub use aside::{oldest_pending, state_again};
 pub use audit::audit;
-pub use find::{DecisionSubject, FoundStatement, HashTile, LogReader, PaymentStatements, ToCheck, unverified_payload};
+pub use find::{
+    DecisionSubject, FoundStatement, HashTile, LogReader, MissingReason, PaymentStatements, ToCheck, unverified_payload,
+};
 pub use index::UnreadableObject;
 pub use objects::{ObjectStore, ObjectVersion, StoredObject};
 pub use pending::{Confirmation, PendingBatch, PendingFact, PendingPlace, StatedFact};

@@ -15,8 +15,8 @@ use purser_evidence::{
     consistency_proof, unverified_entries, unverified_entry, verify,
 };
 use purser_log::{
-    Archive, Confirmation, Log, LogReader, ObjectStore, Outcome, PendingBatch, PendingFact, Stated, StatedFact,
-    Stating, TRUST, TrustDocument, audit, oldest_pending, state_again, write_signed,
+    Archive, Confirmation, Log, LogReader, MissingReason, ObjectStore, Outcome, PendingBatch, PendingFact, Stated,
+    StatedFact, Stating, TRUST, TrustDocument, audit, oldest_pending, state_again, write_signed,
 };
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -695,6 +695,22 @@ async fn a_changed_entry_has_no_proof_and_stops_the_log() {
     };
     more.write(&objects).await.unwrap();
     log(objects).write(at(200), &Signer(Uuid::new_v4())).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_missing_statement_has_a_reason() {
+    let folder = Folder::new();
+    let objects = pending(&folder.0).await;
+    let reader = LogReader::new(objects.clone());
+    let later = at(2 * 86_400);
+    let reason = async |decided, now| reader.missing_reason(decided, now).await.unwrap();
+    assert_eq!(reason(at(1), at(100)).await, MissingReason::Pending);
+    assert_eq!(reason(at(1), later).await, MissingReason::BeforeLog);
+    log(objects).write(at(100), &Signer(Uuid::new_v4())).await.unwrap();
+    // The first decision of the log is that of the first second.
+    assert_eq!(reason(at(0), later).await, MissingReason::BeforeLog);
+    assert_eq!(reason(at(1), later).await, MissingReason::NotStated);
+    assert_eq!(reason(at(86_500), later).await, MissingReason::Pending);
 }
 
 #[tokio::test]

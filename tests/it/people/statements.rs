@@ -2,6 +2,7 @@
 //! from what is answered with them.
 
 use super::{Household, KIM, LEE};
+use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::DocumentHash;
 use purser_evidence::{Note, Outcome, StatementKind, StepName, Trust, VerifiedStatement, verify, verify_evidence};
 use purser_local::{Options, Streaming};
@@ -93,6 +94,9 @@ async fn statements_verify_offline_and_recompute() {
     let of_agent = async || world.call(Method::GET, &own, Some(&agent.key), None).await.ok();
     let early = of_agent().await;
     assert_eq!((&early["decision"], &early["receipt"]), (&Value::Null, &Value::Null));
+    assert_eq!(early["missing_reason"], "pending");
+    let told = home.statement_of(&paid["transaction_id"]).await;
+    assert_eq!(told["missing_reason"], "pending");
     home.state().await;
     let hash = world.settle(&paid).await;
     let proof = json!({"payment_response_header": "e30=", "tx_hash": hash});
@@ -148,6 +152,12 @@ async fn statements_verify_offline_and_recompute() {
     let told = of_agent().await;
     let decision = home.statement_of(&paid["transaction_id"]).await;
     assert_eq!(told["decision"], decision["statement"]);
+    for found in [&told, &decision] {
+        assert_eq!(
+            (&found["missing_reason"], &found["differing"]),
+            (&Value::Null, &json!([]))
+        );
+    }
     let receipt = payload(&verified(&told["receipt"], &trust));
     assert_eq!(receipt["settlement"]["tx_hash"], hash);
     assert_eq!(receipt["settlement"]["amount_units"], 1_000);
@@ -220,6 +230,18 @@ async fn statements_verify_offline_and_recompute() {
     // The daily check reads what each statement was made from, as the role of `events` permits.
     world.set_clock(world.now().after(purser_domain::Duration::from_secs_u32(25 * 3_600)));
     home.state().await;
+
+    // Both routes say that the record was rewritten.
+    let update = world.stack.db.update_item().table_name("LedgerTable");
+    let update = update.key("pk", AttributeValue::S(format!("S#{}", agent.id)));
+    let update = update.key("sk", AttributeValue::S(settlement.to_owned()));
+    let update = update.update_expression("SET amt = amt + :one");
+    let update = update.expression_attribute_values(":one", AttributeValue::N("1".to_owned()));
+    update.send().await.unwrap();
+    let decision = home.statement_of(&paid["transaction_id"]).await;
+    for found in [of_agent().await, decision] {
+        assert_eq!(found["differing"], json!(["decision", "receipt"]));
+    }
 }
 
 /// The largest request of each kind of character has a statement, as has the payment after it; a larger one is rejected.
@@ -334,7 +356,10 @@ async fn evidence_of_each_result_verifies_with_its_checks_and_inputs() {
     let proof = json!({"payment_response_header": "e30=", "tx_hash": hash});
     let settlement = paid["settlement_id"].as_str().unwrap();
     world.complete(agent, settlement, &proof).await.ok();
-    let escalated = world.authorize(agent, &body_of(world.offer(dollars(4)))).await.body;
+    let body = body_of(world.offer(dollars(4)));
+    let escalated = world.authorize(agent, &body).await.body;
+    let repeated = world.authorize(agent, &body).await.body;
+    assert_eq!(repeated["decision_hash"], escalated["decision_hash"]);
     let blocked = world.authorize(agent, &body_of(world.offer(dollars(6)))).await.body;
     home.state().await;
     let trust = world.call(Method::GET, "/log/trust", None, None).await.ok();
@@ -357,6 +382,7 @@ async fn evidence_of_each_result_verifies_with_its_checks_and_inputs() {
         assert_eq!(report.receipt().is_some(), result == "allow");
         let payload = payload(report.decision().unwrap());
         assert_eq!(payload["result"], result);
+        assert_eq!(payload["decision_hash"], decision["decision_hash"]);
         assert!(
             payload["facts"]["checks"]
                 .as_array()

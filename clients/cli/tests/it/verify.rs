@@ -100,7 +100,7 @@ fn answers_of(result: &str, url: &str) -> (Value, Value, Value) {
         "settlement_id": SETTLEMENT, "transaction_id": TRANSACTION,
         "decision": stated(sign(StatementKind::Decision, &decision)),
         "receipt": stated(sign(StatementKind::Receipt, &receipt)),
-        "changes": [],
+        "changes": [], "missing_reason": null, "differing": [],
     });
     let read = json!({
         "id": SETTLEMENT, "transaction_id": TRANSACTION, "agent_id": "a", "service_id": TRANSACTION,

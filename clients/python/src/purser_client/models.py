@@ -271,6 +271,8 @@ class SettlementStatements(TypedDict):
     settlement_id: str
     transaction_id: str
     decision: SignedStatement | None
+    missing_reason: Literal["pending", "before_log", "not_stated"] | None
+    differing: list[str]
     receipt: SignedStatement | None
     changes: list[SignedStatement]
 

@@ -9,7 +9,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{CallView, CheckView, Failure, SessionToken};
 use purser_domain::{AgentId, Catalog, ENGINE_VERSION, JournalEntry, LoggedDecision, SettlementState, TransactionId};
-use purser_log::FoundStatement;
+use purser_log::{FoundStatement, MissingReason};
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
@@ -177,9 +177,15 @@ pub(crate) async fn read(
 pub(crate) struct DecisionStatement {
     #[schema(value_type = uuid::Uuid)]
     transaction_id: String,
-    /// The statement; null until it is in the log, about a minute after the decision. A payout has none.
+    /// The statement; null until it is in the log, about a minute after the decision.
     #[schema(required)]
     statement: Option<FoundStatement>,
+    /// Why the decision has no statement; null if it has one.
+    #[schema(required)]
+    missing_reason: Option<MissingReason>,
+    /// Which statements differ from the record of the decision and its payment: `decision`, `receipt`. The statement has
+    /// what was decided. The record was changed later: report it to the operator.
+    differing: Vec<&'static str>,
     /// The statement of the receipt of the decision's payment or payout; null until it is confirmed and the statement is
     /// in the log.
     #[schema(required)]
@@ -211,13 +217,14 @@ pub(crate) async fn statement(
     let person = people.authenticate(token).await?;
     let id = named(TransactionId::parse(&transaction))?;
     let decision = people.decision_in_history(&person, id).await?;
-    let ((statement, payment), inputs) =
-        tokio::try_join!(people.statements(&decision), people.input_documents(&decision))?;
+    let (found, inputs) = tokio::try_join!(people.statements(&decision), people.input_documents(&decision))?;
     Ok(Json(DecisionStatement {
         transaction_id: id.to_string(),
-        statement,
-        receipt: payment.receipt,
-        changes: payment.changes,
+        statement: found.statement,
+        missing_reason: found.missing_reason,
+        differing: found.differing,
+        receipt: found.payment.receipt,
+        changes: found.payment.changes,
         inputs: inputs.map(|documents| documents.to_json()),
     }))
 }

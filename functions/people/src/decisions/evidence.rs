@@ -31,14 +31,13 @@ pub(crate) async fn file(
     let agent = named(AgentId::parse(&agent))?;
     let id = named(TransactionId::parse(&transaction))?;
     let (_, decision) = people.own_decision(&session.person, agent, id).await?;
-    let ((statement, payment), inputs) =
-        tokio::try_join!(people.statements(&decision), people.input_documents(&decision))?;
+    let (found, inputs) = tokio::try_join!(people.statements(&decision), people.input_documents(&decision))?;
     let evidence = json!({
         "transaction_id": id.to_string(),
         "how_to_check": HOW,
-        "decision": statement,
-        "receipt": payment.receipt,
-        "changes": payment.changes,
+        "decision": found.statement,
+        "receipt": found.payment.receipt,
+        "changes": found.payment.changes,
         "inputs": inputs.map(|documents| documents.to_json()),
     });
     let disposition = format!("attachment; filename=\"purser-evidence-{id}.json\"");

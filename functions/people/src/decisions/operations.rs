@@ -4,10 +4,10 @@ use crate::agents::owned::KnownAgent;
 use crate::caller::Caller;
 use crate::state::People;
 use purser_domain::{
-    AgentId, CallDescription, ErrorKind, InputDocuments, InputVersions, LoggedDecision, RecordedDecision,
-    ReplayDifference, Result, Settlement, SettlementId, TransactionId, replay,
+    AgentId, CallDescription, DecisionIds, ErrorKind, InputDocuments, InputVersions, LoggedDecision, RecordedDecision,
+    ReplayDifference, Result, Settlement, SettlementId, StatedDecision, TransactionId, replay,
 };
-use purser_log::{FoundStatement, PaymentStatements, unverified_payload};
+use purser_log::{FoundStatement, MissingReason, PaymentStatements, unverified_payload};
 use purser_store::StoredInputs;
 use uuid::Uuid;
 
@@ -24,6 +24,27 @@ pub(crate) enum Replayed {
     },
     /// The decision can't be evaluated again, for this reason.
     Impossible(&'static str),
+}
+
+/// What the log has of a decision.
+#[derive(Default)]
+pub(crate) struct DecisionStatements {
+    /// Its statement.
+    pub(crate) statement: Option<FoundStatement>,
+    /// Why it has none.
+    pub(crate) missing_reason: Option<MissingReason>,
+    /// Which statements differ from the record: `decision`, `receipt`.
+    pub(crate) differing: Vec<&'static str>,
+    /// The statements of its payment.
+    pub(crate) payment: PaymentStatements,
+}
+
+fn ids_of(decision: &LoggedDecision) -> Option<DecisionIds> {
+    match decision {
+        LoggedDecision::Allowed(settlement) => DecisionIds::of_settlement(settlement),
+        LoggedDecision::Refused(refusal) => Some(DecisionIds::of_refusal(refusal)),
+        LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => None,
+    }
 }
 
 impl People {
@@ -108,13 +129,13 @@ impl People {
         })
     }
 
-    /// The statement of a decision, `None` until it is in the log, and those of its payment.
-    pub(crate) async fn statements(
-        &self,
-        decision: &LoggedDecision,
-    ) -> Result<(Option<FoundStatement>, PaymentStatements)> {
+    /// The statement of a decision, and those of its payment.
+    pub(crate) async fn statements(&self, decision: &LoggedDecision) -> Result<DecisionStatements> {
         let Some(log) = &self.log else {
-            return Ok(Default::default());
+            return Ok(DecisionStatements {
+                missing_reason: Some(MissingReason::NotStated),
+                ..DecisionStatements::default()
+            });
         };
         let id = match decision {
             LoggedDecision::Allowed(settlement) | LoggedDecision::PaidOut(settlement) => Some(settlement.id()),
@@ -133,16 +154,33 @@ impl People {
             LoggedDecision::Allowed(_) | LoggedDecision::Refused(_) => {
                 log.decision(decision.transaction(), decision.at()).await?
             }
-            LoggedDecision::ConfirmationReverted(reverted) => {
-                let is_own = |change: &&FoundStatement| {
-                    let payload = unverified_payload(&change.statement).unwrap_or_default();
-                    payload.get("transaction_id") == Some(&reverted.transaction.to_string().into())
-                };
-                payment.changes.iter().find(is_own).cloned()
+            LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => {
+                payment.change(decision.transaction()).cloned()
             }
-            LoggedDecision::PaidOut(_) => None,
         };
-        Ok((statement, payment))
+        let missing_reason = match &statement {
+            Some(_) => None,
+            None => Some(log.missing_reason(decision.at(), self.now()).await?),
+        };
+        let of_payment = settlement.map(|settlement| payment.differing(None, &settlement));
+        let mut differing = of_payment.unwrap_or_default();
+        if let Some(statement) = &statement
+            && let Some(recorded) = self.recorded(decision).await?
+            && let Some(ids) = ids_of(decision)
+        {
+            let stated = unverified_payload(&statement.statement).unwrap_or_default();
+            let (decision, inputs) = (&recorded, None);
+            let hash = StatedDecision { ids, decision, inputs }.hash().to_string();
+            if stated.get("decision_hash") != Some(&hash.into()) {
+                differing.insert(0, "decision");
+            }
+        }
+        Ok(DecisionStatements {
+            statement,
+            missing_reason,
+            differing,
+            payment,
+        })
     }
 
     /// The documents that the statement of a decision has the hashes of; `None` if they are not stored.

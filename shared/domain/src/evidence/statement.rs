@@ -241,6 +241,24 @@ fn payment(terms: &Terms) -> Map<String, Value> {
         .collect()
 }
 
+/// Whether the logged statement of a payment's decision or receipt names another payment than the record does. Of a
+/// receipt of an earlier confirmation, the transaction is not compared.
+pub fn payment_differs(payload: &Value, settlement: &Settlement) -> bool {
+    let Some(stated) = payload.get("settlement").or_else(|| payload.get("facts")) else {
+        return true;
+    };
+    let mut recorded = payment(&settlement.terms);
+    if let SettlementState::Confirmed {
+        tx_hash, settled_at, ..
+    } = &settlement.state
+        && stated.get("settled_at") == Some(&settled_at.to_string().into())
+    {
+        recorded.insert("tx_hash".to_owned(), tx_hash.to_string().into());
+    }
+    let mut members = recorded.iter();
+    members.any(|(name, value)| stated.get(name).is_some_and(|stated| stated != value))
+}
+
 /// A later change of a payment that is stated.
 #[derive(Clone, Copy, Debug)]
 pub enum PaymentChange<'a> {
