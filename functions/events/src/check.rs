@@ -99,6 +99,13 @@ impl Records<'_> {
                     None => Some("the payment is not released".to_owned()),
                 })
             }
+            Record::Payment(settlement, _) if matches!(logged.fact, StatedFact::Withdrawn(_)) => {
+                let rebuilt = self.change(&settlement, PaymentChange::Withdrawal).await?;
+                Ok(match logged.differing_member(&rebuilt) {
+                    Some(name) => Some(format!("`{name}` differs from the statement")),
+                    None => self.compare_history(&LoggedDecision::of(*settlement)).await?,
+                })
+            }
             Record::Payment(settlement, _) => {
                 let rebuilt = receipt_statement(&settlement, &self.shared.source).unwrap_or_default();
                 let Some(name) = logged.differing_member(&rebuilt) else {

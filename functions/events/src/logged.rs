@@ -44,9 +44,11 @@ impl Logged {
                 )
             }
             CHANGE_STATEMENT => {
-                let fact = match text("/transaction_id") {
-                    Some(reversal) => StatedFact::Reverted(TransactionId::parse(reversal)?),
-                    None => StatedFact::Released(settlement??, Timestamp::parse(text("/changed_at")?)?),
+                let fact = match text("/change")? {
+                    "reversal" => StatedFact::Reverted(TransactionId::parse(text("/transaction_id")?)?),
+                    "release" => StatedFact::Released(settlement??, Timestamp::parse(text("/changed_at")?)?),
+                    "withdrawal" => StatedFact::Withdrawn(settlement??),
+                    _ => return None,
                 };
                 (text("/settlement/agent_id")?, fact)
             }

@@ -74,7 +74,7 @@ impl Records<'_> {
                     None => Record::Missing("the settlement"),
                 })
             }
-            StatedFact::Confirmed(id, _) | StatedFact::Released(id, _) => {
+            StatedFact::Confirmed(id, _) | StatedFact::Released(id, _) | StatedFact::Withdrawn(id) => {
                 Ok(match ledger.settlement_with_hash(agent, *id).await? {
                     Some((settlement, row)) => Record::Payment(Box::new(settlement), row),
                     None => Record::Missing("the settlement"),
@@ -203,6 +203,10 @@ impl Signing<'_> {
                     let payload = self.records.change(&settlement, PaymentChange::Release(*at)).await?;
                     Ok(Made::Payload(StatementKind::Change, id.uuid(), payload))
                 }
+                StatedFact::Withdrawn(id) => {
+                    let payload = self.records.change(&settlement, PaymentChange::Withdrawal).await?;
+                    Ok(Made::Payload(StatementKind::Change, id.uuid(), payload))
+                }
                 StatedFact::Allowed(_) | StatedFact::Refused(_) | StatedFact::Reverted(_) => Ok(Made::Nothing),
             },
         }
@@ -264,7 +268,7 @@ impl Signing<'_> {
     /// The statement of a fact that was just noted; `None` if the run that commits the fact must make it. A reversal names
     /// what the log has of its payment by then.
     pub(crate) async fn sign_ahead(&self, pending: &PendingFact) -> Option<String> {
-        if let StatedFact::Reverted(_) | StatedFact::Released(..) = pending.fact {
+        if let StatedFact::Reverted(_) | StatedFact::Released(..) | StatedFact::Withdrawn(_) = pending.fact {
             return None;
         }
         // A row that differs may be one that is not replicated yet.
@@ -305,7 +309,10 @@ impl Stating for Signing<'_> {
             StatedFact::Confirmed(id, confirmation) if self.is_confirmed(pending, *id, confirmation).await => {
                 (StatementKind::Receipt, id.uuid())
             }
-            StatedFact::Confirmed(..) | StatedFact::Reverted(_) | StatedFact::Released(..) => return None,
+            StatedFact::Confirmed(..)
+            | StatedFact::Reverted(_)
+            | StatedFact::Released(..)
+            | StatedFact::Withdrawn(_) => return None,
         };
         Some(Stated { kind, id, statement })
     }
@@ -360,6 +367,7 @@ pub(crate) fn subject(fact: &StatedFact) -> String {
         StatedFact::Confirmed(id, _) => format!("the receipt of settlement {id}"),
         StatedFact::Reverted(id) => format!("reversal {id}"),
         StatedFact::Released(id, _) => format!("the release of settlement {id}"),
+        StatedFact::Withdrawn(id) => format!("the withdrawal by settlement {id}"),
     }
 }
 

@@ -230,13 +230,14 @@ impl Shared {
     }
 }
 
-/// What a change of the journal has to be stated: a decision when it is made, and a payment when it is confirmed, its
+/// What a change of the journal has to be stated: a decision or a payout when it is made, and a payment when it is confirmed, its
 /// transaction is in another block, its confirmation is reverted, or its amount is released. No function makes another
 /// change of a confirmed payment, so it is not stated.
 pub(crate) fn facts_of(change: &JournalChange) -> Option<PendingFact> {
     let fact = match (&change.old, &change.new) {
         (None, LoggedDecision::Allowed(settlement)) => StatedFact::Allowed(settlement.id()),
         (None, LoggedDecision::Refused(refusal)) => StatedFact::Refused(refusal.transaction),
+        (None, LoggedDecision::PaidOut(settlement)) => StatedFact::Withdrawn(settlement.id()),
         (None, LoggedDecision::ConfirmationReverted(reverted)) => StatedFact::Reverted(reverted.transaction),
         (
             Some(LoggedDecision::Allowed(old) | LoggedDecision::PaidOut(old)),

@@ -267,6 +267,33 @@ async fn reversals_and_releases_name_what_they_change() {
     }
 }
 
+/// A withdrawal has a statement, which names no decision by the policy, and its payment has the receipt.
+#[tokio::test]
+async fn withdrawals_are_stated() {
+    let folder = Folder::new();
+    let stating = Stating::start(&folder.0).await;
+    let events = stating.function(None);
+    let id = stating.pay_out().await;
+    stating.confirm(id, 1).await;
+    stating.state(&events).await;
+    let ledger = stating.emulator.ledger();
+    let settlement = ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
+    let found = LogReader::new(folder.log()).payment(&settlement).await.unwrap();
+    assert!(found.receipt.is_some());
+    let change = found.change(settlement.terms.transaction).unwrap();
+    let payload = unverified_payload(&change.statement).unwrap();
+    assert_eq!(payload["change"], "withdrawal");
+    assert_eq!(payload["settlement"]["pay_to"], sample::wallet(9).to_string());
+    assert_eq!(payload["settlement"]["amount_units"], 1);
+    assert_eq!(payload["changed_decision"]["decision_hash"], Value::Null);
+    assert_eq!(found.differing(None, &settlement), [""; 0]);
+    stating.sleep();
+    stating.sleep();
+    let lines = rewrites::Lines::start();
+    stating.state(&events).await;
+    assert_eq!(lines.alarms(), [Value::Null; 0]);
+}
+
 /// What outlives an agent's rows has no name of it: neither the log nor the archive.
 #[tokio::test]
 async fn the_archive_has_the_log_and_neither_has_names() {

@@ -23,6 +23,8 @@ pub enum StatedFact {
     Reverted(TransactionId),
     /// A payment or a payout expired, and its amount was released at this time, in seconds.
     Released(SettlementId, Timestamp),
+    /// A payout was authorized.
+    Withdrawn(SettlementId),
 }
 
 /// The transaction of the chain that confirmed a payment.
@@ -95,6 +97,7 @@ pub(crate) struct StoredFact {
 enum StoredChange {
     Reversal,
     Release,
+    Withdrawal,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,7 +111,9 @@ struct StoredConfirmation {
 impl PendingFact {
     pub(crate) fn stored(&self) -> StoredFact {
         let (settlement, transaction, confirmed) = match &self.fact {
-            StatedFact::Allowed(id) | StatedFact::Released(id, _) => (Some(id.to_string()), None, None),
+            StatedFact::Allowed(id) | StatedFact::Released(id, _) | StatedFact::Withdrawn(id) => {
+                (Some(id.to_string()), None, None)
+            }
             StatedFact::Refused(id) | StatedFact::Reverted(id) => (None, Some(id.to_string()), None),
             StatedFact::Confirmed(id, confirmation) => {
                 let confirmed = StoredConfirmation {
@@ -122,6 +127,7 @@ impl PendingFact {
         let change = match &self.fact {
             StatedFact::Reverted(_) => Some(StoredChange::Reversal),
             StatedFact::Released(..) => Some(StoredChange::Release),
+            StatedFact::Withdrawn(_) => Some(StoredChange::Withdrawal),
             StatedFact::Allowed(_) | StatedFact::Refused(_) | StatedFact::Confirmed(..) => None,
         };
         StoredFact {
@@ -143,6 +149,7 @@ impl PendingFact {
         let fact = match (settlement, transaction, &stored.confirmed, stored.change) {
             (Some(id), None, None, None) => StatedFact::Allowed(id?),
             (Some(id), None, None, Some(StoredChange::Release)) => StatedFact::Released(id?, changed_at),
+            (Some(id), None, None, Some(StoredChange::Withdrawal)) => StatedFact::Withdrawn(id?),
             (None, Some(id), None, Some(StoredChange::Reversal)) => StatedFact::Reverted(id?),
             (Some(id), None, Some(confirmed), None) => {
                 let confirmation = Confirmation {

@@ -136,7 +136,7 @@ fn stated(run: Uuid, fact: &PendingFact) -> Stated {
         StatedFact::Allowed(id) => (StatementKind::Decision, TransactionId::from_uuid(id.uuid()).uuid()),
         StatedFact::Refused(id) => (StatementKind::Decision, id.uuid()),
         StatedFact::Reverted(id) => (StatementKind::Change, id.uuid()),
-        StatedFact::Released(id, _) => (StatementKind::Change, id.uuid()),
+        StatedFact::Released(id, _) | StatedFact::Withdrawn(id) => (StatementKind::Change, id.uuid()),
         StatedFact::Confirmed(id, _) => (StatementKind::Receipt, id.uuid()),
     };
     let payload = format!(r#"{{"about":"{:?}","run":"{run}"}}"#, fact.fact);

@@ -65,16 +65,18 @@ enum Kind {
     Call,
     Reversal,
     Release,
+    Payout,
     History,
 }
 
 impl Kind {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Rejection,
         Self::Payment,
         Self::Call,
         Self::Reversal,
         Self::Release,
+        Self::Payout,
         Self::History,
     ];
 
@@ -85,6 +87,7 @@ impl Kind {
             Self::Call => "its idempotency record (`I#`)",
             Self::Reversal => "reverted confirmation (decisions table)",
             Self::Release => "released payment (`S#`)",
+            Self::Payout => "withdrawal (`S#`)",
             Self::History => "entry of the decision history (`J#`)",
         }
     }
@@ -92,7 +95,7 @@ impl Kind {
     const fn table(self) -> &'static str {
         match self {
             Self::Rejection | Self::Reversal => DECISIONS,
-            Self::Payment | Self::Call | Self::Release => LEDGER,
+            Self::Payment | Self::Call | Self::Release | Self::Payout => LEDGER,
             Self::History => USAGE,
         }
     }
@@ -105,7 +108,7 @@ impl Kind {
         };
         match self {
             Self::Rejection | Self::Reversal => ids.contains(sk),
-            Self::Payment | Self::Release => pk.starts_with("S#") && ids.contains(sk),
+            Self::Payment | Self::Release | Self::Payout => pk.starts_with("S#") && ids.contains(sk),
             Self::Call => pk.starts_with("I#") && text("sid").is_some_and(|id| ids.contains(id)),
             Self::History => pk.starts_with("J#") && !pk.ends_with("#R") && ids.contains(sk),
         }
@@ -203,6 +206,12 @@ impl Rig {
             assert_eq!(self.stating.pay(5_000, &key).await, None);
             let after = self.ids_of_rejections().await;
             return after.difference(&before).cloned().collect();
+        }
+        if kind == Kind::Payout {
+            let id = self.stating.pay_out().await;
+            // An agent has one open payout.
+            self.stating.release(id).await;
+            return vec![id.to_string()];
         }
         let id: SettlementId = self.stating.pay(1, &key).await.unwrap();
         if kind == Kind::Release {
@@ -323,12 +332,14 @@ async fn rewritten_and_removed_rows_are_found() {
     let rejection = rig.decide(Kind::Rejection).await;
     let reversal = rig.decide(Kind::Reversal).await;
     let release = rig.decide(Kind::Release).await;
+    let payout = rig.decide(Kind::Payout).await;
     rig.stating.state(&events).await;
     for kind in Kind::ALL {
         let ids = match kind {
             Kind::Payment | Kind::Call => &payment,
             Kind::Reversal => &reversal,
             Kind::Release => &release,
+            Kind::Payout => &payout,
             Kind::Rejection | Kind::History => &rejection,
         };
         let rows = rig.rows(kind).await;

@@ -4,10 +4,11 @@
 
 use purser_api::{Boot, Clock, Env};
 use purser_domain::{
-    Agent, AgentStatus, LabelKey, LabelValue, Labels, PersonId, SettlementId, Timestamp, TransactionId,
+    Agent, AgentStatus, Fingerprint, LabelKey, LabelValue, Labels, Payout, PayoutAmount, PayoutFacts, PersonId,
+    Purpose, SettlementId, Terms, Timestamp, TransactionId, decide_payout,
 };
 use purser_events::{Events, History};
-use purser_store::{Claim, Ledger, Moved};
+use purser_store::{Backoff, Claim, Ledger, Moved, PayoutReserved};
 use purser_testkit::{
     Emulator, EventBus, Kms, Proxy, ProxyConfig, SecretsManager, Streams,
     authorize::{Answer, Request, authorize},
@@ -156,6 +157,49 @@ impl Stating {
         let reverted = self.ledger.revert_confirmation(&settlement, &gone, decision, now).await;
         assert!(matches!(reverted.unwrap(), Moved::Done(_)));
         decision
+    }
+
+    /// Authorizes a payout of one unit to the owner's address, which the first call names.
+    pub(crate) async fn pay_out(&self) -> SettlementId {
+        let (agent, owner) = (sample::agent_id(1), PersonId::of("https://issuer.example", "owner"));
+        let mut record = self.ledger.payout_record(agent).await.unwrap();
+        if record.address.is_none() {
+            let at_once = purser_domain::Duration::from_secs_u32(0);
+            record = record.named(sample::wallet(9), &owner, self.now(), at_once).unwrap();
+            let audit = sample::audit();
+            let put = self.ledger.put_payout_record(agent, &record, &audit);
+            put.await.unwrap();
+        }
+        let now = self.now();
+        let facts = PayoutFacts {
+            agent,
+            owner: &owner,
+            record: &record,
+            frozen_by_operators: None,
+            open: None,
+            balance: sample::units(9),
+            asked: PayoutAmount::units(sample::units(1)).unwrap(),
+            now,
+        };
+        let grant = decide_payout(&facts).unwrap();
+        let purchase = self.pay(1, &now.to_string()).await.unwrap();
+        let purchase = self.ledger.settlement(agent, purchase).await.unwrap().unwrap();
+        let terms = Terms {
+            id: SettlementId::at(now, [7; 8]),
+            transaction: TransactionId::at(now, [8; 8]),
+            amount: grant.amount(),
+            pay_to: grant.to(),
+            authorized_at: now,
+            idempotency_key: Fingerprint::of_text(&now.to_string()),
+            purpose: Purpose::Payout(Payout { by: owner.clone() }),
+            ..purchase.terms
+        };
+        let (fingerprint, audit, mut backoff) = (Fingerprint::of_text("request"), sample::audit(), Backoff::new());
+        let reserve = self
+            .ledger
+            .reserve_payout(&grant, &terms, &fingerprint, &audit, &mut backoff);
+        assert_eq!(reserve.await.unwrap(), PayoutReserved::Done);
+        terms.id
     }
 
     /// Releases the amount of a payment that was never paid.

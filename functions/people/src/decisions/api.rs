@@ -190,8 +190,8 @@ pub(crate) struct DecisionStatement {
     /// in the log.
     #[schema(required)]
     receipt: Option<FoundStatement>,
-    /// The statements of the later changes of the payment or payout, in the log's order: a reversal or a release. A
-    /// receipt that a reversal names is void.
+    /// The statements of the later changes of the payment or payout, in the log's order: a reversal or a release, and the
+    /// withdrawal that a payout is. A receipt that a reversal names is void.
     changes: Vec<FoundStatement>,
     /// The policy, the agent's rules and the catalog entry that the statement has the hashes of (SHA-256 of the RFC 8785
     /// form); null if they are not stored.

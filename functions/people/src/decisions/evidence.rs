@@ -9,7 +9,7 @@ use axum::extract::{Path, State};
 use axum::http::header::CONTENT_DISPOSITION;
 use axum::response::IntoResponse as _;
 use purser_api::Reply;
-use purser_domain::{AgentId, TransactionId};
+use purser_domain::{AgentId, LoggedDecision, TransactionId};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -32,10 +32,12 @@ pub(crate) async fn file(
     let id = named(TransactionId::parse(&transaction))?;
     let (_, decision) = people.own_decision(&session.person, agent, id).await?;
     let (found, inputs) = tokio::try_join!(people.statements(&decision), people.input_documents(&decision))?;
+    // A reversal and a withdrawal are in `changes`.
+    let is_of_purchase = matches!(decision, LoggedDecision::Allowed(_) | LoggedDecision::Refused(_));
     let evidence = json!({
         "transaction_id": id.to_string(),
         "how_to_check": HOW,
-        "decision": found.statement,
+        "decision": found.statement.filter(|_| is_of_purchase),
         "receipt": found.payment.receipt,
         "changes": found.payment.changes,
         "inputs": inputs.map(|documents| documents.to_json()),

@@ -266,6 +266,8 @@ pub enum PaymentChange<'a> {
     Reversal(&'a ConfirmationReverted, Option<LoggedReceipt>),
     /// It expired, and its amount was released at this time.
     Release(Timestamp),
+    /// It is a payout, which the agent's owner decided.
+    Withdrawal,
 }
 
 /// The place of a receipt's statement in the log.
@@ -291,6 +293,7 @@ impl PaymentChange<'_> {
                 ("reversal", reverted.at, Some(reverted.transaction), receipt)
             }
             Self::Release(at) => ("release", at, None, Value::Null),
+            Self::Withdrawal => ("withdrawal", terms.authorized_at, Some(terms.transaction), Value::Null),
         };
         let decision_hash = call.and_then(|call| hash_of_allow(terms, call));
         json!({
