@@ -2,20 +2,31 @@
 //! of a proxied request is whole.
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use axum::serve::Listener;
 use flate2::Compression;
 use flate2::read::{GzEncoder, ZlibEncoder};
 use std::io::Read;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
+use tokio_rustls::server::TlsStream;
 
 /// The text of the encoded responses.
 pub const TEXT: &str = r#"{"text":"Grüße"}"#;
 /// The unpacked size of `/bomb`, in bytes: more than any client reads.
 pub const BOMB_BYTES: u64 = 96 * 1024 * 1024;
+
+/// The longest body of a request, in bytes.
+const MAX_BODY_BYTES: usize = 1024 * 1024;
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]
@@ -24,6 +35,8 @@ pub struct Recorded {
     pub target: String,
     /// The headers.
     pub headers: HeaderMap,
+    /// The body, as text.
+    pub body: String,
 }
 
 impl Recorded {
@@ -49,15 +62,61 @@ impl Recorder {
     pub async fn start(reply: impl Fn(&str) -> Option<Response> + Clone + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
+        Self::serve(listener, url, reply)
+    }
+
+    /// Starts a recorder behind TLS. It writes its certificate, which is signed by its own key, to `certificate`.
+    pub async fn start_tls(certificate: &Path) -> Self {
+        let key = certificate.with_extension("key");
+        let mut openssl = Command::new("openssl");
+        openssl.args(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=purser-recorder".split(' '),
+        );
+        openssl
+            .args([
+                "-addext",
+                "subjectAltName=DNS:localhost",
+                "-addext",
+                "basicConstraints=critical,CA:FALSE",
+                "-keyout",
+            ])
+            .arg(&key)
+            .arg("-out")
+            .arg(certificate);
+        assert!(openssl.output().expect("openssl is installed").status.success());
+        let chain = CertificateDer::pem_file_iter(certificate).expect("it was written");
+        let config = ServerConfig::builder().with_no_client_auth().with_single_cert(
+            chain.collect::<Result<_, _>>().expect("it is a certificate"),
+            PrivateKeyDer::from_pem_file(key).expect("it is a key"),
+        );
+        let acceptor = TlsAcceptor::from(Arc::new(config.expect("the key is the certificate's")));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        Self::serve(Tls { listener, acceptor }, format!("https://localhost:{port}"), |_| {
+            None
+        })
+    }
+
+    fn serve(
+        listener: impl Listener<Addr = SocketAddr>,
+        url: String,
+        reply: impl Fn(&str) -> Option<Response> + Clone + Send + Sync + 'static,
+    ) -> Self {
         let requests = Arc::new(Mutex::new(Vec::new()));
         let record = move |State(requests): State<Arc<Mutex<Vec<Recorded>>>>, request: Request| async move {
             let target = request.uri().to_string();
+            let (head, body) = request.into_parts();
+            let body = to_bytes(body, MAX_BODY_BYTES).await.expect("a short body");
             let recorded = Recorded {
                 target: target.clone(),
-                headers: request.headers().clone(),
+                headers: head.headers,
+                body: String::from_utf8_lossy(&body).into_owned(),
             };
             requests.lock().expect("not poisoned").push(recorded);
-            reply(&target).unwrap_or_else(|| named(request.uri().path()))
+            if target.ends_with("/hangs") {
+                std::future::pending::<()>().await;
+            }
+            reply(&target).unwrap_or_else(|| named(head.uri.path()))
         };
         let router = Router::new().fallback(record).with_state(Arc::clone(&requests));
         tokio::spawn(async move { axum::serve(listener, router).await });
@@ -67,6 +126,30 @@ impl Recorder {
     /// Takes the requests since the last call.
     pub fn take(&self) -> Vec<Recorded> {
         std::mem::take(&mut self.requests.lock().expect("not poisoned"))
+    }
+}
+
+/// Accepts TLS. A client that rejects the certificate sends no request.
+struct Tls {
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+}
+
+impl Listener for Tls {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, SocketAddr) {
+        loop {
+            let (stream, address) = Listener::accept(&mut self.listener).await;
+            if let Ok(stream) = self.acceptor.accept(stream).await {
+                return (stream, address);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
     }
 }
 
