@@ -11,10 +11,12 @@ use purser_domain::{
 };
 use purser_local::Options;
 use purser_store::{ApprovalDecision, CallLeased, CallLeases};
-use purser_tests::{TestAgent, World, payment_entry, units};
+use purser_tests::{
+    LIMITED_SERVICE, TestAgent, World, kinds_of_rules, limited_agent, payment_entry, texts_of_limits, units,
+};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -121,6 +123,36 @@ async fn spent(world: &World, agent: &TestAgent) -> u64 {
     let call = json!([{"to": token, "data": data}, "latest"]);
     let left = world.stack.chain.call("eth_call", call).await.unwrap();
     1_000_000 - u64::from_str_radix(left.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
+}
+
+/// Each kind of rule and each field of a policy is in the API's response to the agent, and each of them in the tool's. The
+/// kinds are those of the OpenAPI document, so a new one can't be left out.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_sees_each_of_its_limits() {
+    let world = World::start().await;
+    let agent = limited_agent(&world).await;
+    let path = format!("/agents/{}/services/{LIMITED_SERVICE}/policy", agent.id);
+    let answer = world.get(&agent, &path).await.ok();
+    let shown = answer["rules"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|rule| rule["kind"].as_str().unwrap().to_owned());
+    let document = serde_json::from_str(&purser_local::openapi().unwrap()).unwrap();
+    assert_eq!(shown.collect::<BTreeSet<_>>(), kinds_of_rules(&document));
+
+    let texts = texts_of_limits(&answer);
+    assert!(
+        texts.len() > 40 && texts.contains("7.654321") && texts.contains("Europe/Berlin"),
+        "{texts:?}"
+    );
+    let told = Host::of(&world, &agent)
+        .call("list_enabled", json!({}))
+        .await
+        .unwrap()
+        .to_string();
+    let missing: Vec<_> = texts.iter().filter(|text| !told.contains(text.as_str())).collect();
+    assert!(missing.is_empty(), "{missing:?}: {told}");
 }
 
 /// The agent finds a service, pays, reaches the daily cap, requests approval, and reads the receipt.
@@ -1535,7 +1567,7 @@ async fn forty_calls_of_four_workers_are_forty_payments() {
         })
     });
     let paid = futures_util::future::join_all(workers).await;
-    let settlements: std::collections::BTreeSet<String> = paid.into_iter().flat_map(Result::unwrap).collect();
+    let settlements: BTreeSet<String> = paid.into_iter().flat_map(Result::unwrap).collect();
     assert_eq!(settlements.len(), 40);
     assert_eq!(spent(&world, &agent).await, 40 * PRICE);
 }

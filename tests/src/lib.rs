@@ -5,6 +5,7 @@
 mod costs;
 mod entries;
 mod history;
+mod limits;
 mod log;
 mod measure;
 mod offers;
@@ -22,6 +23,7 @@ mod world;
 pub use costs::{Budget, Cost, LONG_DENIAL, every_operation, judged_policy};
 pub use entries::{operation_entry, payment_entry, service_entry};
 pub use history::first_of_history;
+pub use limits::{LIMITED_SERVICE, kinds_of_rules, limited_agent, texts_of_limits};
 pub use log::Log;
 pub use measure::{Measured, in_rounds, measure};
 pub use offers::{Offered, bare_offer, offer_v1, offer_v2};

@@ -4,7 +4,8 @@ use crate::args::{Approval, Filter};
 use crate::exit::{Exit, Failure};
 use crate::output::{Output, table};
 use purser_client::{
-    ApprovalStatus, CatalogFilter, EnabledService, Operation, PendingApproval, Purser, ServiceDetail, ServiceItem,
+    AgentRule, ApprovalStatus, CatalogFilter, EnabledService, Operation, PendingApproval, Purser, ServiceDetail,
+    ServiceItem,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -106,7 +107,20 @@ fn detailed(service: &ServiceDetail) -> Vec<String> {
 pub(crate) async fn enabled(purser: &Purser, output: &Output) -> Result<Exit, Failure> {
     let agent = purser.agent().await?;
     let answer = purser.enabled_services(&agent.agent_id).await?;
-    Ok(told(output, &answer, || {
+    // The rules are the agent's, so each service has the same.
+    let rules = match answer.services.first() {
+        Some(service) => {
+            purser
+                .policy(&agent.agent_id, &service.service_id.to_string())
+                .await?
+                .rules
+        }
+        None => Vec::new(),
+    };
+    let shown = json!({
+        "agent_id": answer.agent_id, "services": answer.services, "count": answer.count, "rules": rules,
+    });
+    Ok(told(output, &shown, || {
         let row = |service: &EnabledService| {
             let id = || service.service_id.to_string();
             vec![
@@ -121,8 +135,54 @@ pub(crate) async fn enabled(purser: &Purser, output: &Output) -> Result<Exit, Fa
             ]
         };
         let rows: Vec<_> = answer.services.iter().map(row).collect();
-        table(&["SERVICE", "STATUS", "PER CALL", "PER DAY", "ASK ABOVE"], &rows)
+        let mut lines = table(&["SERVICE", "STATUS", "PER CALL", "PER DAY", "ASK ABOVE"], &rows);
+        let more = answer
+            .services
+            .iter()
+            .flat_map(other_limit_rows)
+            .chain(rules.iter().map(rule_row))
+            .collect::<Vec<_>>();
+        if !more.is_empty() {
+            lines.extend(table(&["LIMIT", ""], &more));
+        }
+        lines
     }))
+}
+
+/// The limits of a service that have no column: name and value.
+fn other_limit_rows(service: &EnabledService) -> Vec<Vec<String>> {
+    let policy = &service.policy;
+    let operations = policy.enabled_operations.as_ref().map(|only| only.join(", "));
+    let domains = Some(policy.allowed_domains.join(", ")).filter(|domains| domains != "*");
+    let raise = policy.raised_caps.as_ref().map(|raise| {
+        let caps = [
+            ("per call", raise.max_per_call_units),
+            ("per day", raise.max_per_day_units),
+        ];
+        let caps = caps
+            .iter()
+            .filter_map(|(name, cap)| Some(format!("{name} {}, ", cap.as_ref()?)));
+        format!("{}until {}", caps.collect::<String>(), raise.until)
+    });
+    let slug = service.slug.clone().unwrap_or_else(|| service.service_id.to_string());
+    let all = [("operations", operations), ("domains", domains), ("raised caps", raise)];
+    let rows = all
+        .into_iter()
+        .filter_map(|(name, limit)| Some(vec![format!("{slug} {name}"), limit?]));
+    rows.collect()
+}
+
+/// A rule: its kind and its fields.
+fn rule_row(rule: &AgentRule) -> Vec<String> {
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        Value::Array(values) => values.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
+        value => value.to_string(),
+    };
+    let fields = rule.fields_in_usd();
+    let fields = fields.iter().filter(|(_, value)| !value.is_null());
+    let fields = fields.map(|(name, value)| format!("{name}: {}", text(value)));
+    vec![rule.kind.clone(), fields.collect::<Vec<_>>().join(", ")]
 }
 
 /// Lists the newest receipts.

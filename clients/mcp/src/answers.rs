@@ -3,9 +3,10 @@
 use crate::schema::Whole;
 use crate::text::{LONG, SHORT, data};
 use chrono::{DateTime, SecondsFormat, Utc};
-use purser_client::{Approval, ApprovalStatus, Budget, Check, Raise, Settlement, SettlementItem, Usdc};
+use purser_client::{AgentRule, Approval, ApprovalStatus, Budget, Check, Raise, Settlement, SettlementItem, Usdc};
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// Formats an instant.
@@ -110,6 +111,27 @@ pub(crate) struct Enabled {
     pub(crate) services: Vec<EnabledAnswer>,
     /// The agent's budgets, which cover all its services.
     pub(crate) budgets: Vec<BudgetAnswer>,
+    /// All rules of the agent. A rule with `services` limits payments to these only.
+    pub(crate) rules: Vec<RuleAnswer>,
+}
+
+/// A rule of the agent.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct RuleAnswer {
+    /// The kind, for example `schedule`.
+    pub(crate) kind: String,
+    /// The fields of the kind.
+    #[serde(flatten)]
+    pub(crate) fields: Map<String, Value>,
+}
+
+impl From<&AgentRule> for RuleAnswer {
+    fn from(rule: &AgentRule) -> Self {
+        Self {
+            kind: data(&rule.kind, SHORT),
+            fields: rule.fields_in_usd(),
+        }
+    }
 }
 
 /// A service that is enabled for the agent, with its limits.
@@ -135,6 +157,10 @@ pub(crate) struct EnabledAnswer {
     pub(crate) operations: Option<Vec<String>>,
     /// The hosts that scrape and crawl operations may fetch from.
     pub(crate) allowed_domains: Vec<String>,
+    /// The higher caps that apply now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "RaiseAnswer")]
+    pub(crate) raise: Option<RaiseAnswer>,
     /// The spend of the last 24 hours.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]

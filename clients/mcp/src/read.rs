@@ -11,7 +11,8 @@ use crate::failure::Failure;
 use crate::text::{LONG, NOTICE, SHORT, data, params};
 use futures_util::{StreamExt as _, stream};
 use purser_client::{
-    CatalogFilter, EnabledService, Operation, PendingApproval, Purser, RaiseRequest, ServiceDetail, ServiceItem, Spend,
+    CatalogFilter, EnabledService, Operation, PendingApproval, Purser, RaiseRequest, ServiceDetail, ServiceItem,
+    ServicePolicy, Spend,
 };
 use std::time::Duration;
 
@@ -146,22 +147,24 @@ pub(crate) async fn list_enabled(purser: &Purser, asked: ListEnabled) -> Result<
         .take(WITH_SPEND)
         .map(|service| service.service_id.to_string())
         .collect();
-    let policies: Vec<Option<Spend>> = stream::iter(ids)
+    let policies: Vec<Option<ServicePolicy>> = stream::iter(ids)
         .map(|id| {
             let (purser, agent_id) = (purser.clone(), agent_id.clone());
             async move { purser.policy(&agent_id, &id).await }
         })
         .buffered(AT_ONCE)
-        .map(|policy| policy.ok().map(|policy| policy.spend))
+        .map(Result::ok)
         .collect()
         .await;
-    let budgets = policies.iter().flatten().next().map(|spend| &spend.budgets);
+    let policy = policies.iter().flatten().next();
+    let (budgets, rules) = policy.map(|policy| (&policy.spend.budgets, &policy.rules)).unzip();
     Ok(Enabled {
         budgets: budgets.into_iter().flatten().map(Into::into).collect(),
+        rules: rules.into_iter().flatten().map(Into::into).collect(),
         services: services
             .iter()
             .zip(policies.iter().map(Option::as_ref).chain(std::iter::repeat(None)))
-            .map(|(service, spend)| enabled(service, spend))
+            .map(|(service, policy)| enabled(service, policy.map(|policy| &policy.spend)))
             .collect(),
         agent_id,
     })
@@ -184,6 +187,7 @@ fn enabled(service: &EnabledService, spend: Option<&Spend>) -> EnabledAnswer {
             .enabled_operations
             .as_ref()
             .map(|operations| operations.iter().take(MOST).map(short).collect()),
+        raise: policy.raised_caps.as_ref().map(Into::into),
         allowed_domains: policy.allowed_domains.iter().take(MOST).map(short).collect(),
         spent_today_usd: spend.map(|spend| spend.spend_today_units.to_string()),
         left_today_usd: spend.map(|spend| spend.remaining_today_units.to_string()),

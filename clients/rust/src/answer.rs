@@ -547,6 +547,35 @@ pub struct ServicePolicy {
     /// The current spend.
     #[serde(flatten)]
     pub spend: Spend,
+    /// The agent's rules, in the order in which they were added.
+    pub rules: Vec<AgentRule>,
+}
+
+/// A rule of an agent.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct AgentRule {
+    /// The rule's id.
+    pub rule_id: Uuid,
+    /// The number of edits of the rule.
+    pub rule_version: u64,
+    /// The kind, for example `schedule`.
+    pub kind: String,
+    /// The fields of the kind.
+    #[serde(flatten)]
+    pub fields: Map<String, Value>,
+}
+
+impl AgentRule {
+    /// Returns the fields of the kind, with amounts in decimal USD: `limit_units` becomes `limit_usd`.
+    pub fn fields_in_usd(&self) -> Map<String, Value> {
+        let fields = self.fields.iter().map(|(name, value)| {
+            let amount = name.strip_suffix("_units").zip(value.as_u64());
+            let in_usd =
+                amount.map(|(name, units)| (format!("{name}_usd"), Usdc::from_units(units).to_string().into()));
+            in_usd.unwrap_or_else(|| (name.clone(), value.clone()))
+        });
+        fields.collect()
+    }
 }
 
 /// The answer of `GET /services`: a list of services.

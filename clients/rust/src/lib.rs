@@ -43,8 +43,8 @@ mod usdc;
 
 pub use agent_key::{AgentKey, AgentKeyError};
 pub use answer::{
-    Agent, AgentDecisionStatement, Approval, ApprovalStatus, Authorized, Budget, Check, CheckOutcome, Completed,
-    CountedPayments, Decision, DescribedCall, EnabledService, EnabledServices, NextPayment, Operation,
+    Agent, AgentDecisionStatement, AgentRule, Approval, ApprovalStatus, Authorized, Budget, Check, CheckOutcome,
+    Completed, CountedPayments, Decision, DescribedCall, EnabledService, EnabledServices, NextPayment, Operation,
     OperationPayment, Preflight, Raise, ReceiptStatus, ServiceDetail, ServiceItem, ServicePolicy, Services, Settlement,
     SettlementItem, SettlementStatements, Settlements, SignedPayment, SignedStatement, Spend, SpendPolicy, UnpaidCheck,
     Warning,

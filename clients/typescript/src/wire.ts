@@ -382,7 +382,18 @@ export interface EnabledServiceList {
   count: number;
 }
 
-export interface ServicePolicy extends EnabledServiceView, Spend {}
+/** A rule of the agent, with the fields of its kind. */
+export interface AgentRule {
+  rule_id: string;
+  rule_version: number;
+  kind: string;
+  [field: string]: unknown;
+}
+
+export interface ServicePolicy extends EnabledServiceView, Spend {
+  /** All rules of the agent: those with `services` limit payments to these only. */
+  rules: AgentRule[];
+}
 
 /** One entry of `details[]`. `path` is a JSON Pointer, or `/<name>` for a query parameter. */
 export interface Problem {

@@ -1,11 +1,11 @@
-//! `GET /agents/{agentId}/services/{serviceId}/policy`: the agent's limits for one service, and their remaining
-//! amounts.
+//! `GET /agents/{agentId}/services/{serviceId}/policy`: the agent's limits for one service, its rules, and their
+//! remaining amounts.
 
 use crate::view::{EnabledServiceView, PolicyAnswer};
 use crate::{Agents, own};
 use axum::Json;
 use axum::extract::{Path, State};
-use purser_api::{AgentCredentials, Failure, SpendView};
+use purser_api::{AgentCredentials, Failure, RuleView, SpendView};
 use purser_domain::{Error, ErrorKind, ServiceId, recorded_time};
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ purser_api::error_responses! {
     pub(crate) PolicyErrors: 401, 403, 404, 429, 500;
 }
 
-/// The agent's policy for one service, with the used and remaining amounts of its limits and of the agent's budgets.
+/// The agent's policy for one service and all rules of the agent, with the used and remaining amounts of its limits and
+/// of the agent's budgets.
 #[utoipa::path(
     get,
     path = "/agents/{agentId}/services/{serviceId}/policy",
@@ -53,6 +54,15 @@ pub(crate) async fn policy(
         let words = "too much has rolled out of it";
         return Err(Error::temporarily_unavailable("reading a window", words).into());
     }
+    let used = |id| {
+        caller
+            .agent
+            .counting_rules()
+            .find(|counting| counting.rule.id == id)?
+            .window(&service_state.budgets)
+    };
+    let rules = caller.agent.rules.iter();
+    let rules = rules.map(|rule| RuleView::new(rule, used(rule.id).map(|window| window.live(at))));
     let max_per_day = record.policy.caps(&caller.agent.owner, at).per_day;
     Ok(Json(PolicyAnswer {
         service: EnabledServiceView::of(&record, service, &caller.agent.owner, at),
@@ -63,5 +73,6 @@ pub(crate) async fn policy(
             &service_state.day,
             &service_state.budgets,
         ),
+        rules: rules.collect(),
     }))
 }

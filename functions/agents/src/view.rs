@@ -1,6 +1,6 @@
 //! The wire shapes of this group's answers.
 
-use purser_api::{PolicyView, SpendView, labels_by_key};
+use purser_api::{PolicyView, RuleView, SpendView, labels_by_key};
 use purser_domain::{Agent, EnabledService, Service, Timestamp, TrustStatus};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -98,6 +98,8 @@ pub(crate) struct PolicyAnswer {
     pub(crate) service: EnabledServiceView,
     #[serde(flatten)]
     pub(crate) spend: SpendView,
+    /// All rules of the agent, in the order in which they were added: those with `services` limit payments to these only.
+    pub(crate) rules: Vec<RuleView>,
 }
 
 /// The services enabled for the agent.

@@ -77,5 +77,6 @@ pub use view::call::CallView;
 pub use view::decision::{CheckView, DecisionView};
 pub use view::labels::labels_by_key;
 pub use view::policy::PolicyView;
+pub use view::rule::RuleView;
 pub use view::settlement::SettlementRow;
 pub use view::spend::{BudgetView, SpendView};

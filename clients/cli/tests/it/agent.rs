@@ -5,7 +5,10 @@ use axum::body::Body;
 use axum::response::Response;
 use purser_domain::SpendPolicy;
 use purser_local::DEMO_OWNER;
-use purser_tests::{Relay, Script, TestAgent, World, operation_entry, payment_entry, service_entry, units};
+use purser_tests::{
+    LIMITED_SERVICE, Relay, Script, TestAgent, World, limited_agent, operation_entry, payment_entry, service_entry,
+    texts_of_limits, units,
+};
 use reqwest::Method;
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt as _;
@@ -481,4 +484,18 @@ async fn a_stored_key_is_its_owners_alone() {
     home.run(&["logout"]).await.done();
     assert!(!file.exists());
     assert!(home.run(&["whoami"]).await.err.contains("purser login"));
+}
+
+/// Each field of the agent's policies and each of its rules, as the API has them.
+#[tokio::test(flavor = "multi_thread")]
+async fn enabled_shows_each_limit_of_the_agent() {
+    let world = World::start().await;
+    let agent = limited_agent(&world).await;
+    let path = format!("/agents/{}/services/{LIMITED_SERVICE}/policy", agent.id);
+    let texts = texts_of_limits(&world.get(&agent, &path).await.ok());
+    let lines = Home::of(&world, &agent).run(&["enabled"]).await.done();
+    let missing: Vec<_> = texts.iter().filter(|text| !lines.contains(text.as_str())).collect();
+    assert!(missing.is_empty(), "{missing:?}: {lines}");
+    let rules = Home::of(&world, &agent).run(&["--json", "enabled"]).await.json()["rules"].clone();
+    assert!(texts.iter().any(|text| text == "anomaly_brake") && rules.to_string().contains("anomaly_brake"));
 }

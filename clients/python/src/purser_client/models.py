@@ -359,7 +359,12 @@ class EnabledServiceList(TypedDict):
 
 
 class ServicePolicy(EnabledServiceView, Spend):
-    """The agent's policy for one service, and the remainder of its limits."""
+    """The agent's policy for one service, the remainder of its limits, and all rules of the agent.
+
+    Each rule has `rule_id`, `rule_version`, `kind` and the fields of its kind.
+    """
+
+    rules: list[dict[str, Any]]
 
 
 class ServiceItem(TypedDict):

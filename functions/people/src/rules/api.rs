@@ -12,7 +12,8 @@ use axum::extract::{Path, State};
 use axum::http::Uri;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{
-    Failure, IfMatch, Listed, Member as _, Place, Problems, SessionToken, VersionTag, json_body, seconds, versioned,
+    Failure, IfMatch, Listed, Member as _, Place, Problems, RuleView, SessionToken, VersionTag, json_body, seconds,
+    versioned,
 };
 use purser_domain::{
     Address, Agent, Amount, AnomalyBrake, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, BUDGET_WINDOW_MAX, BUDGET_WINDOW_MIN,
@@ -29,239 +30,6 @@ purser_api::error_responses! {
     pub(crate) ListErrors: 401, 403, 404, 429, 500;
     /// The errors of a write on rules.
     pub(crate) WriteErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
-}
-
-/// A rule of one of the caller's agents.
-#[derive(Serialize, ToSchema)]
-#[schema(as = AgentRule)]
-pub(crate) struct RuleView {
-    #[schema(value_type = uuid::Uuid)]
-    rule_id: String,
-    /// The number of edits of this rule.
-    rule_version: u64,
-    #[serde(flatten)]
-    says: RuleSays,
-}
-
-/// The terms of a rule.
-#[derive(Serialize, ToSchema)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub(crate) enum RuleSays {
-    /// Payments in these categories are blocked.
-    CategoryBlock {
-        /// The blocked categories.
-        categories: Vec<&'static str>,
-    },
-    /// Only these vendors are paid.
-    VendorAllowlist {
-        /// The slugs of allowed services. Every wallet of these services is allowed.
-        services: Vec<String>,
-        /// The addresses of allowed wallets, for every service.
-        wallets: Vec<String>,
-    },
-    /// The most that may be spent within every window of this length, over all services.
-    BudgetLimit {
-        /// The budget, in micro-units.
-        limit_units: u64,
-        /// The length of the window, in seconds.
-        window_seconds: u64,
-        /// The amount used at this time. It is an upper bound while more than about 20,000 payments that left the
-        /// window are not removed yet.
-        used_units: u64,
-        /// The remaining amount.
-        remaining_units: u64,
-    },
-    /// A person must approve each payment that meets all conditions that are not null. If all are null, a person must
-    /// approve every payment.
-    ApprovalRequired {
-        /// Payments to these services.
-        #[schema(required)]
-        services: Option<Vec<String>>,
-        /// Payments in these categories.
-        #[schema(required)]
-        categories: Option<Vec<&'static str>>,
-        /// Payments above this amount.
-        #[schema(required)]
-        above_units: Option<u64>,
-    },
-    /// The most payments that may be made within every window of this length.
-    CountLimit {
-        /// Payments to these services; null for all services.
-        #[schema(required)]
-        services: Option<Vec<String>>,
-        /// The maximum number of payments.
-        count: u32,
-        /// The length of the window, in seconds.
-        window_seconds: u64,
-        /// The number of payments that count at this time.
-        used: u64,
-        /// The number of further payments.
-        remaining: u64,
-    },
-    /// The shortest time between two payments.
-    MinimumInterval {
-        /// Payments to these services; null for all services.
-        #[schema(required)]
-        services: Option<Vec<String>>,
-        /// The interval, in seconds.
-        interval_seconds: u64,
-    },
-    /// The same call is not paid again within a time.
-    DuplicateGuard {
-        /// Payments to these services; null for all services.
-        #[schema(required)]
-        services: Option<Vec<String>>,
-        /// The time from the last authorization of the call, in seconds.
-        within_seconds: u64,
-        /// `block` or `ask`.
-        #[schema(value_type = String, example = "block")]
-        action: &'static str,
-    },
-    /// A person must approve the first payment to each payee at a service.
-    NewPayee {
-        /// Payments to these services; null for all services.
-        #[schema(required)]
-        services: Option<Vec<String>>,
-    },
-    /// A price further above the usual one is refused, or a person must approve it.
-    PriceAboveUsual {
-        /// Payments to these services; null for all services.
-        #[schema(required)]
-        services: Option<Vec<String>>,
-        /// The percentage by which a price may exceed the usual one.
-        percent: u32,
-        /// The usual price: `catalog` or `median`.
-        #[schema(value_type = String, example = "catalog")]
-        over: &'static str,
-        /// The number of an operation's last paid prices whose median is the usual one; null for `catalog`.
-        #[schema(required)]
-        of: Option<u8>,
-        /// `block` or `ask`.
-        #[schema(value_type = String, example = "ask")]
-        action: &'static str,
-    },
-    /// The times at which payments are allowed.
-    Schedule {
-        /// Payments to these services; null for all services.
-        #[schema(required)]
-        services: Option<Vec<String>>,
-        /// The name of an IANA time zone.
-        time_zone: String,
-        /// The days on which a period starts.
-        days: Vec<&'static str>,
-        /// The start of the period.
-        from: String,
-        /// The end of the period, on the next day if it is before the start.
-        to: String,
-    },
-    /// The agent is frozen after an unusually busy hour.
-    AnomalyBrake {
-        /// The multiple of the busiest hour of the two weeks before that an hour must exceed.
-        times: u32,
-        /// The least sum of such an hour, in micro-units.
-        at_least_units: u64,
-    },
-}
-
-impl RuleView {
-    fn of(usage: &RuleUsage) -> Self {
-        let RuleUsage { rule, used } = usage;
-        let slugs = |services: &[ServiceSlug]| services.iter().map(ToString::to_string).collect();
-        let names = |categories: &[Category]| categories.iter().map(|category| category.name()).collect();
-        let says = match &rule.kind {
-            RuleKind::CategoryBlock { categories } => RuleSays::CategoryBlock {
-                categories: names(categories),
-            },
-            RuleKind::VendorAllowlist { vendors } => RuleSays::VendorAllowlist {
-                services: vendors
-                    .iter()
-                    .filter_map(Vendor::service)
-                    .map(ToString::to_string)
-                    .collect(),
-                wallets: vendors
-                    .iter()
-                    .filter_map(Vendor::wallet)
-                    .map(|wallet| wallet.to_string())
-                    .collect(),
-            },
-            RuleKind::BudgetLimit { limit, window } => {
-                let used = used.map_or(Amount::ZERO, |used| used.amount);
-                RuleSays::BudgetLimit {
-                    limit_units: limit.units(),
-                    window_seconds: window.secs(),
-                    used_units: used.units(),
-                    remaining_units: limit.above(used).units(),
-                }
-            }
-            RuleKind::ApprovalRequired {
-                services,
-                categories,
-                above,
-            } => RuleSays::ApprovalRequired {
-                services: services.as_deref().map(slugs),
-                categories: categories.as_deref().map(names),
-                above_units: above.map(Amount::units),
-            },
-            RuleKind::CountLimit {
-                services,
-                count,
-                window,
-            } => {
-                let used = used.map_or(0, |used| used.amount.units());
-                RuleSays::CountLimit {
-                    services: services.as_deref().map(slugs),
-                    count: *count,
-                    window_seconds: window.secs(),
-                    used,
-                    remaining: u64::from(*count).saturating_sub(used),
-                }
-            }
-            RuleKind::MinimumInterval { services, interval } => RuleSays::MinimumInterval {
-                services: services.as_deref().map(slugs),
-                interval_seconds: interval.secs(),
-            },
-            RuleKind::DuplicateGuard {
-                services,
-                within,
-                action,
-            } => RuleSays::DuplicateGuard {
-                services: services.as_deref().map(slugs),
-                within_seconds: within.secs(),
-                action: action.name(),
-            },
-            RuleKind::NewPayee { services } => RuleSays::NewPayee {
-                services: services.as_deref().map(slugs),
-            },
-            RuleKind::PriceAboveUsual {
-                services,
-                percent,
-                over,
-                action,
-            } => RuleSays::PriceAboveUsual {
-                services: services.as_deref().map(slugs),
-                percent: *percent,
-                over: over.name(),
-                of: over.prices(),
-                action: action.name(),
-            },
-            RuleKind::Schedule { services, schedule } => RuleSays::Schedule {
-                services: services.as_deref().map(slugs),
-                time_zone: schedule.zone.to_string(),
-                days: schedule.days.iter().map(|day| day.name()).collect(),
-                from: schedule.from.to_string(),
-                to: schedule.to.to_string(),
-            },
-            RuleKind::AnomalyBrake(AnomalyBrake { times, at_least }) => RuleSays::AnomalyBrake {
-                times: *times,
-                at_least_units: at_least.units(),
-            },
-        };
-        Self {
-            rule_id: rule.id.to_string(),
-            rule_version: rule.version,
-            says,
-        }
-    }
 }
 
 /// The agent's rules, in the order in which they were added.
@@ -684,7 +452,7 @@ pub(crate) async fn list(
     Path(agent): Path<String>,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
-    let rules: Vec<RuleView> = people.rules(&owned).await?.iter().map(RuleView::of).collect();
+    let rules: Vec<RuleView> = people.rules(&owned).await?.iter().map(viewed).collect();
     let Agent { id, version, .. } = *owned.agent();
     let list = RuleList {
         agent_id: id.to_string(),
@@ -837,6 +605,10 @@ fn known_rule(agent: &Agent, text: &str) -> Result<RuleId, Error> {
     named(RuleId::parse(text).filter(known))
 }
 
+fn viewed(usage: &RuleUsage) -> RuleView {
+    RuleView::new(&usage.rule, usage.used.map(|used| used.amount))
+}
+
 async fn written(people: &People, owned: &Owned, id: RuleId) -> Result<Response, Error> {
     let rules = people.rules(owned).await?;
     let rule = rules.iter().find(|usage| usage.rule.id == id);
@@ -845,7 +617,7 @@ async fn written(people: &People, owned: &Owned, id: RuleId) -> Result<Response,
     let written = WrittenRule {
         agent_id: id.to_string(),
         version,
-        rule: RuleView::of(rule),
+        rule: viewed(rule),
     };
     Ok(versioned(version, Json(written)))
 }

@@ -6,5 +6,6 @@ pub(crate) mod call;
 pub(crate) mod decision;
 pub(crate) mod labels;
 pub(crate) mod policy;
+pub(crate) mod rule;
 pub(crate) mod settlement;
 pub(crate) mod spend;
