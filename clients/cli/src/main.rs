@@ -17,6 +17,7 @@
 mod api;
 mod args;
 mod bazaar;
+mod bazaar_input;
 mod catalog;
 mod credentials;
 mod entry;

@@ -1,27 +1,69 @@
 //! The request of an operation: its URL with the parameters filled in.
 //!
 //! Invariant: the request goes to the endpoint's own scheme, host and port. Its path has the endpoint's segments,
-//! except for the values of path parameters.
+//! except for the values of path parameters. No parameter sets a header of the connection, the body, the payment or of
+//! credentials.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use purser_client::Operation;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
-use url::Url;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use url::{Url, form_urlencoded};
 
 /// All characters but the unreserved ones of RFC 3986 §2.3.
 const ALL_BUT_UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// The longest URL, in bytes.
 const MAX_ADDRESS_BYTES: usize = 8 * 1024;
+/// Headers that no parameter sets: they are about the connection, the body, the payment or the caller's credentials.
+const OWN_HEADERS: [&str; 16] = [
+    "accept-encoding",
+    "authorization",
+    "connection",
+    "cookie",
+    "expect",
+    "forwarded",
+    "host",
+    "keep-alive",
+    "origin",
+    "referer",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "user-agent",
+    "via",
+];
+const OWN_PREFIXES: [&str; 7] = [
+    "access-control-",
+    "content-",
+    "payment-",
+    "proxy-",
+    "sec-",
+    "x-forwarded-",
+    "x-payment",
+];
 
-/// The URL and body of an operation's request.
+/// The URL, headers and body of an operation's request.
 #[derive(Debug)]
 pub(crate) struct Filled {
     pub(crate) url: Url,
-    /// The JSON body; `None` if the method has no body.
+    /// The headers of parameters, and the body's content type.
+    pub(crate) headers: HeaderMap,
+    /// The body; `None` if the method has no body.
     pub(crate) body: Option<Vec<u8>>,
 }
 
-/// Fills in the path parameters. The other parameters go into the query (GET, HEAD, DELETE) or the JSON body. The error
+/// Whether a parameter may set this header.
+pub fn is_parameter_header(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    HeaderName::from_bytes(name.as_bytes()).is_ok()
+        && !OWN_HEADERS.contains(&name.as_str())
+        && !OWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Fills in the path parameters. Each other one goes where its description in the catalog says (`in`), or else into the
+/// query (GET, HEAD, DELETE) or the body, which has the form of the catalog's `bodyType`, JSON by default. The error
 /// describes what is wrong with the parameters.
 pub(crate) fn filled(operation: &Operation, parameters: &Map<String, Value>) -> Result<Filled, String> {
     let unusable = || "the catalog's address of this operation can't be called".to_owned();
@@ -46,19 +88,111 @@ pub(crate) fn filled(operation: &Operation, parameters: &Map<String, Value>) -> 
         return Err(unusable());
     }
     let has_body = !matches!(operation.method.as_str(), "GET" | "HEAD" | "DELETE");
-    if !has_body {
-        // Hosts with strict schemas send `null` for omitted parameters.
-        for (name, value) in rest.iter().filter(|(_, value)| !value.is_null()) {
-            append(&mut url, name, value)?;
+    let mut headers = HeaderMap::new();
+    let mut fields = Map::new();
+    for (name, value) in rest {
+        match place(&operation.params, &name) {
+            // Hosts with strict schemas send `null` for omitted parameters.
+            Some("query" | "header") if value.is_null() => {}
+            Some("query") => append(&mut url, &name, &value)?,
+            Some("header") => {
+                let (name, value) = header(&name, &value)?;
+                headers.insert(name, value);
+            }
+            _ if has_body => {
+                fields.insert(name, value);
+            }
+            _ if value.is_null() => {}
+            _ => append(&mut url, &name, &value)?,
         }
     }
     if url.as_str().len() > MAX_ADDRESS_BYTES {
         return Err("`parameters` make an address that is too long".to_owned());
     }
-    Ok(Filled {
-        url,
-        body: has_body.then(|| Value::Object(rest).to_string().into_bytes()),
-    })
+    let body_type = operation.params.get("bodyType").and_then(Value::as_str);
+    let body = has_body.then(|| encode_body(body_type, fields)).transpose()?;
+    let body = body.map(|(kind, body)| {
+        headers.insert(CONTENT_TYPE, kind);
+        body
+    });
+    Ok(Filled { url, headers, body })
+}
+
+/// The place of a parameter according to its description, in an object of descriptions by name or in a JSON schema.
+fn place<'a>(params: &'a Value, name: &str) -> Option<&'a str> {
+    let by_name = [params.get("properties"), Some(params)];
+    by_name
+        .into_iter()
+        .flatten()
+        .find_map(|described| described.get(name)?.get("in")?.as_str())
+}
+
+fn header(name: &str, value: &Value) -> Result<(HeaderName, HeaderValue), String> {
+    let known = HeaderName::from_bytes(name.as_bytes())
+        .ok()
+        .filter(|_| is_parameter_header(name));
+    let known = known.ok_or_else(|| format!("the catalog names the header `{name}`, which no parameter sets"))?;
+    let text = scalar(value).and_then(|text| HeaderValue::from_str(&text).ok());
+    let wrong = || format!("`{name}` goes into a header: it must be a number or a text of visible ASCII characters");
+    Ok((known, text.ok_or_else(wrong)?))
+}
+
+/// Encodes a body's fields. Returns it with its content type.
+fn encode_body(body_type: Option<&str>, mut fields: Map<String, Value>) -> Result<(HeaderValue, Vec<u8>), String> {
+    match body_type {
+        Some("text") => {
+            let Some(Value::String(text)) = fields.remove("body").filter(|_| fields.is_empty()) else {
+                return Err("the body of this operation is a text: `parameters` must have it as `body`".to_owned());
+            };
+            Ok((HeaderValue::from_static("text/plain; charset=utf-8"), text.into_bytes()))
+        }
+        Some("form-urlencoded") => {
+            let mut form = form_urlencoded::Serializer::new(String::new());
+            form.extend_pairs(form_fields(&fields)?);
+            let kind = HeaderValue::from_static("application/x-www-form-urlencoded");
+            Ok((kind, form.finish().into_bytes()))
+        }
+        Some("form-data") => multipart(&form_fields(&fields)?),
+        _ => {
+            let json = Value::Object(fields).to_string();
+            Ok((HeaderValue::from_static("application/json"), json.into_bytes()))
+        }
+    }
+}
+
+/// The fields of a form: one for each value of a list.
+fn form_fields(fields: &Map<String, Value>) -> Result<Vec<(&str, String)>, String> {
+    let mut all = Vec::new();
+    for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+        let values = scalars(value).ok_or_else(|| {
+            format!("`{name}` goes into a form: it must be a text, a number, true or false, or a list of these")
+        })?;
+        all.extend(values.into_iter().map(|value| (name.as_str(), value)));
+    }
+    Ok(all)
+}
+
+/// `multipart/form-data` (RFC 7578). The same fields make the same bytes, so that a repeated call has the same body.
+fn multipart(fields: &[(&str, String)]) -> Result<(HeaderValue, Vec<u8>), String> {
+    let mut hasher = DefaultHasher::new();
+    let boundary = loop {
+        fields.hash(&mut hasher);
+        let boundary = format!("purser-{:016x}", hasher.finish());
+        if !fields.iter().any(|(_, value)| value.contains(&boundary)) {
+            break boundary;
+        }
+    };
+    let parts = fields.iter().map(|(name, value)| {
+        // As browsers do (the HTML Standard, "multipart/form-data encoding algorithm").
+        let name = name.replace('\r', "%0D").replace('\n', "%0A").replace('"', "%22");
+        format!("--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
+    });
+    let body = parts
+        .chain([format!("--{boundary}--\r\n")])
+        .collect::<Vec<_>>()
+        .concat();
+    let kind = HeaderValue::from_str(&format!("multipart/form-data; boundary={boundary}"));
+    Ok((kind.map_err(|error| error.to_string())?, body.into_bytes()))
 }
 
 /// Returns the names of the path parameters.
@@ -91,14 +225,17 @@ fn value_of(name: &str, value: Option<Value>) -> Result<String, String> {
 fn append(url: &mut Url, name: &str, value: &Value) -> Result<(), String> {
     let wrong =
         || format!("`{name}` goes into the query: it must be a text, a number, true or false, or a list of these");
-    let values = match value {
-        Value::Array(values) => values.iter().map(scalar).collect::<Option<Vec<_>>>(),
-        value => scalar(value).map(|text| vec![text]),
-    };
-    for value in values.ok_or_else(wrong)? {
+    for value in scalars(value).ok_or_else(wrong)? {
         url.query_pairs_mut().append_pair(name, &value);
     }
     Ok(())
+}
+
+fn scalars(value: &Value) -> Option<Vec<String>> {
+    match value {
+        Value::Array(values) => values.iter().map(scalar).collect(),
+        value => scalar(value).map(|text| vec![text]),
+    }
 }
 
 fn scalar(value: &Value) -> Option<String> {
@@ -178,6 +315,92 @@ mod tests {
                 expected,
                 "{endpoint} {parameters}"
             );
+        }
+    }
+
+    /// A body has the form that the catalog names, and each parameter is in its place.
+    #[test]
+    fn parameters_are_sent_where_and_as_the_catalog_says() {
+        let call = |body_type: &str, parameters: Value| {
+            let mut operation = operation("POST", "https://a.example/r");
+            operation.params = json!({
+                "bodyType": body_type, "required": [],
+                "properties": {"q": {"in": "query"}, "X-Region": {"in": "header"}, "Host": {"in": "header"}},
+            });
+            filled(&operation, parameters.as_object().unwrap())
+        };
+        let sent = |body_type: &str, parameters: Value| {
+            let filled = call(body_type, parameters).unwrap();
+            let kind = filled.headers[CONTENT_TYPE].to_str().unwrap().to_owned();
+            assert_eq!(
+                filled
+                    .headers
+                    .get("x-region")
+                    .map_or("", |value| value.to_str().unwrap()),
+                "eu"
+            );
+            assert_eq!(filled.url.as_str(), "https://a.example/r?q=1");
+            (kind, String::from_utf8(filled.body.unwrap()).unwrap())
+        };
+        let with = |field: &str, value: Value| {
+            let mut parameters = json!({"q": 1, "X-Region": "eu"});
+            parameters[field] = value;
+            parameters
+        };
+        let row = |kind: &str, body: &str| (kind.to_owned(), body.to_owned());
+        assert_eq!(
+            sent("json", with("a", json!([1]))),
+            row("application/json", r#"{"a":[1]}"#)
+        );
+        assert_eq!(
+            sent("form-urlencoded", with("ä b", json!(["1&", true]))),
+            row("application/x-www-form-urlencoded", "%C3%A4+b=1%26&%C3%A4+b=true")
+        );
+        assert_eq!(
+            sent("text", with("body", json!("Grüße"))),
+            row("text/plain; charset=utf-8", "Grüße")
+        );
+        let (kind, body) = sent("form-data", with("a\"\r\n", json!("1\r\n--purser")));
+        let boundary = kind.strip_prefix("multipart/form-data; boundary=").unwrap();
+        assert_eq!(
+            body,
+            format!(
+                "--{boundary}\r\nContent-Disposition: form-data; name=\"a%22%0D%0A\"\r\n\r\n1\r\n--purser\r\n--{boundary}--\r\n"
+            )
+        );
+        assert_eq!(
+            sent("form-data", with("a\"\r\n", json!("1\r\n--purser"))),
+            (kind.clone(), body),
+            "repeated"
+        );
+        for (body_type, parameters, said) in [
+            ("json", json!({"Host": "evil.example"}), "`Host`"),
+            ("json", json!({"X-Region": "a\r\nHost: b"}), "`X-Region`"),
+            ("form-data", json!({"a": {"b": 1}}), "`a`"),
+            ("text", json!({"text": "a"}), "`body`"),
+            ("text", json!({"body": "a", "more": "b"}), "`body`"),
+        ] {
+            let error = call(body_type, parameters).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn no_parameter_sets_a_header_of_the_request_itself() {
+        for name in [
+            "Host",
+            "Content-Type",
+            "Content-Length",
+            "X-PAYMENT",
+            "Payment-Signature",
+            "Authorization",
+            "a b",
+            "",
+        ] {
+            assert!(!is_parameter_header(name), "{name}");
+        }
+        for name in ["Accept", "Accept-Language", "X-API-Version"] {
+            assert!(is_parameter_header(name), "{name}");
         }
     }
 

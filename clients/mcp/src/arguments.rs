@@ -61,8 +61,9 @@ pub(crate) struct CheckPayment {
     pub(crate) service: String,
     /// The operation, as `get_service` returns it.
     pub(crate) operation: String,
-    /// The operation's parameters by name: those of its path, and those of its query (GET) or JSON body (POST). Either an
-    /// object, or a list of `{"name": …, "value": …}`, for hosts whose objects can't have members of any name.
+    /// The operation's parameters by name, as `get_service` describes them: those of its path, and those of its query
+    /// (GET) or body (POST), or where `in` says. Either an object, or a list of `{"name": …, "value": …}`, for hosts whose
+    /// objects can't have members of any name.
     #[serde(default)]
     pub(crate) parameters: Parameters,
     /// The highest price of the call, in decimal USD, as "0.05". Of a number with more than six decimal places, the rest is
@@ -82,8 +83,9 @@ pub(crate) struct CallService {
     pub(crate) service: String,
     /// The operation, as `get_service` returns it.
     pub(crate) operation: String,
-    /// The operation's parameters by name: those of its path, and those of its query (GET) or JSON body (POST). Either an
-    /// object, or a list of `{"name": …, "value": …}`, for hosts whose objects can't have members of any name.
+    /// The operation's parameters by name, as `get_service` describes them: those of its path, and those of its query
+    /// (GET) or body (POST), or where `in` says. Either an object, or a list of `{"name": …, "value": …}`, for hosts whose
+    /// objects can't have members of any name.
     #[serde(default)]
     pub(crate) parameters: Parameters,
     /// The highest price of the call, in decimal USD, as "0.05". Of a number with more than six decimal places, the rest is

@@ -19,7 +19,7 @@ use purser_client::{
     ApiError, Call, IdempotencyKey, Operation, Paid, PayError, Payer, PaymentMade, Purser, ReceiptState, Refusal,
     Request, UnpaidCheck, Usdc,
 };
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::header::{ACCEPT, HeaderValue};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use rmcp::model::ContentBlock;
 use serde_json::{Map, Value};
@@ -31,7 +31,6 @@ use uuid::Uuid;
 /// The time that is reserved for the receipt after the provider's answer.
 const FOR_THE_RECEIPT: Duration = Duration::from_secs(5);
 const ACCEPTED: HeaderValue = HeaderValue::from_static("application/json, text/*;q=0.9, */*;q=0.8");
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// A call that the agent asked for.
 struct Meant<'a> {
@@ -290,7 +289,7 @@ impl<'a> Meant<'a> {
     }
 
     fn of(&self, operation: Operation, service: String, providers: &Providers) -> Result<Planned<'a>, Failure> {
-        let Filled { url, body } = filled(&operation, self.parameters).map_err(Failure::arguments)?;
+        let Filled { url, mut headers, body } = filled(&operation, self.parameters).map_err(Failure::arguments)?;
         if !providers.may_call(&url) {
             return Err(Failure::new(
                 "provider_not_callable",
@@ -308,10 +307,7 @@ impl<'a> Meant<'a> {
         }
         let method = operation.method.parse::<Method>();
         let method = method.map_err(|_| Failure::arguments("the operation's method can't be called"))?;
-        let mut headers = HeaderMap::from_iter([(ACCEPT, ACCEPTED)]);
-        if body.is_some() {
-            headers.insert(CONTENT_TYPE, JSON);
-        }
+        headers.entry(ACCEPT).or_insert(ACCEPTED);
         let ready = if operation.payment.is_none() {
             let request = providers.client.request(method, url.clone()).headers(headers);
             Ready::Free(request.body(body.unwrap_or_default()))

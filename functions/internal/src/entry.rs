@@ -68,7 +68,9 @@ purser_api::body! {
         max_price_units: Option<Amount>,
         /// Parameter descriptor, as the provider publishes it: by parameter, or a JSON schema. `"target": true` in a
         /// parameter's descriptor marks the parameter that contains the URL of the page to fetch. If it is in the query
-        /// or path, its host must be the host of `metadata.target_url`.
+        /// or path, its host must be the host of `metadata.target_url`. Over MCP, `call_service` sends a parameter in the
+        /// path, or where its `in` says (`query`, `header` or `body`), and a body in the form that the member `bodyType`
+        /// names: `json`, `form-data`, `form-urlencoded` or `text`.
         params: Option<Params>,
         /// Whether the caller specifies a page to fetch, so that the agent's `allowed_domains` apply. If absent,
         /// unchanged. If null, derived from category and slug, `scrape` and words that begin with `scrape`, `scraping`

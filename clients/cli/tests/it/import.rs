@@ -9,10 +9,14 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use purser_local::Options;
-use purser_tests::{World, body_of};
+use purser_tests::{Recorder, World, body_of};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
+use std::process::Stdio;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout};
 
 type Page = Arc<Mutex<dyn FnMut(usize, usize) -> Response + Send>>;
 
@@ -95,8 +99,8 @@ async fn imported_services_are_discovered_and_cannot_be_paid() {
     assert_eq!(
         why,
         [
-            "its address is not https:// and a host's name",
-            "it is listed twice",
+            "its address is not https://",
+            "its method and route are listed twice",
             "it is no HTTP resource"
         ]
     );
@@ -110,7 +114,7 @@ async fn imported_services_are_discovered_and_cannot_be_paid() {
     assert!(
         lines
             .err
-            .contains("1 not taken: it is listed twice (as https://news.example/today)"),
+            .contains("1 not taken: its method and route are listed twice (as https://news.example/today)"),
         "{lines:?}"
     );
 
@@ -224,6 +228,133 @@ async fn imported_services_are_discovered_and_cannot_be_paid() {
         .await
         .json();
     assert_eq!((&from_file["hosts"], &from_file["differences"]), (&json!(2), &json!(0)));
+}
+
+/// A published entry becomes an operation whose call has its parameters in their places, over MCP on stdio.
+#[tokio::test(flavor = "multi_thread")]
+async fn imported_operations_are_called_with_their_parameters() {
+    let world = World::start().await;
+    let home = Home::of_operator(&world);
+    let provider = Recorder::start(|_| None).await;
+    let input = |method: &str, more: Value| {
+        let mut input = json!({"type": "http", "method": method});
+        input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        input
+    };
+    let mut read = item(&format!("{}/v1/company/552032534", provider.url), 1_000, "Reads");
+    read["extensions"]["bazaar"] = json!({
+        "routeTemplate": "/v1/company/:siren",
+        "info": {"input": input("GET", json!({"pathParams": {"siren": "%7Bsiren%7D"}, "queryParams": {"year": 2026}}))},
+    });
+    let mut upload = item("", 2_000, "Uploads");
+    upload.as_object_mut().unwrap().remove("resource");
+    upload["url"] = json!(format!("{}/upload", provider.url));
+    let form = json!({"bodyType": "form-data", "queryParams": {"lang": "de"}, "body": {"text": "Hallo"}, "headers": {"X-Region": "eu"}});
+    upload["extensions"]["bazaar"]["info"]["input"] = input("POST", form);
+    let listing = of(Arc::new(Mutex::new(vec![read, upload]))).await;
+    let done = home
+        .run(&["--json", "catalog", "import", &listing, "--yes"])
+        .await
+        .json();
+    assert_eq!((&done["written"], &done["refused"]), (&json!(1), &json!([])), "{done}");
+    let (id, slug) = (&done["services"][0]["id"], &done["services"][0]["slug"]);
+    put(&world, id.as_str().unwrap(), "/curated", &json!({"curated": true})).await;
+    let agent = world.poor_agent(vec![]).await;
+    world
+        .enable(&agent, slug.as_str().unwrap(), purser_domain::SpendPolicy::permissive())
+        .await;
+
+    let mut server = Mcp::start(&Home::of(&world, &agent)).await;
+    // Functions keep the catalog in memory for some seconds.
+    let end = Instant::now() + Duration::from_mins(1);
+    let service = loop {
+        let service = server.call("get_service", json!({"service": slug})).await;
+        if service["operations"].is_array() {
+            break service;
+        }
+        assert!(Instant::now() < end, "{service}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    let operations = service["operations"].as_array().unwrap();
+    assert_eq!(operations.len(), 2, "{service}");
+    let mut call = async |operation: &str, parameters: Value| {
+        let parameters = json!({"service": slug, "operation": operation, "parameters": parameters, "max_usd": "0.05"});
+        let called = server.call("call_service", parameters).await;
+        assert_eq!(called["answer"]["status"], 200, "{called}");
+        let requests = provider.take();
+        assert_eq!(requests.len(), 1, "{requests:?}");
+        requests.into_iter().next().unwrap()
+    };
+    let names: Vec<&str> = operations
+        .iter()
+        .map(|one| one["operation"].as_str().unwrap())
+        .collect();
+    let get = names.iter().find(|name| name.contains("company")).unwrap();
+    let request = call(get, json!({"siren": "356000000", "year": 2025})).await;
+    assert_eq!(request.target, "/v1/company/356000000?year=2025");
+    assert!(request.header("user-agent").starts_with("purser-mcp/"), "{request:?}");
+    let post = names.iter().find(|name| name.contains("upload")).unwrap();
+    let request = call(post, json!({"text": "Grüße", "lang": "en", "X-Region": "us"})).await;
+    assert_eq!(
+        (request.target.as_str(), request.header("x-region")),
+        ("/upload?lang=en", "us")
+    );
+    assert!(
+        request
+            .header("content-type")
+            .starts_with("multipart/form-data; boundary="),
+        "{request:?}"
+    );
+    assert!(request.body.contains("name=\"text\"\r\n\r\nGrüße\r\n--"), "{request:?}");
+}
+
+/// `purser mcp`, as a host runs it.
+struct Mcp {
+    _process: Child,
+    stdin: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+    calls: u64,
+}
+
+impl Mcp {
+    async fn start(home: &Home) -> Self {
+        let mut process = home.command(&["mcp"]).stdin(Stdio::piped()).spawn().unwrap();
+        let (stdin, stdout) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
+        let lines = BufReader::new(stdout).lines();
+        let mut server = Self {
+            _process: process,
+            stdin,
+            lines,
+            calls: 0,
+        };
+        let client = json!({"name": "test", "version": "1"});
+        server
+            .send(
+                "initialize",
+                json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}),
+            )
+            .await;
+        let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        server.stdin.write_all(format!("{ready}\n").as_bytes()).await.unwrap();
+        server
+    }
+
+    async fn send(&mut self, method: &str, params: Value) -> Value {
+        self.calls += 1;
+        let message = json!({"jsonrpc": "2.0", "id": self.calls, "method": method, "params": params});
+        self.stdin.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+        let line = tokio::time::timeout(Duration::from_mins(2), self.lines.next_line()).await;
+        serde_json::from_str(&line.expect("a response in time").unwrap().unwrap()).unwrap()
+    }
+
+    /// Calls a tool, and returns the JSON of its first block.
+    async fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        let response = self
+            .send("tools/call", json!({"name": tool, "arguments": arguments}))
+            .await;
+        let text = response["result"]["content"][0]["text"].as_str();
+        serde_json::from_str(text.unwrap_or_else(|| panic!("{response}"))).unwrap()
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
