@@ -96,6 +96,164 @@ async fn functions_name_themselves_and_use_no_proxy() {
     .await;
 }
 
+/// A certificate that no authority of the system signed is rejected, before a request is sent.
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_verify_certificates() {
+    let folder = std::env::temp_dir().join(format!("purser-wire-{}", uuid::Uuid::new_v4()));
+    std::fs::create_dir(&folder).unwrap();
+    let recorder = Recorder::start_tls(&folder.join("certificate.pem")).await;
+    let trusting = client_for_any("Trusting")
+        .tls_danger_accept_invalid_certs(true)
+        .build()
+        .unwrap();
+    assert_eq!(
+        trusting.get(&recorder.url).send().await.unwrap().text().await.unwrap(),
+        TEXT
+    );
+    assert_eq!(recorder.take().len(), 1);
+
+    for client in [client_for_any("Purser-Probe"), http_client("a-program/1")] {
+        let error = client.build().unwrap().get(&recorder.url).send().await.unwrap_err();
+        assert!(error.is_connect(), "{error:?}");
+    }
+    let node = HttpNode::new(purser_api::http(), &recorder.url, TIMEOUT).unwrap();
+    assert!(node.exchange("eth_chainId", &json!({})).await.is_err());
+    let payer = Payer::new(Purser::without_key(&recorder.url).unwrap(), "run", Usdc::from_units(1)).unwrap();
+    let paid = payer.send(Request::new(Method::GET, &recorder.url)).await;
+    assert!(matches!(paid, Err(PayError::Provider(_))), "{paid:?}");
+    assert_eq!(recorder.take().len(), 0);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// A server that never responds costs the time that the caller has set.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_end_in_the_time_that_is_set() {
+    let short = Duration::from_millis(300);
+    let recorder = Recorder::start(|_| None).await;
+    let url = format!("{}/hangs", recorder.url);
+    let node = HttpNode::new(purser_api::http(), &url, short).unwrap();
+    assert!(node.exchange("eth_chainId", &json!({})).await.is_err());
+    let payer = Payer::new(Purser::without_key(&recorder.url).unwrap(), "run", Usdc::from_units(1)).unwrap();
+    let payer = payer.until(tokio::time::Instant::now() + short);
+    assert!(payer.send(Request::new(Method::GET, &url)).await.is_err());
+    let purser = Purser::without_key(&url)
+        .unwrap()
+        .until(tokio::time::Instant::now() + short);
+    assert!(purser.agent().await.is_err());
+    assert!(!recorder.take().is_empty());
+}
+
+const PROPERTIES: [&str; 7] = [
+    "User-Agent",
+    "encodings",
+    "charsets",
+    "proxies",
+    "redirects",
+    "TLS",
+    "timeouts",
+];
+
+/// The tests of each client's properties, in the order of `PROPERTIES`: `<file>::<test>`, or why there is none (`no …`).
+const TESTS: [(&str, [&str; 7]); 10] = {
+    const FUNCTIONS: &str = "tests/it/wire.rs::functions_name_themselves_and_use_no_proxy";
+    const TLS: &str = "tests/it/wire.rs::programs_verify_certificates";
+    const RUST: &str = "tests/it/wire.rs::the_rust_client_decodes_what_it_accepts";
+    const COMMANDS: &str =
+        "clients/cli/tests/it/wire.rs::commands_name_themselves_and_use_the_proxy_of_the_environment";
+    const COMMANDS_TLS: &str = "clients/cli/tests/it/wire.rs::commands_use_the_authorities_of_the_environment";
+    const ENDS: &str = "tests/it/wire.rs::calls_end_in_the_time_that_is_set";
+    const TERMS: &str = "tests/it/wire.rs::payment_terms_are_read_in_every_encoding_and_charset";
+    const BUILDERS: &str = "tests/it/wire.rs::http_clients_are_made_by_their_builders";
+    const SHOWN: &str = "clients/rust/src/charset.rs::text_is_decoded_by_its_charset";
+    const STDIO: &str = "clients/cli/tests/it/import.rs::imported_operations_are_called_with_their_parameters";
+    const SLOW: &str = "tests/it/mcp.rs::slow_providers_lose_no_payment";
+    const ISSUER: &str = "shared/api/src/auth/issuer.rs::issuer_requests_follow_no_redirects_and_time_out";
+    const PROBE: &str = "functions/probe/src/call.rs::what_a_provider_says_is_what_was_seen";
+    const PROBE_ENDS: &str = "functions/probe/src/call.rs::a_call_ends_whatever_the_other_side_does";
+    const HANGING: &str = "functions/webhooks/tests/webhooks.rs::hanging_webhooks_do_not_delay_other_calls";
+    const JSON: &str = "no other charset than UTF-8 is JSON's (RFC 8259)";
+    const UNREAD: &str = "no body is read";
+    const PYTHON: [&str; 5] = [
+        "clients/python/tests/test_wire.py::test_calls_of_purser_have_a_name",
+        "clients/python/tests/test_wire.py::test_bodies_are_decoded",
+        "clients/python/tests/test_wire.py::test_terms_reach_purser_as_they_were_meant",
+        "clients/python/tests/test_wire.py::test_the_proxies_of_the_environment_are_used",
+        "clients/python/tests/test_wire.py::test_the_callers_tls_settings_hold",
+    ];
+    const PYTHON_REDIRECT: &str =
+        "clients/python/tests/test_hostile.py::test_a_redirect_of_the_paid_call_is_not_followed";
+    const PYTHON_SLOW: &str = "clients/python/tests/test_hostile.py::test_a_slow_answer_is_given_up_and_not_paid_again";
+    const PLATFORM: &str = "no own setting: those of the platform's fetch";
+    [
+        ("Rust client", [RUST, RUST, TERMS, COMMANDS, RUST, TLS, ENDS]),
+        (
+            "command line",
+            [COMMANDS, RUST, TERMS, COMMANDS, RUST, COMMANDS_TLS, ENDS],
+        ),
+        ("MCP over stdio", [STDIO, RUST, SHOWN, BUILDERS, RUST, TLS, SLOW]),
+        (
+            "MCP over HTTP",
+            [BUILDERS, FUNCTIONS, SHOWN, FUNCTIONS, FUNCTIONS, TLS, SLOW],
+        ),
+        (
+            "webhooks",
+            [FUNCTIONS, UNREAD, UNREAD, FUNCTIONS, FUNCTIONS, TLS, HANGING],
+        ),
+        (
+            "probes",
+            [FUNCTIONS, FUNCTIONS, PROBE, FUNCTIONS, PROBE, TLS, PROBE_ENDS],
+        ),
+        (
+            "issuer's client",
+            [FUNCTIONS, FUNCTIONS, JSON, FUNCTIONS, ISSUER, TLS, ISSUER],
+        ),
+        (
+            "node's client",
+            [FUNCTIONS, FUNCTIONS, JSON, FUNCTIONS, BUILDERS, TLS, ENDS],
+        ),
+        (
+            "Python client",
+            [
+                PYTHON[0],
+                PYTHON[1],
+                PYTHON[2],
+                PYTHON[3],
+                PYTHON_REDIRECT,
+                PYTHON[4],
+                PYTHON_SLOW,
+            ],
+        ),
+        (
+            "TypeScript client",
+            [
+                "clients/typescript/test/wire.test.mjs::calls of Purser have the name and version of the package",
+                "clients/typescript/test/wire.test.mjs::is decoded",
+                "clients/typescript/test/wire.test.mjs::reach Purser as they were meant",
+                PLATFORM,
+                "clients/typescript/test/hostile.test.mjs::a redirect of the paid call is not followed",
+                PLATFORM,
+                "clients/typescript/test/hostile.test.mjs::terms that never end cost the time that was set",
+            ],
+        ),
+    ]
+};
+
+/// Each client has a test of each property, or the reason that it has none.
+#[test]
+fn every_property_of_every_client_has_its_test() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for (client, tests) in TESTS {
+        for (property, test) in PROPERTIES.iter().zip(tests) {
+            let Some((file, name)) = test.split_once("::") else {
+                assert!(test.starts_with("no "), "{client}, {property}: {test}");
+                continue;
+            };
+            let text = std::fs::read_to_string(root.join(file)).unwrap();
+            assert!(text.contains(name), "{client}, {property}: {test}");
+        }
+    }
+}
+
 /// The builders' clients decode each encoding that they accept, and follow no redirect.
 async fn reads_encodings(recorder: &Recorder, client: &Client, program: &str) {
     for encoding in ["gzip", "deflate", "br", "plain"] {

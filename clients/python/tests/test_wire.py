@@ -38,6 +38,9 @@ BODIES: dict[str, tuple[int, dict[str, str], bytes]] = {
     "402-gzip": (402, {"Content-Encoding": "gzip"}, gzip.compress(TERMS.encode())),
     "402-latin1": (402, {"Content-Type": "application/json; charset=ISO-8859-1"}, TERMS.encode("latin-1")),
     "402-utf16": (402, {"Content-Type": "application/json"}, TERMS.encode("utf-16")),
+    # A byte order mark wins over the header, and is not part of the JSON.
+    "402-mark": (402, {"Content-Type": "application/json; charset=ISO-8859-1"}, TERMS.encode("utf-8-sig")),
+    "402-unknown": (402, {"Content-Type": "application/json; charset=no-such"}, TERMS.encode()),
     "402-bomb": (402, {"Content-Encoding": "gzip"}, BOMB),
 }
 
@@ -146,7 +149,7 @@ def test_bodies_are_decoded(recorder: Recorder, get: Getter, encoding: str) -> N
 
 
 @pytest.mark.parametrize("get", OWN)
-@pytest.mark.parametrize("form", ["402-gzip", "402-latin1", "402-utf16"])
+@pytest.mark.parametrize("form", ["402-gzip", "402-latin1", "402-utf16", "402-mark", "402-unknown"])
 def test_terms_reach_purser_as_they_were_meant(recorder: Recorder, get: Getter, form: str) -> None:
     with pytest.raises(errors.Unreachable):
         get(payer(recorder), f"{recorder.url}/{form}")

@@ -43,3 +43,18 @@ async fn commands_name_themselves_and_use_the_proxy_of_the_environment() {
         assert!(proxy.take().is_empty() && direct.code != 0, "{arguments:?}: {direct:?}");
     }
 }
+
+/// The certificate of a provider is verified, with the authorities that the environment names.
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_use_the_authorities_of_the_environment() {
+    let home = Home::at("http://127.0.0.1:9").with("PURSER_KEY", "gak_pub_1:gak_sec_2");
+    let certificate = home.folder().join("certificate.pem");
+    let provider = Recorder::start_tls(&certificate).await;
+    let url = format!("{}/gzip", provider.url);
+    let arguments = ["pay", &url, "--max", "0.01"];
+    let rejected = home.run(&arguments).await;
+    assert!(rejected.code != 0 && provider.take().is_empty(), "{rejected:?}");
+    let home = home.with("SSL_CERT_FILE", certificate.display().to_string());
+    let trusted = home.run(&arguments).await;
+    assert_eq!(provider.take().len(), 1, "{trusted:?}");
+}
