@@ -376,8 +376,8 @@ BUGS = [
     Bug(
         "a batch that was folded before the function was killed, and is not judged",
         "functions/events/src/history.rs",
-        "let judged = brakes::judged_hours(&changes);",
-        "let mut judged = brakes::judged_hours(&changes);\n"
+        "let judged = judged_hours(&changes);",
+        "let mut judged = judged_hours(&changes);\n"
         "        if PLANTED { self.judge(&std::mem::take(&mut judged), &owners).await?; }",
         "package(purser-events) and test(=brakes::a_burst_freezes_the_agent_once_for_its_hour)",
     ),
