@@ -74,7 +74,7 @@ pub(crate) fn routes() -> Vec<Route> {
 pub(crate) const STATED_LATER: &str = "/x402/decisions/{transactionId}/statement";
 
 /// A world in which every path parameter names something that exists and belongs to the demo owner.
-async fn world_with_everything() -> (World, BTreeMap<&'static str, String>) {
+pub(crate) async fn world_with_everything() -> (World, BTreeMap<&'static str, String>) {
     let world = World::start().await;
     let owner = world.person(&DEMO_OWNER);
     world.browser_session(&DEMO_OWNER).await;

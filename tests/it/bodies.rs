@@ -15,25 +15,41 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// A complete body and its route.
-struct Whole {
-    method: Method,
+pub(crate) struct Whole {
+    pub(crate) method: Method,
     /// The path in the OpenAPI document.
-    route: &'static str,
-    path: String,
-    body: Value,
+    pub(crate) route: &'static str,
+    pub(crate) path: String,
+    pub(crate) body: Value,
 }
 
-struct Ground {
+impl Whole {
+    /// The same body at another path.
+    pub(crate) fn at(&self, path: String) -> Self {
+        let Self {
+            method, route, body, ..
+        } = self;
+        let (method, body) = (method.clone(), body.clone());
+        Self {
+            method,
+            route,
+            path,
+            body,
+        }
+    }
+}
+
+pub(crate) struct Ground {
     world: World,
     owner: Person,
     agent: TestAgent,
-    wholes: Vec<Whole>,
+    pub(crate) wholes: Vec<Whole>,
     /// Values of path parameters.
     named: [(&'static str, String); 5],
 }
 
 impl Ground {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let world = World::with(Options {
             throttle_per_minute: 1_000_000,
             ..Options::default()
@@ -352,7 +368,7 @@ impl Ground {
 
     /// Sends a body with its caller's credential and a version that no record has: a missing member is reported before
     /// a wrong version.
-    async fn send(&self, whole: &Whole, body: &Value) -> Answer {
+    pub(crate) async fn send(&self, whole: &Whole, body: &Value) -> Answer {
         self.send_bytes(whole, "\"99\"", body.to_string().into_bytes()).await
     }
 
@@ -535,14 +551,14 @@ async fn values_allowed_by_body_schemas_are_accepted() {
     assert!(refused.is_empty(), "{}", refused.join("\n"));
 }
 
-fn route_of<'a>(whole: &Whole, routes: &'a [Route]) -> &'a Route {
+pub(crate) fn route_of<'a>(whole: &Whole, routes: &'a [Route]) -> &'a Route {
     let mut routes = routes.iter();
     let route = routes.find(|route| (&route.method, route.path.as_str()) == (&whole.method, whole.route));
     route.unwrap()
 }
 
 /// The body with this value at this pointer.
-fn with(body: &Value, at: &str, value: Value) -> Value {
+pub(crate) fn with(body: &Value, at: &str, value: Value) -> Value {
     let mut changed = body.clone();
     if at.is_empty() {
         return value;

@@ -37,6 +37,7 @@ mod schemas;
 mod secrets;
 mod side_by_side;
 mod takeover;
+mod texts;
 mod throttle;
 mod windows;
 mod wire;

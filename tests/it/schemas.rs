@@ -6,6 +6,7 @@
 //! the complete body from which a draw begins.
 
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use uuid::Uuid;
 
 /// The document, to resolve its references.
@@ -148,6 +149,42 @@ impl Document {
             }
         }
         draws
+    }
+
+    /// The places at or below this one whose texts may have any character other than control characters, except those of
+    /// a free-form object.
+    pub(crate) fn free_texts(&self, schema: &Value, at: &str, own: &Value) -> BTreeSet<String> {
+        let choices = self.choices(schema);
+        let is_free = |choice: &Value| {
+            let pattern = choice["pattern"].as_str();
+            let is_text = types(choice) == ["string"] || types(choice) == ["string", "null"];
+            is_text
+                && choice["enum"].is_null()
+                && choice["format"].is_null()
+                && pattern.is_none_or(|one| one.contains("\\x9f") && one != LABEL)
+        };
+        let mut places = BTreeSet::new();
+        if choices.iter().any(|choice| is_free(choice)) {
+            places.insert(at.to_owned());
+        }
+        if let Some(members) = own.as_object() {
+            let Some(object) = self.object(schema, members) else {
+                return places;
+            };
+            for (name, property) in object["properties"].as_object().into_iter().flatten() {
+                let own = members.get(name).unwrap_or(&Value::Null);
+                places.extend(self.free_texts(property, &format!("{at}/{name}"), own));
+            }
+            let known = |name: &str| object["properties"].get(name).is_some();
+            for (name, own) in members.iter().filter(|(name, _)| !known(name)) {
+                places.extend(self.free_texts(&object["additionalProperties"], &format!("{at}/{name}"), own));
+            }
+        } else if let (Some(entries), Some(items)) = (own.as_array(), schema_of_items(self, schema)) {
+            for (index, entry) in entries.iter().enumerate() {
+                places.extend(self.free_texts(items, &format!("{at}/{index}"), entry));
+            }
+        }
+        places
     }
 
     /// Invalid values at or below this place, each excluded by one keyword.
