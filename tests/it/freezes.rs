@@ -422,7 +422,8 @@ fn gate_of(method: &Method, name: &str) -> Gate {
         | ("POST", "/x402/settlements/{settlementId}/complete")
         | (
             "tool",
-            "find_services" | "get_service" | "list_enabled" | "get_approval" | "list_receipts" | "get_receipt",
+            "find_services" | "get_service" | "list_enabled" | "get_approval" | "list_receipts" | "get_receipt"
+            | "read_response",
         ) => Gate::Open,
         ("POST", "/x402/authorize" | "/x402/check/unpaid" | "/x402/raises")
         | ("tool", "call_service" | "request_raise") => Gate::Blocked,
@@ -537,6 +538,7 @@ impl<'a> Gated<'a> {
             "check_payment" | "call_service" => weather,
             "get_approval" => json!({"approval_id": self.name("id")}),
             "get_receipt" => json!({"settlement_id": self.name("settlementId")}),
+            "read_response" => json!({"cursor": format!("0.{}.0", "0".repeat(32))}),
             "request_raise" => {
                 let mut raise = self.bodies["/x402/raises"][0].clone();
                 raise.as_object_mut().unwrap().remove("max_per_call_units");
@@ -599,6 +601,11 @@ async fn frozen_agents_read_and_nothing_else() {
             let is_tool = method.as_str() == "tool";
             let result = &answer.body["result"];
             match gate_of(method, name) {
+                // The agent has bought no text.
+                Gate::Open if name == "read_response" => {
+                    let text = result["content"][0]["text"].as_str().unwrap();
+                    assert!(text.contains("response_not_kept"), "{asked}");
+                }
                 Gate::Open if is_tool => assert_ne!(result["isError"], true, "{asked}"),
                 // A statement that is not signed yet is not found.
                 Gate::Open if name.ends_with("/statement") => assert!([200, 404].contains(&answer.status), "{asked}"),
