@@ -145,7 +145,7 @@ async fn a_users_long_operations_leave_instances_for_others() {
     let world = World::start().await;
     let owner = User::new(&world, OWNER, 2).await;
     let neighbor = User::new(&world, STRANGER, 2).await;
-    let leases = owner.take(&world).await;
+    owner.take(&world).await;
     let before = world.get(OWNER, "/audit-log").await.ok();
     let began = world.now();
     for request in owner.long() {
@@ -164,6 +164,8 @@ async fn a_users_long_operations_leave_instances_for_others() {
         let (status, body) = neighbor.send(&world, request).await;
         assert_eq!(status, 200, "{} {}: {body}", request.method, request.path);
     }
+    // By now the leases have ended.
+    let leases = owner.take(&world).await;
     for request in owner
         .short()
         .into_iter()
