@@ -78,7 +78,7 @@ async fn request_bodies_are_limited_to_65536_bytes() {
         assert_eq!(status, expected, "{body}");
         // The function does not wait for a body whose announced length is too large.
         let announced = raw(&ground, "POST", path, Framing::Announced(LIMIT + 1), b"");
-        let announced = tokio::time::timeout(std::time::Duration::from_secs(10), announced).await;
+        let announced = tokio::time::timeout(std::time::Duration::from_secs(60), announced).await;
         let (status, body) = announced.expect("an answer without the body");
         assert_eq!((status, &body["error"]), (413, &json!("request_too_large")));
     }

@@ -180,7 +180,7 @@ fn relayed(url: &str, agent: &TestAgent, run: &str) -> Payer {
     let provider = Client::builder()
         .proxy(Proxy::http(url).unwrap())
         .redirect(reqwest::redirect::Policy::none())
-        .timeout(Duration::from_secs(10));
+        .timeout(Duration::from_secs(60));
     Payer::with_client(purser, run, Usdc::from_units(1_000_000), provider.build().unwrap())
 }
 

@@ -44,7 +44,7 @@ const DELIVERIES: &str = "deliveries";
 /// The longest delay of a message that SQS supports.
 const LONGEST_DELAY_SECS: i64 = 900;
 /// The timeout of a call in these tests.
-const LONGEST_CALL: Duration = Duration::from_millis(600);
+const LONGEST_CALL: Duration = Duration::from_secs(3);
 const BUDGET: Duration = Duration::from_secs(30);
 /// The default visibility timeout of a message.
 const VISIBILITY_SECS: i64 = 180;

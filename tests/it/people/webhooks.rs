@@ -306,7 +306,7 @@ async fn the_local_receiver_verifies_webhook_signatures() {
     let (_receiver, mut lines) = receiver(made["secret"].as_str().unwrap(), port).await;
     let test = format!("/webhooks/{}/test", made["webhook_id"].as_str().unwrap());
     edit(&world, &kim, Method::POST, &test, json!({})).await;
-    let line = tokio::time::timeout(std::time::Duration::from_secs(20), lines.next_line()).await;
+    let line = tokio::time::timeout(std::time::Duration::from_secs(60), lines.next_line()).await;
     let told: Value = serde_json::from_str(&line.expect("in time").unwrap().unwrap()).unwrap();
     assert_eq!(
         (&told["verified"], &told["again"]),

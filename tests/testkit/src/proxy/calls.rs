@@ -50,7 +50,7 @@ impl Calls {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(5), waiting)
+        tokio::time::timeout(Duration::from_secs(60), waiting)
             .await
             .expect("that many calls are made");
     }

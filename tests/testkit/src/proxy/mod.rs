@@ -154,7 +154,7 @@ impl Proxy {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), over)
+        tokio::time::timeout(Duration::from_secs(60), over)
             .await
             .expect("calls that were sent on come to an end");
     }
@@ -177,7 +177,7 @@ impl Proxy {
                 }
             }
         };
-        let listener = tokio::time::timeout(Duration::from_secs(5), again).await;
+        let listener = tokio::time::timeout(Duration::from_secs(60), again).await;
         self.serve(listener.expect("the port is free again"));
     }
 
@@ -199,7 +199,7 @@ impl Proxy {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(5), waiting)
+        tokio::time::timeout(Duration::from_secs(60), waiting)
             .await
             .expect("that many transactions arrive");
     }
