@@ -10,7 +10,9 @@ use purser_api::{Boot, Clock, Env};
 use purser_domain::{
     Agent, EventKind, FreezeChange, FreezeTarget, OperatorFreeze, OperatorName, OperatorReason, PersonId,
 };
-use purser_domain::{SecretOf, SecretTerm, Webhook, WebhookId, WebhookSecretId, WebhookTerms, WebhookUrl};
+use purser_domain::{
+    SecretOf, SecretTerm, Webhook, WebhookContentType, WebhookId, WebhookSecretId, WebhookTerms, WebhookUrl,
+};
 use purser_local::{NOTICE_EVENTS, WEBHOOK_DELIVERIES, WEBHOOK_EVENTS, follow_bus};
 use purser_store::{NewWebhookSecret, WebhooksTable};
 use purser_testkit::{Emulator, EventBus, Kms, Sqs, WEBHOOKS, environment, sample, serve};
@@ -289,6 +291,7 @@ async fn put_webhook(table: &WebhooksTable, kms: &Kms, authority: &str) {
             kinds: Some([EventKind::AgentCreated].into()),
             agents: None,
             enabled: true,
+            content_type: WebhookContentType::CloudEvents,
         },
         secrets: vec![SecretTerm {
             id: secret.id,

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_TYPE};
 use purser_api::{AllowedHosts, Called, UntrustedHttpClient};
-use purser_domain::{Delivery, Event, Timestamp, WebhookSecret, WebhookUrl, webhook_signature};
+use purser_domain::{Delivery, Timestamp, WebhookSecret, WebhookTerms, WebhookUrl, webhook_signature};
 use std::{pin::Pin, time::Duration};
 
 /// The timeout of one call, at least as long as Standard Webhooks recommends.
@@ -42,7 +42,7 @@ impl Caller {
     /// Calls a webhook with a delivery's event, signed with each of these secrets; `None` if it can't be signed.
     pub(crate) async fn call(
         &self,
-        url: &WebhookUrl,
+        terms: &WebhookTerms,
         delivery: &Delivery,
         secrets: &[WebhookSecret],
         now: Timestamp,
@@ -50,7 +50,7 @@ impl Caller {
         let id = delivery.event_id.to_string();
         let signature = webhook_signature(secrets, &id, now, &delivery.event)?;
         let headers: HeaderMap = [
-            (CONTENT_TYPE, HeaderValue::from_static(Event::MEDIA_TYPE)),
+            (CONTENT_TYPE, HeaderValue::from_static(terms.content_type.name())),
             (HeaderName::from_static("webhook-id"), HeaderValue::from_str(&id).ok()?),
             (HeaderName::from_static("webhook-timestamp"), now.secs().into()),
             (
@@ -60,6 +60,6 @@ impl Caller {
         ]
         .into_iter()
         .collect();
-        Some(self.0.post(url, headers, delivery.event.clone(), now).await)
+        Some(self.0.post(&terms.url, headers, delivery.event.clone(), now).await)
     }
 }

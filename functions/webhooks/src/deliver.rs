@@ -172,8 +172,7 @@ impl Webhooks {
         let ids: Vec<_> = webhook.signing(began).collect();
         let secrets = self.secrets(webhook, &ids).await?;
         let began = shared.clock.now();
-        let url = &webhook.terms.url;
-        let Some(called) = shared.caller.call(url, &delivery, &secrets, began).await else {
+        let Some(called) = shared.caller.call(&webhook.terms, &delivery, &secrets, began).await else {
             // The webhook was removed, or its secret replaced, since it was read. The repeated message sees the
             // change.
             tracing::warn!(webhook.id = %webhook.id, "webhook.without_secret");

@@ -21,8 +21,8 @@ use axum::{
 use purser_api::{Boot, Clock, DeliveryMessage, DeliveryOf, WebhookRequest};
 use purser_domain::{
     AgentId, Delivery, DeliveryId, DeliveryState, Event, EventData, EventId, EventKind, EventSource, EventSubject,
-    PersonId, SecretOf, SecretTerm, Timestamp, Webhook, WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms,
-    WebhookUrl,
+    PersonId, SecretOf, SecretTerm, Timestamp, Webhook, WebhookContentType, WebhookId, WebhookSecret, WebhookSecretId,
+    WebhookTerms, WebhookUrl,
 };
 use purser_store::{Edited, NewWebhookSecret, PERSON_PARTS, PageRequest, WebhooksTable};
 use purser_testkit::{Emulator, Fate, Kms, Moment, Proxy, ProxyConfig, Sqs, WEBHOOKS, environment, sample, serve};
@@ -206,6 +206,7 @@ impl World {
             kinds: None,
             agents: None,
             enabled: true,
+            content_type: WebhookContentType::CloudEvents,
         };
         edit(&mut terms);
         let webhook = Webhook {
@@ -335,6 +336,7 @@ async fn events_call_only_the_owners_subscribed_webhooks() {
         .webhook("ann", 1, &some.url, |terms| {
             terms.kinds = Some([EventKind::AgentFrozen].into());
             terms.agents = Some([agent(1)].into());
+            terms.content_type = WebhookContentType::Json;
         })
         .await;
     let (_, _) = world
@@ -348,13 +350,16 @@ async fn events_call_only_the_owners_subscribed_webhooks() {
     world.happen(&event);
     world.run().await;
 
-    for (receiver, secret, other) in [(&all, &secret, &some_secret), (&some, &some_secret, &secret)] {
+    for (receiver, secret, other, content_type) in [
+        (&all, &secret, &some_secret, "application/cloudevents+json"),
+        (&some, &some_secret, &secret, "application/json"),
+    ] {
         let calls = receiver.calls();
         assert_eq!(calls.len(), 1);
         assert!(calls[0].is_verified_with(secret) && !calls[0].is_verified_with(other));
         assert_eq!(calls[0].event(), event);
         assert_eq!(calls[0].id(), event.id().to_string());
-        assert_eq!(calls[0].headers["content-type"], "application/cloudevents+json");
+        assert_eq!(calls[0].headers["content-type"], content_type);
         let of_ours = calls[0]
             .headers
             .keys()

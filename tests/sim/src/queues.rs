@@ -18,8 +18,8 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use purser_api::WebhookRequest;
 use purser_domain::{
-    Ciphertext, DeliveryId, Event, EventId, EventKind, SecretOf, SecretTerm, Timestamp, Webhook, WebhookId,
-    WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl,
+    Ciphertext, DeliveryId, Event, EventId, EventKind, SecretOf, SecretTerm, Timestamp, Webhook, WebhookContentType,
+    WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl,
 };
 use purser_store::{Edited, NewWebhookSecret, WebhooksTable};
 use purser_testkit::{Rng, Sqs, sample};
@@ -410,6 +410,7 @@ impl<'a> Office<'a> {
             kinds: None,
             agents: None,
             enabled: true,
+            content_type: WebhookContentType::CloudEvents,
         };
         edit(&mut terms);
         let created_at = self.now();

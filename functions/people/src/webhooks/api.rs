@@ -13,7 +13,9 @@ use axum::response::{IntoResponse as _, Response};
 use purser_api::{
     Failure, IfMatch, Listed, Member as _, Query, SessionToken, ShownText, VersionTag, WEB, json_body, versioned,
 };
-use purser_domain::{AgentId, Delivery, DeliveryId, EventKind, SecretTerm, WebhookId, WebhookTerms, WebhookUrl};
+use purser_domain::{
+    AgentId, Delivery, DeliveryId, EventKind, SecretTerm, WebhookContentType, WebhookId, WebhookTerms, WebhookUrl,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -56,6 +58,9 @@ pub(crate) struct WebhookView {
     agents: Option<Vec<String>>,
     /// Whether events are delivered to it.
     enabled: bool,
+    /// The `Content-Type` of its calls.
+    #[schema(example = "application/json")]
+    content_type: &'static str,
     /// The time at which its program answered 410. It is not called again until it is edited.
     #[schema(format = DateTime, required)]
     gone_at: Option<String>,
@@ -98,6 +103,7 @@ impl From<&OwnWebhook> for WebhookView {
             kinds: kinds.map(|kinds| kinds.iter().map(|kind| kind.name()).collect()),
             agents: agents.map(|agents| agents.iter().map(ToString::to_string).collect()),
             enabled: terms.enabled,
+            content_type: terms.content_type.name(),
             gone_at: gone_at.map(|at| at.to_string()),
             created_at: webhook.created_at.to_string(),
             secrets: webhook.secrets.iter().map(Into::into).collect(),
@@ -255,6 +261,17 @@ impl Listed for HookAgent {
     }
 }
 
+purser_api::field! {
+    /// The `Content-Type` of a webhook's calls.
+    pub(crate) struct HookContentType(WebhookContentType):
+    |value| value.as_str().and_then(WebhookContentType::from_name).ok_or_else(WebhookContentType::choices),
+    json!({
+        "type": "string",
+        "enum": WebhookContentType::ALL.iter().map(|value| value.name()).collect::<Vec<_>>(),
+        "default": WebhookContentType::CloudEvents.name(),
+    })
+}
+
 /// The event kinds that a webhook can receive.
 fn kinds() -> impl Iterator<Item = &'static str> {
     let owned = EventKind::ALL.iter().filter(|kind| kind.topic().has_owner());
@@ -274,6 +291,8 @@ purser_api::body! {
         agents: Option<Vec<HookAgent>> = {"minItems": 1, "maxItems": WebhookTerms::MOST_AGENTS},
         /// `false`: it is not called. True by default.
         enabled: Option<bool>,
+        /// The `Content-Type` of its calls. The body is the same.
+        content_type: Option<HookContentType>,
     }
 }
 
@@ -288,6 +307,9 @@ pub(crate) fn parse_terms(body: &Value) -> purser_domain::Result<WebhookTerms> {
             .agents
             .map(|agents| agents.into_iter().map(|agent| agent.0).collect()),
         enabled: body.enabled.unwrap_or(true),
+        content_type: body
+            .content_type
+            .map_or(WebhookContentType::CloudEvents, |value| value.0),
     };
     let problems = terms.problems();
     if problems.is_empty() {

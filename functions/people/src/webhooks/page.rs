@@ -127,6 +127,7 @@ fn facts(layout: &Layout, own: &OwnWebhook, agents: &[Owned]) -> Markup {
                         }
                     }
                 }
+                div { dt { "Content type" } dd { code { (terms.content_type.name()) } } }
                 div { dt { "Made" } dd { (both(webhook.created_at, layout.now)) } }
             }
         }

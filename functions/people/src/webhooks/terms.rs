@@ -7,16 +7,17 @@ use crate::ui::form::{BoxOption, FieldOf, Form, Inputs, set};
 use crate::ui::labels;
 use crate::webhooks::api::parse_terms;
 use maud::{Markup, html};
-use purser_domain::{AgentId, EventKind, Result, WebhookTerms, WebhookUrl, visible};
+use purser_domain::{AgentId, EventKind, Result, WebhookContentType, WebhookTerms, WebhookUrl, visible};
 use serde_json::json;
 use std::collections::BTreeSet;
 
 /// The members of a webhook's body, each with its form field and label.
-pub(crate) const FIELDS: [FieldOf; 4] = [
+pub(crate) const FIELDS: [FieldOf; 5] = [
     ("url", "url", "URL"),
     ("description", "description", "Description"),
     ("kinds", "kind", "Events"),
     ("agents", "agent", "Agents"),
+    ("content_type", "content_type", "Content type"),
 ];
 
 /// The ids of the agents that a form names, one in each line, by name or by id. A line that names none, or several, is a
@@ -54,6 +55,9 @@ pub(crate) async fn read_agents(people: &People, person: &Caller, form: &mut For
 pub(crate) fn read_terms(form: &mut Form, agents: &[String], enabled: bool) -> Option<WebhookTerms> {
     let description = Some(form.text("description")).filter(|text| !text.is_empty());
     let mut body = json!({"url": form.text("url"), "description": description, "enabled": enabled});
+    if !form.text("content_type").is_empty() {
+        set(&mut body, "content_type", form.text("content_type"));
+    }
     for (member, field, label) in [("kinds", "kind", "Events"), ("agents", "agent", "Agents")] {
         // A form without a selected radio button is invalid; it never selects all.
         match form.text(member) {
@@ -91,6 +95,10 @@ pub(crate) fn terms_inputs(inputs: &Inputs<'_>, present: Option<&WebhookTerms>, 
         p.hint { "An HTTPS URL on the public internet." }
         (inputs.optional_line("description", "Description",
             present.and_then(|terms| terms.description.as_deref()).unwrap_or_default(), 200))
+        (inputs.radios("content_type", "Content type", &[
+            (WebhookContentType::CloudEvents.name(), "application/cloudevents+json, for CloudEvents libraries"),
+            (WebhookContentType::Json.name(), "application/json, for frameworks that read no other"),
+        ], present.map_or(WebhookContentType::CloudEvents, |terms| terms.content_type).name()))
         (inputs.radios("kinds", "Events", &[("all", "All, including future types"), ("some", "Only these:")],
             scope(kinds.is_some())))
         div.some-kinds { (inputs.boxes("kind", "Which events", "Used only with “Only these”.", &options)) }

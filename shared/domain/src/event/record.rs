@@ -153,9 +153,6 @@ const CONTENT_TYPE: &str = "application/json";
 pub(crate) const SCHEMA: &str = "purser:schemas/events.v1.json";
 
 impl Event {
-    /// The media type of the textual form.
-    pub const MEDIA_TYPE: &'static str = "application/cloudevents+json";
-
     /// An event, if `data` has exactly the members of its kind.
     pub fn new(
         id: EventId,

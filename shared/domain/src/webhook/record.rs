@@ -1,6 +1,9 @@
 //! A webhook: the URL of a person's program, and the events that it receives.
 
-use crate::{AgentId, Duration, EventKind, Members, PersonId, Problem, Timestamp, Url, WebhookId, WebhookSecretId};
+use crate::{
+    AgentId, Duration, EventKind, Members, PersonId, Problem, Timestamp, Url, WebhookId, WebhookSecretId,
+    catalog::service::named,
+};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, fmt};
 
@@ -39,6 +42,16 @@ impl fmt::Display for WebhookUrl {
     }
 }
 
+named! {
+    /// The `Content-Type` of a webhook's calls. The body is the same.
+    WebhookContentType {
+        /// An event in the structured content mode (`CloudEvents` 1.0.2, HTTP protocol binding §3.2). The default.
+        CloudEvents = "application/cloudevents+json",
+        /// For receivers whose framework reads no other JSON.
+        Json = "application/json",
+    }
+}
+
 /// A person's settings for a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookTerms {
@@ -52,6 +65,8 @@ pub struct WebhookTerms {
     pub agents: Option<BTreeSet<AgentId>>,
     /// Whether it is enabled.
     pub enabled: bool,
+    /// The `Content-Type` of its calls.
+    pub content_type: WebhookContentType,
 }
 
 impl WebhookTerms {
@@ -201,6 +216,7 @@ impl Webhook {
         let members = [
             ("url", json!(terms.url.to_string())),
             ("enabled", json!(terms.enabled)),
+            ("content_type", json!(terms.content_type.name())),
             ("description", json!(terms.description)),
             (
                 "kinds",
@@ -244,6 +260,7 @@ mod tests {
             kinds: None,
             agents: None,
             enabled: true,
+            content_type: WebhookContentType::CloudEvents,
         }
     }
 
@@ -345,6 +362,7 @@ mod tests {
         for terms in [
             off,
             with(|terms| terms.description = Some("mine".to_owned())),
+            with(|terms| terms.content_type = WebhookContentType::Json),
             some.clone(),
         ] {
             assert!(!terms.widen(&some), "{terms:?}");

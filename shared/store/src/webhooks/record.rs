@@ -17,7 +17,8 @@ use crate::{
 };
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
-    PersonId, Result, SecretTerm, Timestamp, Webhook, WebhookId, WebhookSecretId, WebhookTerms, WebhookUrl,
+    PersonId, Result, SecretTerm, Timestamp, Webhook, WebhookContentType, WebhookId, WebhookSecretId, WebhookTerms,
+    WebhookUrl,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -147,6 +148,11 @@ impl WebhooksTable {
     fn read_webhook(&self, person: &PersonId, item: &Item) -> Result<Webhook> {
         let row = self.row(item);
         let url: String = row.get("url")?;
+        // Rows of earlier versions have none.
+        let content_type = match row.get_optional::<String>("ctype")? {
+            None => WebhookContentType::CloudEvents,
+            Some(name) => WebhookContentType::from_name(&name).ok_or_else(|| row.corrupt("ctype"))?,
+        };
         Ok(Webhook {
             id: row.get("id")?,
             person: person.clone(),
@@ -159,6 +165,7 @@ impl WebhooksTable {
                 kinds: row.get_optional("kinds")?,
                 agents: row.get_optional("agents")?,
                 enabled: row.get("on")?,
+                content_type,
             },
             secrets: row.get("secrets")?,
         })
@@ -189,6 +196,7 @@ fn write_webhook(webhook: &Webhook) -> Item {
         .with_optional("kinds", terms.kinds.as_ref())
         .with_optional("agents", terms.agents.as_ref())
         .with("on", &terms.enabled)
+        .with("ctype", &terms.content_type.name().to_owned())
         .with("secrets", &webhook.secrets)
         .into_item()
 }
