@@ -267,7 +267,8 @@ purser_api::field! {
     |value| value.as_str().and_then(WebhookContentType::from_name).ok_or_else(WebhookContentType::choices),
     json!({
         "type": "string",
-        "enum": WebhookContentType::ALL.iter().map(|value| value.name()).collect::<Vec<_>>(),
+        // Not an `enum`, which would exclude null.
+        "pattern": "^application/(cloudevents\\+)?json$",
         "default": WebhookContentType::CloudEvents.name(),
     })
 }
