@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -35,11 +34,7 @@ def decoded(text: str) -> bytes:
 
 def verified(statement: str, keys: KeySet) -> dict:
     """Returns the payload of a statement whose signature is valid."""
-    with warnings.catch_warnings():
-        # joserfc warns of EdDSA, whose name RFC 9864 replaces by that of the curve.
-        warnings.simplefilter("ignore")
-        signed = jws.deserialize_compact(statement, keys, algorithms=["ES256", "EdDSA"])
-    return json.loads(signed.payload)
+    return json.loads(jws.deserialize_compact(statement, keys, algorithms=["ES256"]).payload)
 
 
 def split(proof: str) -> tuple[bytes, int, list[bytes], str]:

@@ -8,7 +8,7 @@ const [file, jwks] = process.argv.slice(2).map((path) => JSON.parse(readFileSync
 const keys = createLocalJWKSet(jwks)
 for (const part of ['decision', 'receipt']) {
   if (file[part] === null) continue
-  const { payload, protectedHeader } = await compactVerify(file[part].statement, keys, { algorithms: ['EdDSA', 'ES256'] })
+  const { payload, protectedHeader } = await compactVerify(file[part].statement, keys, { algorithms: ['ES256'] })
   const { statement, result = 'confirmed' } = JSON.parse(new TextDecoder().decode(payload))
   console.log(`jose: ${statement}, ${result}, signed by ${protectedHeader.kid}`)
 }

@@ -22,7 +22,7 @@ keys = KeySet.import_key_set(trust["jwks"])
 
 def verify(signed: dict) -> dict:
     """Returns the payload of a statement that a key signed and that is in the log."""
-    payload = json.loads(jws.deserialize_compact(signed["statement"], keys, algorithms=["EdDSA", "ES256"]).payload)
+    payload = json.loads(jws.deserialize_compact(signed["statement"], keys, algorithms=["ES256"]).payload)
     # A tlog-proof: the statement, its index, hashes, an empty line, and the log's signed checkpoint.
     lines, _, checkpoint = signed["proof"].partition("\n\n")
     _, _, index, *hashes = lines.split("\n")

@@ -5,7 +5,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `log/`, `archive/` | the objects of the log and of the archive: the first day is signed with `EdDSA`, the second with ES256 by KMS |
+//! | `log/`, `archive/` | the objects of the log and of the archive: a key of the secret signs the first day, a key in KMS the second |
 
 #![expect(
     clippy::arithmetic_side_effects,

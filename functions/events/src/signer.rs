@@ -1,4 +1,4 @@
-//! The key that signs statements: derived from a secret (`EdDSA`), or in KMS (ES256).
+//! The key that signs statements: of P-256, derived from a secret or in KMS.
 
 use aws_sdk_kms::{
     Client,

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `seed.rs` | the secret of an Ed25519 key |
 //! | `jwk.rs` | public keys of statements, and the set that is published |
-//! | `statement.rs` | statements: JWS compact serializations, ES256 or `EdDSA` |
+//! | `statement.rs` | statements: JWS compact serializations, ES256 |
 //! | `note.rs` | signed notes, verifier keys and witnesses' cosignatures |
 //! | `checkpoint.rs` | a log's origin, size and root, as the text of a note |
 //! | `tree.rs` | the Merkle tree of RFC 6962: hashes, and the verification of its proofs |

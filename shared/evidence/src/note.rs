@@ -167,7 +167,7 @@ pub enum SignerError {
 impl NoteSigner {
     /// The signer of this name.
     pub fn new(name: &str, kind: KeyType, seed: &Seed) -> Result<Self, SignerError> {
-        let key = seed.key_pair()?;
+        let key = seed.ed25519()?;
         let public = key.public_key().as_ref().try_into().map_err(|_| SeedError)?;
         let verifier = VerifierKey::new(name, kind, public)?;
         Ok(Self { key, verifier })

@@ -1,10 +1,10 @@
-//! The secret that an Ed25519 key is derived from.
+//! The secret that a key is derived from.
 
-use aws_lc_rs::signature::Ed25519KeyPair;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair};
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// The seed of an Ed25519 key (RFC 8032 §5.1.5): 32 secret bytes, wiped on drop.
+/// 32 secret bytes, wiped on drop: the seed of an Ed25519 key (RFC 8032 §5.1.5), or the private number of a key of P-256.
 #[derive(Clone)]
 pub struct Seed(Zeroizing<[u8; 32]>);
 
@@ -14,9 +14,19 @@ impl Seed {
         Self(bytes)
     }
 
-    /// The key pair of this seed. The library wipes its copy of the key.
-    pub(crate) fn key_pair(&self) -> Result<Ed25519KeyPair, SeedError> {
+    /// The Ed25519 key pair of this seed. The library wipes its copy of the key.
+    pub(crate) fn ed25519(&self) -> Result<Ed25519KeyPair, SeedError> {
         Ed25519KeyPair::from_seed_unchecked(&self.0[..]).map_err(|_| SeedError)
+    }
+
+    /// The key pair of P-256 with this private number. About one seed of 2^32 is none, because it is not below the order
+    /// of the group.
+    pub(crate) fn p256(&self) -> Result<EcdsaKeyPair, SeedError> {
+        // An ECPrivateKey (RFC 5915 §3) without the public key, which the library computes.
+        const BEFORE: [u8; 7] = [0x30, 0x31, 0x02, 0x01, 0x01, 0x04, 0x20];
+        const CURVE: [u8; 12] = [0xa0, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
+        let der = Zeroizing::new([&BEFORE[..], &self.0[..], &CURVE].concat());
+        EcdsaKeyPair::from_private_key_der(&ECDSA_P256_SHA256_FIXED_SIGNING, &der).map_err(|_| SeedError)
     }
 }
 
@@ -29,5 +39,5 @@ impl fmt::Debug for Seed {
 
 /// The library makes no key of the seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the seed makes no Ed25519 key")]
+#[error("the seed makes no key")]
 pub struct SeedError;

@@ -1,14 +1,18 @@
 //! Statements: JWS compact serializations (RFC 7515 §7.1) over the bytes that the caller gives.
 //!
-//! A statement is signed with `EdDSA` by a [`Seed`], or with ES256 by whatever implements [`DigestSigner`], for example
-//! KMS. Verification accepts exactly these two algorithms, and one spelling of each statement: RFC 7515 §2 has base64url
-//! without padding, line breaks or other characters, and RFC 4648 §3.5 lets a decoder refuse spare bits that are set.
+//! A statement is signed with ES256, by a key of a [`Seed`] or by whatever implements [`DigestSigner`], for example KMS.
+//! Verification also accepts `EdDSA`, which RFC 9864 deprecates, for statements that were signed before. It accepts one
+//! spelling of each statement: RFC 7515 §2 has base64url without padding, line breaks or other characters, and RFC 4648
+//! §3.5 lets a decoder refuse spare bits that are set.
 //! An ES256 signature remains malleable: (r, n − s) is valid as well, and anybody can compute it. So the log holds the
 //! exact bytes, and the hash of a statement is not its identity.
 
 use crate::jwk::{Jwk, JwkError, JwkSet};
 use crate::seed::{Seed, SeedError};
-use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+use aws_lc_rs::{
+    rand::SystemRandom,
+    signature::{EcdsaKeyPair, KeyPair as _},
+};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use der::{Decode as _, Reader as _, SliceReader, asn1::UintRef};
 use jsonwebtoken::Algorithm;
@@ -126,18 +130,18 @@ fn statement<E>(key: &Jwk, signing_input: &str, signature: &[u8; 64]) -> Result<
     Ok(format!("{signing_input}.{signature}"))
 }
 
-/// A key that signs statements with `EdDSA`. The same payload gives the same statement.
+/// A key that signs statements with ES256. Signing a payload again gives another statement.
 pub struct StatementKey {
-    key: Ed25519KeyPair,
+    key: EcdsaKeyPair,
     jwk: Jwk,
 }
 
 impl StatementKey {
     /// The key of a seed.
     pub fn new(seed: &Seed) -> Result<Self, SeedError> {
-        let key = seed.key_pair()?;
+        let key = seed.p256()?;
         let public = key.public_key().as_ref().try_into().map_err(|_| SeedError)?;
-        let jwk = Jwk::ed25519(public).map_err(|_: JwkError| SeedError)?;
+        let jwk = Jwk::p256(public).map_err(|_: JwkError| SeedError)?;
         Ok(Self { key, jwk })
     }
 
@@ -148,12 +152,8 @@ impl StatementKey {
 
     /// Signs a payload, which should be a JSON document.
     pub fn sign(&self, kind: StatementKind, payload: &[u8]) -> Result<String, SignError<SeedError>> {
-        self.sign_as(kind.typ(), payload)
-    }
-
-    fn sign_as(&self, typ: &str, payload: &[u8]) -> Result<String, SignError<SeedError>> {
-        let text = signing_input(&self.jwk, typ, payload)?;
-        let signature = self.key.try_sign(text.as_bytes());
+        let text = signing_input(&self.jwk, kind.typ(), payload)?;
+        let signature = self.key.sign(&SystemRandom::new(), text.as_bytes());
         let signature = signature.map_err(|_| SignError::Signer(SeedError))?;
         let signature = signature
             .as_ref()
@@ -308,22 +308,26 @@ mod tests {
     static_assertions::assert_not_impl_any!(Seed: Serialize, PartialEq, fmt::Display);
     static_assertions::assert_not_impl_any!(StatementKey: Serialize, PartialEq, Clone, fmt::Display);
 
-    /// The statements of the vectors have a `typ` that this crate does not write, so they are signed here.
     #[test]
-    fn eddsa_statements_are_those_of_the_vectors_byte_for_byte() {
+    fn the_key_of_a_seed_is_that_of_another_implementation() {
         let vectors: serde_json::Value = serde_json::from_str(include_str!("../tests/vectors.json")).unwrap();
-        let seed = vectors["keys"]["EdDSA"]["private_d"].as_str().unwrap();
+        let seed = vectors["keys"]["ES256"]["private_d"].as_str().unwrap();
         let seed = URL_SAFE_NO_PAD.decode(seed).unwrap().try_into().unwrap();
         let key = StatementKey::new(&Seed::new(Zeroizing::new(seed))).unwrap();
-        assert_eq!(key.jwk().kid(), vectors["keys"]["EdDSA"]["public"]["kid"]);
-        let statements = vectors["statements"].as_array().unwrap().iter();
-        let statements: Vec<_> = statements.filter(|statement| statement["alg"] == "EdDSA").collect();
-        assert_eq!(statements.len(), 5);
-        for statement in statements {
-            let wanted = statement["jws"].as_str().unwrap();
-            let payload = URL_SAFE_NO_PAD.decode(wanted.split('.').nth(1).unwrap()).unwrap();
-            assert_eq!(key.sign_as("decision+jws", &payload).unwrap(), wanted);
-        }
+        assert_eq!(key.jwk().kid(), vectors["keys"]["ES256"]["public"]["kid"]);
         assert_eq!(format!("{key:?}"), format!("StatementKey({})", key.jwk().kid()));
+        let set = JwkSet::new(key.jwk().clone(), []);
+        for _ in 0..100 {
+            let statement = key.sign(StatementKind::Change, b"{}").unwrap();
+            assert_eq!(set.verify(&statement).unwrap().payload(), b"{}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_no_private_key_are_rejected() {
+        let key = |bytes| StatementKey::new(&Seed::new(Zeroizing::new(bytes)));
+        assert!(key([0; 32]).is_err());
+        assert!(key([0xff; 32]).is_err());
+        assert!(key([0x7f; 32]).is_ok());
     }
 }

@@ -20,6 +20,7 @@ use purser_log::{
 };
 use serde_json::{Value, json};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -140,7 +141,11 @@ fn stated(run: Uuid, fact: &PendingFact) -> Stated {
         StatedFact::Confirmed(id, _) => (StatementKind::Receipt, id.uuid()),
     };
     let payload = format!(r#"{{"about":"{:?}","run":"{run}"}}"#, fact.fact);
-    let statement = key().sign(kind, payload.as_bytes()).unwrap();
+    // A signature is another each time.
+    static SIGNED: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
+    let sign = || key().sign(kind, payload.as_bytes()).unwrap();
+    let mut signed = SIGNED.lock().unwrap();
+    let statement = signed.entry(payload.clone()).or_insert_with(sign).clone();
     Stated { kind, id, statement }
 }
 
