@@ -157,7 +157,9 @@ pub(crate) async fn show(
     uri: Uri,
 ) -> Reply {
     let mut query = Query::without_blanks(&uri);
-    let steps = Steps::of(&mut query);
+    let is_report = query.read("act", |act| (act == APPLIED).then_some(()), "is unknown");
+    // Without `act`, the URL is not signed (`ui/report.rs`), and its counts are a link's.
+    let steps = is_report.map_or_else(Steps::default, |()| Steps::of(&mut query));
     let layout = Layout::of(&session, people.now()).noticed(&uri);
     page(&people, &session, layout, &name, &steps, StatusCode::OK).await
 }
@@ -340,6 +342,9 @@ pub(crate) async fn back(Path(name): Path<String>) -> Reply {
     Ok(see_other(&paths::template(&name)))
 }
 
+/// The act that a page reports after an application.
+const APPLIED: &str = "applied";
+
 /// What an application did so far, and where it continues.
 #[derive(Debug, Default)]
 struct Steps {
@@ -367,6 +372,7 @@ impl Steps {
         crate::address::address(
             path,
             [
+                ("act", Some(APPLIED.to_owned())),
                 ("cursor", self.from.map(cursor::write_agent)),
                 ("step", number(self.step)),
                 ("done", number(self.done)),

@@ -157,6 +157,9 @@ async fn linked_pages(browser: &mut Browser<'_>) -> BTreeSet<String> {
     pages
 }
 
+/// A count that only a link could report.
+const COUNT: u32 = 7_654;
+
 /// Every page, by links with every notice and every report: a page reports an act only after the redirect of this
 /// session's form.
 #[tokio::test]
@@ -171,8 +174,17 @@ async fn links_report_no_act() {
     let signed = owner.signed[frozen.leads()].clone();
     owner.open(&signed).await.is(200, "Undo: unfreeze 1 agent");
     let ours = signed.rsplit_once('=').unwrap().1;
+    let template = json!({"services": {"lab": {"max_per_call_units": 5}}, "rules": []});
+    let made = world.call(OWNER, "PUT", "/policy-templates/t", None, Some(template));
+    made.await.created();
     let report = format!("act=frozen&done=1&frozen={}", agents[0]);
+    // Every count of a report, with and without the act.
+    let counts = ["done", "unchanged", "failed", "decided"].map(|name| format!("{name}={COUNT}"));
+    let counts = counts.join("&");
+    let acts = ["applied", "frozen", "updated"].map(|act| format!("act={act}&{counts}"));
     let reports = [
+        counts,
+        acts.join("&"),
         "notice=agent_frozen".to_owned(),
         "%6eotice=policy_saved".to_owned(),
         "act=frozen&done=12&failed=3".to_owned(),
@@ -182,7 +194,11 @@ async fn links_report_no_act() {
         format!("{report}&report={}", "0".repeat(64)),
     ];
     let pages = linked_pages(&mut owner).await;
-    assert!(pages.len() >= 16 && pages.contains(&agent), "{pages:?}");
+    let templates = "/dashboard/templates/t";
+    assert!(
+        pages.len() >= 16 && pages.contains(&agent) && pages.contains(templates),
+        "{pages:?}"
+    );
     for page in &pages {
         for report in &reports {
             let link = format!("{page}?{report}");
@@ -190,6 +206,12 @@ async fn links_report_no_act() {
                 continue;
             }
             let seen = owner.open(&link).await;
+            let mut texts = seen.html.split('<').filter_map(|tag| Some(tag.split_once('>')?.1));
+            assert!(
+                !texts.any(|text| text.contains(&format!("{COUNT} "))),
+                "{link}: {}",
+                seen.html
+            );
             for words in ["data-notice", "were frozen", "was frozen", "Undo", "Not done yet"] {
                 assert!(!seen.html.contains(words), "{link}: {}", seen.html);
             }

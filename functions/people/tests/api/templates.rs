@@ -626,9 +626,9 @@ async fn pages_make_apply_and_remove_templates() {
     }
     let apply = format!("{page}/apply");
     let applied = owner.post(page, &apply, &[("overrides", "keep")]).await;
-    assert_eq!(applied.leads(), format!("{page}?done=1"));
+    assert_eq!(applied.leads(), format!("{page}?act=applied&done=1"));
     owner
-        .get(&format!("{page}?done=1"))
+        .get(&format!("{page}?act=applied&done=1"))
         .await
         .is(200, "The template was applied to 1 agent.");
     assert_eq!(world.limit(&agent, "lab", "max_per_day_units").await, 4);
