@@ -588,9 +588,30 @@ BUGS = [
     Bug(
         "a freeze that needs a slot",
         "functions/people/src/agents/bulk.rs",
-        "BulkAct::Freeze | BulkAct::Archive => outcomes.await?,",
-        "BulkAct::Freeze | BulkAct::Archive if !PLANTED => outcomes.await?,",
+        "let outcomes = if act.stops() {",
+        "let outcomes = if act.stops() && !PLANTED {",
         "package(purser-people) and test(=flood::a_users_long_operations_leave_instances_for_others)",
+    ),
+    Bug(
+        "a freeze that counts like any other request",
+        "functions/people/src/lib.rs",
+        ".saturating_add(sessions::authenticate::STOPS_PER_MINUTE)",
+        ".saturating_add(if PLANTED { 0 } else { sessions::authenticate::STOPS_PER_MINUTE })",
+        "package(purser-people) and test(=flood::a_users_other_requests_keep_out_no_freeze)",
+    ),
+    Bug(
+        "a form that freezes and counts like any other",
+        "functions/people/src/agents/fleet_actions.rs",
+        '"act" => ["freeze", "archive"].contains(&&*value),',
+        '"act" => !PLANTED && ["freeze", "archive"].contains(&&*value),',
+        "package(purser-people) and test(=flood::a_users_other_requests_keep_out_no_freeze)",
+    ),
+    Bug(
+        "a template's page that reports what a link says",
+        "functions/people/src/templates/page.rs",
+        "is_report.map_or_else(Steps::default, |()| Steps::of(&mut query))",
+        "is_report.filter(|()| !PLANTED).map_or_else(|| if PLANTED { Steps::of(&mut query) } else { Steps::default() }, |()| Steps::of(&mut query))",
+        "package(purser-people) and test(=fleet::links_report_no_act)",
     ),
     Bug(
         "a page that reports what a link says",

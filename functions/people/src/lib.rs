@@ -145,6 +145,13 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
             Arc::clone(&throttle_table),
             approvals::operations::WAITS_PER_MINUTE,
         ),
+        stops: Throttle::new(
+            &db,
+            Arc::clone(&throttle_table),
+            settings
+                .throttle_per_minute
+                .saturating_add(sessions::authenticate::STOPS_PER_MINUTE),
+        ),
         long_operations: CallLeases::new(&db, throttle_table, long_operations::LEASE),
         chain: Chain::new(http, settings.network, &rpc_url, finality)?,
         new_keys: match settings.new_keys {

@@ -7,14 +7,14 @@
 //! Authentication is in `sessions/session.rs`. The effects of forms are in the operations, which the JSON endpoints
 //! share.
 
-use crate::sessions::session::page_of;
+use crate::sessions::session::{Stops, page_of};
 use crate::ui::error_page::{ErrorPage, error_page};
 use crate::{
     agents, approvals, audit, backtests, decisions, journal, notices, operators, search, services, sessions,
     settlements, state::People, templates, ui, webhooks,
 };
 use axum::{
-    Router,
+    Extension, Router,
     extract::Request,
     http::{HeaderName, HeaderValue, header},
     middleware::{Next, from_fn},
@@ -52,11 +52,15 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         )
         .route(
             "/dashboard/agents/bulk",
-            post(agents::fleet_actions::act).get(agents::fleet_actions::back),
+            post(agents::fleet_actions::act)
+                .get(agents::fleet_actions::back)
+                .layer(Extension(Stops(agents::fleet_actions::stops))),
         )
         .route(
             "/dashboard/freeze-all",
-            post(agents::fleet_actions::freeze_all).get(agents::fleet_actions::confirm),
+            post(agents::fleet_actions::freeze_all)
+                .get(agents::fleet_actions::confirm)
+                .layer(Extension(Stops::ALWAYS)),
         )
         .nest("/dashboard/agents/{agent}", agent)
         .route(
@@ -94,14 +98,21 @@ pub(crate) fn routes() -> Router<Arc<People>> {
             "/dashboard/notices/test",
             post(notices::page::test).get(notices::page::back),
         )
-        .route("/dashboard/sessions", get(sessions::page::show))
+        .route(
+            "/dashboard/sessions",
+            get(sessions::page::show).layer(Extension(Stops::ALWAYS)),
+        )
         .route(
             "/dashboard/sessions/end",
-            post(sessions::page::end_all).get(sessions::page::back),
+            post(sessions::page::end_all)
+                .get(sessions::page::back)
+                .layer(Extension(Stops::ALWAYS)),
         )
         .route(
             "/dashboard/sessions/{session}/end",
-            post(sessions::page::end).get(sessions::page::back),
+            post(sessions::page::end)
+                .get(sessions::page::back)
+                .layer(Extension(Stops::ALWAYS)),
         )
         .nest("/dashboard/webhooks", webhooks::pages::routes())
         .route(

@@ -16,13 +16,18 @@ use serde_json::Value;
 impl People {
     /// The person that the session belongs to.
     pub(crate) async fn authenticate(&self, token: SessionToken) -> Result<Caller> {
-        self.person(token.presented()?).await
+        self.person(token.presented()?, false).await
     }
 
     /// The agent named in the path, if it belongs to the caller.
     pub(crate) async fn authenticate_for(&self, token: SessionToken, agent: &str) -> Result<Owned> {
+        self.authenticate_to_edit(token, agent, false).await
+    }
+
+    /// The agent named in the path, if it belongs to the caller. `stops` is whether the edit stops the agent.
+    pub(crate) async fn authenticate_to_edit(&self, token: SessionToken, agent: &str, stops: bool) -> Result<Owned> {
         let read = async |person: &Caller| self.own_agent(person, named(AgentId::parse(agent))?).await;
-        let (_, owned) = self.person_reading(token.presented()?, read).await?;
+        let (_, owned) = self.person_reading(token.presented()?, stops, read).await?;
         Ok(owned)
     }
 }

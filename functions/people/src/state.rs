@@ -32,6 +32,8 @@ pub(crate) struct People {
     pub(crate) agent_waits: Throttle,
     pub(crate) owner_waits: Throttle,
     pub(crate) waits: Throttle,
+    /// The counters of the authenticator's throttle, with a higher limit, for what stops an agent or ends a session.
+    pub(crate) stops: Throttle,
     /// The slots of each user's long operations.
     pub(crate) long_operations: CallLeases,
     /// Used only to read balances.

@@ -2,7 +2,7 @@
 //! address.
 
 use super::{Household, KIM, LEE, NOTHING};
-use crate::access::routes;
+use crate::access::{Route, routes};
 use purser_domain::Timestamp;
 use purser_local::Options;
 use purser_tests::{Answer, World, fresh_key};
@@ -65,13 +65,14 @@ async fn throttling_affects_only_the_requesting_person() {
     limited(get(kim).await, 37);
     limited(get(&again).await, 37);
 
-    // Every route refuses before it answers anything else.
+    // Every route refuses before it answers anything else, except the end of sessions, which `flood.rs` of `people` tests.
     let names = [("{agentId}", agent.id.to_string()), ("{id}", fresh_key())];
     let opened = routes();
     let opened = opened
         .iter()
         .filter(|route| route.takes_both || route.scheme.as_deref() == Some("session"));
-    for route in opened {
+    let ends = |route: &&Route| route.method == Method::DELETE && route.path.starts_with("/sessions");
+    for route in opened.filter(|route| !ends(route)) {
         let path = names
             .iter()
             .fold(route.path.clone(), |path, (name, value)| path.replace(name, value));
@@ -85,7 +86,7 @@ async fn throttling_affects_only_the_requesting_person() {
         (Method::GET, "/dashboard".to_owned()),
         (Method::GET, "/dashboard/decisions".to_owned()),
         (Method::GET, "/dashboard/approvals/waiting".to_owned()),
-        (Method::POST, format!("/dashboard/agents/{}/freeze", agent.id)),
+        (Method::POST, format!("/dashboard/agents/{}/unfreeze", agent.id)),
     ] {
         let answer = page(method, &path).await;
         assert_eq!(

@@ -297,8 +297,9 @@ pub(crate) async fn edit(
     Path(agent): Path<String>,
     body: Bytes,
 ) -> Result<Response, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
     let edit = json_body(&body).and_then(|body| AgentEdit::parse(&body));
+    let stops = edit.as_ref().is_ok_and(AgentEdit::stops);
+    let owned = people.authenticate_to_edit(token, &agent, stops).await?;
     let (edit, meant) = with_version(edit, meant.precondition())?;
     let owned = people.edit_agent(owned, meant, &edit).await?;
     Ok(people.told(owned.agent()).await?)

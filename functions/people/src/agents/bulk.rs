@@ -61,6 +61,11 @@ impl BulkAct {
         }
     }
 
+    /// Whether the act stops agents.
+    pub(crate) const fn stops(&self) -> bool {
+        matches!(self, Self::Freeze | Self::Archive)
+    }
+
     /// The maximum number of agents in one call. Limits are an edit of each service.
     pub(crate) const fn most_agents(&self) -> usize {
         match self {
@@ -168,10 +173,11 @@ impl People {
             let (people, act) = (Arc::clone(self), act.clone());
             async move { Ok((id, people.edit_one(owned, &act).await)) }
         });
-        let outcomes = match act {
-            // What stops agents has no limit: repeated, it changes nothing.
-            BulkAct::Freeze | BulkAct::Archive => outcomes.await?,
-            _ => self.run_long(person.id.as_str(), outcomes).await?,
+        let outcomes = if act.stops() {
+            // It needs no slot: repeated, it changes nothing.
+            outcomes.await?
+        } else {
+            self.run_long(person.id.as_str(), outcomes).await?
         };
         Ok(BulkResult { outcomes, next })
     }

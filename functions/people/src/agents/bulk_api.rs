@@ -265,8 +265,9 @@ pub(crate) async fn edit(
     uri: Uri,
     body: Bytes,
 ) -> Result<Json<BulkAnswer>, Failure> {
-    let mut person = people.authenticate(token).await?;
     let parsed = json_body(&body).and_then(|body| parse(&body));
+    let stops = parsed.as_ref().is_ok_and(|(_, act)| act.stops());
+    let mut person = people.person(token.presented()?, stops).await?;
     let ((target, act), reason) = together(parsed, asked_reason(&uri))?;
     person.acting.source.reason = reason;
     Ok(Json(Box::pin(people.edit_agents(&person, target, &act)).await?.into()))

@@ -36,6 +36,15 @@ pub(crate) async fn back() -> Response {
     see_other(PATH)
 }
 
+/// Whether the form of [`act`] stops agents.
+pub(crate) fn stops(body: &[u8]) -> bool {
+    url::form_urlencoded::parse(body).any(|(name, value)| match &*name {
+        "freeze" => !value.is_empty(),
+        "act" => ["freeze", "archive"].contains(&&*value),
+        _ => false,
+    })
+}
+
 /// `POST /dashboard/agents/bulk`. The buttons of a row name the act and have the agent's id as their value.
 pub(crate) async fn act(State(people): State<Arc<People>>, uri: Uri, posted: VerifiedForm) -> Reply {
     let view = FleetView::of(&mut Query::without_blanks(&uri));

@@ -32,6 +32,11 @@ impl AgentEdit {
         labels: None,
         archived: None,
     };
+
+    /// Whether the edit stops the agent.
+    pub(crate) fn stops(&self) -> bool {
+        self.status == Some(AgentStatus::Frozen) || self.archived == Some(true)
+    }
 }
 
 /// The problem of a request to unfreeze an archived agent.

@@ -3,13 +3,13 @@
 use crate::agents::owned::named;
 use crate::agents::{actions, page};
 use crate::redirect::see_other;
-use crate::sessions::session::PageSession;
+use crate::sessions::session::{PageSession, Stops};
 use crate::state::People;
 use crate::ui::layout::Layout;
 use crate::ui::paths;
 use crate::{history, keys, payouts, rules, services, shadow};
 use axum::{
-    Router,
+    Extension, Router,
     extract::{Path, State},
     handler::Handler,
     http::Uri,
@@ -26,9 +26,9 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/", get(show))
         .route("/rename", form(actions::rename))
         .route("/labels", form(actions::label))
-        .route("/archive", form(actions::archive))
+        .route("/archive", form(actions::archive).layer(Extension(Stops::ALWAYS)))
         .route("/restore", form(actions::restore))
-        .route("/freeze", form(actions::freeze))
+        .route("/freeze", form(actions::freeze).layer(Extension(Stops::ALWAYS)))
         .route("/unfreeze", form(actions::unfreeze))
         .route("/keys", form(keys::actions::create))
         .route("/keys/{key}/rotate", form(keys::actions::rotate))

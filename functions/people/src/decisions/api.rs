@@ -154,7 +154,7 @@ pub(crate) async fn read(
         );
         people.own_decision(person, agent, id).await
     };
-    let (_, (agent, decision)) = people.person_reading(token.presented()?, read).await?;
+    let (_, (agent, decision)) = people.person_reading(token.presented()?, false, read).await?;
     let edition = people.catalog().await?;
     let call = people.call_of_decision(&decision).await?;
     let checks = match &decision {

@@ -7,9 +7,10 @@
 use crate::operators::layout::{AGENTS, CATALOG, CHANGES, FREEZES};
 use crate::operators::{agents_page, catalog, changes, freezes_page, service_page};
 use crate::redirect::see_other;
+use crate::sessions::session::Stops;
 use crate::state::People;
 use axum::{
-    Router,
+    Extension, Router,
     response::Response,
     routing::{get, post},
 };
@@ -44,7 +45,12 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route(CATALOG, get(catalog::show))
         .nest("/dashboard/operator/services/{service}", service)
         .route(CHANGES, get(changes::show))
-        .route(FREEZES, post(freezes_page::freeze).get(freezes_page::show))
+        .route(
+            FREEZES,
+            post(freezes_page::freeze)
+                .get(freezes_page::show)
+                .layer(Extension(Stops::ALWAYS)),
+        )
         .route(
             "/dashboard/operator/freezes/end",
             post(freezes_page::end).get(freezes_page::back),

@@ -116,7 +116,7 @@ pub(crate) async fn end(
     token: SessionToken,
     Path(session): Path<String>,
 ) -> Result<Json<EndedView>, Failure> {
-    let person = people.authenticate(token).await?;
+    let person = people.person(token.presented()?, true).await?;
     people.end_session(&person, &named(SessionId::parse(&session))?).await?;
     Ok(Json(EndedView { ended: 1 }))
 }
@@ -139,7 +139,7 @@ pub(crate) async fn end_all(
     State(people): State<Arc<People>>,
     token: SessionToken,
 ) -> Result<Json<EndedView>, Failure> {
-    let person = people.authenticate(token).await?;
+    let person = people.person(token.presented()?, true).await?;
     let ended = people.end_sessions(&person).await?;
     Ok(Json(EndedView { ended }))
 }

@@ -9,16 +9,29 @@ use crate::caller::Caller;
 use crate::state::People;
 use purser_api::{AgentCredentials, ThrottleScope};
 use purser_domain::{Duration, ErrorKind, PersonId, RequestSource, Result, Session, SessionId};
-use purser_store::{Authenticated, DecisionInputs, DecisionKeys, Reader};
+use purser_store::{Authenticated, DecisionInputs, DecisionKeys, Reader, Throttle};
 use tracing::{info, warn};
 
 /// The precision of a session's last use. A write for each request would cost more than it is worth.
 const PRECISION: Duration = Duration::from_secs_u32(60);
+/// The requests of a minute above a user's limit that only a stop may use: a freeze, an archive, or the end of a session.
+/// So neither the user's other requests nor those of a stolen session keep the user from stopping either.
+pub(crate) const STOPS_PER_MINUTE: u32 = 60;
 
 impl People {
-    /// The person that this ID token identifies; 401 `invalid_session` if it is not valid.
-    pub(crate) async fn person(&self, presented: (String, RequestSource)) -> Result<Caller> {
-        let (person, ()) = self.person_reading(presented, async |_| Ok(())).await?;
+    /// The throttle that counts a user's request. Both have the same counter; only the limit for stops is higher.
+    const fn throttle(&self, stops: bool) -> &Throttle {
+        if stops {
+            &self.stops
+        } else {
+            &self.authenticator.throttle
+        }
+    }
+
+    /// The person that this ID token identifies; 401 `invalid_session` if it is not valid. `stops` is whether the request
+    /// stops an agent or ends a session.
+    pub(crate) async fn person(&self, presented: (String, RequestSource), stops: bool) -> Result<Caller> {
+        let (person, ()) = self.person_reading(presented, stops, async |_| Ok(())).await?;
         Ok(person)
     }
 
@@ -27,6 +40,7 @@ impl People {
     pub(crate) async fn person_reading<T>(
         &self,
         (token, source): (String, RequestSource),
+        stops: bool,
         read: impl AsyncFnOnce(&Caller) -> Result<T>,
     ) -> Result<(Caller, T)> {
         let now = self.now();
@@ -41,13 +55,19 @@ impl People {
             }
             found
         };
-        let found = self.authenticator.throttle.limit(scope, now, found).await?;
+        let found = self.throttle(stops).limit(scope, now, found).await?;
         Ok((person, found))
     }
 
     /// The session with this id; 401 `invalid_session` unless it is open. `is_use` is whether the request counts as a
-    /// use of the session.
-    pub(crate) async fn open_session(&self, person: &PersonId, id: &SessionId, is_use: bool) -> Result<Session> {
+    /// use of the session, and `stops` whether it stops an agent or ends a session.
+    pub(crate) async fn open_session(
+        &self,
+        person: &PersonId,
+        id: &SessionId,
+        is_use: bool,
+        stops: bool,
+    ) -> Result<Session> {
         let now = self.now();
         let session = self.ledger.session(person, id).await?;
         let open =
@@ -63,7 +83,7 @@ impl People {
             }
             Ok(())
         };
-        self.authenticator.throttle.limit(scope, now, noted).await?;
+        self.throttle(stops).limit(scope, now, noted).await?;
         Ok(session)
     }
 

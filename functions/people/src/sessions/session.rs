@@ -43,12 +43,13 @@ pub(crate) struct PageSession {
 impl PageSession {
     /// The session of a request; 401 `invalid_session` if it has no open session. `is_use` is whether the request
     /// counts as a use of the session.
-    async fn of(parts: &Parts, origin: &Origin, people: &People, is_use: bool) -> Result<Self> {
+    async fn of(parts: &Parts, body: &[u8], origin: &Origin, people: &People, is_use: bool) -> Result<Self> {
         let cookie = Cookie::Session
             .of(&parts.headers, origin)
             .ok_or(ErrorKind::InvalidSession)?;
         let (person, id) = named_by(&cookie).ok_or(ErrorKind::InvalidSession)?;
-        let session = people.open_session(&person, &id, is_use).await?;
+        let stops = parts.extensions.get::<Stops>().is_some_and(|stops| (stops.0)(body));
+        let session = people.open_session(&person, &id, is_use, stops).await?;
         let Session {
             id,
             person,
@@ -82,9 +83,18 @@ impl FromRequestParts<Arc<People>> for PageSession {
 
     async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Response> {
         let origin = origin_of(people, parts).map_err(failed)?;
-        let session = Self::of(parts, &origin, people, true).await;
+        let session = Self::of(parts, &[], &origin, people, true).await;
         session.map_err(|error| to_sign_in(error, &parts.method, &parts.uri))
     }
+}
+
+/// Marks the route of a page or form that stops agents or ends sessions, so that it counts as such. The function returns
+/// whether the form with this body does.
+#[derive(Clone, Copy)]
+pub(crate) struct Stops(pub(crate) fn(&[u8]) -> bool);
+
+impl Stops {
+    pub(crate) const ALWAYS: Self = Self(|_| true);
 }
 
 /// The session of an operators' page, which is 404 for everyone else.
@@ -123,7 +133,7 @@ impl FromRequestParts<Arc<People>> for PollSession {
     async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Failure> {
         let origin = origin_of(people, parts)?;
         // Polling by an open page does not count as use of the session.
-        Ok(Self(PageSession::of(parts, &origin, people, false).await?))
+        Ok(Self(PageSession::of(parts, &[], &origin, people, false).await?))
     }
 }
 
@@ -148,12 +158,11 @@ impl FromRequest<Arc<People>> for VerifiedForm {
         let (parts, body) = request.into_parts();
         let origin = origin_of(people, &parts).map_err(failed)?;
         same_origin(&parts.headers, origin.as_str()).map_err(failed)?;
-        let session = PageSession::of(&parts, &origin, people, true).await;
-        let session = session.map_err(|error| to_sign_in(error, &parts.method, &parts.uri))?;
-        let request = Request::from_parts(parts, body);
-        let body = Bytes::from_request(request, people)
+        let body = Bytes::from_request(Request::new(body), people)
             .await
             .map_err(|error| failed(Error::internal("reading a form", error)))?;
+        let session = PageSession::of(&parts, &body, &origin, people, true).await;
+        let session = session.map_err(|error| to_sign_in(error, &parts.method, &parts.uri))?;
         if !session.token.is_in(&body) {
             return Err(failed(ErrorKind::CrossSiteRequest.into()));
         }

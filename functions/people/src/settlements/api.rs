@@ -143,7 +143,7 @@ pub(crate) async fn read(
         let (agent, id) = (named(AgentId::parse(&agent))?, named(SettlementId::parse(&settlement))?);
         people.own_settlement(person, agent, id).await
     };
-    let (_, (agent, settlement)) = people.person_reading(token.presented()?, read).await?;
+    let (_, (agent, settlement)) = people.person_reading(token.presented()?, false, read).await?;
     let entry = JournalEntry::of(&LoggedDecision::of(settlement), &agent.name, &agent.labels);
     Ok(Json(SettlementView::of(&entry).ok_or(ErrorKind::NotFound)?))
 }

@@ -63,6 +63,9 @@ pub(crate) fn error_page(page: ErrorPage, request: Option<&str>) -> Markup {
             h1 { (title) }
             p { (text) }
             a.primary.wide href="/dashboard" { "To the overview" }
+            @if page == ErrorPage::TooMany {
+                p.hint { a href="/dashboard/freeze-all" { "Freeze all agents" } " and " a href="/dashboard/sessions" { "end sessions" } " meanwhile." }
+            }
             @if let Some(request) = request { p.hint { "Request " code { (request) } } }
         }),
     )

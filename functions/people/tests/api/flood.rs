@@ -249,3 +249,118 @@ async fn requests_with_many_database_calls_need_a_slot() {
     }
     assert!(few <= MAX_CALLS && most > 5 * few, "{few} and {most}");
 }
+
+/// The requests of a minute that every user may send in these tests, and the number of stops above that.
+const PER_MINUTE: u32 = 60;
+const STOPS: u32 = 60;
+const FREEZE_ALL: &str = "/dashboard/freeze-all";
+
+/// The fields of a form.
+type Fields = Vec<(&'static str, String)>;
+
+/// The forms that stop an agent or end a session: path and fields. Each of the others must be limited like any request.
+fn forms(agent: &str) -> Vec<(bool, String, Fields)> {
+    let at = |below: &str| format!("/dashboard/agents/{agent}/{below}");
+    let bulk = |fields: &[(&'static str, &str)]| {
+        let fields = fields.iter().map(|(name, value)| (*name, (*value).to_owned()));
+        ("/dashboard/agents/bulk".to_owned(), fields.collect::<Vec<_>>())
+    };
+    let [row, table, archive] = [
+        bulk(&[("freeze", agent)]),
+        bulk(&[("act", "freeze"), ("agent", agent)]),
+        bulk(&[("act", "archive"), ("agent", agent)]),
+    ];
+    let [undo, label, none] = [
+        bulk(&[("act", "unfreeze"), ("agent", agent)]),
+        bulk(&[("act", "add-label"), ("agent", agent), ("label", "freeze=archive")]),
+        bulk(&[("freeze", ""), ("unfreeze", agent)]),
+    ];
+    let stops = [
+        (at("freeze"), vec![]),
+        (at("archive"), vec![]),
+        row,
+        table,
+        archive,
+        (FREEZE_ALL.to_owned(), vec![]),
+    ];
+    let others = [
+        (at("unfreeze"), vec![]),
+        (at("rename"), vec![("name", "freeze".to_owned())]),
+        (at("keys"), vec![]),
+        undo,
+        label,
+        none,
+    ];
+    let stops = stops.into_iter().map(|(path, fields)| (true, path, fields));
+    stops
+        .chain(others.into_iter().map(|(path, fields)| (false, path, fields)))
+        .collect()
+}
+
+/// A user who has no request left in this minute still freezes and archives agents and ends sessions, with JSON and in a
+/// browser, and does nothing else. These requests have a limit, too: also for agents that are unknown or another's.
+#[tokio::test]
+async fn a_users_other_requests_keep_out_no_freeze() {
+    let limit = PER_MINUTE.to_string();
+    let world = World::with(&[("THROTTLE_PER_MINUTE", &limit)]).await;
+    let owner = User::new(&world, OWNER, 2).await;
+    let theirs = world.agent(STRANGER).await;
+    let mut browser = world.browser(OWNER).await;
+    world.advance(1);
+    let elsewhere = world.browser(OWNER).await;
+    let session = world.get(OWNER, "/sessions").await.ok()["sessions"][0]["session_id"].clone();
+    drop(elsewhere);
+    // The next minute.
+    world.advance(60);
+    let call = async |(method, path, body): (&str, &str, Option<Value>)| {
+        let if_match = (method != "GET").then_some("*");
+        world.call(OWNER, method, path, if_match, body).await.status
+    };
+    for _ in 0..PER_MINUTE {
+        assert_eq!(call(("GET", "/agents", None)).await, 200);
+    }
+    let agent = format!("/agents/{}", owner.agents[0]);
+    let edit = |edit: Value| ("PATCH", &*agent, Some(edit));
+    let requests = owner.long().into_iter().chain(owner.short());
+    for Request { method, path, body } in requests.filter(|request| request.body != Some(json!({"status": "frozen"}))) {
+        assert_eq!(call((method, &path, body)).await, 429, "{method} {path}");
+    }
+    for other in [
+        json!({"status": "active"}),
+        json!({"name": "frozen"}),
+        json!({"archived": false}),
+        json!(3),
+    ] {
+        assert_eq!(call(edit(other.clone())).await, 429, "{other}");
+    }
+    browser.get("/dashboard").await.is(429, FREEZE_ALL);
+    browser.get("/dashboard/sessions").await.is(200, "End all");
+    for (stops, path, fields) in forms(&owner.agents[0]) {
+        let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, &**value)).collect();
+        let status = browser.post(FREEZE_ALL, &path, &fields).await.status;
+        assert_eq!(status, if stops { 303 } else { 429 }, "{path} {fields:?}");
+    }
+    for stop in [json!({"status": "frozen"}), json!({"archived": true})] {
+        assert_eq!(call(edit(stop)).await, 200);
+    }
+    for act in ["freeze", "archive"] {
+        let Request { method, path, body } = owner.act(act);
+        assert_eq!(call((method, &path, body)).await, 200, "{act}");
+    }
+    let ended = format!("/sessions/{}", session.as_str().unwrap());
+    assert_eq!(call(("DELETE", &ended, None)).await, 200);
+    let mut unknown = 0;
+    let foreign = format!("/agents/{theirs}");
+    while call(("PATCH", &foreign, Some(json!({"status": "frozen"})))).await == 404 {
+        unknown += 1;
+        assert!(unknown < STOPS, "unknown agents have no limit");
+    }
+    assert!(unknown > 0);
+    assert_eq!(call(edit(json!({"status": "frozen"}))).await, 429);
+    assert_eq!(call(("DELETE", "/sessions", None)).await, 429);
+    browser.get(FREEZE_ALL).await.is(429, "");
+    world.get(STRANGER, &foreign).await.ok();
+    world.advance(60);
+    let frozen = call(edit(json!({"status": "frozen"}))).await;
+    assert_eq!((frozen, call(("GET", &*agent, None)).await), (200, 200));
+}
