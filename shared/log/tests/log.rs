@@ -132,6 +132,8 @@ impl Stating for Signer {
 }
 
 fn stated(run: Uuid, fact: &PendingFact) -> Stated {
+    // A signature is another each time.
+    static SIGNED: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
     let (kind, id) = match fact.fact {
         // The decision of a payment has the id of its transaction.
         StatedFact::Allowed(id) => (StatementKind::Decision, TransactionId::from_uuid(id.uuid()).uuid()),
@@ -141,8 +143,6 @@ fn stated(run: Uuid, fact: &PendingFact) -> Stated {
         StatedFact::Confirmed(id, _) => (StatementKind::Receipt, id.uuid()),
     };
     let payload = format!(r#"{{"about":"{:?}","run":"{run}"}}"#, fact.fact);
-    // A signature is another each time.
-    static SIGNED: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
     let sign = || key().sign(kind, payload.as_bytes()).unwrap();
     let mut signed = SIGNED.lock().unwrap();
     let statement = signed.entry(payload.clone()).or_insert_with(sign).clone();
