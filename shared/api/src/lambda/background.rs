@@ -59,7 +59,7 @@ mod tests {
     async fn background_work_starts_without_being_awaited() {
         let (done, told) = tokio::sync::oneshot::channel();
         let begun = Background::Thread.spawn(async { Ok(done.send(())) });
-        timeout(Duration::from_secs(5), told).await.unwrap().unwrap();
+        timeout(Duration::from_mins(1), told).await.unwrap().unwrap();
         begun.await.unwrap().unwrap();
     }
 
@@ -80,7 +80,7 @@ mod tests {
             drop(runtime);
             ended.send(()).unwrap();
         });
-        end.recv_timeout(Duration::from_secs(10)).unwrap();
+        end.recv_timeout(Duration::from_mins(1)).unwrap();
     }
 
     #[tokio::test]
