@@ -134,41 +134,78 @@ async fn agents_keep_keys_and_approvals_after_a_handover() {
     world.authorize(&town.agent, &body_of(world.offer(1))).await.ok();
 }
 
-/// Whether the person reads a decision, by each route, list and search; all of them must agree.
-async fn reads(town: &Town, person: &Person, paid: &Value) -> bool {
-    let world = &town.world;
-    let [transaction, settlement] = ["transaction_id", "settlement_id"].map(|field| paid[field].as_str().unwrap());
-    let routes = [
+/// Whether a user reads a decision, by each route, list, page, file and search; all of them must agree. `cookie` is the
+/// user's browser.
+async fn reads(town: &Town, (person, cookie): (&Person, &str), decided: &Value) -> bool {
+    let (world, agent) = (&town.world, town.agent.id);
+    let transaction = decided["transaction_id"].as_str().unwrap();
+    let settlement = decided["settlement_id"].as_str();
+    let mut routes = vec![
         (Method::GET, format!("/decisions/{transaction}/statement")),
         (Method::POST, format!("/decisions/{transaction}/replay")),
         (Method::GET, town.agent.path(&format!("/decisions/{transaction}"))),
-        (Method::GET, town.agent.path(&format!("/settlements/{settlement}"))),
     ];
+    let mut lists = vec!["/decisions".to_owned(), format!("/search?q={transaction}")];
+    let mut pages = vec![
+        format!("/dashboard/decisions/{agent}/{transaction}"),
+        format!("/dashboard/decisions/{agent}/{transaction}/evidence.json"),
+    ];
+    let mut files = vec!["decisions", "decisions.csv"];
+    if let Some(settlement) = settlement {
+        routes.push((Method::GET, town.agent.path(&format!("/settlements/{settlement}"))));
+        lists.push("/settlements".to_owned());
+        pages.push(format!("/dashboard/receipts/{agent}/{settlement}"));
+        files.extend(["settlements", "settlements.csv"]);
+    }
     let mut found = Vec::new();
     for (method, path) in routes {
         let answer = World::send(world.persons_request(person, method, &path)).await;
         assert!([200, 404].contains(&answer.status), "{path}: {answer:?}");
-        found.push(answer.status == 200);
+        found.push((path, answer.status == 200));
     }
-    for path in ["/decisions", "/settlements"] {
-        let listed = world.person_gets(person, path).await.ok();
-        found.push(listed.to_string().contains(transaction));
-    }
-    let searched = world
-        .person_gets(person, &format!("/search?q={transaction}"))
-        .await
-        .ok();
-    // The search leads to the receipt.
-    found.push(searched.to_string().contains(settlement));
+    let mut shows = |path: String, text: &str| {
+        let has = |id: &str| text.contains(id);
+        found.push((path, has(transaction) || settlement.is_some_and(has)));
+    };
     // A list of one agent is its owner's alone.
-    let listed = world
-        .person_gets(person, &format!("/decisions?agent_id={}", town.agent.id))
-        .await;
+    let of_agent = format!("/decisions?agent_id={agent}");
+    let listed = world.person_gets(person, &of_agent).await;
     if listed.status == 200 {
-        found.push(listed.ok().to_string().contains(transaction));
+        shows(of_agent, &listed.ok().to_string());
     }
-    assert!(found.windows(2).all(|pair| pair[0] == pair[1]), "{found:?}");
-    found[0]
+    for path in lists {
+        let listed = world.person_gets(person, &path).await.ok();
+        shows(path, &listed.to_string());
+    }
+    let open = async |path: &str| {
+        let request = world.http.get(format!("{}{path}", world.stack.base_url));
+        request.header("cookie", cookie).send().await.unwrap()
+    };
+    for list in files {
+        let path = format!("/dashboard/{list}");
+        let page = open(&path).await;
+        assert_eq!(page.status(), 200, "{path}");
+        shows(path, &page.text().await.unwrap());
+    }
+    for path in pages {
+        let page = open(&path).await;
+        assert!([200, 404].contains(&page.status().as_u16()), "{path}");
+        found.push((path, page.status() == 200));
+    }
+    let first = found[0].1;
+    assert!(found.iter().all(|(_, reads)| *reads == first), "{found:?}");
+    first
+}
+
+/// A payment, a refusal and a question of the agent, each with another amount.
+async fn decide(town: &Town, units: u64) -> [Value; 3] {
+    let (world, agent) = (&town.world, &town.agent);
+    let paid = world.authorize(agent, &body_of(world.offer(units))).await.ok();
+    let refused = world.authorize(agent, &body_of(world.offer(dollars(60) + units))).await;
+    let refused = refused.refused(402, "amount_exceeds_per_call_limit");
+    let asked = world.authorize(agent, &body_of(world.offer(dollars(6) + units))).await;
+    let asked = asked.refused(402, "approval_required");
+    [paid, refused, asked]
 }
 
 /// Also if it was made before the transfer and folded after it. A note on an approval is read by its writer alone.
@@ -176,20 +213,29 @@ async fn reads(town: &Town, person: &Person, paid: &Value) -> bool {
 async fn a_decision_is_read_by_its_owner_at_that_time_alone() {
     let town = Town::start().await;
     let (world, old, new) = (&town.world, &town.old, &town.new);
-    let folded = world.authorize(&town.agent, &body_of(world.offer(1))).await.ok();
+    let cookies = [
+        world.browser_session(&DEMO_OWNER).await,
+        world.browser_session(&DEMO_STRANGER).await,
+    ];
+    let policy = json!({"max_per_call_units": dollars(50)});
+    let path = town.agent.path("/services/lab-search");
+    world.person_edits(old, Method::PATCH, &path, &policy).await.ok();
+    let folded = decide(&town, 1).await;
     assert_eq!(world.stack.fold().await, 0);
-    let late = world.authorize(&town.agent, &body_of(world.offer(2))).await.ok();
+    let late = decide(&town, 2).await;
     let path = town.agent.path(&format!("/approvals/{}/approve", town.approval));
     let note = json!({"note": "only for us"});
     world.person_edits(old, Method::POST, &path, &note).await.ok();
     town.offer().await;
     town.accept(new).await.ok();
     assert_eq!(world.stack.fold().await, 0);
-    let after = world.authorize(&town.agent, &body_of(world.offer(3))).await.ok();
+    let after = decide(&town, 3).await;
     assert_eq!(world.stack.fold().await, 0);
-    for (paid, by_old) in [(&folded, true), (&late, true), (&after, false)] {
-        assert_eq!(reads(&town, old, paid).await, by_old);
-        assert_eq!(reads(&town, new, paid).await, !by_old);
+    for (decisions, by_old) in [(&folded, true), (&late, true), (&after, false)] {
+        for decided in decisions {
+            assert_eq!(reads(&town, (old, &cookies[0]), decided).await, by_old, "{decided}");
+            assert_eq!(reads(&town, (new, &cookies[1]), decided).await, !by_old, "{decided}");
+        }
     }
     // The approval can still be used, so the new owner sees it, without the note.
     for path in [
@@ -198,6 +244,83 @@ async fn a_decision_is_read_by_its_owner_at_that_time_alone() {
     ] {
         let seen = world.person_gets(new, &path).await.ok().to_string();
         assert!(seen.contains(&town.approval) && !seen.contains("only for us"), "{seen}");
+    }
+}
+
+/// Windows count on, sums and logs are each owner's, entries keep the names of their time, and the agent's key reads the
+/// receipts of all times. The new owner's agent follows no template.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transfer_splits_sums_names_and_logs_but_no_window() {
+    let town = Town::start().await;
+    let (world, old, new) = (&town.world, &town.old, &town.new);
+    let id = town.agent.id.to_string();
+    let edit = async |person: &Person, method: Method, path: &str, body: Value| {
+        let answer = world.person_edits(person, method, path, &body).await;
+        assert!(answer.status < 300, "{path}: {}", answer.body);
+        answer.body
+    };
+    let template = world.persons_request(old, Method::PUT, "/policy-templates/theirs");
+    World::send(template.json(&json!({"rules": []}))).await.created();
+    let agents = json!({"kind": "ids", "ids": [id]});
+    let follow = json!({"act": "follow", "agents": agents, "template": "theirs"});
+    edit(old, Method::POST, "/agents/bulk", follow).await;
+    let policy = json!({"max_per_day_units": dollars(10)});
+    edit(old, Method::PATCH, &town.agent.path("/services/lab-search"), policy).await;
+    edit(
+        old,
+        Method::PATCH,
+        &town.agent.path(""),
+        json!({"labels": {"team": "old"}}),
+    )
+    .await;
+    let pay = async |units| world.authorize(&town.agent, &body_of(world.offer(units))).await;
+    let first = pay(dollars(4)).await.ok();
+    town.offer().await;
+    town.accept(new).await.ok();
+    let renamed = json!({"name": "renamed", "labels": {"team": "new"}});
+    assert_eq!(
+        edit(new, Method::PATCH, &town.agent.path(""), renamed).await["template"],
+        Value::Null
+    );
+    let second = pay(dollars(3)).await.ok();
+    let full = pay(dollars(4)).await.refused(402, "daily_spend_limit_exceeded");
+    assert_eq!(full["spend_today"], dollars(7), "{full}");
+    assert_eq!(world.stack.fold().await, 0);
+
+    let kinds = ["policy_edited", "policy_template_created", "handover_accepted"];
+    for (person, paid, name, team, units, own) in [
+        (old, &first, "buyer", "old", 4, [true, true, false]),
+        (new, &second, "renamed", "new", 3, [false, false, true]),
+    ] {
+        for by in ["day", "agent", "service", "label"] {
+            let usage = world.person_gets(person, &format!("/usage?by={by}")).await.ok();
+            let [total, row] = [&usage["total"], &usage["rows"][0]].map(|sums| &sums["authorized_units"]);
+            assert_eq!(
+                (total, row),
+                (&json!(dollars(units)), &json!(dollars(units))),
+                "{by}: {usage}"
+            );
+            let others = if team == "old" { "new" } else { "old" };
+            assert!(!usage.to_string().contains(&format!("\"{others}\"")), "{by}: {usage}");
+        }
+        let listed = world.person_gets(person, "/settlements").await.ok();
+        assert_eq!(listed["count"], 1, "{listed}");
+        let entry = world.person_gets(person, "/decisions?result=allow").await.ok()["decisions"][0].clone();
+        assert_eq!(
+            (&entry["transaction_id"], &entry["agent_name"], &entry["labels"]["team"]),
+            (&paid["transaction_id"], &json!(name), &json!(team))
+        );
+        let log = world.person_gets(person, "/audit-log?limit=100").await.ok();
+        let found = kinds.map(|kind| log["entries"].as_array().unwrap().iter().any(|row| row["kind"] == kind));
+        assert_eq!(found, own, "{log}");
+    }
+    let receipts = world
+        .get(&town.agent, &town.agent.path("/settlements"))
+        .await
+        .ok()
+        .to_string();
+    for paid in [&first, &second] {
+        assert!(receipts.contains(paid["settlement_id"].as_str().unwrap()), "{receipts}");
     }
 }
 
