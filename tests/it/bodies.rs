@@ -40,12 +40,12 @@ impl Whole {
 }
 
 pub(crate) struct Ground {
-    world: World,
+    pub(crate) world: World,
     owner: Person,
-    agent: TestAgent,
+    pub(crate) agent: TestAgent,
     pub(crate) wholes: Vec<Whole>,
     /// Values of path parameters.
-    named: [(&'static str, String); 5],
+    pub(crate) named: [(&'static str, String); 5],
 }
 
 impl Ground {

@@ -5,9 +5,12 @@
 //! An unknown route, query parameter or id in a body fails this test: declare here whether it belongs to an agent.
 //! Which kind of caller may use a route at all is tested in `access.rs`.
 
-use crate::access::{Route, STATED_LATER, routes};
+use crate::access::{Route, STATED_LATER, routes, world_with_everything};
+use crate::bodies::Ground;
+use crate::forms::{Browser, PageForm};
+use aws_sdk_dynamodb::types::AttributeValue;
 use purser_local::{DEMO_OWNER, DEMO_STRANGER, openapi};
-use purser_tests::{Person, Rows, TestAgent, World, as_repeated, body_of, dollars, fresh_key, unpaid};
+use purser_tests::{Person, Rows, TestAgent, World, as_repeated, body_of, dollars, fresh_key, plain, unpaid};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -593,6 +596,117 @@ async fn lists_contain_no_data_of_other_owners() {
     for other in [first, second] {
         told.says_nothing_of(other, "agents");
     }
+}
+
+/// The same text with other ids of the same form.
+fn with_unknown(text: &str, ids: &[String]) -> String {
+    ids.iter()
+        .fold(text.to_owned(), |text, id| text.replace(id, &unlike(id)))
+}
+
+/// Every body of the API and every form that names something of an owner, sent by another user with these ids and with
+/// unknown ones: both have the same status, nothing changes, and nobody's audit log has a row of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn acts_on_foreign_and_unknown_ids_write_no_row() {
+    let ground = Ground::new().await;
+    let world = &ground.world;
+    let stranger = world.person(&DEMO_STRANGER);
+    let mut ids: Vec<String> = ground.named.iter().map(|(_, id)| id.clone()).collect();
+    ids.retain(|id| id.len() >= 32);
+    ids.push(ground.agent.key_id().to_owned());
+    let agents = json!({"kind": "ids", "ids": [ground.agent.id.to_string()]});
+    let before = [world.rows_of("LedgerTable").await, world.rows_of("AuditTable").await];
+    let mut count = 0;
+    for whole in ground
+        .wholes
+        .iter()
+        .filter(|whole| !whole.path.starts_with("/internal/"))
+    {
+        let mut body = whole.body.clone();
+        if body.get("agents").is_some_and(Value::is_object) {
+            body["agents"] = agents.clone();
+        }
+        let names = |text: &str| ids.iter().any(|id| text.contains(id));
+        // A new webhook is the caller's own, and gets events of the caller's agents alone, whatever it names.
+        if whole.path.starts_with("/x402/")
+            || whole.route == "/webhooks"
+            || !names(&whole.path) && !names(&body.to_string())
+        {
+            continue;
+        }
+        let unknown = serde_json::from_str(&with_unknown(&body.to_string(), &ids)).unwrap();
+        let path = with_unknown(&whole.path, &ids);
+        let foreign = world
+            .person_edits(&stranger, whole.method.clone(), &whole.path, &body)
+            .await;
+        let unknown = world
+            .person_edits(&stranger, whole.method.clone(), &path, &unknown)
+            .await;
+        assert_eq!(
+            foreign.status, unknown.status,
+            "{} {body}: {}",
+            whole.path, foreign.body
+        );
+        assert!(
+            !foreign.body.to_string().contains("\"done\""),
+            "{} {body}: {}",
+            whole.path,
+            foreign.body
+        );
+        count += 1;
+    }
+    assert!(count >= 25, "only {count} bodies: is this test still looking?");
+    for (is, was) in [world.rows_of("LedgerTable").await, world.rows_of("AuditTable").await]
+        .iter()
+        .zip(&before)
+    {
+        assert_eq!(is.changes_since(was), Vec::<String>::new());
+    }
+}
+
+/// As above, for the forms of the pages.
+#[tokio::test(flavor = "multi_thread")]
+async fn forms_with_foreign_and_unknown_ids_write_no_row() {
+    let (world, names) = world_with_everything().await;
+    let owner = Browser::start(&world, world.browser_session(&DEMO_OWNER).await).await;
+    let stranger = Browser::start(&world, world.browser_session(&DEMO_STRANGER).await).await;
+    let ids = names.iter().filter(|(name, id)| OWNED.contains(name) && id.len() >= 32);
+    let mut ids: Vec<String> = ids.map(|(_, id)| id.clone()).collect();
+    ids.push(names["keyId"].clone());
+    let forms = owner.forms().await;
+    let named = forms.iter().filter(|form| {
+        let mut texts = form.fields.values().chain([&form.action]);
+        texts.any(|text| ids.iter().any(|id| text.contains(id)))
+    });
+    // Sessions note their last use.
+    let ledger = async || {
+        let mut rows = world.scan("LedgerTable").await;
+        rows.iter_mut().for_each(|row| drop(row.remove("seen")));
+        let mut rows: Vec<String> = rows.into_iter().map(|row| plain(&AttributeValue::M(row))).collect();
+        rows.sort();
+        rows
+    };
+    let (before, audit) = (ledger().await, world.rows_of("AuditTable").await);
+    let mut actions = BTreeSet::new();
+    for form in named {
+        let fields = form.fields.iter();
+        let unknown = PageForm {
+            action: with_unknown(&form.action, &ids),
+            fields: fields
+                .map(|(name, value)| (with_unknown(name, &ids), with_unknown(value, &ids)))
+                .collect(),
+            ..form.clone()
+        };
+        let (foreign, unknown) = (stranger.post(form).await, stranger.post(&unknown).await);
+        assert_eq!(foreign.status(), unknown.status(), "{form:?}");
+        actions.insert(form.action.clone());
+    }
+    assert!(actions.len() >= 25, "only {actions:?}: is this test still looking?");
+    assert_eq!(ledger().await, before);
+    assert_eq!(
+        world.rows_of("AuditTable").await.changes_since(&audit),
+        Vec::<String>::new()
+    );
 }
 
 /// This applies even if the call is the same.

@@ -16,6 +16,7 @@ mod errors;
 mod events;
 mod faults;
 mod flow;
+mod forms;
 mod freezes;
 mod handovers;
 mod isolation;
