@@ -1,14 +1,15 @@
 //! Texts that agents, users, operators and providers write: new ones that users read have no direction controls, and
-//! stored ones are shown with the code points of their hidden characters. Both tests find the fields and the pages by
-//! themselves.
+//! stored ones are shown with the code points of their hidden characters. The tests find the fields, forms and pages by
+//! themselves. Mail, webhooks, tools and logs are tested in `people/notices.rs`.
 
 use crate::access::{routes, world_with_everything};
 use crate::bodies::{Ground, route_of, with};
+use crate::forms::Browser;
 use crate::schemas::Document;
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::visible;
 use purser_local::DEMO_OWNER;
-use purser_tests::{World, body_of, dollars};
+use purser_tests::{World, body_of, dollars, plain};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,9 +85,48 @@ const TEXTS: [&str; 5] = [
     "🏴\u{e0067}\u{e0062}\u{e0065}\u{e006e}\u{e0067}\u{e007f}",
 ];
 
+/// Every text field of every form on a page: no direction control is stored, and the forms do store other texts.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_form_stores_direction_controls() {
+    let (world, _) = world_with_everything().await;
+    let browser = Browser::start(&world, world.browser_session(&DEMO_OWNER).await).await;
+    let forms = browser.forms().await;
+    let mut rejected = BTreeSet::new();
+    for text in [TEXTS[0], TEXTS[1], TEXTS[2]] {
+        for form in &forms {
+            for field in &form.texts {
+                let mut form = form.clone();
+                form.fields.insert(field.clone(), format!("{WORD} {text}"));
+                let answer = browser.post(&form).await;
+                assert!(answer.status().as_u16() < 500, "{form:?}");
+                if answer.status() == 400 {
+                    rejected.insert((form.action, field.clone()));
+                }
+            }
+        }
+    }
+    assert!(rejected.len() >= 12, "only {rejected:?}: is this test still looking?");
+    let mut joined = 0;
+    for table in [
+        "LedgerTable",
+        "DecisionsTable",
+        "AuditTable",
+        "WebhooksTable",
+        "UsageTable",
+    ] {
+        for row in world.scan(table).await {
+            let row = plain(&AttributeValue::M(row));
+            let row = row.replace('\\', "");
+            assert!(!row.contains("u{202e}") && !row.contains("u{2066}"), "{row}");
+            joined += usize::from(row.contains("u{200c}"));
+        }
+    }
+    assert!(joined >= 4, "only {joined} rows with a text of a form");
+}
+
 /// The word in the texts of the next test, and what replaces it in the tables.
 const WORD: &str = "qqq";
-const HIDDEN: &str = "q\u{202e}q\u{200b}\u{2066}\u{3164}q می\u{200c}خواهم 👩\u{200d}💻";
+pub(crate) const HIDDEN: &str = "q\u{202e}q\u{200b}\u{2066}\u{3164}q می\u{200c}خواهم 👩\u{200d}💻";
 const SHOWN: &str = "q\\u{202e}q\\u{200b}\\u{2066}\\u{3164}q می\u{200c}خواهم 👩\u{200d}💻";
 
 /// Replaces the word in a stored value; returns whether it was there.
@@ -103,7 +143,7 @@ fn hide(value: &mut AttributeValue) -> bool {
 }
 
 /// Writes hidden characters into every stored text with the word, as before new ones were checked.
-async fn hide_in_tables(world: &World) -> usize {
+pub(crate) async fn hide_in_tables(world: &World) -> usize {
     let mut count = 0;
     for table in [
         "LedgerTable",

@@ -3,9 +3,11 @@
 
 use super::webhooks::Program;
 use super::{Household, KIM, LEE, NOTHING};
+use crate::texts::{HIDDEN, hide_in_tables};
+use purser_domain::visible;
 use purser_local::{MailService, NOTICE_EVENTS, NOTICES, Options, Streaming};
 use purser_testkit::sample;
-use purser_tests::{World, body_of, dollars};
+use purser_tests::{Log, TestAgent, World, body_of, dollars};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -39,15 +41,19 @@ async fn found<T>(find: impl AsyncFn() -> Option<T>) -> T {
     }
 }
 
+fn is_mail_installed() -> bool {
+    let modules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../infra/local/mail/node_modules");
+    if !modules.exists() {
+        println!("skipped: infra/setup.sh mail installs the mail service");
+    }
+    modules.exists()
+}
+
 /// The mail is checked by `aws-ses-v2-local`, which speaks the real SES protocol; the webhook of the same approval, by
 /// the official library.
 #[tokio::test(flavor = "multi_thread")]
 async fn approval_requests_reach_email_and_a_webhook() {
-    if !Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../infra/local/mail/node_modules")
-        .exists()
-    {
-        println!("skipped: infra/setup.sh mail installs the mail service");
+    if !is_mail_installed() {
         return;
     }
     let program = Program::start().await;
@@ -98,6 +104,111 @@ async fn approval_requests_reach_email_and_a_webhook() {
             && html.contains(&link),
         "{text}"
     );
+}
+
+/// The text of each part of a tool's result.
+async fn tool(world: &World, agent: &TestAgent, name: &str, arguments: Value) -> String {
+    let call =
+        json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}});
+    let answer = world.post(agent, "/mcp", &call).await.ok();
+    assert_ne!(answer["result"]["isError"], true, "{name}: {answer}");
+    answer["result"].to_string()
+}
+
+/// Names and notes with hidden characters, stored before new ones were rejected, and an agent's own words: none of these
+/// characters reaches a mail, a webhook, an MCP tool's result or a log line as it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn hidden_characters_reach_no_mail_webhook_tool_or_log() {
+    if !is_mail_installed() {
+        return;
+    }
+    let log = Log::start("info");
+    let program = Program::start().await;
+    let world = World::with(Options {
+        streams: Streaming::On,
+        mail: MailService::Inbox(0),
+        ..program.options()
+    });
+    let home = Household::in_world(world.await).await;
+    let (world, agent) = (&home.world, &home.agent);
+    let named = json!({"name": "qqq name", "labels": {"team": "qqq"}});
+    home.edit(Method::PATCH, "", named).await.ok();
+    home.set_policy(json!({"require_approval_above_units": dollars(5)}))
+        .await;
+    let hook = json!({"url": program.url});
+    let hook = world.person_edits(&home.kim, Method::POST, "/webhooks", &hook).await;
+    let secret = hook.created()["secret"].clone();
+    world.browser_session(&KIM).await;
+    let ask = async |price| {
+        let mut body = body_of(world.offer(dollars(price)));
+        body["metadata"] = json!({"task": HIDDEN});
+        body["original_request"]["body_hash"] = json!(HIDDEN);
+        let asked = world.authorize(agent, &body).await.refused(402, "approval_required");
+        asked["approval_id"].as_str().unwrap().to_owned()
+    };
+    let noted = ask(8).await;
+    let approve = format!("/approvals/{noted}/approve");
+    home.edit(Method::POST, &approve, json!({"note": "qqq"})).await.ok();
+    assert!(hide_in_tables(world).await >= 2);
+    tokio::spawn(world.stack.telling());
+    let waiting = ask(9).await;
+    let freeze = format!("/internal/freezes/agents/{}", agent.id);
+    let tools = [
+        ("list_enabled", json!({})),
+        ("find_services", json!({})),
+        ("list_receipts", json!({})),
+        ("get_approval", json!({"approval_id": noted})),
+        ("get_approval", json!({"approval_id": waiting})),
+    ];
+    let mut texts = Vec::new();
+    for (name, arguments) in tools {
+        texts.push(tool(world, agent, name, arguments).await);
+    }
+    found(async || {
+        let events = program.verified(&secret);
+        events
+            .into_iter()
+            .find(|event| event["data"]["approval_id"] == *waiting)
+    })
+    .await;
+    pass(world, GATHERED_SECS).await;
+    let link = format!("{}/dashboard/approvals/{}/{waiting}", world.stack.base_url, agent.id);
+    let store = format!("{}/store", world.stack.mail.inbox_url.as_ref().unwrap());
+    let mail = found(async || {
+        let store: Value = world.http.get(&store).send().await.unwrap().json().await.unwrap();
+        let mails = store["emails"].as_array().unwrap().clone();
+        mails.into_iter().find(|mail| mail.to_string().contains(&link))
+    })
+    .await;
+    world
+        .operator_edits(Method::PUT, &freeze, &json!({"reason": "stolen"}))
+        .await
+        .ok();
+    found(async || {
+        let events = program.verified(&secret);
+        events
+            .into_iter()
+            .find(|event| event["type"] == "purser.agent.frozen.v1")
+    })
+    .await;
+    // Joiners keep mail programs from making links.
+    let mail = format!("{} {} {}", mail["subject"], mail["body"]["text"], mail["body"]["html"]).replace('\u{2060}', "");
+    assert!(
+        mail.contains("u{202e}") && mail.contains("u{3164}"),
+        "the mail has no such name: {mail}"
+    );
+    // A program matches labels by their values.
+    let events = program.verified(&secret).into_iter().map(|mut event| {
+        event["data"].as_object_mut().unwrap().remove("labels");
+        event.to_string()
+    });
+    texts.extend(events.chain([mail, log.text()]));
+    for text in &texts {
+        for (line, shown) in text.lines().map(|line| (line, visible(line))) {
+            assert_eq!(line, shown);
+        }
+    }
+    assert!(log.text().contains("approval.staged"), "nobody logs here");
 }
 
 #[tokio::test(flavor = "multi_thread")]
