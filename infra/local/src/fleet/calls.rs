@@ -1,203 +1,255 @@
-//! Calls of the running stack, as its owner, as an agent and as the person who runs it.
+//! Calls of the running stack, as its owner, as an agent, and as the providers that agents pay.
+//!
+//! Most services of the local catalog have addresses that nobody serves, so the demo plays all providers: it asks for
+//! payments as the catalog lists them, and sends each signed authorization to the token, as a facilitator does
+//! (EIP-3009: anybody may submit it). What Purser sees is a real transfer.
 
-use crate::chain::{DevChain, DevChainError};
+use super::story::Purchase;
+use crate::chain::{DevChain, NETWORK};
 use crate::stack_file::StackFile;
+use alloy::primitives::{Address, B256, Bytes};
+use alloy::sol;
+use alloy::sol_types::SolCall as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use purser_api::Clock;
 use purser_domain::Timestamp;
-use reqwest::{Client, Method, RequestBuilder, StatusCode, header};
+use reqwest::{Client, Method, header};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Why the fleet could not be created.
-#[derive(Debug, thiserror::Error)]
-pub enum FleetError {
-    /// No answer.
-    #[error("{call}: {source}")]
-    Unanswered {
-        /// Method and path.
-        call: String,
-        /// The HTTP client's error.
-        source: reqwest::Error,
-    },
-    /// Another answer than the plan expects.
-    #[error("{call} answered {status} {answer}; expected: {expected}")]
-    Unexpected {
-        /// Method and path, or who called.
-        call: String,
-        /// The status.
-        status: StatusCode,
-        /// The body.
-        answer: Value,
-        /// What was expected.
-        expected: String,
-    },
-    /// A value is missing in an answer, or is not what it should be.
-    #[error("an answer of the stack has no readable `{0}`")]
-    Unreadable(&'static str),
-    /// The local chain.
-    #[error(transparent)]
-    Chain(#[from] DevChainError),
-    /// The owner already has a fleet.
-    #[error("this stack has the fleet already; stop it, and start a new one with `make run`")]
-    Filled,
-    /// The journal did not catch up.
-    #[error("after two minutes the journal counts {0}, and the calls were {1}")]
-    Behind(String, String),
-    /// A task ended without a result.
-    #[error("a task of the demo ended: {0}")]
-    Ended(#[from] tokio::task::JoinError),
+pub(super) type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+sol! {
+    /// EIP-3009, with the signature as bytes, as Circle's token takes it.
+    function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, bytes signature);
 }
 
-/// An answer: its status, and its JSON.
-pub(crate) struct Answer {
-    call: String,
-    status: StatusCode,
-    pub(crate) body: Value,
-}
-
-impl Answer {
-    /// The body of a success.
-    pub(crate) fn ok(self) -> Result<Value, FleetError> {
-        if self.status.is_success() {
-            return Ok(self.body);
-        }
-        Err(self.unexpected("a success"))
-    }
-
-    /// The body of a refusal with this error.
-    pub(crate) fn refused(self, error: &'static str) -> Result<Value, FleetError> {
-        if self.body.get("error").and_then(Value::as_str) == Some(error) {
-            return Ok(self.body);
-        }
-        Err(self.unexpected(error))
-    }
-
-    fn unexpected(self, expected: &str) -> FleetError {
-        FleetError::Unexpected {
-            call: self.call,
-            status: self.status,
-            answer: self.body,
-            expected: expected.to_owned(),
-        }
-    }
-}
-
-/// The text at `name` in an answer.
-pub(crate) fn text(value: &Value, name: &'static str) -> Result<String, FleetError> {
-    let text = value.get(name).and_then(Value::as_str);
-    text.map(str::to_owned).ok_or(FleetError::Unreadable(name))
-}
-
-/// The number at `name` in an answer.
-pub(crate) fn number(value: &Value, name: &'static str) -> Result<u64, FleetError> {
-    value
-        .get(name)
-        .and_then(Value::as_u64)
-        .ok_or(FleetError::Unreadable(name))
-}
-
-/// The running stack. Clones share it.
-#[derive(Clone)]
-pub(crate) struct Calls {
-    http: Client,
-    pub(crate) stack: Arc<StackFile>,
-    pub(crate) chain: DevChain,
-    /// An ID token of the owner, who has just signed in.
-    token: Arc<RwLock<String>>,
-}
-
-/// How often a call is repeated that was throttled or met a conflict.
+/// An address that no service has: Anvil's fourth account. It also receives the owner's payouts.
+pub(super) const STRANGER: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
+/// How often a call is made that was throttled or met a conflict.
 const ATTEMPTS: u32 = 4;
 
+/// The member at that JSON pointer.
+pub(super) fn member<T: DeserializeOwned>(value: &Value, pointer: &str) -> Result<T, Failed> {
+    let member = value.pointer(pointer).cloned().unwrap_or_default();
+    serde_json::from_value(member).map_err(|error| format!("{pointer} of a response of the stack: {error}").into())
+}
+
+/// The running stack.
+pub(super) struct Calls {
+    http: Client,
+    stack: StackFile,
+    chain: DevChain,
+    /// The listings of services by slug.
+    services: BTreeMap<String, Value>,
+}
+
 impl Calls {
-    pub(crate) fn new(stack: StackFile) -> Self {
-        Self {
+    /// Reads the listings of the offers' services.
+    pub(super) async fn new<'a>(stack: StackFile, offers: impl Iterator<Item = &'a String>) -> Result<Self, Failed> {
+        let chain = DevChain::new(stack.rpc_url.clone());
+        let mut calls = Self {
             http: Client::new(),
-            chain: DevChain::new(stack.rpc_url.clone()),
-            stack: Arc::new(stack),
-            token: Arc::default(),
+            chain,
+            stack,
+            services: BTreeMap::new(),
+        };
+        for slug in offers.filter_map(|offer| offer.split('/').next()) {
+            let listing = calls
+                .call(Method::GET, &format!("/services/{slug}"), "", &Value::Null, None)
+                .await?;
+            calls.services.insert(slug.to_owned(), listing);
         }
+        Ok(calls)
     }
 
-    /// Sends a request, again where the answer says that this helps: after a 429, a 503, or a 422 that says so.
-    async fn send(&self, method: Method, path: &str, credential: &str, body: &Value) -> Result<Answer, FleetError> {
-        let call = format!("{method} {path}");
-        let request = || -> RequestBuilder {
-            let url = format!("{}{path}", self.stack.base_url);
-            let request = self.http.request(method.clone(), url).bearer_auth(credential);
-            let request = request.header(header::IF_MATCH, "*");
-            if body.is_null() { request } else { request.json(body) }
-        };
-        let unanswered = |source| FleetError::Unanswered {
-            call: call.clone(),
-            source,
-        };
-        let mut attempt = 0;
-        loop {
-            attempt = u32::saturating_add(attempt, 1);
-            let answer = request().send().await.map_err(unanswered)?;
-            let status = answer.status();
-            let body: Value = answer.json().await.map_err(unanswered)?;
-            let wait = body.get("retry_after").and_then(Value::as_u64);
-            match wait {
+    /// Sends a request, again where the response says that this helps. Returns the body of a success, or of the `error`
+    /// that is expected.
+    pub(super) async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        credential: &str,
+        body: &Value,
+        error: Option<&str>,
+    ) -> Result<Value, Failed> {
+        for attempt in 1.. {
+            let request = self
+                .http
+                .request(method.clone(), format!("{}{path}", self.stack.base_url));
+            let request = request.bearer_auth(credential).header(header::IF_MATCH, "*");
+            let response = if body.is_null() { request } else { request.json(body) }.send().await?;
+            let status = response.status();
+            let answer: Value = response.json().await?;
+            let slug = answer.get("error").and_then(Value::as_str);
+            match answer.get("retry_after").and_then(Value::as_u64) {
                 Some(seconds) if attempt < ATTEMPTS => tokio::time::sleep(Duration::from_secs(seconds.min(60))).await,
-                Some(_) | None => return Ok(Answer { call, status, body }),
+                _ if slug == error && (error.is_some() || status.is_success()) => return Ok(answer),
+                _ => {
+                    return Err(format!(
+                        "{method} {path}: {status} {answer}; expected: {}",
+                        error.unwrap_or("a success")
+                    )
+                    .into());
+                }
             }
         }
+        Ok(Value::Null)
     }
 
-    /// A call of the owner. `body` is null for none.
-    pub(crate) async fn owner(&self, method: Method, path: &str, body: &Value) -> Result<Answer, FleetError> {
-        let token = self.token.read().unwrap_or_else(PoisonError::into_inner).clone();
-        self.send(method, path, &token, body).await
+    /// An ID token of the owner, who signs in now.
+    pub(super) async fn sign_in(&self) -> Result<String, Failed> {
+        member(
+            &self.call(Method::POST, "/_local/token", "", &json!({}), None).await?,
+            "/token",
+        )
     }
 
-    /// A call of an agent.
-    pub(crate) async fn agent(&self, key: &str, path: &str, body: &Value) -> Result<Answer, FleetError> {
-        self.send(Method::POST, path, key, body).await
-    }
-
-    /// A service of the catalog, which anybody may read.
-    pub(crate) async fn service(&self, slug: &str) -> Result<Value, FleetError> {
-        self.owner(Method::GET, &format!("/services/{slug}"), &Value::Null)
-            .await?
-            .ok()
-    }
-
-    /// Signs the owner in again, as actions require that take a recent sign-in.
-    pub(crate) async fn sign_in(&self) -> Result<(), FleetError> {
-        let answer = self.owner(Method::POST, "/_local/token", &json!({})).await?.ok()?;
-        *self.token.write().unwrap_or_else(PoisonError::into_inner) = text(&answer, "token")?;
-        Ok(())
-    }
-
-    pub(crate) async fn fund(&self, wallet: &str, units: u64) -> Result<(), FleetError> {
+    pub(super) async fn fund(&self, wallet: &str, units: u64) -> Result<(), Failed> {
         let body = json!({"wallet_address": wallet, "units": units});
-        self.owner(Method::POST, "/_local/fund", &body).await?.ok().map(|_| ())
+        self.call(Method::POST, "/_local/fund", "", &body, None)
+            .await
+            .map(|_| ())
     }
 
-    /// The stack's time.
-    pub(crate) async fn now(&self) -> Result<Timestamp, FleetError> {
-        self.advance(0).await
-    }
-
-    /// Advances the clocks of stack and chain to that time; nothing if it is past.
-    pub(crate) async fn advance_to(&self, time: Timestamp) -> Result<(), FleetError> {
-        let ahead = time.since(self.now().await?).secs();
-        if ahead > 0 {
-            self.advance(ahead).await?;
-        }
-        self.sign_in().await
-    }
-
-    async fn advance(&self, seconds: u64) -> Result<Timestamp, FleetError> {
-        let body = json!({"advance_seconds": seconds});
-        let answer = self.owner(Method::POST, "/_local/clock", &body).await?.ok()?;
+    /// Advances the clocks of stack and chain; returns the stack's time.
+    pub(super) async fn advance(&self, seconds: u64) -> Result<Timestamp, Failed> {
+        let clock = self
+            .call(
+                Method::POST,
+                "/_local/clock",
+                "",
+                &json!({"advance_seconds": seconds}),
+                None,
+            )
+            .await?;
         let time = Clock::system()
             .now()
             .secs()
-            .saturating_add(number(&answer, "ahead_seconds")?);
-        Timestamp::from_secs(time).ok_or(FleetError::Unreadable("ahead_seconds"))
+            .saturating_add(member(&clock, "/ahead_seconds")?);
+        Timestamp::from_secs(time).ok_or_else(|| "the clock of the stack is out of range".into())
     }
+
+    /// The id of a service.
+    pub(super) fn service(&self, slug: &str) -> Result<String, Failed> {
+        member(self.services.get(slug).unwrap_or(&Value::Null), "/id")
+    }
+
+    fn operation(&self, offer: &str) -> Result<&Value, Failed> {
+        let find = || {
+            let (service, operation) = offer.split_once('/')?;
+            let operations = self.services.get(service)?.get("operations")?.as_array()?;
+            operations
+                .iter()
+                .find(|listed| listed.get("operation_id").and_then(Value::as_str) == Some(operation))
+        };
+        find().ok_or_else(|| format!("the catalog has no {offer}").into())
+    }
+
+    /// A percentage of an operation's price.
+    pub(super) fn units(&self, offer: &str, percent: u64) -> Result<u64, Failed> {
+        let price: u64 = member(self.operation(offer)?, "/payment/amount_units")?;
+        Ok(price.saturating_mul(percent) / 100)
+    }
+
+    /// A body in which each `{"percent", "of"}` is the amount.
+    pub(super) fn priced(&self, body: &Value) -> Result<Value, Failed> {
+        match body {
+            Value::Object(members) => match (members.get("percent").and_then(Value::as_u64), members.get("of")) {
+                (Some(percent), Some(Value::String(offer))) => Ok(self.units(offer, percent)?.into()),
+                _ => members
+                    .iter()
+                    .map(|(name, value)| Ok((name.clone(), self.priced(value)?)))
+                    .collect(),
+            },
+            other => Ok(other.clone()),
+        }
+    }
+
+    /// The request that an agent sends to authorize a purchase.
+    pub(super) fn request(&self, purchase: &Purchase, approval: Option<&str>) -> Result<Value, Failed> {
+        let operation = self.operation(&purchase.offer)?;
+        let serial = purchase.serial;
+        let mut amount = self.units(&purchase.offer, purchase.percent.unwrap_or(100))?;
+        if purchase.is_above_catalog {
+            amount = amount.saturating_add(member(operation, "/max_price_units")?);
+        }
+        let pay_to: String = member(operation, "/payment/pay_to")?;
+        let endpoint: String = member(operation, "/endpoint")?;
+        let endpoint = endpoint.replace("{id}", &format!("company-{serial}"));
+        let (url, metadata) = match &purchase.page {
+            Some(host) => {
+                let page = format!("https://{host}/guide/{serial}");
+                (format!("{endpoint}?url={page}"), json!({"target_url": page}))
+            }
+            None => (format!("{endpoint}?request={serial}"), json!({})),
+        };
+        let token = NETWORK.token();
+        let offer = json!({
+            "scheme": "exact", "network": format!("eip155:{}", self.stack.chain_id), "amount": amount.to_string(),
+            "asset": self.stack.usdc_address, "payTo": if purchase.is_to_stranger { STRANGER } else { &pay_to },
+            "maxTimeoutSeconds": 300, "extra": {"name": token.name, "version": token.version},
+        });
+        let mut request = json!({
+            "payment_requirement": {"x402Version": 2, "resource": {"url": url}, "accepts": [offer]},
+            "max_payment_units": if purchase.has_low_ceiling { amount / 2 } else { amount },
+            "original_request": {"method": operation.get("method"), "url": url},
+            "metadata": metadata,
+            "idempotency_key": format!("fleet-{serial}"),
+        });
+        if let (Some(approval), Some(members)) = (approval, request.as_object_mut()) {
+            members.insert("approval_id".to_owned(), approval.into());
+        }
+        Ok(request)
+    }
+
+    /// Settles a payment from the header that the agent sends to the provider; returns the provider's payment response.
+    pub(super) async fn settle(&self, header: &str) -> Result<Value, Failed> {
+        let Payment { payload } = serde_json::from_slice(&STANDARD.decode(header)?)?;
+        let Authorization {
+            from,
+            to,
+            value,
+            valid_after,
+            valid_before,
+            nonce,
+        } = payload.authorization;
+        let transfer = transferWithAuthorizationCall {
+            from,
+            to,
+            value: value.parse()?,
+            validAfter: valid_after.parse()?,
+            validBefore: valid_before.parse()?,
+            nonce,
+            signature: payload.signature,
+        };
+        let transaction = self.chain.send(NETWORK.token().address, transfer.abi_encode()).await?;
+        Ok(json!({"success": true, "transaction": transaction, "payer": from.to_string()}))
+    }
+}
+
+#[derive(Deserialize)]
+struct Payment {
+    payload: Payload,
+}
+
+#[derive(Deserialize)]
+struct Payload {
+    signature: Bytes,
+    authorization: Authorization,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Authorization {
+    from: Address,
+    to: Address,
+    value: String,
+    valid_after: String,
+    valid_before: String,
+    nonce: B256,
 }

@@ -3,39 +3,63 @@
 //! Everything is made by the calls that owners, agents and providers make; nothing is written to a table. Two runs on
 //! new stacks differ in ids, dates and addresses only.
 
-mod act;
-mod agent;
 mod calls;
-mod offer;
-mod plan;
-mod provider;
-mod size;
+mod story;
 
 use crate::stack_file::StackFile;
-use act::{Act, Ending, Purchase};
-use agent::{PlannedAgent, PolicyEdit, Role};
-use calls::{Calls, number, text};
-use plan::Plan;
-use provider::{Market, settle};
+use calls::{Calls, Failed, STRANGER, member};
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use purser_domain::{Duration, Timestamp};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::task::JoinSet;
-
-pub use calls::FleetError;
-pub use size::FleetSize;
+use story::{Act, PlannedAgent, Planner, Purchase, Story};
 
 /// The number of calls that run at a time.
 const AT_ONCE: usize = 8;
 /// The number of agents that are created within a minute of the stack's time, below the throttle's limit: each takes up
 /// to seven calls of the owner.
-const AGENTS_A_MINUTE: usize = 150;
-/// What every wallet gets beyond what the plan spends: one dollar.
-const SPARE_UNITS: u64 = 1_000_000;
+const AGENTS_PER_MINUTE: usize = 150;
+/// What a wallet gets, in micro-units: more than an agent spends in a month.
+const FUNDS_UNITS: u64 = 500_000_000;
+const PAYOUT_UNITS: u64 = 250_000;
+const JOURNAL_ATTEMPTS: usize = 120;
+const DAY_SECONDS: u64 = 86_400;
+
+/// Why the fleet could not be created.
+#[derive(Debug, thiserror::Error)]
+pub enum FleetError {
+    /// The owner already has a fleet.
+    #[error("this stack has the fleet already; stop it, and start a new one with `make run`")]
+    Filled,
+    /// A call failed, or had another response than the story expects.
+    #[error("{0}")]
+    Failed(#[from] Failed),
+}
+
+/// The size of the demo fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FleetSize {
+    /// The number of agents.
+    pub agents: usize,
+    /// The number of days on which they pay.
+    pub days: usize,
+}
+
+impl FleetSize {
+    /// The fewest agents: two of every role, and some that only pay.
+    pub const FEWEST_AGENTS: usize = 50;
+    /// The most agents.
+    pub const MOST_AGENTS: usize = 10_000;
+    /// The most days: the longest range of `GET /usage`.
+    pub const MOST_DAYS: usize = 31;
+
+    /// `count` of a thousand agents, in proportion; at least `least`.
+    fn share(self, count: usize, least: usize) -> usize {
+        (self.agents.saturating_mul(count) / 1_000).max(least)
+    }
+}
 
 /// What was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,16 +83,17 @@ pub struct FleetCounts {
 }
 
 impl FleetCounts {
-    /// The counts that `GET /usage` has too.
-    fn sums(&self) -> String {
-        let Self {
-            payments,
-            units,
-            refusals,
-            approvals,
-            ..
-        } = self;
-        format!("{payments} payments of {units} units, {refusals} refusals, {approvals} approvals")
+    fn plus(self, more: Self) -> Self {
+        Self {
+            agents: self.agents.saturating_add(more.agents),
+            payments: self.payments.saturating_add(more.payments),
+            units: self.units.saturating_add(more.units),
+            settled: self.settled.saturating_add(more.settled),
+            refusals: self.refusals.saturating_add(more.refusals),
+            approvals: self.approvals.saturating_add(more.approvals),
+            decided: self.decided.saturating_add(more.decided),
+            payouts: self.payouts.saturating_add(more.payouts),
+        }
     }
 }
 
@@ -94,355 +119,291 @@ impl fmt::Display for FleetCounts {
 }
 
 /// A created agent.
-#[derive(Clone)]
 struct Member {
-    id: String,
+    path: String,
     key: String,
 }
 
-/// The fleet of a running stack. Clones share it.
-#[derive(Clone)]
+/// The fleet of a running stack.
 struct Fleet {
     calls: Calls,
-    market: Arc<Market>,
-    plan: Arc<Plan>,
-    /// The created agents by their place in the plan.
-    members: Arc<Mutex<BTreeMap<usize, Member>>>,
-    /// The ids of approvals by the serial of their purchase.
-    approvals: Arc<Mutex<BTreeMap<u64, String>>>,
-    counts: Arc<Mutex<FleetCounts>>,
+    /// An ID token of the owner, who has just signed in.
+    token: String,
+    /// The created agents, in the order of the plan.
+    members: BTreeMap<usize, Member>,
+    counts: FleetCounts,
 }
 
 /// Fills the stack. `say` receives progress messages.
 pub async fn fill(stack: StackFile, size: FleetSize, say: impl Fn(&str)) -> Result<FleetCounts, FleetError> {
-    let calls = Calls::new(stack);
-    calls.sign_in().await?;
-    let fleet = Fleet {
-        market: Arc::new(Market::read(&calls).await?),
+    let story = Story::read().map_err(Failed::from)?;
+    let calls = Calls::new(stack, story.kinds.iter().flat_map(|kind| &kind.offers)).await?;
+    let mut planner = Planner::new(story, size);
+    let mut fleet = Fleet {
+        token: calls.sign_in().await?,
         calls,
-        plan: Arc::new(Plan::new(size)),
-        members: Arc::default(),
-        approvals: Arc::default(),
-        counts: Arc::default(),
+        members: BTreeMap::new(),
+        counts: FleetCounts::default(),
     };
-    if fleet.is_there().await? {
+    let agents: Vec<Value> = member(
+        &fleet.owner(Method::GET, "/agents?limit=100", &Value::Null).await?,
+        "/agents",
+    )?;
+    let is_planned = |agent: &Value| {
+        planner
+            .agents
+            .iter()
+            .any(|planned| agent.get("name") == Some(&planned.name.clone().into()))
+    };
+    if agents.iter().any(is_planned) {
         return Err(FleetError::Filled);
     }
     // Days are UTC days, as in the usage.
-    let now = fleet.calls.now().await?;
-    let midnight = Timestamp::from_secs((now.secs() / DAY_SECONDS).saturating_add(1).saturating_mul(DAY_SECONDS));
-    let first = midnight.ok_or(FleetError::Unreadable("ahead_seconds"))?;
+    let days = fleet.calls.advance(0).await?.secs() / DAY_SECONDS;
+    let first = Timestamp::from_secs(days.saturating_add(1).saturating_mul(DAY_SECONDS));
+    let first = first.ok_or_else(|| Failed::from("the clock of the stack is out of range"))?;
     let mut start = first;
-    for (day, slots) in fleet.plan.days.iter().enumerate() {
-        fleet.create(day, start).await?;
-        for slot in slots {
-            fleet.calls.advance_to(after(start, slot.second)).await?;
-            let mut by_agent: BTreeMap<usize, Vec<Act>> = BTreeMap::new();
-            for act in &slot.acts {
-                by_agent.entry(act.agent()).or_default().push(act.clone());
-            }
-            let works = by_agent.into_values().map(|acts| {
-                let fleet = fleet.clone();
-                async move {
-                    for act in acts {
-                        fleet.act(&act).await?;
-                    }
-                    Ok(())
-                }
-            });
-            together(works).await?;
+    for day in 0..size.days {
+        fleet.create(&planner.agents, day, start).await?;
+        for slot in planner.day(day) {
+            fleet.wait_until(after(start, slot.second)).await?;
+            fleet.act(slot.acts).await?;
         }
-        let counts = *fleet.counts();
-        say(&format!("day {} of {}: {counts}", day.saturating_add(1), size.days));
+        say(&format!(
+            "day {} of {}: {}",
+            day.saturating_add(1),
+            size.days,
+            fleet.counts
+        ));
         start = start.after(Duration::DAY);
     }
     say("waiting until the journal has everything");
-    fleet.journal(first).await
+    fleet.journal(first).await?;
+    Ok(fleet.counts)
 }
-
-const DAY_SECONDS: u64 = 86_400;
 
 fn after(time: Timestamp, seconds: u64) -> Timestamp {
     time.after(Duration::from_secs_u32(u32::try_from(seconds).unwrap_or(u32::MAX)))
 }
 
-/// Runs all works, up to [`AT_ONCE`] at a time, until the first one fails.
-async fn together(
-    works: impl Iterator<Item = impl Future<Output = Result<(), FleetError>> + Send + 'static>,
-) -> Result<(), FleetError> {
-    let mut running = JoinSet::new();
-    for work in works {
-        if running.len() >= AT_ONCE
-            && let Some(ended) = running.join_next().await
-        {
-            ended??;
-        }
-        running.spawn(work);
-    }
-    while let Some(ended) = running.join_next().await {
-        ended??;
-    }
-    Ok(())
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Fleet {
-    fn counts(&self) -> MutexGuard<'_, FleetCounts> {
-        locked(&self.counts)
+    /// A call of the owner. `body` is null for none.
+    async fn owner(&self, method: Method, path: &str, body: &Value) -> Result<Value, Failed> {
+        self.calls.call(method, path, &self.token, body, None).await
     }
 
-    fn count(&self, of: impl Fn(&mut FleetCounts) -> &mut u64, more: u64) {
-        let mut counts = self.counts();
-        let counted = of(&mut counts);
-        *counted = counted.saturating_add(more);
-    }
-
-    fn member(&self, agent: usize) -> Result<Member, FleetError> {
-        locked(&self.members)
-            .get(&agent)
-            .cloned()
-            .ok_or(FleetError::Unreadable("agent_id"))
-    }
-
-    /// Whether an earlier run has begun to fill the stack.
-    async fn is_there(&self) -> Result<bool, FleetError> {
-        let answer = self.calls.owner(Method::GET, "/agents?limit=100", &Value::Null).await?;
-        let agents = answer.ok()?;
-        let named = |agent: &Value| {
-            let name = agent.get("name").and_then(Value::as_str);
-            self.plan
-                .agents
-                .iter()
-                .any(|planned| Some(planned.name.as_str()) == name)
-        };
-        let agents = agents.get("agents").and_then(Value::as_array);
-        Ok(agents.is_some_and(|agents| agents.iter().any(named)))
+    /// Advances the clocks to that time, unless it is past. The owner then signs in again, as acts require that take a
+    /// recent sign-in.
+    async fn wait_until(&mut self, time: Timestamp) -> Result<(), Failed> {
+        let ahead = time.since(self.calls.advance(0).await?).secs();
+        if ahead > 0 {
+            self.calls.advance(ahead).await?;
+        }
+        self.token = self.calls.sign_in().await?;
+        Ok(())
     }
 
     /// Creates the day's agents, from one o'clock on.
-    async fn create(&self, day: usize, start: Timestamp) -> Result<(), FleetError> {
-        let agents = self.plan.agents.iter().enumerate();
-        let new = agents.filter(|(_, agent)| agent.created_on == day);
-        let new: Vec<usize> = new.map(|(place, _)| place).collect();
-        let mut second = 3_600;
-        for some in new.chunks(AGENTS_A_MINUTE) {
-            self.calls.advance_to(after(start, second)).await?;
-            second = second.saturating_add(600);
-            let works = some.iter().map(|place| {
-                let (fleet, place) = (self.clone(), *place);
-                async move { fleet.create_agent(place).await }
-            });
-            together(works).await?;
+    async fn create(&mut self, agents: &[PlannedAgent], day: usize, start: Timestamp) -> Result<(), Failed> {
+        let new: Vec<_> = agents
+            .iter()
+            .enumerate()
+            .filter(|(_, agent)| agent.created_on == day)
+            .collect();
+        for (some, second) in new.chunks(AGENTS_PER_MINUTE).zip((3_600..).step_by(600)) {
+            self.wait_until(after(start, second)).await?;
+            let created = stream::iter(
+                some.iter()
+                    .map(async |(place, agent)| Ok((*place, self.create_agent(agent).await?))),
+            );
+            let created: Vec<(usize, Member)> = created
+                .buffer_unordered(AT_ONCE)
+                .try_collect()
+                .await
+                .map_err(|error: Failed| error)?;
+            self.counts.agents = self.counts.agents.saturating_add(u64::try_from(created.len())?);
+            self.members.extend(created);
         }
         Ok(())
     }
 
-    async fn create_agent(&self, place: usize) -> Result<(), FleetError> {
-        let Some(agent) = self.plan.agents.get(place) else {
-            return Ok(());
-        };
-        let owner = async |method, path: &str, body: &Value| self.calls.owner(method, path, body).await?.ok();
-        let made = owner(Method::POST, "/agents", &json!({"name": agent.name})).await?;
-        let id = text(&made, "agent_id")?;
-        let path = format!("/agents/{id}");
-        if made.get("labels").is_some() {
-            owner(Method::PATCH, &path, &json!({"labels": agent.labels})).await?;
-        }
-        for policy in &agent.policies {
-            let service = self.market.service(policy.priced_by.service)?;
-            let path = format!("{path}/services/{service}");
-            owner(Method::PATCH, &path, &self.policy(policy)?).await?;
+    async fn create_agent(&self, agent: &PlannedAgent) -> Result<Member, Failed> {
+        let created = self
+            .owner(Method::POST, "/agents", &json!({"name": agent.name}))
+            .await?;
+        let path = format!("/agents/{}", member::<String>(&created, "/agent_id")?);
+        self.owner(Method::PATCH, &path, &json!({"labels": agent.labels}))
+            .await?;
+        for (slug, policy) in &agent.services {
+            let path = format!("{path}/services/{}", self.calls.service(slug)?);
+            self.owner(Method::PATCH, &path, &self.calls.priced(policy)?).await?;
         }
         for rule in &agent.rules {
-            let mut body = rule.body.clone();
-            if let Some((name, offer, percent)) = rule.amount {
-                set(&mut body, name, self.market.units(offer, percent)?.into());
+            self.owner(Method::POST, &format!("{path}/rules"), &self.calls.priced(rule)?)
+                .await?;
+        }
+        if agent.has_payouts {
+            self.owner(
+                Method::PUT,
+                &format!("{path}/payout-address"),
+                &json!({"address": STRANGER}),
+            )
+            .await?;
+        }
+        if !agent.has_no_funds {
+            self.calls
+                .fund(&member::<String>(&created, "/wallet_address")?, FUNDS_UNITS)
+                .await?;
+        }
+        let key = self.owner(Method::POST, &format!("{path}/keys"), &json!({})).await?;
+        Ok(Member {
+            path,
+            key: member(&key, "/key")?,
+        })
+    }
+
+    /// Carries out the acts of a slot: those of an agent in order, those of several agents at a time.
+    async fn act(&mut self, acts: Vec<(usize, Act)>) -> Result<(), Failed> {
+        let mut by_agent: BTreeMap<usize, Vec<Act>> = BTreeMap::new();
+        for (place, act) in acts {
+            by_agent.entry(place).or_default().push(act);
+        }
+        let counts = stream::iter(by_agent.into_iter().map(async |(place, acts)| {
+            let agent = self.members.get(&place).ok_or("an agent acts before it exists")?;
+            let mut counts = FleetCounts::default();
+            for act in acts {
+                counts = counts.plus(self.act_once(agent, act).await?);
             }
-            owner(Method::POST, &format!("{path}/rules"), &body).await?;
-        }
-        let issued = owner(Method::POST, &format!("{path}/keys"), &json!({})).await?;
-        let units = self.funds(place, agent)?;
-        if units > 0 {
-            self.calls.fund(&text(&made, "wallet_address")?, units).await?;
-        }
-        let key = text(&issued, "key")?;
-        locked(&self.members).insert(place, Member { id, key });
-        self.count(|counts| &mut counts.agents, 1);
+            Ok::<_, Failed>(counts)
+        }));
+        let counts: Vec<FleetCounts> = counts.buffer_unordered(AT_ONCE).try_collect().await?;
+        self.counts = counts.into_iter().fold(self.counts, FleetCounts::plus);
         Ok(())
     }
 
-    /// An edit of a policy, with amounts.
-    fn policy(&self, edit: &PolicyEdit) -> Result<Value, FleetError> {
-        let mut body = edit.other.clone();
-        for (name, percent) in [
-            ("max_per_call_units", edit.per_call),
-            ("max_per_day_units", edit.per_day),
-            ("require_approval_above_units", edit.approval_above),
-        ] {
-            if let Some(percent) = percent {
-                set(&mut body, name, self.market.units(edit.priced_by, percent)?.into());
-            }
-        }
-        Ok(body)
-    }
-
-    /// What an agent needs for the whole plan.
-    fn funds(&self, place: usize, agent: &PlannedAgent) -> Result<u64, FleetError> {
-        if agent.role == Role::NoFunds {
-            return Ok(0);
-        }
-        let mut units = SPARE_UNITS;
-        let acts = self.plan.days.iter().flatten().flat_map(|slot| &slot.acts);
-        for act in acts.filter(|act| act.agent() == place) {
-            let spent = match act {
-                Act::PayOut { units, .. } => *units,
-                // What is asked for and refused, too: the balance is not what refuses it.
-                Act::Pay(purchase, _) | Act::Ask(purchase) | Act::Refused(purchase, _) => {
-                    self.market.units(purchase.offer, purchase.percent)?
-                }
-                Act::Use(_) | Act::Decide { .. } | Act::Freeze { .. } | Act::SetPayoutAddress { .. } => 0,
-            };
-            units = units.saturating_add(spent);
-        }
-        Ok(units)
-    }
-
-    async fn act(&self, act: &Act) -> Result<(), FleetError> {
-        let Member { id, key } = self.member(act.agent())?;
-        let path = format!("/agents/{id}");
+    async fn act_once(&self, agent: &Member, act: Act) -> Result<FleetCounts, Failed> {
+        let mut counts = FleetCounts::default();
         match act {
-            Act::Pay(purchase, ending) => self.pay(&key, purchase, *ending, None).await,
-            Act::Refused(purchase, error) => {
-                let request = self.market.request(&self.calls, purchase)?;
-                self.calls.agent(&key, AUTHORIZE, &request).await?.refused(error)?;
-                self.count(|counts| &mut counts.refusals, 1);
-                Ok(())
-            }
-            Act::Ask(purchase) => {
-                let request = self.market.request(&self.calls, purchase)?;
-                let asked = self.calls.agent(&key, AUTHORIZE, &request).await?;
-                let approval = text(&asked.refused("approval_required")?, "approval_id")?;
-                locked(&self.approvals).insert(purchase.serial, approval);
-                self.count(|counts| &mut counts.approvals, 1);
-                Ok(())
-            }
-            Act::Decide {
-                approval,
-                is_approved,
-                note,
-                ..
+            Act::Pay {
+                purchase,
+                is_settled,
+                is_reported,
             } => {
-                let verdict = if *is_approved { "approve" } else { "reject" };
-                let approval = self.approval(*approval)?;
-                let path = format!("{path}/approvals/{approval}/{verdict}");
-                let note = (!note.is_empty()).then_some(*note);
-                let body = json!({"note": note});
-                self.calls.owner(Method::POST, &path, &body).await?.ok()?;
-                self.count(|counts| &mut counts.decided, 1);
-                Ok(())
+                return self.pay(agent, &purchase, None, is_settled, is_reported).await;
             }
-            Act::Use(purchase) => {
-                let approval = self.approval(purchase.serial)?;
-                self.pay(&key, purchase, Ending::Completed, Some(&approval)).await
+            Act::Refuse { purchase, error } => {
+                self.authorize(agent, &purchase, None, Some(&error)).await?;
+                counts.refusals = 1;
             }
-            Act::Freeze { .. } => {
-                let body = json!({"status": "frozen"});
-                self.calls.owner(Method::PATCH, &path, &body).await?.ok()?;
-                Ok(())
+            Act::Ask {
+                purchase,
+                decision,
+                is_used,
+            } => {
+                let asked = self
+                    .authorize(agent, &purchase, None, Some("approval_required"))
+                    .await?;
+                let approval: String = member(&asked, "/approval_id")?;
+                counts.approvals = 1;
+                let Some((verdict, note)) = decision else {
+                    return Ok(counts);
+                };
+                let note = (!note.is_empty()).then_some(note);
+                let path = format!("{}/approvals/{approval}/{verdict}", agent.path);
+                self.owner(Method::POST, &path, &json!({"note": note})).await?;
+                counts.decided = 1;
+                if is_used {
+                    counts = counts.plus(self.pay(agent, &purchase, Some(&approval), true, true).await?);
+                }
             }
-            Act::SetPayoutAddress { .. } => {
-                let body = json!({"address": PAYOUT_ADDRESS});
-                let path = format!("{path}/payout-address");
-                self.calls.owner(Method::PUT, &path, &body).await?.ok()?;
-                Ok(())
+            Act::Freeze => {
+                self.owner(Method::PATCH, &agent.path, &json!({"status": "frozen"}))
+                    .await?;
             }
-            Act::PayOut { units, .. } => {
-                let key = format!("payout-{}", self.counts().payments);
-                let body = json!({"amount_units": units, "idempotency_key": key});
-                self.calls
-                    .owner(Method::POST, &format!("{path}/payouts"), &body)
-                    .await?
-                    .ok()?;
-                self.count(|counts| &mut counts.payouts, 1);
-                Ok(())
+            Act::PayOut => {
+                let key = format!("payout-{}", self.counts.payments);
+                let body = json!({"amount_units": PAYOUT_UNITS, "idempotency_key": key});
+                self.owner(Method::POST, &format!("{}/payouts", agent.path), &body)
+                    .await?;
+                counts.payouts = 1;
             }
         }
+        Ok(counts)
     }
 
-    fn approval(&self, serial: u64) -> Result<String, FleetError> {
-        let approval = locked(&self.approvals).get(&serial).cloned();
-        approval.ok_or(FleetError::Unreadable("approval_id"))
+    async fn authorize(
+        &self,
+        agent: &Member,
+        purchase: &Purchase,
+        approval: Option<&str>,
+        error: Option<&str>,
+    ) -> Result<Value, Failed> {
+        let request = self.calls.request(purchase, approval)?;
+        self.calls
+            .call(Method::POST, "/x402/authorize", &agent.key, &request, error)
+            .await
     }
 
     async fn pay(
         &self,
-        key: &str,
+        agent: &Member,
         purchase: &Purchase,
-        ending: Ending,
         approval: Option<&str>,
-    ) -> Result<(), FleetError> {
-        let mut request = self.market.request(&self.calls, purchase)?;
-        if let Some(approval) = approval {
-            set(&mut request, "approval_id", approval.into());
+        is_settled: bool,
+        is_reported: bool,
+    ) -> Result<FleetCounts, Failed> {
+        let authorized = self.authorize(agent, purchase, approval, None).await?;
+        let units = member(&authorized, "/amount_units")?;
+        let counts = FleetCounts {
+            payments: 1,
+            units,
+            settled: u64::from(is_settled),
+            ..FleetCounts::default()
+        };
+        if is_settled {
+            let response = self
+                .calls
+                .settle(&member::<String>(&authorized, "/payment/header_value")?)
+                .await?;
+            let path = format!(
+                "/x402/settlements/{}/complete",
+                member::<String>(&authorized, "/settlement_id")?
+            );
+            if is_reported {
+                let body = json!({"payment_response_header": response});
+                self.calls.call(Method::POST, &path, &agent.key, &body, None).await?;
+            }
         }
-        let authorized = self.calls.agent(key, AUTHORIZE, &request).await?.ok()?;
-        self.count(|counts| &mut counts.payments, 1);
-        self.count(|counts| &mut counts.units, number(&authorized, "amount_units")?);
-        if ending == Ending::Abandoned {
-            return Ok(());
-        }
-        let payment = authorized.get("payment").ok_or(FleetError::Unreadable("payment"))?;
-        let response = settle(&self.calls.chain, &text(payment, "header_value")?).await?;
-        self.count(|counts| &mut counts.settled, 1);
-        if ending == Ending::Unreported {
-            return Ok(());
-        }
-        let settlement = text(&authorized, "settlement_id")?;
-        let path = format!("/x402/settlements/{settlement}/complete");
-        let body = json!({"payment_response_header": response});
-        self.calls.agent(key, &path, &body).await?.ok()?;
-        Ok(())
+        Ok(counts)
     }
 
     /// Waits until the journal has counted all calls since `first`.
-    async fn journal(&self, first: Timestamp) -> Result<FleetCounts, FleetError> {
-        let counts = *self.counts();
+    async fn journal(&self, first: Timestamp) -> Result<(), Failed> {
         let day = |time: Timestamp| time.to_string().chars().take(10).collect::<String>();
-        let days = Range {
-            start: day(first),
-            end: day(self.calls.now().await?),
-        };
-        let path = format!("/usage?from={}&to={}", days.start, days.end);
-        let mut counted = FleetCounts::default();
+        let path = format!("/usage?from={}&to={}", day(first), day(self.calls.advance(0).await?));
+        let FleetCounts {
+            payments,
+            units,
+            refusals,
+            approvals,
+            ..
+        } = self.counts;
+        let expected = json!([payments, units, refusals, approvals]);
+        let mut counted = Value::Null;
         for _ in 0..JOURNAL_ATTEMPTS {
-            let usage = self.calls.owner(Method::GET, &path, &Value::Null).await?.ok()?;
-            let total = usage.get("total").ok_or(FleetError::Unreadable("total"))?;
-            counted = FleetCounts {
-                payments: number(total, "allowed")?,
-                units: number(total, "authorized_units")?,
-                refusals: number(total, "blocked")?,
-                approvals: number(total, "escalated")?,
-                ..counts
-            };
-            if counted == counts {
-                return Ok(counts);
+            let usage = self.owner(Method::GET, &path, &Value::Null).await?;
+            let total = |name: &str| usage.get("total").and_then(|total| total.get(name));
+            counted = json!([
+                total("allowed"),
+                total("authorized_units"),
+                total("blocked"),
+                total("escalated")
+            ]);
+            if counted == expected {
+                return Ok(());
             }
             tokio::time::sleep(std::time::Duration::from_secs(1)).await;
         }
-        Err(FleetError::Behind(counted.sums(), counts.sums()))
-    }
-}
-
-const AUTHORIZE: &str = "/x402/authorize";
-/// An address of the owner: Anvil's fourth account, which nothing else uses.
-const PAYOUT_ADDRESS: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
-const JOURNAL_ATTEMPTS: usize = 120;
-
-fn set(body: &mut Value, name: &str, value: Value) {
-    if let Some(members) = body.as_object_mut() {
-        members.insert(name.to_owned(), value);
+        Err(format!("after two minutes the journal counts {counted}, and the calls were {expected}").into())
     }
 }

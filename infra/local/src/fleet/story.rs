@@ -1,0 +1,507 @@
+//! What the demo fleet does: `story.json`, and a plan drawn from it.
+//!
+//! A plan depends on the size alone: a fixed seed decides everything. Amounts are percentages of the catalog's prices, so
+//! that a plan needs no stack. Each refusal has agents of its own, so that the outcome of every call is known before.
+
+use super::FleetSize;
+use fastrand::Rng;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// The kinds and roles of agents.
+#[derive(Deserialize)]
+pub(super) struct Story {
+    pub(super) kinds: Vec<Kind>,
+    roles: Vec<Role>,
+    notes: Notes,
+}
+
+/// What an agent is for. The agent's name begins with that of the kind.
+#[derive(Clone, Deserialize)]
+pub(super) struct Kind {
+    name: String,
+    team: String,
+    cost_centre: String,
+    /// The operations that the agent pays for, as `service/operation`. The first of a service is the dearest, or nearly.
+    pub(super) offers: Vec<String>,
+    /// The host of the pages that the agent fetches.
+    page: Option<String>,
+}
+
+/// The agents with the same limits and the same part in the story. An agent without a role pays within its limits.
+#[derive(Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Role {
+    kind: String,
+    per_thousand: usize,
+    /// The edits of policies by service, and the rules. `{"percent", "of"}` stands for an amount.
+    services: Map<String, Value>,
+    rules: Vec<Value>,
+    has_no_funds: bool,
+    is_frozen: bool,
+    has_payouts: bool,
+    is_full_at_the_end: bool,
+    refusal: Option<Refusal>,
+    asks: Vec<Purchase>,
+}
+
+/// Payments, and the call after them that is rejected with that error.
+#[derive(Clone, Deserialize)]
+struct Refusal {
+    #[serde(default)]
+    pays: usize,
+    paid: Option<Purchase>,
+    refused: Purchase,
+    error: String,
+}
+
+#[derive(Deserialize)]
+struct Notes {
+    approve: Vec<String>,
+    reject: Vec<String>,
+}
+
+/// A call of a paid operation.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Purchase {
+    pub(super) offer: String,
+    /// What the provider asks for, as a percentage of the listed price; 100 without one.
+    pub(super) percent: Option<u64>,
+    pub(super) page: Option<String>,
+    pub(super) has_low_ceiling: bool,
+    pub(super) is_above_catalog: bool,
+    pub(super) is_to_stranger: bool,
+    /// A number that only this purchase has.
+    pub(super) serial: u64,
+}
+
+/// What an agent or its owner does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    /// The provider settles the payment and the agent reports it, unless the payment is abandoned or not reported.
+    Pay {
+        purchase: Purchase,
+        is_settled: bool,
+        is_reported: bool,
+    },
+    /// A call that is rejected with this error.
+    Refuse {
+        purchase: Purchase,
+        error: String,
+    },
+    /// A call that waits for an approval; what the owner decides, with a note, and whether the agent then pays.
+    Ask {
+        purchase: Purchase,
+        decision: Option<(&'static str, String)>,
+        is_used: bool,
+    },
+    Freeze,
+    PayOut,
+}
+
+/// An agent.
+#[derive(Clone)]
+pub(super) struct PlannedAgent {
+    pub(super) name: String,
+    pub(super) labels: Value,
+    pub(super) services: Map<String, Value>,
+    pub(super) rules: Vec<Value>,
+    pub(super) has_no_funds: bool,
+    pub(super) has_payouts: bool,
+    /// The days on which the owner creates and freezes the agent.
+    pub(super) created_on: usize,
+    frozen_on: Option<usize>,
+    kind: Kind,
+    /// The place of the agent's role in the story.
+    role: Option<usize>,
+}
+
+/// The acts of one time of a day, each with the place of its agent.
+pub(super) struct Slot {
+    /// The second of the day, in UTC.
+    pub(super) second: u64,
+    pub(super) acts: Vec<(usize, Act)>,
+}
+
+const SEED: u64 = 402;
+const SLOTS: usize = 12;
+/// The part of the agents that exist on the first day, in percent; the others come within two thirds of the days.
+const FIRST_PERCENT: usize = 60;
+
+impl Story {
+    pub(super) fn read() -> Result<Self, serde_json::Error> {
+        serde_json::from_str(include_str!("story.json"))
+    }
+}
+
+/// Draws the acts of one day after another.
+pub(super) struct Planner {
+    story: Story,
+    size: FleetSize,
+    pub(super) agents: Vec<PlannedAgent>,
+    rng: Rng,
+    serial: u64,
+    /// The number of times that a role's agent was chosen: they take turns.
+    turns: BTreeMap<usize, usize>,
+    /// The number of refusals so far: the roles take turns, too.
+    refusals: usize,
+}
+
+impl Planner {
+    pub(super) fn new(story: Story, size: FleetSize) -> Self {
+        let mut rng = Rng::with_seed(SEED);
+        let first = size.agents.saturating_mul(FIRST_PERCENT) / 100;
+        let mut roles: Vec<Option<usize>> = Vec::new();
+        for (place, role) in story.roles.iter().enumerate() {
+            roles.extend(std::iter::repeat_n(Some(place), size.share(role.per_thousand, 2)));
+        }
+        roles.resize(first.max(roles.len()), None);
+        rng.shuffle(&mut roles);
+        roles.resize(size.agents, None);
+        let agents = roles.into_iter().enumerate();
+        let agents = agents
+            .map(|(index, role)| agent(&story, size, &mut rng, index, role))
+            .collect();
+        Self {
+            story,
+            size,
+            agents,
+            rng,
+            serial: 0,
+            turns: BTreeMap::new(),
+            refusals: 0,
+        }
+    }
+
+    /// The acts of the next day, in slots 75 minutes apart from seven o'clock on, give or take some minutes.
+    pub(super) fn day(&mut self, day: usize) -> Vec<Slot> {
+        let seconds = (7 * 3_600..).step_by(75 * 60).take(SLOTS);
+        let mut slots: Vec<Slot> = seconds
+            .map(|second| Slot {
+                second: self.rng.u64(second..second + 40 * 60),
+                acts: Vec::new(),
+            })
+            .collect();
+        // Two days of seven are quiet.
+        let payments = self.size.share(if day % 7 < 5 { 70 } else { 40 }, 6);
+        for _ in 0..payments.saturating_add(self.rng.usize(..=self.size.share(40, 3))) {
+            let acts = self.payment(day).into_iter().collect();
+            self.put(&mut slots, 0, acts);
+        }
+        for _ in 0..self.size.share(10, 4) {
+            let acts = self.refusal(day);
+            self.put(&mut slots, 2, acts);
+        }
+        for _ in 0..self.size.share(6, 2) {
+            let acts = self.approval(true).into_iter().collect();
+            self.put(&mut slots, 0, acts);
+        }
+        for (place, agent) in self.agents.clone().iter().enumerate() {
+            if agent.has_payouts && day % 9 == 3 {
+                self.put(&mut slots, SLOTS / 2, vec![(place, Act::PayOut)]);
+            }
+            if agent.frozen_on == Some(day) {
+                self.put(&mut slots, SLOTS - 1, vec![(place, Act::Freeze)]);
+            }
+        }
+        if day.saturating_add(1) == self.size.days {
+            self.end(&mut slots, day);
+        }
+        slots
+    }
+
+    /// The end of the last day: approvals that wait, and agents that are near a limit.
+    fn end(&mut self, slots: &mut [Slot], day: usize) {
+        for _ in 0..self.size.share(23, 20) {
+            let acts = self.approval(false).into_iter().collect();
+            self.put(slots, SLOTS - 3, acts);
+        }
+        for role in 0..self.story.roles.len() {
+            let is_full = self.story.roles.get(role).is_some_and(|role| role.is_full_at_the_end);
+            for _ in 0..if is_full { self.size.share(5, 1) } else { 0 } {
+                let mut acts = self.refused(role, day).unwrap_or_default();
+                acts.pop();
+                self.put(slots, SLOTS - 2, acts);
+            }
+        }
+    }
+
+    /// Puts acts into one of the slots from `first` on.
+    fn put(&mut self, slots: &mut [Slot], first: usize, acts: Vec<(usize, Act)>) {
+        let chosen = self.rng.usize(first..SLOTS);
+        if let Some(slot) = slots.get_mut(chosen) {
+            slot.acts.extend(acts);
+        }
+    }
+
+    fn numbered(&mut self, purchase: &Purchase) -> Purchase {
+        self.serial = self.serial.saturating_add(1);
+        Purchase {
+            serial: self.serial,
+            ..purchase.clone()
+        }
+    }
+
+    /// A payment of an agent that only pays. Some pay far more often than others.
+    fn payment(&mut self, day: usize) -> Option<(usize, Act)> {
+        let payers = self.agents.iter().enumerate().filter(|(_, agent)| agent.pays_on(day));
+        let payers: Vec<usize> = payers.map(|(place, _)| place).collect();
+        let most = self.rng.usize(..payers.len().max(1));
+        let place = *payers.get(self.rng.usize(..=most))?;
+        let kind = self.agents.get(place)?.kind.clone();
+        let percent = self.rng.choice([60, 75, 80, 100, 100, 100]);
+        let offer = self.rng.choice(kind.offers)?;
+        let purchase = self.numbered(&Purchase {
+            offer,
+            percent,
+            page: kind.page,
+            ..Purchase::default()
+        });
+        let ending = self.rng.u32(..100);
+        Some((
+            place,
+            Act::Pay {
+                purchase,
+                is_settled: ending >= 3,
+                is_reported: ending >= 5,
+            },
+        ))
+    }
+
+    /// The acts of an agent of the next role that has a refusal and a free agent.
+    fn refusal(&mut self, day: usize) -> Vec<(usize, Act)> {
+        let roles = self.story.roles.len().max(1);
+        for _ in 0..roles {
+            let role = self.refusals % roles;
+            self.refusals = self.refusals.saturating_add(1);
+            if let Some(acts) = self.refused(role, day) {
+                return acts;
+            }
+        }
+        Vec::new()
+    }
+
+    fn refused(&mut self, role: usize, day: usize) -> Option<Vec<(usize, Act)>> {
+        let refusal = self.story.roles.get(role)?.refusal.clone()?;
+        let place = self.next(role, |agent| agent.frozen_on.is_none_or(|frozen| frozen < day))?;
+        let pay = |purchase| Act::Pay {
+            purchase,
+            is_settled: true,
+            is_reported: true,
+        };
+        let paid = refusal
+            .paid
+            .iter()
+            .cycle()
+            .take(if refusal.paid.is_some() { refusal.pays } else { 0 });
+        let mut acts: Vec<(usize, Act)> = paid.map(|paid| (place, pay(self.numbered(paid)))).collect();
+        let purchase = self.numbered(&refusal.refused);
+        acts.push((
+            place,
+            Act::Refuse {
+                purchase,
+                error: refusal.error,
+            },
+        ));
+        Some(acts)
+    }
+
+    /// A call that needs an approval, and what becomes of the approval: one that nobody decides expires after a day.
+    fn approval(&mut self, may_be_decided: bool) -> Option<(usize, Act)> {
+        let roles = self
+            .story
+            .roles
+            .iter()
+            .enumerate()
+            .filter(|(_, role)| !role.asks.is_empty());
+        let (role, asks) = self.rng.choice(
+            roles
+                .map(|(place, role)| (place, role.asks.clone()))
+                .collect::<Vec<_>>(),
+        )?;
+        let place = self.next(role, |_| true)?;
+        let purchase = self.rng.choice(asks)?;
+        let purchase = self.numbered(&purchase);
+        let fate = self.rng.u32(..100);
+        let (verdict, notes) = if fate < 55 {
+            ("approve", &self.story.notes.approve)
+        } else {
+            ("reject", &self.story.notes.reject)
+        };
+        let note = if fate % 3 == 0 {
+            self.rng.choice(notes).cloned()
+        } else {
+            None
+        };
+        let decision = (may_be_decided && fate < 75).then(|| (verdict, note.unwrap_or_default()));
+        Some((
+            place,
+            Act::Ask {
+                purchase,
+                decision,
+                is_used: fate < 45,
+            },
+        ))
+    }
+
+    /// The next agent of that role.
+    fn next(&mut self, role: usize, fits: impl Fn(&PlannedAgent) -> bool) -> Option<usize> {
+        let agents = self.agents.iter().enumerate();
+        let fitting = agents.filter(|(_, agent)| agent.role == Some(role) && fits(agent));
+        let fitting: Vec<usize> = fitting.map(|(place, _)| place).collect();
+        let turn = self.turns.entry(role).or_default();
+        let chosen = turn.checked_rem(fitting.len())?;
+        *turn = turn.saturating_add(1);
+        fitting.get(chosen).copied()
+    }
+}
+
+impl PlannedAgent {
+    /// Whether the agent pays on that day, within all limits.
+    fn pays_on(&self, day: usize) -> bool {
+        let is_payer = self.role.is_none() || self.has_payouts || self.frozen_on.is_some_and(|frozen| day < frozen);
+        is_payer && self.created_on <= day
+    }
+}
+
+fn agent(story: &Story, size: FleetSize, rng: &mut Rng, index: usize, place: Option<usize>) -> PlannedAgent {
+    let role = place.and_then(|place| story.roles.get(place)).cloned();
+    let kind = role
+        .as_ref()
+        .and_then(|role| story.kinds.iter().find(|kind| kind.name == role.kind));
+    let kind = kind.or_else(|| rng.choice(&story.kinds)).cloned();
+    let kind = kind.unwrap_or_else(|| Kind {
+        name: String::new(),
+        team: String::new(),
+        cost_centre: String::new(),
+        offers: Vec::new(),
+        page: None,
+    });
+    let first = size.agents.saturating_mul(FIRST_PERCENT) / 100;
+    let later = (size.days.saturating_mul(2) / 3).max(1);
+    let created_on = index
+        .saturating_sub(first)
+        .saturating_mul(later)
+        .checked_div(size.agents.saturating_sub(first));
+    let mut role = role.unwrap_or_default();
+    if place.is_none() {
+        role.services = generous(&kind, rng);
+    }
+    PlannedAgent {
+        name: format!("{}-{:03}", kind.name, index.saturating_add(1)),
+        labels: json!({
+            "team": kind.team, "cost-centre": kind.cost_centre,
+            "env": if rng.u32(..10) < 7 { "production" } else { "staging" },
+        }),
+        services: role.services,
+        rules: role.rules,
+        has_no_funds: role.has_no_funds,
+        has_payouts: role.has_payouts,
+        created_on: if place.is_some() {
+            0
+        } else {
+            created_on.unwrap_or_default().min(size.days.saturating_sub(1))
+        },
+        frozen_on: role.is_frozen.then(|| rng.usize(..size.days.max(1))),
+        kind,
+        role: place,
+    }
+}
+
+/// Limits that payments of at most the listed price never reach, for some of the services.
+fn generous(kind: &Kind, rng: &mut Rng) -> Map<String, Value> {
+    let mut services = Map::new();
+    for offer in kind.offers.iter().rev() {
+        let service = offer.split('/').next().unwrap_or_default().to_owned();
+        let mut amount = |percents: [u64; 3]| json!({"percent": rng.choice(percents), "of": offer});
+        let limits = json!({
+            "max_per_call_units": amount([300, 500, 1_000]),
+            "max_per_day_units": amount([5_000, 10_000, 25_000]),
+            "require_approval_above_units": amount([200, 250, 400]),
+        });
+        services.insert(service, limits);
+    }
+    services.retain(|_, _| rng.u32(..10) >= 4);
+    services
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    type Days = Vec<Vec<(usize, Act)>>;
+
+    fn plan(agents: usize, days: usize) -> (Vec<PlannedAgent>, Days) {
+        let mut planner = Planner::new(Story::read().unwrap(), FleetSize { agents, days });
+        let slots = (0..days).map(|day| planner.day(day));
+        let days = slots.map(|slots| {
+            assert!(slots.windows(2).all(|two| two[0].second + 30 * 60 <= two[1].second));
+            slots.into_iter().flat_map(|slot| slot.acts).collect()
+        });
+        let days = days.collect();
+        (planner.agents, days)
+    }
+
+    #[test]
+    fn the_size_alone_determines_the_plan_and_agents_exist_before_they_act() {
+        for (agents, days) in [
+            (FleetSize::FEWEST_AGENTS, 1),
+            (50, 3),
+            (200, FleetSize::MOST_DAYS),
+            (1_000, 30),
+        ] {
+            let (planned, acts) = plan(agents, days);
+            assert!(plan(agents, days).1 == acts);
+            let names: BTreeSet<&str> = planned.iter().map(|agent| agent.name.as_str()).collect();
+            assert_eq!((names.len(), acts.len()), (agents, days));
+            for (day, acts) in acts.iter().enumerate() {
+                assert!(acts.iter().all(|(place, _)| planned[*place].created_on <= day));
+            }
+        }
+    }
+
+    /// A thousand agents and a month, as a newcomer sees them.
+    #[test]
+    fn a_month_has_payments_refusals_and_approvals_of_all_kinds() {
+        let (_, days) = plan(1_000, 30);
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for (_, act) in days.into_iter().flatten() {
+            let kind = match act {
+                Act::Pay {
+                    is_settled,
+                    is_reported,
+                    ..
+                } => format!("paid {is_settled} {is_reported}"),
+                Act::Refuse { error, .. } => error,
+                Act::Ask { decision, is_used, .. } => format!("{:?} {is_used}", decision.map(|(verdict, _)| verdict)),
+                Act::Freeze => "freeze".to_owned(),
+                Act::PayOut => "payout".to_owned(),
+            };
+            *counts.entry(kind).or_default() += 1;
+        }
+        for kind in [
+            "paid true true",
+            "paid true false",
+            "paid false false",
+            "Some(\"approve\") true",
+            "Some(\"approve\") false",
+            "Some(\"reject\") false",
+            "None true",
+            "freeze",
+            "payout",
+            "amount_exceeds_max",
+            "amount_exceeds_per_call_limit",
+            "daily_spend_limit_exceeded",
+            "domain_not_allowed",
+            "insufficient_usdc_balance",
+            "operation_not_enabled_for_agent",
+            "policy_blocked",
+            "service_not_enabled",
+        ] {
+            assert!(counts.get(kind).is_some_and(|count| *count > 2), "{kind}: {counts:?}");
+        }
+    }
+}
