@@ -52,7 +52,11 @@ pub(crate) fn asked_apply(uri: &Uri) -> Result<(bool, Option<EditReason>)> {
 }
 
 fn edit_reason(query: &mut Query) -> Option<EditReason> {
-    let reason = query.read("edit_reason", |text| EditReason::parse(text).ok(), EditReason::FORM);
+    let reason = query.read(
+        "edit_reason",
+        |text| EditReason::parse_optional(text).ok(),
+        EditReason::FORM,
+    );
     reason.flatten()
 }
 

@@ -320,5 +320,5 @@ impl People {
 /// The reason of the edits, if the person gives none.
 fn reason_of(template: &PolicyTemplate) -> Option<EditReason> {
     let text = format!("policy template {} version {}", template.name, template.version);
-    EditReason::parse(&text).ok().flatten()
+    EditReason::parse(&text)
 }

@@ -319,7 +319,7 @@ impl Form {
 
     /// The reason of an edit of limits, if any.
     pub(crate) fn edit_reason(&mut self) -> Result<Option<EditReason>, InvalidField> {
-        EditReason::parse(self.text("edit_reason")).map_err(|problem| {
+        EditReason::parse_optional(self.text("edit_reason")).map_err(|problem| {
             self.wrong("edit_reason", format!("Why: {problem}."));
             InvalidField
         })
@@ -495,7 +495,7 @@ impl<'a> Inputs<'a> {
 
     /// The optional reason of an edit of limits.
     pub(crate) fn edit_reason(&self) -> Markup {
-        self.optional_line("edit_reason", "Why", "", EditReason::LONGEST)
+        self.optional_line("edit_reason", "Why", "", EditReason::MAX)
     }
 
     fn text_input(&self, field: &str, label: &str, present: &str, max: usize, is_required: bool) -> Markup {

@@ -107,7 +107,7 @@ impl Layout {
                 (self.token.input())
                 @if let Some(version) = button.version { (version_input(version)) }
                 @if button.asks_why {
-                    input type="text" name="edit_reason" maxlength=(EditReason::LONGEST) autocomplete="off"
+                    input type="text" name="edit_reason" maxlength=(EditReason::MAX) autocomplete="off"
                         aria-label="Why (optional)" placeholder="Why (optional)";
                 }
                 button class=(button.class) type="submit" { (button.label) }

@@ -2,7 +2,7 @@
 
 use crate::{
     AgentId, Duration, Fingerprint, FollowedTemplate, KeyScope, Labels, Rule, Timestamp, Wallet,
-    catalog::service::named, is_readable,
+    catalog::service::named, value::line::line,
 };
 use sha2::{Digest as _, Sha256};
 use std::fmt;
@@ -75,29 +75,9 @@ named! {
     }
 }
 
-/// The name that people gave an agent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AgentName(String);
-
-impl AgentName {
-    /// The maximum length, in characters.
-    pub const MAX: usize = 100;
-    /// The requirement of [`AgentName::parse`], for the message of a problem.
-    pub const FORM: &'static str =
-        "must be a text of 1 to 100 characters, some of them visible, without control characters and direction marks";
-
-    /// Parses a name and trims it. `None` for any other text.
-    pub fn parse(text: &str) -> Option<Self> {
-        let name = text.trim();
-        let fits =
-            (1..=Self::MAX).contains(&name.chars().count()) && !name.chars().any(char::is_control) && is_readable(name);
-        fits.then(|| Self(name.to_owned()))
-    }
-
-    /// The name as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
+line! {
+    /// The name that people gave an agent.
+    AgentName, 100
 }
 
 /// The stored record of a key, without the secret.

@@ -3,7 +3,7 @@
 //! Freezes are read with every decision. They are stored apart from the agent's record, which operators can't write.
 //! The owner's own freeze is in that record: [`Agent::is_frozen`].
 
-use crate::{Agent, AgentId, Members, OperatorName, PersonId, Timestamp, is_readable};
+use crate::{Agent, AgentId, Members, OperatorName, PersonId, Timestamp, value::line::line};
 use std::collections::BTreeSet;
 
 /// The target of a freeze by operators.
@@ -227,50 +227,15 @@ fn may_change(stored: Option<&OperatorFreeze>, by: &OperatorName) -> Result<(), 
     }
 }
 
-/// The reason for an operator's action, for the people whose agents it concerns.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OperatorReason(String);
-
-impl OperatorReason {
-    /// The maximum length, in characters.
-    pub const MAX: usize = 300;
-    /// The requirement of [`OperatorReason::parse`], for the message of a problem.
-    pub const FORM: &'static str =
-        "must be a text of 1 to 300 characters, some of them visible, without control characters and direction marks";
-
-    /// Parses a new reason and trims it. `None` for any other text.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::from_stored(text).filter(|reason| is_readable(reason.as_str()))
-    }
-
-    /// Parses a stored reason, which may be from before new ones had to be readable.
-    pub fn from_stored(text: &str) -> Option<Self> {
-        let reason = text.trim();
-        let fits = (1..=Self::MAX).contains(&reason.chars().count()) && !reason.chars().any(char::is_control);
-        fits.then(|| Self(reason.to_owned()))
-    }
-
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
+line! {
+    /// The reason for an operator's action, for the people whose agents it concerns.
+    OperatorReason, 300
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{AgentStatus, policy::rule::tests::agent};
-
-    /// The limit is 300 characters.
-    #[test]
-    fn freeze_reasons_are_short_single_line_texts() {
-        let stolen = OperatorReason::parse(" stolen ");
-        assert_eq!(stolen.as_ref().map(OperatorReason::as_str), Some("stolen"));
-        assert!(OperatorReason::parse(&"x".repeat(300)).is_some());
-        for text in ["", " \t ", "a\nb", "a\u{7f}", &"x".repeat(301)] {
-            assert_eq!(OperatorReason::parse(text), None, "{text:?}");
-        }
-    }
 
     /// Every change by every operator on every stored freeze, judged by a plain table: `None` is a rejection, `true` a
     /// target that is frozen afterwards.

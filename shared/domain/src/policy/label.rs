@@ -4,7 +4,7 @@
 //! [`Labels::MOST_BYTES`] bytes together, because the agent's record is read with every payment. Labels are no part of
 //! a decision.
 
-use crate::{Fields, Problem, is_readable};
+use crate::{Fields, Problem, is_readable, value::line::line};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -41,39 +41,9 @@ impl fmt::Display for LabelKey {
     }
 }
 
-/// The value of a label: a trimmed text of 1 to 60 characters without control characters.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LabelValue(String);
-
-impl LabelValue {
-    /// The maximum length, in characters.
-    pub const MAX: usize = 60;
-    /// The requirement of [`LabelValue::parse`], for the message of a problem.
-    pub const FORM: &'static str =
-        "must be a text of 1 to 60 characters, some of them visible, without control characters and direction marks";
-
-    /// Parses a new value and trims it. `None` for any other text.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::from_stored(text).filter(|value| is_readable(value.as_str()))
-    }
-
-    /// Parses a stored value, which may be from before new ones had to be readable.
-    pub fn from_stored(text: &str) -> Option<Self> {
-        let value = text.trim();
-        let fits = (1..=Self::MAX).contains(&value.chars().count()) && !value.chars().any(char::is_control);
-        fits.then(|| Self(value.to_owned()))
-    }
-
-    /// The value as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for LabelValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+line! {
+    /// The value of a label.
+    LabelValue, 60
 }
 
 /// An agent's labels.
