@@ -154,23 +154,28 @@ async fn call(world: &World, route: &Route, path: &str, headers: &[(&str, String
     World::send(request).await
 }
 
+/// The header of the route's own caller.
+fn credential(world: &World, route: &Route) -> (&'static str, String) {
+    let bearer = |token: &str| ("authorization", format!("Bearer {token}"));
+    match route.scheme.as_deref() {
+        Some("agentKey") => bearer(&world.demo().key),
+        Some("session") => bearer(&world.stack.issuer.token(&DEMO_OWNER)),
+        Some(_) => ("x-internal-token", world.stack.internal_token.clone()),
+        None => ("accept", "*/*".to_owned()),
+    }
+}
+
 /// Every route whose description has no body, with each kind of body, as its own caller.
 #[tokio::test(flavor = "multi_thread")]
 async fn routes_without_a_body_reject_one() {
     let (world, names) = world_with_everything().await;
-    let bearer = |token: &str| ("authorization", format!("Bearer {token}"));
     let before = world.rows().await;
     let without_body = routes()
         .into_iter()
         .filter(|route| route.operation.get("requestBody").is_none());
     let mut count = 0;
     for route in without_body {
-        let (name, value) = match route.scheme.as_deref() {
-            Some("agentKey") => bearer(&world.demo().key),
-            Some("session") => bearer(&world.stack.issuer.token(&DEMO_OWNER)),
-            Some(_) => ("x-internal-token", world.stack.internal_token.clone()),
-            None => ("accept", "*/*".to_owned()),
-        };
+        let (name, value) = credential(&world, &route);
         let url = format!("{}{}", world.stack.base_url, filled(&route.path, &names));
         for (body, problem) in [
             (r#"{"owner": "x", "amount_units": 1}"#, "/owner"),
@@ -195,6 +200,43 @@ async fn routes_without_a_body_reject_one() {
         );
     }
     assert!(count > 400, "only {count} calls: is this test still looking?");
+    assert_eq!(world.rows().await.changes_since(&before), Vec::<String>::new());
+}
+
+/// Every route, with each parameter that other routes have, as its own caller: an update with `?preview=true` whose route
+/// has no preview must not be carried out.
+#[tokio::test(flavor = "multi_thread")]
+async fn routes_reject_query_parameters_that_they_do_not_have() {
+    let (world, names) = world_with_everything().await;
+    let before = world.rows().await;
+    let mut count = 0;
+    for route in routes() {
+        let parameters = route.operation["parameters"].as_array().cloned().unwrap_or_default();
+        let known = |name: &str| {
+            parameters
+                .iter()
+                .any(|known| known["in"] == "query" && known["name"] == name)
+        };
+        let credential = credential(&world, &route);
+        for name in ["preview", "edit_reason", "limit", "cursor", "Limit", "x"] {
+            if known(name) {
+                continue;
+            }
+            let path = format!("{}?{name}=true&{name}=1", filled(&route.path, &names));
+            let answer = call(
+                &world,
+                &route,
+                &path,
+                &[credential.clone(), ("if-match", "*".to_owned())],
+            )
+            .await;
+            let problems = answer.refused(400, "invalid_request")["details"].clone();
+            let problem = json!([{"path": format!("/{name}"), "message": "is not a parameter of this route"}]);
+            assert_eq!(problems, problem, "{} {path}", route.method);
+            count += 1;
+        }
+    }
+    assert!(count > 500, "only {count} calls: is this test still looking?");
     assert_eq!(world.rows().await.changes_since(&before), Vec::<String>::new());
 }
 

@@ -1,19 +1,27 @@
 //! A group's routes, from the `utoipa::path` of its handlers.
 
 use crate::http::body::members;
-use crate::{Failure, Place, Problems, json_body};
+use crate::{Failure, Place, Problems, Query, json_body};
 use axum::{
     Router,
     body::Body,
     extract::Request,
     handler::Handler,
+    http::Uri,
     middleware::{Next, from_fn},
     response::Response,
     routing::MethodRouter,
 };
 use http_body_util::{BodyExt as _, Collected};
 use purser_domain::{Error, Problem, Result};
-use utoipa::Path;
+use std::sync::Arc;
+use utoipa::{
+    Path,
+    openapi::{
+        RefOr,
+        path::{Parameter, ParameterIn},
+    },
+};
 use utoipa_axum::PathItemExt as _;
 
 /// Creates two functions from a group's handlers: `routes`, the router that is served, and `description`, its part of
@@ -46,8 +54,8 @@ macro_rules! routes {
     };
 }
 
-/// Adds a handler to the routes, at the path in its description; used by [`routes!`](crate::routes). A route whose
-/// description has no body rejects one.
+/// Adds a handler to the routes, at the path in its description; used by [`routes!`](crate::routes). A route rejects query
+/// parameters that its description lacks, and a body if the description has none.
 pub fn described<P, H, T, S>(routes: Router<S>, handler: &H) -> Router<S>
 where
     P: Path,
@@ -59,11 +67,42 @@ where
     let route = methods.fold(MethodRouter::new(), |route, method| {
         route.on(method.to_method_filter(), handler.clone())
     });
-    let route = match P::operation().request_body {
+    let operation = P::operation();
+    let route = match operation.request_body {
         Some(_) => route,
         None => route.layer(from_fn(without_body)),
     };
+    let known: Arc<[String]> = operation
+        .parameters
+        .into_iter()
+        .flatten()
+        .filter_map(query_parameter)
+        .collect();
+    let route = route.layer(from_fn(move |request: Request, next: Next| {
+        let known = Arc::clone(&known);
+        async move {
+            reject_unknown_parameters(request.uri(), &known)?;
+            Ok::<_, Failure>(next.run(request).await)
+        }
+    }));
     routes.route(&P::path(), route)
+}
+
+/// A parameter that the route ignores must not look as if it had an effect: `?preview=true` of a route without a preview.
+fn reject_unknown_parameters(uri: &Uri, known: &[String]) -> Result<()> {
+    if uri.query().is_none_or(str::is_empty) {
+        return Ok(());
+    }
+    let mut query = Query::of(uri);
+    query.reject_unknown(known);
+    query.finish()
+}
+
+fn query_parameter(parameter: RefOr<Parameter>) -> Option<String> {
+    match parameter {
+        RefOr::T(parameter) if parameter.parameter_in == ParameterIn::Query => Some(parameter.name),
+        _ => None,
+    }
 }
 
 /// Rejects a body that is neither empty nor an empty object, which many programs send: a field that the route ignores
