@@ -228,3 +228,44 @@ async fn a_raise_is_asked_only_of_the_caps_that_refused() {
     let other = other.refused(400, "invalid_request");
     assert_eq!(other["details"][0]["path"], "/transaction_id");
 }
+
+/// A sum of payments says nothing of caps, so several approvals at once grant no caps.
+#[tokio::test(flavor = "multi_thread")]
+async fn several_approvals_at_once_grant_no_limit_increase() {
+    let home = limited(World::still().await).await;
+    let asked = home.ask_for_raise(&home.request(&home.refusal().await)).await;
+    let before = home.read("/services/lab-search").await;
+    let bulk = async |decision: &str| {
+        let body = json!({"decision": decision, "approval_ids": [asked["approval_id"]]});
+        let decided = home
+            .world
+            .person_edits(&home.kim, Method::POST, "/approvals/bulk", &body)
+            .await
+            .ok();
+        decided["outcomes"][0].clone()
+    };
+    let outcome = |outcome: &str, status: &str| json!({"approval_id": asked["approval_id"], "outcome": outcome, "status": status});
+    let page = format!(
+        "/dashboard/approvals/bulk?decision=approve&approval={}",
+        asked["approval_id"].as_str().unwrap()
+    );
+    let page = home.world.http.get(format!("{}{page}", home.world.stack.base_url));
+    let cookie = home.world.browser_session(&KIM).await;
+    let page = page
+        .header("cookie", cookie)
+        .send()
+        .await
+        .unwrap()
+        .text()
+        .await
+        .unwrap();
+    assert!(
+        page.contains("which is granted on its own page") && page.contains("None of the selected payments is pending."),
+        "{page}"
+    );
+    assert_eq!(bulk("approve").await, outcome("not_in_bulk", "pending"));
+    assert_eq!(home.read("/services/lab-search").await, before);
+    assert_eq!(home.tried(5, "lab-search").await, "amount_exceeds_per_call_limit");
+    assert_eq!(bulk("reject").await, outcome("decided", "rejected"));
+    assert_eq!(bulk("approve").await, outcome("not_pending", "rejected"));
+}

@@ -266,8 +266,8 @@ impl Listed for ApprovalRef {
 pub(crate) struct OutcomeView {
     #[schema(value_type = uuid::Uuid)]
     approval_id: String,
-    /// `decided`; `not_pending` if it was decided, was used or has expired before; `not_found`; or `failed` if it is
-    /// unknown whether the decision was stored.
+    /// `decided`; `not_pending` if it was decided, was used or has expired before; `not_in_bulk` for a limit increase, which
+    /// is approved by its own route; `not_found`; or `failed` if it is unknown whether the decision was stored.
     #[schema(value_type = String, example = "decided")]
     outcome: &'static str,
     /// The approval's status; null for `not_found` and `failed`.
@@ -289,6 +289,7 @@ impl OutcomeView {
         let (outcome, approval) = match outcome {
             Outcome::Decided(approval) => ("decided", Some(approval)),
             Outcome::NotPending(approval) => ("not_pending", Some(approval)),
+            Outcome::NotInBulk(approval) => ("not_in_bulk", Some(approval)),
             Outcome::NotFound => ("not_found", None),
             Outcome::Failed => ("failed", None),
         };
@@ -455,7 +456,8 @@ pub(crate) async fn withdraw(
 
 /// Approve or reject several payments. Approving requires a recent sign-in if their sum does.
 ///
-/// Each is decided by itself: some may be decided and others not.
+/// Each is decided by itself: some may be decided and others not. A limit increase can be rejected here; it is approved by
+/// its own route.
 #[utoipa::path(
     post,
     path = "/approvals/bulk",

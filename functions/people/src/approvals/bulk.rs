@@ -160,6 +160,8 @@ fn summary_page(
         .iter()
         .filter_map(|(_, own)| own.as_ref())
         .partition(is_pending);
+    let is_left_out = |own: &&OwnApproval| decision == ApprovalDecision::Approve && own.approval().raise.is_some();
+    let (increases, pending): (Vec<&OwnApproval>, Vec<&OwnApproval>) = pending.into_iter().partition(is_left_out);
     let unknown = selected.iter().filter(|(_, own)| own.is_none()).count();
     let is_any_frozen = pending.iter().any(|own| own.agent().status == AgentStatus::Frozen);
     let title = format!("{} {}", verb(decision), counted(pending.len(), "payment"));
@@ -174,7 +176,7 @@ fn summary_page(
             p.crumb { a href=(paths::APPROVALS) { "Approvals" } }
             h1 { (title) }
             @if pending.is_empty() {
-                p.empty { "None of the selected approvals is pending any more." }
+                p.empty { "None of the selected payments is pending." }
             } @else {
                 dl.card.totals {
                     div { dt { "Payments" } dd { (pending.len()) } }
@@ -189,10 +191,18 @@ fn summary_page(
                     p.hint { "The sum is above " (money(limit)) ", so approving requires a recent sign-in." }
                 }
             }
-            @if !closed.is_empty() || unknown > 0 {
+            @if !closed.is_empty() || !increases.is_empty() || unknown > 0 {
                 section aria-labelledby="left-out" {
                     h2 id="left-out" { "Not included" }
                     ul.rows {
+                        @for own in &increases {
+                            li.row {
+                                div.row-main {
+                                    a href=(paths::approval(own.agent().id, own.approval().id)) { "A limit increase" } " for "
+                                    (labels::agent(own.agent().id, &own.agent().name)) ", which is granted on its own page"
+                                }
+                            }
+                        }
                         @for own in &closed {
                             li.row {
                                 div.row-main {
@@ -326,6 +336,7 @@ fn outcome_row(layout: &Layout, id: ApprovalId, outcome: &Outcome, results: &Res
                 @match outcome {
                     Outcome::Decided(now) => (status_chip(now.status(layout.now))),
                     Outcome::NotPending(now) => { "no change: " (status_name(now.status(layout.now))) " before" },
+                    Outcome::NotInBulk(_) => "a limit increase: open it to grant it",
                     Outcome::NotFound => "not found",
                     Outcome::Failed => span.warning { "unknown: open it to see its state" },
                 }

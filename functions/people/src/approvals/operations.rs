@@ -123,6 +123,8 @@ pub(crate) enum Outcome {
     Decided(Approval),
     /// The approval was no longer pending. Nothing was written.
     NotPending(Approval),
+    /// A request for a limit increase, which is granted alone, where its caps and its end are shown. Nothing was written.
+    NotInBulk(Approval),
     /// There is no such approval of the person's agents.
     NotFound,
     /// It is unknown whether the decision was stored: the approval's page shows it.
@@ -377,8 +379,7 @@ impl People {
     }
 
     /// Decides several approvals, each with its own write and its own row of the audit log, and returns the outcome of
-    /// each. Approving requires a recent sign-in if the sum is large or one asks for a raise; then nothing is decided
-    /// without one.
+    /// each. Approving requires a recent sign-in if the sum is large; then nothing is decided without one.
     pub(crate) async fn decide_approvals(
         &self,
         person: &Caller,
@@ -386,12 +387,7 @@ impl People {
         decision: ApprovalDecision,
         note: Option<&Note>,
     ) -> Result<Vec<(ApprovalId, Outcome)>> {
-        let raises = || {
-            selected
-                .iter()
-                .any(|(_, own)| own.as_ref().is_some_and(|own| own.approval.raise.is_some()))
-        };
-        if decision == ApprovalDecision::Approve && (self.is_large(self.sum_of(&selected)) || raises()) {
+        if decision == ApprovalDecision::Approve && self.is_large(self.sum_of(&selected)) {
             let act = Act::of(AuditKind::ApprovalApproved);
             let recent = async { self.limits.recently(person.signed_in_at, self.now()) };
             self.judged(&person.acting, &act, recent).await?;
@@ -413,12 +409,13 @@ impl People {
         }
     }
 
-    /// The sum of the selected approvals that are pending.
+    /// The sum of the selected payments that are pending. A limit increase is no payment.
     pub(crate) fn sum_of(&self, selected: &[(ApprovalId, Option<OwnApproval>)]) -> Amount {
         let now = self.now();
         let own = selected.iter().filter_map(|(_, own)| own.as_ref());
         let pending = own.filter(|own| own.approval.status(now) == ApprovalStatus::Pending);
-        pending.fold(Amount::ZERO, |sum, own| {
+        let payments = pending.filter(|own| own.approval.raise.is_none());
+        payments.fold(Amount::ZERO, |sum, own| {
             sum.plus(own.approval.amount).unwrap_or(Amount::MAX)
         })
     }
@@ -430,6 +427,10 @@ impl People {
 
     async fn outcome(&self, own: OwnApproval, decision: ApprovalDecision, note: Option<&Note>) -> Result<Outcome> {
         let approval = own.approval.clone();
+        let is_pending = approval.status(self.now()) == ApprovalStatus::Pending;
+        if decision == ApprovalDecision::Approve && approval.raise.is_some() && is_pending {
+            return Ok(Outcome::NotInBulk(approval));
+        }
         let error = match self.decided(&own, decision, note).await {
             Ok(approval) => return Ok(Outcome::Decided(approval)),
             Err(error) => error,
