@@ -11,6 +11,7 @@
 
 use crate::{Address, Amount, CallDescription, Intent, OperationSlug, ProviderRequest, Timestamp, Url};
 use sha2::{Digest as _, Sha256};
+use url::Position;
 
 /// The maximum number of remembered calls: 16 * 22 bytes.
 pub const MOST_RECENT_CALLS: usize = 16;
@@ -22,6 +23,9 @@ pub const MOST_PRICED_OPERATIONS: usize = 8;
 pub const MOST_RECENT_PRICES: usize = 9;
 
 /// The start of the SHA-256 of a call: its operation, amount, method, URL, body hash and target.
+///
+/// Two spellings of one request have one digest: a fragment is never sent (RFC 9110 §4.2.5), an empty query and the order of
+/// parameters change nothing, and GET and HEAD have no body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallDigest(pub [u8; 8]);
 
@@ -41,15 +45,22 @@ impl CallDigest {
     fn of_parts(operation: &OperationSlug, amount: Amount, request: &ProviderRequest, target: Option<&str>) -> Self {
         let mut hash = Sha256::new();
         let amount = amount.units().to_string();
+        let body = match request.method.as_str() {
+            "GET" | "HEAD" => None,
+            _ => request.body_hash.as_deref(),
+        };
+        let parameters = request.url.query().unwrap_or_default().split('&');
+        let mut parameters: Vec<&str> = parameters.filter(|parameter| !parameter.is_empty()).collect();
+        parameters.sort_unstable();
         let parts = [
             operation.as_str(),
             &amount,
             &request.method,
-            request.url.as_str(),
-            request.body_hash.as_deref().unwrap_or_default(),
+            &request.url[..Position::AfterPath],
+            body.unwrap_or_default(),
             target.unwrap_or_default(),
         ];
-        for part in parts {
+        for part in parts.into_iter().chain(parameters) {
             // With their lengths, different parts never have the same concatenation.
             hash.update(part.len().to_be_bytes());
             hash.update(part);
@@ -140,8 +151,9 @@ pub struct RecentUpdate {
     pub payee: Option<PayeePrefix>,
     /// The operation and its prices with this one, if a rule compares them.
     pub prices: Option<(OperationDigest, Vec<Amount>)>,
-    /// The entries to forget.
-    pub forget: Vec<RecentKey>,
+    /// The entries to forget, each with the time of its last authorization. The write fails if a call or a payee was paid
+    /// again meanwhile, which must not be forgotten.
+    pub forget: Vec<(RecentKey, Timestamp)>,
 }
 
 impl RecentPayments {
@@ -192,15 +204,18 @@ impl RecentPayments {
         let mut forget = Vec::new();
         if let Some(mark) = call {
             let calls = self.calls.iter().map(|(call, at)| (*call, *at));
-            forget.extend(oldest(calls, mark.call, MOST_RECENT_CALLS).map(RecentKey::Call));
+            forget.extend(oldest(calls, mark.call, MOST_RECENT_CALLS).map(|(call, at)| (RecentKey::Call(call), at)));
         }
         if let Some(payee) = payee {
             let payees = self.payees.iter().map(|(payee, at)| (*payee, *at));
-            forget.extend(oldest(payees, payee, MOST_RECENT_PAYEES).map(RecentKey::Payee));
+            forget.extend(oldest(payees, payee, MOST_RECENT_PAYEES).map(|(payee, at)| (RecentKey::Payee(payee), at)));
         }
         if let Some((operation, _)) = price {
             let prices = self.prices.iter().map(|(operation, paid)| (*operation, paid.at));
-            forget.extend(oldest(prices, operation, MOST_PRICED_OPERATIONS).map(RecentKey::Operation));
+            forget.extend(
+                oldest(prices, operation, MOST_PRICED_OPERATIONS)
+                    .map(|(operation, at)| (RecentKey::Operation(operation), at)),
+            );
         }
         let prices = price.map(|(operation, price)| {
             let known = self.prices_of(operation);
@@ -221,7 +236,7 @@ impl RecentPayments {
     /// Remembers a payment, as the store does.
     pub fn remember(&mut self, update: &RecentUpdate) {
         self.is_stored = true;
-        for key in &update.forget {
+        for (key, _) in &update.forget {
             match key {
                 RecentKey::Call(call) => self.calls.retain(|(known, _)| known != call),
                 RecentKey::Payee(payee) => self.payees.retain(|(known, _)| known != payee),
@@ -252,12 +267,12 @@ fn oldest<K: Copy + PartialEq>(
     entries: impl Iterator<Item = (K, Timestamp)>,
     new: K,
     most: usize,
-) -> impl Iterator<Item = K> {
+) -> impl Iterator<Item = (K, Timestamp)> {
     let mut others: Vec<(K, Timestamp)> = entries.filter(|(key, _)| *key != new).collect();
     others.sort_by_key(|(_, at)| *at);
     let over = others.len().saturating_add(1).saturating_sub(most);
     others.truncate(over);
-    others.into_iter().map(|(key, _)| key)
+    others.into_iter()
 }
 
 #[cfg(test)]
@@ -271,6 +286,40 @@ mod tests {
 
     fn units(units: u64) -> Amount {
         Amount::from_units(units).unwrap()
+    }
+
+    #[test]
+    fn spellings_of_one_request_have_one_digest() {
+        let operation = OperationSlug::parse("lookup").unwrap();
+        let digest = |method: &str, url: &str, body_hash: Option<&str>| {
+            let request = ProviderRequest {
+                method: method.to_owned(),
+                url: url.parse().unwrap(),
+                body_hash: body_hash.map(str::to_owned),
+            };
+            CallDigest::of_parts(&operation, units(1), &request, None)
+        };
+        let call = digest("GET", "https://lab.example/a?x=1&y=2", None);
+        for same in ["?y=2&x=1", "?x=1&y=2#2", "?&x=1&&y=2&"] {
+            assert_eq!(
+                digest("GET", &format!("https://lab.example/a{same}"), Some("1")),
+                call,
+                "{same}"
+            );
+        }
+        for other in ["?x=1", "?x=1&y=3", "?x=1&y=2&y=2", "/?x=1&y=2", "?X=1&y=2"] {
+            assert_ne!(
+                digest("GET", &format!("https://lab.example/a{other}"), None),
+                call,
+                "{other}"
+            );
+        }
+        assert_eq!(
+            digest("GET", "https://lab.example/a?", None),
+            digest("GET", "https://lab.example/a", None)
+        );
+        let post = |body_hash| digest("POST", "https://lab.example/a", body_hash);
+        assert!(post(Some("1")) != post(Some("2")) && post(None) != post(Some("1")));
     }
 
     #[test]

@@ -137,9 +137,16 @@ pub(crate) fn remember(
         }
     }
     let mut removed = Vec::new();
-    for (index, key) in remembered.forget.iter().enumerate() {
+    for (index, (key, at)) in remembered.forget.iter().enumerate() {
         let path = format!("#old{index}");
         removed.push(format!("#recent.{path}"));
+        if let RecentKey::Call(_) | RecentKey::Payee(_) = key {
+            let time = format!(":old{index}");
+            condition.push_str(&format!(
+                " AND (attribute_not_exists(#recent.{path}) OR #recent.{path} = {time})"
+            ));
+            update = update.expression_attribute_values(time, at.write());
+        }
         update = update.expression_attribute_names(path, member_name(*key));
     }
     let (set, removed) = (sets.join(", "), removed.join(", "));

@@ -91,6 +91,33 @@ async fn a_repeated_call_fits_after_its_time() {
     assert!(is_allowed(&pay("b", fits).await));
 }
 
+/// A payment that makes room among the remembered calls forgets none that was paid again meanwhile.
+#[tokio::test]
+async fn a_call_that_is_paid_again_is_not_forgotten_in_a_race() {
+    let (emulator, ledger) = ledger_with(vec![guard(LimitAction::Block)]).await;
+    let mut at = sample::start();
+    for round in 0..12 {
+        let amount = 100 + 20 * round;
+        for n in 0..MOST_RECENT_CALLS as u64 {
+            at = at.after(Duration::from_secs_u32(5));
+            let answer = authorize(&ledger, &request(amount + n, &format!("{round} {n}")), at)
+                .await
+                .unwrap();
+            assert!(is_allowed(&answer), "{round} {n} {answer:?}");
+        }
+        let racing = vec![
+            request(amount, &format!("{round} oldest")),
+            request(amount + 17, &format!("{round} new")),
+        ];
+        assert_eq!(count(&at_once(&ledger, racing, at).await, is_allowed), 2);
+        let again = authorize(&ledger, &request(amount, &format!("{round} again")), at)
+            .await
+            .unwrap();
+        assert!(!is_allowed(&again), "{round}: {again:?}");
+    }
+    assert_sound(&emulator).await;
+}
+
 /// The remembered calls are bounded, and the totals keep what else they have.
 #[tokio::test]
 async fn recent_payments_are_bounded() {
