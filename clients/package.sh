@@ -34,8 +34,8 @@ tar -xzf "$into"/python/*.tar.gz -C "$work"
   > "$into/sbom/purser-client-npm.cdx.json"
 
 # release.py has written the repository's address, so the checkout differs from its commit.
-cargo package --locked --allow-dirty --package purser-client --package purser-evidence --package purser-mcp --package purser-cli
-cp target/package/purser-{client,evidence,mcp,cli}-*.crate "$into/crates"
+cargo package --locked --allow-dirty --package purser-client --package purser-domain --package purser-evidence --package purser-mcp --package purser-cli
+cp target/package/purser-{client,domain,evidence,mcp,cli}-*.crate "$into/crates"
 # cargo-cyclonedx describes each member of the workspace, beside its Cargo.toml; only the command line's bill is kept.
 cargo cyclonedx --quiet --format json --spec-version 1.5 --describe binaries --no-build-deps
 # References to the workspace's own crates hold the path of this checkout.

@@ -83,6 +83,9 @@ pub(crate) enum Command {
     /// Verify a statement, a proof that carries one, or a file of evidence, offline. Prints each step: passed, failed, or
     /// skipped and why.
     Verify(Verify),
+    /// Evaluate the decision of a file of evidence again, offline, by the documents of its inputs. Exits with 0 if the
+    /// decision is the same, 8 if it differs, 6 if its statement is not verified, and 7 if it can't be evaluated.
+    Replay(Replay),
     /// Check a log of statements, without an account.
     #[command(subcommand)]
     Log(Log),
@@ -124,6 +127,16 @@ pub(crate) struct Verify {
     /// Fetch such documents from the host of the resource.
     #[arg(long)]
     pub(crate) fetch_did: bool,
+}
+
+/// A file of evidence, and what is trusted.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Replay {
+    /// The file of evidence with the documents of the inputs: the one of the decision's page in the dashboard.
+    pub(crate) file: std::path::PathBuf,
+    /// The trust file, as for `verify`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trust: std::path::PathBuf,
 }
 
 #[derive(Debug, Subcommand)]

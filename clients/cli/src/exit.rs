@@ -22,9 +22,9 @@ pub(crate) enum Exit {
     AfterPayment = 5,
     /// A step of a verification failed, nothing essential was verified, or a log does not continue a checkpoint.
     NotVerified = 6,
-    /// The document, or the trust file, of a verification is unreadable.
+    /// The document, or the trust file, of a verification is unreadable, or a decision can't be replayed.
     Unreadable = 7,
-    /// The agents differ from the policies, and nothing was to be written.
+    /// The agents differ from the policies, and nothing was to be written; or a replay differs from the decision.
     Different = 8,
 }
 

@@ -6,6 +6,7 @@
 //! - `pay.rs`, `show.rs`, `mcp.rs`: the commands of agents.
 //! - `evidence.rs`: the file of evidence about a payment, and what providers signed.
 //! - `verify.rs`: the verification of evidence, with `node.rs` (calls of a node of the chain).
+//! - `replay.rs`: the replay of a decision from its file of evidence.
 //! - `log.rs`: a log's tiles and checkpoints, and the command that watches a log.
 //! - `output.rs`, `payment.rs`, `exit.rs`: the output and the exit codes.
 //! - `catalog.rs`: the commands of operators, with `bazaar.rs` (a Bazaar's listing), `entry.rs` (catalog entries and
@@ -37,6 +38,7 @@ mod person;
 mod policy;
 mod policy_file;
 mod policy_plan;
+mod replay;
 mod rule;
 mod show;
 mod signature;
@@ -78,6 +80,7 @@ async fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
         Command::Approval(approval) => show::approval(&credentials::purser(url()?)?, approval, output).await,
         Command::Evidence(arguments) => evidence::write(&credentials::purser(url()?)?, &arguments, output).await,
         Command::Verify(arguments) => verify::verify(&arguments, output).await,
+        Command::Replay(arguments) => replay::replay(&arguments, output),
         Command::Log(command) => log::run(command, output).await,
         Command::Mcp => mcp::serve(credentials::purser(url()?)?).await,
         Command::Whoami => show::whoami(&credentials::purser(url()?)?, output).await,

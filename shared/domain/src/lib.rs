@@ -49,6 +49,7 @@ pub use event::kind::*;
 pub use event::record::*;
 pub use event::schema::*;
 pub use evidence::inputs::*;
+pub use evidence::stated::*;
 pub use evidence::statement::*;
 pub use journal::entry::*;
 pub use journal::hour::*;

@@ -174,6 +174,40 @@ impl Given {
     }
 }
 
+/// The replay by a reader who has the statement of a decision and the documents of its inputs alone.
+fn replay_from_file(given: &Given, recorded: &RecordedDecision) -> Result<Vec<ReplayDifference>, NoReplay> {
+    let versions = InputVersions {
+        engine: ENGINE_VERSION,
+        agent: given.agent.version,
+        service: given.service.version,
+    };
+    let decision = RecordedDecision {
+        inputs: Some(versions),
+        ..recorded.clone()
+    };
+    let documents = InputDocuments::of(&given.inputs(), decision.at);
+    let stated = StatedDecision {
+        ids: DecisionIds {
+            transaction: TransactionId::from_uuid(Uuid::from_u128(1)),
+            agent: given.agent.id,
+            key: KeyId(7),
+            service: given.service.id,
+            settlement: (recorded.result == DecisionResult::Allow).then(|| SettlementId::from_uuid(Uuid::from_u128(2))),
+            approval: given.approval,
+        },
+        decision: &decision,
+        inputs: Some((versions, &documents)),
+    };
+    replay_stated(&stated.to_json(&EventSource::default()), &documents.to_json())
+}
+
+/// Whether the documents have all that the evaluation of this decision needs.
+fn is_documented(given: &Given, recorded: &RecordedDecision) -> bool {
+    let failed = |check: &Check| check.name == CheckName::Domain && check.outcome == CheckOutcome::Failed;
+    let called = given.operation.as_ref();
+    called.is_none_or(|operation| operation.pricing(given.at).payment.is_some()) && !recorded.checks.iter().any(failed)
+}
+
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, in every combination")]
 struct Case {
@@ -1084,6 +1118,85 @@ fn rules_with_alike_numbers_are_replayed_apart() {
     }
 }
 
+/// A rule of each kind, and of each form of its terms.
+fn every_rule() -> Vec<RuleKind> {
+    let (amount, duration) = (Amount::ONE, Duration::DAY);
+    let services = Some(vec![ServiceSlug::parse("lab").unwrap()]);
+    let vendors = vec![
+        Vendor::Service(ServiceSlug::parse("lab").unwrap()),
+        Vendor::Wallet(parse_address(WALLET).unwrap()),
+    ];
+    let schedule = Schedule {
+        zone: ZoneName::parse("Europe/Berlin").unwrap(),
+        days: vec![Weekday::Monday, Weekday::Sunday],
+        from: TimeOfDay::parse("08:30").unwrap(),
+        to: TimeOfDay::END,
+    };
+    let price = |over, action| RuleKind::PriceAboveUsual {
+        services: None,
+        percent: 50,
+        over,
+        action,
+    };
+    vec![
+        RuleKind::CategoryBlock {
+            categories: Category::ALL.to_vec(),
+        },
+        RuleKind::VendorAllowlist { vendors },
+        RuleKind::BudgetLimit {
+            limit: amount,
+            window: duration,
+        },
+        RuleKind::ApprovalRequired {
+            services: services.clone(),
+            categories: Some(vec![Category::Ai]),
+            above: None,
+        },
+        RuleKind::ApprovalRequired {
+            services: None,
+            categories: None,
+            above: Some(amount),
+        },
+        RuleKind::CountLimit {
+            services: services.clone(),
+            count: 3,
+            window: duration,
+        },
+        RuleKind::MinimumInterval {
+            services: None,
+            interval: duration,
+        },
+        RuleKind::DuplicateGuard {
+            services: services.clone(),
+            within: duration,
+            action: LimitAction::Ask,
+        },
+        RuleKind::NewPayee {
+            services: services.clone(),
+        },
+        price(UsualPrice::Catalog, LimitAction::Block),
+        price(UsualPrice::Median(5), LimitAction::Ask),
+        RuleKind::Schedule { services, schedule },
+        RuleKind::AnomalyBrake(AnomalyBrake {
+            times: 3,
+            at_least: amount,
+        }),
+    ]
+}
+
+/// What was read makes the same documents again, or the replay is impossible.
+#[test]
+fn a_rule_of_each_kind_is_read_from_its_document() {
+    for (number, kind) in (1..).zip(every_rule()) {
+        let mut given = Case::fine().given();
+        let id = RuleId::from_uuid(Uuid::from_u128(number));
+        given.agent.rules = vec![Rule { id, version: 3, kind }];
+        let recorded = given.recorded().unwrap();
+        let replayed = replay_from_file(&given, &recorded);
+        assert!(replayed.is_ok(), "{replayed:?}: {:?}", given.agent.rules);
+    }
+}
+
 /// A freeze by an operator is in no version of what the decision was based on.
 #[test]
 fn freezes_are_replayed() {
@@ -1360,10 +1473,16 @@ proptest! {
         let Some(recorded) = given.recorded().filter(|_| is_possible) else { return Ok(()) };
         let inputs = given.inputs();
         prop_assert_eq!(replay(&recorded, &inputs), Vec::new());
+        let from_file = replay_from_file(&given, &recorded);
+        let is_documented = is_documented(&given, &recorded);
+        prop_assert!(from_file == Ok(Vec::new()) || (!is_documented && from_file == Err(NoReplay::NotDocumented)), "{:?}", from_file);
         let mut forged = recorded.clone();
         let check = changed.index(forged.checks.len());
         let is_failed = forged.checks[check].outcome == CheckOutcome::Failed;
         forged.checks[check].outcome = if is_failed { CheckOutcome::Passed } else { CheckOutcome::Failed };
+        if is_documented && forged.checks[check].name != CheckName::Domain {
+            prop_assert_eq!(replay_from_file(&given, &forged), Ok(replay(&forged, &inputs)));
+        }
         let derived = [CheckName::AgentActive, CheckName::Vendor, CheckName::Approval];
         let is_derived = derived.contains(&forged.checks[check].name) && recorded.result != DecisionResult::Allow;
         // That a payee was paid before is derived from its check in both directions.

@@ -1,6 +1,6 @@
 //! Decisions are evaluated again with the policy, the rules and the catalog entry of their time.
 
-use super::{Household, LEE};
+use super::{Household, KIM, LEE};
 use purser_local::{Options, Streaming};
 use purser_tests::{World, body_of, dollars};
 use reqwest::Method;
@@ -14,6 +14,26 @@ impl Household {
             .person_edits(&self.kim, Method::POST, &path, &json!({}))
             .await;
         answer.ok()
+    }
+
+    /// The page of a decision, with this query.
+    async fn decision_page(&self, transaction: &Value, query: &str) -> String {
+        let session = self.world.browser_session(&KIM).await;
+        let (base, agent) = (&self.world.stack.base_url, self.agent.id);
+        let address = format!(
+            "{base}/dashboard/decisions/{agent}/{}{query}",
+            transaction.as_str().unwrap()
+        );
+        let page = self
+            .world
+            .http
+            .get(address)
+            .header("cookie", session)
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(page.status(), 200);
+        page.text().await.unwrap()
     }
 }
 
@@ -65,6 +85,13 @@ async fn decisions_replay_with_the_versions_of_their_time() {
             "differences": [],
         });
         assert_eq!(home.replayed(transaction).await, expected, "{decision}");
+        let page = home.decision_page(transaction, "").await;
+        assert!(
+            page.contains(r#"<button name="replay" value="1">"#) && !page.contains("decides the same"),
+            "{page}"
+        );
+        let page = home.decision_page(transaction, "?replay=1").await;
+        assert!(page.contains("The evaluation decides the same."), "{page}");
         let path = format!("/decisions/{}/replay", transaction.as_str().unwrap());
         let lee = world.person(&LEE);
         let theirs = world.person_edits(&lee, Method::POST, &path, &json!({})).await;

@@ -14,5 +14,6 @@ mod home;
 mod import;
 mod operator;
 mod policy;
+mod replay;
 mod verify;
 mod wire;

@@ -1,6 +1,7 @@
-//! The page of one decision: what was asked, every check, and the limit that refused it.
+//! The page of one decision: what was asked, every check, the limit that refused it, and its replay.
 
 use crate::agents::owned::{KnownAgent, named};
+use crate::decisions::operations::Replayed;
 use crate::journal::row;
 use crate::sessions::session::PageSession;
 use crate::state::People;
@@ -13,6 +14,7 @@ use crate::ui::paths;
 use crate::ui::phrases;
 use axum::{
     extract::{Path, State},
+    http::Uri,
     response::IntoResponse as _,
 };
 use maud::{Markup, html};
@@ -20,19 +22,32 @@ use purser_api::Reply;
 use purser_domain::{AgentId, CallDescription, Catalog, Check, JournalEntry, LoggedDecision, TransactionId};
 use std::sync::Arc;
 
-/// `GET /dashboard/decisions/{agent}/{transaction}`.
+/// `GET /dashboard/decisions/{agent}/{transaction}`; with `?replay=1` the decision is evaluated again, which changes nothing.
 pub(crate) async fn show(
     State(people): State<Arc<People>>,
     session: PageSession,
     Path((agent, transaction)): Path<(String, String)>,
+    uri: Uri,
 ) -> Reply {
     let agent = named(AgentId::parse(&agent))?;
     let id = named(TransactionId::parse(&transaction))?;
     let ((agent, decision), edition) =
         tokio::try_join!(people.own_decision(&session.person, agent, id), people.catalog())?;
     let call = people.call_of_decision(&decision).await?;
+    let replayed = match uri.query() {
+        Some("replay=1") => Some(people.replayed(&decision).await?),
+        _ => None,
+    };
     let layout = Layout::of(&session, people.now());
-    Ok(decision_page(&layout, &agent, &decision, call.as_ref(), &edition.catalog).into_response())
+    let page = decision_page(
+        &layout,
+        &agent,
+        &decision,
+        call.as_ref(),
+        &edition.catalog,
+        replayed.as_ref(),
+    );
+    Ok(page.into_response())
 }
 
 fn decision_page(
@@ -41,6 +56,7 @@ fn decision_page(
     decision: &LoggedDecision,
     call: Option<&CallDescription>,
     catalog: &Catalog,
+    replayed: Option<&Replayed>,
 ) -> Markup {
     let entry = JournalEntry::of(decision, &agent.name, &agent.labels);
     layout.page(
@@ -55,9 +71,35 @@ fn decision_page(
             @if let Some(checks) = checks_of(decision) {
                 h2 { "Checks" }
                 (phrases::checks(checks))
+                (replay_section(replayed))
             }
         },
     )
+}
+
+/// The button that evaluates the decision again, or the result.
+fn replay_section(replayed: Option<&Replayed>) -> Markup {
+    html! {
+        h2 id="replay" { "Replay" }
+        @match replayed {
+            None => {
+                p { "Evaluates the decision again with the policy, the rules and the catalog entry of its time." }
+                form method="get" { button name="replay" value="1" { "Replay" } }
+            }
+            Some(Replayed::Impossible(why)) => p role="status" { "The decision can’t be evaluated again: " (why) "." }
+            Some(Replayed::Made { differences, .. }) if differences.is_empty() => {
+                p role="status" { "The evaluation decides the same." }
+            }
+            Some(Replayed::Made { differences, .. }) => {
+                p.warning role="status" { "The evaluation decides otherwise: the record or the evaluation was changed." }
+                dl.facts-list {
+                    @for one in differences {
+                        div { dt { (one.what) } dd { "recorded: " (one.recorded) "; evaluated: " (one.replayed) } }
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// The checks of a decision; `None` for what is decided without any.

@@ -2,4 +2,5 @@
 //! any tool can compute again. Signing, and the log of statements, are in `shared/evidence`.
 
 pub(crate) mod inputs;
+pub(crate) mod stated;
 pub(crate) mod statement;

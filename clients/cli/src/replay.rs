@@ -1,0 +1,64 @@
+//! The replay of a decision from its file of evidence: the evaluation of Purser, without Purser.
+
+use crate::args::Replay;
+use crate::exit::{Exit, Failure};
+use crate::files::{read_text, read_trust};
+use crate::output::{Output, table};
+use purser_domain::{ENGINE_VERSION, NoReplay, ReplayDifference, replay_stated};
+use purser_evidence::{parse_json, verify_evidence};
+use serde_json::{Value, json};
+
+/// Verifies the statement of the decision in a file of evidence, evaluates the decision again by the documents of the
+/// file, and prints where the evaluation differs.
+pub(crate) fn replay(arguments: &Replay, output: &Output) -> Result<Exit, Failure> {
+    let path = arguments.file.display();
+    let unreadable = |why: String| Failure::Unreadable(format!("{path} can't be replayed: {why}"));
+    let trust = read_trust(&arguments.trust)?;
+    let text = read_text(&arguments.file)?;
+    let report = verify_evidence(&text, &trust).map_err(|error| unreadable(error.to_string()))?;
+    let Some(decision) = report.decision() else {
+        let answer = json!({"outcome": "not_verified"});
+        let line = "The statement of the decision is not verified: `purser verify` says why.";
+        output.answer(&answer, || vec![line.to_owned()]);
+        return Ok(Exit::NotVerified);
+    };
+    let file = parse_json(text.as_bytes()).map_err(|error| unreadable(error.to_string()))?;
+    let payload = parse_json(decision.payload()).map_err(|error| unreadable(error.to_string()))?;
+    let replayed = replay_stated(&payload, file.get("inputs").unwrap_or(&Value::Null));
+    output.answer(&as_json(&replayed), || lines(&replayed));
+    Ok(match replayed {
+        Ok(differences) if differences.is_empty() => Exit::Done,
+        Ok(_) => Exit::Different,
+        Err(_) => Exit::Unreadable,
+    })
+}
+
+/// The members of the API's replay.
+fn as_json(replayed: &Result<Vec<ReplayDifference>, NoReplay>) -> Value {
+    let (outcome, detail, differences) = match replayed {
+        Err(why) => ("impossible", Some(why.to_string()), &[][..]),
+        Ok(differences) if differences.is_empty() => ("same", None, &[][..]),
+        Ok(differences) => ("different", None, &differences[..]),
+    };
+    let differences = differences
+        .iter()
+        .map(|one| json!({"what": one.what, "recorded": one.recorded, "replayed": one.replayed}));
+    json!({
+        "outcome": outcome, "detail": detail, "engine_version": ENGINE_VERSION,
+        "differences": differences.collect::<Vec<_>>(),
+    })
+}
+
+fn lines(replayed: &Result<Vec<ReplayDifference>, NoReplay>) -> Vec<String> {
+    match replayed {
+        Err(why) => vec![format!("The decision can't be evaluated again: {why}.")],
+        Ok(differences) if differences.is_empty() => vec!["The evaluation decides the same.".to_owned()],
+        Ok(differences) => {
+            let row = |one: &ReplayDifference| vec![one.what.to_owned(), one.recorded.clone(), one.replayed.clone()];
+            let rows: Vec<_> = differences.iter().map(row).collect();
+            let mut lines = table(&["WHAT", "RECORDED", "REPLAYED"], &rows);
+            lines.push("The evaluation decides otherwise.".to_owned());
+            lines
+        }
+    }
+}
