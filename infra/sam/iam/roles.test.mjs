@@ -256,21 +256,21 @@ const READERS = {
 };
 /** Who does what with the objects of the log, by their prefix. */
 const LOG = {
-  AgentsFunction: { GetObject: ["checkpoint", "index/", "tile/0/", "tile/entries/"] },
-  CatalogFunction: { GetObject: ["checkpoint", "tile/0/", "trust.json"] },
+  AgentsFunction: { GetObject: ["checkpoint", "index/", "tile/0/", "tile/0/000.p/", "tile/entries/", "tile/entries/000.p/"] },
+  CatalogFunction: { GetObject: ["checkpoint", "tile/0/", "tile/0/000.p/", "trust.json"] },
   EventsFunction: {
-    DeleteObject: ["batch/", "pending/", "signed/"],
+    DeleteObject: ["batch/", "pending/", "signed/", "tile/0/000.p/", "tile/entries/000.p/"],
     GetObject: [
-      "archived", "audited", "batch/", "checkpoint", "index/", "pending/", "signed/", "state.json", "tile/0/", "tile/entries/",
-      "trust.json",
+      "archived", "audited", "batch/", "checkpoint", "index/", "pending/", "signed/", "state.json", "tile/0/",
+      "tile/0/000.p/", "tile/entries/", "tile/entries/000.p/", "trust.json",
     ],
     PutObject: [
-      "archived", "audited", "batch/", "checkpoint", "index/", "pending/", "signed/", "state.json", "tile/0/", "tile/entries/",
-      "trust.json",
+      "archived", "audited", "batch/", "checkpoint", "index/", "pending/", "signed/", "state.json", "tile/0/",
+      "tile/0/000.p/", "tile/entries/", "tile/entries/000.p/", "trust.json",
     ],
   },
   HistoryFunction: { PutObject: ["pending/"] },
-  PeopleFunction: { GetObject: ["checkpoint", "index/", "tile/0/", "tile/entries/"] },
+  PeopleFunction: { GetObject: ["checkpoint", "index/", "tile/0/", "tile/0/000.p/", "tile/entries/", "tile/entries/000.p/"] },
 };
 /** Who invokes which function. The gateway and the schedules are allowed to by the functions' own policies. */
 const INVOKES = { PeopleFunction: ["PaymentsFunction"] };

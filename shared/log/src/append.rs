@@ -23,8 +23,8 @@ use crate::{
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use purser_domain::{Causes, DocumentHash, Duration, Error, Result, Timestamp};
 use purser_evidence::{
-    Checkpoint, Edge, LONGEST_STATEMENT, Note, NoteSigner, StatementKind, TilePath, TileReader, TreeHead, VerifierKey,
-    consistency_proof,
+    Appended, Checkpoint, Edge, LONGEST_STATEMENT, Note, NoteSigner, StatementKind, TilePath, TileReader, TreeHead,
+    VerifierKey, consistency_proof,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -411,6 +411,26 @@ impl Log {
         // If another run has published it too, it has replaced the state.
         if state.replace(&self.objects, version.as_ref()).await? {
             self.objects.delete(&key).await?;
+            self.delete_partials(before.size, &appended).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the partial tiles and bundles that the tree of `before` entries had and that are full now, because readers
+    /// take the full ones (c2sp.org/tlog-tiles). A run that stops before this leaves them, and nothing needs them.
+    async fn delete_partials(&self, before: u64, appended: &Appended) -> Result<()> {
+        let written = |path: &TilePath| {
+            appended
+                .tiles
+                .iter()
+                .chain(&appended.bundles)
+                .any(|(one, _)| one == path)
+        };
+        let full = Edge::paths(before).into_iter().map(TilePath::full).filter(written);
+        for path in full {
+            let keys = self.objects.list(&format!("{path}.p/"), None, MOST_BATCHES).await?;
+            let deleted: Vec<_> = keys.iter().map(|key| self.objects.delete(key)).collect();
+            stream::iter(deleted).buffered(AT_ONCE).try_collect::<()>().await?;
         }
         Ok(())
     }
@@ -526,7 +546,7 @@ fn split_later(mut later: Vec<PendingFact>, now: Timestamp) -> (Vec<PendingFact>
     (later, waiting)
 }
 
-fn append(edge: &Edge, entries: &[StoredEntry]) -> Result<purser_evidence::Appended> {
+fn append(edge: &Edge, entries: &[StoredEntry]) -> Result<Appended> {
     let statements: Vec<&str> = entries.iter().map(|entry| entry.statement.as_str()).collect();
     let appended = edge.append(&statements);
     appended.map_err(|error| Error::internal(PUBLISHING, error))

@@ -12,7 +12,7 @@ use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use purser_domain::{AgentId, Error, Result, SettlementId, Timestamp, TransactionId, TxHash};
 use purser_evidence::{
     Checkpoint, JwkSet, KeyType, Note, NoteSigner, Seed, StatementKey, StatementKind, TilePath, TreeHead, Trust,
-    consistency_proof, unverified_entries, unverified_entry, verify,
+    consistency_proof, inclusion_proof, unverified_entries, unverified_entry, verify,
 };
 use purser_log::{
     Archive, Confirmation, Log, LogReader, MissingReason, ObjectStore, Outcome, PendingBatch, PendingFact, Stated,
@@ -20,7 +20,7 @@ use purser_log::{
 };
 use serde_json::{Value, json};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -387,19 +387,88 @@ async fn concurrent_runs_do_not_fork_the_log() {
 
 /// Every bundle, tile, index object and archived object is flipped and removed after the log has grown over three levels'
 /// edges: the weekly audit finds each, and nothing else.
+/// Has 200 facts of a shard of their own stated.
+async fn append_200(objects: &ObjectStore, round: u64) -> Result<purser_log::Written> {
+    let facts = (0..200).map(|n| fact(n, StatedFact::Refused(transaction(n)))).collect();
+    let shard = format!("shardId-{round}");
+    let now = at(300 + round);
+    PendingBatch { shard, facts }.write(objects).await?;
+    log(objects.clone()).write(now, &Signer(Uuid::nil())).await
+}
+
+async fn partial_tiles(objects: &ObjectStore) -> Vec<String> {
+    let mut keys = objects.list("tile/", None, 1_000).await.unwrap();
+    keys.retain(|key| key.contains(".p/"));
+    keys
+}
+
+/// Asserts that the log of now proves each entry of these trees, and that each tree is a part of the next.
+async fn prove_all(objects: &ObjectStore, heads: &[TreeHead]) {
+    for (older, newer) in heads.iter().zip(&heads[1..]) {
+        consistency_proof(objects, older, newer).await.unwrap();
+    }
+    for head in heads {
+        let entries = unverified_entries(objects, head.size, 0..head.size).await.unwrap();
+        for (index, entry) in (0..).zip(&entries) {
+            inclusion_proof(objects, head, index, entry).await.unwrap();
+        }
+    }
+}
+
+/// A partial tile or bundle goes once there is the full one, which proves the same to whoever kept an older checkpoint.
+#[tokio::test]
+async fn partial_tiles_are_deleted_once_there_are_full_ones() {
+    let folder = Folder::new();
+    let objects = ObjectStore::folder(&folder.0);
+    let mut heads = Vec::new();
+    for round in 0..3 {
+        append_200(&objects, round).await.unwrap();
+        heads.push(head(&objects).await);
+    }
+    assert_eq!(
+        partial_tiles(&objects).await,
+        [
+            "tile/0/002.p/88",
+            "tile/1/000.p/1",
+            "tile/1/000.p/2",
+            "tile/entries/002.p/88"
+        ]
+    );
+    prove_all(&objects, &heads).await;
+}
+
+/// Wherever a run stops while tiles become full, the next one goes on, and each entry is proven.
+#[tokio::test]
+async fn runs_that_stop_while_partial_tiles_are_deleted_lose_nothing() {
+    let mut left = BTreeSet::new();
+    for writes in 0..20 {
+        let folder = Folder::new();
+        let objects = ObjectStore::folder(&folder.0);
+        append_200(&objects, 0).await.unwrap();
+        let older = head(&objects).await;
+        let stopped = append_200(&ObjectStore::interrupted(&folder.0, writes), 1).await;
+        let mut heads = vec![older];
+        if stopped.is_err() {
+            append_200(&objects, 1).await.unwrap();
+        }
+        heads.push(head(&objects).await);
+        assert_eq!(heads[1].size, 400, "{writes}");
+        prove_all(&objects, &heads).await;
+        left.insert(partial_tiles(&objects).await.len());
+    }
+    assert!(
+        left.contains(&3) && left.iter().all(|count| (3..=5).contains(count)),
+        "{left:?}"
+    );
+}
+
 #[tokio::test]
 async fn the_audit_proves_every_entry_and_compares_the_archive() {
     let [folder, place] = [Folder::new(), Folder::new()];
     let (objects, archive) = (ObjectStore::folder(&folder.0), ObjectStore::folder(&place.0));
     let whole = Archive::new(objects.clone(), archive.clone());
     for round in 0..3 {
-        let facts = (0..200).map(|n| fact(n, StatedFact::Refused(transaction(n)))).collect();
-        let shard = format!("shardId-{round}");
-        PendingBatch { shard, facts }.write(&objects).await.unwrap();
-        log(objects.clone())
-            .write(at(300 + round), &Signer(Uuid::nil()))
-            .await
-            .unwrap();
+        append_200(&objects, round).await.unwrap();
     }
     whole.write(|| false).await.unwrap();
     let audit_all = async |secs: u64| {
