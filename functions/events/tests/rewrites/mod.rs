@@ -466,6 +466,19 @@ fn restore(folder: &Path, objects: &Objects) {
     }
 }
 
+/// Puts back an older version of the log and lets it grow by other payments, where no archive has the checkpoints of the
+/// first branch. Returns the objects of this branch, which is larger than the first one by now.
+async fn fork(folder: &Folder, stating: &Stating, older: &Objects, payments: u8) -> Objects {
+    let path = folder.0.join("log");
+    restore(&path, older);
+    restore(&folder.0.join("archive"), &Objects::new());
+    for number in 0..payments {
+        stating.pay(1, &format!("fork {number}")).await.unwrap();
+    }
+    stating.state(&stating.function(None)).await;
+    objects(&path)
+}
+
 /// What a reader keeps of a log, and what it was proven.
 struct Kept {
     trust: Trust,
@@ -508,7 +521,8 @@ impl Kept {
     }
 }
 
-/// Each object of the log is flipped, removed and replaced by its older version, and all are; then the log goes on.
+/// Each object of the log is flipped, removed and replaced by its older version, all are, and the log is forked; then the
+/// log goes on.
 #[tokio::test]
 async fn rewritten_removed_and_restored_objects_are_found() {
     let folder = Folder::new();
@@ -563,6 +577,15 @@ async fn rewritten_removed_and_restored_objects_are_found() {
 
     // The archive is out of the writer's reach.
     let archive = objects(&folder.0.join("archive"));
+    let forked = fork(&folder, &stating, older, 5).await;
+    let trust = Trust::parse(std::str::from_utf8(&forked["trust.json"]).unwrap()).unwrap();
+    let note = std::str::from_utf8(&forked["checkpoint"]).unwrap();
+    trust.policy.open(&Note::parse(note).unwrap()).unwrap();
+    assert!(head_of(&forked["checkpoint"]).size > kept.head.size);
+    // Without the archive, the writer goes on, and only who kept a checkpoint finds it.
+    assert_eq!(lines.alarms(), [Value::Null; 0]);
+    assert!(!kept.is_grown(&folder.log()).await);
+    changes.push(("everything".to_owned(), "forked", forked));
     let mut found: BTreeMap<(String, &str), BTreeSet<&str>> = BTreeMap::new();
     for (number, (name, change, objects)) in changes.iter().enumerate() {
         restore(&path, objects);
