@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints what a stack costs in us-east-1 and how much it carries, in the tables of docs/performance.md.
+"""Prints what a stack costs in us-east-1 and how much it carries, in the tables of docs/performance.md and docs/evidence.md.
 
     .venv/bin/python infra/sam/costs.py [--parameter Name=value]…
 
@@ -8,6 +8,7 @@ resources come from the template. What is assumed, durations and bytes, is in AS
 """
 
 import argparse
+import json
 import re
 import sys
 from fractions import Fraction
@@ -174,6 +175,30 @@ def more():
     ]
 
 
+def evidence():
+    """What a million payments take in the log, by the published sample and by counted calls: what, how much, arithmetic."""
+    counted = counts()
+    sample = json.loads((ROOT / "docs/evidence/sample/receipt.json").read_text())
+    decision, receipt = (len(sample[part]["statement"]) for part in ("decision", "receipt"))
+    # In a bundle each has its length, in a tile its hash.
+    leaf = 2 + 32
+    shift = found("shared/log/src/append.rs", r"const MAX_BYTES: usize = 8 << (\d+);")[1]
+    commit = 2 * (8 << int(shift)) // (decision + receipt)
+    rows = [
+        ("bytes of a decision's statement, and of a receipt's", f"{decision:,} and {receipt:,}", "the published sample"),
+        ("the log", f"{(decision + receipt + 2 * leaf) / 1_000:.2f} GB", f"{decision:,} + {receipt:,} + 2 × {leaf} bytes"),
+        *(
+            (what, f"{millions(PAYMENTS * with_inputs(counted[name])['read'])} units", f"{float(counted[name]['read']):g} + {ASSUMED['inputs']}")
+            for what, name in (("reads of DynamoDB, to state both", "statements"), ("and to compare both a day later", "daily_check"))
+        ),
+        ("signatures, all when it is stated", millions(PAYMENTS * counted["signatures"]), f"{counted['signatures']} statements"),
+        ("the largest commit of a run", f"{commit:,} statements", f"{8 << int(shift):,} bytes ÷ ({decision:,} + {receipt:,}) × 2"),
+        ("the time for such a commit at 1,000 payments a second", f"{commit / 2_000:.2f} s", f"{commit:,} ÷ 2,000"),
+    ]
+    lines = [f"| {what} | {much} | {arithmetic} |" for what, much, arithmetic in rows]
+    return ["| A million payments | | Arithmetic |", "|---|---|---|", *lines]
+
+
 # ---- What carries how many payments a second -------------------------------------------------------------------------
 
 
@@ -239,7 +264,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parameter", action="append", default=[], metavar="NAME=VALUE")
     parameters = dict(each.partition("=")[::2] for each in parser.parse_args().parameter)
-    print("\n\n".join("\n".join(lines) for lines in sections(Stack(templates(), "purser", "us-east-1", **parameters))))
+    tables = [*sections(Stack(templates(), "purser", "us-east-1", **parameters)), evidence()]
+    print("\n\n".join("\n".join(lines) for lines in tables))
     return 0
 
 

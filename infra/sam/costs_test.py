@@ -19,6 +19,10 @@ class Costs(unittest.TestCase):
         for lines in costs.sections(self.stack):
             self.assertIn("\n".join(lines), page, "docs/performance.md: .venv/bin/python infra/sam/costs.py prints this table")
 
+    def test_the_table_of_the_log_is_that_of_its_page(self):
+        page = (DOCS / "evidence.md").read_text()
+        self.assertIn("\n".join(costs.evidence()), page, "docs/evidence.md: .venv/bin/python infra/sam/costs.py prints this table")
+
     def test_the_sums_are_those_of_the_guide(self):
         page = (DOCS / "deploy.md").read_text()
         self.assertIn(f"${costs.total(costs.fixed(self.stack))} a month", page)
