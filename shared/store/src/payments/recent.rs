@@ -142,9 +142,7 @@ pub(crate) fn remember(
         removed.push(format!("#recent.{path}"));
         if let RecentKey::Call(_) | RecentKey::Payee(_) = key {
             let time = format!(":old{index}");
-            condition.push_str(&format!(
-                " AND (attribute_not_exists(#recent.{path}) OR #recent.{path} = {time})"
-            ));
+            condition = format!("{condition} AND (attribute_not_exists(#recent.{path}) OR #recent.{path} = {time})");
             update = update.expression_attribute_values(time, at.write());
         }
         update = update.expression_attribute_names(path, member_name(*key));
