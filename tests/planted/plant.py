@@ -728,6 +728,20 @@ BUGS = [
         "package(purser-domain) and test(=webhook::record::tests::webhooks_receive_only_selected_events_of_their_owner)",
     ),
     Bug(
+        "a success that does not end a webhook's failed calls",
+        "functions/webhooks/src/deliver.rs",
+        "if old.is_some() {",
+        "if old.is_some() && !PLANTED {",
+        "package(purser-webhooks) and test(=failing_webhooks_are_reported_and_disabled)",
+    ),
+    Bug(
+        "a webhook that fails for days and is called for ever",
+        "shared/domain/src/webhook/failed_calls.rs",
+        "is_last && lasted >= Self::DISABLED_AFTER",
+        "is_last && !PLANTED && lasted >= Self::DISABLED_AFTER",
+        "package(purser-webhooks) and test(=failing_webhooks_are_reported_and_disabled)",
+    ),
+    Bug(
         "a webhook's old secret that signs for ever",
         "shared/domain/src/webhook/record.rs",
         "let signs = move |term: &&SecretTerm| term.ends_at.is_none_or(|ends_at| now < ends_at);",

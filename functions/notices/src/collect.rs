@@ -2,7 +2,7 @@
 //! over the people whom it concerns, a page of people at a time, which bounds the work of a run.
 
 use crate::{Notices, unread};
-use purser_api::{MessageResult, NoticeRequest, NoticeWork, SqsRecord};
+use purser_api::{MessageResult, NoticeOf, NoticeRequest, NoticeWork, SqsRecord};
 use purser_domain::{
     Error, Event, EventKind, EventSubject, NoticeChannel, NoticeSettings, PersonId, Result, closed_key,
     is_worth_telling, test_event, waiting_key,
@@ -33,11 +33,22 @@ impl Notices {
         Ok(MessageResult::Done)
     }
 
-    /// Queues the test notice that a person asks for.
+    /// Queues the test notice that a person requests, or the notice of a failing webhook.
     pub(crate) async fn requested(&self, record: &SqsRecord) -> Result<MessageResult> {
-        let NoticeRequest { person, id } = NoticeRequest::parse(&record.body).ok_or_else(unread)?;
-        let event = test_event(self.0.event_source.clone(), &person, "notices", id);
-        let event = event.map_err(|problem| Error::internal("making a test event", problem))?;
+        let NoticeRequest { person, of } = NoticeRequest::parse(&record.body).ok_or_else(unread)?;
+        let source = self.0.event_source.clone();
+        let event = match of {
+            NoticeOf::Test(id) => test_event(source, &person, "notices", id),
+            NoticeOf::Webhook(webhook) => {
+                let failed = self.0.table.failed_calls(&[webhook]).await?;
+                match failed.get(&webhook) {
+                    Some(calls) => calls.event(source, &person, webhook),
+                    // A call has succeeded meanwhile.
+                    None => return Ok(MessageResult::Done),
+                }
+            }
+        };
+        let event = event.map_err(|problem| Error::internal("making a requested event", problem))?;
         self.collect(&person, &event).await?;
         Ok(MessageResult::Done)
     }

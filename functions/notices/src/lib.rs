@@ -1,7 +1,7 @@
 //! The notices function: sends people notices of events by mail and incoming webhook, several events in one message.
 //!
 //! ```text
-//! people ─▶ queue of requests (tests) ┐
+//! people (tests), webhooks (failing) ─▶ queue of requests ┐
 //! bus ─▶ queue of events ─────────────┴collect─▶ rows that wait ┐
 //!                    └─spread (of no single person)─────────────┴─▶ queue of notices ─flush─▶ one message, some minutes apart
 //! ```
@@ -66,7 +66,7 @@ struct Shared {
 struct QueueArns {
     /// From the bus.
     events: String,
-    /// From `people`.
+    /// From `people` and `webhooks`.
     requests: String,
     /// From the function itself.
     notices: String,

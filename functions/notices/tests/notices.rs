@@ -10,11 +10,11 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use axum::{Router, body::Bytes, extract::State, http::StatusCode, routing::any};
-use purser_api::{Boot, Clock, NoticeRequest};
+use purser_api::{Boot, Clock, NoticeOf, NoticeRequest};
 use purser_domain::{
-    Agent, AgentId, ChannelTerms, DeliveryId, EnabledService, Event, EventData, EventId, EventKind, EventSource,
-    EventSubject, MailAddress, NoticeChannel, NoticeEnd, NoticeSettings, NoticeTerms, NoticeUrlId, PersonId, SecretOf,
-    ServiceId, SlackPlace, Timestamp,
+    Agent, AgentId, Attempt, CallResult, ChannelTerms, DeliveryId, EnabledService, Event, EventData, EventId,
+    EventKind, EventSource, EventSubject, FailedCalls, MailAddress, NoticeChannel, NoticeEnd, NoticeSettings,
+    NoticeTerms, NoticeUrlId, PersonId, SecretOf, ServiceId, SlackPlace, Timestamp, WebhookId,
 };
 use purser_notices::Notices;
 use purser_store::{Created, Edited, NewNoticeUrl, WebhooksTable};
@@ -659,13 +659,60 @@ async fn permanently_failing_channels_are_disabled() {
     // A test is sent nevertheless. Once it arrives, all waiting notices are sent.
     let request = |n| NoticeRequest {
         person: ann.clone(),
-        id: DeliveryId::at(world.now(), [n; 8]),
+        of: NoticeOf::Test(DeliveryId::at(world.now(), [n; 8])),
     };
     world.sqs.send(REQUESTS, &request(1).text());
     world.run().await;
     world.run_after(GATHERING_SECS).await;
     assert_eq!((world.ses.mails().len(), incoming.texts().len()), (1, 1));
     assert!(world.table.ended_channels(&settings).await.unwrap().is_empty());
+}
+
+/// The notice has what the table has at that time. Once a call has succeeded, there is no notice.
+#[tokio::test]
+async fn owners_are_notified_of_failing_webhooks() {
+    let world = World::start("").await;
+    let ann = world.person("ann").await;
+    let webhook = WebhookId::from_uuid(Uuid::from_u128(7));
+    let request = NoticeRequest {
+        person: ann.clone(),
+        of: NoticeOf::Webhook(webhook),
+    };
+    world.sqs.send(REQUESTS, &request.text());
+    world.run().await;
+    world.run_after(GATHERING_SECS).await;
+    assert!(world.ses.mails().is_empty(), "no call has failed");
+
+    let mut old: Option<FailedCalls> = None;
+    for hours in [13, 0] {
+        let call = Attempt {
+            at: world
+                .now()
+                .before(purser_domain::Duration::from_secs_u32(hours * 3_600)),
+            took: purser_domain::Duration::from_secs_u32(1),
+            result: CallResult::Status(503),
+        };
+        let calls = FailedCalls::with(old.clone(), 1, call, 1);
+        let is_stored = world
+            .table
+            .put_failed_calls(webhook, &calls, old.as_ref(), world.now())
+            .await;
+        assert!(is_stored.unwrap());
+        old = Some(calls);
+    }
+    for _ in 0..2 {
+        world.sqs.send(REQUESTS, &request.text());
+    }
+    world.run().await;
+    world.run_after(GATHERING_SECS).await;
+    let mails = world.ses.mails();
+    assert_eq!(mails.len(), 1);
+    let text = text_of(&mails[0]);
+    let since = old.unwrap().since.for_people();
+    let sentence = format!("A webhook of yours has failed since {since} (calls: 2, last result: status_503).");
+    assert_eq!(text.matches(&sentence).count(), 1, "{text}");
+    assert!(text.contains(&format!("/dashboard/webhooks/{webhook}")), "{text}");
+    assert!(!text.contains("switch it on"), "{text}");
 }
 
 /// IAM lets `people` send anything to the queue of requests. Only a request is read.

@@ -6,10 +6,10 @@
 //! The first call is not, which saves a write for each delivery.
 
 use crate::{LONGEST_CALL, Webhooks};
-use purser_api::{DeliveryMessage, DeliveryOf, MessageResult, SqsRecord, WebhookRequest};
+use purser_api::{DeliveryMessage, DeliveryOf, MessageResult, NoticeOf, NoticeRequest, SqsRecord, WebhookRequest};
 use purser_domain::{
-    AfterCall, Attempt, Delivery, Due, Duration, Error, Event, EventKind, PersonId, Result, SecretOf, Timestamp,
-    Webhook, WebhookId, WebhookSecret, WebhookSecretId, test_event,
+    AfterCall, Attempt, Delivery, Due, Duration, Error, Event, EventKind, FailedCalls, FailureStage, PersonId, Result,
+    SecretOf, Timestamp, Webhook, WebhookId, WebhookSecret, WebhookSecretId, test_event,
 };
 use tokio::time::Instant;
 
@@ -166,6 +166,40 @@ impl Webhooks {
         Ok(secrets)
     }
 
+    /// Records a failed call among the failed calls of its webhook, and requests a notice when they reach a new stage. A
+    /// success ends them, and writes only if there are any. Returns the stage after a failed call.
+    async fn record_result(&self, webhook: &Webhook, call: Attempt, attempt: u32) -> Result<Option<FailureStage>> {
+        let shared = &self.0;
+        let now = shared.clock.now();
+        let old = shared.table.failed_calls(&[webhook.id]).await?.remove(&webhook.id);
+        if call.result.is_success() {
+            if old.is_some() {
+                shared.table.end_failed_calls(webhook, now).await?;
+            }
+            return Ok(None);
+        }
+        let mut calls = FailedCalls::with(old.clone(), webhook.version, call, attempt);
+        let stage = calls.stage;
+        // Otherwise a concurrent call has recorded its own result, and requests the notice.
+        let is_stored = shared
+            .table
+            .put_failed_calls(webhook.id, &calls, old.as_ref(), now)
+            .await?;
+        if is_stored && calls.notified < stage {
+            tracing::warn!(webhook.id = %webhook.id, stage = stage.name(), "webhook.failing");
+            let (person, of) = (webhook.person.clone(), NoticeOf::Webhook(webhook.id));
+            shared.notice_requests.send(&NoticeRequest { person, of }).await?;
+            // After the request, which a cut repeats: the notice has the same id.
+            let stored = calls.clone();
+            calls.notified = stage;
+            shared
+                .table
+                .put_failed_calls(webhook.id, &calls, Some(&stored), now)
+                .await?;
+        }
+        Ok(Some(stage))
+    }
+
     async fn make_call(&self, webhook: &Webhook, delivery: Delivery) -> Result<MessageResult> {
         let shared = &self.0;
         let began = shared.clock.now();
@@ -189,7 +223,7 @@ impl Webhooks {
         let (delivery, after) = self.waits(webhook, delivery, after, ended).await?;
         log(&delivery, attempt, after);
         // Before the row, so that a cut between the two does not leave a webhook that is called again and again.
-        if after == (AfterCall::GivenUp { gone: true }) {
+        if self.record_result(webhook, attempt, delivery.attempts).await? == Some(FailureStage::Disabled) {
             shared.table.note_gone(webhook, ended).await?;
         }
         if !shared.table.put_delivery(&delivery, ended).await? {

@@ -5,6 +5,7 @@
 //!                                     ▲            └─pause─▶ rows ┐
 //!                                     └────sweep, each minute─────┘
 //! people ─▶ queue of requests (tests, redeliveries) ─deliver─▶ a person's program
+//! deliver, if calls fail for long ─▶ notices' queue of requests
 //! ```
 //!
 //! Three queues invoke it with batches; IAM determines who sends to each. A message stays in its queue until its work
@@ -24,7 +25,8 @@ pub use call::{Posted, Programs};
 
 use call::{Caller, LONGEST_CALL, programs};
 use purser_api::{
-    AllowedHosts, Boot, BootError, Clock, DeliveriesQueue, Entropy, MessageResult, SecretsKey, SqsBatch, SqsRecord,
+    AllowedHosts, Boot, BootError, Clock, DeliveriesQueue, Entropy, MessageResult, NoticeRequestsQueue, SecretsKey,
+    SqsBatch, SqsRecord,
 };
 use purser_domain::{Causes, Error, EventSource, Result};
 use purser_store::WebhooksTable;
@@ -45,6 +47,7 @@ pub struct Webhooks(Arc<Shared>);
 struct Shared {
     table: WebhooksTable,
     deliveries: DeliveriesQueue,
+    notice_requests: NoticeRequestsQueue,
     arns: QueueArns,
     /// The deployment, as events name it.
     event_source: EventSource,
@@ -67,7 +70,7 @@ struct QueueArns {
 
 impl Webhooks {
     /// The function with this configuration: `WEBHOOKS_TABLE`, `STACK`, `DELIVERIES_QUEUE_URL`,
-    /// `DELIVERIES_QUEUE_ARN`, `WEBHOOK_REQUESTS_QUEUE_ARN`, `WEBHOOK_EVENTS_QUEUE_ARN`, `WEBHOOK_SECRETS_KEY_ARN`,
+    /// `DELIVERIES_QUEUE_ARN`, `NOTICE_REQUESTS_QUEUE_URL`, `WEBHOOK_REQUESTS_QUEUE_ARN`, `WEBHOOK_EVENTS_QUEUE_ARN`, `WEBHOOK_SECRETS_KEY_ARN`,
     /// `WEBHOOK_ALLOWED_HOSTS`.
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
         Self::boot_with(boot, LONGEST_CALL)
@@ -93,6 +96,7 @@ impl Webhooks {
         } = boot;
         let table = env.text("WEBHOOKS_TABLE");
         let url = env.text("DELIVERIES_QUEUE_URL");
+        let notices = env.text("NOTICE_REQUESTS_QUEUE_URL");
         let arns = QueueArns {
             events: env.text("WEBHOOK_EVENTS_QUEUE_ARN"),
             requests: env.text("WEBHOOK_REQUESTS_QUEUE_ARN"),
@@ -101,10 +105,12 @@ impl Webhooks {
         let key = env.text("WEBHOOK_SECRETS_KEY_ARN");
         let source = env.event_source();
         let allowed = env.allowed_hosts("WEBHOOK_ALLOWED_HOSTS");
-        let (table, url, arns, key, event_source, allowed) = env.finish((table, url, arns, key, source, allowed))?;
+        let (table, url, notices, arns, key, event_source, allowed) =
+            env.finish((table, url, notices, arns, key, source, allowed))?;
         Ok(Self(Arc::new(Shared {
             table: WebhooksTable::new(purser_store::client(&aws), table),
             deliveries: DeliveriesQueue::new(&aws, url),
+            notice_requests: NoticeRequestsQueue::new(&aws, notices),
             arns,
             event_source,
             key: SecretsKey::new(aws, key),

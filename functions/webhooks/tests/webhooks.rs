@@ -18,11 +18,11 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::any,
 };
-use purser_api::{Boot, Clock, DeliveryMessage, DeliveryOf, WebhookRequest};
+use purser_api::{Boot, Clock, DeliveryMessage, DeliveryOf, NoticeOf, NoticeRequest, WebhookRequest};
 use purser_domain::{
-    AgentId, Delivery, DeliveryId, DeliveryState, Event, EventData, EventId, EventKind, EventSource, EventSubject,
-    PersonId, SecretOf, SecretTerm, Timestamp, Webhook, WebhookContentType, WebhookId, WebhookSecret, WebhookSecretId,
-    WebhookTerms, WebhookUrl,
+    AgentId, CallResult, Delivery, DeliveryId, DeliveryState, Event, EventData, EventId, EventKind, EventSource,
+    EventSubject, FailedCalls, FailureStage, PersonId, SecretOf, SecretTerm, Timestamp, Webhook, WebhookContentType,
+    WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl,
 };
 use purser_store::{Edited, NewWebhookSecret, PERSON_PARTS, PageRequest, WebhooksTable};
 use purser_testkit::{Emulator, Fate, Kms, Moment, Proxy, ProxyConfig, Sqs, WEBHOOKS, environment, sample, serve};
@@ -41,6 +41,7 @@ use uuid::Uuid;
 const EVENTS: &str = "events";
 const REQUESTS: &str = "requests";
 const DELIVERIES: &str = "deliveries";
+const NOTICES: &str = "notice-requests";
 /// The longest delay of a message that SQS supports.
 const LONGEST_DELAY_SECS: i64 = 900;
 /// The timeout of a call in these tests.
@@ -163,6 +164,7 @@ impl World {
         sqs.create(EVENTS, VISIBILITY_SECS, 20);
         sqs.create(REQUESTS, VISIBILITY_SECS, 20);
         sqs.create(DELIVERIES, VISIBILITY_SECS, 100);
+        sqs.create(NOTICES, VISIBILITY_SECS, 20);
         let sqs_url = sqs.serve().await;
         let allowed: Vec<String> = receivers.iter().map(|receiver| receiver.authority()).collect();
         let allowed = allowed.join(",");
@@ -279,6 +281,22 @@ impl World {
         deliveries[0].clone()
     }
 
+    async fn failed_calls(&self, webhook: &Webhook) -> Option<FailedCalls> {
+        self.table
+            .failed_calls(&[webhook.id])
+            .await
+            .unwrap()
+            .remove(&webhook.id)
+    }
+
+    /// Lets `hours` pass and makes the calls that become due.
+    async fn run_for(&self, hours: i64) {
+        for _ in 0..hours {
+            self.pass(3_600);
+            self.run().await;
+        }
+    }
+
     /// The number of messages in the queue of deliveries, hidden or not.
     fn waiting(&self) -> usize {
         self.sqs.bodies(DELIVERIES).len()
@@ -300,6 +318,7 @@ fn function([dynamodb, sqs, kms]: [&str; 3], allowed: &str, now: &Arc<AtomicI64>
     env.insert("SQS_ENDPOINT", sqs.to_owned());
     env.insert("KMS_ENDPOINT", kms.to_owned());
     env.insert("DELIVERIES_QUEUE_URL", Sqs::url(sqs, DELIVERIES));
+    env.insert("NOTICE_REQUESTS_QUEUE_URL", Sqs::url(sqs, NOTICES));
     env.insert("DELIVERIES_QUEUE_ARN", Sqs::arn(DELIVERIES));
     env.insert("WEBHOOK_REQUESTS_QUEUE_ARN", Sqs::arn(REQUESTS));
     env.insert("WEBHOOK_EVENTS_QUEUE_ARN", Sqs::arn(EVENTS));
@@ -459,6 +478,99 @@ async fn a_410_answer_stops_calls_until_an_edit() {
     assert_eq!(stored, Edited::Stored);
     happen(3).await;
     assert_eq!(receiver.calls().len(), 2);
+}
+
+/// A receiver fails for ten hours and recovers, then fails for a week. Each stage requests one notice, by ids only.
+#[tokio::test]
+async fn failing_webhooks_are_reported_and_disabled() {
+    let receiver = Receiver::start().await;
+    let world = World::start(&[&receiver]).await;
+    let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
+    let happen = async |n| {
+        world.happen(&frozen("ann", agent(1), n, world.now()));
+        world.run().await;
+    };
+    let is_gone = async || {
+        !world
+            .table
+            .gone(std::slice::from_ref(&webhook))
+            .await
+            .unwrap()
+            .is_empty()
+    };
+    receiver.answer(Answers::Status(503));
+    let since = world.now();
+    happen(1).await;
+    world.run_for(10).await;
+    let failed = world.failed_calls(&webhook).await.unwrap();
+    assert_eq!((failed.since, failed.stage), (since, FailureStage::New));
+    assert_eq!(
+        (failed.count as usize, failed.last),
+        (receiver.calls().len(), CallResult::Status(503))
+    );
+    receiver.answer(Answers::Status(204));
+    world.run_for(10).await;
+    assert_eq!(world.failed_calls(&webhook).await, None, "the first success ends them");
+    assert!(world.sqs.bodies(NOTICES).is_empty());
+
+    receiver.answer(Answers::Status(503));
+    let since = world.now();
+    happen(2).await;
+    world.run_for(20).await;
+    let failed = world.failed_calls(&webhook).await.unwrap();
+    assert_eq!(
+        (failed.since, failed.stage, failed.notified),
+        (since, FailureStage::Notified, FailureStage::Notified)
+    );
+    let request = NoticeRequest {
+        person: person("ann"),
+        of: NoticeOf::Webhook(webhook.id),
+    };
+    assert_eq!(world.sqs.bodies(NOTICES), [request.text()]);
+    // The delivery of the fourth round ends after 5 days.
+    for day in 0..5 {
+        assert!(!is_gone().await, "after {day} days");
+        happen(3 + day).await;
+        world.run_for(25).await;
+    }
+    assert!(is_gone().await);
+    let failed = world.failed_calls(&webhook).await.unwrap();
+    assert_eq!((failed.since, failed.stage), (since, FailureStage::Disabled));
+    assert_eq!(world.sqs.bodies(NOTICES).len(), 2);
+
+    // An update starts anew.
+    let calls = receiver.calls().len();
+    happen(20).await;
+    assert_eq!(receiver.calls().len(), calls, "it is disabled");
+    let updated = webhook.clone().with_terms(webhook.terms.clone());
+    assert_eq!(
+        world.table.edit(&updated, &sample::audit()).await.unwrap(),
+        Edited::Stored
+    );
+    let since = world.now();
+    happen(21).await;
+    assert_eq!(receiver.calls().len(), calls + 1);
+    let failed = world.failed_calls(&webhook).await.unwrap();
+    assert_eq!((failed.version, failed.since, failed.count), (2, since, 1));
+}
+
+/// The row of failed calls is never written while calls succeed.
+#[tokio::test]
+async fn successful_calls_write_no_failed_calls() {
+    let receiver = Receiver::start().await;
+    let world = World::start(&[&receiver]).await;
+    let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
+    world.happen(&frozen("ann", agent(1), 1, world.now()));
+    world.run().await;
+    assert_eq!(receiver.calls().len(), 1);
+    let rows = world
+        .emulator
+        .client
+        .query()
+        .table_name(WEBHOOKS)
+        .key_condition_expression("pk = :pk");
+    let rows = rows.expression_attribute_values(":pk", AttributeValue::S(format!("G#{}", webhook.id)));
+    assert_eq!(rows.send().await.unwrap().count(), 0);
 }
 
 /// Long pauses are rows of the table, so that no message stays in flight.

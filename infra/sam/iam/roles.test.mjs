@@ -202,6 +202,7 @@ const MAY = {
   LedgerTable     START#      GetItem
   LedgerTable/index/owner  *  Query
   WebhooksTable   F#          GetItem PutItem
+  WebhooksTable   G#          BatchGetItem
   WebhooksTable   Q#          Query tx:DeleteItem tx:PutItem
   WebhooksTable   R#          GetItem Query
   WebhooksTable   T#          ConditionCheckItem tx:PutItem
@@ -229,6 +230,7 @@ const QUEUES = {
   WebhooksSetAsideQueue: {},
   NoticeRequestsQueue: {
     PeopleFunction: ["SendMessage"],
+    WebhooksFunction: ["SendMessage"],
     NoticesFunction: ["DeleteMessage", "GetQueueAttributes", "ReceiveMessage"],
   },
   NoticesQueue: {

@@ -62,7 +62,7 @@ pub use lambda::direct::{
 pub use lambda::env::{CustodyKind, Env, EnvError};
 pub use lambda::gateway::{GatewayAnswer, GatewayEvent, answer, answer_any};
 pub use lambda::invoke::{InternalFunction, PaymentsFunction};
-pub use lambda::notices::{NoticeRequest, NoticeRequestsQueue, NoticeWork, NoticesQueue};
+pub use lambda::notices::{NoticeOf, NoticeRequest, NoticeRequestsQueue, NoticeWork, NoticesQueue};
 pub use lambda::operators::{BrowserAct, FreezeOf, OperationAt, OperatorAct, OperatorAnswer, PinnedPayment};
 pub use lambda::payouts::{AskedPayout, NamedPayoutAddress, PayoutAnswer, PayoutOwner, ReservedPayout};
 pub use lambda::random::{Entropy, random};

@@ -104,6 +104,7 @@ pub use value::time::*;
 pub use value::visible::*;
 pub use webhook::ciphertext::*;
 pub use webhook::delivery::*;
+pub use webhook::failed_calls::*;
 pub use webhook::record::*;
 pub use webhook::retry::*;
 pub use webhook::secret::*;

@@ -185,6 +185,47 @@ async fn a_webhook_is_made_tested_rotated_and_removed() {
     assert!(!log.contains("whsec_"), "{log}");
 }
 
+/// Created with one, changed by an update, and rejected unless it is one of the two.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_have_the_content_type_of_their_webhook() {
+    let program = Program::start().await;
+    let world = World::with(program.options()).await;
+    let kim = world.person(&KIM);
+    let wrong = [
+        "",
+        "text/plain",
+        "application/JSON",
+        "application/json; charset=utf-8",
+        "application/json\r\nx: y",
+    ];
+    for value in wrong.map(Value::from).into_iter().chain([json!(1), json!([])]) {
+        let body = json!({"url": program.url, "content_type": value});
+        let answer = edit(&world, &kim, Method::POST, "/webhooks", body).await;
+        assert_eq!(
+            answer.refused(400, "invalid_request")["details"][0]["path"],
+            "/content_type",
+            "{value}"
+        );
+    }
+    let body = json!({"url": program.url, "content_type": "application/json"});
+    let made = edit(&world, &kim, Method::POST, "/webhooks", body).await.created();
+    assert_eq!(made["content_type"], "application/json");
+    let path = format!("/webhooks/{}", made["webhook_id"].as_str().unwrap());
+    for (calls, content_type) in [(1, "application/json"), (2, "application/cloudevents+json")] {
+        let sent = edit(&world, &kim, Method::POST, &format!("{path}/test"), json!({})).await;
+        let id = sent.body["delivery_id"].clone();
+        let is_done = |delivery: &Value| delivery["delivery_id"] == id && delivery["status"] == "delivered";
+        world.delivery_where(&kim, &path, is_done).await;
+        let headers = program.calls.lock().unwrap().last().unwrap().0.clone();
+        assert_eq!(headers["content-type"], content_type);
+        assert_eq!(program.verified(&made["secret"]).len(), calls);
+        // Absent or null, it is the default.
+        let default = json!({"url": program.url, "content_type": null});
+        let updated = edit(&world, &kim, Method::PUT, &path, default).await.ok();
+        assert_eq!(updated["content_type"], "application/cloudevents+json");
+    }
+}
+
 /// From the row that `payments` writes, over the stream, the bus and the queues, to the owner's endpoint.
 #[tokio::test(flavor = "multi_thread")]
 async fn approval_requests_call_only_the_owners_webhook() {

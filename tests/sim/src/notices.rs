@@ -17,7 +17,7 @@ use crate::plan::{OWNERS, WORKERS, agents_of};
 use crate::run::Run;
 use crate::tables::WEBHOOKS;
 use crate::telling::person;
-use purser_api::NoticeRequest;
+use purser_api::{NoticeOf, NoticeRequest};
 use purser_domain::{
     ChannelTerms, DeliveryId, Event, EventData, EventId, EventKind, EventSource, EventSubject, MailAddress,
     NoticeSettings, NoticeTerms, PersonId, Timestamp, test_event, waiting_key,
@@ -310,7 +310,7 @@ impl<'a> Office<'a> {
                 for _ in 0..2 {
                     let request = NoticeRequest {
                         person: person.clone(),
-                        id,
+                        of: NoticeOf::Test(id),
                     };
                     self.sqs().send(REQUESTS, &request.text());
                 }

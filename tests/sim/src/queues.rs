@@ -41,6 +41,8 @@ const MAPPINGS: [Mapping; 3] = [
     Mapping::new(DELIVERIES, 20, 100, "Deliver"),
     Mapping::new(REQUESTS, 2, 20, "Request"),
 ];
+/// The requests for notices of failing webhooks.
+const FAILING: &str = "FailingWebhooks";
 const VISIBILITY_SECS: i64 = 180;
 const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60 * SECOND;
@@ -54,13 +56,18 @@ const FIRST_CALL: i64 = 2 * 15 * SECOND;
 const MOST_EVENTS: usize = 10;
 
 /// The function's variables.
-pub(crate) const VARIABLES: [(&str, &str); 7] = [
+pub(crate) const VARIABLES: [(&str, &str); 8] = [
     ("WEBHOOKS_TABLE", WEBHOOKS),
     ("SQS_ENDPOINT", "http://sqs.sim"),
     ("WEBHOOK_SECRETS_KEY_ARN", "arn:aws:kms:sim:000000000000:key/secrets"),
     (
         "DELIVERIES_QUEUE_URL",
         "http://sqs.sim/000000000000/WebhookDeliveriesQueue",
+    ),
+    // Read by nothing: notices are simulated on their own.
+    (
+        "NOTICE_REQUESTS_QUEUE_URL",
+        "http://sqs.sim/000000000000/FailingWebhooks",
     ),
     (
         "DELIVERIES_QUEUE_ARN",
@@ -93,6 +100,7 @@ impl Queues {
         for mapping in MAPPINGS.iter().chain(&notices::MAPPINGS) {
             sqs.create(mapping.queue, VISIBILITY_SECS, mapping.most_receipts);
         }
+        sqs.create(FAILING, VISIBILITY_SECS, 1);
         Self {
             sqs,
             clock,

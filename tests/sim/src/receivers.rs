@@ -375,7 +375,7 @@ impl World {
                     }
                 }
             }
-            ("G", Some(row)) => {
+            ("G", Some(row)) if key.1 == "#" => {
                 if let Some(hook) = hook_of(&receivers)
                     && receivers.hooks[hook].webhook.version == number(&row, "ver").unsigned_abs()
                 {

@@ -5,7 +5,7 @@
 
 use crate::caller::Caller;
 use crate::state::People;
-use purser_api::{MailClaim, NoticeRequest, Precondition};
+use purser_api::{MailClaim, NoticeOf, NoticeRequest, Precondition};
 use purser_domain::{
     Act, AuditChanges, AuditKind, ChannelTerms, DeliveryId, EndedChannel, Error, EventKind, NoticeChannel,
     NoticeSettings, NoticeTerms, NoticeUrlId, PersonId, Problem, Result, SecretOf, SlackPlace, Timestamp, WebhookUrl,
@@ -185,7 +185,7 @@ impl People {
         }
         let request = NoticeRequest {
             person: person.id.clone(),
-            id: DeliveryId::at(self.now(), self.entropy.bytes()?),
+            of: NoticeOf::Test(DeliveryId::at(self.now(), self.entropy.bytes()?)),
         };
         self.notice_requests.send(&request).await?;
         Ok(on)

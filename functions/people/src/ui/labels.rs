@@ -104,6 +104,7 @@ pub(crate) const fn event(kind: EventKind) -> &'static str {
         EventKind::OwnerFrozen => "All your agents frozen",
         EventKind::OwnerUnfrozen => "All your agents unfrozen",
         EventKind::WebhookTest => "Test",
+        EventKind::WebhookFailing => "Webhook failing",
     }
 }
 

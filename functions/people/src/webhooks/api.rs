@@ -61,9 +61,13 @@ pub(crate) struct WebhookView {
     /// The `Content-Type` of its calls.
     #[schema(example = "application/json")]
     content_type: &'static str,
-    /// The time at which its program answered 410. It is not called again until it is edited.
+    /// The time since which it is not called: its program responded 410, or its calls have failed for five days. An
+    /// update, also one to the same values with `enabled: true`, has it called again.
     #[schema(format = DateTime, required)]
     gone_at: Option<String>,
+    /// The time of the first failed call since the last successful one; null if the last call was successful.
+    #[schema(format = DateTime, required)]
+    failing_since: Option<String>,
     #[schema(format = DateTime)]
     created_at: String,
     /// Its secrets, the oldest first. Each signs until its end.
@@ -91,7 +95,13 @@ impl From<&SecretTerm> for SecretView {
 }
 
 impl From<&OwnWebhook> for WebhookView {
-    fn from(OwnWebhook { webhook, gone_at }: &OwnWebhook) -> Self {
+    fn from(
+        OwnWebhook {
+            webhook,
+            gone_at,
+            failed,
+        }: &OwnWebhook,
+    ) -> Self {
         let terms = &webhook.terms;
         let kinds = terms.kinds.as_ref();
         let agents = terms.agents.as_ref();
@@ -105,6 +115,7 @@ impl From<&OwnWebhook> for WebhookView {
             enabled: terms.enabled,
             content_type: terms.content_type.name(),
             gone_at: gone_at.map(|at| at.to_string()),
+            failing_since: failed.as_ref().map(|calls| calls.since.to_string()),
             created_at: webhook.created_at.to_string(),
             secrets: webhook.secrets.iter().map(Into::into).collect(),
         }
@@ -232,7 +243,7 @@ purser_api::field! {
     /// A kind of event that belongs to an owner.
     pub(crate) struct HookKind(EventKind):
     |value| {
-        let kind = value.as_str().and_then(EventKind::from_name).filter(|kind| kind.topic().has_owner());
+        let kind = value.as_str().and_then(EventKind::from_name).filter(|kind| kind.is_for_webhooks());
         kind.ok_or_else(|| format!("must be one of: {}", kinds().collect::<Vec<_>>().join(", ")))
     },
     json!({"type": "string", "pattern": format!("^({})$", kinds().map(|kind| kind.replace('.', "\\.")).collect::<Vec<_>>().join("|"))})
@@ -275,8 +286,8 @@ purser_api::field! {
 
 /// The event kinds that a webhook can receive.
 fn kinds() -> impl Iterator<Item = &'static str> {
-    let owned = EventKind::ALL.iter().filter(|kind| kind.topic().has_owner());
-    owned.map(|kind| kind.name())
+    let kinds = EventKind::ALL.iter().filter(|kind| kind.is_for_webhooks());
+    kinds.map(|kind| kind.name())
 }
 
 purser_api::body! {
@@ -397,8 +408,8 @@ pub(crate) async fn read(
 
 /// Replace a webhook's URL, events and agents.
 ///
-/// This also enables a webhook that was disabled by a 410 response. If nothing else changes, the body must contain
-/// `enabled: true` for that.
+/// This also enables a webhook that was disabled by a 410 response, or because its calls failed for five days. If
+/// nothing else changes, the body must contain `enabled: true` for that.
 #[utoipa::path(
     put,
     path = "/webhooks/{webhookId}",

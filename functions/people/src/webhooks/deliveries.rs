@@ -84,7 +84,7 @@ fn state_chip(state: DeliveryState) -> Markup {
 }
 
 /// The result of a call, in words.
-fn result(result: CallResult) -> String {
+pub(crate) fn result(result: CallResult) -> String {
     match result {
         CallResult::Status(status) => format!("answered {status}"),
         CallResult::Timeout => "no answer in time".to_owned(),

@@ -68,6 +68,7 @@ pub(crate) fn state_chip(own: &OwnWebhook) -> Markup {
     html! {
         @if !own.webhook.terms.enabled { span.chip { "off" } }
         @else if own.gone_at.is_some() { span.chip.bad { "gone" } }
+        @else if own.failed.is_some() { span.chip.wait { "failing" } }
         @else { span.chip.good { "on" } }
     }
 }

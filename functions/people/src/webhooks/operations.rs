@@ -9,8 +9,8 @@ use crate::caller::Caller;
 use crate::state::People;
 use purser_api::{Precondition, WebhookRequest};
 use purser_domain::{
-    Act, AuditChanges, AuditKind, Delivery, DeliveryId, Error, ErrorKind, Problem, Result, SecretOf, SecretTerm,
-    Timestamp, Webhook, WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl, test_event,
+    Act, AuditChanges, AuditKind, Delivery, DeliveryId, Error, ErrorKind, FailedCalls, Problem, Result, SecretOf,
+    SecretTerm, Timestamp, Webhook, WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl, test_event,
 };
 use purser_store::{Backoff, Edited, NewWebhookSecret, Page, PageRequest};
 use tracing::info;
@@ -20,8 +20,11 @@ use uuid::Uuid;
 #[derive(Clone, Debug)]
 pub(crate) struct OwnWebhook {
     pub(crate) webhook: Webhook,
-    /// The time since which it is no longer called, because its endpoint answered 410 (Gone).
+    /// The time since which it is no longer called, because its endpoint responded 410 (Gone) or its calls failed for
+    /// too long.
     pub(crate) gone_at: Option<Timestamp>,
+    /// The failed calls of this version since the last successful one.
+    pub(crate) failed: Option<FailedCalls>,
 }
 
 /// A webhook with its newest secret. It does not implement `Debug`, so that the secret is never logged.
@@ -53,9 +56,13 @@ impl Change {
 }
 
 impl From<Webhook> for OwnWebhook {
-    /// A webhook that was just written. A 410 answered to an earlier version no longer applies.
+    /// A webhook that was just written. The failed calls of an earlier version no longer apply.
     fn from(webhook: Webhook) -> Self {
-        Self { webhook, gone_at: None }
+        Self {
+            webhook,
+            gone_at: None,
+            failed: None,
+        }
     }
 }
 
@@ -63,9 +70,13 @@ impl People {
     /// The person's webhooks, the oldest first.
     pub(crate) async fn webhooks(&self, person: &Caller) -> Result<Vec<OwnWebhook>> {
         let webhooks = self.webhooks.of(&person.id).await?;
-        let gone = self.webhooks.gone(&webhooks).await?;
+        let ids: Vec<WebhookId> = webhooks.iter().map(|webhook| webhook.id).collect();
+        let (gone, mut failed) = tokio::try_join!(self.webhooks.gone(&webhooks), self.webhooks.failed_calls(&ids))?;
         let listed = webhooks.into_iter().map(|webhook| OwnWebhook {
             gone_at: gone.get(&webhook.id).copied(),
+            failed: failed
+                .remove(&webhook.id)
+                .filter(|calls| calls.version == webhook.version),
             webhook,
         });
         Ok(listed.collect())

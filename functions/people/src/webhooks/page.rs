@@ -3,6 +3,7 @@
 use crate::agents::owned::Owned;
 use crate::caller::Caller;
 use crate::state::People;
+use crate::ui::count::counted;
 use crate::ui::datetime::{both, relative};
 use crate::ui::form::FormName;
 use crate::ui::labels;
@@ -70,10 +71,18 @@ fn head(layout: &Layout, own: &OwnWebhook, path: &str) -> Markup {
                 ).at(version)))
             }
         }
-        @if let Some(at) = own.gone_at {
+        @if let Some(calls) = own.failed.as_ref().filter(|calls| !calls.last.is_gone()) {
             div.message.bad {
                 p {
-                    strong { "Its program answered 410 Gone" } ", " (both(at, layout.now))
+                    strong { (counted(calls.count, "call")) " failed" } " since " (both(calls.since, layout.now))
+                    ". The last error: " (deliveries::result(calls.last)) "."
+                    @if own.gone_at.is_some() { " It receives no events until you switch it on, or edit it." }
+                }
+            }
+        } @else if let Some(at) = own.gone_at {
+            div.message.bad {
+                p {
+                    strong { "It is disabled" } ", because its program answered 410 Gone or failed for five days, " (both(at, layout.now))
                     ". It receives no events until you switch it on, or edit it."
                 }
             }

@@ -83,7 +83,7 @@ pub(crate) fn terms_inputs(inputs: &Inputs<'_>, present: Option<&WebhookTerms>, 
     let scope = |is_some: bool| if is_some { "some" } else { "all" };
     let options: Vec<BoxOption> = EventKind::ALL
         .iter()
-        .filter(|kind| kind.topic().has_owner())
+        .filter(|kind| kind.is_for_webhooks())
         .map(|kind| BoxOption {
             value: kind.name().to_owned(),
             label: labels::event(*kind).to_owned(),

@@ -5,8 +5,8 @@ use crate::laws::HOSTILE;
 use crate::support::World;
 use crate::support::browser::{Browser, Seen};
 use purser_domain::{
-    Attempt, CallResult, Delivery, Duration, Event, EventData, EventId, EventKind, EventSource, EventSubject, PersonId,
-    Timestamp, WebhookId,
+    Attempt, CallResult, Delivery, Duration, Event, EventData, EventId, EventKind, EventSource, EventSubject,
+    FailedCalls, PersonId, Timestamp, WebhookId,
 };
 use purser_testkit::Sqs;
 use purser_testkit::sample::OWNER;
@@ -291,6 +291,68 @@ async fn webhooks_that_answered_410_can_be_re_enabled() {
     let on = owner.post(&page, &format!("{page}/enable"), &[("version", "1")]).await;
     assert_eq!(on.leads(), format!("{page}?notice=webhook_enabled"));
     owner.get(PAGE).await.is(200, "on</span>");
+}
+
+/// Since when, how many, and the last error; after an update, nothing.
+#[tokio::test]
+async fn failing_webhooks_are_shown_until_an_update() {
+    let world = World::start().await;
+    let mut owner = world.browser(OWNER).await;
+    create(&mut owner, &ALL).await;
+    let (page, webhook) = only(&world).await;
+    assert_eq!(webhook["failing_since"], Value::Null);
+    let id = WebhookId::parse(webhook["webhook_id"].as_str().unwrap()).unwrap();
+    let since = world.now();
+    let mut old = None;
+    for result in [CallResult::Timeout, CallResult::Status(503)] {
+        let call = Attempt {
+            at: since,
+            took: Duration::from_secs_u32(1),
+            result,
+        };
+        let calls = FailedCalls::with(old.clone(), 1, call, 1);
+        let stored = world.webhooks.put_failed_calls(id, &calls, old.as_ref(), since).await;
+        assert!(stored.unwrap());
+        old = Some(calls);
+    }
+    assert_eq!(only(&world).await.1["failing_since"], since.to_string());
+    owner.get(PAGE).await.is(200, "failing</span>");
+    let shown = owner.get(&page).await;
+    shown.is(200, "2 calls failed</strong> since");
+    shown.is(200, "The last error: answered 503.");
+    let fields = [&ALL[..], &[("version", "1"), ("description", "new")]].concat();
+    owner.post(&page, &format!("{page}/edit"), &fields).await.leads();
+    assert_eq!(only(&world).await.1["failing_since"], Value::Null);
+    owner.get(PAGE).await.is(200, "on</span>");
+}
+
+/// The form has the stored value, and a form without it keeps the default.
+#[tokio::test]
+async fn the_content_type_is_chosen_in_the_form() {
+    let world = World::start().await;
+    let mut owner = world.browser(OWNER).await;
+    let json = [&ALL[..], &[("content_type", "application/json")]].concat();
+    let wrong = [&ALL[..], &[("content_type", "text/plain")]].concat();
+    create(&mut owner, &wrong).await.is(
+        400,
+        "Content type: must be one of: application/cloudevents+json, application/json",
+    );
+    assert!(listed(&world).await.is_empty());
+    create(&mut owner, &json).await.is(200, "<code>application/json</code>");
+    let (page, webhook) = only(&world).await;
+    assert_eq!(webhook["content_type"], "application/json");
+    owner.get(&page).await.is(200, "value=\"application/json\" checked");
+    let edited = [
+        &ALL[..],
+        &[("version", "1"), ("content_type", "application/cloudevents+json")],
+    ]
+    .concat();
+    owner.post(&page, &format!("{page}/edit"), &edited).await.leads();
+    let (_, webhook) = only(&world).await;
+    assert_eq!(
+        (&webhook["content_type"], &webhook["version"]),
+        (&json!("application/cloudevents+json"), &json!(2))
+    );
 }
 
 /// Each line names one agent. What the form shows can be sent again.

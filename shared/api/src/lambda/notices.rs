@@ -1,12 +1,12 @@
-//! The queues of notices: the work of `notices`, and the tests that people request.
+//! The queues of notices: the work of `notices`, the tests that people request, and the notices of failing webhooks.
 //!
 //! Only `notices` sends to the queue of notices; each message is in the group of its person, or of the event. `people`
-//! sends only to the queue of requests, and never an event, so a compromised `people` can't notify people of what did
-//! not happen.
+//! and `webhooks` send only to the queue of requests, and never an event, so neither, once compromised, can notify
+//! people of what did not happen.
 
 use crate::lambda::sqs::Queue;
 use aws_types::SdkConfig;
-use purser_domain::{DeliveryId, Duration, Event, NoticeChannel, NoticePace, PersonId, Result};
+use purser_domain::{DeliveryId, Duration, Event, NoticeChannel, NoticePace, PersonId, Result, WebhookId};
 use serde_json::{Map, Value, json};
 
 /// The work of a message.
@@ -69,19 +69,32 @@ impl NoticeWork {
     }
 }
 
-/// A test that a person requests.
+/// A request for a notice. It has only ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoticeRequest {
     /// The person.
     pub person: PersonId,
-    /// The request's own id, by which a repeated message is recognized.
-    pub id: DeliveryId,
+    /// The subject of the notice.
+    pub of: NoticeOf,
+}
+
+/// The subject of a requested notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoticeOf {
+    /// A test that the person requests, by the request's own id, by which a repeated message is recognized.
+    Test(DeliveryId),
+    /// A webhook of the person whose calls fail. The table has its failed calls.
+    Webhook(WebhookId),
 }
 
 impl NoticeRequest {
     /// The text of the message.
     pub fn text(&self) -> String {
-        json!({"person": self.person.as_str(), "request": self.id.to_string()}).to_string()
+        let (name, id) = match self.of {
+            NoticeOf::Test(id) => ("request", id.to_string()),
+            NoticeOf::Webhook(id) => ("webhook", id.to_string()),
+        };
+        json!({"person": self.person.as_str(), name: id}).to_string()
     }
 
     /// Parses the text of a request; `None` for any other text, such as one with an event.
@@ -90,7 +103,10 @@ impl NoticeRequest {
         let member = |name: &str| message.get(name).and_then(Value::as_str);
         (message.len() == 2).then_some(Self {
             person: PersonId::parse(member("person")?)?,
-            id: DeliveryId::parse(member("request")?)?,
+            of: match member("webhook") {
+                Some(webhook) => NoticeOf::Webhook(WebhookId::parse(webhook)?),
+                None => NoticeOf::Test(DeliveryId::parse(member("request")?)?),
+            },
         })
     }
 }
@@ -179,14 +195,20 @@ mod tests {
         for work in rows {
             assert_eq!(NoticeWork::parse(&work.text()), Some(work));
         }
-        let request = NoticeRequest {
+        let [test, request] = [
+            NoticeOf::Test(DeliveryId::at(Timestamp::EPOCH, [0; 8])),
+            NoticeOf::Webhook(WebhookId::from_uuid(uuid::Uuid::max())),
+        ]
+        .map(|of| NoticeRequest {
             person: PersonId::of("https://issuer.example", "ann"),
-            id: DeliveryId::at(Timestamp::EPOCH, [0; 8]),
-        };
-        assert_eq!(NoticeRequest::parse(&request.text()), Some(request.clone()));
-        let with_event = request.text().replace('{', r#"{"event": {}, "#);
-        for text in ["", "{}", &with_event] {
-            assert_eq!(NoticeRequest::parse(text), None, "{text}");
+            of,
+        });
+        for request in [&test, &request] {
+            assert_eq!(NoticeRequest::parse(&request.text()).as_ref(), Some(request));
+            let with_event = request.text().replace('{', r#"{"event": {}, "#);
+            for text in ["", "{}", &with_event] {
+                assert_eq!(NoticeRequest::parse(text), None, "{text}");
+            }
         }
         let both = r#"{"person": "", "channel": "mail", "event": {}}"#;
         for text in [

@@ -91,6 +91,8 @@ named! {
         OwnerUnfrozen = "purser.owner.unfrozen.v1",
         /// A test that a person requested for a webhook.
         WebhookTest = "purser.webhook.test.v1",
+        /// The calls of a webhook fail. It is a notice only, and never published.
+        WebhookFailing = "purser.webhook.failing.v1",
     }
 
     /// The type of an event's subject.
@@ -208,6 +210,13 @@ const PAYEE: &[Field] = &[
 const FROM: &[Field] = &[Field::required("from", Form::Time)];
 const LABELS: &[Field] = &[Field::optional("labels", Form::Labels)];
 const ENDPOINT: &[Field] = &[Field::required("endpoint_id", Form::Text)];
+const FAILED_CALLS: &[Field] = &[
+    Field::required("webhook_id", Form::Uuid),
+    Field::required("failing_since", Form::Time),
+    Field::required("failed_calls", Form::Number),
+    Field::required("last_result", Form::Text),
+    Field::required("disabled", Form::Flag),
+];
 
 impl EventKind {
     /// The type of the event's subject.
@@ -248,9 +257,14 @@ impl EventKind {
             | Self::ServicePriceChanged
             | Self::ServiceChangeDelayed
             | Self::ServiceChangeWithdrawn => EventTopic::Service,
-            Self::OwnerFrozen | Self::OwnerUnfrozen | Self::WebhookTest => EventTopic::Person,
+            Self::OwnerFrozen | Self::OwnerUnfrozen | Self::WebhookTest | Self::WebhookFailing => EventTopic::Person,
             Self::DeploymentFrozen | Self::DeploymentUnfrozen => EventTopic::Deployment,
         }
+    }
+
+    /// Whether webhooks can receive it.
+    pub fn is_for_webhooks(self) -> bool {
+        self.topic().has_owner() && self != Self::WebhookFailing
     }
 
     /// Every member of the event's data.
@@ -290,6 +304,7 @@ impl EventKind {
             Self::ServiceChangeWithdrawn => &[SERVICE, OPERATION],
             Self::DeploymentFrozen | Self::DeploymentUnfrozen | Self::OwnerFrozen | Self::OwnerUnfrozen => &[],
             Self::WebhookTest => &[ENDPOINT],
+            Self::WebhookFailing => &[FAILED_CALLS],
         }
     }
 }

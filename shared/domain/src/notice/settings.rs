@@ -25,7 +25,7 @@ named! {
 }
 
 /// The default kinds of a channel: open questions, and events that a person should be notified of.
-pub const DEFAULT_NOTICES: [EventKind; 7] = [
+pub const DEFAULT_NOTICES: [EventKind; 8] = [
     EventKind::ApprovalAsked,
     EventKind::AgentFrozen,
     EventKind::OwnerFrozen,
@@ -33,6 +33,7 @@ pub const DEFAULT_NOTICES: [EventKind; 7] = [
     EventKind::ServicePayeeChanged,
     EventKind::ServiceChangeDelayed,
     EventKind::WalletLow,
+    EventKind::WebhookFailing,
 ];
 
 /// The settings of one channel.

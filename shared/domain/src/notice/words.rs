@@ -3,6 +3,7 @@
 use crate::{
     AgentId, Approval, AskingKind, Event, EventKind, EventSubject, OperationSlug, RaisedCaps, Rule, ServiceId, visible,
 };
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The current names of agents, services and operations, and the reasons of approvals.
@@ -295,6 +296,7 @@ impl NoticeText<'_> {
             EventKind::DeploymentFrozen => "Operators froze the deployment. No agent can pay.".to_owned(),
             EventKind::DeploymentUnfrozen => "The freeze of the deployment has ended.".to_owned(),
             EventKind::WebhookTest => "This is the test notice that you requested. Notices arrive here.".to_owned(),
+            EventKind::WebhookFailing => self.failing_webhook(),
             EventKind::ServiceOpened
             | EventKind::ServiceClosed
             | EventKind::ServicePayeeChanged
@@ -302,6 +304,17 @@ impl NoticeText<'_> {
             | EventKind::ServiceChangeDelayed
             | EventKind::ServiceChangeWithdrawn => self.of_service(),
         }
+    }
+
+    fn failing_webhook(&self) -> String {
+        let data = self.event.data();
+        let count = data.get("failed_calls").and_then(Value::as_u64).unwrap_or_default();
+        let (since, last) = (self.time("failing_since"), self.text("last_result"));
+        let end = match data.get("disabled").and_then(Value::as_bool) {
+            Some(true) => " It receives no events until you switch it on.",
+            _ => "",
+        };
+        format!("A webhook of yours has failed since {since} (calls: {count}, last result: {last}).{end}")
     }
 
     fn verdict(&self) -> &'static str {
@@ -335,6 +348,7 @@ impl NoticeText<'_> {
     fn path(&self) -> String {
         match self.event.kind() {
             EventKind::WebhookTest => return "/dashboard/notices".to_owned(),
+            EventKind::WebhookFailing => return format!("/dashboard/webhooks/{}", self.text("webhook_id")),
             EventKind::PaymentRefused => return "/dashboard/decisions".to_owned(),
             EventKind::AgentHandedOver => return "/dashboard".to_owned(),
             _ => {}

@@ -25,6 +25,11 @@ impl CallResult {
         matches!(self, Self::Status(200..=299))
     }
 
+    /// Whether the endpoint must not be called again: 410 (Standard Webhooks 1.0.0).
+    pub const fn is_gone(self) -> bool {
+        matches!(self, Self::Status(410))
+    }
+
     /// Parses the output of [`fmt::Display`]; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let named = [
@@ -90,7 +95,7 @@ pub fn after_call(result: CallResult, attempt: u32, asked: Option<Duration>, jit
     if result.is_success() {
         return AfterCall::Delivered;
     }
-    if result == CallResult::Status(410) {
+    if result.is_gone() {
         return AfterCall::GivenUp { gone: true };
     }
     let failed_before = usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX);

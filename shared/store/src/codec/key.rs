@@ -230,6 +230,11 @@ impl Key {
         Self::new(format!("G#{webhook}"), ONLY)
     }
 
+    /// The failed calls of a webhook, in the partition of its mark.
+    pub(crate) fn failed_calls(webhook: WebhookId) -> Self {
+        Self::new(format!("G#{webhook}"), "FAILED")
+    }
+
     /// A delivery to a webhook.
     pub(crate) fn delivery(webhook: WebhookId, id: DeliveryId) -> Self {
         Self::new(webhooks::deliveries(webhook), id.to_string())

@@ -1,6 +1,7 @@
 //! People's webhooks: their URLs, their secrets, and their deliveries.
 
 pub(crate) mod delivery;
+pub(crate) mod failed_calls;
 pub(crate) mod pause;
 pub(crate) mod record;
 pub(crate) mod secret;

@@ -1,0 +1,100 @@
+//! The failed calls of webhooks: a row for each webhook that has failed, next to its mark that it is gone.
+//!
+//! `webhooks` can't delete the row, so a success replaces it by one without failed calls. An unused row expires.
+
+use crate::{
+    codec::attribute::{Attribute as _, text},
+    codec::item::Draft,
+    codec::key::Key,
+    codec::ledger::get_all,
+    transact::was_made,
+    webhooks::table::WebhooksTable,
+};
+use purser_domain::{CallResult, Duration, FailedCalls, FailureStage, Result, Timestamp, Webhook, WebhookId};
+use std::collections::BTreeMap;
+
+/// The time for which a row is kept after its last change: 30 days.
+const KEPT: Duration = Duration::from_secs_u32(30 * 86_400);
+const WRITING: &str = "recording a webhook's failed calls";
+
+impl WebhooksTable {
+    /// The webhooks among these with failed calls since their last success, of any of their versions, strongly
+    /// consistent.
+    pub async fn failed_calls(&self, ids: &[WebhookId]) -> Result<BTreeMap<WebhookId, FailedCalls>> {
+        let keys = ids.iter().map(|id| Key::failed_calls(*id));
+        let wanted = keys.clone().map(|key| key.attributes()).collect();
+        let items = get_all(&self.db, &self.table, wanted, true, "reading webhooks' failed calls").await?;
+        let mut failed = BTreeMap::new();
+        for (id, key) in ids.iter().zip(keys) {
+            let Some(item) = items.iter().find(|item| key.is_of(item)) else {
+                continue;
+            };
+            let row = self.row(item);
+            let stage = |name: &'static str| {
+                FailureStage::from_name(&row.get::<String>(name)?).ok_or_else(|| row.corrupt(name))
+            };
+            let count = row.get("n")?;
+            if count > 0 {
+                let calls = FailedCalls {
+                    version: row.get("ver")?,
+                    since: row.get("since")?,
+                    count,
+                    last: CallResult::parse(&row.get::<String>("result")?).ok_or_else(|| row.corrupt("result"))?,
+                    stage: stage("stage")?,
+                    reached_at: row.get("t")?,
+                    notified: stage("told")?,
+                };
+                failed.insert(*id, calls);
+            }
+        }
+        Ok(failed)
+    }
+
+    /// Stores failed calls, if `old` of the same version are stored, or those of an earlier version, or none. Returns
+    /// whether they were stored.
+    pub async fn put_failed_calls(
+        &self,
+        webhook: WebhookId,
+        calls: &FailedCalls,
+        old: Option<&FailedCalls>,
+        now: Timestamp,
+    ) -> Result<bool> {
+        let old = old
+            .filter(|old| old.version == calls.version)
+            .map_or(0, |old| old.count);
+        let row = Draft::of(&Key::failed_calls(webhook))
+            .with("ver", &calls.version)
+            .with("since", &calls.since)
+            .with("n", &calls.count)
+            .with("result", &calls.last.to_string())
+            .with_value("stage", text(calls.stage.name()))
+            .with("t", &calls.reached_at)
+            .with_value("told", text(calls.notified.name()))
+            .with("ttl", &now.after(KEPT).secs());
+        let put = self
+            .db
+            .put_item()
+            .table_name(&*self.table)
+            .set_item(Some(row.into_item()));
+        let put = put
+            .condition_expression("attribute_not_exists(pk) OR ver < :ver OR (ver = :ver AND n = :old)")
+            .expression_attribute_values(":ver", calls.version.write())
+            .expression_attribute_values(":old", old.write());
+        was_made(put.send().await, WRITING)
+    }
+
+    /// Records a successful call of a webhook with failed calls: it has none from now on.
+    pub async fn end_failed_calls(&self, webhook: &Webhook, now: Timestamp) -> Result<()> {
+        let row = Draft::of(&Key::failed_calls(webhook.id))
+            .with("ver", &webhook.version)
+            .with("n", &0_u64)
+            .with("ttl", &now.after(KEPT).secs());
+        let put = self
+            .db
+            .put_item()
+            .table_name(&*self.table)
+            .set_item(Some(row.into_item()));
+        was_made(put.send().await, WRITING)?;
+        Ok(())
+    }
+}
