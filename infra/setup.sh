@@ -93,7 +93,7 @@ sam() { python_packages .venv infra/sam "SAM and cargo-lambda"; }
 # Within the other, which is removed with it.
 checkov() { python_packages .venv/checkov infra/sam/checkov "checkov"; }
 iam() { npm_packages infra/sam/iam "the IAM simulator"; }
-outside() { python_packages .venv-outside tests/outside "the security tests of others"; }
+outside() { python_packages .venv-outside tests/outside "the security tests of others, and pandas"; }
 receivers() {
   npm_packages tests/receivers "Express, for the webhook receivers of the documentation"
   python_packages .venv-receivers tests/receivers "FastAPI and Django REST framework, for the webhook receivers of the documentation"

@@ -134,7 +134,7 @@ rest() {
   fi
   step "evidence, by tools of others" tests/evidence/run.sh
   step "webhook receivers of the documentation" tests/receivers/run.sh
-  step "attacks of a harness of others" tests/outside/run.sh
+  step "attacks of a harness of others, and CSV files in pandas and LibreOffice" tests/outside/run.sh
   step "documentation examples" cargo test --locked --workspace --doc --quiet
   step "template: checkov" infra/sam/check.sh --checkov
   step "a deployment to an emulator, and back to an empty account" .venv/bin/python infra/sam/deploy_test.py

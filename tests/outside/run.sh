@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the tests of agent-security-harness (PyPI) against a local stack: its attacks on an MCP server, its attacks on people
-# who approve, what an approval authorizes, and its x402 merchant, made to lie. expected.json has
-# the verdicts other than a pass, with their reasons.
+# Reads the CSV files of the dashboard with pandas and LibreOffice, and runs the tests of agent-security-harness (PyPI), against
+# a local stack: its attacks on an MCP server, its attacks on people who approve, what an approval authorizes, and its x402
+# merchant, made to lie. expected.json has the verdicts other than a pass, with their reasons.
 #
 #   tests/outside/run.sh              against a stack that is started here
 #   STACK_FOLDER=… tests/outside/run.sh   against the one whose stack.json is in that folder
@@ -23,4 +23,7 @@ if [[ -z ${STACK_FOLDER:-} ]]; then
   done
   export STACK_FOLDER=$folder
 fi
-.venv-outside/bin/python tests/outside/harness.py
+status=0
+.venv-outside/bin/python tests/outside/csv_files.py || status=1
+.venv-outside/bin/python tests/outside/harness.py || status=1
+exit $status
