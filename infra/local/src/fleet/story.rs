@@ -32,6 +32,10 @@ pub(super) struct Kind {
 /// The agents with the same limits and the same part in the story. An agent without a role pays within its limits.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a field of story.json, and none excludes another"
+)]
 struct Role {
     kind: String,
     per_thousand: usize,
@@ -145,8 +149,8 @@ pub(super) struct Planner {
     serial: u64,
     /// The number of times that a role's agent was chosen: they take turns.
     turns: BTreeMap<usize, usize>,
-    /// The number of refusals so far: the roles take turns, too.
-    refusals: usize,
+    /// The role of the next refusal: the roles take turns, too.
+    next_refusal: usize,
 }
 
 impl Planner {
@@ -171,7 +175,7 @@ impl Planner {
             rng,
             serial: 0,
             turns: BTreeMap::new(),
-            refusals: 0,
+            next_refusal: 0,
         }
     }
 
@@ -180,7 +184,7 @@ impl Planner {
         let seconds = (7 * 3_600..).step_by(75 * 60).take(SLOTS);
         let mut slots: Vec<Slot> = seconds
             .map(|second| Slot {
-                second: self.rng.u64(second..second + 40 * 60),
+                second: self.rng.u64(second..second.saturating_add(40 * 60)),
                 acts: Vec::new(),
             })
             .collect();
@@ -272,10 +276,10 @@ impl Planner {
 
     /// The acts of an agent of the next role that has a refusal and a free agent.
     fn refusal(&mut self, day: usize) -> Vec<(usize, Act)> {
-        let roles = self.story.roles.len().max(1);
-        for _ in 0..roles {
-            let role = self.refusals % roles;
-            self.refusals = self.refusals.saturating_add(1);
+        for _ in 0..self.story.roles.len() {
+            let role = self.next_refusal;
+            let next = role.saturating_add(1);
+            self.next_refusal = if next < self.story.roles.len() { next } else { 0 };
             if let Some(acts) = self.refused(role, day) {
                 return acts;
             }
@@ -330,7 +334,7 @@ impl Planner {
         } else {
             ("reject", &self.story.notes.reject)
         };
-        let note = if fate % 3 == 0 {
+        let note = if fate.is_multiple_of(3) {
             self.rng.choice(notes).cloned()
         } else {
             None
