@@ -505,7 +505,7 @@ async fn failing_webhooks_are_reported_and_disabled() {
     let failed = world.failed_calls(&webhook).await.unwrap();
     assert_eq!((failed.since, failed.stage), (since, FailureStage::New));
     assert_eq!(
-        (failed.count as usize, failed.last),
+        (usize::try_from(failed.count).unwrap(), failed.last),
         (receiver.calls().len(), CallResult::Status(503))
     );
     receiver.answer(Answers::Status(204));

@@ -181,7 +181,7 @@ impl Planner {
 
     /// The acts of the next day, in slots 75 minutes apart from seven o'clock on, give or take some minutes.
     pub(super) fn day(&mut self, day: usize) -> Vec<Slot> {
-        let seconds = (7 * 3_600..).step_by(75 * 60).take(SLOTS);
+        let seconds = (7 * 3_600_u64..).step_by(75 * 60).take(SLOTS);
         let mut slots: Vec<Slot> = seconds
             .map(|second| Slot {
                 second: self.rng.u64(second..second.saturating_add(40 * 60)),
@@ -442,7 +442,7 @@ mod tests {
         let mut planner = Planner::new(Story::read().unwrap(), FleetSize { agents, days });
         let slots = (0..days).map(|day| planner.day(day));
         let days = slots.map(|slots| {
-            assert!(slots.windows(2).all(|two| two[0].second + 30 * 60 <= two[1].second));
+            assert!(slots.windows(2).all(|two| two[1].second.saturating_sub(two[0].second) >= 30 * 60));
             slots.into_iter().flat_map(|slot| slot.acts).collect()
         });
         let days = days.collect();
@@ -484,7 +484,7 @@ mod tests {
                 Act::Freeze => "freeze".to_owned(),
                 Act::PayOut => "payout".to_owned(),
             };
-            *counts.entry(kind).or_default() += 1;
+            *counts.entry(kind).or_default() += 1_usize;
         }
         for kind in [
             "paid true true",

@@ -129,7 +129,11 @@ mod tests {
             let mut calls = None;
             for (n, (hour, attempt, stage)) in row.iter().enumerate() {
                 let next = failed(calls, hour * HOUR, CallResult::Timeout, *attempt);
-                assert_eq!((next.stage, next.count), (*stage, n as u64 + 1), "{row:?}, {hour}");
+                assert_eq!(
+                    (next.stage, next.count),
+                    (*stage, u64::try_from(n).unwrap() + 1),
+                    "{row:?}, {hour}"
+                );
                 assert_eq!(next.since, Timestamp::EPOCH);
                 calls = Some(next);
             }
