@@ -442,7 +442,11 @@ mod tests {
         let mut planner = Planner::new(Story::read().unwrap(), FleetSize { agents, days });
         let slots = (0..days).map(|day| planner.day(day));
         let days = slots.map(|slots| {
-            assert!(slots.windows(2).all(|two| two[1].second.saturating_sub(two[0].second) >= 30 * 60));
+            assert!(
+                slots
+                    .windows(2)
+                    .all(|two| two[1].second.saturating_sub(two[0].second) >= 30 * 60)
+            );
             slots.into_iter().flat_map(|slot| slot.acts).collect()
         });
         let days = days.collect();
