@@ -359,8 +359,8 @@ struct Step {
     index: usize,
     operation: usize,
     amount: u64,
-    /// The hash of the body.
-    body: u8,
+    /// The number in the query of the URL.
+    query: u8,
     /// The seconds after which the payment is released.
     released: Option<u64>,
     /// Whether an escalation is approved, and called again after an hour.
@@ -371,7 +371,7 @@ struct Step {
 impl Step {
     /// Whether a call of the same service is the same.
     fn is_same_call(&self, other: &Self) -> bool {
-        (self.operation, self.amount, self.body) == (other.operation, other.amount, other.body)
+        (self.operation, self.amount, self.query) == (other.operation, other.amount, other.query)
     }
 }
 
@@ -467,12 +467,12 @@ fn step() -> impl Strategy<Value = Step> {
         prop::option::weighted(0.05, edit),
     )
         .prop_map(
-            |(gap, (index, operation), (amount, body), released, approved, edit)| Step {
+            |(gap, (index, operation), (amount, query), released, approved, edit)| Step {
                 gap,
                 index,
                 operation,
                 amount,
-                body,
+                query,
                 released,
                 approved,
                 edit,
@@ -650,8 +650,8 @@ fn decide(
         max_payment: units(1_000),
         request: ProviderRequest {
             method: "GET".into(),
-            url: Url::parse(&address(step.index, step.operation)).unwrap(),
-            body_hash: Some(format!("{:064x}", step.body)),
+            url: Url::parse(&format!("{}?n={}", address(step.index, step.operation), step.query)).unwrap(),
+            body_hash: None,
         },
         service: None,
         operation: None,
@@ -896,7 +896,7 @@ fn call(gap: u64, amount: u64) -> Step {
         index: 0,
         operation: 0,
         amount,
-        body: 0,
+        query: 0,
         released: None,
         approved: false,
         edit: None,

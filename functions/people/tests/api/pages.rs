@@ -372,7 +372,7 @@ async fn all_services_without_limits_are_limited_by_one_form() {
         .is(400, "is not an amount in dollars");
     let too_long = "x".repeat(201);
     let wrong = [&fields[..], &[("edit_reason", too_long.as_str())]].concat();
-    owner.post(&page, &form, &wrong).await.is(400, "Why: must be a line");
+    owner.post(&page, &form, &wrong).await.is(400, "Why: must be a text");
     let with_reason = [&fields[..], &[("edit_reason", "first limits")]].concat();
     let saved = owner.post(&page, &form, &with_reason).await;
     assert_eq!(saved.leads(), format!("{page}?notice=policy_saved"));

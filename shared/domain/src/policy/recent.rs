@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn spellings_of_one_request_have_one_digest() {
-        let operation = OperationSlug::parse("lookup").unwrap();
+        let operation = OperationSlug::parse("lab.lookup").unwrap();
         let digest = |method: &str, url: &str, body_hash: Option<&str>| {
             let request = ProviderRequest {
                 method: method.to_owned(),
