@@ -8,10 +8,10 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # A part is a function of this name.
-parts=(x402 mail webhooks ministack nextest deny cyclonedx mutants browser valgrind sam checkov iam schemathesis typescript python mcp evidence outside receivers)
+parts=(x402 mail webhooks ministack nextest deny cyclonedx mutants browser valgrind sam checkov iam schemathesis typescript python mcp evidence outside receivers generators)
 run=(x402 mail)
 test=(x402 mail webhooks nextest sam iam)
-rest=(ministack checkov deny browser valgrind schemathesis typescript python mcp evidence outside receivers)
+rest=(ministack checkov deny browser valgrind schemathesis typescript python mcp evidence outside receivers generators)
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
@@ -97,6 +97,10 @@ outside() { python_packages .venv-outside tests/outside "the security tests of o
 receivers() {
   npm_packages tests/receivers "Express, for the webhook receivers of the documentation"
   python_packages .venv-receivers tests/receivers "FastAPI and Django REST framework, for the webhook receivers of the documentation"
+}
+generators() {
+  npm_packages tests/generators "openapi-typescript"
+  python_packages .venv-generators tests/generators "openapi-python-client and datamodel-code-generator"
 }
 schemathesis() { python_packages .venv-schemathesis infra/schemathesis "schemathesis"; }
 typescript() { npm_packages clients/typescript "TypeScript and the official x402 client"; }

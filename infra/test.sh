@@ -133,6 +133,7 @@ rest() {
     skip "evidence, by the libraries of Python" "there is no Python 3.12 or later"
   fi
   step "evidence, by tools of others" tests/evidence/run.sh
+  step "clients that others generate from docs/openapi.json" tests/generators/run.sh
   step "webhook receivers of the documentation" tests/receivers/run.sh
   step "attacks of a harness of others, and CSV files in pandas and LibreOffice" tests/outside/run.sh
   step "documentation examples" cargo test --locked --workspace --doc --quiet

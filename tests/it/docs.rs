@@ -858,7 +858,7 @@ fn body_strings_declare_their_allowed_values() {
                 let kind = &schema["type"];
                 let is_text = kind == "string" || kind.as_array().is_some_and(|kinds| kinds.contains(&"string".into()));
                 if is_text
-                    && !["pattern", "format", "enum"]
+                    && !["pattern", "format", "enum", "const"]
                         .iter()
                         .any(|word| members.contains_key(*word))
                 {

@@ -26,7 +26,9 @@ pub(crate) type Draw = (String, Value);
 
 impl Document {
     pub(crate) fn read() -> Self {
-        Self(serde_json::from_str(&purser_local::openapi().unwrap()).unwrap())
+        let mut document = serde_json::from_str(&purser_local::openapi().unwrap()).unwrap();
+        constants_as_enums(&mut document);
+        Self(document)
     }
 
     /// The schema of a route's body.
@@ -304,6 +306,18 @@ fn values(schema: &Value, kind: &str, own: &Value) -> Vec<Value> {
         "object" if schema["properties"].is_null() => vec![json!({})],
         "object" => Vec::new(),
         other => panic!("a value of the type {other}"),
+    }
+}
+
+/// Writes each `const` as an `enum` with one value.
+fn constants_as_enums(schema: &mut Value) {
+    if let Some(members) = schema.as_object_mut() {
+        if let Some(value) = members.remove("const") {
+            members.insert("enum".to_owned(), json!([value]));
+        }
+        members.values_mut().for_each(constants_as_enums);
+    } else if let Some(items) = schema.as_array_mut() {
+        items.iter_mut().for_each(constants_as_enums);
     }
 }
 

@@ -89,7 +89,7 @@ purser_api::field! {
     },
     json!({"oneOf": [
         {"type": "integer", "format": "int64", "minimum": 1, "maximum": Amount::MAX.units()},
-        {"type": "string", "pattern": "^balance$"},
+        {"type": "string", "enum": ["balance"]},
     ]})
 }
 
