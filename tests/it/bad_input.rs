@@ -252,7 +252,7 @@ async fn a_hostile_path_names_nothing() {
         );
     }
     for target in [
-        "/services/l%61b-search?x=%00&%ff=%zz".to_owned(),
+        "/services/l%61b-search".to_owned(),
         format!("/services/{}", service.to_uppercase()),
         format!("/agents/{}/settlements", own.to_uppercase()),
     ] {
@@ -436,15 +436,16 @@ async fn a_query_is_read_strictly() {
         ),
         (&settlements, "limit=101", &["/limit"]),
         (&settlements, "limit", &["/limit"]),
+        (
+            "/services",
+            "Limit=0&cursor=x&cursor=y&&=&x&%ff=%zz",
+            &["/", "/Limit", "/cursor", "/x", "/\u{fffd}"],
+        ),
     ] {
         let answer = ground.world.get(&ground.agent, &format!("{path}?{query}")).await;
         assert_eq!(paths(answer, query), wrong, "{path}?{query}");
     }
-    for (path, query) in [
-        ("/services", "limit=500"),
-        (&settlements, "limit=100"),
-        ("/services", "Limit=0&cursor=x&cursor=y&&=&x&%ff=%zz"),
-    ] {
+    for (path, query) in [("/services", "limit=500"), (&settlements, "limit=100")] {
         ground.world.get(&ground.agent, &format!("{path}?{query}")).await.ok();
     }
     for slug in ["", "%00", "%ff", "LAB-SEARCH", "'%20OR%20''='"] {
