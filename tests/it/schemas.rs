@@ -373,7 +373,7 @@ pub(crate) fn texts(schema: &Value) -> Vec<String> {
         }
         "^exact$" => own(&["exact"]),
         "^USDC$" => own(&["USDC"]),
-        "^balance$" => own(&["balance"]),
+        "^application/(cloudevents\\+)?json$" => own(&["application/json", "application/cloudevents+json"]),
         "^[A-Za-z]{1,16}$" => own(&["get", "PROPFIND", "ABCDEFGHIJKLMNOP"]),
         "^0x[0-9a-fA-F]{64}$" => vec![format!("0x{}", "aB".repeat(32))],
         "^[0-9a-f]{64}$" => vec!["0a".repeat(32)],
