@@ -166,11 +166,16 @@ async fn the_same_call_is_not_paid_twice_within_the_time() {
         home.refuses(&again, "duplicate_guard", &rule).await,
         home.in_seconds(599)
     );
-    // The stored payment is returned for its key, and another price or body is another call.
+    // The stored payment is returned for its key, and another price or query is another call. A GET has no body.
     home.world.authorize(&home.agent, &first).await.ok();
     home.pays(&home.body(PRICE + 1)).await;
     let mut other = again.clone();
     other["original_request"]["body_hash"] = json!("sha256:01");
+    home.refuses(&other, "duplicate_guard", &rule).await;
+    let url = other["original_request"]["url"].as_str().unwrap().to_owned();
+    other["original_request"]["url"] = json!(format!("{url}#n"));
+    home.refuses(&other, "duplicate_guard", &rule).await;
+    other["original_request"]["url"] = json!(format!("{url}?n=1"));
     other["idempotency_key"] = fresh_key().into();
     home.pays(&other).await;
     home.world.pass(599);
