@@ -404,7 +404,7 @@ async fn mistakes(story: &Story, agent: &TestAgent) {
         .json(401, get("/mcp/agents/me").basic_auth(public, Some(secret)))
         .await;
     story
-        .json(401, get(&format!("/mcp/agents/me?key={key}&token={token}")))
+        .json(400, get(&format!("/mcp/agents/me?key={key}&token={token}")))
         .await;
     story
         .json(401, get("/agents").header("cookie", format!("purser-session={token}")))
