@@ -1,26 +1,40 @@
 //! Concurrent calls with a limit, so that one person's request can't use up resources that all requests share.
 
-use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use purser_domain::Result;
+use purser_domain::{Error, Result};
+use tokio::task::JoinSet;
 
 /// The maximum number of concurrent calls.
 const AT_ONCE: usize = 8;
 
-/// The results of `work` on each item, in the order of the items. A failure cancels what is under way then.
+/// The results of `work` on each item, in the order of the items. The first failure cancels the rest.
 pub(crate) async fn several<T, R, F>(items: impl IntoIterator<Item = T>, work: impl Fn(T) -> F) -> Result<Vec<R>>
 where
-    F: Future<Output = Result<R>>,
+    F: Future<Output = Result<R>> + Send + 'static,
+    R: Send + 'static,
 {
-    stream::iter(items.into_iter().map(work))
-        .buffered(AT_ONCE)
-        .try_collect()
-        .await
+    let mut items = items.into_iter().fuse().enumerate();
+    let mut under_way = JoinSet::new();
+    let mut done = Vec::new();
+    loop {
+        while under_way.len() < AT_ONCE
+            && let Some((index, item)) = items.next()
+        {
+            let work = work(item);
+            under_way.spawn(async move { (index, work.await) });
+        }
+        let Some(joined) = under_way.join_next().await else {
+            break;
+        };
+        let (index, result) = joined.map_err(|error| Error::internal("making several calls", error))?;
+        done.push((index, result?));
+    }
+    done.sort_by_key(|(index, _)| *index);
+    Ok(done.into_iter().map(|(_, result)| result).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use purser_domain::Error;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::{sync::Arc, time::Duration};
 

@@ -10,12 +10,12 @@ use crate::{
     transact::{Transaction, was_made},
 };
 use aws_sdk_dynamodb::Client;
-use futures_util::future::try_join_all;
 use purser_domain::{
     Act, Actor, AuditChanges, AuditFilter, AuditId, AuditKind, AuditOutcome, AuditRecord, AuditRefusal, AuditScope,
     Error, Fingerprint, RequestSource, Result, SessionId,
 };
 use std::sync::Arc;
+use tokio::task::JoinSet;
 use uuid::Uuid;
 
 /// The audit table.
@@ -129,9 +129,15 @@ impl AuditLog {
 
     /// The rows of one scope of the log with an id before `before`, or the newest ones; newest first, up to `limit`.
     async fn rows(&self, scope: &AuditScope, before: Option<Uuid>, limit: u32) -> Result<Vec<AuditRow>> {
-        let partitions = key::audit_partitions(scope).into_iter();
-        let reads = partitions.map(|partition| self.rows_of(partition, before, limit));
-        let mut rows = try_join_all(reads).await?.concat();
+        let mut reads = JoinSet::new();
+        for partition in key::audit_partitions(scope) {
+            let log = self.clone();
+            reads.spawn(async move { log.rows_of(partition, before, limit).await });
+        }
+        let mut rows = Vec::new();
+        while let Some(read) = reads.join_next().await {
+            rows.extend(read.map_err(|error| Error::internal("reading the audit log", error))??);
+        }
         rows.sort_by_key(|row: &AuditRow| std::cmp::Reverse(row.record.id.uuid()));
         rows.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         Ok(rows)

@@ -14,7 +14,6 @@ use crate::{
     payments::idempotency::IdempotencyRecord,
     payments::window::PagesLeft,
 };
-use futures_util::future::try_join_all;
 use purser_domain::{
     Agent, AgentId, Approval, ApprovalId, EnabledService, Error, Fingerprint, Freeze, Freezes, PresentedKey,
     RecentPayments, Result, RuleId, ServiceId, Timestamp, Window, WindowScope,
@@ -245,19 +244,25 @@ impl Ledger {
 
     /// The windows of the agent's rules that count payments, read concurrently; `None` if one does not have its rule's stamp.
     async fn budgets(&self, agent: Option<&Agent>) -> Result<Option<Vec<(RuleId, Window)>>> {
+        let mut reads = tokio::task::JoinSet::new();
         let Some(agent) = agent else {
             return Ok(Some(Vec::new()));
         };
-        let reads = agent.counting_rules().map(async |budget| {
-            let window = self.head(budget.scope(agent.id), budget.length).await?;
-            let is_of_rule = window.stamp == budget.rule.version;
-            Ok::<_, Error>(is_of_rule.then_some((budget.rule.id, window)))
-        });
-        let mut budgets: Option<Vec<_>> = try_join_all(reads).await?.into_iter().collect();
-        if let Some(budgets) = &mut budgets {
-            budgets.sort_by_key(|(id, _)| *id);
+        for budget in agent.counting_rules() {
+            let (scope, length) = (budget.scope(agent.id), budget.length);
+            let (ledger, id, version) = (self.clone(), budget.rule.id, budget.rule.version);
+            reads.spawn(async move { ledger.head(scope, length).await.map(|window| (id, version, window)) });
         }
-        Ok(budgets)
+        let mut budgets = Vec::with_capacity(reads.len());
+        while let Some(read) = reads.join_next().await {
+            let (id, version, window) = read.map_err(|error| Error::internal("reading a budget", error))??;
+            if window.stamp != version {
+                return Ok(None);
+            }
+            budgets.push((id, window));
+        }
+        budgets.sort_by_key(|(id, _)| *id);
+        Ok(Some(budgets))
     }
 }
 

@@ -29,7 +29,6 @@ use aws_sdk_dynamodb::{
         builders::{DeleteBuilder, PutBuilder, UpdateBuilder},
     },
 };
-use futures_util::future::try_join_all;
 use purser_domain::{
     Agent, AgentId, Amount, B256, Duration, Error, Network, Result, Settlement, SettlementId, SettlementState, Terms,
     Timestamp, Transfer, TxHash, WindowScope,
@@ -154,12 +153,19 @@ impl Ledger {
     /// All claims on transactions in this block, strongly consistent: at least one read unit for each of four
     /// partitions, and one per 4 KB.
     pub async fn claims_in(&self, network: Network, block: u64) -> Result<Vec<StoredClaim>> {
-        let partitions = (0..CLAIM_SHARDS).map(|shard| claim_partition(network, block, shard));
-        let reads = partitions.map(|partition| self.claims_of(partition, block));
-        Ok(try_join_all(reads).await?.concat())
+        let mut reads = tokio::task::JoinSet::new();
+        for shard in 0..CLAIM_SHARDS {
+            let (ledger, partition) = (self.clone(), claim_partition(network, block, shard));
+            reads.spawn(async move { ledger.claims_of(&partition, block).await });
+        }
+        let mut claims = Vec::new();
+        while let Some(read) = reads.join_next().await {
+            claims.extend(read.map_err(|error| Error::internal("reading claims", error))??);
+        }
+        Ok(claims)
     }
 
-    async fn claims_of(&self, partition: String, block: u64) -> Result<Vec<StoredClaim>> {
+    async fn claims_of(&self, partition: &str, block: u64) -> Result<Vec<StoredClaim>> {
         let mut claims = Vec::new();
         let mut from = None;
         loop {
@@ -168,7 +174,7 @@ impl Ledger {
                 .query()
                 .table_name(&*self.table)
                 .key_condition_expression("pk = :pk")
-                .expression_attribute_values(":pk", text(&partition))
+                .expression_attribute_values(":pk", text(partition))
                 .consistent_read(true)
                 .set_exclusive_start_key(from);
             let answer = query.send().await.map_err(failed("reading claims"))?;

@@ -22,10 +22,9 @@ use crate::{
     transact::{Sent, Transaction, update_once_free},
 };
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;
-use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use purser_domain::{
-    Amount, Charge, Duration, Entry, Fingerprint, RecentPayments, RecentUpdate, Result, SettlementId, Terms, Timestamp,
-    Window, WindowScope,
+    Amount, Charge, Duration, Entry, Error, Fingerprint, RecentPayments, RecentUpdate, Result, SettlementId, Terms,
+    Timestamp, Window, WindowScope,
 };
 use std::sync::{
     Arc,
@@ -183,16 +182,23 @@ impl Ledger {
         const AT_ONCE: usize = 100;
         let keys: Vec<Key> = scopes.iter().map(|(scope, _)| Key::window(*scope)).collect();
         let left = PagesLeft::of_a_call();
-        let mut used = Vec::new();
-        for item in self.get_all(&keys).await? {
-            let total: Option<Amount> = self.row(&item).get_optional("total")?;
-            let asked = keys.iter().zip(scopes).find(|(key, _)| key.is_of(&item));
-            if total.is_some_and(|total| total != Amount::ZERO) {
-                used.extend(asked.map(|(_, scope)| *scope));
+        let mut windows = Vec::new();
+        for totals in self.get_all(&keys).await?.chunks(AT_ONCE) {
+            let mut reads = tokio::task::JoinSet::new();
+            for item in totals {
+                let total: Option<Amount> = self.row(item).get_optional("total")?;
+                let used = total.is_some_and(|total| total != Amount::ZERO);
+                let asked = keys.iter().zip(scopes).find(|(key, _)| key.is_of(item));
+                if let Some((_, (scope, length))) = asked.filter(|_| used) {
+                    let (scope, length) = (*scope, *length);
+                    let (ledger, left) = (self.clone(), left.clone());
+                    reads.spawn(async move { ledger.live_window(scope, length, at, &left).await });
+                }
+            }
+            while let Some(read) = reads.join_next().await {
+                windows.push(read.map_err(|error| Error::internal("reading a window", error))??);
             }
         }
-        let reads = stream::iter(used).map(|(scope, length)| self.live_window(scope, length, at, &left));
-        let mut windows: Vec<Window> = reads.buffer_unordered(AT_ONCE).try_collect().await?;
         windows.sort_by_key(|window| window.scope);
         Ok(windows)
     }

@@ -12,7 +12,6 @@ use crate::{
     codec::ledger::{Edited, Ledger},
     transact::{Transaction, TransactionOutcome},
 };
-use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use purser_domain::{Agent, AgentId, Error, Result, Rule, WindowScope};
 
 /// The result of creating an agent.
@@ -136,12 +135,21 @@ impl Ledger {
     /// this step.
     pub async fn fence_windows(&self, agent: &Agent) -> Result<()> {
         let services = self.services_with_policy(agent.id).await?;
-        let scopes = services.into_iter().map(|service| WindowScope::Day {
-            agent: agent.id,
-            service,
-        });
-        let writes = stream::iter(scopes).map(|scope| self.fence_older_versions(scope, agent.version));
-        writes.buffer_unordered(AT_ONCE).try_collect().await
+        for batch in services.chunks(AT_ONCE) {
+            let mut writes = tokio::task::JoinSet::new();
+            for service in batch {
+                let (ledger, version) = (self.clone(), agent.version);
+                let scope = WindowScope::Day {
+                    agent: agent.id,
+                    service: *service,
+                };
+                writes.spawn(async move { ledger.fence_older_versions(scope, version).await });
+            }
+            while let Some(written) = writes.join_next().await {
+                written.map_err(|error| Error::internal("shutting a window", error))??;
+            }
+        }
+        Ok(())
     }
 
     /// Creates or stamps the window of every counting rule that is new or changed.

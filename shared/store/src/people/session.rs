@@ -15,8 +15,7 @@ use crate::{
     codec::ledger::Ledger,
     transact::{Transaction, TransactionOutcome, was_made},
 };
-use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use purser_domain::{PersonId, Result, Session, SessionId, Timestamp};
+use purser_domain::{Error, PersonId, Result, Session, SessionId, Timestamp};
 
 /// A person's identity at the issuer. The person's id is its hash.
 #[derive(Clone, Copy, Debug)]
@@ -128,7 +127,7 @@ impl Ledger {
     }
 
     /// Deletes a session that the person's own item has already ended.
-    async fn delete_session(&self, session: Session) -> Result<()> {
+    async fn delete_session(&self, session: &Session) -> Result<()> {
         let delete = self
             .db
             .delete_item()
@@ -155,10 +154,17 @@ impl Ledger {
         // The condition of a repeated attempt fails because of the stored time; the function continues.
         transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         let sessions = self.sessions_of(person).await?;
-        let count = sessions.len();
-        let ends = stream::iter(sessions).map(|session| self.delete_session(session));
-        let () = ends.buffer_unordered(AT_ONCE).try_collect().await?;
-        Ok(count)
+        for batch in sessions.chunks(AT_ONCE) {
+            let mut ends = tokio::task::JoinSet::new();
+            for session in batch {
+                let (ledger, session) = (self.clone(), session.clone());
+                ends.spawn(async move { ledger.delete_session(&session).await });
+            }
+            while let Some(ended) = ends.join_next().await {
+                ended.map_err(|error| Error::internal(ENDING, error))??;
+            }
+        }
+        Ok(sessions.len())
     }
 
     /// The time at which all sessions of a person were last ended, strongly consistent. Sign-ins up to that time are

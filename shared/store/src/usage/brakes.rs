@@ -4,9 +4,9 @@ use crate::{
     codec::backoff::Backoff,
     usage::{key, table::UsageTable},
 };
-use futures_util::future::try_join_all;
-use purser_domain::{AgentId, Amount, Anomaly, AnomalyBrake, BRAKE_HOURS, Hour, PersonId, Result};
+use purser_domain::{AgentId, Amount, Anomaly, AnomalyBrake, BRAKE_HOURS, Error, Hour, PersonId, Result};
 use std::collections::BTreeMap;
+use tokio::task::JoinSet;
 
 impl UsageTable {
     /// Judges an hour of an agent by the sums of its owner's journal; `None` also if the brake has frozen the agent for
@@ -37,15 +37,24 @@ impl UsageTable {
 
     /// The sums of the hours of the days before an hour's, back to the first with which it is compared.
     async fn hours_before(&self, owner: &PersonId, agent: AgentId, hour: Hour) -> Result<BTreeMap<Hour, Amount>> {
+        const READING: &str = "reading the hours before";
         let (first, last) = (hour.minus(BRAKE_HOURS).day(), hour.day());
-        let days = (1..=last.since(first)).map(|back| last.minus(back));
-        let reads = days.map(|day| {
-            let key = key::agents_of_day(owner, day, agent);
-            async move { self.agents_of_day(&key).await }
-        });
-        let days = try_join_all(reads).await?.into_iter();
-        let of_agent = days.filter_map(|mut item| item.agents.remove(&agent));
-        Ok(of_agent.flat_map(|of_day| of_day.hours).collect())
+        let mut reads = JoinSet::new();
+        for back in 1..=last.since(first) {
+            let (table, key) = (self.clone(), key::agents_of_day(owner, last.minus(back), agent));
+            reads.spawn(async move { table.agents_of_day(&key).await });
+        }
+        let mut sums = BTreeMap::new();
+        while let Some(read) = reads.join_next().await {
+            let mut item = read.map_err(|error| Error::internal(READING, error))??;
+            sums.extend(
+                item.agents
+                    .remove(&agent)
+                    .map(|of_day| of_day.hours)
+                    .unwrap_or_default(),
+            );
+        }
+        Ok(sums)
     }
 
     /// Notes that a brake has frozen the agent for this hour, which is not judged again.

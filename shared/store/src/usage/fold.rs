@@ -15,9 +15,9 @@ use crate::{
     },
     usage::{key, table::UsageTable},
 };
-use futures_util::stream::{self, StreamExt as _};
 use purser_domain::{AgentId, Day, Error, JournalEntry, PersonId, Result};
 use std::collections::{BTreeMap, BTreeSet};
+use tokio::task::JoinSet;
 
 /// The maximum number of owners at once, and of concurrent writes for each.
 const AT_ONCE: usize = 16;
@@ -149,12 +149,23 @@ impl UsageTable {
 
 /// Runs all of them, some at once, also after one fails. Returns the errors about rows that can't be read; any other
 /// error only after all have ended.
-async fn all(work: impl Iterator<Item = impl Future<Output = Result<Vec<Error>>>>) -> Result<Vec<Error>> {
-    // As a list: rustc can't tell that futures of the iterator's closure can be sent (rust-lang/rust#102211).
-    let mut work = stream::iter(work.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
+async fn all<F>(work: impl Iterator<Item = F>) -> Result<Vec<Error>>
+where
+    F: Future<Output = Result<Vec<Error>>> + Send + 'static,
+{
+    let (mut under_way, mut work) = (JoinSet::new(), work.fuse());
     let (mut unreadable, mut failure) = (Vec::new(), None);
-    while let Some(ended) = work.next().await {
-        match ended {
+    loop {
+        while under_way.len() < AT_ONCE
+            && let Some(next) = work.next()
+        {
+            under_way.spawn(next);
+        }
+        let Some(joined) = under_way.join_next().await else {
+            break;
+        };
+        let ended = joined.map_err(|error| Error::internal("folding the journal", error));
+        match ended.and_then(|ended| ended) {
             Ok(errors) => unreadable.extend(errors),
             Err(error) if Corrupt::is_cause_of(&error) => unreadable.push(error),
             Err(error) => failure = Some(error),
