@@ -59,10 +59,11 @@ load: ## Pays for an hour, 200 times a second, while everything fails in turn, a
 	cargo bench --locked --profile load --package purser-tests --bench load -- --seconds $(or $(SECONDS),3600) --rate $(or $(RATE),200)
 
 .PHONY: lint
-lint: ## Formatting, lints, files that use each other, and each crate's budget of lines.
+lint: ## Formatting, lints, files that use each other, each crate's budget of lines, and the proofs that documents name.
 	cargo fmt --all --check
 	infra/rings.py
 	infra/lines.py
+	infra/claims.py
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
 
 .PHONY: openapi

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Checks docs/asvs.toml: each requirement of OWASP ASVS 5.0.0, levels 1 and 2, is in one row, and each test, file and section
+that a row names exists. Whether that is enough is for readers to judge.
+"""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# The requirements of levels 1 and 2, section by section, which are numbered from 1 without a gap.
+REQUIREMENTS = """
+    1.1.1-2 1.2.1-9 1.3.1-11 1.4.1-3 1.5.1-2
+    2.1.1-3 2.2.1-3 2.3.1-4 2.4.1-1
+    3.2.1-2 3.3.1-4 3.4.1-6 3.5.1-5 3.7.1-2
+    4.1.1-3 4.2.1-1 4.3.1-2 4.4.1-4
+    5.1.1-1 5.2.1-3 5.3.1-2 5.4.1-3
+    6.1.1-3 6.2.1-12 6.3.1-4 6.4.1-4 6.5.1-5 6.6.1-3 6.8.1-4
+    7.1.1-3 7.2.1-4 7.3.1-2 7.4.1-5 7.5.1-2 7.6.1-2
+    8.1.1-2 8.2.1-3 8.3.1-1 8.4.1-1
+    9.1.1-3 9.2.1-4
+    10.1.1-2 10.2.1-2 10.3.1-4 10.4.1-11 10.5.1-5 10.6.1-2 10.7.1-3
+    11.1.1-2 11.2.1-3 11.3.1-3 11.4.1-4 11.5.1-1 11.6.1-1
+    12.1.1-3 12.2.1-2 12.3.1-4
+    13.1.1-1 13.2.1-5 13.3.1-2 13.4.1-5
+    14.1.1-2 14.2.1-4 14.3.1-3
+    15.1.1-3 15.2.1-3 15.3.1-7
+    16.1.1-1 16.2.1-5 16.3.1-4 16.4.1-3 16.5.1-3
+    17.1.1-1 17.2.1-4 17.3.1-2
+"""
+STATES = ["held", "partly", "gap", "issuer", "AWS", "n/a"]
+PAGES = ["guarantees", "decisions", "deploy"]
+
+
+def read_text(path):
+    return (ROOT / path).read_text()
+
+
+def read_sources():
+    """The Rust and Python sources and the template, by file name; files with the same name are joined."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.rs", "*_test.py"]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    sources = {"template.yaml": read_text("template.yaml")}
+    for path in filter(lambda path: (ROOT / path).exists(), listed):
+        name = path.rsplit("/", 1)[-1]
+        sources[name] = sources.get(name, "") + read_text(path)
+    return sources
+
+
+def known_ids():
+    """The ids of all requirements, in their order."""
+    ids = []
+    for section in REQUIREMENTS.split():
+        first, last = section.split("-")
+        ids += [f"{first.rsplit('.', 1)[0]}.{number}" for number in range(1, int(last) + 1)]
+    return ids
+
+
+def row_ids(key, known):
+    """The ids of a row: `1.2.1`, or `1.2.6-1.2.9, 1.3.1` for several. An unknown id or an empty range is a `ValueError`."""
+    ids = []
+    for part in key.split(", "):
+        first, _, last = part.partition("-")
+        ids += known[known.index(first) : known.index(last or first) + 1] or [known.index(f"backwards: {part}")]
+    return ids
+
+
+def exists(quoted, sources):
+    """Whether `file::name` or a path exists. Other quotes name nothing that can be looked up."""
+    file, separator, name = quoted.partition("::")
+    if separator:
+        word = {"rs": f"fn {name}(", "py": f"def {name}("}.get(file.rsplit(".", 1)[-1], name)
+        return word in sources.get(file, "")
+    is_path = not quoted.startswith("/") and " " not in quoted and ("/" in quoted or quoted.endswith(".md"))
+    return not is_path or (ROOT / quoted).exists()
+
+
+def citations(text):
+    """The cited sections, each with its page: `decisions §9.8, §14.2 and guarantees §6`."""
+    page = None
+    for word in re.findall(rf"\b(?:{'|'.join(PAGES)})\b|§[0-9.]*[0-9]", text):
+        if word in PAGES:
+            page = word
+        else:
+            yield page, word[1:]
+
+
+def has_section(page, number):
+    """Whether the page has this section, or this item of the section's numbered list: `14`, `14.2`."""
+    section, _, item = number.partition(".")
+    text = re.search(rf"^## {section}\. (.*?)(?=^## |\Z)", page, re.M | re.S)
+    return bool(text and (not item or re.search(rf"^{item}\. ", text[1], re.M)))
+
+
+def asvs_faults(rows, sources, pages):
+    """What is wrong with the rows of docs/asvs.toml."""
+    known, seen = known_ids(), []
+    for key, row in rows.items():
+        try:
+            seen += row_ids(key, known)
+        except ValueError as error:
+            yield f"{key}: {error}"
+        if row["state"] not in STATES:
+            yield f"{key}: unknown state {row['state']}"
+        if not row["by"] and row["state"] != "issuer":
+            yield f"{key}: nothing is named"
+        yield from (f"{key}: no {name}" for name in re.findall(r"`([^`]*)`", row["by"]) if not exists(name, sources))
+        for page, number in citations(row["by"]):
+            if not has_section(pages.get(page, ""), number):
+                yield f"{key}: {page} has no §{number}"
+    yield from (f"{id} is in {seen.count(id)} rows" for id in known if seen.count(id) != 1)
+
+
+def count_faults(rows, page):
+    """The states whose number of requirements in docs/asvs.md is wrong."""
+    known = known_ids()
+    for state in STATES:
+        count = sum(len(row_ids(key, known)) for key, row in rows.items() if row["state"] == state)
+        if f"\n| {state} | {count} |" not in page:
+            yield f"asvs.md does not say that {count} requirements are `{state}`"
+
+
+def main():
+    pages = {name: read_text(f"docs/{name}.md") for name in PAGES}
+    chapters = tomllib.loads(read_text("docs/asvs.toml"))
+    rows = {key: row for chapter in chapters.values() for key, row in chapter.items()}
+    faults = [*asvs_faults(rows, read_sources(), pages), *count_faults(rows, read_text("docs/asvs.md"))]
+    print(*faults, sep="\n", end="\n" if faults else "")
+    print(f"{len(rows)} rows have {len(known_ids())} requirements")
+    sys.exit(bool(faults))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""Tests of infra/claims.py: a claim without a proof, and a proof that does not exist, are found."""
+
+import unittest
+
+import claims
+
+SOURCES = {"races.rs": "async fn one_approval_is_executed_once() {", "template.yaml": "  MinimumLength: 15"}
+
+
+class AsvsTest(unittest.TestCase):
+    def faults(self, by, state="held", key=None):
+        known = claims.known_ids()
+        rows = {f"{known[0]}-{known[-1]}" if key is None else key: {"subject": "S", "state": state, "by": by}}
+        return list(claims.asvs_faults(rows, SOURCES, {"decisions": "# T\n\n## 1. A\n\n2. **B**\n\n## 2. C\n"}))
+
+    def test_there_are_253_requirements(self):
+        self.assertEqual(len(set(claims.known_ids())), 253)
+
+    def test_rows_may_name_tests_settings_files_and_sections(self):
+        for by in (
+            "`races.rs::one_approval_is_executed_once`", "`template.yaml::MinimumLength: 15`", "`infra/claims.py`", "`url`",
+            "decisions §1, §1.2 and §2",
+        ):
+            self.assertEqual(self.faults(by), [], by)
+        self.assertEqual(self.faults("", state="issuer"), [])
+
+    def test_what_does_not_exist_is_found(self):
+        for by in (
+            "", "`races.rs::one_approval_is`", "`flow.rs::one_approval_is_executed_once`", "`template.yaml::NoParameter`",
+            "`infra/nowhere.py`", "decisions §3", "decisions §1.1", "decisions §2.2", "§1", "guarantees §1",
+        ):
+            self.assertTrue(self.faults(by), by)
+        self.assertTrue(self.faults("x", state="good"))
+
+    def test_wrong_counts_are_found(self):
+        rows = {"1.1.1-1.2.1": {"state": "held"}, "1.2.2": {"state": "gap"}}
+        page = "\n| held | 3 |\n| partly | 0 |\n| gap | 1 |\n| issuer | 0 |\n| AWS | 0 |\n| n/a | 0 |\n"
+        self.assertEqual(list(claims.count_faults(rows, page)), [])
+        self.assertEqual(len(list(claims.count_faults(rows, page.replace("3", "13")))), 1)
+
+    def test_missing_repeated_and_unknown_ids_are_found(self):
+        self.assertEqual(claims.row_ids("4.4.3-5.1.1, 1.1.1", claims.known_ids()), ["4.4.3", "4.4.4", "5.1.1", "1.1.1"])
+        for key in ("1.1.1", "1.1.1-17.3.2, 1.1.1", "1.1.1-17.3.3", "17.3.2-1.1.1", ""):
+            self.assertTrue(self.faults("x", key=key), key)
+
+
+if __name__ == "__main__":
+    unittest.main()
