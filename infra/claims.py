@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
-"""Checks docs/asvs.toml: each requirement of OWASP ASVS 5.0.0, levels 1 and 2, is in one row, and each test, file and section
-that a row names exists. Whether that is enough is for readers to judge.
+"""Checks that the claims of the documents name proofs that exist.
+
+docs/guarantees.toml: each guarantee has a proof (a test, an invariant of the model, or a program), each proof exists, and
+each invariant of `tests/model` proves a guarantee. docs/threat-model.md: each test that the page names exists, and the page
+cites each section of docs/guarantees.md. docs/asvs.toml: each requirement of OWASP ASVS 5.0.0, levels 1 and 2, is in one
+row, and each test, file and section that a row names exists. Whether a proof suffices is for readers to judge.
 """
 
 import re
@@ -48,6 +52,39 @@ def read_sources():
         name = path.rsplit("/", 1)[-1]
         sources[name] = sources.get(name, "") + read_text(path)
     return sources
+
+
+def defined_functions(sources):
+    """The names of all functions in the sources."""
+    return {name for text in sources.values() for name in re.findall(r"\b(?:fn|def) (\w+)\(", text)}
+
+
+def named_tests(page):
+    """The test names of a page: words in backticks with more than three underscores."""
+    return {word for word in re.findall(r"`(\w+)`", page) if word.count("_") > 3}
+
+
+def guarantee_faults(guarantees, functions, invariants):
+    """What is wrong with the rows of docs/guarantees.toml."""
+    for guarantee in guarantees:
+        claim = guarantee["claim"]
+        if unknown := set(guarantee) - {"section", "claim", "invariants", "tests", "programs"}:
+            yield f"{claim}: unknown fields {sorted(unknown)}"
+        if guarantee["section"] not in range(1, 8):
+            yield f"{claim}: unknown section {guarantee['section']}"
+        if not any(guarantee.get(kind) for kind in ("invariants", "tests", "programs")):
+            yield f"{claim}: no proof"
+        yield from (f"{claim}: no test {test}" for test in guarantee.get("tests", []) if test not in functions)
+        yield from (f"{claim}: no file {path}" for path in guarantee.get("programs", []) if not (ROOT / path).exists())
+    named = {number for guarantee in guarantees for number in guarantee.get("invariants", [])}
+    if named != invariants:
+        yield f"invariants of the model: {sorted(invariants)}, named: {sorted(named)}"
+
+
+def threat_model_faults(page, sections, functions):
+    """What is wrong with the citations of docs/threat-model.md."""
+    yield from (f"threat-model.md: no test {test}" for test in sorted(named_tests(page) - functions))
+    yield from (f"threat-model.md does not cite §{number}" for number in sections if not re.search(rf"§{number}\b", page))
 
 
 def known_ids():
@@ -124,12 +161,23 @@ def count_faults(rows, page):
 
 
 def main():
+    sources = read_sources()
+    functions = defined_functions(sources)
     pages = {name: read_text(f"docs/{name}.md") for name in PAGES}
+    invariants = {int(number) for number in re.findall(r'^ +\w+ = "(\d+): ', read_text("tests/model/src/law.rs"), re.M)}
+    guarantees = tomllib.loads(read_text("docs/guarantees.toml"))["guarantee"]
     chapters = tomllib.loads(read_text("docs/asvs.toml"))
     rows = {key: row for chapter in chapters.values() for key, row in chapter.items()}
-    faults = [*asvs_faults(rows, read_sources(), pages), *count_faults(rows, read_text("docs/asvs.md"))]
+    sections = re.findall(r"^## (\d+)\.", pages["guarantees"], re.M)
+    faults = [
+        *guarantee_faults(guarantees, functions, invariants),
+        *threat_model_faults(read_text("docs/threat-model.md"), sections, functions),
+        *asvs_faults(rows, sources, pages),
+        *count_faults(rows, read_text("docs/asvs.md")),
+    ]
     print(*faults, sep="\n", end="\n" if faults else "")
-    print(f"{len(rows)} rows have {len(known_ids())} requirements")
+    tests = {test for guarantee in guarantees for test in guarantee.get("tests", [])}
+    print(f"{len(guarantees)} guarantees name {len(tests)} tests; {len(rows)} rows have {len(known_ids())} requirements")
     sys.exit(bool(faults))
 
 

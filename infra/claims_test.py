@@ -5,7 +5,33 @@ import unittest
 
 import claims
 
+CLAIM = {"section": 1, "claim": "C"}
 SOURCES = {"races.rs": "async fn one_approval_is_executed_once() {", "template.yaml": "  MinimumLength: 15"}
+
+
+class GuaranteesTest(unittest.TestCase):
+    def faults(self, *guarantees, functions=("a_test",), invariants=frozenset()):
+        return list(claims.guarantee_faults(guarantees, functions, invariants))
+
+    def test_each_kind_of_proof_is_enough(self):
+        for proof in ({"tests": ["a_test"]}, {"programs": ["infra/claims.py"]}):
+            self.assertEqual(self.faults(CLAIM | proof), [])
+        self.assertEqual(self.faults(CLAIM | {"invariants": [3]}, invariants={3}), [])
+
+    def test_a_missing_proof_is_found(self):
+        for proof in ({}, {"tests": []}, {"tests": ["no_test"]}, {"programs": ["infra/nowhere"]}, {"test": ["a_test"]}):
+            self.assertTrue(self.faults(CLAIM | proof), proof)
+        self.assertTrue(self.faults(CLAIM | {"section": 9, "tests": ["a_test"]}))
+
+    def test_invariants_are_those_of_the_model(self):
+        self.assertTrue(self.faults(CLAIM | {"invariants": [3]}, invariants={3, 4}))
+        self.assertTrue(self.faults(CLAIM | {"invariants": [3, 4]}, invariants={3}))
+
+    def test_the_threat_model_cites_every_section(self):
+        page = "S (§1): `a_test_that_is_there`, `some_field`"
+        self.assertEqual(list(claims.threat_model_faults(page, ["1"], {"a_test_that_is_there"})), [])
+        self.assertEqual(len(list(claims.threat_model_faults(page, ["1", "2"], set()))), 2)
+        self.assertTrue(list(claims.threat_model_faults("§11", ["1"], set())))
 
 
 class AsvsTest(unittest.TestCase):
