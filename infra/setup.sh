@@ -21,7 +21,7 @@ need() { # need <command> …
     command -v "$tool" >/dev/null || missing+=("$tool")
   done
   ((${#missing[@]} == 0)) && return
-  say "missing: ${missing[*]}. README.md, "Two commands", says what is expected to be here."
+  say "missing: ${missing[*]}. README.md, "Run Purser on your machine", lists what is needed."
   exit 1
 }
 
