@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Verifies what the function stated of two days by tools of others, and runs the queries of docs/archive.md by DuckDB.
+"""Verifies what the function stated of two days by tools of others, and runs docs/archive/duckdb.sql by DuckDB.
 
     day.py <folder>   as functions/events/examples/evidence_day.rs writes it
 """
@@ -7,7 +7,6 @@
 import base64
 import gzip
 import json
-import re
 import sys
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import duckdb
 from check import verified
 from joserfc.jwk import KeySet
 
-PAGE = Path(__file__).parents[2] / "docs/archive.md"
+QUERIES = Path(__file__).parents[2] / "docs/archive/duckdb.sql"
 
 
 def main(folder: Path) -> None:
@@ -60,7 +59,7 @@ def main(folder: Path) -> None:
     settled = {payload["settlement_id"] for payload in payloads if payload["statement"] == "purser.receipt.v1"}
     assert {row[0] for row in database.execute(unpaid).fetchall()} == allowed - settled != set()
     assert database.execute(whole).fetchall() == [(head.size, head.size, head.size)]
-    print(f"DuckDB: {len(lines)} lines of the archive, {len(days)} days; the queries of docs/archive.md agree with the log")
+    print(f"DuckDB: {len(lines)} lines of the archive, {len(days)} days; the queries of docs/archive agree with the log")
 
 
 def header_of(statement: str) -> bytes:
@@ -69,9 +68,9 @@ def header_of(statement: str) -> bytes:
 
 
 def queries(archive: Path) -> list[str]:
-    """Returns the queries of the page, on a folder in place of the bucket."""
-    section = PAGE.read_text(encoding="utf-8").split("\n## DuckDB\n")[1].split("\n## ")[0]
-    return [query.replace("s3://BUCKET", str(archive)) for query in re.findall(r"```sql\n(.*?)```", section, re.S)]
+    """Returns the queries of the documentation, on a folder in place of the bucket."""
+    text = QUERIES.read_text(encoding="utf-8").replace("s3://BUCKET", str(archive))
+    return [query for query in text.split(";") if query.strip()]
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Has evidence verified by tools of others, jose (npm), joserfc and aics-tlog (PyPI), and by `purser verify`: a sample of
 # all formats, what the function `events` states of two days, and the published sample (a payment, a block and an
-# escalation). DuckDB (PyPI) runs the queries of
-# docs/archive.md. Without Python 3.12 (infra/setup.sh says so), those of Python are left out.
+# escalation). DuckDB (PyPI) runs docs/archive/duckdb.sql. Without Python 3.12 (infra/setup.sh says so), those of Python
+# are left out.
 #
 #   tests/evidence/run.sh
 #   tests/evidence/run.sh --publish    replaces docs/evidence/sample by evidence of a local stack, whose keys are then gone
