@@ -3,7 +3,8 @@
 
 docs/guarantees.toml: each guarantee has a proof (a test, an invariant of the model, or a program), each proof exists, and
 each invariant of `tests/model` proves a guarantee. docs/threat-model.md: each test that the page names exists, and the page
-cites each section of docs/guarantees.md. docs/asvs.toml: each requirement of OWASP ASVS 5.0.0, levels 1 and 2, is in one
+cites each section of docs/guarantees.md. docs/data-model.toml: the kinds of keys are those that the IAM simulator checks, and
+each test exists. docs/asvs.toml: each requirement of OWASP ASVS 5.0.0, levels 1 and 2, is in one
 row, and each test, file and section that a row names exists. Whether a proof suffices is for readers to judge.
 """
 
@@ -85,6 +86,25 @@ def threat_model_faults(page, sections, functions):
     """What is wrong with the citations of docs/threat-model.md."""
     yield from (f"threat-model.md: no test {test}" for test in sorted(named_tests(page) - functions))
     yield from (f"threat-model.md does not cite §{number}" for number in sections if not re.search(rf"§{number}\b", page))
+
+
+def key_kinds(simulator):
+    """The kinds of items of each table in infra/sam/iam/roles.test.mjs; `Z#` is of no kind."""
+    items = re.search(r"^const ITEMS = \{(.*?)^\};", simulator, re.M | re.S)[1]
+    tables = re.findall(r"(\w+)Table: \[(.*?)\]", items, re.S)
+    return {table.lower(): set(re.findall(r'"([^"]+)"', kinds)) - {"Z#"} for table, kinds in tables}
+
+
+def data_model_faults(model, kinds, functions):
+    """What is wrong with the rows and the ownership transfers of docs/data-model.toml."""
+    listed = {table: set() for table in kinds}
+    for row in model["row"]:
+        listed.setdefault(row["table"], set()).update(re.match(r"[^#]*#?", key)[0] for key in row["pk"])
+    for table, keys in listed.items():
+        if keys != kinds.get(table):
+            yield f"data-model.toml, {table}: {sorted(keys ^ kinds.get(table, set()))} in one of two lists"
+    tests = [test for row in model["transfer"] for test in row.get("tests", [])]
+    yield from (f"data-model.toml: no test {test}" for test in tests if test not in functions)
 
 
 def known_ids():
@@ -172,6 +192,11 @@ def main():
     faults = [
         *guarantee_faults(guarantees, functions, invariants),
         *threat_model_faults(read_text("docs/threat-model.md"), sections, functions),
+        *data_model_faults(
+            tomllib.loads(read_text("docs/data-model.toml")),
+            key_kinds(read_text("infra/sam/iam/roles.test.mjs")),
+            functions,
+        ),
         *asvs_faults(rows, sources, pages),
         *count_faults(rows, read_text("docs/asvs.md")),
     ]

@@ -34,6 +34,19 @@ class GuaranteesTest(unittest.TestCase):
         self.assertTrue(list(claims.threat_model_faults("§11", ["1"], set())))
 
 
+class DataModelTest(unittest.TestCase):
+    def faults(self, *keys, tests=()):
+        simulator = 'const ITEMS = {\n  LedgerTable: ["A#", "MARKS", "Z#"],\n};\n'
+        model = {"row": [{"table": "ledger", "pk": list(keys)}], "transfer": [{}, {"tests": list(tests)}]}
+        return list(claims.data_model_faults(model, claims.key_kinds(simulator), {"a_test"}))
+
+    def test_keys_are_those_of_the_simulator(self):
+        self.assertEqual(self.faults("A#<agent>", "MARKS", tests=["a_test"]), [])
+        for keys in (("A#<agent>",), ("A#<agent>", "MARKS", "B#<rule>"), ("A<agent>", "MARKS")):
+            self.assertTrue(self.faults(*keys), keys)
+        self.assertTrue(self.faults("A#<agent>", "MARKS", tests=["no_test"]))
+
+
 class AsvsTest(unittest.TestCase):
     def faults(self, by, state="held", key=None):
         known = claims.known_ids()

@@ -1,4 +1,4 @@
-//! The measured cost of each operation through the real functions, and its budget from `docs/data-model.md`.
+//! The measured cost of each operation through the real functions, and its budget from `docs/data-model.toml`.
 
 use crate::{Answer, Measured, TestAgent, World, body_of, dollars, measure, units};
 use purser_domain::{ApprovalId, SpendPolicy};

@@ -16,7 +16,7 @@ const { Resources } = JSON.parse(readFileSync(new URL("../../../.aws-sam/transla
 const ACCOUNT = "123456789012";
 const REGION = "us-east-1";
 
-/** The kinds of items of each table, by their partition key or its prefix (docs/data-model.md); `Z#` is of no kind. */
+/** The kinds of items of each table, by their partition key or its prefix (docs/data-model.toml); `Z#` is of no kind. */
 const ITEMS = {
   CatalogTable: ["CHUNK#", "OBJECT", "PROBE#", "SIGHTINGS", "SLUG#", "SVC#", "VERSION", "Z#"],
   LedgerTable: [

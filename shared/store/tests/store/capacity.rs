@@ -1,5 +1,5 @@
 //! Costs of evictions and edits, which the costs of whole operations (`tests/src/costs.rs`) do not cover. The figures
-//! are in `docs/data-model.md`.
+//! are in `docs/data-model.toml`.
 
 use crate::{ledger_with, request};
 use purser_domain::{Address, Duration, Endpoint, OperationUuid, ProbeRecord, Quote, Service, ServiceId, Timestamp};
