@@ -22,7 +22,7 @@ struct Provider {
     foreign: String,
 }
 
-/// The response of the official SDK for a payment (docs/x402.md §3.5).
+/// The response of the official SDK for a payment (docs/x402.md §3.3).
 fn response(success: bool, reason: Option<&str>, transaction: &str) -> String {
     let mut response = json!({"success": success, "transaction": transaction, "network": NETWORK.caip2()});
     if let Some(reason) = reason {
