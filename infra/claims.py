@@ -5,7 +5,8 @@ docs/guarantees.toml: each guarantee has a proof (a test, an invariant of the mo
 each invariant of `tests/model` proves a guarantee. docs/threat-model.md: each test that the page names exists, and the page
 cites each section of docs/guarantees.md. docs/data-model.toml: the kinds of keys are those that the IAM simulator checks, and
 each test exists. docs/asvs.toml: each requirement of OWASP ASVS 5.0.0, levels 1 and 2, is in one
-row, and each test, file and section that a row names exists. Whether a proof suffices is for readers to judge.
+row, and each test, file and section that a row names exists. docs/log-lines.toml: the log lines are those of the functions.
+Whether a proof suffices is for readers to judge.
 """
 
 import re
@@ -107,6 +108,20 @@ def data_model_faults(model, kinds, functions):
     yield from (f"data-model.toml: no test {test}" for test in tests if test not in functions)
 
 
+def logged_names():
+    """The names of the log lines that the functions and their crates log, without those of tests."""
+    sources = [path.read_text().split("#[cfg(test)]")[0] for folder in ("functions", "shared") for path in ROOT.glob(f"{folder}/*/src/**/*.rs")]
+    # `line!` is a macro of reconcile that chooses the level.
+    macro = r'\b(?:info|warn|error|tracing::\$level)!\([^;]*?"([a-z_]+(?:\.[a-z_]+)?)",?\s*\)\s*(?:[;,})]|$)'
+    return {name for text in sources for name in re.findall(macro, text, re.M)}
+
+
+def log_line_faults(listed, logged):
+    """The log lines that are in docs/log-lines.toml or in the code, but not in both."""
+    yield from (f"log-lines.toml: no code logs {name}" for name in sorted(listed - logged))
+    yield from (f"log-lines.toml does not list {name}" for name in sorted(logged - listed))
+
+
 def known_ids():
     """The ids of all requirements, in their order."""
     ids = []
@@ -197,6 +212,7 @@ def main():
             key_kinds(read_text("infra/sam/iam/roles.test.mjs")),
             functions,
         ),
+        *log_line_faults(set(tomllib.loads(read_text("docs/log-lines.toml"))), logged_names()),
         *asvs_faults(rows, sources, pages),
         *count_faults(rows, read_text("docs/asvs.md")),
     ]

@@ -47,6 +47,18 @@ class DataModelTest(unittest.TestCase):
         self.assertTrue(self.faults("A#<agent>", "MARKS", tests=["no_test"]))
 
 
+class LogLinesTest(unittest.TestCase):
+    def test_a_line_in_one_place_alone_is_found(self):
+        self.assertEqual(list(claims.log_line_faults({"a.b"}, {"a.b"})), [])
+        self.assertTrue(list(claims.log_line_faults({"a.b"}, set())))
+        self.assertTrue(list(claims.log_line_faults(set(), {"a.b"})))
+
+    def test_names_are_found_in_the_code(self):
+        logged = claims.logged_names()
+        self.assertLessEqual({"request", "payment.decided", "reconcile.settlement", "audit"}, logged)
+        self.assertNotIn("contention", logged, "a debug line")
+
+
 class AsvsTest(unittest.TestCase):
     def faults(self, by, state="held", key=None):
         known = claims.known_ids()
