@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints what a stack costs in us-east-1 and how much it carries, in the tables of docs/performance.md and docs/evidence.md.
+"""Prints what a stack costs in us-east-1, and which limits it has. docs/costs.txt is the output without parameters.
 
     .venv/bin/python infra/sam/costs.py [--parameter Name=value]…
 
@@ -208,26 +208,26 @@ def capacity():
     ledger = sum(units for kind, units in parts.items() if not kind.startswith("index"))
     seconds, signatures = Fraction("0.348"), counted["signatures"]
     rows = [
-        ("a new account's concurrency, where nothing is reserved", seconds, "s", 10),
-        ("one agent's payments to one service: its window", parts["L"], "units", 1_000),
-        ("`GatewayRateLimit`, unless it is raised", 2, "requests", 500),
-        ("one agent's payments: its settlements", parts["S"] + parts["RL"], "units", 1_000),
-        ("`PaymentsConcurrency`, where it is reserved, unless it is raised", seconds, "s", 100),
-        ("KMS's ECC signatures, with `StatementsKeyArn` and `Custody=kms`, unless the quota is raised", signatures + 1, "signatures", 1_000),
-        ("a new ledger, without `LedgerWarmWriteUnits`", ledger, "units", 4_000),
-        ("KMS's ECC signatures, with `StatementsKeyArn` alone", signatures, "signatures", 1_000),
-        ("KMS's ECC signatures, with `Custody=kms` alone", 1, "signatures", 1_000),
-        ("the index over holds, unless `LedgerWarmWriteUnits` is raised", parts["index hold"], "units", 4_000),
-        ("the claims of one block", parts["X"], "units", 2_000),
-        ("the account's concurrency, where nothing is reserved", seconds, "s", 1_000),
-        ("the ledger's quota, unless it is raised", ledger, "units", 40_000),
-        ("the gateway's quota, unless it is raised", 2, "requests", 10_000),
-        ("the index over holds, warmed: 16 keys", parts["index hold"], "units", 16_000),
+        ("concurrency of a new account", seconds, "s", 10),
+        ("an agent's payments to a service", parts["L"], "units", 1_000),
+        ("`GatewayRateLimit` by default", 2, "requests", 500),
+        ("an agent's payments", parts["S"] + parts["RL"], "units", 1_000),
+        ("`PaymentsConcurrency` by default, if reserved", seconds, "s", 100),
+        ("KMS signatures with `StatementsKeyArn` and `Custody=kms`", signatures + 1, "signatures", 1_000),
+        ("a new ledger without `LedgerWarmWriteUnits`", ledger, "units", 4_000),
+        ("KMS signatures with `StatementsKeyArn`", signatures, "signatures", 1_000),
+        ("KMS signatures with `Custody=kms`", 1, "signatures", 1_000),
+        ("the index `hold` without `LedgerWarmWriteUnits`", parts["index hold"], "units", 4_000),
+        ("transaction claims in a block", parts["X"], "units", 2_000),
+        ("concurrency of an account with a quota of 1,000", seconds, "s", 1_000),
+        ("the ledger's default quota", ledger, "units", 40_000),
+        ("the gateway's default quota", 2, "requests", 10_000),
+        ("the index `hold`, warmed, with 16 keys", parts["index hold"], "units", 16_000),
     ]
     node = Fraction("4.4")
     return [
         *((what, measure(takes, unit), f"{has:,}", f"{int(has / takes):,}") for what, takes, unit, has in rows),
-        ("the node, asked again where its limit rejects", measure(node, "calls"), "what the node's plan allows", f"1,000 take {int(1_000 * node):,}"),
+        ("the RPC node, including repeated calls", measure(node, "calls"), "what the node's plan allows", f"1,000 take {int(1_000 * node):,}"),
     ]  # fmt: skip
 
 
@@ -250,7 +250,7 @@ def table(title, rows, with_total=True):
 
 def sections(stack):
     """The tables, each as lines of Markdown."""
-    columns = ["|  | a payment takes | a second has | payments a second |", "|---|---|---|---|"]
+    columns = ["| Limit | A payment takes | A second has | Payments a second |", "|---|---|---|---|"]
     return [
         columns + [f"| {' | '.join(row)} |" for row in capacity()],
         table("A month at rest", fixed(stack)),

@@ -1,5 +1,6 @@
-"""That the pages have the costs and the capacity that costs.py computes, from the counts that tests assert."""
+"""That the pages have the costs and the limits that costs.py computes, from the counts that tests assert."""
 
+import re
 import unittest
 
 import costs
@@ -14,19 +15,30 @@ class Costs(unittest.TestCase):
     def setUpClass(cls):
         cls.stack = Stack(templates(), "purser", "us-east-1")
 
-    def test_the_tables_are_those_of_the_page(self):
-        page = (DOCS / "performance.md").read_text()
+    def test_the_file_has_the_tables(self):
+        text = (DOCS / "costs.txt").read_text()
         for lines in costs.sections(self.stack):
-            self.assertIn("\n".join(lines), page, "docs/performance.md: .venv/bin/python infra/sam/costs.py prints this table")
+            self.assertIn("\n".join(lines), text, "run .venv/bin/python infra/sam/costs.py > docs/costs.txt")
+
+    def test_the_page_has_limits_and_prices_of_the_file(self):
+        page = (DOCS / "performance.md").read_text()
+        limits = {f"| {limit} | {rate} |" for limit, _, _, rate in costs.capacity()}
+        table = page.split("| Limit | Payments a second |")[1].split("\n\n")[0]
+        rows = set(re.findall(r"^\| [^|-]+ \| [\d,]+ \|", table, re.M))
+        self.assertTrue(rows)
+        self.assertLessEqual(rows, limits)
+        for parameter, _, dollars in costs.more():
+            self.assertIn(f"| {parameter} | ${float(dollars):.2f} ", page)
 
     def test_the_table_of_the_log_is_that_of_its_page(self):
         page = (DOCS / "evidence.md").read_text()
         self.assertIn("\n".join(costs.evidence()), page, "docs/evidence.md: .venv/bin/python infra/sam/costs.py prints this table")
 
     def test_the_sums_are_those_of_the_guide(self):
-        page = (DOCS / "deploy.md").read_text()
-        self.assertIn(f"${costs.total(costs.fixed(self.stack))} a month", page)
-        self.assertIn(f"${costs.total(costs.million(self.stack))} for a million payments", page)
+        for page in ("deploy.md", "performance.md"):
+            text = (DOCS / page).read_text()
+            self.assertIn(f"${costs.total(costs.fixed(self.stack))} a month", text)
+            self.assertIn(f"${costs.total(costs.million(self.stack))} for a million payments", text)
 
     def test_a_run_waits_its_window_for_others_of_its_lane(self):
         # One record a second to each of four lanes, and a window of five seconds: six in a run.
