@@ -4,7 +4,7 @@
 #   infra/sam/build.sh          quick: what CI does, to prove that the template builds and to run infra/sam/emulate.py
 #   infra/sam/build.sh --full   with the release profile of Cargo.toml, as it is shipped
 #   infra/sam/build.sh --arm64  the same for the template's default architecture, through zig, into .aws-sam/arm64:
-#                               what a deployment ships; prints the sizes that docs/deploy.md has
+#                               what a deployment ships; prints the sizes
 #
 # None is for deploying: that is `make deploy`, or `sam build && sam deploy`.
 #
