@@ -1,11 +1,11 @@
-//! The common error type: every way in which a request can fail, and the content of the answer to its caller.
+//! The common error type: every way in which a request can fail, and what the response to the caller contains.
 //!
 //! An [`Error`] has two parts. The [`ErrorKind`] is for the caller: the slug and the context fields of `docs/spec.md`
-//! §7, and nothing else. The [`Cause`] is for the log: the attempted operation and its failure. The cause can't reach
-//! the caller, because the answer is written from the kind alone. HTTP status codes are in `shared/api`.
+//! §7, and nothing else. The [`Cause`] is for the log: the attempted operation and the underlying error. The cause
+//! can't reach the caller, because the response is built from the kind alone. HTTP status codes are in `shared/api`.
 //!
-//! Refusals by a policy are not failures: they are values ([`Refusal`]) that become an error only when they are
-//! returned to the caller.
+//! A denial by a policy is not an error but a value ([`Refusal`]). The denial becomes an error only when the handler
+//! returns it to the caller.
 
 use crate::{
     ApprovalId, ApprovalStatus, KeyLack, NoTransaction, PayoutRefusal, Problem, Refusal, ServiceId, SettlementId,
@@ -13,7 +13,7 @@ use crate::{
 };
 use std::fmt;
 
-/// The result of an operation that can fail.
+/// The result of an operation that can fail with an [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A failed request.
@@ -23,108 +23,108 @@ pub struct Error {
     cause: Option<Cause>,
 }
 
-/// The part of an error that its caller sees. One variant per slug of `docs/spec.md` §7.
+/// The part of an error that the caller sees. One variant per slug of `docs/spec.md` §7.
 #[derive(Debug)]
 pub enum ErrorKind {
-    /// The body or query is malformed; contains every problem.
+    /// The body or query is malformed. Contains every validation error.
     InvalidRequest(Vec<Problem>),
     /// A required field is missing: `<field>_required`.
     FieldRequired {
         /// The first missing field, in the order in which the body is documented.
         field: &'static str,
-        /// Every problem of the body, including this one; empty if only the decision requires the field.
+        /// Every validation error of the body, including this one. Empty if only the decision requires the field.
         problems: Vec<Problem>,
     },
-    /// The key is missing, malformed, unknown, revoked or expired; the answer does not say which.
+    /// The key is missing, malformed, unknown, revoked or expired. The response does not say which.
     InvalidAgentKey,
-    /// The key is valid, but not for this call.
+    /// The key is valid, but does not permit this call.
     KeyNotAllowed {
         /// The missing permission.
         missing: KeyLack,
     },
     /// The header is not of the form `Bearer <public>:<secret>`.
     InvalidAuthorizationHeader,
-    /// The session is missing, malformed, expired or unknown; the answer does not say which.
+    /// The session is missing, malformed, expired or unknown. The response does not say which.
     InvalidSession,
-    /// The operator's token is missing or invalid; the answer does not say which.
+    /// The operator's token is missing or invalid. The response does not say which.
     InvalidInternalToken,
-    /// The issuer's token is valid, but the person lacks the claim that entitles to access.
+    /// The issuer's token is valid, but lacks the claim that entitles the user to access.
     NotEntitled {
         /// The claim's name.
         claim: String,
     },
-    /// The person's sign-in is too old for this request.
+    /// The user signed in too long ago for this request.
     RecentSignInRequired {
         /// The maximum age of a sign-in, in seconds.
         max_age_seconds: u64,
     },
-    /// The operator who made a change tried to accept it.
+    /// The operator who requested a change tried to accept the same change.
     SecondOperatorRequired,
     /// A form was sent from another site.
     CrossSiteRequest,
-    /// The policy refuses the payment or escalates it.
+    /// The policy denies or escalates the payment.
     Refused(Box<Refusal>),
-    /// The policy refuses a call without a payment.
+    /// The policy denies a call without a payment.
     UnpaidRefused(Box<UnpaidRefusal>),
-    /// The service is not in the catalog, or disabled.
+    /// The service is not in the catalog or is disabled.
     ServiceNotFound,
-    /// An unknown route, an unknown id, or another person's object.
+    /// The route or the id is unknown, or the object belongs to another user.
     NotFound,
-    /// The idempotency key was used with another request.
+    /// The idempotency key was already used with a different request.
     IdempotencyKeyReused {
-        /// The settlement of the key's first use, if there is one.
+        /// The settlement of the request that first used the key, if there is one.
         settlement: Option<SettlementId>,
     },
-    /// The approval was already used.
+    /// A payment already used the approval.
     IdempotentReplay {
         /// The approval.
         approval: ApprovalId,
-        /// The settlement that it authorized.
+        /// The settlement that used the approval.
         settlement: SettlementId,
     },
     /// The transaction already confirmed another settlement.
     SettlementTransactionAlreadyUsed,
-    /// The approval has expired or was already decided.
+    /// The approval request has expired or was already decided.
     ApprovalNotPending {
         /// The approval.
         approval: ApprovalId,
-        /// Its status.
+        /// The approval's status.
         status: ApprovalStatus,
     },
-    /// Another service has the slug.
+    /// Another service already has the slug.
     SlugTaken {
         /// The service that has the slug.
         service: ServiceId,
     },
-    /// The payout is refused.
+    /// The withdrawal is rejected.
     PayoutRefused(PayoutRefusal),
     /// The maximum number of agents, or of owners, is already frozen.
     TooManyFreezes {
-        /// The limit.
+        /// The maximum number of frozen agents or owners.
         limit: usize,
     },
-    /// The write's version is not the current one.
+    /// The version in the request is not the current version.
     VersionConflict {
         /// The current version.
         version: u64,
     },
-    /// The write has no version.
+    /// The write request has no version.
     VersionRequired,
-    /// The body is over the limit.
+    /// The body is longer than the limit.
     RequestTooLarge {
         /// The limit in bytes.
         limit: usize,
     },
-    /// The request to complete a payment has no provider's proof.
+    /// The request to complete a payment lacks the provider's proof.
     ProviderProofRequired,
     /// The proof contains no transaction.
     SettlementTransactionHashRequired(NoTransaction),
-    /// The chain finally shows that the payment was not made as authorized, or too many proofs failed.
+    /// The chain shows in a final block that the payment was not made as authorized, or too many proofs failed.
     SettlementNotVerified {
         /// The reason, in snake case.
         reason: &'static str,
     },
-    /// The chain does not show the payment yet, but may later.
+    /// The chain does not show the payment yet, but may show it later.
     SettlementNotYetVerified {
         /// The reason, in snake case.
         reason: &'static str,
@@ -136,7 +136,7 @@ pub enum ErrorKind {
         /// The delay before a retry, in whole seconds.
         retry_after: u64,
     },
-    /// The request was throttled by address, key or person, or the agent has the maximum number of open payments.
+    /// The address, key or user exceeded a rate limit, or the agent has the maximum number of open payments.
     TooManyRequests {
         /// The time until the next request is accepted, in whole seconds.
         retry_after: u64,
@@ -146,7 +146,7 @@ pub enum ErrorKind {
         /// The delay before a retry, in whole seconds.
         retry_after: u64,
     },
-    /// A fault of the service.
+    /// An internal error of Purser.
     Internal,
 }
 
@@ -165,7 +165,7 @@ impl Cause {
 }
 
 impl Error {
-    /// A fault of the service during the operation `doing`, which only the log contains.
+    /// Creates an internal error during the operation `doing`. The operation and the source appear only in the log.
     pub fn internal(doing: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self {
             kind: ErrorKind::Internal,
@@ -176,18 +176,18 @@ impl Error {
         }
     }
 
-    /// The body or query is malformed.
+    /// Creates the error for a malformed body or query.
     pub fn invalid(problems: Vec<Problem>) -> Self {
         ErrorKind::InvalidRequest(problems).into()
     }
 
-    /// A field is missing that only this kind of request requires.
+    /// Creates the error for a missing field that only this kind of request requires.
     pub fn field_required(field: &'static str) -> Self {
         let problems = Vec::new();
         ErrorKind::FieldRequired { field, problems }.into()
     }
 
-    /// The chain can't be read; `source` is the reason for the log.
+    /// Creates the error for a chain that can't be read. `source` is the reason for the log.
     pub fn chain_unavailable(retry_after: u64, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         let cause = Cause {
             doing: "verifying a settlement on chain",
@@ -199,13 +199,13 @@ impl Error {
         }
     }
 
-    /// The service is overloaded during the operation `doing`: there is too much work, the same work is done
+    /// Creates the error for an overload during the operation `doing`: there is too much work, the same work runs
     /// concurrently, or the database throttles. `source` is the reason for the log.
     pub fn temporarily_unavailable(
         doing: &'static str,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
-        /// By then the call has waited for a second or more.
+        /// In seconds. By the time of this error the call has already waited for a second or more.
         const RETRY_AFTER: u64 = 1;
         Self {
             kind: ErrorKind::TemporarilyUnavailable {
@@ -218,7 +218,7 @@ impl Error {
         }
     }
 
-    /// The error with this delay before a retry, if the service is overloaded; any other error unchanged.
+    /// Sets the delay before a retry, in seconds, if the error is an overload. Any other error is returned unchanged.
     #[must_use]
     pub fn retry_after(mut self, secs: u64) -> Self {
         if let ErrorKind::TemporarilyUnavailable { retry_after } = &mut self.kind {
@@ -227,12 +227,12 @@ impl Error {
         self
     }
 
-    /// The part for the caller.
+    /// Returns the part for the caller.
     pub const fn kind(&self) -> &ErrorKind {
         &self.kind
     }
 
-    /// The part for the log, if there is one.
+    /// Returns the part for the log, if there is one.
     pub const fn cause(&self) -> Option<&Cause> {
         self.cause.as_ref()
     }
@@ -251,7 +251,7 @@ impl From<PayoutRefusal> for Error {
 }
 
 impl ErrorKind {
-    /// The `error` slug of the answer.
+    /// Returns the `error` slug of the response.
     pub fn slug(&self) -> String {
         match self {
             Self::FieldRequired { field, .. } => format!("{field}_required"),
@@ -285,14 +285,14 @@ impl ErrorKind {
             | Self::SettlementNotYetVerified { .. }
             | Self::ChainUnavailable { .. } => "onchain_settlement_not_verified".to_owned(),
             Self::TooManyRequests { .. } => "too_many_requests".to_owned(),
-            // RFC 6749 §4.1.2.1 uses this code for a server that is temporarily unable to answer.
+            // RFC 6749 §4.1.2.1 defines this code for a server that is temporarily overloaded.
             Self::TemporarilyUnavailable { .. } => "temporarily_unavailable".to_owned(),
             Self::Internal => "internal_error".to_owned(),
         }
     }
 }
 
-/// For the log: the slug, the attempted operation, and the chain of underlying errors.
+/// Writes the slug, the attempted operation, and the chain of underlying errors, for the log.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.kind.slug())?;
@@ -303,7 +303,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// For the log: an error, and the chain of underlying errors.
+/// Writes an error and the chain of underlying errors, for the log.
 pub struct Causes<'a>(pub &'a (dyn std::error::Error + 'static));
 
 impl fmt::Display for Causes<'_> {

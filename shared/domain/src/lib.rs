@@ -1,15 +1,15 @@
 //! The rules of payments: amounts, ids, policies, evaluation, x402 objects, settlements, and the common error type.
 //!
-//! This crate only computes with values. Time, callers and facts are arguments: no function reads a clock, the
-//! environment, a file or a socket, or writes a log. A payment passes through types that can only be made in this
-//! order:
+//! This crate only computes on values. Time, callers and stored state are arguments: no function reads a clock, the
+//! environment, a file or a socket, or writes a log. A payment passes through these types in this order, and each type
+//! can only be created from the previous type:
 //!
 //! ```text
 //! bytes ─parse─▶ Intent ─evaluate─▶ Grant ─reserve─▶ Settlement ─match_transfer─▶ Transfer ─▶ confirmed
 //! ```
 //!
-//! Deliberately elsewhere: storage (`shared/store`), reading the chain and signing (`shared/chain`), and HTTP status
-//! codes (`shared/api`).
+//! Other crates contain storage (`shared/store`), chain access and signing (`shared/chain`), and HTTP status codes
+//! (`shared/api`).
 
 #![cfg_attr(
     test,

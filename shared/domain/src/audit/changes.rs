@@ -1,7 +1,7 @@
-//! The changes that an edit makes: the members that differ, before and after.
+//! The fields that an update changed, with the values before and after, as the audit log stores them.
 //!
-//! An object is represented by a list of members, each a name and a JSON value. All lists are defined in this module,
-//! so that one place determines the content of the log. No list contains a key's digest.
+//! Each object is written as a list of named JSON values. All lists are in this module, so that the content of the
+//! audit log is defined in one file. No list contains a key's digest.
 
 use crate::{
     Agent, AgentKey, Amount, BacktestRun, CatalogPayment, EnabledService, Operation, PayoutGrant, PayoutRecord, Raise,
@@ -9,10 +9,10 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// An object's members, the most important first.
+/// An object's fields, the most important first, because [`AuditChanges`] truncates at the end.
 pub type Members = Vec<(String, Value)>;
 
-/// The members that an act changed. A member that was added or removed is in only one of the two maps.
+/// The fields that an act changed. An added field is only in `after`, and a removed field is only in `before`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditChanges {
     /// The values before.
@@ -21,16 +21,15 @@ pub struct AuditChanges {
     pub after: Map<String, Value>,
 }
 
-/// The maximum length of a value, in bytes of JSON. A longer value is truncated, as text.
+/// The maximum length of a value, in bytes of JSON. A longer value is stored as truncated text.
 const LONGEST_VALUE: usize = 2_000;
-/// The maximum size of each map, in bytes of JSON. Escaped as a JSON string, it is at most twice as large, and an item
-/// may have 400 KB.
+/// The maximum size of each map, in bytes of JSON. Escaping can double the size, and a DynamoDB item may have 400 KB.
 const MOST_BYTES: usize = 60_000;
-/// The member with the number of omitted changes.
+/// The name of the field that counts the omitted changes.
 const MORE: &str = "more";
 
 impl AuditChanges {
-    /// The members that differ. `None` means that the object does not exist.
+    /// Returns the fields that differ. `None` stands for an object that does not exist.
     pub fn between(before: Option<Members>, after: Option<Members>) -> Self {
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
         let differing = |these: &Members, those: &Members| {
@@ -43,7 +42,7 @@ impl AuditChanges {
         }
     }
 
-    /// The change of one member.
+    /// Returns the change of a single field.
     pub fn one(name: &str, before: impl Into<Value>, after: impl Into<Value>) -> Self {
         let side = |value: Value| Some(vec![(name.to_owned(), value)]);
         Self::between(side(before.into()), side(after.into()))
@@ -117,7 +116,7 @@ fn key_value(key: &AgentKey) -> Value {
     })
 }
 
-/// The value of a rule's terms in the audit log: the members with which it is written, and its kind.
+/// Returns a rule's kind and parameters as the audit log stores them.
 pub fn rule_kind_value(kind: &RuleKind) -> Value {
     let mut value = rule_terms(kind);
     if let Some(members) = value.as_object_mut() {
@@ -127,9 +126,10 @@ pub fn rule_kind_value(kind: &RuleKind) -> Value {
 }
 
 impl BacktestRun {
-    /// The members in the audit log of a backtest: its range, and its agents in several lists, since a value is bounded.
+    /// Returns the fields of a backtest for the audit log. The agents are split into several lists because the length
+    /// of a value is bounded.
     pub fn audit_members(&self) -> Members {
-        /// 39 bytes for each agent.
+        /// The number of agents in one list. Each agent takes 39 bytes.
         const AGENTS: usize = 50;
         let mut members = vec![
             ("from".to_owned(), json!(self.from.to_string())),
@@ -203,7 +203,8 @@ impl PayoutGrant {
 }
 
 impl Service {
-    /// The members in the audit log of a catalog entry. Payees and prices are first, so that no limit truncates them.
+    /// Returns the fields of a service for the audit log. Payees and prices come first, so that they are never
+    /// truncated.
     pub fn audit_members(&self) -> Members {
         let payments = self.operations.iter().map(|operation| {
             let payment = operation.payment.as_ref().map(payment_value);

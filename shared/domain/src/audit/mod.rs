@@ -1,4 +1,4 @@
-//! The audit log: the actor, the source and the changes of each act.
+//! The audit log: who did each act, from where, and which fields it changed.
 
 pub(crate) mod changes;
 pub(crate) mod reason;

@@ -1,9 +1,9 @@
-//! The reason that a person gives for an edit.
+//! The reason that a user gives for an update.
 
 use crate::value::line::line;
 
 line! {
-    /// A reason for an edit.
+    /// A user's reason for an update: one line of at most 200 characters.
     EditReason, 200
 }
 

@@ -1,8 +1,8 @@
-//! One row of the audit log: an edit, a session, a refused act, or an outflow that no settlement explains.
+//! One row of the audit log: an update, a session, a rejected act, or an outflow that no settlement explains.
 //!
-//! Invariants: a row belongs to one person, one operator or reconcile; that of a freeze by a rule belongs to the agent's
-//! owner. Its texts are truncated, so that it stays far
-//! below the maximum size of an item. It contains no secret, digest of a secret, or body.
+//! Invariants: a row belongs to one user, to the operators, or to reconcile. The row of a freeze by a rule belongs to
+//! the agent's owner. All texts in a row are truncated, so that the row stays far below the maximum size of a DynamoDB
+//! item. A row contains no secret, no digest of a secret, and no request body.
 
 use crate::{
     AgentId, AuditChanges, AuditId, EditReason, OperatorName, PersonId, ServiceId, SessionId, Timestamp,
@@ -11,7 +11,7 @@ use crate::{
 use std::fmt;
 
 named! {
-    /// The kind of an act. A refused sign-in is recorded as a session start that was refused.
+    /// The kind of an act. A rejected sign-in is recorded as a rejected `session_started`.
     AuditKind {
         /// An agent was created.
         AgentCreated = "agent_created",
@@ -21,17 +21,17 @@ named! {
         AgentFrozen = "agent_frozen",
         /// An agent was unfrozen.
         AgentUnfrozen = "agent_unfrozen",
-        /// An agent was archived, and thereby frozen.
+        /// An agent was archived. Archiving also freezes the agent.
         AgentArchived = "agent_archived",
-        /// An archived agent was restored, still frozen.
+        /// An archived agent was restored. The agent stays frozen.
         AgentRestored = "agent_restored",
         /// An agent's labels were edited.
         AgentLabelsEdited = "agent_labels_edited",
         /// An agent key was created.
         KeyCreated = "key_created",
-        /// An agent key was replaced by another.
+        /// A new agent key replaced an agent key.
         KeyRotated = "key_rotated",
-        /// An agent key was ended.
+        /// An agent key was revoked.
         KeyRevoked = "key_revoked",
         /// A service was enabled for an agent.
         ServiceEnabled = "service_enabled",
@@ -49,13 +49,13 @@ named! {
         PayoutAddressNamed = "payout_address_named",
         /// An agent's payout address was removed.
         PayoutAddressRemoved = "payout_address_removed",
-        /// Money of an agent was paid out.
+        /// An agent's money was withdrawn to the payout address.
         PaidOut = "paid_out",
-        /// An approval was approved.
+        /// An approval request was approved.
         ApprovalApproved = "approval_approved",
-        /// An approval was rejected.
+        /// An approval request was rejected.
         ApprovalRejected = "approval_rejected",
-        /// An approval that no payment had used was withdrawn.
+        /// An unused approval was withdrawn.
         ApprovalWithdrawn = "approval_withdrawn",
         /// A webhook was created.
         WebhookCreated = "webhook_created",
@@ -69,21 +69,21 @@ named! {
         NoticesEdited = "notices_edited",
         /// A backtest was started.
         BacktestStarted = "backtest_started",
-        /// A shadow was attached to an agent.
+        /// A shadow policy was attached to an agent.
         ShadowAttached = "shadow_attached",
-        /// The limits of a shadow were put in force.
+        /// The limits of a shadow policy became the agent's limits.
         ShadowPromoted = "shadow_promoted",
-        /// A shadow was removed.
+        /// A shadow policy was removed.
         ShadowRemoved = "shadow_removed",
         /// A policy template was created.
         PolicyTemplateCreated = "policy_template_created",
-        /// A policy template was edited, or became or ceased to be the default.
+        /// A policy template was updated, was made the default, or stopped being the default.
         PolicyTemplateEdited = "policy_template_edited",
         /// A policy template was removed.
         PolicyTemplateRemoved = "policy_template_removed",
-        /// A policy template was applied to an agent, which follows it.
+        /// A policy template was applied to an agent, and the agent now follows the template.
         PolicyTemplateApplied = "policy_template_applied",
-        /// An agent ceased to follow a policy template.
+        /// An agent stopped following a policy template.
         PolicyTemplateUnfollowed = "policy_template_unfollowed",
         /// A person signed in.
         SessionStarted = "session_started",
@@ -93,9 +93,9 @@ named! {
         SessionsEnded = "sessions_ended",
         /// A catalog entry was created or replaced.
         CatalogEdited = "catalog_edited",
-        /// An operation's payment was pinned to the one that a probe saw.
+        /// An operation's payment was set to the payment that a probe found.
         PaymentPinned = "payment_pinned",
-        /// Another operator's change of a payee or price was accepted.
+        /// A change of a payee or price that another operator had requested was accepted.
         PaymentChangeAccepted = "payment_change_accepted",
         /// A delayed change of a payee or price was withdrawn.
         PaymentChangeWithdrawn = "payment_change_withdrawn",
@@ -107,11 +107,11 @@ named! {
         ProbeRequested = "probe_requested",
         /// The reconciliation of a settlement was requested.
         ReconcileRequested = "reconcile_requested",
-        /// An agent, an owner's agents or the deployment was frozen.
+        /// One agent, all agents of an owner, or the whole deployment was frozen.
         FreezeSet = "freeze_set",
         /// A freeze by operators was ended.
         FreezeEnded = "freeze_ended",
-        /// An operator in a browser asked a second operator to end a freeze.
+        /// An operator requested in a browser that a second operator ends a freeze.
         FreezeEndRequested = "freeze_end_requested",
         /// An agent was offered to another owner.
         HandoverOffered = "handover_offered",
@@ -119,15 +119,16 @@ named! {
         HandoverTakenBack = "handover_taken_back",
         /// An offered agent was accepted by its new owner.
         HandoverAccepted = "handover_accepted",
-        /// Money left an agent's wallet, and no settlement explains it.
+        /// Money left an agent's wallet, but no settlement explains the transfer.
         OutflowFound = "outflow_found",
     }
 }
 
-/// A part of the log. The IAM role of a function is limited to the parts that it writes.
+/// A partition of the audit log. The IAM role of a function allows writes only to the partitions that the function
+/// needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditScope {
-    /// The acts of this person, and the acts of operators and findings of reconcile that concern them.
+    /// The acts of this user, and the acts of operators and findings of reconcile that concern the user's agents.
     Person(PersonId),
     /// The acts of operators.
     Operators,
@@ -142,14 +143,14 @@ pub enum Actor {
     Person {
         /// The person's id.
         id: PersonId,
-        /// The session; `None` if the caller used an ID token.
+        /// The user's session. `None` if the user authenticated with an ID token.
         session: Option<SessionId>,
     },
     /// An operator.
     Operator(OperatorName),
-    /// An unknown actor: reconcile found the act on chain.
+    /// Unknown: reconcile found the act on chain.
     Reconcile,
-    /// Purser, by a rule of an agent of this person.
+    /// Purser itself, because a rule of one of this owner's agents froze the agent.
     Rule {
         /// The agent's owner.
         owner: PersonId,
@@ -168,7 +169,7 @@ impl fmt::Display for Actor {
     }
 }
 
-/// The actor and the source of the request.
+/// Who acts, and where the request came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acting {
     /// The actor.
@@ -178,7 +179,7 @@ pub struct Acting {
 }
 
 impl Acting {
-    /// The row of an act, done or refused, at this time; `random` distinguishes rows of the same microsecond.
+    /// Creates the audit row for this act. `random` distinguishes rows with the same time in microseconds.
     pub fn record(&self, at: Timestamp, random: [u8; 8], act: &Act, outcome: AuditOutcome) -> AuditRecord {
         AuditRecord {
             id: AuditId::at(at, random),
@@ -191,14 +192,14 @@ impl Acting {
     }
 }
 
-/// The source of a request, and the reason that it gives.
+/// Where a request came from, and the caller's reason for the update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestSource {
     /// The caller's IP address according to the gateway.
     pub address: Option<String>,
     /// The caller's user agent.
     pub user_agent: Option<String>,
-    /// The id of the request, which is also in its answer and its log lines.
+    /// The request id, which is also in the response and in the log lines.
     pub request_id: String,
     /// The caller's reason for an edit of limits.
     pub reason: Option<EditReason>,
@@ -208,7 +209,7 @@ impl RequestSource {
     /// The maximum length of a stored text from the caller, in characters.
     const LONGEST: usize = 200;
 
-    /// A source with truncated texts, without a reason.
+    /// Creates a source without a reason. Longer texts are truncated.
     pub fn new(address: Option<String>, user_agent: Option<&str>, request_id: &str) -> Self {
         let bounded = |text: &str| text.chars().take(Self::LONGEST).collect();
         Self {
@@ -234,7 +235,7 @@ pub struct Act {
 }
 
 impl Act {
-    /// An act without an object.
+    /// Creates an act without an agent, service or object.
     pub const fn of(kind: AuditKind) -> Self {
         Self {
             kind,
@@ -244,7 +245,7 @@ impl Act {
         }
     }
 
-    /// The act, on this agent.
+    /// Sets the agent that the act concerns.
     #[must_use]
     pub fn on(self, agent: AgentId) -> Self {
         Self {
@@ -253,7 +254,7 @@ impl Act {
         }
     }
 
-    /// The act, about this service.
+    /// Sets the service that the act concerns.
     #[must_use]
     pub fn about(self, service: ServiceId) -> Self {
         Self {
@@ -262,7 +263,7 @@ impl Act {
         }
     }
 
-    /// The act, on the object with this public id.
+    /// Sets the public id of the object that the act concerns.
     #[must_use]
     pub fn with(self, object: &impl ToString) -> Self {
         Self {
@@ -275,18 +276,18 @@ impl Act {
 /// The result of an act.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditOutcome {
-    /// The act was done, with these changes.
+    /// The act succeeded and made these changes.
     Done(AuditChanges),
-    /// The act was refused and changed nothing.
+    /// The act was rejected and changed nothing.
     Refused(AuditRefusal),
 }
 
-/// The reason that an act was refused.
+/// Why an act was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRefusal {
-    /// The `error` slug of the answer.
+    /// The `error` slug of the response.
     pub error: String,
-    /// More details, as text.
+    /// Details of the rejection, as text.
     pub reason: String,
 }
 
@@ -294,7 +295,7 @@ impl AuditRefusal {
     /// The maximum length of a reason, in characters.
     const LONGEST: usize = 500;
 
-    /// A refusal with a truncated reason.
+    /// Creates a rejection. A longer reason is truncated.
     pub fn new(error: impl Into<String>, reason: &str) -> Self {
         Self {
             error: error.into(),
@@ -306,7 +307,7 @@ impl AuditRefusal {
 /// One row of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRecord {
-    /// Its id, which sorts by time.
+    /// The row's id. Ids sort by time.
     pub id: AuditId,
     /// The time of the act.
     pub at: Timestamp,
@@ -320,23 +321,23 @@ pub struct AuditRecord {
     pub outcome: AuditOutcome,
 }
 
-/// A filter for the rows of a part of the log.
+/// A filter for the rows of one audit log partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
     /// Only rows that concern this agent.
     pub agent: Option<AgentId>,
     /// Only rows of this kind.
     pub kind: Option<AuditKind>,
-    /// Only rows with this time or a later one.
+    /// Only rows at or after this time.
     pub from: Option<Timestamp>,
-    /// Only rows with an earlier time.
+    /// Only rows before this time.
     pub to: Option<Timestamp>,
-    /// Only refused acts.
+    /// Whether to return only rejected acts.
     pub refused: bool,
 }
 
 impl AuditFilter {
-    /// Whether a row matches, apart from its time.
+    /// Returns whether a row matches the filter. The time range is not checked.
     pub fn includes(&self, record: &AuditRecord) -> bool {
         self.agent.is_none_or(|agent| record.act.agent == Some(agent))
             && self.kind.is_none_or(|kind| record.act.kind == kind)

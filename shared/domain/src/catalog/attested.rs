@@ -1,26 +1,28 @@
-//! The payees that a second function attests: the payee and the maximum price of each call, and the time since which
-//! they are known.
+//! Verified payees: which payee and maximum price each call may have, and from which time, as a second function
+//! verified them independently of the catalog's writer.
 //!
-//! `internal` writes the catalog's rows, and also applies the delay of a new payee
-//! ([`Edit::apply`](crate::Edit::apply)). `events` applies the same delay independently, from the changes that it
-//! received itself, and `payments` pays only what both allow. So a compromised `internal` can't shorten the delay.
+//! `internal` writes the catalog's rows and applies the delay for new payees ([`Edit::apply`](crate::Edit::apply)).
+//! `events` applies the same delay independently, based on the stream records that it received, and `payments` pays
+//! only what both allow. Therefore a compromised `internal` can't shorten the delay.
 //!
 //! The rule, in [`Attesting::attest`]:
 //!
-//! - The first attestation of a service that opens takes effect at once, unless another attested service lists or
-//!   listed the same call with another payee or a lower price, or lost a call within the delay.
-//! - A payee that is attested for the same operation, method and address keeps its time; a lower price for it has the
-//!   same time.
-//! - A delayed payee that the catalog puts into effect before its time was accepted by a second operator. It may be
-//!   paid after the delay for accepted payees.
-//! - A delayed payee for which the catalog names no time ([`NextPricing::known_from`](crate::NextPricing::known_from))
-//!   waits without a limit until a second operator accepts it.
+//! - The first attestation of a service that opens takes effect at once. The exceptions: another attested service lists
+//!   or listed the same call with a different payee or a lower price, or another attested service lost a call within
+//!   the delay.
+//! - A payee that is already attested for the same operation, method and address keeps its start time, also if its
+//!   price is lowered.
+//! - If the catalog puts a delayed payee into effect before its start time, then a second operator accepted the payee.
+//!   The payee may be paid after the shorter delay for accepted payees.
+//! - A delayed payee without a start time in the catalog ([`NextPricing::known_from`](crate::NextPricing::known_from))
+//!   waits until a second operator accepts the payee, without a time limit.
 //! - Every other payee waits for the whole delay.
-//! - A payee that the catalog no longer lists is removed. A call that it no longer lists is kept as a former call, with
-//!   the payees that could be paid at that time. So a call that is removed and added again does not count as new.
+//! - A payee that the catalog no longer lists is removed. A call that the catalog no longer lists becomes a former
+//!   call, with the payees that could be paid at that time. Therefore a call that is removed and added again does not
+//!   count as new.
 //!
-//! The rule depends only on the current catalog and the previous attestation. So repeated and reordered stream records
-//! change nothing.
+//! The rule depends only on the current catalog and the previous attestation. Therefore repeated or reordered stream
+//! records change nothing.
 
 use crate::{
     Address, Amount, Duration, Endpoint, Network, Operation, OperationUuid, Pricing, Service, ServiceId, Timestamp,
@@ -31,14 +33,14 @@ use crate::{
 pub struct AttestedService {
     /// The service.
     pub service: ServiceId,
-    /// The number of times that it was written.
+    /// The version of the attestation, which each write increments.
     pub version: u64,
-    /// Its calls, in the order of the catalog.
+    /// The service's calls, in the order of the catalog.
     pub calls: Vec<AttestedCall>,
-    /// The calls that it no longer lists, oldest first: at most [`MOST_FORMER_CALLS`].
+    /// The calls that the service no longer lists, oldest first: at most [`MOST_FORMER_CALLS`].
     pub former: Vec<AttestedCall>,
-    /// The time at which a method and address were last removed from it. [`Timestamp::MAX`] if a former call was
-    /// dropped: then every service that opens waits.
+    /// The time at which a method and address were last removed from the service. [`Timestamp::MAX`] if a former call
+    /// was dropped from the list: then every service that opens waits.
     pub left_at: Option<Timestamp>,
 }
 
@@ -47,11 +49,11 @@ pub struct AttestedService {
 pub struct AttestedCall {
     /// The operation.
     pub operation: OperationUuid,
-    /// Its HTTP method.
+    /// The operation's HTTP method.
     pub method: String,
-    /// Its address.
+    /// The operation's address.
     pub endpoint: Endpoint,
-    /// Its payees: the current one and the delayed one. Empty for a call without a payment.
+    /// The operation's current payee and the delayed payee. Empty if the operation has no payment.
     pub payees: Vec<AttestedPayee>,
 }
 
@@ -62,44 +64,44 @@ pub struct AttestedPayee {
     pub network: Network,
     /// The wallet.
     pub pay_to: Address,
-    /// The highest price.
+    /// The maximum price.
     pub most: Amount,
-    /// The time from which it may be paid; `None` if it may be paid since it was attested.
+    /// The time from which the payee may be paid. `None` if there was no delay.
     pub from: Option<Timestamp>,
-    /// Whether the catalog lists it as the operation's next payee.
+    /// Whether the catalog lists this payee as the operation's next payee.
     pub is_next: bool,
 }
 
-/// The time since which an operation's payee and price may be paid.
+/// Since when, or from when, an operation's payee and price may be paid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayeeAge {
-    /// They may be paid now.
+    /// The payee and price may be paid now.
     Old,
-    /// They may be paid from this time.
+    /// The payee and price may be paid from this time.
     Young(Timestamp),
-    /// They are not attested yet.
+    /// The payee and price are not attested yet.
     Unattested,
 }
 
-/// The circumstances of an attestation.
+/// The inputs of an attestation, apart from the service.
 #[derive(Clone, Copy, Debug)]
 pub struct Attesting<'a> {
     /// The time of the attestation.
     pub at: Timestamp,
     /// The delay of a new payee or a raised price.
     pub delay: Duration,
-    /// The delay after a second operator has accepted it.
+    /// The delay once a second operator has accepted the payee or price.
     pub accepted_delay: Duration,
-    /// Every attested service: required for the first attestation of a service.
+    /// All attested services. They are needed for the first attestation of a service.
     pub others: &'a [AttestedService],
 }
 
-/// The maximum number of a service's former calls. With addresses of up to 2,048 bytes they take a third of an item's
-/// 400 KB.
+/// The maximum number of a service's former calls. With addresses of 2,048 bytes the former calls take a third of the
+/// 400 KB of a DynamoDB item.
 pub const MOST_FORMER_CALLS: usize = 64;
 
-/// The tolerance by which the catalog may put a payee into effect before the attestation would: the usual delay of a
-/// stream record, plus a difference between clocks.
+/// How much earlier than the attestation the catalog may put a payee into effect: the usual delay of a stream record,
+/// plus a difference between clocks.
 const TOLERANCE: Duration = Duration::from_secs_u32(60);
 
 impl AttestedPayee {
@@ -114,7 +116,7 @@ impl AttestedPayee {
         })
     }
 
-    /// Whether the payee is the same, and its price at least as high.
+    /// Returns whether `other` has the same payee and at most this price.
     fn covers(&self, other: &Self) -> bool {
         self.network == other.network && self.pay_to == other.pay_to && other.most <= self.most
     }
@@ -123,7 +125,7 @@ impl AttestedPayee {
         self.network == other.network && self.pay_to == other.pay_to && other.most == self.most
     }
 
-    /// Whether it waits for a second operator without a time limit.
+    /// Returns whether the payee waits for a second operator without a time limit.
     fn awaits_second(&self) -> bool {
         self.from == Some(Timestamp::MAX)
     }
@@ -134,7 +136,7 @@ impl AttestedPayee {
 }
 
 impl AttestedCall {
-    /// The call with only the payees that may be paid at this time.
+    /// Returns the call with only the payees that may be paid at this time.
     fn as_of(&self, at: Timestamp) -> Self {
         let payees = self.payees.iter().filter(|payee| payee.is_old(at));
         Self {
@@ -157,7 +159,7 @@ impl AttestedCall {
 }
 
 impl AttestedService {
-    /// The attestation of a service that takes effect at once; a delayed payee keeps the catalog's time.
+    /// Creates an attestation that takes effect at once. A delayed payee keeps the start time of the catalog.
     pub fn at_once(service: &Service, before: Option<&Self>, at: Timestamp) -> Self {
         let calls = service.operations.iter().map(|operation| {
             let next = operation.next.as_ref();
@@ -172,7 +174,7 @@ impl AttestedService {
         }
     }
 
-    /// The attestation with these calls that follows the previous one.
+    /// Creates the attestation with these calls that replaces the previous attestation.
     fn following(before: Option<&Self>, service: ServiceId, calls: Vec<AttestedCall>, at: Timestamp) -> Self {
         let is_listed = |known: &AttestedCall| calls.iter().any(|call| call.is_called_like(known));
         let lost: Vec<AttestedCall> = before
@@ -208,7 +210,7 @@ impl AttestedService {
         }
     }
 
-    /// The time since which the operation's payee and price at this time may be paid.
+    /// Returns whether the operation's payee and price at this time may be paid, or from when.
     pub fn age(&self, operation: &Operation, at: Timestamp) -> PayeeAge {
         let Some(wanted) = AttestedPayee::of(operation.pricing(at), None, false) else {
             // The call has no payment.
@@ -222,8 +224,8 @@ impl AttestedService {
         }
     }
 
-    /// The payees that this attestation adds or gives another time, compared with the previous one. Payees of a service
-    /// that opens for the first time are left out if they may be paid at once.
+    /// Returns the payees that this attestation adds or whose start time it changes, compared with the previous
+    /// attestation. For a service that opens for the first time, payees that may be paid at once are left out.
     pub fn changes_since<'a>(
         &'a self,
         before: Option<&'a Self>,
@@ -242,7 +244,7 @@ impl AttestedService {
         })
     }
 
-    /// Whether it differs from the previous one in more than its version.
+    /// Returns whether the attestation differs from the previous attestation in more than the version.
     pub fn differs_from(&self, before: Option<&Self>) -> bool {
         before.is_none_or(|before| {
             (&before.calls, &before.former, before.left_at) != (&self.calls, &self.former, self.left_at)
@@ -256,7 +258,7 @@ impl AttestedService {
 }
 
 impl Attesting<'_> {
-    /// The attestation of a service as the catalog lists it; `None` if the service was never open.
+    /// Attests the service as the catalog lists it. Returns `None` if the service was never open.
     pub fn attest(&self, before: Option<&AttestedService>, service: &Service) -> Option<AttestedService> {
         if before.is_none() && !service.was_open() {
             return None;
@@ -272,7 +274,7 @@ impl Attesting<'_> {
         Some(AttestedService::following(before, service.id, calls.collect(), self.at))
     }
 
-    /// The attestation of a service that is no longer in the catalog.
+    /// Attests a service that was removed from the catalog.
     pub fn removed(&self, before: &AttestedService) -> AttestedService {
         AttestedService::following(Some(before), before.service, Vec::new(), self.at)
     }
@@ -286,7 +288,8 @@ impl Attesting<'_> {
     ) -> AttestedPayee {
         let known = || before.into_iter().flat_map(|before| before.payees(operation));
         let same = known().find(|known| known.is_same(&wanted));
-        // A payee that waited for a second operator, and now has a time, was requested anew.
+        // The payee waited for a second operator and now has a start time, because an operator requested the payee
+        // again.
         let is_requested_anew =
             |same: &AttestedPayee| same.awaits_second() && wanted.is_next && !wanted.awaits_second();
         let from = if let Some(same) = same.filter(|same| !is_requested_anew(same)) {
@@ -307,7 +310,8 @@ impl Attesting<'_> {
         } else {
             let own = self.after(self.delay);
             match wanted.from {
-                // The catalog's time is used, unless it is too early by more than the tolerance.
+                // The catalog's start time applies, unless it is earlier than our own start time by more than the
+                // tolerance.
                 Some(said) => own.map(|own| if own <= said.after(TOLERANCE) { said } else { own }),
                 None => own,
             }
@@ -315,13 +319,13 @@ impl Attesting<'_> {
         AttestedPayee { from, ..wanted }
     }
 
-    /// The end of this delay; `None` without a delay.
+    /// Returns the time at which this delay ends. `None` if there is no delay.
     fn after(&self, delay: Duration) -> Option<Timestamp> {
         (delay.micros() > 0).then(|| self.at.after(delay))
     }
 
-    /// Whether another service lists or listed a call of this operation and has no payee in effect with the same wallet
-    /// and at least this price, or whether another service recently lost a call.
+    /// Returns whether another service makes this call suspicious: the other service lists or listed the call without a
+    /// payable entry for the same wallet and at least this price, or the other service recently lost a call.
     fn is_listed_elsewhere(&self, service: &Service, operation: &Operation, wanted: &AttestedPayee) -> bool {
         let mut others = self.others.iter().filter(|other| other.service != service.id);
         others.any(|other| {
@@ -348,7 +352,7 @@ fn call(operation: &Operation, payees: Vec<AttestedPayee>) -> AttestedCall {
     }
 }
 
-/// Whether no agent can have the service enabled yet.
+/// Returns whether the service opens for the first time, so that no agent can have it enabled yet.
 fn opens(before: Option<&AttestedService>, service: &Service) -> bool {
     before.is_none() && !service.history.was_open
 }

@@ -1,26 +1,26 @@
-//! The address of an operation, and the calls that match it. It is a URL in whose path whole segments may be parameters
-//! (RFC 6570 level 1).
+//! The address of an operation, and which calls match the address. The address is a URL. Whole segments of the URL's
+//! path may be parameters (RFC 6570 level 1).
 //!
-//! Always true: an [`Endpoint`] without parameters has one address; the value of a parameter is one segment of the
-//! path, which is not empty and contains no encoded slash. Queries and fragments are not compared.
+//! Invariants: an [`Endpoint`] without parameters matches one address. The value of a parameter is one path segment
+//! that is not empty and contains no encoded slash. Queries and fragments are not compared.
 
 use crate::{Network, parse_web_url};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use url::{Host, Position, Url};
 
-/// An http or https address, as written: `https://api.example/v1/companies/{id}`.
+/// An http or https address with optional path parameters: `https://api.example/v1/companies/{id}`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The URL, with the braces of parameters percent-encoded, as the URL standard writes them in a path.
+    /// The URL. The braces of parameters are percent-encoded, as the URL standard writes braces in a path.
     url: Url,
     /// The address as it was written.
     text: String,
     parameters: Parameters,
 }
 
-/// The segments of a path that are parameters: one bit each, the highest for the first segment. So of two sets with the
-/// same number of parameters, the smaller number has its first parameter later.
+/// Which path segments are parameters. The highest bit stands for the first segment. Therefore, of two values with the
+/// same number of parameters, the smaller value has the later first parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parameters(u64);
 
@@ -28,7 +28,7 @@ impl Parameters {
     /// No parameters.
     pub(crate) const NONE: Self = Self(0);
 
-    /// The sort key that puts the most literal first: fewer parameters, then a later first parameter.
+    /// Returns a sort key that puts the most literal endpoint first: fewer parameters, then a later first parameter.
     pub(crate) const fn literalness(self) -> (u32, u64) {
         (self.0.count_ones(), self.0)
     }
@@ -38,7 +38,7 @@ impl Parameters {
     }
 }
 
-/// The bit of a segment; `None` beyond [`MOST_SEGMENTS`].
+/// Returns the bit of a segment, or `None` for a segment beyond [`MOST_SEGMENTS`].
 fn bit(segment: usize) -> Option<u64> {
     let place = u32::try_from(segment).ok()?;
     HIGHEST.checked_shr(place)
@@ -49,14 +49,14 @@ const HIGHEST: u64 = 1 << 63;
 const MOST_SEGMENTS: usize = 64;
 
 impl Endpoint {
-    /// The requirement of [`Endpoint::parse`], for the message of a problem.
+    /// What [`Endpoint::parse`] requires, for validation errors.
     pub const FORM: &'static str = "must be an http or https address; a path parameter is one whole segment, `{name}`, \
                                     and each name stands once";
 
-    /// Parses an address. Braces in its path must enclose the name of a whole segment (RFC 6570 §2.3, §3.2.2): letters,
-    /// digits and `_`. `None` for any other text.
+    /// Parses an address. Braces in the path must enclose the name of a whole segment (RFC 6570 §2.3, §3.2.2), which
+    /// consists of letters, digits and `_`. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
-        // The URL standard allows braces in a host name, but people would read them as a parameter.
+        // The URL standard allows braces in a host name, but a reader would take them for a parameter.
         let url = parse_web_url(text).filter(|url| !url.host_str().is_some_and(has_brace))?;
         let mut parameters = Parameters::NONE;
         let mut written = Vec::new();
@@ -82,12 +82,12 @@ impl Endpoint {
         &self.text
     }
 
-    /// The address; `None` if it has parameters.
+    /// Returns the URL, or `None` if the endpoint has parameters.
     pub fn address(&self) -> Option<&Url> {
         (self.parameters == Parameters::NONE).then_some(&self.url)
     }
 
-    /// An address that it is called at: each parameter has the value `x`.
+    /// Returns a URL that matches the endpoint: each parameter has the value `x`.
     pub(crate) fn example(&self) -> Url {
         let mut url = self.url.clone();
         let written = segments(&self.url).enumerate().map(
@@ -100,7 +100,8 @@ impl Endpoint {
         url
     }
 
-    /// Whether its calls may include a payment on this network: it uses https, or the network is a test network.
+    /// Returns whether calls of this endpoint may be paid on this network: the endpoint uses https, or the network is a
+    /// test network.
     pub fn may_be_paid_on(&self, network: Network) -> bool {
         network.is_testnet() || self.scheme() == "https"
     }
@@ -120,11 +121,11 @@ impl Endpoint {
         self.url.host_str()
     }
 
-    /// Whether a call of this address matches the endpoint: same scheme, host and port, and a path with the same
-    /// segments, except for the parameters.
+    /// Returns whether a call of this URL matches the endpoint: the scheme, host and port are equal, and the paths have
+    /// the same segments except at parameters.
     ///
-    /// A segment with an encoded slash or backslash does not match a parameter, because some servers read it as two
-    /// segments.
+    /// A segment with an encoded slash or backslash does not match a parameter, because some servers decode the segment
+    /// into two.
     pub fn is_called_at(&self, url: &Url) -> bool {
         let same_place = self.url.scheme() == url.scheme()
             && self.url.host() == url.host()
@@ -143,13 +144,14 @@ impl Endpoint {
         same_place && same_path && theirs.next().is_none()
     }
 
-    /// The segment of a call that is the value of this path parameter, not decoded.
+    /// Returns the segment of a called URL that is the value of this path parameter, percent-encoded as it was sent.
     pub(crate) fn value_in<'u>(&self, name: &str, url: &'u Url) -> Option<&'u str> {
         let mut both = segments(&self.url).zip(segments(url));
         both.find_map(|(ours, theirs)| (parameter_name(ours) == Some(name)).then_some(theirs))
     }
 
-    /// Whether a call could match both endpoints: they differ only in segments that are a parameter in one of them.
+    /// Returns whether some call could match both endpoints, because all segments that differ are a parameter in one of
+    /// the endpoints.
     pub(crate) fn shares_calls_with(&self, other: &Self) -> bool {
         let same_place = self.url.scheme() == other.url.scheme()
             && self.url.host() == other.url.host()
@@ -166,7 +168,7 @@ impl Endpoint {
         self.parameters
     }
 
-    /// The digest of every address that matches the endpoint: see [`address_digest`].
+    /// Returns the digest that all addresses that match the endpoint have in common: see [`address_digest`].
     pub(crate) fn digest(&self) -> u64 {
         address_digest(&self.url, self.parameters)
     }
@@ -177,8 +179,8 @@ impl Endpoint {
     }
 }
 
-/// A digest that is equal for addresses that differ only in these segments ([`Endpoint::is_called_at`]), and rarely
-/// equal for others.
+/// Returns a digest that is equal for two URLs that differ only in these parameters ([`Endpoint::is_called_at`]), and
+/// rarely equal for other URLs.
 pub(crate) fn address_digest(url: &Url, parameters: Parameters) -> u64 {
     let mut digest = place_hasher(url);
     for (index, segment) in segments(url).enumerate() {
@@ -191,14 +193,14 @@ pub(crate) fn address_digest(url: &Url, parameters: Parameters) -> u64 {
     digest.finish()
 }
 
-/// A digest that is equal for addresses with the same scheme, host, port and number of segments.
+/// Returns a digest that is equal for two URLs with the same scheme, host, port and number of path segments.
 pub(crate) fn length_digest(url: &Url) -> u64 {
     let mut digest = place_hasher(url);
     segments(url).count().hash(&mut digest);
     digest.finish()
 }
 
-/// A digest that is equal for addresses of one host, with any scheme and port.
+/// Returns a digest that is equal for all URLs of one host, whatever the scheme and port.
 pub(crate) fn host_digest(host: Option<&Host<&str>>) -> u64 {
     let mut digest = DefaultHasher::new();
     host.hash(&mut digest);
@@ -213,7 +215,7 @@ fn place_hasher(url: &Url) -> DefaultHasher {
     digest
 }
 
-/// The segments of a path that are compared; trailing slashes are ignored.
+/// Returns the path segments that are compared. Trailing slashes are ignored.
 fn segments(url: &Url) -> impl Iterator<Item = &str> {
     url.path().trim_end_matches('/').split('/').skip(1)
 }
@@ -222,7 +224,8 @@ fn has_brace(segment: &str) -> bool {
     encoded(segment, *b"7b") || encoded(segment, *b"7d") || segment.contains(['{', '}'])
 }
 
-/// Whether the segment contains `%` and these two hexadecimal digits, in any case; `digits` are in lower case.
+/// Returns whether the segment contains `%` and these two hexadecimal digits. `digits` are in lower case; the segment
+/// may use either case.
 fn encoded(segment: &str, digits: [u8; 2]) -> bool {
     let [high, low] = digits;
     let bytes = segment.as_bytes();
@@ -351,7 +354,8 @@ mod tests {
         }
     }
 
-    /// Endpoints with fewer parameters are first, then those whose first parameter is later in the path.
+    /// Endpoints with fewer parameters come first. Among equal numbers, the endpoint with the later first parameter
+    /// comes first.
     #[test]
     fn literal_endpoints_precede_parameterized_ones() {
         let of = |text: &str| endpoint(&format!("https://a.example{text}")).parameters().literalness();

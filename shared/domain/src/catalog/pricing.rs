@@ -1,19 +1,21 @@
-//! The pricing of an operation: the payee and the maximum price of a call, and the time at which an edit takes effect.
+//! The pricing of an operation: the payee and the maximum price of a call, and the time from which a change takes
+//! effect.
 //!
-//! The editor of the catalog determines where agents' money goes. So a pricing with another payee or a higher price is
-//! delayed ([`NextPricing`]) until the delay is over or a second operator accepts it. The pricing is a function of the
-//! operation and the time ([`Operation::pricing`]): no job has to run at that time.
+//! Whoever updates the catalog determines where agents' money goes. Therefore a new payee or a higher price is delayed
+//! ([`NextPricing`]) until the delay is over or a second operator accepts the change. The pricing is a function of the
+//! operation and the time ([`Operation::pricing`]), so no job has to run when the delay ends.
 //!
 //! The rule, which only [`Edit::apply`] implements:
 //!
-//! - A pricing takes effect at once if the same operation (id, method and address) already pays the same payee at least
-//!   as much, or if it allows no payment. Every other pricing is delayed. So an operation that is removed and added
-//!   again, moved, listed a second time or given another id counts as new, and is delayed like a changed one.
-//! - A service that opens for the first time takes effect at once, since no agent has enabled it. There are two
-//!   exceptions. A call is delayed if another service that is or was open lists it, and does not pay the same payee as
-//!   much. The whole service is delayed if another such service lost a call within the delay.
-//! - A delayed pricing that is written again keeps its time. Any other pricing replaces it.
-//! - An edit in a browser may have to wait for a second operator instead of the delay ([`Edit::awaits_second`]).
+//! - A pricing takes effect at once if it allows no payment, or if the same operation (id, method and address) already
+//!   pays the same payee at least as much. Every other pricing is delayed. Therefore an operation that is removed and
+//!   added again, moved, listed twice or given a new id counts as new and is delayed.
+//! - A service that opens for the first time takes effect at once, because no agent has enabled the service. There are
+//!   two exceptions. A call is delayed if another service that is or was open lists the same call and does not pay the
+//!   same payee as much. The whole service is delayed if another service that is or was open lost a call within the
+//!   delay.
+//! - A delayed pricing that is written again keeps its start time. Any other pricing replaces the delayed pricing.
+//! - A change in a browser may have to wait for a second operator instead of the delay ([`Edit::awaits_second`]).
 
 use crate::{
     Amount, CatalogPayment, Duration, FIXED_PRICE, Network, Operation, OperationUuid, OperatorName, Payable, Service,
@@ -23,46 +25,47 @@ use crate::{
 /// The payee of a call and its price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pricing<'a> {
-    /// As [`Operation::price_model`].
+    /// The same as [`Operation::price_model`].
     pub price_model: &'a str,
-    /// As [`Operation::max_price`].
+    /// The same as [`Operation::max_price`].
     pub max_price: Option<Amount>,
-    /// As [`Operation::payment`].
+    /// The same as [`Operation::payment`].
     pub payment: Option<&'a CatalogPayment>,
 }
 
 /// The delayed pricing of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextPricing {
-    /// As [`Operation::price_model`].
+    /// The same as [`Operation::price_model`].
     pub price_model: String,
-    /// As [`Operation::max_price`].
+    /// The same as [`Operation::max_price`].
     pub max_price: Option<Amount>,
-    /// As [`Operation::payment`]; a pricing without a payment is not delayed.
+    /// The same as [`Operation::payment`]. A pricing without a payment is never delayed.
     pub payment: CatalogPayment,
-    /// The time from which it is in effect; [`Timestamp::MAX`] if it waits for a second operator without a time limit.
+    /// The time from which the pricing is in effect. [`Timestamp::MAX`] if the pricing waits for a second operator
+    /// without a time limit.
     pub from: Timestamp,
-    /// The operator who requested it.
+    /// The operator who requested the pricing.
     pub by: OperatorName,
 }
 
-/// The parts of a service's history that the rule needs.
+/// The history of a service that the delay rule needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListingHistory {
-    /// Whether a service that is not open was open before.
+    /// Whether the service was open in the past. Only relevant while the service is not open.
     pub was_open: bool,
-    /// The time at which a method and address were last removed from the service, since it was open.
+    /// The time at which a method and address were last removed from the service after the service first opened.
     pub removed_at: Option<Timestamp>,
 }
 
 impl Pricing<'_> {
-    /// The maximum price of a call.
+    /// Returns the maximum price of a call. `None` if the catalog has no maximum and the price is not fixed.
     pub fn most(self) -> Option<Amount> {
         let fixed = self.payment.filter(|_| self.price_model == FIXED_PRICE);
         self.max_price.or(fixed.map(|payment| payment.amount))
     }
 
-    /// The allowed payment and its network; `None` if no payment is allowed.
+    /// Returns the allowed payment and the network, or `None` if no payment is allowed.
     fn payable(self) -> Option<(Network, Payable)> {
         let payment = self.payment?;
         let payable = Payable {
@@ -72,7 +75,7 @@ impl Pricing<'_> {
         Some((payment.network, payable))
     }
 
-    /// Whether it allows every payment that `other` allows.
+    /// Returns whether this pricing allows every payment that `other` allows.
     fn covers(self, other: Self) -> bool {
         match (self.payable(), other.payable()) {
             (_, None) => true,
@@ -94,7 +97,8 @@ impl NextPricing {
         }
     }
 
-    /// The time from which it is in effect; `None` if it only takes effect once a second operator accepts it.
+    /// Returns the time from which the pricing is in effect, or `None` if only a second operator can put it into
+    /// effect.
     pub fn known_from(&self) -> Option<Timestamp> {
         Some(self.from).filter(|from| *from < Timestamp::MAX)
     }
@@ -113,12 +117,13 @@ impl Operation {
         }
     }
 
-    /// The pricing that is still delayed at this time.
+    /// Returns the next pricing if it is still delayed at this time.
     pub fn waiting(&self, at: Timestamp) -> Option<&NextPricing> {
         self.next.as_ref().filter(|next| at < next.from)
     }
 
-    /// The operation at this time: a pricing that has taken effect replaces its fields.
+    /// Returns the operation as it is at this time. A delayed pricing that has taken effect replaces the operation's
+    /// own pricing.
     #[must_use]
     pub fn at(&self, at: Timestamp) -> Self {
         let mut operation = self.clone();
@@ -132,14 +137,14 @@ impl Operation {
         operation
     }
 
-    /// Whether it is the same operation, with the same method and address.
+    /// Returns whether both are the same operation with the same method and address.
     fn is_same(&self, other: &Self) -> bool {
         self.id == other.id && self.target() == other.target()
     }
 }
 
 impl Service {
-    /// The service at this time.
+    /// Returns the service as it is at this time: see [`Operation::at`].
     #[must_use]
     pub fn at(&self, at: Timestamp) -> Self {
         Self {
@@ -148,18 +153,18 @@ impl Service {
         }
     }
 
-    /// Whether agents may have it enabled, because it is or was open.
+    /// Returns whether agents may have the service enabled, because the service is or was open.
     pub fn was_open(&self) -> bool {
         self.is_open() || self.history.was_open
     }
 
-    /// The first time after this one at which a pricing changes.
+    /// Returns the earliest time after `at` at which a pricing changes.
     pub fn next_change(&self, at: Timestamp) -> Option<Timestamp> {
         let operations = self.operations.iter();
         operations.filter_map(|one| Some(one.waiting(at)?.from)).min()
     }
 
-    /// The service with an operation's delayed pricing in effect, accepted by an operator who did not request it.
+    /// Puts an operation's delayed pricing into effect. `by` must not be the operator who requested the pricing.
     pub fn accepted(&self, operation: OperationUuid, by: &OperatorName, at: Timestamp) -> Result<Self, NotAccepted> {
         let mut service = self.at(at);
         let accepted = service.operations.iter_mut().find(|one| one.id == operation);
@@ -178,33 +183,33 @@ impl Service {
 pub enum NotAccepted {
     /// The operation has no delayed pricing.
     NothingWaits,
-    /// The accepting operator requested the pricing, and so can't be the second operator.
+    /// The accepting operator is the operator who requested the pricing.
     SameOperator,
 }
 
-/// An operator's edit of a service.
+/// An operator's update of a service.
 #[derive(Clone, Copy, Debug)]
 pub struct Edit<'a> {
-    /// The editing operator.
+    /// The operator who updates the service.
     pub by: &'a OperatorName,
     /// The time of the edit.
     pub at: Timestamp,
     /// The delay of a new pricing.
     pub delay: Duration,
-    /// Whether a new pricing waits for a second operator instead, without a time limit.
+    /// Whether a new pricing waits for a second operator, without a time limit, instead of the delay.
     pub awaits_second: bool,
-    /// The catalog's services, needed for a service that [opens for the first time](Edit::opens); without them the
-    /// whole service is delayed.
+    /// All services of the catalog, which are needed if the service [opens for the first time](Edit::opens). Without
+    /// the catalog the whole service is delayed.
     pub catalog: Option<&'a [Service]>,
 }
 
 impl Edit<'_> {
-    /// Whether agents may have the service enabled after this edit, but not before.
+    /// Returns whether this update opens the service: agents may enable it afterwards and could not before.
     pub fn opens(before: Option<&Service>, written: &Service) -> bool {
         written.is_open() && !before.is_some_and(Service::was_open)
     }
 
-    /// The service to store, where `before` is the stored one. The next pricing of a written operation is stored too.
+    /// Returns the service to store. `before` is the stored service. A next pricing in `written` is stored too.
     pub fn apply(self, before: Option<&Service>, written: Service) -> Service {
         let was_open = before.is_some_and(Service::was_open);
         let opens = Self::opens(before, &written);
@@ -225,8 +230,8 @@ impl Edit<'_> {
             }
             let same = same.filter(|_| was_open);
             let waiting = same.and_then(|same| same.next.clone());
-            // Writing a pricing that waits for a second operator requests it anew, with a delay. An edit that only
-            // keeps it does not.
+            // If an operator writes a pricing that waits for a second operator, the pricing is requested again, with a
+            // delay. An update that only keeps the pricing does not request it again.
             let keeps =
                 |next: &NextPricing| operation.next.is_some() || self.awaits_second || next.known_from().is_some();
             let next = waiting.filter(|next| next.pricing() == wanted && keeps(next));
@@ -277,7 +282,7 @@ impl Edit<'_> {
         })
     }
 
-    /// Whether another service that agents may have enabled lists a call of this operation with another payee or a
+    /// Returns whether another service that is or was open lists a call of this operation with a different payee or a
     /// lower price, or recently lost a call.
     fn is_listed_elsewhere(self, service: &Service, operation: &Operation) -> bool {
         let Some(catalog) = self.catalog else { return true };

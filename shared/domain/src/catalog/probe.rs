@@ -1,15 +1,16 @@
-//! Observations of the catalog's operations by live probes.
+//! What live probes found about the catalog's operations.
 //!
-//! A probe calls a provider without paying and reads its 402. The answer may be from the provider, or from somebody who
-//! impersonates it: a thief of its keys, the next owner of its domain, or an attacker on the network path. Authorize
-//! signs for the payee and price that the catalog pins, so an answer changes no entry. It is stored beside the entry
-//! ([`ProbeRecord`]) and shown to operators, who pin every payment, including the first one.
+//! A probe calls a provider without paying and reads the 402 response. The response may come from the provider or from
+//! an impersonator: a thief of the provider's keys, the next owner of the domain, or an attacker on the network path.
+//! Authorize signs only for the payee and price that the catalog lists, so a probe never changes the catalog. The
+//! result is stored separately ([`ProbeRecord`]) and shown to operators, who set every payment, including the first
+//! payment.
 //!
-//! Readers add two labels, which have no effect on payments: an operation's availability, and the trust status
-//! `probe_passed`.
+//! Two labels are derived from the probes when the catalog is read: an operation's availability, and the trust status
+//! `probe_passed`. Neither affects payments.
 //!
-//! Elsewhere: the addresses that a probe may call, and reading the answer (`functions/probe`); the time at which a
-//! pinned payment takes effect (`pricing.rs`).
+//! `functions/probe` decides which addresses a probe may call, and reads the response. `pricing.rs` decides when a
+//! payment that an operator set takes effect.
 
 use crate::{
     Availability, CatalogPayment, Duration, Fingerprint, Network, NoOfferReason, Offer, Operation, OperationUuid,
@@ -19,50 +20,50 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The payment that a provider asks for.
+/// What a provider charges for a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Quote {
-    /// The provider asks for this payment, which Purser can make.
+    /// The provider requires this payment, which Purser can make.
     Paid(CatalogPayment),
-    /// The provider answered without a payment.
+    /// The provider served the call without a payment.
     Free,
 }
 
-/// The result of one probe of an operation: the provider's payment, or the reason that it is unknown.
+/// The result of one probe of an operation: the price, or the reason that the price is unknown.
 pub type ProbeResult = Result<Quote, Obstacle>;
 
-/// The reason that a probe did not see an operation's price. Each has a name, for operators and for storage.
+/// The reason that a probe could not read an operation's price. Each reason has a name for operators and for storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Obstacle {
     /// The method is not safe to send.
     MethodNotProbed,
     /// The address has parameters, for which a probe has no values.
     PathParameters,
-    /// The address, or one that it redirects to, is not on the public internet.
+    /// The address, or the target of a redirect, is not on the public internet.
     BlockedAddress,
     /// The host name does not resolve to an address.
     UnknownHost,
     /// The connection failed or was closed early.
     Unreachable,
-    /// The provider did not answer in time.
+    /// The provider did not respond in time.
     Timeout,
     /// A redirect to an address that is not http or https, or from https to http.
     BadRedirect,
-    /// More redirects than a probe follows.
+    /// The provider sent more redirects than a probe follows.
     TooManyRedirects,
-    /// The answer is longer than the probe reads.
+    /// The response is longer than a probe reads.
     TooLarge,
-    /// A status other than success or 402.
+    /// The response has a status other than success or 402.
     Status(u16),
-    /// A 402 without a readable x402 requirement.
+    /// The response is a 402 without readable x402 payment requirements.
     NotX402,
-    /// Every offered payment has an unsupported scheme.
+    /// All payment requirements have an unsupported scheme.
     OtherScheme,
-    /// Every offered payment is on another network.
+    /// All payment requirements are for other networks.
     OtherNetwork,
-    /// The provider asks for a token other than the pinned one.
+    /// The provider requires a token other than the network's USDC.
     OtherToken,
-    /// The provider offers a supported payment, but a member of it is refused.
+    /// The scheme, network and token are supported, but another field of the payment requirements is invalid.
     NotPayable,
 }
 
@@ -84,7 +85,7 @@ impl Obstacle {
         (Self::NotPayable, "not_payable"),
     ];
 
-    /// The obstacle with this name, in the form of [`fmt::Display`].
+    /// Parses the name of an obstacle as [`fmt::Display`] writes it.
     pub fn parse(word: &str) -> Option<Self> {
         if let Some(status) = word.strip_prefix("status_") {
             let status = status.parse().ok().map(Self::Status)?;
@@ -97,7 +98,7 @@ impl Obstacle {
     }
 }
 
-/// The payment in a 402: the one that authorize would choose and sign ([`Offer::choose`]).
+/// Returns the payment that authorize would choose and sign for this 402 response ([`Offer::choose`]).
 pub fn read_requirement(requirement: &Value, network: Network) -> ProbeResult {
     match Offer::choose(requirement, network) {
         Ok(offer) => Ok(Quote::Paid(CatalogPayment::of(&offer, network))),
@@ -117,7 +118,7 @@ impl From<NoOfferReason> for Obstacle {
     }
 }
 
-/// The name, such as `timeout` or `status_500`.
+/// Writes the name, such as `timeout` or `status_500`.
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Status(status) = self {
@@ -128,42 +129,43 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// The latest probe of one operation, and the last answer of any probe.
+/// The latest probe of one operation, and the last response of any probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// The called address: [`Operation::target`]. A result for one address proves nothing about another.
+    /// The called address: [`Operation::target`]. A result for one address does not apply to another address.
     pub target: Fingerprint,
     /// The time of the probe.
     pub at: Timestamp,
-    /// Its result.
+    /// The result of the probe.
     pub seen: ProbeResult,
-    /// The last answer, of this probe or an earlier one: an outage must not hide a changed price.
+    /// The last price that a probe read, in this probe or an earlier probe, so that an outage does not hide a changed
+    /// price.
     pub answer: Option<Answer>,
 }
 
-/// The payment in a provider's answer, and the time since which it is the same.
+/// The price in a provider's response, and since when the price is the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The payment.
+    /// The price.
     pub quote: Quote,
-    /// The time of the first of the consecutive equal answers.
+    /// The time of the first of the consecutive equal responses.
     pub since: Timestamp,
 }
 
-/// The probe results of a service. They are stored beside the entry, so that a probe without a change increments no
-/// version of the catalog and reloads no cache.
+/// The probe results of a service. The results are stored apart from the service, so that a probe without a change
+/// neither increments the catalog's version nor reloads a cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProbeRecord {
-    /// The number of recorded runs; every write of a record is conditional on it.
+    /// The number of recorded probe runs. Every write of a record is conditional on this number.
     pub version: u64,
     /// The time of an operator's latest request for a probe.
     pub requested_at: Option<Timestamp>,
-    /// The probed operations.
+    /// The latest probe of each operation.
     pub operations: BTreeMap<OperationUuid, Probe>,
 }
 
 impl ProbeRecord {
-    /// The results of an operation, if they are for its current address.
+    /// Returns the latest probe of an operation, if the probe called the operation's current address.
     pub fn of(&self, operation: &Operation) -> Option<&Probe> {
         let target = operation.target();
         self.operations
@@ -171,21 +173,21 @@ impl ProbeRecord {
             .filter(|probe| probe.target == target)
     }
 
-    /// Whether an operator's request for a probe of this operation is open.
+    /// Returns whether an operator requested a probe of this operation that has not run yet.
     pub fn is_requested(&self, operation: &Operation) -> bool {
         let asked = |at| self.of(operation).is_none_or(|probe| probe.at < at);
         self.requested_at.is_some_and(asked)
     }
 
-    /// Whether an operation is due for a probe: it was never probed, its probe is older than `interval`, or a request
-    /// is open.
+    /// Returns whether an operation is due for a probe: the operation was never probed, the last probe is older than
+    /// `interval`, or an operator requested a probe.
     pub fn is_due(&self, operation: &Operation, now: Timestamp, interval: Duration) -> bool {
         let seen_lately = |probe: &Probe| now.since(probe.at) < interval;
         self.is_requested(operation) || !self.of(operation).is_some_and(seen_lately)
     }
 
-    /// The payment that an operation's provider asks for, if it differs from the listed one at this time, with the time
-    /// since which it does; `None` if they agree or no answer is known.
+    /// Returns the price that an operation's provider charges, if it differs from the catalog's payment at this time,
+    /// and since when. Returns `None` if both agree or no price is known.
     pub fn change(&self, operation: &Operation, at: Timestamp) -> Option<&Answer> {
         let answer = self.of(operation)?.answer.as_ref()?;
         let same = match (operation.pricing(at).payment, &answer.quote) {
@@ -198,7 +200,7 @@ impl ProbeRecord {
 }
 
 impl Operation {
-    /// The fingerprint of the method and the whole address that a probe calls.
+    /// Returns the fingerprint of the method and full address that a probe calls.
     pub fn target(&self) -> Fingerprint {
         Fingerprint::of_text(&format!("{} {}", self.method.to_ascii_uppercase(), self.endpoint))
     }
@@ -215,15 +217,15 @@ impl Availability {
 }
 
 impl Probe {
-    /// The result as the catalog's label.
+    /// Returns the availability label for this result.
     pub fn availability(&self) -> Availability {
         Availability::of(&self.seen)
     }
 }
 
 impl ProbeRecord {
-    /// The record after a run of probes of this service that began at `at`. Results of operations that the service no
-    /// longer has are dropped, also from the record.
+    /// Returns the record after a run of probes that began at `at`. Results of operations that the service no longer
+    /// has are dropped.
     #[must_use]
     pub fn with(
         &self,
@@ -264,19 +266,19 @@ impl ProbeRecord {
         }
     }
 
-    /// The label of an operation's latest probe.
+    /// Returns the availability label of an operation, based on the operation's latest probe.
     pub fn availability(&self, operation: &Operation) -> Availability {
         self.of(operation).map_or(Availability::Unverified, Probe::availability)
     }
 
-    /// Whether every operation of the service has answered, with or without a payment. Later failures change only the
-    /// availability.
+    /// Returns whether a probe has read a price for every operation of the service, including that the operation is
+    /// free. Later failures change only the availability.
     pub fn has_passed(&self, service: &Service) -> bool {
         let answered = |operation| self.of(operation).is_some_and(|probe| probe.answer.is_some());
         !service.operations.is_empty() && service.operations.iter().all(answered)
     }
 
-    /// The service with its probe results, as readers see it.
+    /// Returns the service with its probe results added, as API responses show it.
     pub fn shown(&self, service: &Service) -> Service {
         let mut shown = service.clone();
         for operation in &mut shown.operations {
@@ -290,7 +292,7 @@ impl ProbeRecord {
 }
 
 impl TrustStatus {
-    /// The status of a service that passed its probes. A status that an operator set is unchanged.
+    /// Returns the trust status of a service that passed the probes. A status that an operator set does not change.
     #[must_use]
     pub const fn passed(self) -> Self {
         match self {
@@ -373,7 +375,7 @@ mod tests {
         }
     }
 
-    /// The record after probing operation 1 several times, ten seconds apart.
+    /// Returns the record after one probe of operation 1 for each result, ten seconds apart.
     fn after(entry: &Service, results: &[ProbeResult]) -> ProbeRecord {
         let runs = (1..).zip(results);
         runs.fold(ProbeRecord::default(), |record, (n, seen)| {
@@ -385,7 +387,7 @@ mod tests {
         service(TrustStatus::Listed, vec![operation(1, endpoint, payment)])
     }
 
-    /// A difference persists during an outage of the provider.
+    /// A price difference persists while the provider is down.
     #[test]
     fn payment_differences_are_reported_with_start_time() {
         let rows: [(&[ProbeResult], Option<u64>); 8] = [
@@ -424,7 +426,8 @@ mod tests {
             for (seen, expected) in rows {
                 let record = ProbeRecord::default().with(&entry, seen, at(1));
                 assert_eq!(record.shown(&entry).trust_status, expected);
-                // The operations may be probed in one run or two, and a later failure does not revert the result.
+                // The operations may be probed in one run or in two runs. A later failure does not revoke the passed
+                // status.
                 let record = record.with(&entry, [(id(2), FREE)], at(2));
                 assert_eq!(record.shown(&entry).trust_status, passed);
                 let record = record.with(&entry, [(id(1), DOWN)], at(3));
@@ -484,7 +487,7 @@ mod tests {
         }
     }
 
-    /// If no entry is payable, the obstacle of the most suitable entry is reported.
+    /// If no payment requirements can be paid, the obstacle of the most suitable requirements is reported.
     #[test]
     fn requirements_are_read_the_way_authorize_does() {
         let entry = |change: fn(&mut Value)| {

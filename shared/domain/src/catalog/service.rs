@@ -9,7 +9,7 @@ use crate::{
 use serde_json::Value;
 use url::Url;
 
-/// Declares an enum whose values have one name each, for JSON, queries and storage.
+/// Declares enums for JSON, queries and storage. Each value of such an enum has one name.
 macro_rules! named {
     ($($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:expr,)* })*) => {$(
         $(#[$doc])*
@@ -30,7 +30,7 @@ macro_rules! named {
                 Self::ALL.iter().copied().find(|value| value.name() == name)
             }
 
-            /// `must be one of: …`, for the message of a problem.
+            /// Returns `must be one of: …` with all names, for validation errors.
             pub fn choices() -> String {
                 let names: Vec<&str> = Self::ALL.iter().map(|value| value.name()).collect();
                 format!("must be one of: {}", names.join(", "))
@@ -47,7 +47,7 @@ named! {
         Search = "search",
         /// Fetching and extracting pages.
         Scrape = "scrape",
-        /// Models.
+        /// AI models.
         Ai = "ai",
         /// Data sets and feeds.
         Data = "data",
@@ -63,25 +63,25 @@ named! {
 
     /// The trust status of a service.
     TrustStatus {
-        /// Entered by an operator.
+        /// An operator added the service.
         Listed = "listed",
-        /// Discovered by the deployment.
+        /// The deployment discovered the service.
         Discovered = "discovered",
-        /// Every operation answered a live probe.
+        /// A probe read the price of every operation.
         ProbePassed = "probe_passed",
-        /// Checked by the platform.
+        /// The platform checked the service.
         PlatformVerified = "platform_verified",
-        /// Disabled: not in the list, and refused by authorize.
+        /// The service is disabled: lists omit the service, and authorize rejects payments for it.
         Disabled = "disabled",
     }
 
     /// The result of the latest live probe of an operation.
     Availability {
-        /// The provider asks for an x402 payment.
+        /// The provider requires an x402 payment.
         PaidX402 = "paid_x402",
-        /// The provider answers without payment.
+        /// The provider serves the call without payment.
         FreeVerified = "free_verified",
-        /// The operation was never probed, or its latest probe saw no working answer.
+        /// The operation was never probed, or the latest probe got no usable response.
         Unverified = "unverified",
     }
 
@@ -93,7 +93,7 @@ named! {
         OtherNetwork = "operation_is_paid_on_another_network",
         /// The price is not fixed, and the catalog has no maximum price.
         NoMaximum = "operation_has_no_maximum_price",
-        /// The operation is called over plain HTTP on a real network, where anybody on the path could read and use its
+        /// The operation is called over plain HTTP on a main network, where anybody on the path could read and use the
         /// payment.
         PlainHttp = "operation_is_called_over_http",
     }
@@ -104,9 +104,9 @@ named! {
 pub struct Service {
     /// The service's UUID.
     pub id: ServiceId,
-    /// The number of edits of this entry; every write is conditional on it.
+    /// The number of updates of this service. Every write is conditional on this number.
     pub version: u64,
-    /// The slug, unique in the catalog and accepted in place of the UUID.
+    /// The slug, which is unique in the catalog and accepted instead of the UUID.
     pub slug: ServiceSlug,
     /// The display name.
     pub name: String,
@@ -118,17 +118,17 @@ pub struct Service {
     pub logo_url: Option<Url>,
     /// The subject of the service.
     pub category: Category,
-    /// The origin of the entry.
+    /// Where the catalog got the service from.
     pub source: String,
-    /// The trust status. Readers show `probe_passed` in place of a lower status after passed probes
-    /// ([`ProbeRecord`](crate::ProbeRecord)).
+    /// The stored trust status. API responses show `probe_passed` instead of a lower status once the service has passed
+    /// its probes ([`ProbeRecord`](crate::ProbeRecord)).
     pub trust_status: TrustStatus,
-    /// Whether it is in the curated set. Agents may use only services of this set (`docs/spec.md` §7,
-    /// `service_not_found`), and new agents start with them.
+    /// Whether the service is in the curated set. Agents may use only services of this set (`docs/spec.md` §7,
+    /// `service_not_found`), and new agents start with the services of the set.
     pub curated: bool,
     /// Its operations, in the order of the catalog.
     pub operations: Vec<Operation>,
-    /// The parts of its history that pricing needs.
+    /// The history of the service that the delay rule for prices needs.
     pub history: ListingHistory,
 }
 
@@ -139,7 +139,8 @@ pub struct Operation {
     pub id: OperationUuid,
     /// The slug that agents send as `operation_id`; unique within the service.
     pub slug: OperationSlug,
-    /// The result of the latest live probe. Readers add it; it is not part of the stored entry.
+    /// The result of the latest live probe. The result is added when the catalog is read, and is not stored with the
+    /// operation.
     pub availability: Availability,
     /// The display name.
     pub label: String,
@@ -151,29 +152,29 @@ pub struct Operation {
     pub category: Category,
     /// The type of execution, such as `sync`.
     pub execution: String,
-    /// The price model, such as [`FIXED_PRICE`]. This field and the next two apply until `next` takes effect: see
-    /// [`Operation::pricing`].
+    /// The price model, such as [`FIXED_PRICE`]. `price_model`, `max_price` and `payment` apply until `next` takes
+    /// effect: see [`Operation::pricing`].
     pub price_model: String,
-    /// The expected price of a call. No check uses it.
+    /// The expected price of a call. No check uses the estimate.
     pub estimated_price: Amount,
-    /// The maximum price of a call, enforced by authorize. Without it, a fixed price may be at most the payment's
-    /// amount, and an operation with another price model can't be paid.
+    /// The maximum price of a call, which authorize enforces. Without a maximum, a fixed price is limited to the
+    /// payment's amount, and an operation with another price model can't be paid.
     pub max_price: Option<Amount>,
     /// The description of the parameters, as the provider publishes it.
     pub params: Value,
-    /// Whether the caller names the page to fetch, so that `allowed_domains` applies. `None`: derived from category
-    /// and slug ([`Operation::fetches_target`]).
+    /// Whether the caller names the page to fetch, so that `allowed_domains` applies. If `None`, the category and the
+    /// slug decide ([`Operation::fetches_target`]).
     pub fetches_target: Option<bool>,
     /// The payment; `None` for operations that can't be paid.
     pub payment: Option<CatalogPayment>,
-    /// The pricing that will replace these fields.
+    /// The delayed pricing that will replace the operation's own pricing.
     pub next: Option<NextPricing>,
 }
 
 /// The price model of operations whose calls all cost the same.
 pub const FIXED_PRICE: &str = "fixed";
 
-/// The listed payment of an operation. Authorize signs for no other payee.
+/// An operation's payment in the catalog. Authorize signs for no other payee.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogPayment {
     /// The x402 scheme.
@@ -187,7 +188,7 @@ pub struct CatalogPayment {
 }
 
 impl CatalogPayment {
-    /// The payment that an offer on this network asks for.
+    /// Creates the catalog payment for these payment requirements.
     pub fn of(offer: &Offer, network: Network) -> Self {
         Self {
             scheme: SCHEME.to_owned(),
@@ -203,11 +204,11 @@ impl CatalogPayment {
 pub struct Aggregates {
     /// The number of operations.
     pub operations: usize,
-    /// The number with a payment, listed or seen by a probe.
+    /// The number of operations that have a payment, in the catalog or according to a probe.
     pub paid: usize,
-    /// The number without a payment, whose probe was answered without a payment.
+    /// The number of operations without a payment that served a probe for free.
     pub free: usize,
-    /// The lowest price of an operation; zero if there are none.
+    /// The lowest price of an operation, or zero if there are no operations.
     pub min_price: Amount,
 }
 
@@ -221,7 +222,7 @@ pub struct Payable {
 }
 
 impl Service {
-    /// Whether agents may pay it and enable it: it is in the curated set and not disabled.
+    /// Returns whether agents may enable and pay the service: the service is in the curated set and not disabled.
     pub fn is_open(&self) -> bool {
         self.curated && self.trust_status != TrustStatus::Disabled
     }
@@ -251,18 +252,19 @@ impl Service {
 }
 
 impl Operation {
-    /// Whether a call with this method may be a call of this operation.
+    /// Returns whether the operation has this method, in any case.
     pub fn takes(&self, method: &str) -> bool {
         self.method.eq_ignore_ascii_case(method)
     }
 
-    /// The known price of a call at this time: the payment's amount, or else the estimate.
+    /// Returns the expected price of a call at this time: the payment's amount, or the estimate if there is no payment.
     pub fn price(&self, at: Timestamp) -> Amount {
         let payment = self.pricing(at).payment;
         payment.map_or(self.estimated_price, |payment| payment.amount)
     }
 
-    /// The payee and the maximum price of a call on this network at this time, or the reason that no call can be paid.
+    /// Returns the payee and the maximum price of a call on this network at this time, or the reason that no call can
+    /// be paid.
     pub fn payable(&self, network: Network, at: Timestamp) -> Result<Payable, Unpayable> {
         let pricing = self.pricing(at);
         let payment = pricing.payment.filter(|payment| payment.scheme == SCHEME);
@@ -279,8 +281,8 @@ impl Operation {
         })
     }
 
-    /// The parameters of a call that name the page to fetch. They have `"target": true` in their descriptor, in an
-    /// object of descriptors by name or in a JSON schema with `properties`.
+    /// Returns the names of the parameters that name the page to fetch. Such a parameter has `"target": true` in its
+    /// descriptor. The descriptors are an object by name, or a JSON schema with `properties`.
     pub fn target_parameters(&self) -> impl Iterator<Item = &str> {
         let by_name = [Some(&self.params), self.params.get("properties")];
         let described = by_name.into_iter().flatten().filter_map(Value::as_object).flatten();
@@ -289,9 +291,9 @@ impl Operation {
         })
     }
 
-    /// Whether the caller names the page to fetch, so that `allowed_domains` applies. This is the operator's setting;
-    /// without one, whether the operation or its service has the category `scrape`, or its slug mentions scraping
-    /// (`docs/decisions.md` §9).
+    /// Returns whether the caller names the page to fetch, so that `allowed_domains` applies. The operator's setting
+    /// decides. Without a setting, the result is whether the operation or the service has the category `scrape`, or the
+    /// slug mentions scraping (`docs/decisions.md` §9).
     pub fn fetches_target(&self, service: Category) -> bool {
         self.fetches_target.unwrap_or_else(|| {
             service == Category::Scrape || self.category == Category::Scrape || self.slug.says_that_it_fetches()
@@ -299,18 +301,18 @@ impl Operation {
     }
 }
 
-/// The whole catalog as it was read, indexed by UUID, by slug and by the called address.
+/// The whole catalog, indexed by UUID, by slug and by address.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
-    /// The services, in the order of their slugs.
+    /// The services, ordered by slug.
     services: Vec<Service>,
-    /// The index of each service in `services`, in the order of the ids.
+    /// The index of each service in `services`, ordered by id.
     by_id: Vec<(ServiceId, usize)>,
-    /// The indexes of services and their operations, in the order of the endpoints' digests.
+    /// The indexes of each operation and its service, ordered by the digest of the endpoint.
     by_endpoint: Vec<(u64, usize, usize)>,
-    /// The forms of endpoints with parameters, in the order of their length digests, the most literal form first.
+    /// The parameter positions of endpoints with parameters, ordered by length digest and then the most literal first.
     templates: Vec<(u64, (u32, u64), Parameters)>,
-    /// The indexes of services, in the order of their hosts' digests.
+    /// The indexes of the services, ordered by the digest of the host.
     by_host: Vec<(u64, usize)>,
 }
 
@@ -359,7 +361,7 @@ impl Catalog {
         &self.services
     }
 
-    /// The first time after this one at which the pricing of an operation changes.
+    /// Returns the earliest time after `at` at which the pricing of an operation changes.
     pub fn next_change(&self, at: Timestamp) -> Option<Timestamp> {
         let services = self.services.iter();
         services.filter_map(|service| service.next_change(at)).min()
@@ -384,9 +386,9 @@ impl Catalog {
         }
     }
 
-    /// The operations of open services that match a call with this method and address, each with its service, in the
-    /// order of the catalog. If endpoints of several forms match, only the operations of the most literal form are
-    /// returned.
+    /// Returns the operations of open services that match a call with this method and address, each with its service,
+    /// in the order of the catalog. If endpoints with different parameters match, only the operations of the most
+    /// literal endpoint are returned.
     pub fn called<'a>(
         &'a self,
         method: &'a str,
@@ -395,7 +397,7 @@ impl Catalog {
         self.at(url, move |operation| operation.takes(method))
     }
 
-    /// Like [`Catalog::called`], but only for the operations that `is_asked_for` selects.
+    /// Like [`Catalog::called`], but only for the operations that `is_asked_for` accepts.
     fn at<'a>(
         &'a self,
         url: &'a Url,
@@ -414,7 +416,8 @@ impl Catalog {
         found.into_iter().flatten()
     }
 
-    /// The forms with parameters at this scheme, host, port and number of segments, the most literal first.
+    /// Returns the parameter positions of the endpoints with this scheme, host, port and number of segments, the most
+    /// literal first.
     fn forms_with_parameters(&self, url: &Url) -> impl Iterator<Item = Parameters> {
         let length = length_digest(url);
         let first = self.templates.partition_point(|(other, ..)| *other < length);
@@ -423,7 +426,7 @@ impl Catalog {
         alike.map(|(.., parameters)| *parameters)
     }
 
-    /// The operations of open services at an address, for the endpoints of one form.
+    /// Returns the operations of open services at an address, for endpoints with these parameter positions.
     fn of_form<'a>(
         &'a self,
         form: Parameters,
@@ -444,9 +447,10 @@ impl Catalog {
             .filter(move |(service, operation)| service.is_open() && operation.endpoint.is_called_at(url))
     }
 
-    /// The open service of a call that no operation matches: one that lists the address with another method, else one
-    /// with an operation at the host of the address, on any port. If there are several, the first that has the named
-    /// operation, else the first in the order of the catalog.
+    /// Returns the open service that a call without a matching operation probably belongs to: a service that lists the
+    /// address with another method, or else a service with an operation at the same host, on any port. Of several
+    /// services, the first service that has the named operation is returned, or else the first service in the order of
+    /// the catalog.
     pub fn meant<'a>(&'a self, url: &'a Url, named: Option<&OperationSlug>) -> Option<&'a Service> {
         let at_address = self.at(url, |_| true).map(|(service, _)| service);
         with_named(at_address, named).or_else(|| with_named(self.at_host(url), named))
@@ -556,8 +560,8 @@ mod tests {
     ];
 
     proptest! {
-        /// The index returns the same operations as a search of all entries, in the same order: the most literal
-        /// operations that match the address.
+        /// The index returns the same operations as a full search, in the same order: the most literal operations that
+        /// match the address.
         #[test]
         fn an_index_finds_what_a_search_finds(
             catalog in prop::collection::vec(addresses(ENDPOINTS), 0..8),
@@ -669,7 +673,7 @@ mod tests {
         assert_eq!(lab.aggregates(Timestamp::EPOCH), expected);
     }
 
-    /// Calls over plain HTTP can be paid on a test network only.
+    /// Calls over plain HTTP can be paid only on a test network.
     #[test]
     fn the_payable_limit_is_maximum_or_fixed_price() {
         let units = |units| Amount::from_units(units).unwrap();

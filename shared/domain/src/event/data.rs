@@ -4,23 +4,23 @@ use crate::{Amount, Labels, Timestamp};
 use serde_json::{Map, Value};
 use std::fmt::Display;
 
-/// The members of an event's data. [`crate::Event::new`] accepts only the members of its kind.
+/// The fields of an event's data. [`crate::Event::new`] accepts only the fields of the event's kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventData(pub(crate) Map<String, Value>);
 
 impl EventData {
-    /// Data without members.
+    /// Creates data without fields.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds an id, a hash, an address or another text.
+    /// Adds an id, a hash, an address or any other text.
     #[must_use]
     pub fn text(self, name: &'static str, value: impl Display) -> Self {
         self.with(name, Value::String(value.to_string()))
     }
 
-    /// Adds a text, if there is one.
+    /// Adds a text field unless `value` is `None`.
     #[must_use]
     pub fn optional_text(self, name: &'static str, value: Option<impl Display>) -> Self {
         match value {
@@ -29,13 +29,13 @@ impl EventData {
         }
     }
 
-    /// Adds an amount, in micro-units.
+    /// Adds an amount, in micro-USDC.
     #[must_use]
     pub fn amount(self, name: &'static str, value: Amount) -> Self {
         self.number(name, value.units())
     }
 
-    /// Adds an amount, if there is one.
+    /// Adds an amount, in micro-USDC, unless `value` is `None`.
     #[must_use]
     pub fn optional_amount(self, name: &'static str, value: Option<Amount>) -> Self {
         match value {
@@ -62,7 +62,7 @@ impl EventData {
         self.with(name, Value::Bool(value))
     }
 
-    /// Adds an agent's labels, if it has any.
+    /// Adds an agent's labels unless there are none.
     #[must_use]
     pub fn labels(self, labels: &Labels) -> Self {
         if labels.is_empty() {
@@ -77,27 +77,27 @@ impl EventData {
         self
     }
 
-    /// The member with this name.
+    /// Returns the field with this name.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
     }
 
-    /// The member with this name, if it is a text, such as an id.
+    /// Returns the field with this name, if it is a text, such as an id.
     pub fn get_text(&self, name: &str) -> Option<&str> {
         self.get(name)?.as_str()
     }
 
-    /// The member with this name, if it is an amount.
+    /// Returns the field with this name, if it is an amount.
     pub fn get_amount(&self, name: &str) -> Option<Amount> {
         Amount::from_units(self.get(name)?.as_u64()?)
     }
 
-    /// The member with this name, if it is a time.
+    /// Returns the field with this name, if it is a time.
     pub fn get_time(&self, name: &str) -> Option<Timestamp> {
         Timestamp::parse(self.get_text(name)?)
     }
 
-    /// All members, as JSON.
+    /// Returns all fields as JSON.
     pub const fn members(&self) -> &Map<String, Value> {
         &self.0
     }

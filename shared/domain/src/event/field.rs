@@ -1,40 +1,40 @@
-//! The members of an event's data, and the forms of their values.
+//! The fields of an event's data, and the formats of their values.
 
 use crate::{Amount, Labels, Timestamp};
 use serde_json::Value;
 use uuid::Uuid;
 
-/// A member of an event's data.
+/// A field of an event's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name, as in the API.
+    /// The field's name, as in the API.
     pub name: &'static str,
-    /// The form of its value.
+    /// The format of the value.
     pub form: Form,
-    /// Whether every event of the kind has this member.
+    /// Whether every event of the kind has this field.
     pub required: bool,
 }
 
-/// The form of a value.
+/// The format of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A UUID, hyphenated.
     Uuid,
-    /// A whole number; amounts are micro-units.
+    /// A whole number. Amounts are in micro-USDC.
     Number,
-    /// ISO 8601 in UTC with six places.
+    /// An ISO 8601 time in UTC with six decimal places.
     Time,
-    /// An address, `0x` and 40 hexadecimal digits.
+    /// An address: `0x` and 40 hexadecimal digits.
     Address,
-    /// A hash, `0x` and 64 hexadecimal digits.
+    /// A hash: `0x` and 64 hexadecimal digits.
     Hash,
     /// A boolean.
     Flag,
     /// One of the values in this list.
     OneOf(&'static [&'static str]),
-    /// The labels of an agent: an object of texts, never empty.
+    /// An agent's labels: a JSON object of texts that is never empty.
     Labels,
-    /// A text by Purser: a slug, a name, a reason.
+    /// A text that Purser wrote: a slug, a name or a reason.
     Text,
 }
 
@@ -56,13 +56,13 @@ impl Field {
     }
 }
 
-/// The maximum length of a text.
+/// The maximum length of a text, in characters.
 pub(crate) const LONGEST_TEXT: usize = 200;
 const ADDRESS_DIGITS: usize = 40;
 const HASH_DIGITS: usize = 64;
 
 impl Form {
-    /// Whether a value has this form.
+    /// Returns whether a value has this format.
     pub fn fits(self, value: &Value) -> bool {
         let text = value.as_str();
         match self {

@@ -1,4 +1,4 @@
-//! The kinds of events and the members of their data. A test compares `docs/events.md` and `docs/events.schema.json`
+//! The kinds of events and the fields of their data. A test compares `docs/events.md` and `docs/events.schema.json`
 //! with these tables.
 
 use crate::{
@@ -7,51 +7,54 @@ use crate::{
 };
 
 named! {
-    /// The kind of an event. Its name is the `CloudEvents` `type`, whose last part is the version of its data.
+    /// The kind of an event. The kind's name is the `CloudEvents` `type`. The last part of the name is the version of
+    /// the data.
     EventKind {
-        /// Allowed: the payment was authorized and signed.
+        /// A payment was authorized and signed.
         PaymentAuthorized = "purser.payment.authorized.v1",
-        /// The payment was found on the chain.
+        /// A payment was found on chain.
         PaymentConfirmed = "purser.payment.confirmed.v1",
-        /// Released: the chain shows that it can never be paid.
+        /// A payment was released, because the chain shows that the payment can never be made.
         PaymentReleased = "purser.payment.released.v1",
-        /// Reverted: the block that confirmed it was removed from the chain. It is authorized again.
+        /// A payment's confirmation was reverted, because its block was removed from the chain. The payment is
+        /// authorized again.
         PaymentTakenBack = "purser.payment.taken_back.v1",
-        /// Blocked: the payment was refused.
+        /// A payment was blocked.
         PaymentRefused = "purser.payment.refused.v1",
-        /// Asked for approval: the payment waits for a person.
+        /// A payment was escalated and waits for a user's approval.
         PaymentEscalated = "purser.payment.escalated.v1",
-        /// A payout by the owner was authorized and signed.
+        /// An owner's withdrawal was authorized and signed.
         PayoutAuthorized = "purser.payout.authorized.v1",
-        /// The payout was found on the chain.
+        /// A withdrawal was found on chain.
         PayoutConfirmed = "purser.payout.confirmed.v1",
-        /// Released: the chain shows that the payout can never be made.
+        /// A withdrawal was released, because the chain shows that the withdrawal can never be made.
         PayoutReleased = "purser.payout.released.v1",
-        /// Reverted: the block that confirmed the payout was removed from the chain.
+        /// A withdrawal's confirmation was reverted, because its block was removed from the chain.
         PayoutTakenBack = "purser.payout.taken_back.v1",
         /// An approval was requested.
         ApprovalAsked = "purser.approval.asked.v1",
-        /// A person approved or rejected the request.
+        /// A user approved or rejected the request.
         ApprovalDecided = "purser.approval.decided.v1",
-        /// A person withdrew an approval that no payment had used: the request is rejected.
+        /// A user withdrew an unused approval. The request is now rejected.
         ApprovalWithdrawn = "purser.approval.withdrawn.v1",
         /// A payment used the approval.
         ApprovalUsed = "purser.approval.used.v1",
-        /// The approval was not decided or not used in time.
+        /// The request was not decided in time, or the approval was not used in time.
         ApprovalExpired = "purser.approval.expired.v1",
         /// An agent was created.
         AgentCreated = "purser.agent.created.v1",
-        /// The agent was frozen, by its owner, its anomaly brake or an operator.
+        /// The agent was frozen by the owner, by the owner's automatic freeze or by an operator.
         AgentFrozen = "purser.agent.frozen.v1",
         /// A freeze of the agent ended.
         AgentUnfrozen = "purser.agent.unfrozen.v1",
-        /// Another person accepted the agent. This event is for the new owner.
+        /// Another user accepted the agent. The new owner receives this event.
         AgentAccepted = "purser.agent.accepted.v1",
-        /// Another person accepted the agent. This event is for the previous owner.
+        /// Another user accepted the agent. The previous owner receives this event.
         AgentHandedOver = "purser.agent.handed_over.v1",
         /// A key was created.
         KeyCreated = "purser.key.created.v1",
-        /// A key was ended, at once or after an overlap. A key that expires by its own scope causes no event.
+        /// A key was rotated or revoked. The key ends at once or after an overlap. A key that expires by its own scope
+        /// causes no event.
         KeyEnded = "purser.key.ended.v1",
         /// A policy was created or edited.
         PolicyChanged = "purser.policy.changed.v1",
@@ -61,12 +64,11 @@ named! {
         RuleChanged = "purser.rule.changed.v1",
         /// A rule was removed.
         RuleRemoved = "purser.rule.removed.v1",
-        /// A payout address was set; it can be used from `good_from` on.
+        /// A payout address was set. The address can be used from `good_from` on.
         PayoutAddressNamed = "purser.payout_address.named.v1",
         /// The payout address was removed.
         PayoutAddressRemoved = "purser.payout_address.removed.v1",
-        /// The wallet's balance fell below `below_units`. Published once, and again only after the balance has
-        /// recovered.
+        /// The wallet's balance fell below `below_units`. The event is repeated only after the balance has recovered.
         WalletLow = "purser.wallet.low.v1",
         /// Agents may now have the service enabled.
         ServiceOpened = "purser.service.opened.v1",
@@ -76,8 +78,8 @@ named! {
         ServicePayeeChanged = "purser.service.payee_changed.v1",
         /// The price of an operation changed.
         ServicePriceChanged = "purser.service.price_changed.v1",
-        /// A change of an operation's payee or price was delayed until `from`. A further event is published when it
-        /// takes effect.
+        /// A change of an operation's payee or price was delayed until `from`. When the change takes effect, a further
+        /// event is published.
         ServiceChangeDelayed = "purser.service.change_delayed.v1",
         /// A delayed change was withdrawn.
         ServiceChangeWithdrawn = "purser.service.change_withdrawn.v1",
@@ -85,34 +87,34 @@ named! {
         DeploymentFrozen = "purser.deployment.frozen.v1",
         /// Operators ended the freeze of the deployment.
         DeploymentUnfrozen = "purser.deployment.unfrozen.v1",
-        /// Operators froze all agents of a person.
+        /// Operators froze all agents of an owner.
         OwnerFrozen = "purser.owner.frozen.v1",
-        /// Operators ended the freeze of a person's agents.
+        /// Operators ended the freeze of an owner's agents.
         OwnerUnfrozen = "purser.owner.unfrozen.v1",
-        /// A test that a person requested for a webhook.
+        /// A user requested a test event for a webhook.
         WebhookTest = "purser.webhook.test.v1",
-        /// The calls of a webhook fail. It is a notice only, and never published.
+        /// The calls of a webhook fail. The event is only a notification and is never published.
         WebhookFailing = "purser.webhook.failing.v1",
     }
 
-    /// The type of an event's subject.
+    /// What an event's subject is.
     EventTopic {
-        /// An agent, by its id.
+        /// An agent, identified by its id.
         Agent = "agent",
-        /// A service, by its id.
+        /// A service, identified by its id.
         Service = "service",
-        /// A person, by the hash of their id.
+        /// A user, identified by the hash of the user's id.
         Person = "person",
-        /// The whole deployment: the text `deployment`.
+        /// The whole deployment, identified by the text `deployment`.
         Deployment = "deployment",
     }
 }
 
-/// The values for who froze an agent.
+/// Who froze an agent.
 pub const FREEZERS: &[&str] = &["owner", "operator"];
-/// The values for a person's decision on an approval.
+/// A user's decision on an approval request.
 pub const VERDICTS: &[&str] = &["approved", "rejected"];
-/// The values for the status of an approval when it expired.
+/// An approval's status when it expired.
 pub const UNUSED: &[&str] = &["pending", "approved"];
 
 const TRANSFER: &[Field] = &[
@@ -173,7 +175,7 @@ const AGENT: &[Field] = &[
     Field::required("wallet", Form::Address),
 ];
 const FROZEN_BY: &[Field] = &[Field::required("by", Form::OneOf(FREEZERS))];
-/// Only if the owner's anomaly brake froze the agent.
+/// Present only if the owner's automatic freeze froze the agent.
 const BRAKED: &[Field] = &[Field::optional("reason", Form::Text)];
 const KEY: &[Field] = &[Field::required("key_id", Form::Text)];
 const KEY_EXPIRY: &[Field] = &[Field::optional("expires_at", Form::Time)];
@@ -219,7 +221,7 @@ const FAILED_CALLS: &[Field] = &[
 ];
 
 impl EventKind {
-    /// The type of the event's subject.
+    /// Returns what the subject of events of this kind is.
     pub const fn topic(self) -> EventTopic {
         match self {
             Self::PaymentAuthorized
@@ -262,12 +264,12 @@ impl EventKind {
         }
     }
 
-    /// Whether webhooks can receive it.
+    /// Returns whether webhooks can receive events of this kind.
     pub fn is_for_webhooks(self) -> bool {
         self.topic().has_owner() && self != Self::WebhookFailing
     }
 
-    /// Every member of the event's data.
+    /// Returns every field of the event's data.
     pub fn fields(self) -> impl Iterator<Item = &'static Field> {
         self.groups().iter().copied().flatten()
     }
@@ -310,7 +312,7 @@ impl EventKind {
 }
 
 impl EventTopic {
-    /// Whether the event concerns one person, its owner.
+    /// Returns whether events with this subject belong to one user, the owner.
     pub const fn has_owner(self) -> bool {
         match self {
             Self::Agent | Self::Person => true,

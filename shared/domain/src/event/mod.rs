@@ -1,9 +1,9 @@
-//! Events for external programs: one event for each fact, in the format `CloudEvents` 1.0.
+//! Events for external programs in the `CloudEvents` 1.0 format: one event for each change.
 //!
-//! Invariants: the same fact always has the same id. An event has exactly the members of its kind (`kind.rs`), so it
-//! contains no secret and no text from a caller.
+//! Invariants: the same change always gets the same event id. An event has exactly the fields of its kind (`kind.rs`),
+//! so it contains no secret and no text from a caller.
 //!
-//! Elsewhere: deriving the facts from stored changes (`shared/store/src/stream`), and the recipients of events.
+//! `shared/store/src/stream` derives the events from stored changes. The functions decide who receives an event.
 
 pub(crate) mod data;
 pub(crate) mod field;

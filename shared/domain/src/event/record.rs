@@ -1,4 +1,4 @@
-//! An event, and its only textual form: `CloudEvents` 1.0, structured JSON (`CloudEvents` JSON format §3).
+//! An event and its only serialized form: `CloudEvents` 1.0, structured JSON (`CloudEvents` JSON format §3).
 
 use crate::{AgentId, EventData, EventKind, EventTopic, Field, PersonId, ServiceId, Timestamp};
 use serde_json::{Map, Value, json};
@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 use std::fmt;
 use uuid::{Builder, Uuid};
 
-/// One event.
+/// A published event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     id: EventId,
@@ -18,29 +18,31 @@ pub struct Event {
     data: EventData,
 }
 
-/// An event's id, the same for the same fact: a `UUIDv8` of the hash of the parts that identify the fact.
+/// An event's id: a `UUIDv8` of the hash of the parts that identify the change. The same change always gets the same
+/// id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId(Uuid);
 
 impl EventId {
-    /// The id of the event of this kind for the fact that `parts` identify, such as a row's key and its transition.
+    /// Derives the event's id from the kind and from `parts`, which identify the change (such as the row's key and the
+    /// transition).
     pub fn of(kind: EventKind, parts: &[&dyn fmt::Display]) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"purser/event/v1\0");
         hash.update(kind.name());
         for part in parts {
-            // No part has a zero byte, so two lists of parts can't be confused.
+            // No part contains a zero byte, so two lists of parts can't have the same input.
             hash.update([0]);
             hash.update(part.to_string());
         }
         let digest: [u8; 32] = hash.finalize().into();
-        // A digest has twice as many bytes, so the default is never used.
+        // A SHA-256 digest is longer than a UUID, so the default is never used.
         let bytes = digest.first_chunk().copied().unwrap_or_default();
         let id = Builder::from_bytes(bytes).with_version(uuid::Version::Custom);
         Self(id.with_variant(uuid::Variant::RFC4122).into_uuid())
     }
 
-    /// Parses the hyphenated form; `None` for any other text.
+    /// Parses the hyphenated form. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let id = Uuid::try_parse(text).ok().map(Self)?;
         (id.to_string() == text).then_some(id)
@@ -53,7 +55,7 @@ impl fmt::Display for EventId {
     }
 }
 
-/// The deployment that publishes an event, as a URI: `purser:` and its name.
+/// The deployment that publishes an event, as a URI: `purser:` and the deployment's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventSource(String);
 
@@ -67,14 +69,15 @@ impl Default for EventSource {
 impl EventSource {
     const SCHEME: &'static str = "purser:";
 
-    /// The deployment with this name, which must be valid for a `CloudFormation` stack: letters, digits and hyphens.
+    /// Creates the source for the deployment with this name. The name must be valid for a `CloudFormation` stack:
+    /// letters, digits and hyphens.
     pub fn of(stack: &str) -> Option<Self> {
         let is_name =
             (1..=128).contains(&stack.len()) && stack.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         is_name.then(|| Self(format!("{}{stack}", Self::SCHEME)))
     }
 
-    /// Parses the URI; `None` for any other text.
+    /// Parses the URI. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         Self::of(text.strip_prefix(Self::SCHEME)?)
     }
@@ -120,7 +123,7 @@ impl EventSubject {
     }
 }
 
-/// The form of the member `subject`.
+/// Writes the value of the `subject` field.
 impl fmt::Display for EventSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -132,11 +135,11 @@ impl fmt::Display for EventSubject {
     }
 }
 
-/// The reason that an event is invalid: the member that is missing, unknown or has another form.
+/// Why an event is invalid: a field is missing, is unknown or has a wrong format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{member}` is missing, unknown or wrong")]
 pub struct EventProblem {
-    /// The member.
+    /// The name of the field.
     pub member: String,
 }
 
@@ -149,11 +152,11 @@ impl EventProblem {
 /// The version of the `CloudEvents` format.
 const SPEC_VERSION: &str = "1.0";
 const CONTENT_TYPE: &str = "application/json";
-/// The URI of the data's schema, `docs/events.schema.json`. `CloudEvents` requires an absolute URI.
+/// The URI of the data's schema, which is `docs/events.schema.json`. `CloudEvents` requires an absolute URI.
 pub(crate) const SCHEMA: &str = "purser:schemas/events.v1.json";
 
 impl Event {
-    /// An event, if `data` has exactly the members of its kind.
+    /// Creates an event if `data` has exactly the fields of the kind.
     pub fn new(
         id: EventId,
         source: EventSource,
@@ -192,7 +195,7 @@ impl Event {
         })
     }
 
-    /// Parses the textual form. Members that Purser does not publish are refused.
+    /// Parses the JSON form. Fields that Purser does not publish are rejected.
     pub fn parse(bytes: &[u8]) -> Result<Self, EventProblem> {
         let members: Map<String, Value> = serde_json::from_slice(bytes).map_err(|_| EventProblem::at(""))?;
         let known = [
@@ -239,7 +242,7 @@ impl Event {
         Self::new(id, source, kind, time, subject, owner, data)
     }
 
-    /// The textual form.
+    /// Returns the JSON form.
     pub fn to_json(&self) -> Value {
         let mut event = json!({
             "specversion": SPEC_VERSION,
@@ -258,37 +261,37 @@ impl Event {
         event
     }
 
-    /// Its id.
+    /// Returns the event's id.
     pub const fn id(&self) -> EventId {
         self.id
     }
 
-    /// The publishing deployment.
+    /// Returns the deployment that published the event.
     pub const fn source(&self) -> &EventSource {
         &self.source
     }
 
-    /// Its kind.
+    /// Returns the event's kind.
     pub const fn kind(&self) -> EventKind {
         self.kind
     }
 
-    /// Its time.
+    /// Returns the event's time.
     pub const fn time(&self) -> Timestamp {
         self.time
     }
 
-    /// Its subject.
+    /// Returns the event's subject.
     pub const fn subject(&self) -> &EventSubject {
         &self.subject
     }
 
-    /// Its owner; `None` for an event without one.
+    /// Returns the user whom the event belongs to. `None` if the event concerns a service or the deployment.
     pub const fn owner(&self) -> Option<&PersonId> {
         self.owner.as_ref()
     }
 
-    /// The agent that the event concerns, if its subject is an agent.
+    /// Returns the agent that the event concerns, if the subject is an agent.
     pub const fn agent(&self) -> Option<AgentId> {
         match self.subject {
             EventSubject::Agent(agent) => Some(agent),
@@ -296,7 +299,7 @@ impl Event {
         }
     }
 
-    /// The members of its data.
+    /// Returns the event's data.
     pub const fn data(&self) -> &EventData {
         &self.data
     }

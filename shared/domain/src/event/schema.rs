@@ -6,7 +6,7 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// The schema of every event.
+/// Returns the JSON Schema of all events.
 pub fn event_schema() -> Value {
     let kinds: Vec<Value> = EventKind::ALL.iter().map(|kind| of_kind(*kind)).collect();
     json!({
@@ -89,7 +89,7 @@ fn of_form(form: Form) -> Value {
 mod tests {
     use super::*;
 
-    /// If the test fails, update the file with the schema that the test prints.
+    /// If this test fails, replace the content of the file with the schema that the test prints.
     #[test]
     fn the_schema_in_the_documentation_is_this_one() {
         let written: Value = serde_json::from_str(include_str!("../../../../docs/events.schema.json")).unwrap();

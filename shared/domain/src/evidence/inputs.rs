@@ -1,21 +1,21 @@
-//! What a decision was based on, as JSON, and its hashes.
+//! The inputs of a decision as JSON documents, and the hashes of these documents.
 //!
-//! A hash is the SHA-256 of the document in its RFC 8785 form. The documents have no secrets, and of the agent's record
-//! only what the evaluation uses: the status and the rules.
+//! A hash is the SHA-256 of the document in RFC 8785 form. The documents contain no secrets. Of the agent's record they
+//! contain only what the evaluation uses: the status and the rules.
 
 use crate::{Agent, Amount, EnabledService, Operation, Pricing, ReplayInputs, RuleKind, Service, Timestamp, Vendor};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 
-/// The SHA-256 of a JSON document in its RFC 8785 form.
+/// The SHA-256 of a JSON document in RFC 8785 form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DocumentHash([u8; 32]);
 
 impl DocumentHash {
-    /// The hash of a document.
+    /// Hashes a document.
     ///
-    /// RFC 8785 writes numbers as IEEE doubles. The documents here have no number above 2^53: amounts are
+    /// RFC 8785 writes numbers as IEEE doubles. These documents contain no number above 2^53, because amounts are
     /// [`Amount`]s.
     pub fn of(document: &Value) -> Self {
         // Serializing a value into a vector can't fail.
@@ -24,26 +24,26 @@ impl DocumentHash {
     }
 }
 
-/// 64 lower-case hexadecimal digits.
+/// Writes 64 lower-case hexadecimal digits.
 impl fmt::Display for DocumentHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&alloy_primitives::hex::encode(self.0))
     }
 }
 
-/// The documents of a decision's inputs.
+/// The inputs of a decision as JSON documents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InputDocuments {
     /// The agent's status and rules.
     pub agent: Value,
-    /// The policy; `null` if the service was never enabled.
+    /// The policy. `null` if the service was never enabled.
     pub policy: Value,
-    /// The catalog's entry, with the pricing at the time of the decision.
+    /// The service and operation of the catalog, with the pricing at the time of the decision.
     pub service: Value,
 }
 
 impl InputDocuments {
-    /// The documents of these inputs, of a decision at this time.
+    /// Creates the documents for the inputs of a decision at this time.
     pub fn of(inputs: &ReplayInputs<'_>, at: Timestamp) -> Self {
         Self {
             agent: agent(inputs.agent),
@@ -54,7 +54,7 @@ impl InputDocuments {
         }
     }
 
-    /// The documents and their hashes as one object.
+    /// Returns the three documents as one JSON object.
     pub fn to_json(&self) -> Value {
         json!({"agent": self.agent, "policy": self.policy, "service": self.service})
     }
@@ -83,7 +83,7 @@ fn agent(agent: &Agent) -> Value {
     })
 }
 
-/// The members of a rule's terms, without its kind.
+/// Returns the parameters of a rule, without the kind.
 pub(crate) fn rule_terms(kind: &RuleKind) -> Value {
     let slugs = |services: &Option<Vec<crate::ServiceSlug>>| {
         let services = services.as_ref();
@@ -163,7 +163,7 @@ fn policy(enabled: &EnabledService, agent: &Agent) -> Value {
         "enabled_operations": operations.map(|slugs| slugs.iter().map(ToString::to_string).collect::<Vec<_>>()),
         "allowed_domains": policy.allowed_domains.iter().map(ToString::to_string).collect::<Vec<_>>(),
     });
-    // A raise by an earlier owner has no effect.
+    // A temporary limit increase by an earlier owner has no effect.
     let raise = policy.raise.as_ref().filter(|raise| raise.by == agent.owner);
     if let (Some(raise), Some(members)) = (raise, document.as_object_mut()) {
         let raise = json!({

@@ -1,7 +1,8 @@
-//! A stated decision is evaluated again from its statement and the documents of its inputs, by whoever has them.
+//! Replays a decision from its signed statement and the documents of its inputs.
 //!
-//! Both are read into the types of the evaluation. What was read makes the same hash and the same documents again, or the
-//! decision is not evaluated: nothing that the evaluation needs was skipped or misread.
+//! The statement and the documents are parsed into the types of the evaluation. Before the replay, both are serialized
+//! again and compared with the originals. If anything differs, the replay is refused, because a field was skipped or
+//! misread.
 
 use crate::{
     Address, Agent, AgentId, AgentStatus, Amount, AnomalyBrake, ApprovalId, Availability, CallDescription,
@@ -16,30 +17,30 @@ use serde_json::Value;
 use url::Url;
 use uuid::Uuid;
 
-/// Why a stated decision can't be evaluated again.
+/// Why a decision can't be replayed from its statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoReplay {
-    /// The statement has no inputs, or the file has no documents of them.
+    /// The statement has no input hashes, or the file lacks the documents.
     #[error("the decision names no inputs, or the file has not their documents, which the owner's file has")]
     NoInputs,
-    /// The statement has another form than this version reads.
+    /// This version can't parse the statement.
     #[error("the statement has members that this version does not read")]
     Statement,
-    /// The documents are not those that the statement has the hashes of.
+    /// The hashes of the documents differ from the hashes in the statement.
     #[error("the documents of the inputs are not those that the statement has the hashes of")]
     OtherDocuments,
-    /// The documents have another form than this version reads.
+    /// This version can't parse the documents.
     #[error("the documents of the inputs have members that this version does not read")]
     Documents,
-    /// The decision depends on parameters or an estimate of the catalog, which the documents do not have.
+    /// The decision depends on call parameters or an estimated price, which the documents do not contain.
     #[error(
         "the decision depends on what the document of the catalog entry does not have: the parameter that names the target, or an estimated price"
     )]
     NotDocumented,
 }
 
-/// Evaluates a stated decision again, and returns where the evaluation differs: an empty list means the same decision.
-/// `inputs` has the documents `agent`, `policy` and `service`. No signature is verified here.
+/// Replays the decision of a statement and returns the differences. An empty list means the same decision. `inputs` has
+/// the documents `agent`, `policy` and `service`. Signatures are not verified here.
 pub fn replay_stated(payload: &Value, inputs: &Value) -> Result<Vec<ReplayDifference>, NoReplay> {
     let hashes = Object(payload).object("inputs").ok_or(NoReplay::NoInputs)?;
     let document = |name| inputs.get(name).cloned().ok_or(NoReplay::NoInputs);
@@ -93,7 +94,7 @@ pub fn replay_stated(payload: &Value, inputs: &Value) -> Result<Vec<ReplayDiffer
     }
 }
 
-/// An object of a document. A member that is missing or has another form is `None`.
+/// A JSON object of a document. Reading a field that is missing or has a wrong format returns `None`.
 #[derive(Clone, Copy)]
 struct Object<'a>(&'a Value);
 
@@ -135,7 +136,7 @@ impl<'a> Object<'a> {
         self.0.get(name)?.as_array()?.iter().map(Object).map(read).collect()
     }
 
-    /// A member that may be null, which `read` reads otherwise.
+    /// Reads a field that may be null. `read` reads any other value.
     #[expect(clippy::option_option, reason = "a missing member is not null")]
     fn nullable<T>(self, name: &str, read: impl FnOnce(Self, &str) -> Option<T>) -> Option<Option<T>> {
         if self.0.get(name)?.is_null() {
@@ -196,7 +197,8 @@ fn check(check: Object<'_>) -> Option<Check> {
     })
 }
 
-/// The agent of a document, with an empty name and owner, as its [`Raise`] has: no check uses them otherwise.
+/// Parses the agent's document. The name and the owner are empty, as in the parsed [`Raise`], because the checks only
+/// compare the two owners.
 fn agent(document: Object<'_>) -> Option<Agent> {
     let rule = |rule: Object<'_>| {
         Some(Rule {
@@ -227,7 +229,7 @@ fn agent(document: Object<'_>) -> Option<Agent> {
     })
 }
 
-/// The opposite of [`rule_terms`](super::inputs::rule_terms).
+/// Parses a rule; the inverse of [`rule_terms`](super::inputs::rule_terms).
 fn rule_kind(rule: Object<'_>) -> Option<RuleKind> {
     let slugs = |of: Object<'_>, name: &str| of.texts(name, ServiceSlug::parse);
     let services = || rule.nullable("services", slugs);
@@ -344,7 +346,7 @@ fn service(document: Object<'_>) -> Option<Service> {
     })
 }
 
-/// An operation with the pricing of the document, which was in effect at the decision.
+/// Parses an operation with the pricing of the document, which is the pricing at the time of the decision.
 fn operation(document: Object<'_>) -> Option<Operation> {
     let payment = |payment: Object<'_>| {
         Some(CatalogPayment {

@@ -1,7 +1,7 @@
-//! An entry of the journal: one decision about a payment, with the present state of its settlement.
+//! An entry of the decision history: one decision about a payment, with the current state of the settlement.
 //!
-//! An entry is a pure function of the row that records the decision, so it can be computed again from that row. It has
-//! what a list shows and filters by; the row itself also has the checks and the call.
+//! An entry is a pure function of the row that records the decision, so the entry can be recomputed from that row. An
+//! entry has the fields that lists show and filter by. The checks and the call are only in the row.
 
 use crate::{
     ALLOWED_REASON, Address, AgentId, Amount, ApprovalId, Check, CheckName, CheckOutcome, ConfirmationReverted, Day,
@@ -11,11 +11,11 @@ use crate::{
 use std::cmp::Ordering;
 use uuid::Uuid;
 
-/// One decision: an allow, a block, an escalation, a reverted confirmation or a payout.
+/// One decision: an allow, a block, an escalation, a reverted confirmation or a withdrawal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalEntry {
-    /// The position in the journal: a `UUIDv7` of the decision's time. It is the settlement's id if there is one, and
-    /// otherwise the decision's own.
+    /// The position in the decision history: a `UUIDv7` of the decision's time. The position is the settlement's id if
+    /// there is a settlement, and otherwise the decision's own id.
     pub place: Uuid,
     /// The agent.
     pub agent: AgentId,
@@ -29,7 +29,7 @@ pub struct JournalEntry {
     pub result: DecisionResult,
     /// The time of the decision.
     pub at: Timestamp,
-    /// The key of the request; `None` for a payout, as are the other fields that only a purchase has.
+    /// The key of the request. This field and the other fields about a purchase are `None` for a withdrawal.
     pub key: Option<KeyId>,
     /// The service.
     pub service: Option<ServiceId>,
@@ -39,38 +39,38 @@ pub struct JournalEntry {
     pub amount: Amount,
     /// The payee.
     pub pay_to: Address,
-    /// `x402_authorized`, the reason of a refusal, `confirmation_vanished`, or `paid_out`.
+    /// Why the decision was made: `x402_authorized`, the reason for a denial, `confirmation_vanished`, or `paid_out`.
     pub reason: String,
-    /// The policy version that decided.
+    /// The version of the policy that the decision was based on.
     pub policy_version: Option<u64>,
-    /// The approval that was created or used.
+    /// The approval that this decision requested or used.
     pub approval: Option<ApprovalId>,
-    /// What only a block or an escalation has.
+    /// Details of a block or an escalation, otherwise `None`.
     pub refusal: Option<RefusalEntry>,
-    /// What only an allow or a payout has.
+    /// Details of an allowed payment or a withdrawal, otherwise `None`.
     pub payment: Option<PaymentEntry>,
     /// The settlement whose confirmation was reverted.
     pub reverted: Option<SettlementId>,
 }
 
-/// The part of an entry about a block or an escalation.
+/// Details of a block or an escalation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusalEntry {
-    /// The `error` of the answer.
+    /// The `error` slug of the response.
     pub error: String,
-    /// The rule or limit that refused it.
+    /// The rule or limit that denied the payment.
     pub rule: String,
     /// The host that was not allowed.
     pub hostname: Option<String>,
-    /// The limit that refused it, if the check that failed has one.
+    /// The limit of the check that failed, if the check has a limit.
     pub limit: Option<Amount>,
-    /// The part of that limit that was used before.
+    /// How much of that limit earlier payments had used.
     pub used: Option<Amount>,
-    /// The duration of the decision.
+    /// How long the decision took.
     pub latency_ms: u64,
 }
 
-/// The part of an entry about an allow or a payout.
+/// Details of an allowed payment or a withdrawal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaymentEntry {
     /// The network.
@@ -81,20 +81,20 @@ pub struct PaymentEntry {
     pub valid_before: Timestamp,
     /// The state of the settlement.
     pub state: SettlementState,
-    /// The daily cap or budget of which the largest share was used, this payment included; `None` for a payout.
+    /// The daily cap or budget with the largest used share, including this payment. `None` for a withdrawal.
     pub nearest: Option<LimitUse>,
 }
 
 /// How much of a daily cap or a budget is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitUse {
-    /// The used part.
+    /// The used amount.
     pub used: Amount,
     /// The limit.
     pub limit: Amount,
 }
 
-/// The order of the used shares; of the same share, of the limits.
+/// Compares the used shares, and the limits if the shares are equal.
 impl Ord for LimitUse {
     fn cmp(&self, other: &Self) -> Ordering {
         // Compares used / limit without a division.
@@ -111,7 +111,7 @@ impl PartialOrd for LimitUse {
 }
 
 impl LimitUse {
-    /// The largest share among the checks of a payment of this amount.
+    /// Returns the daily cap or budget with the largest used share, after a payment of this amount.
     fn nearest_of(checks: &[Check], amount: Amount) -> Option<Self> {
         let of = |check: &Check| {
             let is_window = matches!(check.name, CheckName::Day | CheckName::Budget);
@@ -126,7 +126,7 @@ impl LimitUse {
 }
 
 impl JournalEntry {
-    /// The entry of this decision about an agent with this name and these labels.
+    /// Creates the entry for this decision about an agent with this name and these labels.
     pub fn of(decision: &LoggedDecision, agent_name: &str, labels: &Labels) -> Self {
         match decision {
             LoggedDecision::Allowed(settlement) => Self::of_settlement(settlement, ALLOWED_REASON, agent_name, labels),
@@ -215,24 +215,25 @@ impl JournalEntry {
         }
     }
 
-    /// The settlement that was authorized, paid out or reverted.
+    /// Returns the settlement that was authorized, withdrawn or reverted.
     pub fn settlement(&self) -> Option<SettlementId> {
         let own = self.payment.as_ref().map(|_| SettlementId::from_uuid(self.place));
         own.or(self.reverted)
     }
 
-    /// The day in whose sums the entry counts: that of its position.
+    /// Returns the day whose sums include the entry: the day of the entry's position.
     pub fn day(&self) -> Day {
         // Positions of all kinds have the same form.
         Day::of(SettlementId::from_uuid(self.place).authorized_at())
     }
 
-    /// The hour in whose sum the entry counts: that of its position.
+    /// Returns the hour whose sum includes the entry: the hour of the entry's position.
     pub fn hour(&self) -> Hour {
         Hour::of(SettlementId::from_uuid(self.place).authorized_at())
     }
 
-    /// What the entry adds to the sum of its hour: the amount of an allow, until it is released.
+    /// Returns how much the entry adds to the sum of its hour: the amount of an allowed payment, until the payment is
+    /// released.
     pub fn unreleased(&self) -> Amount {
         match (self.result, self.state()) {
             (DecisionResult::Allow, Some(SettlementState::Authorized | SettlementState::Confirmed { .. })) => {
@@ -242,12 +243,12 @@ impl JournalEntry {
         }
     }
 
-    /// The state of the settlement of an allow or a payout.
+    /// Returns the settlement's state for an allowed payment or a withdrawal.
     pub fn state(&self) -> Option<&SettlementState> {
         self.payment.as_ref().map(|payment| &payment.state)
     }
 
-    /// What the entry adds to the sums of its day. A payout adds nothing, since it buys nothing.
+    /// Returns how much the entry adds to the sums of its day. A withdrawal adds nothing, because it is not a purchase.
     pub fn sums(&self) -> UsageTotals {
         let none = UsageTotals::default();
         match (self.result, self.state()) {
@@ -280,7 +281,7 @@ impl JournalEntry {
     }
 }
 
-/// The check that refused or escalated a payment: the first that failed.
+/// Returns the check that denied or escalated a payment: the first check that failed.
 fn failed_check(refusal: &LoggedRefusal) -> Option<&Check> {
     refusal
         .checks

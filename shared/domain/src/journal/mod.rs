@@ -1,4 +1,4 @@
-//! The journal: one entry for each decision about a payment, in the order of time, for the owner of the agent.
+//! The decision history: one entry for each decision about a payment, ordered by time, for the agent's owner.
 
 pub(crate) mod entry;
 pub(crate) mod hour;

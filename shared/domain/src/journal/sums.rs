@@ -1,12 +1,12 @@
-//! Sums over the entries of the journal, and days.
+//! Sums over the entries of the decision history, and days.
 //!
-//! Invariant: an entry counts on the day of its decision, whenever its state changed. So a day's authorized sum can be
-//! compared with its confirmed and released sums.
+//! Invariant: an entry counts on the day of the decision, even if the state changed later. Therefore a day's authorized
+//! sum can be compared with the confirmed and released sums of the same day.
 
 use crate::{Amount, Timestamp};
 use std::fmt;
 
-/// The sums over a set of decisions.
+/// Sums over a set of decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsageTotals {
     /// The authorized amount.
@@ -15,7 +15,7 @@ pub struct UsageTotals {
     pub confirmed: Amount,
     /// The part of `authorized` that is released.
     pub released: Amount,
-    /// The sum of the confirmations that were reverted.
+    /// The sum of the payments whose confirmations were reverted.
     pub taken_back: Amount,
     /// The number of allowed payments.
     pub allowed: u64,
@@ -40,14 +40,14 @@ impl Default for UsageTotals {
 }
 
 impl UsageTotals {
-    /// The part of `authorized` that is neither confirmed nor released.
+    /// Returns the part of `authorized` that is neither confirmed nor released.
     pub fn pending(self) -> Amount {
         let settled = self.confirmed.plus(self.released).unwrap_or(Amount::MAX);
         self.authorized.minus(settled).unwrap_or(Amount::ZERO)
     }
 
-    /// These sums without `other`. A difference below zero is zero: it occurs where an agent was handed over while a
-    /// payment was pending, since each owner's sums have only the changes of their time.
+    /// Subtracts `other`. A negative difference becomes zero. It occurs if an agent's ownership was transferred while a
+    /// payment was pending, because each owner's sums contain only the changes during their ownership.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
         let difference = |a: Amount, b: Amount| a.minus(b).unwrap_or(Amount::ZERO);
@@ -62,7 +62,7 @@ impl UsageTotals {
         }
     }
 
-    /// The sums of both. A sum above the maximum [`Amount`] is that maximum, since it is only displayed.
+    /// Adds `other`. A sum above the maximum [`Amount`] becomes the maximum, because sums are only displayed.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let sum = |a: Amount, b: Amount| a.plus(b).unwrap_or(Amount::MAX);
@@ -85,13 +85,13 @@ pub struct Day(u32);
 impl Day {
     const SECONDS: u64 = 86_400;
 
-    /// The day of this time.
+    /// Returns the UTC day of this time.
     pub fn of(at: Timestamp) -> Self {
         // The last possible day is in the year 9999: three million days.
         Self(u32::try_from(at.secs() / Self::SECONDS).unwrap_or(u32::MAX))
     }
 
-    /// Parses a date such as `2026-11-21`; `None` for any other text.
+    /// Parses a date such as `2026-11-21`. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let day = Timestamp::parse(&format!("{text}T00:00:00Z")).map(Self::of)?;
         (day.to_string() == text).then_some(day)
@@ -109,19 +109,19 @@ impl Day {
         Self(self.0.saturating_add(days))
     }
 
-    /// The day `days` days earlier.
+    /// Returns the day `days` days earlier.
     #[must_use]
     pub const fn minus(self, days: u32) -> Self {
         Self(self.0.saturating_sub(days))
     }
 
-    /// The number of days from `earlier` to this day; zero if it is not later.
+    /// Returns the number of days from `earlier` to this day, or zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> u32 {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-/// ISO 8601: `2026-11-21`.
+/// Writes the ISO 8601 date: `2026-11-21`.
 impl fmt::Display for Day {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let start = self.start().to_string();
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(Day::of(Timestamp::parse("2026-11-21T23:59:59.999999Z").unwrap()), day);
         assert_eq!(day.plus(10).to_string(), "2026-12-01");
         assert_eq!(day.plus(10).since(day), 10);
-        // Months end, and so does February, in a leap year a day later.
+        // Month ends, including the end of February in leap years and other years.
         for (before, after) in [
             ("2026-12-31", "2027-01-01"),
             ("2027-02-28", "2027-03-01"),

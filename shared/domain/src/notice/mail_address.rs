@@ -1,9 +1,9 @@
-//! A mail address that an issuer verified.
+//! A mail address that the identity provider verified.
 
 use std::fmt;
 
-/// A mail address: ASCII, one `@`, and no character that is special in a header. Its text is for the mail's header and
-/// for its person. It is never logged, and `Debug` does not print it.
+/// A mail address: ASCII, with one `@` and without characters that are special in a mail header. The address is used in
+/// the mail header and shown to the user. It is never logged, and `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MailAddress(String);
 
@@ -11,8 +11,8 @@ impl MailAddress {
     /// The maximum length (RFC 5321 §4.5.3.1.3, without the angle brackets).
     pub const MAX: usize = 254;
 
-    /// Parses an address; `None` for any other text. Quoted local parts and address literals are not supported: people
-    /// who sign in through an issuer don't have such addresses.
+    /// Parses an address. Returns `None` for any other text. Quoted local parts and address literals are not supported,
+    /// because users who sign in through an identity provider don't have such addresses.
     pub fn parse(text: &str) -> Option<Self> {
         let (local, domain) = text.split_once('@')?;
         let is_local = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~.".contains(&byte);

@@ -1,37 +1,38 @@
-//! One message with a person's pending events: a sentence for one event, or a digest.
+//! One message about a user's pending events: a sentence for one event, or a digest of several events.
 
 use crate::{Event, EventKind, Notice, NoticeNames, notice::pending::NoticeRank};
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// The maximum number of events with a sentence in a message.
+/// The maximum number of events that a message describes with a sentence.
 const MOST_TOLD: usize = 20;
 
-/// The path of the page with the notice settings.
+/// The path of the page with the notification settings.
 const SETTINGS: &str = "/dashboard/notices";
 
 /// A message to a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoticeMessage {
-    /// Its subject.
+    /// The message's subject line.
     pub subject: String,
     notices: Vec<Notice>,
-    /// The number of events without a sentence.
+    /// The number of further events, which the message only counts.
     more: usize,
 }
 
-/// Sorts the events of a message: questions first, then default kinds, then by time.
+/// Sorts the events of a message: approval requests first, then the default kinds, then by time.
 pub fn told_first(events: &mut [Event]) {
     events.sort_by_key(|event| (NoticeRank::of(event.kind()), event.time(), event.id()));
 }
 
-/// The pending events that have a sentence in the message, and for which names are needed.
+/// Returns the events that the message describes with a sentence. Only these events need names.
 pub fn told_by_name(events: &[Event]) -> &[Event] {
     events.get(..MOST_TOLD).unwrap_or(events)
 }
 
 impl NoticeMessage {
-    /// The message of these events, which are ordered by [`told_first`]; `None` if there are none.
+    /// Creates the message about these events, which must be sorted by [`told_first`]. Returns `None` if there are no
+    /// events.
     pub fn of(events: &[Event], names: &NoticeNames) -> Option<Self> {
         let told = told_by_name(events);
         let notices: Vec<Notice> = told.iter().map(|event| Notice::of(event, names)).collect();
@@ -54,12 +55,12 @@ impl NoticeMessage {
         })
     }
 
-    /// The number of events without a sentence, as text.
+    /// Returns the sentence about the number of further events.
     fn rest(&self) -> Option<String> {
         (self.more > 0).then(|| format!("And {} more.", self.more))
     }
 
-    /// The message as plain text of a mail. `origin` is the pages' origin.
+    /// Returns the message as the plain text of a mail. Links start with `origin`.
     pub fn text(&self, origin: &str) -> String {
         let mut text = String::new();
         for notice in &self.notices {
@@ -76,7 +77,7 @@ impl NoticeMessage {
         text
     }
 
-    /// The message as HTML of a mail: no image, no style, no script.
+    /// Returns the message as the HTML of a mail, without images, styles or scripts.
     pub fn html(&self, origin: &str) -> String {
         let mut html = String::from("<!DOCTYPE html><html lang=\"en\"><body>");
         let mut paragraph = |sentence: &str, path: &str| {
@@ -99,7 +100,7 @@ impl NoticeMessage {
         html
     }
 
-    /// The message as the body for an incoming webhook in Slack's format (Slack, "Formatting text for app surfaces").
+    /// Returns the message as the body for a Slack incoming webhook (Slack, "Formatting text for app surfaces").
     pub fn slack(&self, origin: &str) -> String {
         let mut text = String::new();
         for notice in &self.notices {
@@ -145,7 +146,7 @@ mod tests {
         NoticeMessage::of(&events, &names).unwrap()
     }
 
-    /// The subject of a single event describes that event.
+    /// The subject of a message about a single event describes that event.
     #[test]
     fn many_events_form_a_bounded_digest() {
         let one = message(1);

@@ -1,4 +1,4 @@
-//! Notices: the events that a person is notified of, and their channels, times and texts.
+//! Notifications: which events a user is notified about, through which channels, when and in which words.
 
 pub(crate) mod mail_address;
 pub(crate) mod message;

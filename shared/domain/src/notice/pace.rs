@@ -1,24 +1,24 @@
-//! The time at which the next message on a channel may be sent: not during a flush, at least some minutes after the
-//! last message, and after increasing pauses if it failed.
+//! When the next message on a channel may be sent: not while a flush runs, at least five minutes after the last
+//! message, and after increasing pauses if sending failed.
 
 use crate::{AfterCall, CallResult, Duration, Fingerprint, RETRY_PAUSES, Timestamp, after_call};
 
-/// The pace of a channel.
+/// The rate limit of one notification channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoticePace {
-    /// The number of writes. The flush whose write succeeds holds the channel.
+    /// The number of writes. The flush whose conditional write succeeds may use the channel.
     pub version: u64,
     /// The earliest time of the next message.
     pub next_at: Timestamp,
     /// The number of consecutive failures.
     pub failed: u32,
-    /// The channel's destination ([`crate::NoticeSettings::place`]). Failures at another destination are ignored.
+    /// The channel's destination ([`crate::NoticeSettings::place`]). Failures at an earlier destination are ignored.
     pub place: Option<Fingerprint>,
-    /// The id of the queue message that returns for what waits at `next_at`, so that others can be deleted.
+    /// The id of the queue message that wakes up a flush at `next_at`. Other wake-up messages can be deleted.
     pub waker: Option<String>,
 }
 
-/// The pace before the first message.
+/// Creates the state before the first message.
 impl Default for NoticePace {
     fn default() -> Self {
         Self {
@@ -32,17 +32,17 @@ impl Default for NoticePace {
 }
 
 impl NoticePace {
-    /// The time for which the first event of a burst waits for others.
+    /// How long the first event of a burst waits for further events.
     pub const GATHERING: Duration = Duration::from_secs_u32(10);
     /// The minimum time between two messages.
     pub const BETWEEN: Duration = Duration::from_secs_u32(5 * 60);
-    /// The maximum time for which a flush holds the channel: longer than a run of the function, so that no other flush
-    /// begins during it. The waker comes no earlier, so it finds its id stored.
+    /// How long a flush may use the channel. This duration is longer than a run of the function, so that no other flush
+    /// begins in the meantime. The wake-up message arrives no earlier and therefore finds its id stored.
     pub const TURN: Duration = Duration::from_secs_u32(60);
-    /// The longest pause after a failure: a question that arrives hours later is useless.
+    /// The maximum pause after a failure, because an approval request that arrives hours later is useless.
     const LONGEST_PAUSE: Duration = Duration::from_secs_u32(30 * 60);
 
-    /// The pace of a channel with this destination.
+    /// Sets the channel's destination. A new destination resets the state.
     #[must_use]
     pub fn at(self, place: Fingerprint) -> Self {
         if self.place == Some(place) {
@@ -55,12 +55,12 @@ impl NoticePace {
         }
     }
 
-    /// The time until the next message may be sent; `None` if it may be sent now.
+    /// Returns the time until the next message may be sent, or `None` if it may be sent now.
     pub fn wait(&self, now: Timestamp) -> Option<Duration> {
         (now < self.next_at).then(|| self.next_at.since(now))
     }
 
-    /// The pace while a flush holds the channel. If it is cut off, `waker` returns for what it has not sent.
+    /// Reserves the channel for a flush. If the flush is interrupted, the wake-up message `waker` sends the rest.
     #[must_use]
     pub fn taken(self, waker: &str, now: Timestamp) -> Self {
         let taken = self.next(now.after(Self::TURN));
@@ -70,7 +70,7 @@ impl NoticePace {
         }
     }
 
-    /// The pace once the waker has returned and nothing waits.
+    /// Removes the wake-up message after it arrived and found nothing to send.
     #[must_use]
     pub fn without_waker(self) -> Self {
         let next_at = self.next_at;
@@ -80,7 +80,7 @@ impl NoticePace {
         }
     }
 
-    /// The pace after a message was sent.
+    /// Records that a message was sent.
     #[must_use]
     pub fn sent(self, now: Timestamp) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl NoticePace {
         }
     }
 
-    /// The pace after a flush without a message, because the channel has no destination.
+    /// Records a flush without a message, because the channel has no destination.
     #[must_use]
     pub fn given_back(self, now: Timestamp) -> Self {
         Self {
@@ -99,8 +99,9 @@ impl NoticePace {
         }
     }
 
-    /// The pace after a failed message. The pauses are those of webhooks up to half an hour, which is then repeated; the
-    /// waker ends the first one after a turn. Notices that become too old are dropped (`pending.rs`).
+    /// Records a failed message. The pauses are the same as the pauses of webhooks up to half an hour, which is then
+    /// repeated. The wake-up message ends the first pause after [`Self::TURN`]. Notifications that become too old are
+    /// dropped (`pending.rs`).
     #[must_use]
     pub fn failed(self, now: Timestamp, result: CallResult, asked: Option<Duration>, jitter: u8) -> Self {
         let failed = self.failed.saturating_add(1);
@@ -132,14 +133,14 @@ mod tests {
         Timestamp::from_secs(secs).unwrap()
     }
 
-    /// While a flush holds the channel, other flushes wait for at most a minute.
+    /// While one flush uses the channel, other flushes wait for at most a minute.
     #[test]
     fn messages_of_a_channel_are_minutes_apart() {
         let new = NoticePace::default();
         assert_eq!(new.wait(at(1_000)), None);
         let taken = new.taken("m1", at(1_000));
         assert_eq!(taken.wait(at(1_001)), Some(Duration::from_secs_u32(59)));
-        // The flush that held the channel was interrupted.
+        // The flush that used the channel was interrupted.
         assert_eq!(taken.wait(at(1_060)), None);
         let sent = taken.sent(at(1_001));
         assert_eq!(

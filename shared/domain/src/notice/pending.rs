@@ -1,18 +1,18 @@
-//! Pending notices: an event is pending until it is sent, is closed, or is too old to be useful.
+//! Pending notifications. An event is pending until it is sent, is closed by a later event, or is too old to be useful.
 
 use crate::{DEFAULT_NOTICES, Duration, Event, EventKind, Timestamp};
 
-/// The maximum age of an event that is sent.
+/// The maximum age at which an event is still sent.
 const OLDEST: Duration = Duration::DAY;
 
-/// The priority of an event, the highest first.
+/// The priority of an event, highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum NoticeRank {
-    /// A question to the person.
+    /// An approval request, which needs the user's decision.
     Question,
     /// An event of a default kind.
     Usual,
-    /// An event of a kind that the person added.
+    /// An event of a kind that the user added.
     Chosen,
 }
 
@@ -26,9 +26,9 @@ impl NoticeRank {
     }
 }
 
-/// The key of a pending event: its time and id or, for a question, the id of the approval, so that the event that
-/// answers it finds it. In key order, the highest priority is first, then the oldest event, so these are read first,
-/// regardless of the number of pending events.
+/// Returns the key of a pending event: the time and id or, for an approval request, the id of the approval, so that the
+/// event that closes the request finds it. In key order, the highest priority comes first, then the oldest event.
+/// Therefore these events are read first, however many are pending.
 pub fn waiting_key(event: &Event) -> String {
     let timed = |rank: char| format!("{rank}#{}#{}", event.time(), event.id());
     match NoticeRank::of(event.kind()) {
@@ -38,7 +38,7 @@ pub fn waiting_key(event: &Event) -> String {
     }
 }
 
-/// The key of the question that an event closes. The event may be received before the question.
+/// Returns the key of the approval request that an event closes. The event may arrive before the request.
 pub fn closed_key(event: &Event) -> Option<String> {
     let ends = matches!(
         event.kind(),
@@ -54,7 +54,7 @@ fn approval_key(event: &Event) -> Option<String> {
     event.data().get_text("approval_id").map(|id| format!("A#{id}"))
 }
 
-/// Whether an event should still be sent: it is not too old, and a question can still be answered.
+/// Returns whether an event should still be sent: it is not too old, and an approval request has not expired.
 pub fn is_worth_telling(event: &Event, now: Timestamp) -> bool {
     let is_over = event.kind() == EventKind::ApprovalAsked
         && event
@@ -70,7 +70,7 @@ pub(crate) mod tests {
     use crate::{AgentId, Amount, EventData, EventId, EventSource, EventSubject, PersonId};
     use uuid::Uuid;
 
-    /// An event about an approval at second 1,000 that expires at second 5,000.
+    /// Returns an event about an approval at second 1,000 that expires at second 5,000.
     pub(crate) fn of_approval(kind: EventKind, n: u128, more: impl FnOnce(EventData) -> EventData) -> Event {
         let id = Uuid::from_u128(n);
         let at = |secs| Timestamp::from_secs(secs).unwrap();

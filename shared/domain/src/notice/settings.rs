@@ -1,4 +1,4 @@
-//! A person's notice settings: the channels, and the event kinds for each channel.
+//! A user's notification settings: the channels, and the event kinds for each channel.
 
 use crate::{
     EventKind, Fingerprint, MailAddress, Members, NoticeUrlId, PersonId, Problem, Timestamp, catalog::service::named,
@@ -7,24 +7,24 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 named! {
-    /// A channel to a person.
+    /// A channel to a user.
     NoticeChannel {
-        /// A mail to the address that their issuer verified.
+        /// A mail to the address that the user's identity provider verified.
         Mail = "mail",
-        /// A message to an incoming webhook in Slack's format.
+        /// A message to a Slack incoming webhook.
         Slack = "slack",
     }
 
-    /// The reason that a channel is disabled until its person edits it.
+    /// Why a channel is disabled until the user changes it.
     NoticeEnd {
-        /// The mail service accepts no mail for the address.
+        /// The mail service rejects mail to the address.
         MailRefused = "mail_refused",
         /// The incoming webhook no longer exists.
         WebhookGone = "webhook_gone",
     }
 }
 
-/// The default kinds of a channel: open questions, and events that a person should be notified of.
+/// The event kinds that a channel sends by default.
 pub const DEFAULT_NOTICES: [EventKind; 8] = [
     EventKind::ApprovalAsked,
     EventKind::AgentFrozen,
@@ -39,9 +39,9 @@ pub const DEFAULT_NOTICES: [EventKind; 8] = [
 /// The settings of one channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChannelTerms {
-    /// Whether it is enabled.
+    /// Whether the channel is enabled.
     pub enabled: bool,
-    /// The event kinds; `None` for [`DEFAULT_NOTICES`].
+    /// The event kinds. `None` stands for [`DEFAULT_NOTICES`].
     pub kinds: Option<BTreeSet<EventKind>>,
 }
 
@@ -61,7 +61,7 @@ impl ChannelTerms {
         self.kinds.clone().unwrap_or_else(|| DEFAULT_NOTICES.into())
     }
 
-    /// Whether an event of this kind is sent. A test is sent for any selection of kinds, since its person requested it.
+    /// Returns whether an event of this kind is sent. A test event is always sent, because the user requested it.
     fn wants(&self, kind: EventKind) -> bool {
         self.enabled && (kind == EventKind::WebhookTest || self.kinds().contains(&kind))
     }
@@ -72,27 +72,27 @@ impl ChannelTerms {
     }
 }
 
-/// The incoming webhook of a person. Its URL is a secret and is stored separately.
+/// A user's Slack incoming webhook. The URL is a secret and is stored separately.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlackPlace {
     /// The id of the URL.
     pub url: NoticeUrlId,
-    /// The host of the URL, by which the person recognizes it.
+    /// The host of the URL, so that the user can recognize the webhook.
     pub host: String,
 }
 
-/// The notice settings that a person edits, without the mail address.
+/// The notification settings that a user can change, without the mail address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NoticeTerms {
-    /// The settings of mail.
+    /// The settings of the mail channel.
     pub mail: ChannelTerms,
-    /// The settings of the incoming webhook, if there is one.
+    /// The settings of the Slack channel, if there is a webhook.
     pub slack: Option<(SlackPlace, ChannelTerms)>,
 }
 
 impl NoticeTerms {
-    /// Whether these settings may send a notice to somebody else that the old ones do not. Mail goes to the person, so
-    /// only the incoming webhook counts.
+    /// Returns whether these settings may send notifications to somebody else that the old settings do not send. Only
+    /// the Slack channel counts, because mail goes to the user.
     pub fn widen(&self, old: &Self) -> bool {
         let Some((place, terms)) = &self.slack else {
             return false;
@@ -103,7 +103,7 @@ impl NoticeTerms {
         place != old_place || terms.enabled && !old_terms.enabled || !terms.kinds().is_subset(&old_terms.kinds())
     }
 
-    /// The invalid members.
+    /// Returns the validation errors.
     pub fn problems(&self) -> Vec<Problem> {
         let channels = [
             ("/mail/kinds", Some(&self.mail)),
@@ -123,27 +123,27 @@ impl NoticeTerms {
 pub struct NoticeSettings {
     /// The person.
     pub person: PersonId,
-    /// The number of edits.
+    /// The number of updates.
     pub version: u64,
-    /// The mail address, once an issuer has verified it.
+    /// The mail address, once the identity provider has verified it.
     pub address: Option<MailAddress>,
-    /// The person's settings.
+    /// The settings that the user can change.
     pub terms: NoticeTerms,
 }
 
-/// A channel that is disabled at its current destination.
+/// A channel that was disabled because of its current destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedChannel {
-    /// The destination ([`NoticeSettings::place`]). At another destination the channel is enabled.
+    /// The destination ([`NoticeSettings::place`]). The channel is enabled again if the destination changes.
     pub place: Fingerprint,
     /// The reason.
     pub reason: NoticeEnd,
-    /// The time at which it was disabled.
+    /// The time at which the channel was disabled.
     pub at: Timestamp,
 }
 
 impl NoticeSettings {
-    /// The settings of a person who never edited them.
+    /// Creates the default settings of a user.
     pub fn of(person: PersonId) -> Self {
         Self {
             person,
@@ -153,13 +153,13 @@ impl NoticeSettings {
         }
     }
 
-    /// The channels on which an event of this kind is sent.
+    /// Returns the channels on which an event of this kind is sent.
     pub fn wanting(&self, kind: EventKind) -> impl Iterator<Item = NoticeChannel> {
         let channels = NoticeChannel::ALL.iter().copied();
         channels.filter(move |channel| self.terms_of(*channel).is_some_and(|terms| terms.wants(kind)))
     }
 
-    /// The settings of a channel, if it has a destination.
+    /// Returns the settings of a channel, if the channel has a destination.
     pub fn terms_of(&self, channel: NoticeChannel) -> Option<&ChannelTerms> {
         match channel {
             NoticeChannel::Mail => self.address.as_ref().map(|_| &self.terms.mail),
@@ -167,8 +167,8 @@ impl NoticeSettings {
         }
     }
 
-    /// The fingerprint of a channel's destination. A disabled channel is enabled again by an edit or with another
-    /// destination.
+    /// Returns the fingerprint of a channel's destination and the settings version. A disabled channel is enabled again
+    /// by an update or by a new destination.
     pub fn place(&self, channel: NoticeChannel) -> Fingerprint {
         let place = match channel {
             NoticeChannel::Mail => self.address.as_ref().map(|address| address.as_str().to_owned()),
@@ -177,7 +177,7 @@ impl NoticeSettings {
         Fingerprint::of_text(&json!([channel.name(), self.version, place]).to_string())
     }
 
-    /// The next version, with these settings.
+    /// Returns the next version, with these settings.
     #[must_use]
     pub fn with_terms(self, terms: NoticeTerms) -> Self {
         Self {
@@ -187,7 +187,7 @@ impl NoticeSettings {
         }
     }
 
-    /// The members in the audit log, which include neither the address nor the URL.
+    /// Returns the fields for the audit log, without the mail address and the webhook's secret URL.
     pub fn audit_members(&self) -> Members {
         let slack = self.terms.slack.as_ref();
         let members = [
@@ -304,7 +304,7 @@ mod tests {
         }
     }
 
-    /// The audit members contain the host of the webhook. Settings without any event kind are refused.
+    /// The audit fields contain the host of the webhook. Settings without any event kind are rejected.
     #[test]
     fn audit_entries_contain_no_email_address() {
         let settings = NoticeSettings {

@@ -1,4 +1,5 @@
-//! One event as a sentence for a person, and the page that it links to. A link never performs an action.
+//! The sentence that describes an event to a user, and the page that the sentence links to. A link never performs an
+//! action.
 
 use crate::{
     AgentId, Approval, AskingKind, Event, EventKind, EventSubject, OperationSlug, RaisedCaps, Rule, ServiceId, visible,
@@ -15,11 +16,11 @@ pub struct NoticeNames {
     pub services: BTreeMap<ServiceId, String>,
     /// The labels of operations, as set by operators.
     pub operations: BTreeMap<(ServiceId, OperationSlug), String>,
-    /// The reason why a payment needs an approval, by the approval's id. [`why_asked`] writes it.
+    /// Why each approval is needed, by the approval's id. [`why_asked`] creates the text.
     pub reasons: BTreeMap<String, String>,
 }
 
-/// The reason why a payment needs this approval, as on the pages. `rules` are the agent's.
+/// Returns why a payment needs this approval, in the same words as on the pages. `rules` are the agent's rules.
 pub fn why_asked(approval: &Approval, rules: &[Rule]) -> String {
     if let Some(raise) = &approval.raise {
         let RaisedCaps {
@@ -49,25 +50,25 @@ pub fn why_asked(approval: &Approval, rules: &[Rule]) -> String {
     }
 }
 
-/// One event as a sentence.
+/// The description of one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// The event in one line.
+    /// The description in one line.
     pub sentence: String,
     /// The path of the page with more details.
     pub path: String,
 }
 
-/// The maximum length of a name in a notice, in characters.
+/// The maximum length of a name in a notification, in characters.
 const LONGEST_NAME: usize = 60;
 
-/// A character without width that keeps its neighbours together (Unicode, word joiner). Next to a character, it is
-/// part of no link, address, command or formatting.
+/// The Unicode word joiner, which has no width. A character between two joiners can't be part of a link, address,
+/// command or formatting.
 const JOINER: char = '\u{2060}';
 
-/// An untrusted text as part of a notice: one line, of limited length. Its visible characters are kept. Those that mail
-/// programs and chats turn into links, commands or formatting are set between joiners, so that they are only shown, and
-/// invisible ones become their code points. Each channel escapes markup.
+/// Makes an untrusted text safe for a notification: one line of limited length. Visible characters remain. Characters
+/// that mail programs and chats turn into links, commands or formatting are enclosed in joiners, so that they are only
+/// displayed. Invisible characters are replaced by their code points. Each channel escapes markup itself.
 fn plain(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let words = visible(&words.join(" "));
@@ -77,7 +78,7 @@ fn plain(text: &str) -> String {
             '.' | '。' | '．' | '｡' | '@' | '/' | '\\' | ':' | '`' | '*' | '~' | '|' | '_' | '#' => {
                 text.extend([JOINER, symbol, JOINER]);
             }
-            // The name itself is in such quotation marks.
+            // The sentence encloses the name in these quotation marks.
             '“' | '”' => text.push('"'),
             symbol => text.push(symbol),
         }
@@ -89,7 +90,7 @@ fn plain(text: &str) -> String {
 }
 
 impl Notice {
-    /// The sentence and the page for an event.
+    /// Creates the sentence and the page for an event.
     pub fn of(event: &Event, names: &NoticeNames) -> Self {
         let telling = NoticeText { event, names };
         Self {
@@ -124,7 +125,7 @@ impl NoticeText<'_> {
         name.map_or_else(|| "a service".to_owned(), |name| format!("“{name}”"))
     }
 
-    /// The operation, by its label or else by its slug; `None` if the event names none.
+    /// Returns the operation's label, or the slug if there is no label. `None` if the event has no operation.
     fn operation(&self) -> Option<String> {
         let slug = self.text("operation_id");
         let service = match self.event.subject() {
@@ -137,13 +138,13 @@ impl NoticeText<'_> {
         (!label.is_empty()).then(|| format!("“{}”", plain(label)))
     }
 
-    /// The operation with its service.
+    /// Returns the operation and the service as text.
     fn operation_of_service(&self) -> String {
         let operation = self.operation().unwrap_or_else(|| "An operation".to_owned());
         format!("{operation} of {}", self.service())
     }
 
-    /// The reason why an approval is asked for, as a sentence.
+    /// Returns why an approval is needed, as a sentence.
     fn reason(&self) -> String {
         let reason = self.names.reasons.get(self.text("approval_id"));
         reason.map_or_else(String::new, |reason| format!(" {reason}"))
@@ -154,7 +155,7 @@ impl NoticeText<'_> {
         amount.map_or_else(|| "an amount".to_owned(), crate::Amount::to_dollars)
     }
 
-    /// A shortened address, in the same form as on the pages.
+    /// Returns a shortened address, in the same format as on the pages.
     fn short(&self, member: &str) -> String {
         let text = self.text(member);
         match (text.get(..6), text.get(text.len().saturating_sub(4)..)) {
@@ -163,13 +164,13 @@ impl NoticeText<'_> {
         }
     }
 
-    /// A time to the minute, in the same form as on the pages.
+    /// Returns a time to the minute, in the same format as on the pages.
     fn time(&self, member: &str) -> String {
         let at = self.event.data().get_time(member);
         at.map_or_else(|| "later".to_owned(), crate::Timestamp::for_people)
     }
 
-    /// Whether an approval's event is about a request for a raise.
+    /// Returns whether an approval's event is about a temporary limit increase.
     fn is_of_raise(&self) -> bool {
         self.event.data().get_time("raised_until").is_some()
     }
@@ -267,7 +268,7 @@ impl NoticeText<'_> {
             }
             EventKind::AgentCreated => format!("{agent} was created."),
             EventKind::AgentFrozen => match self.event.data().get_text("reason") {
-                // Purser's own words, which begin with the brake.
+                // The reason is a text by Purser that begins with the automatic freeze.
                 Some(reason) => format!("{agent} was frozen by its {reason}. It can’t pay."),
                 None => format!("{agent} was frozen {}. It can’t pay.", self.by()),
             },
@@ -427,7 +428,7 @@ mod tests {
         );
     }
 
-    /// The text has at most 60 characters, and no links, commands or hidden characters. `+` stands for a joiner.
+    /// The result has at most 60 characters, and no links, commands or hidden characters. `+` stands for a joiner.
     #[test]
     fn untrusted_text_becomes_one_plain_line() {
         let rows = [
@@ -492,7 +493,7 @@ mod tests {
         crate::Labels::parse(&serde_json::json!({"team": "search"}), "").unwrap()
     }
 
-    /// An event of this kind, with all its members.
+    /// Returns an event of this kind with all fields.
     fn sample(kind: EventKind) -> Event {
         let mut data = EventData::new();
         for field in kind.fields() {
