@@ -1,33 +1,33 @@
-//! People, and their browser sessions.
+//! Users and their browser sessions.
 
 use crate::{Amount, Duration, ErrorKind, Fingerprint, Result, SecretDigest, Timestamp};
 use std::{borrow::Borrow, fmt};
 
-/// A person: the hash of their issuer and of their `sub` there, in 64 hexadecimal digits.
+/// A user's id: the SHA-256 of the issuer and of the user's `sub` at that issuer, as 64 hexadecimal digits.
 ///
-/// The same `sub` of two issuers is not the same person (OpenID Connect Core §5.7), so an owner is identified by both.
-/// The hash is a short text of a fixed form for keys, cookies and counters.
+/// The same `sub` at two issuers is not the same user (OpenID Connect Core §5.7), so the id depends on both. The hash
+/// is a short text of fixed length that fits keys, cookies and counters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PersonId(String);
 
 impl PersonId {
-    /// The person with this `sub` at this issuer. An issuer is a URL, which contains no line break.
+    /// Derives the id of the user with this `sub` at this issuer. An issuer is a URL and contains no line break.
     pub fn of(issuer: &str, subject: &str) -> Self {
         Self(Fingerprint::of_text(&format!("person\n{issuer}\n{subject}")).to_string())
     }
 
-    /// Parses an id; `None` for any other text.
+    /// Parses an id. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         is_digest(text).then(|| Self(text.to_owned()))
     }
 
-    /// The digits.
+    /// Returns the hexadecimal digits.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// A set of people can be searched by the digits.
+/// Allows searching a set of user ids by the hexadecimal digits.
 impl Borrow<str> for PersonId {
     fn borrow(&self) -> &str {
         &self.0
@@ -40,23 +40,24 @@ impl fmt::Display for PersonId {
     }
 }
 
-/// A session's id: the digest of the secret in the browser's cookie, in hexadecimal. The id gives no access.
+/// A session's id: the digest of the secret in the browser's cookie, in hexadecimal. Knowing the id gives no access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionId(String);
 
 impl SessionId {
-    /// The id of the session with this secret. The secret is 256 random bits, so no salt or stretching is needed.
+    /// Derives the id of the session with this secret. The secret has 256 random bits, so no salt or key stretching is
+    /// needed.
     pub fn of(secret: &str) -> Self {
         let digest = SecretDigest::of(secret);
         Self(alloy_primitives::hex::encode(digest.as_bytes()))
     }
 
-    /// Parses an id; `None` for any other text.
+    /// Parses an id. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         is_digest(text).then(|| Self(text.to_owned()))
     }
 
-    /// The digits.
+    /// Returns the hexadecimal digits.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -72,43 +73,43 @@ fn is_digest(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// A person's session in one browser.
+/// A user's session in one browser.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// Its id.
+    /// The session's id.
     pub id: SessionId,
-    /// The signed-in person.
+    /// The signed-in user.
     pub person: PersonId,
-    /// The display name at the sign-in, from the issuer.
+    /// The user's display name at sign-in, from the issuer.
     pub name: Option<String>,
-    /// The time at which it began.
+    /// The time at which the session began.
     pub created_at: Timestamp,
-    /// The time of its last use, to the minute.
+    /// The time of the session's last use, to the minute.
     pub seen_at: Timestamp,
-    /// The time at which it ends, even if it is in use.
+    /// The time at which the session ends even if it is in use.
     pub ends_at: Timestamp,
-    /// The time of the person's authentication, according to the issuer.
+    /// The time at which the user authenticated, according to the issuer.
     pub signed_in_at: Timestamp,
-    /// The fingerprint of the sign-in settings in effect: under other settings the session is not valid.
+    /// The fingerprint of the sign-in settings at sign-in. The session is invalid once the settings have changed.
     pub terms: Fingerprint,
     /// The browser's `User-Agent`.
     pub user_agent: Option<String>,
-    /// The IP address from which the person signed in.
+    /// The IP address from which the user signed in.
     pub address: Option<String>,
-    /// Whether the person may read operators' pages, according to the issuer at the sign-in.
+    /// Whether the user may read the operators' pages, according to the issuer at sign-in.
     pub is_operator: bool,
 }
 
-/// The duration of a session, and its limits.
+/// How long sessions and sign-ins are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionLimits {
-    /// The time after which an unused session ends.
+    /// How long an unused session stays valid.
     pub idle: Duration,
     /// The maximum duration of a session.
     pub longest: Duration,
-    /// The time for which a sign-in counts as recent.
+    /// How long a sign-in counts as recent.
     pub recent: Duration,
-    /// Approvals of more than this amount require a recent sign-in.
+    /// The amount above which an approval requires a recent sign-in.
     pub recent_above: Amount,
 }
 
@@ -118,7 +119,7 @@ impl SessionLimits {
         now < session.ends_at && now < session.seen_at.after(self.idle)
     }
 
-    /// Refuses a sign-in that is not recent, for actions that require a recent one.
+    /// Rejects a sign-in that is not recent, for actions that require a recent sign-in.
     pub fn recently(&self, signed_in_at: Timestamp, now: Timestamp) -> Result<()> {
         if now < signed_in_at.after(self.recent) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! An agent and its keys. One record holds both, so one read gives the caller and its current limits.
+//! An agent and its keys. One record holds both, so that one read returns the caller and the current limits.
 
 use crate::{
     AgentId, Duration, Fingerprint, FollowedTemplate, KeyScope, Labels, Rule, Timestamp, Wallet,
@@ -8,60 +8,61 @@ use sha2::{Digest as _, Sha256};
 use std::fmt;
 use subtle::{Choice, ConstantTimeEq};
 
-/// An agent: it makes the payments, and every limit applies to one agent.
+/// An agent, which makes payments. Every limit applies to one agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agent {
     /// The agent's UUID.
     pub id: AgentId,
     /// The display name.
     pub name: String,
-    /// The person who owns it: a [`crate::PersonId`].
+    /// The user who owns the agent: a [`crate::PersonId`].
     pub owner: String,
-    /// The time of its creation.
+    /// The time at which the agent was created.
     pub created_at: Timestamp,
-    /// Whether it is active or frozen.
+    /// Whether the agent is active or frozen.
     pub status: AgentStatus,
-    /// Whether it is archived: frozen, and left out of lists. Only a restored agent can be unfrozen.
+    /// Whether the agent is archived. An archived agent is frozen and left out of lists, and can be unfrozen only after
+    /// it is restored.
     pub archived: bool,
-    /// Its labels.
+    /// The agent's labels.
     pub labels: Labels,
-    /// The wallet it pays from.
+    /// The wallet that the agent pays from.
     pub wallet: Wallet,
-    /// Its keys, including revoked ones.
+    /// The agent's keys, including revoked keys.
     pub keys: Vec<AgentKey>,
-    /// Its rules.
+    /// The agent's rules.
     pub rules: Vec<Rule>,
-    /// The digest of its [`crate::StartingSet`]; `None` if it started without services.
+    /// The digest of the agent's [`crate::StartingSet`]. `None` if the agent started without services.
     pub starting_set: Option<Fingerprint>,
-    /// The template of its owner that it follows.
+    /// The owner's policy template that the agent follows.
     pub template: Option<FollowedTemplate>,
-    /// Its former owners, the first one first: one for each ownership transfer.
+    /// The agent's former owners, oldest first: one for each ownership transfer.
     pub former_owners: Vec<FormerOwner>,
-    /// Counts the edits of this record.
+    /// The number of updates of this record.
     pub version: u64,
 }
 
-/// A former owner of an agent, whose decisions of that time stay theirs.
+/// A former owner of an agent. Decisions from the time of this ownership still belong to the former owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormerOwner {
     /// The user: a [`crate::PersonId`].
     pub owner: String,
     /// The agent's name when the ownership was transferred.
     pub name: String,
-    /// Its labels at that time.
+    /// The agent's labels when the ownership was transferred.
     pub labels: Labels,
-    /// The time of the transfer.
+    /// The time of the ownership transfer.
     pub until: Timestamp,
 }
 
-/// The owner of an agent at a decision, with the name and the labels that this owner gave the agent.
+/// The agent's owner at the time of a decision, with the name and labels that this owner gave the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnerThen<'a> {
     /// The user: a [`crate::PersonId`].
     pub owner: &'a str,
     /// The agent's name.
     pub name: &'a str,
-    /// Its labels.
+    /// The agent's labels.
     pub labels: &'a Labels,
 }
 
@@ -76,22 +77,22 @@ named! {
 }
 
 line! {
-    /// The name that people gave an agent.
+    /// The name that users gave an agent: one line of at most 100 characters.
     AgentName, 100
 }
 
 /// The stored record of a key, without the secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentKey {
-    /// The key's id within its agent; part of the public half.
+    /// The key's id, which is unique within the agent and part of the key's public half.
     pub id: KeyId,
-    /// SHA-256 of the secret half. The secret is 256 random bits, so no salt or stretching is needed.
+    /// The SHA-256 of the secret half. The secret has 256 random bits, so no salt or key stretching is needed.
     pub digest: SecretDigest,
-    /// The time of its creation.
+    /// The time at which the key was created.
     pub created_at: Timestamp,
-    /// The time from which the key is refused: set by revocation, and by rotation to the end of the overlap.
+    /// The time from which the key is rejected. Revocation sets the present time. Rotation sets the end of the overlap.
     pub ends_at: Option<Timestamp>,
-    /// Its permissions and its expiry.
+    /// The key's permissions and expiry.
     pub scope: KeyScope,
 }
 
@@ -100,25 +101,25 @@ pub struct AgentKey {
 pub struct KeyId(pub u64);
 
 impl KeyId {
-    /// Parses sixteen lower-case hexadecimal digits; `None` for any other text.
+    /// Parses sixteen lower-case hexadecimal digits. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let id = u64::from_str_radix(text, 16).ok().map(Self)?;
         (id.to_string() == text).then_some(id)
     }
 }
 
-/// Sixteen lower-case hexadecimal digits.
+/// Writes sixteen lower-case hexadecimal digits.
 impl fmt::Display for KeyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }
 }
 
-/// SHA-256 of a secret, such as a key's secret half. Two digests can only be compared in constant time.
+/// The SHA-256 of a secret, such as a key's secret half. Digests can be compared only in constant time.
 #[derive(Clone, Copy)]
 pub struct SecretDigest([u8; 32]);
 
-/// Does not print the digest: debug output may reach a log.
+/// Does not print the digest, because debug output may reach a log.
 impl fmt::Debug for SecretDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SecretDigest(..)")
@@ -140,29 +141,29 @@ impl PartialEq for SecretDigest {
 impl Eq for SecretDigest {}
 
 impl SecretDigest {
-    /// The digest of a secret; a key's secret half includes its prefix.
+    /// Hashes a secret. For a key, this is the secret half including the prefix.
     pub fn of(secret: impl AsRef<[u8]>) -> Self {
         Self(Sha256::digest(secret).into())
     }
 
-    /// A stored digest.
+    /// Creates a digest from the stored bytes.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// A digest as 64 hexadecimal digits; `None` for any other text.
+    /// Parses 64 hexadecimal digits. Returns `None` for any other text.
     pub fn from_hex(text: &str) -> Option<Self> {
         let mut bytes = [0; 32];
         alloy_primitives::hex::decode_to_slice(text, &mut bytes).ok()?;
         (!text.starts_with("0x")).then_some(Self(bytes))
     }
 
-    /// The digest as hexadecimal digits.
+    /// Returns the digest as hexadecimal digits.
     pub fn to_hex(&self) -> String {
         alloy_primitives::hex::encode(self.0)
     }
 
-    /// The bytes to store.
+    /// Returns the bytes to store.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -171,22 +172,22 @@ impl SecretDigest {
 /// A key's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyStatus {
-    /// The key is valid, and was not rotated or revoked. Its scope may expire.
+    /// The key is valid and was neither rotated nor revoked. The key's scope may have an expiry.
     Active,
-    /// The key was rotated, and is valid during the overlap.
+    /// The key was rotated and is still valid during the overlap.
     Ending {
-        /// The time from which it is refused.
+        /// The time from which the key is rejected.
         ends_at: Timestamp,
     },
-    /// The key is refused, for ever.
+    /// The key is rejected forever.
     Ended {
-        /// The time since which it is refused.
+        /// The time since which the key is rejected.
         ended_at: Timestamp,
     },
 }
 
 impl KeyStatus {
-    /// The name of the status in the API.
+    /// Returns the status's name in the API.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -197,7 +198,7 @@ impl KeyStatus {
 }
 
 impl AgentKey {
-    /// Its status at `now`.
+    /// Returns the key's status at `now`.
     pub fn status(&self, now: Timestamp) -> KeyStatus {
         match (self.end(), self.ends_at) {
             (Some(ended_at), _) if ended_at <= now => KeyStatus::Ended { ended_at },
@@ -206,12 +207,13 @@ impl AgentKey {
         }
     }
 
-    /// The time from which the key is refused: its own end or the expiry of its scope, whichever is earlier.
+    /// Returns the time from which the key is rejected: the end that was set, or the expiry of the scope if that is
+    /// earlier.
     fn end(&self) -> Option<Timestamp> {
         self.ends_at.into_iter().chain(self.scope.expires_at).min()
     }
 
-    /// The public half: `gak_pub_…`.
+    /// Returns the public half: `gak_pub_…`.
     pub fn public_half(&self, agent: AgentId) -> String {
         format!("{PUBLIC_PREFIX}{}{}", agent.uuid().simple(), self.id)
     }
@@ -220,7 +222,7 @@ impl AgentKey {
         matches!(self.status(now), KeyStatus::Ended { .. })
     }
 
-    /// The key with the end `end`, or with its own end if that is earlier: an end is never postponed.
+    /// Sets the key's end to `end`, unless the key already ends earlier. An end is never postponed.
     fn ending(self, end: Timestamp) -> Self {
         let end = self.end().map_or(end, |already| already.min(end));
         Self {
@@ -230,19 +232,19 @@ impl AgentKey {
     }
 }
 
-/// The reason that an agent's keys were not changed.
+/// Why an agent's keys were not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyRefusal {
-    /// The agent has no such key.
+    /// The agent has no key with this id.
     Unknown,
-    /// The key has ended, and an end is final.
+    /// The key has already ended. An end is final.
     Ended,
     /// The agent already has [`Agent::MOST_KEYS`] valid keys.
     TooMany,
 }
 
 impl<'a> OwnerThen<'a> {
-    /// The owner after this number of ownership transfers, where `self` is the present one.
+    /// Returns the owner after this number of ownership transfers. `self` is the present owner.
     #[must_use]
     pub fn after(self, transfers: u32, former: &'a [FormerOwner]) -> Self {
         let then = usize::try_from(transfers).ok().and_then(|index| former.get(index));
@@ -255,12 +257,13 @@ impl<'a> OwnerThen<'a> {
 }
 
 impl Agent {
-    /// The number of its ownership transfers. Each decision records it, so that its owner is known at any later time.
+    /// Returns the number of ownership transfers. Each decision records this number, so that the decision's owner can
+    /// be determined later.
     pub fn transfers(&self) -> u32 {
         u32::try_from(self.former_owners.len()).unwrap_or(u32::MAX)
     }
 
-    /// The owner at a decision that was made after this number of ownership transfers.
+    /// Returns the owner at the time of a decision that was made after this number of ownership transfers.
     pub fn owner_then(&self, transfers: u32) -> OwnerThen<'_> {
         let now = OwnerThen {
             owner: &self.owner,
@@ -270,12 +273,12 @@ impl Agent {
         now.after(transfers, &self.former_owners)
     }
 
-    /// Whether every payment of the agent is refused by its own record.
+    /// Returns whether the agent's own record blocks every payment.
     pub fn is_frozen(&self) -> bool {
         self.archived || self.status == AgentStatus::Frozen
     }
 
-    /// The agent, archived, and therefore frozen.
+    /// Archives the agent, which also freezes it.
     #[must_use]
     pub fn archive(self) -> Self {
         Self {
@@ -285,7 +288,7 @@ impl Agent {
         }
     }
 
-    /// The agent, no longer archived. It is still frozen.
+    /// Restores the agent. The agent stays frozen.
     #[must_use]
     pub fn restore(self) -> Self {
         Self {
@@ -296,16 +299,17 @@ impl Agent {
 
     /// The maximum number of an agent's keys that have not ended.
     pub const MOST_KEYS: usize = 20;
-    /// The maximum number of stored keys, ended ones included: the record is read with every payment.
+    /// The maximum number of stored keys, including ended keys. The number is limited because every payment reads the
+    /// record.
     pub const MOST_KEPT_KEYS: usize = 50;
-    /// The time for which an ended key is kept, so that people can see it.
+    /// How long an ended key is stored, so that users can see it.
     pub const ENDED_KEYS_KEPT: Duration = Duration::from_secs_u32(30 * 86_400);
-    /// The maximum time for which a rotated key stays valid.
+    /// The maximum duration for which a rotated key stays valid.
     pub const LONGEST_OVERLAP: Duration = Duration::from_secs_u32(30 * 86_400);
 
-    /// The agent with one more key. Keys that ended long ago are dropped; if there are still too many, those that ended
-    /// first are dropped too. A key whose id already exists was added by an attempt whose answer was lost, and is not
-    /// added again.
+    /// Adds a key. Keys that ended long ago are dropped. If there are still too many keys, the keys that ended first
+    /// are dropped too. If a key with this id exists, an earlier attempt whose response was lost added the key, and the
+    /// agent is unchanged.
     pub fn with_key(mut self, key: AgentKey, now: Timestamp) -> Result<Self, KeyRefusal> {
         if self.key(key.id).is_some() {
             return Ok(self);
@@ -328,8 +332,8 @@ impl Agent {
         Ok(self)
     }
 
-    /// The agent with `new` in place of a key. The old key stays valid for `overlap`, but no longer than it already
-    /// would. The new key has the old one's scope.
+    /// Replaces a key with `new`, which gets the old key's scope. The old key stays valid for `overlap`, but not longer
+    /// than before.
     pub fn with_rotated_key(
         self,
         old: KeyId,
@@ -339,7 +343,7 @@ impl Agent {
     ) -> Result<Self, KeyRefusal> {
         match self.key(old) {
             None => Err(KeyRefusal::Unknown),
-            // An earlier attempt, whose answer was lost, already rotated the key.
+            // An earlier attempt whose response was lost already rotated the key.
             Some(_) if self.key(new.id).is_some() => Ok(self),
             Some(key) if key.has_ended(now) => Err(KeyRefusal::Ended),
             Some(key) => {
@@ -349,7 +353,7 @@ impl Agent {
         }
     }
 
-    /// The agent with a key that ends at `now`. A key that has already ended is unchanged.
+    /// Revokes a key at `now`. A key that has already ended is unchanged.
     pub fn with_revoked_key(self, id: KeyId, now: Timestamp) -> Result<Self, KeyRefusal> {
         match self.key(id) {
             None => Err(KeyRefusal::Unknown),
@@ -358,12 +362,12 @@ impl Agent {
         }
     }
 
-    /// The key with this id.
+    /// Returns the key with this id.
     pub fn key(&self, id: KeyId) -> Option<&AgentKey> {
         self.keys.iter().find(|key| key.id == id)
     }
 
-    /// Whether the key is valid at `now`, for a call whose secret was already compared.
+    /// Returns whether the key is valid at `now`. The caller must have compared the secret before.
     pub fn takes(&self, id: KeyId, now: Timestamp) -> bool {
         self.key(id).is_some_and(|key| !key.has_ended(now))
     }
@@ -381,10 +385,10 @@ impl Agent {
 const PUBLIC_PREFIX: &str = "gak_pub_";
 const SECRET_PREFIX: &str = "gak_sec_";
 
-/// A key as an agent presents it: `gak_pub_<agent><key>:gak_sec_<secret>`, not verified.
+/// A key that a caller presented, not verified: `gak_pub_<agent><key>:gak_sec_<secret>`.
 ///
-/// The public half contains the agent's UUID as 32 hexadecimal digits and the key's id as 16 more, so that the agent's
-/// record can be read in the same batch as everything else.
+/// The public half contains the agent's UUID as 32 hexadecimal digits and the key's id as 16 more digits, so that the
+/// agent's record can be read in the same batch as everything else.
 pub struct PresentedKey {
     /// The agent that the key claims to belong to.
     pub agent: AgentId,
@@ -393,17 +397,17 @@ pub struct PresentedKey {
     digest: SecretDigest,
 }
 
-/// The reason that an `Authorization` header contains no key.
+/// Why an `Authorization` header contains no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyProblem {
     /// The header is not of the form `Bearer <public>:<secret>`.
     HeaderForm,
-    /// The header has that form, but its token is not one of Purser's keys.
+    /// The header has that form, but the token is not a Purser key.
     NotAKey,
 }
 
 impl PresentedKey {
-    /// Reads the value of an `Authorization` header (`docs/spec.md` §5).
+    /// Parses the value of an `Authorization` header (`docs/spec.md` §5).
     pub fn from_header(value: &str) -> Result<Self, KeyProblem> {
         let (scheme, token) = value.split_once(' ').ok_or(KeyProblem::HeaderForm)?;
         // RFC 9110 §11.1: the scheme is case-insensitive.
@@ -432,9 +436,9 @@ impl PresentedKey {
         })
     }
 
-    /// Whether the agent has this key and it is valid at `now`.
+    /// Returns whether the agent has this key and the key is valid at `now`.
     ///
-    /// An unknown agent or key costs the same comparison as a wrong secret, so that timing reveals nothing.
+    /// An unknown agent or key takes the same comparison as a wrong secret, so that timing reveals nothing.
     pub fn is_valid_for(&self, agent: Option<&Agent>, now: Timestamp) -> bool {
         const NO_SUCH_KEY: SecretDigest = SecretDigest([0; 32]);
         let key = agent
@@ -446,15 +450,15 @@ impl PresentedKey {
         same_secret & in_force
     }
 
-    /// Whether this is the secret of the key with this record, and the key is valid at `now`. The caller already knows
-    /// which agent the key belongs to.
+    /// Returns whether this is the secret of the given key and the key is valid at `now`. The caller already knows the
+    /// key's agent.
     pub fn is_the_secret_of(&self, key: &AgentKey, now: Timestamp) -> bool {
         let same_secret: bool = self.digest.ct_eq(&key.digest).into();
         same_secret & !key.has_ended(now)
     }
 }
 
-/// A new key: the text for the agent and the record to store. The text is shown once and never stored.
+/// A new key: the text for the agent and the record to store. The text is shown once and is never stored.
 pub struct NewKey {
     /// `gak_pub_…:gak_sec_…`, for the agent.
     pub text: String,
@@ -463,7 +467,8 @@ pub struct NewKey {
 }
 
 impl NewKey {
-    /// A key of `agent` from 40 random bytes: 8 for its id, 32 for its secret. Its scope has no limits.
+    /// Creates a key of `agent` from 40 random bytes: 8 bytes for the id and 32 bytes for the secret. The scope has no
+    /// limits.
     pub fn from_random(agent: AgentId, random: [u8; 40], created_at: Timestamp) -> Self {
         let (number, secret) = random
             .split_first_chunk::<8>()
@@ -491,8 +496,8 @@ mod tests {
     use proptest::prelude::*;
     use uuid::Uuid;
 
-    // No `==`, whose timing would reveal how much of the secret was right, and no output that a log could print.
-    // `SecretDigest` implements `PartialEq` and `Debug` by hand, above.
+    // These types have no `==`, because its timing would reveal how much of a secret is right, and no output that could
+    // reach a log. `SecretDigest` implements `PartialEq` and `Debug` by hand, above.
     static_assertions::assert_not_impl_any!(PresentedKey: PartialEq, fmt::Debug, fmt::Display);
     static_assertions::assert_not_impl_any!(NewKey: PartialEq, fmt::Debug, fmt::Display);
 
@@ -663,7 +668,7 @@ mod tests {
                 .with_rotated_key(KeyId(1), key(2, None), Duration::DAY, at)
         };
         assert_eq!(rotated(now), Err(KeyRefusal::Ended));
-        // The overlap ends no later than the key's own expiry.
+        // The overlap ends no later than the expiry of the key's scope.
         let keys = rotated(before).unwrap().keys;
         assert_eq!(keys, [expiring(1, 1_000, Some(1_000)), expiring(2, 1_000, None)]);
     }

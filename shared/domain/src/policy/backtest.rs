@@ -1,29 +1,30 @@
-//! Backtest: what other limits would have decided about the recorded decisions of an agent.
+//! A backtest: what proposed limits would have decided about an agent's recorded decisions.
 //!
-//! A [`Backtest`] folds decisions in the order of time. Each is evaluated by the one engine, as a replay does
-//! ([`crate::replay`]), with the candidate's limits in place of the recorded ones. What a candidate does not name stays
-//! as it was recorded at that time.
+//! A [`Backtest`] processes the decisions in the order of time. The engine evaluates each decision as a replay does
+//! ([`crate::replay`]), but with the proposed limits instead of the recorded limits. Whatever the proposal does not
+//! change stays as it was recorded at the time.
 //!
-//! A flip changes every later window, so each window is that of the candidate: the recorded use, and what the candidate
-//! would have added and left out within the window's length. A day's use is recorded in every decision. Of several
-//! budgets, count limits or intervals, a decision records the one with the least left, so the others had at least as much
-//! left. The use of a window that the decision did not have is that of the real payments, for which payments before the
-//! range are [counted](Backtest::count) first.
+//! A changed decision affects every later window. Therefore the windows are computed for the proposal: the recorded
+//! use, plus the payments that only the proposal makes, minus the payments that the proposal does not make. Every
+//! decision records the use of the day. Of several budgets, count limits or intervals, a decision records only the rule
+//! with the least remaining amount, so the other rules had at least as much remaining. The use of a window that the
+//! agent did not have is computed from the real payments. Therefore payments before the tested range are
+//! [counted](Backtest::count) first.
 //!
-//! What a rule remembers of recent payments ([`RecentPayments`]) is likewise rebuilt: from the real payments, and from
-//! those of the candidate. Where a rule was in force and both are the same, the decision has what was remembered;
-//! otherwise the candidate's holds.
+//! What a rule remembers of recent payments ([`RecentPayments`]) is rebuilt in the same way, once from the real
+//! payments and once from the payments of the proposal. If a rule was active and both agree, the recorded memory is
+//! used. Otherwise the memory of the proposal is used.
 //!
 //! Assumptions:
-//! - a rule that the agent did not have is judged as if it had always been in force, but it remembers no payee and no price
-//!   from before the payments that are counted;
-//! - a released payment leaves its windows at its `validBefore`, since the time of its release is not recorded;
-//! - a payment that only the candidate allows settles;
-//! - each recorded refusal is one payment that the agent wanted, even if it was repeated;
-//! - a recorded escalation that the candidate also escalates has its recorded outcome. Where the candidate asks and the
-//!   record did not, both outcomes are followed: [`BacktestResult::if_declined`] and [`BacktestResult::if_approved`].
+//! - A rule that the agent did not have is evaluated as if it had always been active, but the rule remembers only
+//!   payees and prices of counted payments.
+//! - A released payment leaves its windows at its `validBefore`, because the time of the release is not recorded.
+//! - A payment that only the proposal allows settles.
+//! - Each recorded denial is one payment that the agent wanted, even if the agent repeated the request.
+//! - A recorded escalation that the proposal also escalates has the recorded outcome. Where only the proposal
+//!   escalates, both outcomes are computed: [`BacktestResult::if_declined`] and [`BacktestResult::if_approved`].
 //!
-//! Invariants: a candidate with the recorded limits has no difference, and the memory is bounded by the payments of
+//! Invariants: a proposal with the recorded limits has no difference. The memory is bounded by the payments within
 //! [`BUDGET_WINDOW_MAX`] and by the bounds of [`RecentPayments`] for each service.
 
 use crate::{
@@ -35,34 +36,34 @@ use crate::{
 };
 use std::collections::{BTreeMap, VecDeque};
 
-/// The limits to test. What is `None` or absent stays as it was recorded.
+/// The proposed limits to test. A field that is `None` or absent stays as it was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Candidate {
     /// All rules of the agent.
     pub rules: Option<Vec<Rule>>,
-    /// Whether the agent is frozen by its owner. An archived agent is frozen.
+    /// Whether the agent is active or frozen. An archived agent is frozen.
     pub status: Option<AgentStatus>,
-    /// The policies of services.
+    /// The proposed policies, by service.
     pub policies: BTreeMap<ServiceId, EnabledService>,
 }
 
 impl Candidate {
-    /// The time before the range whose payments count in a window of the candidate, or are remembered by its rules.
-    /// `present` are the agent's rules.
+    /// Returns how long before the tested range payments matter, because they count in a window or because a rule
+    /// remembers them. `present` are the agent's current rules.
     pub fn warm_up(&self, present: &[Rule]) -> Duration {
         let rules = self.rules.as_deref().unwrap_or(present).iter();
         let lengths = rules.map(|rule| match rule.kind {
             RuleKind::DuplicateGuard { within, .. } => within,
             _ if rule.kind.remembers() => BUDGET_WINDOW_MAX,
-            // The use of a window that the agent has is recorded.
+            // The use of the agent's own windows is recorded in the decisions.
             _ if self.rules.is_none() => Duration::DAY,
             _ => rule.kind.counts().map_or(Duration::DAY, |(.., length)| length),
         });
         lengths.fold(Duration::DAY, Duration::max)
     }
 
-    /// Whether a decision about this operation may depend on the agent's call: on the page that it fetches, or on its
-    /// likeness to an earlier call, for which the recorded rules had no guard.
+    /// Returns whether a decision about this operation may depend on the agent's call: on the page that the call
+    /// fetches, or on a duplicate guard that the recorded rules did not have.
     pub fn judges_call(&self, inputs: &ReplayInputs<'_>, operation: &OperationSlug) -> bool {
         let service = inputs.service;
         let fetches = |operation: &Operation| operation.fetches_target(service.category);
@@ -73,7 +74,8 @@ impl Candidate {
         judges_target || self.compares_calls(inputs.agent, Some(&service.slug))
     }
 
-    /// Whether a guard that the agent did not have applies to payments to this service, or to any.
+    /// Returns whether a duplicate guard that the agent did not have applies to payments to this service, or to any
+    /// service.
     pub fn compares_calls(&self, recorded: &Agent, service: Option<&ServiceSlug>) -> bool {
         let is_new = |rule: &Rule| {
             let mut known = recorded.rules.iter();
@@ -87,7 +89,7 @@ impl Candidate {
         })
     }
 
-    /// Whether a rule of the candidate counts the payments to some services only.
+    /// Returns whether a proposed rule counts only the payments to some services.
     pub fn names_services(&self) -> bool {
         let mut rules = self.rules.iter().flatten();
         rules.any(|rule| rule.kind.counts().is_some() && rule.kind.services().is_some())
@@ -102,7 +104,7 @@ impl Candidate {
     }
 }
 
-/// A payment that was authorized.
+/// An authorized payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PastPayment {
     /// The service.
@@ -111,18 +113,18 @@ pub struct PastPayment {
     pub amount: Amount,
     /// The recorded time.
     pub at: Timestamp,
-    /// The time of its release, if it was released.
+    /// The time at which the payment was released, if it was released.
     pub released_at: Option<Timestamp>,
     /// The payee.
     pub payee: PayeePrefix,
     /// The operation.
     pub operation: OperationDigest,
-    /// The call; `None` if it is not known.
+    /// The digest of the call. `None` if the call is not known.
     pub call: Option<CallDigest>,
 }
 
 impl PastPayment {
-    /// The payment of a settlement; `None` for a payout, which counts in no window.
+    /// Creates the payment of a settlement. Returns `None` for a withdrawal, which counts in no window.
     pub fn of(settlement: &Settlement) -> Option<Self> {
         let terms = &settlement.terms;
         let is_released = settlement.state == SettlementState::Expired;
@@ -138,7 +140,7 @@ impl PastPayment {
         })
     }
 
-    /// The payment with the call that its settlement paid for.
+    /// Adds the call that the settlement paid for.
     #[must_use]
     pub fn with_call(self, settlement: &Settlement, call: &CallDescription) -> Self {
         let purchase = settlement.terms.purchase();
@@ -149,7 +151,7 @@ impl PastPayment {
         }
     }
 
-    /// The time from which it no longer counts in a window of this length.
+    /// Returns the time from which the payment no longer counts in a window of this duration.
     fn leaves(&self, length: Duration) -> Timestamp {
         let end = self.at.after(length);
         self.released_at.map_or(end, |released| released.min(end))
@@ -161,20 +163,20 @@ impl PastPayment {
 pub struct BacktestDecision<'a> {
     /// The decision.
     pub decision: &'a RecordedDecision,
-    /// What it was based on.
+    /// The recorded inputs of the decision.
     pub inputs: ReplayInputs<'a>,
-    /// Its id.
+    /// The decision's id.
     pub transaction: TransactionId,
-    /// The approval that it created or used.
+    /// The approval that the decision requested or used.
     pub approval: Option<ApprovalId>,
-    /// The time of the payment's release, if it was allowed and released.
+    /// The time at which the payment was released, if the payment was allowed and released.
     pub released_at: Option<Timestamp>,
-    /// Whether the record has the agent's call, and not one that stands for it.
+    /// Whether the record has the agent's actual call, and not a substitute.
     pub has_call: bool,
 }
 
 impl BacktestDecision<'_> {
-    /// The payment that the decision is about.
+    /// Returns the payment that the decision is about.
     fn payment(&self, facts: &RecordedFacts<'_>) -> PastPayment {
         let decision = self.decision;
         let operation = decision.operation.as_ref();
@@ -184,77 +186,78 @@ impl BacktestDecision<'_> {
             at: decision.at,
             released_at: self.released_at,
             payee: PayeePrefix::of(decision.pay_to),
-            // Without an operation, nothing is paid.
+            // A decision without an operation never allows a payment.
             operation: operation.map_or(OperationDigest([0; 8]), OperationDigest::of),
             call: facts.call().filter(|_| self.has_call),
         }
     }
 }
 
-/// The differences between the recorded decisions and those of a candidate.
+/// The differences between the recorded decisions and the decisions of the proposal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Differences {
-    /// The number of decisions by recorded and tested result.
+    /// The number of decisions, by recorded and proposed result.
     pub counts: BTreeMap<(DecisionResult, DecisionResult), u64>,
-    /// The decisions with another result, by the results and the reason.
+    /// The changed decisions, grouped by the two results and the reason.
     pub flips: BTreeMap<FlipKind, Flips>,
-    /// The number of refusals with the recorded result and another reason.
+    /// The number of denials with the same result but a different reason.
     pub other_reasons: u64,
-    /// The sum of the payments that the candidate does not make.
+    /// The sum of the payments that the proposal does not make, in micro-USDC.
     pub saved: u64,
-    /// The sum of the payments that only the candidate makes.
+    /// The sum of the payments that only the proposal makes, in micro-USDC.
     pub added: u64,
 }
 
-/// A kind of flips.
+/// The key by which changed decisions are grouped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlipKind {
     /// The recorded result.
     pub recorded: DecisionResult,
-    /// The candidate's result.
+    /// The result under the proposed limits.
     pub tested: DecisionResult,
-    /// The reason of the candidate's refusal; of a payment that the candidate allows, the reason of the recorded one.
+    /// The reason for the proposal's denial. If the proposal allows the payment, the reason for the recorded denial.
     pub reason: String,
 }
 
-/// The flips of one kind.
+/// The changed decisions of one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flips {
     /// The number of decisions.
     pub count: u64,
-    /// The sum of their amounts.
+    /// The sum of the amounts, in micro-USDC.
     pub amount: u64,
-    /// The newest of them.
+    /// The newest decision of the group.
     pub example: FlipExample,
 }
 
-/// A decision that flips.
+/// A changed decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlipExample {
     /// The agent.
     pub agent: AgentId,
     /// The decision.
     pub transaction: TransactionId,
-    /// Its time.
+    /// The time of the decision.
     pub at: Timestamp,
-    /// Its service.
+    /// The service of the payment.
     pub service: ServiceId,
-    /// Its amount.
+    /// The amount of the payment.
     pub amount: Amount,
 }
 
 impl Differences {
-    /// The maximum number of kinds of flips. Further ones have [`Differences::OTHER_REASON`].
+    /// The maximum number of groups of changed decisions. Further groups are counted under
+    /// [`Differences::OTHER_REASON`].
     pub const MOST_KINDS: usize = 200;
-    /// The reason of flips of further kinds.
+    /// The reason that stands for all further groups.
     pub const OTHER_REASON: &str = "other_reasons";
 
-    /// Whether the candidate decided everything as it was recorded.
+    /// Returns whether the proposal decided everything as it was recorded.
     pub fn is_empty(&self) -> bool {
         self.flips.is_empty() && self.other_reasons == 0 && self.saved == 0 && self.added == 0
     }
 
-    /// The number of decisions that flip.
+    /// Returns the number of changed decisions.
     pub fn flipped(&self) -> u64 {
         self.flips
             .values()
@@ -291,7 +294,7 @@ impl Differences {
 
     fn note(&mut self, of: &BacktestDecision<'_>, judged: &Judged) -> DecisionResult {
         let recorded = of.decision.result;
-        // A request without the target that the policy needs is refused, but not recorded.
+        // A request without the target that the policy needs is rejected without a recorded decision.
         let tested = judged.result.unwrap_or(DecisionResult::Block);
         let count = self.counts.entry((recorded, tested)).or_default();
         *count = count.saturating_add(1);
@@ -330,19 +333,19 @@ impl Differences {
 pub struct BacktestResult {
     /// The number of decisions that were tested.
     pub decisions: u64,
-    /// The number of decisions that could not be tested, and stand as they were recorded: no policy was applied to them,
-    /// such as a rejected approval, or what they were based on is not stored.
+    /// The number of decisions that could not be tested and count as recorded. Either no policy was applied to the
+    /// decision (such as a rejected approval), or the inputs are not stored.
     pub untested: u64,
-    /// The sum of the tested payments that were authorized.
+    /// The sum of the tested payments that were authorized, in micro-USDC.
     pub authorized: u64,
-    /// The differences if no person approves what only the candidate asks for.
+    /// The differences if no user approves the payments that only the proposal escalates.
     pub if_declined: Differences,
-    /// The differences if a person approves at once what only the candidate asks for.
+    /// The differences if a user approves at once all payments that only the proposal escalates.
     pub if_approved: Differences,
 }
 
 impl BacktestResult {
-    /// Adds the result about another agent.
+    /// Adds the result of another agent.
     pub fn add(&mut self, other: &Self) {
         self.decisions = self.decisions.saturating_add(other.decisions);
         self.untested = self.untested.saturating_add(other.untested);
@@ -352,15 +355,15 @@ impl BacktestResult {
     }
 }
 
-/// A backtest of one agent; see the module's documentation.
+/// A backtest of one agent. The module documentation describes the method.
 #[derive(Clone, Debug)]
 pub struct Backtest {
     candidate: Candidate,
     /// The services of the tested decisions and the counted payments.
     services: BTreeMap<ServiceSlug, ServiceId>,
-    /// The payments that were authorized.
+    /// The real payments.
     real: Payments,
-    /// What is remembered of them, unless no rule of the candidate remembers payments.
+    /// What the rules remember of the real payments. Unused if no proposed rule remembers payments.
     remembered: Remembered,
     remembers: bool,
     declined: Track,
@@ -368,12 +371,12 @@ pub struct Backtest {
     decisions: u64,
     untested: u64,
     authorized: u64,
-    /// The candidate's agent for the last recorded agent.
+    /// The agent with the proposed limits, for the last recorded agent.
     agent: Option<Agent>,
 }
 
 impl Backtest {
-    /// A backtest of this candidate.
+    /// Creates a backtest of these proposed limits.
     pub fn new(candidate: Candidate) -> Self {
         let mut rules = candidate.rules.iter().flatten();
         Self {
@@ -394,19 +397,21 @@ impl Backtest {
         }
     }
 
-    /// The candidate.
+    /// Returns the proposed limits.
     pub const fn candidate(&self) -> &Candidate {
         &self.candidate
     }
 
-    /// Names a service. Rules name services by their slugs, and payments from before the range do not.
+    /// Registers a service's slug, because rules name services by slug and payments from before the range have only the
+    /// id.
     pub fn know(&mut self, service: ServiceId, slug: &ServiceSlug) {
         if self.services.get(slug) != Some(&service) {
             self.services.insert(slug.clone(), service);
         }
     }
 
-    /// Remembers what the record shows of payments that were not counted.
+    /// Takes over what the recorded decision implies about payments that were not counted: payees already paid, and
+    /// last calls.
     fn learn(&mut self, facts: &RecordedFacts<'_>, payment: &PastPayment) {
         let (recorded, real) = (facts.recent(), self.remembered.of(payment.service));
         let payee = recorded.has_paid(payment.payee) && !real.has_paid(payment.payee);
@@ -431,7 +436,7 @@ impl Backtest {
         ]
     }
 
-    /// Counts a payment from before the range. Payments must come in the order of time.
+    /// Counts a payment from before the tested range. Payments must be added in the order of time.
     pub fn count(&mut self, payment: PastPayment) {
         self.real.add(payment);
         if self.remembers {
@@ -441,7 +446,7 @@ impl Backtest {
         }
     }
 
-    /// Notes a decision that can't be tested. Its payment, if it was allowed, stands.
+    /// Records a decision that can't be tested. If the decision allowed a payment, the payment counts.
     pub fn skip(&mut self, allowed: Option<PastPayment>) {
         self.untested = self.untested.saturating_add(1);
         if let Some(payment) = allowed {
@@ -449,7 +454,7 @@ impl Backtest {
         }
     }
 
-    /// Tests a decision. Decisions must come in the order of time.
+    /// Tests a decision. Decisions must be tested in the order of time.
     pub fn test(&mut self, of: &BacktestDecision<'_>) {
         let ReplayInputs { agent, service, .. } = of.inputs;
         let (mut facts, replayed) = RecordedFacts::replayed(of.decision, &of.inputs);
@@ -506,7 +511,7 @@ impl Backtest {
     }
 }
 
-/// A decision with the candidate's limits.
+/// A recorded decision with the proposed limits and the inputs for its evaluation.
 struct Given<'a> {
     of: &'a BacktestDecision<'a>,
     facts: RecordedFacts<'a>,
@@ -515,12 +520,12 @@ struct Given<'a> {
     enabled: Option<&'a EnabledService>,
     tightest: [(CheckName, Option<Tightest>); 3],
     services: &'a BTreeMap<ServiceSlug, ServiceId>,
-    /// What is remembered of the real payments, if a rule remembers payments.
+    /// What the rules remember of the real payments. `None` if no rule remembers payments.
     remembered: Option<&'a Remembered>,
 }
 
 impl Given<'_> {
-    /// The used part of a window without the candidate's differences.
+    /// Returns how much of a window was used in reality, without the changes by the proposal.
     fn used(&self, rule: &CountingRule<'_>, real: &mut Payments) -> Amount {
         let (at, inputs) = (self.of.decision.at, &self.of.inputs);
         let name = check_of(&rule.rule.kind);
@@ -538,8 +543,8 @@ impl Given<'_> {
         if own.rule.id == tightest.rule {
             return tightest.used;
         }
-        // It had at least as much left as the tightest. Before it in the list, it had more, else it would be the
-        // recorded one.
+        // This rule had at least as much remaining as the recorded rule. If this rule is earlier in the list, it had
+        // more remaining, because otherwise it would be the recorded rule.
         let is_later = recorded()
             .position(|one| one.rule.id == tightest.rule)
             .is_some_and(|tightest| tightest < place);
@@ -548,7 +553,7 @@ impl Given<'_> {
         self.sum(rule, real, at).min(own.limit.above(left))
     }
 
-    /// What counts of these payments in the window of a rule.
+    /// Returns how much these payments use of a rule's window.
     fn sum(&self, rule: &CountingRule<'_>, payments: &mut Payments, at: Timestamp) -> Amount {
         let span = |service| Span {
             service,
@@ -570,18 +575,19 @@ const ONE: Amount = match Amount::from_units(1) {
     None => Amount::ZERO,
 };
 
-/// What the candidate does, if what it asks for is approved or not.
+/// What the proposal does under one of the two assumptions: users approve, or users decline, what only the proposal
+/// escalates.
 #[derive(Clone, Debug, Default)]
 struct Track {
     is_approved: bool,
-    /// The payments that only the candidate makes.
+    /// The payments that only the proposal makes.
     added: Payments,
-    /// The payments that the candidate does not make.
+    /// The payments that the proposal does not make.
     left_out: Payments,
-    /// What is remembered of the payments that the candidate makes.
+    /// What the rules remember of the payments that the proposal makes.
     remembered: Remembered,
-    /// The approvals whose payment the candidate allowed without asking, with the time: the approved call is then not
-    /// made.
+    /// The approvals for payments that the proposal allowed without an approval, with the time of that payment. The
+    /// approved call is then not made again.
     unasked: BTreeMap<ApprovalId, Timestamp>,
     differences: Differences,
 }
@@ -626,7 +632,7 @@ impl Track {
             let is_same = (DecisionResult::Allow, DecisionResult::Allow);
             let count = self.differences.counts.entry(is_same).or_default();
             *count = count.saturating_add(1);
-            // The candidate made this payment when the agent asked for it.
+            // The proposal already made this payment when the agent first requested it.
             self.differences.added = self.differences.added.saturating_sub(payment.amount.units());
             self.left_out.add(*payment);
             return;
@@ -663,7 +669,8 @@ impl Track {
         }
     }
 
-    /// What the rules remember for this decision: what is recorded, where a rule was in force and no flip changed it.
+    /// Returns what the rules remember for this decision: the recorded memory if a rule was active and no changed
+    /// decision affected it, otherwise the rebuilt memory.
     fn recent(&self, given: &Given<'_>, real: &Remembered) -> JudgedRecent {
         let PastPayment {
             service,
@@ -714,7 +721,7 @@ impl Track {
     }
 }
 
-/// What is remembered of payments, by service.
+/// What the rules remember of payments, by service.
 #[derive(Clone, Debug, Default)]
 struct Remembered(BTreeMap<ServiceId, RecentPayments>);
 
@@ -732,7 +739,7 @@ impl Remembered {
     }
 }
 
-/// The payments that count in a window.
+/// Which payments count in a window, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Span {
     service: Option<ServiceId>,
@@ -741,7 +748,7 @@ struct Span {
 }
 
 impl Span {
-    /// A day of a service.
+    /// Returns the window for the daily cap of a service.
     const fn of(service: ServiceId) -> Self {
         Self {
             service: Some(service),
@@ -755,7 +762,7 @@ impl Span {
     }
 }
 
-/// The payments of the longest window, and their sums over the windows that were asked for.
+/// The payments within the longest window, and their sums over the windows that were requested.
 #[derive(Clone, Debug, Default)]
 struct Payments {
     recent: VecDeque<PastPayment>,
@@ -775,7 +782,7 @@ impl Payments {
         }
     }
 
-    /// The sum that counts at this time.
+    /// Returns the sum of the window at this time.
     fn sum(&mut self, span: Span, at: Timestamp) -> Amount {
         let recent = &self.recent;
         let sum = self.sums.entry(span).or_insert_with(|| {
@@ -790,10 +797,10 @@ impl Payments {
     }
 }
 
-/// The sum of the payments that did not leave their window yet.
+/// The sum of the payments that have not left the window yet.
 #[derive(Clone, Debug, Default)]
 struct RollingSum {
-    /// The amounts by the time at which they leave, and a number.
+    /// The amounts, by the time at which the payment leaves the window and a sequence number.
     leaving: BTreeMap<(Timestamp, u64), Amount>,
     units: u128,
     next: u64,

@@ -1,7 +1,8 @@
-//! A backtest in the background, over agents of one owner.
+//! A backtest that runs in the background over several agents of one owner.
 //!
-//! Invariant: the result is that of the first `done` agents, and each agent is added once: a run replaces only the
-//! version that it read. No window of one agent depends on another agent, so nothing else has to be kept between them.
+//! Invariant: the result covers the first `done` agents, and each agent is added once, because a write replaces only
+//! the version that was read. No window of one agent depends on another agent, so no other state is carried from agent
+//! to agent.
 
 use crate::{
     Agent, AgentId, AgentStatus, BacktestId, BacktestResult, Candidate, EnabledService, PersonId, PolicyEdit, Rule,
@@ -10,29 +11,29 @@ use crate::{
 use std::{collections::BTreeMap, convert::Infallible};
 use uuid::Uuid;
 
-/// The limits to test, for every agent. What is `None` or absent stays as it was recorded.
+/// The proposed limits, for every agent. A field that is `None` or absent stays as it was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BacktestTerms {
     /// All rules.
     pub rules: Option<Vec<RuleKind>>,
     /// Whether the agents are frozen.
     pub status: Option<AgentStatus>,
-    /// Edits of the agents' present policies.
+    /// Changes of the agents' current policies, by service.
     pub policies: BTreeMap<ServiceId, PolicyChange>,
 }
 
-/// An edit of an agent's present policy for a service.
+/// A change of an agent's current policy for a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyChange {
     /// Whether the service is enabled.
     pub enabled: Option<bool>,
-    /// The changed fields. The others are those of the present policy, or the column defaults without one.
+    /// The changed fields. The other fields come from the current policy, or from the defaults if there is no policy.
     pub policy: PolicyEdit,
 }
 
 impl BacktestTerms {
-    /// The read units that this number of decisions takes: rows of some 900 bytes, eventually consistent, the versions of
-    /// their inputs, and the call of each for a guard against duplicates.
+    /// Estimates the DynamoDB read units for this number of decisions: eventually consistent reads of rows of about 900
+    /// bytes, the versions of the inputs, and the calls if a rule is a duplicate guard.
     pub fn read_units(&self, decisions: u64, agents: u64) -> u64 {
         let rows = decisions.saturating_mul(900) / 8_192;
         let mut rules = self.rules.iter().flatten();
@@ -45,7 +46,7 @@ impl BacktestTerms {
         rows.saturating_add(calls).saturating_add(agents.saturating_mul(10))
     }
 
-    /// The candidate for an agent with these present policies.
+    /// Returns the proposed limits for an agent with these current policies.
     pub fn candidate(&self, agent: &Agent, present: &[EnabledService]) -> Candidate {
         let policies = self.policies.iter().filter_map(|(service, change)| {
             let present = present.iter().find(|policy| policy.service == *service);
@@ -67,7 +68,7 @@ impl BacktestTerms {
     }
 }
 
-/// The rules of an agent with these terms, in which the ids of new rules are numbers.
+/// Returns the proposed rules of an agent. The ids of new rules are numbers.
 fn numbered_rules(agent: &Agent, kinds: &[RuleKind]) -> Vec<Rule> {
     let numbered = |number| Ok::<_, Infallible>(RuleId::from_uuid(Uuid::from_u128(number)));
     match rules_of(agent, kinds, numbered) {
@@ -77,15 +78,15 @@ fn numbered_rules(agent: &Agent, kinds: &[RuleKind]) -> Vec<Rule> {
 }
 
 impl Agent {
-    /// The agent with rules of exactly these terms; see [`BacktestTerms::rules`]. New rules have new ids.
+    /// Replaces the agent's rules by these: see [`BacktestTerms::rules`]. `new_id` creates the ids of new rules.
     pub fn with_rules<E>(self, kinds: &[RuleKind], mut new_id: impl FnMut() -> Result<RuleId, E>) -> Result<Self, E> {
         let rules = rules_of(&self, kinds, |_| new_id())?;
         Ok(Self { rules, ..self })
     }
 }
 
-/// The rules of an agent with these terms. A rule of the agent keeps its id, and so does one that counts the same payments
-/// over the same time, because the use of both is recorded.
+/// Returns the proposed rules of an agent. An unchanged rule keeps its id. A rule that counts the same payments over
+/// the same duration also keeps the id, because the recorded use applies to both.
 fn rules_of<E>(
     agent: &Agent,
     kinds: &[RuleKind],
@@ -98,7 +99,7 @@ fn rules_of<E>(
     };
     let mut rules = Vec::new();
     for (number, kind) in (1_u128..).zip(kinds) {
-        // A rule with the same terms further on keeps its own id.
+        // A later rule with exactly these parameters needs the id for itself.
         let is_free = |rule: &Rule| !kinds.contains(&rule.kind);
         let equal = own.iter().position(|rule| rule.kind == *kind);
         let alike = || {
@@ -125,70 +126,70 @@ fn rules_of<E>(
     Ok(rules)
 }
 
-/// A backtest in the background.
+/// A backtest that runs in the background.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BacktestRun {
-    /// Its id.
+    /// The run's id.
     pub id: BacktestId,
-    /// The person who asked for it.
+    /// The user who started the run.
     pub owner: PersonId,
     /// The number of writes.
     pub version: u64,
-    /// The time at which it was asked for.
+    /// The time at which the run was requested.
     pub created_at: Timestamp,
-    /// The time from which decisions are tested.
+    /// The start of the tested time range.
     pub from: Timestamp,
-    /// The end of that time.
+    /// The end of the tested time range.
     pub to: Timestamp,
-    /// The limits to test.
+    /// The proposed limits.
     pub terms: BacktestTerms,
     /// The agents, in the order in which they are tested.
     pub agents: Vec<AgentId>,
-    /// The number of decisions that the journal had when it was asked for.
+    /// The number of decisions in the decision history when the run was requested.
     pub estimated: u64,
-    /// The number of agents that were tested, or left out.
+    /// The number of agents that were tested or skipped.
     pub done: u32,
-    /// The number of agents that were left out, because they can't be read or have another owner.
+    /// The number of agents that were skipped, because they can't be read or have another owner.
     pub left_out: u32,
-    /// The number of agents that had more decisions than one backtest reads.
+    /// The number of agents with more decisions than one backtest reads.
     pub partial: u32,
     /// The result so far.
     pub result: BacktestResult,
 }
 
-/// What a backtest found about one agent.
+/// The result of a backtest for one agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentTested {
     /// The agent was tested.
     Tested {
         /// The result.
         result: BacktestResult,
-        /// Whether it had more decisions than one backtest reads.
+        /// Whether the agent had more decisions than one backtest reads.
         is_partial: bool,
     },
-    /// The agent was left out.
+    /// The agent was skipped.
     LeftOut,
 }
 
 impl BacktestRun {
     /// The maximum number of agents.
     pub const MOST_AGENTS: usize = 200;
-    /// The maximum number of decisions of all agents, as the journal counts them.
+    /// The maximum number of decisions of all agents, as counted in the decision history.
     pub const MOST_DECISIONS: u64 = 500_000;
-    /// The maximum number of tested decisions of one agent, the oldest ones.
+    /// The maximum number of decisions that are tested for one agent. The oldest decisions are tested.
     pub const MOST_OF_AGENT: usize = 100_000;
-    /// The maximum number of calls of one agent that are read for a guard against duplicates or for pages. Decisions that
-    /// need others are not tested.
+    /// The maximum number of calls of one agent that are read, for a duplicate guard or for the pages that calls fetch.
+    /// Decisions that need further calls are not tested.
     pub const MOST_CALLS: usize = 20_000;
-    /// The maximum number of days.
+    /// The maximum length of the time range, in days.
     pub const MOST_DAYS: u32 = 31;
 
-    /// The next agent to test; `None` once all are tested.
+    /// Returns the next agent to test, or `None` once all agents are tested.
     pub fn next_agent(&self) -> Option<AgentId> {
         self.agents.get(usize::try_from(self.done).ok()?).copied()
     }
 
-    /// This run after its next agent, as the next version.
+    /// Adds the result of the next agent and increments the version.
     #[must_use]
     pub fn after(mut self, tested: &AgentTested) -> Self {
         self.done = self.done.saturating_add(1);

@@ -1,4 +1,4 @@
-//! The checks of a decision, their results, and the reasons of refusals.
+//! The checks of a decision, their results, and the reasons for denials.
 
 use crate::{
     Address, Amount, ApprovalId, CallFacts, Category, DecisionResult, DomainPattern, Duration, Facts, Freeze,
@@ -6,7 +6,7 @@ use crate::{
     Timestamp, Unpayable, catalog::service::named,
 };
 
-/// The reason that a payment is refused, with the context that `docs/spec.md` §7 specifies for each slug.
+/// Why a payment is denied or escalated, with the context that `docs/spec.md` §7 specifies for each slug.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// 403 `service_not_enabled`.
@@ -16,17 +16,17 @@ pub enum Reason {
     },
     /// 403 `operation_not_enabled_for_agent`.
     OperationNotEnabled {
-        /// The called operation or, if the service lists no such operation, the one that the request names.
+        /// The called operation. If the service lists no operation for the call, the operation that the request names.
         operation: Option<OperationSlug>,
-        /// The operations in scope; `None` for all operations of the catalog.
+        /// The enabled operations. `None` if all operations of the catalog are enabled.
         enabled: Option<Vec<OperationSlug>>,
-        /// The call, if the service lists no operation for it.
+        /// Details of the call, if the service lists no operation for the call.
         unlisted: Option<Box<UnlistedCall>>,
     },
     /// 403 `domain_not_allowed`.
     DomainNotAllowed {
-        /// The target's host, as compared: the one that the request declares, or a different one in the call's own
-        /// parameter.
+        /// The host that was compared with the allowlist: the host of the declared target, or a different host in the
+        /// call's own parameter.
         hostname: String,
         /// The allowlist.
         allowed: Vec<DomainPattern>,
@@ -35,36 +35,36 @@ pub enum Reason {
     AmountExceedsMax {
         /// The provider's price.
         amount: Amount,
-        /// The request's own limit.
+        /// The maximum price in the request.
         max_payment: Amount,
     },
     /// 402 `amount_exceeds_per_call_limit`.
     PerCallLimit {
         /// The provider's price.
         amount: Amount,
-        /// The cap.
+        /// The per-call cap.
         max_per_call: Amount,
     },
     /// 403 `policy_blocked`.
     PolicyBlocked(Block),
     /// 402 `daily_spend_limit_exceeded`.
     DailyLimit {
-        /// The amount that counts against the cap now.
+        /// The amount that counts against the daily cap now.
         spend_today: Amount,
         /// The provider's price.
         amount: Amount,
-        /// The cap.
+        /// The daily cap.
         max_per_day: Amount,
         /// The time at which the same call fits.
         retry_at: RetryAt,
     },
     /// 402 `approval_required`.
     ApprovalRequired {
-        /// The approval to wait for; `None` until it is created.
+        /// The approval request to wait for. `None` until the request is created.
         approval: Option<ApprovalId>,
         /// The provider's price.
         amount: Amount,
-        /// The policy's threshold.
+        /// The policy's approval threshold.
         threshold: Amount,
         /// The rule that requires the approval, if the threshold does not.
         rule: Option<AskingRule>,
@@ -80,19 +80,19 @@ pub enum Reason {
     },
 }
 
-/// A call that its service does not list, and the listed operations.
+/// A call for which the service lists no operation, and some operations that the service lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnlistedCall {
     /// The service.
     pub service: ServiceSlug,
-    /// The method and the URL of the call, without its query.
+    /// The method and URL of the call, without the query.
     pub called: String,
-    /// The method and the endpoint of some operations, starting with those at the call's path.
+    /// The method and endpoint of some operations, starting with operations at the call's path.
     pub listed: Vec<String>,
 }
 
 impl UnlistedCall {
-    /// The maximum number of operations in an answer.
+    /// The maximum number of operations in a response.
     const MOST: usize = 3;
 
     pub(super) fn of(facts: &CallFacts<'_>) -> Self {
@@ -121,7 +121,7 @@ impl UnlistedCall {
 pub struct AskingRule {
     /// The rule.
     pub id: RuleId,
-    /// The amount above which it requires an approval; zero if it does not depend on the amount.
+    /// The amount above which the rule requires an approval. Zero if the rule does not depend on the amount.
     pub above: Amount,
     /// The kind of the rule.
     pub kind: AskingKind,
@@ -141,32 +141,33 @@ named! {
     }
 }
 
-/// The reason for a `policy_blocked` answer: its `decision.reason` and `decision.rule_triggered`.
+/// Why a payment is blocked with the slug `policy_blocked`. Determines `decision.reason` and `decision.rule_triggered`
+/// of the response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Block {
     /// The agent is frozen.
     AgentFrozen(Freeze),
-    /// A category is blocked by a rule.
+    /// A rule blocks the category.
     Category(Category),
-    /// An allowlist does not contain the vendor.
+    /// A vendor allowlist does not contain the service.
     Vendor(ServiceSlug),
-    /// The catalog lists no price or payee for the operation.
+    /// The catalog has no usable price or payee for the operation.
     Unpayable(Unpayable),
-    /// The offer pays a payee other than the operation's.
+    /// The payment requirements name a payee other than the operation's payee in the catalog.
     PayeeNotInCatalog,
-    /// The catalog has listed the operation's payee and price for too short a time.
+    /// The catalog has listed the operation's payee and price for less than the delay.
     PayeeTooYoung {
-        /// The time from which it may be paid.
+        /// The time from which the payee may be paid.
         retry_at: Timestamp,
     },
-    /// The offer pays the agent's own wallet.
+    /// The payee is the agent's own wallet.
     PayeeIsPayer,
-    /// The offer is above the price that the catalog allows for the operation.
+    /// The price is above the maximum price of the operation in the catalog.
     PriceAboveCatalog {
-        /// The operation's maximum or, without one, its fixed price.
+        /// The operation's maximum price, or the fixed price if there is no maximum.
         max: Amount,
     },
-    /// A budget across all services is used up.
+    /// The amount does not fit into a budget across all services.
     Budget {
         /// The rule.
         rule: RuleId,
@@ -177,14 +178,14 @@ pub enum Block {
         /// The time at which the same call fits.
         retry_at: RetryAt,
     },
-    /// The time is outside a rule's schedule.
+    /// The current time is outside a rule's schedule.
     Schedule {
         /// The rule.
         rule: RuleId,
-        /// The next time at which all schedules allow it.
+        /// The next time that all schedules allow.
         retry_at: RetryAt,
     },
-    /// A rule's number of payments is used up.
+    /// A rule's maximum number of payments is reached.
     Count {
         /// The rule.
         rule: RuleId,
@@ -195,38 +196,38 @@ pub enum Block {
         /// The time at which the same call fits.
         retry_at: RetryAt,
     },
-    /// The last payment was too short a time ago.
+    /// The last payment is too recent for a rule's minimum interval.
     Interval {
         /// The rule.
         rule: RuleId,
-        /// The time between two payments.
+        /// The minimum time between two payments.
         interval: Duration,
         /// The time at which the same call fits.
         retry_at: RetryAt,
     },
-    /// The same call was paid a short time ago.
+    /// The same call was paid recently.
     Duplicate {
         /// The rule.
         rule: RuleId,
-        /// The time within which the call is not repeated.
+        /// The duration for which the same call may not be repeated.
         within: Duration,
-        /// The time from which it may be repeated.
+        /// The time from which the call may be repeated.
         retry_at: Timestamp,
     },
-    /// The price is too far above the usual one.
+    /// The price is too far above the usual price.
     PriceAboveUsual {
         /// The rule.
         rule: RuleId,
-        /// The highest price that it allows.
+        /// The maximum price that the rule allows.
         most: Amount,
     },
-    /// A person rejected the approval.
+    /// A user rejected the approval request.
     ApprovalRejected,
     /// The approval was not used in time.
     ApprovalExpired,
-    /// The approval is for another request.
+    /// The approval was given for a different request.
     ApprovalMismatch,
-    /// The agent already has the maximum number of pending approvals.
+    /// The agent already has the maximum number of pending approval requests.
     TooManyApprovals {
         /// The limit.
         limit: u32,
@@ -234,7 +235,7 @@ pub enum Block {
 }
 
 impl Block {
-    /// `decision.reason`.
+    /// Returns the `decision.reason` of the response.
     pub fn reason(&self) -> String {
         match self {
             Self::AgentFrozen(freeze) => freeze.reason().to_owned(),
@@ -258,7 +259,7 @@ impl Block {
         }
     }
 
-    /// `decision.rule_triggered`.
+    /// Returns the `decision.rule_triggered` of the response.
     pub const fn rule(&self) -> &'static str {
         match self {
             Self::AgentFrozen(_) => "agent_frozen",
@@ -281,7 +282,7 @@ impl Block {
 }
 
 impl Reason {
-    /// The `error` slug.
+    /// Returns the `error` slug of the response.
     pub const fn slug(&self) -> &'static str {
         match self {
             Self::ServiceNotEnabled { .. } => "service_not_enabled",
@@ -296,7 +297,8 @@ impl Reason {
         }
     }
 
-    /// `decision.reason`, and the `reason` of a preflight: the reason of a [`Block`], else the slug.
+    /// Returns the `decision.reason` of the response, which is also the `reason` of a preflight: the reason of a
+    /// [`Block`], otherwise the slug.
     pub fn text(&self) -> String {
         match self {
             Self::PolicyBlocked(block) => block.reason(),
@@ -304,7 +306,7 @@ impl Reason {
         }
     }
 
-    /// `decision.rule_triggered`: the check or rule that refused the payment.
+    /// Returns the `decision.rule_triggered` of the response: the check or rule that denied the payment.
     pub const fn rule(&self) -> &'static str {
         match self {
             Self::ServiceNotEnabled { .. } => "service_enabled",
@@ -320,7 +322,7 @@ impl Reason {
         }
     }
 
-    /// The time at which the same call fits; `None` for refusals that don't end with time.
+    /// Returns the time at which the same call fits. `None` for denials that don't end with time.
     pub const fn retry_at(&self) -> Option<RetryAt> {
         match self {
             Self::DailyLimit { retry_at, .. }
@@ -344,7 +346,7 @@ impl Reason {
         }
     }
 
-    /// `decision.result`.
+    /// Returns the `decision.result` of the response.
     pub const fn result(&self) -> DecisionResult {
         match self {
             Self::ApprovalRequired { .. } => DecisionResult::Escalate,
@@ -361,38 +363,38 @@ impl Reason {
 }
 
 named! {
-    /// The checks, in the order in which they are made.
+    /// The checks, in the order of evaluation.
     CheckName {
         /// The agent has a policy for the service, and the service is enabled.
         ServiceEnabled = "service_enabled",
         /// The agent is not frozen.
         AgentActive = "agent_active",
-        /// The operation is in scope.
+        /// The operation is enabled.
         OperationEnabled = "enabled_operations",
         /// The target's host is allowed.
         Domain = "allowed_domains",
-        /// The price is within the request's own limit.
+        /// The price is at most the maximum price in the request.
         MaxPayment = "max_payment_units",
-        /// The price is within the cap per call.
+        /// The price is within the per-call cap.
         PerCall = "max_per_call_units",
         /// The category is not blocked.
         Category = RuleKind::CATEGORY_BLOCK,
-        /// The vendor is allowed, and the payee and the price match the catalog.
+        /// The vendor is allowed, and the payee and price match the catalog.
         Vendor = RuleKind::VENDOR_ALLOWLIST,
-        /// The time is within every schedule. Like the checks of the other rules about how an agent pays, it is only
-        /// made if the agent has such a rule.
+        /// The time is within every schedule. This check, like the other checks of optional rules, is made only if the
+        /// agent has a rule of the kind.
         Schedule = RuleKind::SCHEDULE,
-        /// The amount fits every budget.
+        /// The amount fits into every budget.
         Budget = RuleKind::BUDGET_LIMIT,
-        /// Another payment fits every count limit.
+        /// One more payment fits into every count limit.
         Count = RuleKind::COUNT_LIMIT,
-        /// The last payment is long enough ago.
+        /// The last payment is long enough ago for every minimum interval.
         Interval = RuleKind::MINIMUM_INTERVAL,
-        /// The amount fits the day's window.
+        /// The amount fits into the daily cap.
         Day = "max_per_day_units",
-        /// The same call was not paid a short time ago.
+        /// The same call was not paid recently.
         Duplicate = RuleKind::DUPLICATE_GUARD,
-        /// The price is not too far above the usual one.
+        /// The price is not too far above the usual price.
         Price = RuleKind::PRICE_ABOVE_USUAL,
         /// The payee was paid before.
         Payee = RuleKind::NEW_PAYEE,
@@ -408,15 +410,15 @@ named! {
         Passed = "passed",
         /// The check failed.
         Failed = "failed",
-        /// The check failed, and an approval waives it.
+        /// The check failed, but an approval waives the check.
         Waived = "lifted",
-        /// The check could not be made: there is no policy to check against, or the balance was not read.
+        /// The check could not be made, because there is no policy or the balance was not read.
         Unknown = "unknown",
     }
 }
 
 impl CheckName {
-    /// Whether every evaluation makes this check, and not only one with a rule of its kind.
+    /// Returns whether every evaluation makes this check, even if the agent has no rule of the kind.
     pub const fn is_always_made(self) -> bool {
         match self {
             Self::Schedule | Self::Count | Self::Interval | Self::Duplicate | Self::Price | Self::Payee => false,
@@ -436,25 +438,25 @@ impl CheckName {
     }
 }
 
-/// One check's result, with its numbers if it has any: micro-units, except of the checks that count payments
-/// (`count_limit`, `minimum_interval`) or seconds (`duplicate_guard`).
+/// The result of one check. Limits are in micro-USDC, except for checks that count payments (`count_limit`,
+/// `minimum_interval`) or seconds (`duplicate_guard`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Check {
     /// The check.
     pub name: CheckName,
-    /// Its result.
+    /// The result of the check.
     pub outcome: CheckOutcome,
     /// The limit.
     pub limit: Option<Amount>,
-    /// The used part of the limit, not including this call.
+    /// How much of the limit earlier payments used.
     pub used: Option<Amount>,
-    /// The remaining part of the limit before this call.
+    /// How much of the limit remains before this payment.
     pub remaining: Option<Amount>,
 }
 
 /// Why a check failed.
 pub(super) enum Finding {
-    /// The payment is refused, or a person is asked.
+    /// The payment is denied or escalated for this reason.
     Reason(Reason),
     /// The request lacks the target that the policy needs.
     TargetMissing,
@@ -492,11 +494,11 @@ impl Check {
     }
 }
 
-/// The first failure of the checks so far. Only its reason is built, since building one may copy.
+/// The first failed check. Only the first failure builds its reason, because building a reason may copy.
 #[derive(Default)]
 pub(super) struct FirstFailure {
     pub(super) first: Option<Finding>,
-    /// The first rule about how an agent pays that asks a person.
+    /// The first rule that requires an approval.
     asking: Option<AskingRule>,
 }
 
@@ -512,7 +514,7 @@ impl FirstFailure {
         Check::without_numbers(name, CheckOutcome::Failed)
     }
 
-    /// Records a payment beyond a limit: as a refusal, or as a question to a person.
+    /// Records a payment beyond a limit: as a denial or as a required approval, depending on the rule's action.
     pub(super) fn limit(
         &mut self,
         name: CheckName,
@@ -527,7 +529,7 @@ impl FirstFailure {
         }
     }
 
-    /// Records a question to a person, which an approval answers.
+    /// Records that a rule requires an approval. An existing approval waives the check.
     pub(super) fn ask(&mut self, name: CheckName, facts: &Facts<'_>, asking: AskingRule) -> Check {
         if facts.approval.is_some() {
             return Check::without_numbers(name, CheckOutcome::Waived);
@@ -536,7 +538,7 @@ impl FirstFailure {
         Check::without_numbers(name, CheckOutcome::Failed)
     }
 
-    /// Asks the person, if a rule requires it and nothing has failed before.
+    /// Requires the approval that a rule demanded, if no check has failed.
     pub(super) fn escalate(&mut self, facts: &Facts<'_>, policy: Option<&SpendPolicy>) {
         if let (None, Some(rule)) = (&self.first, self.asking) {
             let reason = Reason::ApprovalRequired {
@@ -549,7 +551,8 @@ impl FirstFailure {
         }
     }
 
-    /// Records whether `amount` fits into the rest of `(limit, used)`; unknown without a limit.
+    /// Records whether `amount` fits into the remaining part of `(limit, used)`. The result is unknown if there is no
+    /// limit.
     pub(super) fn compare(
         &mut self,
         name: CheckName,

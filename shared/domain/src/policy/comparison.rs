@@ -1,10 +1,11 @@
-//! Comparison of an agent's limits before and after an edit: does it widen, narrow or both, and for which request?
+//! Compares an agent's limits before and after an update: whether the update widens or narrows the limits, and for
+//! which example request.
 //!
-//! Whether an edit widens is decided in `widening.rs`, term by term; whether it narrows is the same question with the
-//! two versions exchanged. A counterexample is a request that the engine decides otherwise with the two versions. It is
-//! looked for at the limits that the edit changes, since a request just above the lower of two limits is the smallest
-//! that they tell apart. So an edit can widen without a counterexample, where another limit or the catalog's highest
-//! price refuses every such request today.
+//! `widening.rs` decides for each limit whether an update widens it. An update narrows if the reverse update widens. An
+//! example is a request that the engine decides differently under the two versions. The search tries amounts at the
+//! limits that the update changes, because a request just above the lower limit is the smallest request that the two
+//! versions decide differently. An update can widen without an example, if another limit or the catalog's maximum price
+//! denies every such request today.
 
 use crate::{
     Agent, Amount, CallDescription, CheckName, DecisionResult, DomainPattern, Duration, EnabledService, Network,
@@ -13,12 +14,12 @@ use crate::{
 };
 use std::collections::BTreeSet;
 
-/// The limits of an agent.
+/// An agent's limits.
 #[derive(Clone, Copy, Debug)]
 pub struct AgentLimits<'a> {
     /// The agent, with its status and its rules.
     pub agent: &'a Agent,
-    /// Its policies.
+    /// The agent's policies.
     pub policies: &'a [EnabledService],
 }
 
@@ -27,7 +28,7 @@ impl AgentLimits<'_> {
         self.policies.iter().find(|policy| policy.service == service)
     }
 
-    /// Whether these limits may allow what `before` refused.
+    /// Returns whether these limits may allow a request that `before` denied.
     fn widens(&self, before: &Self) -> bool {
         let policies = self.policies.iter();
         let mut policies = policies.map(|policy| policy.widens(before.policy(policy.service)));
@@ -38,17 +39,17 @@ impl AgentLimits<'_> {
 /// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comparison {
-    /// Whether the edit may allow what was refused or asked for before.
+    /// Whether the update may allow a request that was denied or escalated before.
     pub widens: bool,
-    /// Whether the edit may refuse or ask for what was allowed before.
+    /// Whether the update may deny or escalate a request that was allowed before.
     pub narrows: bool,
-    /// A request that the edit treats less strictly, if one was found.
+    /// A request that the new limits treat less strictly, if the search found one.
     pub widened: Option<Counterexample>,
-    /// A request that the edit treats more strictly, if one was found.
+    /// A request that the new limits treat more strictly, if the search found one.
     pub narrowed: Option<Counterexample>,
 }
 
-/// A request that two versions of limits decide differently.
+/// An example request that the two versions of the limits decide differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counterexample {
     /// The service.
@@ -57,19 +58,19 @@ pub struct Counterexample {
     pub operation: OperationSlug,
     /// The amount.
     pub amount: Amount,
-    /// The host of the page to fetch, for an operation that fetches one.
+    /// The host of the page to fetch, if the operation fetches a page.
     pub host: Option<String>,
-    /// The amount that was spent on the service before.
+    /// The amount that the agent spent on the service before.
     pub spent: Amount,
-    /// The time since that amount was spent.
+    /// How long ago that amount was spent.
     pub spent_ago: Duration,
-    /// The decision before the edit.
+    /// The decision before the update.
     pub before: Verdict,
-    /// The decision after the edit.
+    /// The decision after the update.
     pub now: Verdict,
 }
 
-/// The decision about a counterexample.
+/// The decision about an example request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// The result.
@@ -89,7 +90,7 @@ impl Verdict {
         })
     }
 
-    /// The order of strictness.
+    /// Returns how strict the result is; a higher number is stricter.
     const fn strictness(&self) -> u8 {
         match self.result {
             DecisionResult::Allow => 0,
@@ -99,8 +100,8 @@ impl Verdict {
     }
 }
 
-/// Compares the limits of an agent before and after an edit. The counterexamples are requests to these services on this
-/// network at this time.
+/// Compares an agent's limits before and after an update. The example requests call these services on this network at
+/// this time.
 pub fn compare(
     before: &AgentLimits<'_>,
     now: &AgentLimits<'_>,
@@ -134,10 +135,10 @@ pub fn compare(
     comparison
 }
 
-/// The maximum number of requests that are evaluated for counterexamples: some 50 ms.
+/// The maximum number of requests that the search evaluates, which takes about 50 ms.
 const MOST_REQUESTS: u32 = 10_000;
 
-/// The operation that is called, and the time.
+/// The called operation, the network and the time of an example request.
 struct Place<'a> {
     service: &'a Service,
     operation: &'a Operation,
@@ -145,14 +146,14 @@ struct Place<'a> {
     at: Timestamp,
 }
 
-/// The values at which two versions of limits may differ.
+/// The values at which two versions of the limits may differ.
 #[derive(Default)]
 struct Boundaries {
-    /// Limits of one call.
+    /// Limits for a single payment.
     amounts: BTreeSet<Amount>,
-    /// Limits of windows.
+    /// Limits for the sum of a window.
     sums: BTreeSet<Amount>,
-    /// Lengths of windows.
+    /// Durations of windows.
     lengths: BTreeSet<Duration>,
 }
 
@@ -204,7 +205,7 @@ fn search(
     let above = |limit: &Amount| limit.plus(ONE);
     let at_limits = boundaries.amounts.iter().chain(&boundaries.sums).filter_map(above);
     let at_limits: BTreeSet<Amount> = at_limits.chain([ONE]).collect();
-    // The price first: it is the amount that people know.
+    // The listed price comes first, because users know this amount.
     let amounts = std::iter::once(operation.price(at)).chain(at_limits);
     let amounts: Vec<Amount> = amounts
         .filter(|amount| !amount.is_zero() && *amount <= payable.most)
@@ -254,7 +255,7 @@ const ONE: Amount = match Amount::from_units(1) {
 
 const NO_TIME: Duration = Duration::from_secs_u32(0);
 
-/// Hosts that the policies may treat differently; `None` if the operation fetches no page.
+/// Returns hosts that the policies may treat differently. The only element is `None` if the operation fetches no page.
 fn hosts<'a>(
     service: &Service,
     operation: &Operation,
@@ -267,7 +268,7 @@ fn hosts<'a>(
     let texts = patterns
         .map(DomainPattern::to_string)
         .chain(["*.example.org".to_owned()]);
-    // Each `*` stands for part of a label, and `*` alone for any host.
+    // A `*` stands for a part of a label, and `*` alone for any host.
     let hosts: BTreeSet<String> = texts.map(|text| text.replace('*', "a")).collect();
     let targets = hosts
         .iter()
@@ -348,7 +349,8 @@ mod tests {
         Amount::from_units(units).unwrap()
     }
 
-    /// Operations `lab.current` (search) and `lab.scrape` (scrape), each with a price of 50 and at most 1,000.
+    /// Returns a service with the operations `lab.current` (category search) and `lab.scrape` (category scrape), each
+    /// with a price of 50 and a maximum price of 1,000.
     fn service() -> Service {
         let url = Url::parse("https://lab.example/").unwrap();
         let operation = |slug: &str, category| Operation {
@@ -457,7 +459,7 @@ mod tests {
         )
     }
 
-    /// `<operation> <amount>[ to <host>][ after <spent>[ <hours> h ago]]: <before> to <now>`.
+    /// Returns `<operation> <amount>[ to <host>][ after <spent>[ <hours> h ago]]: <before> to <now>`.
     fn shown(example: Option<&Counterexample>) -> String {
         let Some(example) = example else {
             return "none".to_owned();
@@ -622,7 +624,7 @@ mod tests {
                 Some(lists("other")),
                 Some(lists("lab")),
                 "lab.current 50: vendor_allowlist to allowed",
-                // The other service is not among the services.
+                // The rule's other service is not among the tested services.
                 "none",
             ),
         ];
