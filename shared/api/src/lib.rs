@@ -1,9 +1,9 @@
-//! The HTTP and Lambda side of every function: the error envelope and its status numbers, middleware, authentication,
+//! Shared HTTP and Lambda code of all functions: the error envelope with its status codes, middleware, authentication,
 //! client addresses, the clock and entropy of handlers, configuration, and startup.
 //!
-//! A function's crate builds an axum router and ends with [`with_middleware`]; Lambda runs that router ([`serve`]) and
-//! the local stack mounts it, so the same code answers in both. This crate does not depend on DynamoDB or the chain and
-//! makes no decisions about money.
+//! A function's crate builds an axum router and passes it to [`with_middleware`]. Lambda serves this router
+//! ([`serve`]), and the local stack mounts the same router, so both run the same code. This crate does not depend on
+//! DynamoDB or the chain, and makes no decisions about money.
 
 #![cfg_attr(
     test,

@@ -1,5 +1,5 @@
-//! The credentials in an agent's request. Whether the key is valid is checked against the agent's record
-//! (`shared/store/src/people/authenticate.rs`).
+//! Reads the credentials in an agent's request. The key is not verified here: `shared/store/src/people/authenticate.rs`
+//! checks the key against the agent's record.
 
 use crate::{ThrottleScope, client_ip};
 use axum::extract::FromRequestParts;
@@ -9,18 +9,18 @@ use purser_domain::{ErrorKind, KeyProblem, KeyUse, Permission, PresentedKey, Res
 use std::convert::Infallible;
 use std::net::IpAddr;
 
-/// The unverified credentials in a request.
+/// The credentials in an agent's request, before the key is verified.
 pub struct AgentCredentials {
-    /// The presented key.
+    /// The key in the `Authorization` header, or the error for a missing or malformed key.
     pub key: Result<PresentedKey>,
-    /// The scope in which the request is counted.
+    /// The scope in which the throttle counts the request.
     pub scope: ThrottleScope,
-    /// The caller's address, according to the gateway.
+    /// The caller's IP address, as the gateway reports it.
     pub from: Option<IpAddr>,
 }
 
 impl AgentCredentials {
-    /// The use of the key for a call that needs this permission; `None` for a call that any key may make.
+    /// Describes the use of the key for a call that needs this permission; `None` means that any key may make the call.
     pub fn key_use(&self, needs: impl Into<Option<Permission>>) -> KeyUse {
         KeyUse {
             from: self.from,
@@ -29,7 +29,7 @@ impl AgentCredentials {
     }
 }
 
-/// Always succeeds: a request without a usable key is counted before it is refused.
+/// Extraction never fails, because the throttle has to count a request without a usable key before it is rejected.
 impl<S: Sync> FromRequestParts<S> for AgentCredentials {
     type Rejection = Infallible;
 
@@ -42,7 +42,7 @@ impl<S: Sync> FromRequestParts<S> for AgentCredentials {
     }
 }
 
-/// The key that a request presents (`docs/spec.md` §5, `docs/decisions.md` §9).
+/// Parses the agent key in the `Authorization` header (`docs/spec.md` §5, `docs/decisions.md` §9).
 pub fn presented_key(headers: &HeaderMap) -> Result<PresentedKey> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let Some(value) = values.next() else {

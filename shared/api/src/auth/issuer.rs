@@ -1,8 +1,11 @@
-//! The OpenID Connect issuer of sessions: its endpoints, and its signing keys.
+//! The OpenID Connect issuer whose ID tokens are sessions: its endpoints and its signing keys.
 //!
-//! Invariants: both are at most an hour old while the issuer can be reached; otherwise the last known ones are used.
-//! The issuer is called at most once in 30 seconds, regardless of the requests, and by one request at a time. Its
-//! endpoints are https, or on this machine.
+//! Invariants:
+//! - Endpoints and keys are at most an hour old while the issuer can be reached. If the issuer can't be reached, the
+//!   last known endpoints and keys stay in use.
+//! - The issuer is called at most once in 30 seconds, regardless of the number of requests, and never by two requests
+//!   at the same time.
+//! - The endpoints are https URLs, or URLs of a server on this machine.
 
 use crate::http::outward::client_for_any;
 use jsonwebtoken::{
@@ -20,25 +23,25 @@ use tracing::warn;
 const AGES: RefreshPolicy = RefreshPolicy {
     fresh: Duration::from_secs_u32(3_600),
     longest: None,
-    // This limit also applies if tokens name unknown keys.
+    // Tokens that name unknown keys can't cause more calls than this.
     every: Duration::from_secs_u32(30),
-    // While no keys are known, no session can be verified. The interval is longer than a fetch (two answers of two
-    // seconds each), so that a request that waited for a failed fetch does not repeat it.
+    // While no keys are known, no session can be verified. The interval is longer than a fetch (two responses of at
+    // most two seconds each), so a request that waited for a failed fetch does not fetch again.
     every_at_first: Duration::from_secs_u32(5),
 };
-/// The time limit of an answer of the issuer.
+/// The timeout of one request to the issuer.
 const ANSWER_WITHIN: time::Duration = time::Duration::from_secs(2);
-/// The maximum length of an answer: dozens of keys, each with its certificates.
+/// The maximum length of a response body, in bytes: enough for dozens of keys with their certificates.
 const LONGEST_ANSWER: usize = 256 * 1024;
 
 /// The issuer's endpoints (OpenID Connect Discovery §3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OidcMetadata {
-    /// The URL at which a person signs in.
+    /// The URL at which a user signs in.
     pub authorization_endpoint: Url,
-    /// The URL at which the code of a sign-in is exchanged for tokens.
+    /// The URL that exchanges an authorization code for tokens.
     pub token_endpoint: Url,
-    /// The URL at which a person signs out, if the issuer supports that.
+    /// The URL at which a user signs out, if the issuer has such an endpoint.
     pub end_session_endpoint: Option<Url>,
 }
 
@@ -51,7 +54,7 @@ struct WireOidcMetadata {
     jwks_uri: String,
 }
 
-/// A key with which tokens may be signed.
+/// A public key of the issuer that verifies ID tokens.
 #[derive(Clone)]
 pub(crate) struct SessionKey {
     id: Option<String>,
@@ -59,14 +62,15 @@ pub(crate) struct SessionKey {
     pub(crate) key: DecodingKey,
 }
 
-/// A published key set (RFC 7517 §5); keys may be of an unknown kind.
+/// A published key set (RFC 7517 §5). The set may contain keys of unknown types.
 #[derive(Deserialize)]
 struct WireKeys {
     keys: Vec<Value>,
 }
 
 impl SessionKey {
-    /// `None` for a key of another kind or for another purpose: an issuer may publish such keys too.
+    /// Parses a key; `None` for a key of another type or for another purpose, because an issuer may publish such keys
+    /// too.
     fn read(wire: Value) -> Option<Self> {
         let jwk: Jwk = serde_json::from_value(wire).ok()?;
         let algorithm = match &jwk.algorithm {
@@ -93,7 +97,7 @@ impl SessionKey {
     }
 }
 
-/// The published documents of the issuer.
+/// The issuer's metadata and keys, as the issuer published them.
 #[derive(Clone)]
 struct Known {
     metadata: Arc<OidcMetadata>,
@@ -101,7 +105,8 @@ struct Known {
 }
 
 impl Known {
-    /// The key with that id; without an id, the only key.
+    /// Finds the key for this algorithm with this id. Without an id, the key is found only if the set has exactly one
+    /// key.
     fn key(&self, algorithm: Algorithm, id: Option<&str>) -> Option<&SessionKey> {
         let fits = |key: &&SessionKey| key.algorithm == algorithm;
         match (id, &*self.keys) {
@@ -112,16 +117,16 @@ impl Known {
     }
 }
 
-/// The issuer, with its published documents in memory.
+/// Client of the issuer, with the issuer's metadata and keys in memory.
 pub(crate) struct Issuer {
-    /// As spelled in `iss`.
+    /// The issuer's URL, exactly as in the `iss` claim.
     name: String,
     client: Client,
     known: Refreshed<Known>,
 }
 
 impl Issuer {
-    /// Fetches the issuer's keys. If that fails, the first call fetches them again.
+    /// Fetches the issuer's metadata and keys. If the fetch fails, the first call fetches again.
     pub(crate) async fn new(name: String, now: Timestamp) -> Result<Self> {
         let client = client_for_any("Purser")
             .connect_timeout(time::Duration::from_secs(1))
@@ -139,13 +144,13 @@ impl Issuer {
         Ok(issuer)
     }
 
-    /// The issuer's endpoints.
+    /// Returns the issuer's endpoints, and fetches them if they are more than an hour old.
     pub(crate) async fn oidc_metadata(&self, now: Timestamp) -> Result<Arc<OidcMetadata>> {
         Ok(self.known.current(now, || self.fetch()).await?.metadata)
     }
 
-    /// The key with that id; without an id, the only key. An unknown key may be new, so the issuer is called again,
-    /// within the rate limit.
+    /// Finds the key for this algorithm with this id; without an id, the only key. An unknown key id may belong to a
+    /// new key, so the keys are fetched again, within the rate limit.
     pub(crate) async fn key(
         &self,
         algorithm: Algorithm,
@@ -161,18 +166,18 @@ impl Issuer {
         Ok(known.key(algorithm, id).cloned())
     }
 
-    /// Sends a form to one of the issuer's addresses. The error text contains the address and the cause.
+    /// Posts a form to one of the issuer's endpoints. The error text contains the URL and the cause.
     pub(crate) async fn post(&self, address: &Url, form: &[(&str, &str)]) -> Result<(StatusCode, Vec<u8>), String> {
         answer(self.client.post(address.clone()).form(form)).await
     }
 
-    /// Fetches the issuer's endpoints and keys.
+    /// Fetches the issuer's metadata and keys.
     async fn fetch(&self) -> Result<Known> {
         let failed = |words: String| Error::internal(ASKING, words);
-        // OpenID Connect Discovery §4.1: a final slash of the issuer is not doubled.
+        // OpenID Connect Discovery §4.1: a trailing slash of the issuer is removed before the path is appended.
         let address = format!("{}/.well-known/openid-configuration", self.name.trim_end_matches('/'));
         let wire: WireOidcMetadata = self.get(&address).await.map_err(failed)?;
-        // OpenID Connect Discovery §4.3: without this, one issuer could impersonate another.
+        // OpenID Connect Discovery §4.3: without this check, one issuer could impersonate another.
         if wire.issuer != self.name {
             return Err(failed(format!("{address} is another issuer's")));
         }
@@ -210,7 +215,8 @@ fn unavailable(error: &Error) {
     warn!(cause = %error, "session.issuer_unavailable");
 }
 
-/// Status and body of an answer within the size limit. The error text contains the address and the cause.
+/// Sends the request and returns the response's status and body. Fails if the body exceeds [`LONGEST_ANSWER`]. The
+/// error text contains the URL and the cause.
 async fn answer(request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), String> {
     let words = |error: reqwest::Error| Causes(&error).to_string();
     let mut response = request.send().await.map_err(words)?;
@@ -224,7 +230,7 @@ async fn answer(request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), String
     Ok((response.status(), body))
 }
 
-/// An address that secrets may be sent to: https, or a server on this machine.
+/// Parses the URL of an endpoint that may receive secrets: https, or http to a server on this machine.
 pub(crate) fn endpoint(text: &str) -> Option<Url> {
     let url = Url::parse(text).ok()?;
     let host = url.host_str()?;
@@ -259,7 +265,7 @@ mod tests {
         signer.token(&json!({"iss": issuer.address, "aud": TestIssuer::CLIENT, "sub": "user-1", "iat": at(0).secs(), "exp": end}))
     }
 
-    /// The result for a token: `ok`, or the slug of the error.
+    /// Verifies a token and returns `ok` or the error's slug.
     async fn check(sessions: &Sessions, token: &str, now: Timestamp) -> &'static str {
         match sessions.id_token(token, now).await {
             Ok(_) => "ok",
@@ -281,7 +287,7 @@ mod tests {
         let sessions = sessions_of(&issuer, at(0)).await;
         assert_eq!(issuer.asked(), 1);
         let old = token(&old, &issuer);
-        // The key is withdrawn immediately, but is accepted until the next fetch.
+        // The issuer withdrew the key, but the key is accepted until the next fetch.
         issuer.publish(&[&new]);
         for (secs, expected, asked) in [
             (0, "ok", 0),
@@ -296,7 +302,6 @@ mod tests {
         assert_eq!(issuer.asked(), 0);
     }
 
-    /// At most one fetch in 30 seconds.
     #[tokio::test]
     async fn an_unknown_key_triggers_a_rate_limited_fetch() {
         let (old, new, stranger) = (Signer::es256("old"), Signer::es256("new"), Signer::es256("stranger"));
@@ -306,7 +311,7 @@ mod tests {
         issuer.asked();
         issuer.publish(&[&new]);
         let rows = [
-            // Too soon after boot.
+            // Less than 30 seconds after the fetch at boot.
             (29, &new_token, "invalid_session", 0),
             (30, &new_token, "ok", 1),
             (30, &old, "invalid_session", 0),
@@ -337,12 +342,12 @@ mod tests {
         assert_eq!(issuer.asked(), 1);
         assert!(sessions.oidc_metadata(at(0)).await.is_err());
         issuer.set(|script| script.up = true);
-        // No session is accepted meanwhile, so the next fetch comes sooner than otherwise.
+        // No session can be verified meanwhile, so the next fetch is due after 5 seconds instead of 30.
         for (secs, expected, asked) in [(4, "internal_error", 0), (5, "ok", 1), (6, "ok", 0)] {
             assert_eq!(check(&sessions, &token, at(secs)).await, expected, "{secs}");
             assert_eq!(issuer.asked(), asked, "{secs}");
         }
-        // Down at boot and up at the first call: no delay.
+        // The issuer is down at boot and up at the first call: the first call fetches immediately.
         issuer.set(|script| script.up = false);
         let sessions = sessions_of(&issuer, at(0)).await;
         issuer.set(|script| script.up = true);
@@ -360,7 +365,7 @@ mod tests {
         let rows = [
             (30, &stranger, "invalid_session", 1),
             (3_600, &good, "ok", 1),
-            // Keys are not fetched at every call from now on.
+            // The keys are known again, so these calls do not fetch them.
             (3_601, &good, "ok", 0),
             (3_629, &stranger, "invalid_session", 0),
             (3_630, &good, "ok", 1),
@@ -371,7 +376,7 @@ mod tests {
             assert_eq!(issuer.asked(), asked, "{secs}");
         }
         assert!(sessions.oidc_metadata(at(50_001)).await.is_ok());
-        // The issuer answers again, but its key set lacks the key.
+        // The issuer responds again, but its key set lacks the key.
         issuer.set(|script| {
             script.up = true;
             script.jwks = json!({"keys": []});
@@ -412,7 +417,7 @@ mod tests {
         issuer.set(|script| script.delay = time::Duration::from_mins(1));
         let slow = check(&sessions, &stranger, at(30));
         let quick = async {
-            // The other one asks first.
+            // The request with the unknown key has to start its fetch first.
             tokio::time::sleep(time::Duration::from_millis(20)).await;
             check(&sessions, &known, at(30)).await
         };
@@ -423,7 +428,6 @@ mod tests {
         }
     }
 
-    /// Documents longer than the limit are refused.
     #[tokio::test]
     async fn issuer_metadata_must_match_and_use_safe_urls() {
         let signer = Signer::es256("es");
@@ -502,7 +506,7 @@ mod tests {
             (json!("a key"), "invalid_session"),
         ];
         for (jwk, expected) in rows {
-            // Next to a key with the same id and of another kind.
+            // The key set contains another key with the same id and a different type.
             issuer.set(|script| script.jwks = json!({"keys": [rs.jwk(), jwk]}));
             let sessions = sessions_of(&issuer, at(0)).await;
             assert_eq!(check(&sessions, &token(&es, &issuer), at(0)).await, expected, "{jwk}");
@@ -514,7 +518,7 @@ mod tests {
         assert_eq!(check(&sessions, &token(&rs, &issuer), at(0)).await, "invalid_session");
     }
 
-    /// An unreachable issuer does not prevent the start of a function.
+    /// A function starts even if the issuer is unreachable.
     #[tokio::test]
     async fn issuer_requests_follow_no_redirects_and_time_out() {
         let signer = Signer::es256("es");
@@ -533,7 +537,7 @@ mod tests {
         assert!(started.elapsed() < time::Duration::from_secs(10));
         assert!(logged.take().contains("session.issuer_unavailable"));
         drop(sessions);
-        // Nothing listens there: the port was just freed.
+        // The port was just freed, so nothing listens on it.
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         drop(listener);

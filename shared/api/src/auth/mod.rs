@@ -1,4 +1,4 @@
-//! Authentication: agents by key, people by session, operators by their tokens.
+//! Authentication: agents by key, users by session, operators by token.
 
 pub(crate) mod agent_credentials;
 pub(crate) mod issuer;

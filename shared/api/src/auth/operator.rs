@@ -1,9 +1,12 @@
-//! Operators: each has a name and a separate token, sent in its own header to the internal routes.
+//! Authenticates operators. Each operator has a name and a token, which the header `X-Internal-Token` of a request to
+//! an internal route contains.
 //!
-//! One secret contains all of them: a JSON object of names, each with its token's SHA-256 in hex, so a reader of the
-//! secret can't act as an operator. The program `operator` writes it. Invariants, while Secrets Manager answers: a
-//! removed token is refused within a minute, and the secret is read at most once in 30 seconds, regardless of the
-//! requests. The refusals per minute of an address are limited (`refusals.rs`).
+//! One secret in Secrets Manager lists all operators: a JSON object that maps each name to the token's SHA-256 in hex,
+//! so a reader of the secret can't act as an operator. The command `operator` writes the secret.
+//!
+//! Invariants while Secrets Manager is reachable: a removed token is rejected within a minute, and the secret is read
+//! at most once in 30 seconds, regardless of the number of requests. Rejections are rate limited per source IP address
+//! (`refusals.rs`).
 
 use crate::{BootError, RefusalLimit, Secrets, ThrottleScope, request_source};
 use axum::{
@@ -27,7 +30,7 @@ const AGES: RefreshPolicy = RefreshPolicy {
     every_at_first: Duration::from_secs_u32(30),
 };
 const READING: &str = "reading the operators' tokens";
-/// The minimum length of a token: 32 hexadecimal digits are 128 bits, too many to guess.
+/// The minimum length of a token in characters. 32 hexadecimal digits are 128 bits, which nobody can guess.
 const SHORTEST: usize = 32;
 
 /// The operators' tokens, as stored in Secrets Manager.
@@ -37,7 +40,7 @@ pub struct InternalTokens {
     operators: Refreshed<Operators>,
 }
 
-/// Every operator, with the SHA-256 of their token.
+/// Every operator's name and token digest.
 #[derive(Clone)]
 struct Operators(Arc<[(OperatorName, SecretDigest)]>);
 
@@ -61,7 +64,8 @@ impl Operators {
         self.0.iter().any(|(listed, _)| listed == name)
     }
 
-    /// The operator of a token. All tokens are compared, so that the timing reveals nothing.
+    /// Finds the operator with this token digest. The token is compared with every digest, so that the duration of the
+    /// check reveals nothing.
     fn whose(&self, presented: &SecretDigest) -> Option<&OperatorName> {
         let mut found = None;
         for (name, digest) in self.0.iter() {
@@ -73,14 +77,14 @@ impl Operators {
     }
 }
 
-/// The digest of a text with the form of a token.
+/// Hashes a token; `None` if the text is too short or contains other characters than visible ASCII.
 fn digest_of(token: &[u8]) -> Option<SecretDigest> {
     let may_be = token.len() >= SHORTEST && token.iter().all(u8::is_ascii_graphic);
     may_be.then(|| SecretDigest::of(token))
 }
 
 impl InternalTokens {
-    /// Reads the tokens. A secret of another form is refused here, before any request is served.
+    /// Reads the operators from the secret. Fails at startup if the secret is malformed.
     pub async fn load(secrets: Secrets, arn: String, now: Timestamp) -> Result<Self, BootError> {
         let operators = Refreshed::new(READING, AGES, |cause| error!(%cause, "operators.not_refreshed"));
         operators.put(Operators::read(&secrets, &arn).await?, now);
@@ -91,7 +95,7 @@ impl InternalTokens {
         })
     }
 
-    /// Whether an operator of this name is registered. A removed operator is noticed within a minute.
+    /// Whether an operator of this name exists. A removed operator is noticed within a minute.
     pub async fn includes(&self, name: &OperatorName, now: Timestamp) -> Result<bool> {
         if self.operators.fresh(now).is_some_and(|known| known.includes(name)) {
             return Ok(true);
@@ -103,7 +107,7 @@ impl InternalTokens {
         Ok(newest.includes(name))
     }
 
-    /// The operator who calls; 401 `invalid_internal_token` unless the request carries a valid token, once.
+    /// Authenticates the operator; 401 `invalid_internal_token` unless exactly one header contains a valid token.
     pub async fn check(&self, headers: &HeaderMap, now: Timestamp) -> Result<OperatorName> {
         self.check_presented(presented(headers).as_ref(), now).await
     }
@@ -115,21 +119,22 @@ impl InternalTokens {
         if let Some(name) = known.as_ref().and_then(|operators| operators.whose(&digest)) {
             return Ok(name.clone());
         }
-        // The token may be new.
+        // The token may be newer than the cached secret.
         let newest = self
             .operators
             .newest(now, || Operators::read(&self.secrets, &self.arn))
             .await?;
         let name = newest.whose(&digest).cloned();
         Ok(name.ok_or_else(|| {
-            // A token of this form is not a scanner's guess: it is a removed token, or somebody attacks.
+            // The text has the length of a token, so it is not a scanner's guess: either the token was removed, or
+            // somebody attacks.
             warn!("operator.refused");
             ErrorKind::InvalidInternalToken
         })?)
     }
 }
 
-/// `X-Internal-Token`, if the header occurs once.
+/// Returns the value of `X-Internal-Token` if the header occurs exactly once.
 fn presented(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut values = headers.get_all(HeaderName::from_static("x-internal-token")).iter();
     let value = values.next()?.clone();
@@ -139,9 +144,9 @@ fn presented(headers: &HeaderMap) -> Option<HeaderValue> {
 /// An authenticated operator.
 #[derive(Clone, Debug)]
 pub struct Operator {
-    /// Their name.
+    /// The operator's name.
     pub name: OperatorName,
-    /// The operator and the source of the request, for the audit log.
+    /// The operator and the source of the request, as the audit log records them.
     pub acting: Acting,
 }
 
@@ -152,7 +157,7 @@ pub struct OperatorCredentials {
     scope: ThrottleScope,
 }
 
-/// Always succeeds: the handler refuses the request by [`OperatorCredentials::check`].
+/// Extraction never fails. The handler rejects the request with [`OperatorCredentials::check`].
 impl<S: Sync> FromRequestParts<S> for OperatorCredentials {
     type Rejection = Infallible;
 
@@ -166,8 +171,8 @@ impl<S: Sync> FromRequestParts<S> for OperatorCredentials {
 }
 
 impl OperatorCredentials {
-    /// The operator and the source of the request; for any other caller 401 `invalid_internal_token`, or 429
-    /// `too_many_requests` beyond the limit.
+    /// Authenticates the operator. Returns 401 `invalid_internal_token` for any other caller, or 429
+    /// `too_many_requests` if the source exceeded the limit for rejected requests.
     pub async fn check(self, tokens: &InternalTokens, refusals: &RefusalLimit, now: Timestamp) -> Result<Operator> {
         let checked = tokens.check_presented(self.presented.as_ref(), now).await;
         let name = checked.map_err(|error| match error.kind() {
@@ -202,10 +207,10 @@ mod tests {
 
     const ARN: &str = "arn:token";
 
-    /// Secrets Manager with one secret.
+    /// A Secrets Manager that stores one secret.
     struct Manager(SecretsManager);
 
-    /// The value of the secret for these operators and tokens.
+    /// The JSON of the secret with these operators and tokens.
     fn listing(operators: &[(&str, &str)]) -> String {
         let digest = |token: &str| SecretDigest::of(token).to_hex();
         let listed: BTreeMap<_, _> = operators.iter().map(|(name, token)| (*name, digest(token))).collect();
@@ -236,7 +241,7 @@ mod tests {
             }
         }
 
-        /// The number of times that the current value was read since the last call.
+        /// Returns the number of times that the secret was read since the last call.
         fn reads(&self) -> usize {
             let asked = self.0.asked();
             asked
@@ -252,7 +257,7 @@ mod tests {
             .unwrap()
     }
 
-    /// The operator of a token.
+    /// The name of the operator with this token.
     async fn whose(tokens: &InternalTokens, token: &str, now: Timestamp) -> Option<String> {
         let headers = HeaderMap::from_iter([(
             HeaderName::from_static("x-internal-token"),
@@ -271,7 +276,6 @@ mod tests {
         whose(tokens, token, now).await.is_some()
     }
 
-    /// The digest from the secret is not a token.
     #[tokio::test]
     async fn each_token_identifies_its_operator() {
         let (manager, secrets) = Manager::start(&[("ada", A), ("bob", B)]).await;
@@ -285,7 +289,7 @@ mod tests {
             ("bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb", None),
             (longer.as_str(), None),
             ("bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbB", None),
-            // A digest from the secret is not a token.
+            // The digest in the secret is not itself a valid token.
             (digest.as_str(), None),
         ];
         for (token, name) in rows {
@@ -294,7 +298,7 @@ mod tests {
         assert_eq!(manager.reads(), 1);
     }
 
-    /// A token is refused if it is short or has spaces, even if the secret lists it.
+    /// A token that is too short or contains spaces is rejected, even if the secret lists it.
     #[tokio::test]
     async fn weak_tokens_are_refused() {
         for token in ["a".repeat(31), "changeme".to_owned(), format!("{A} {A}")] {
@@ -330,7 +334,7 @@ mod tests {
         assert!(InternalTokens::load(secrets, ARN.to_owned(), at(0)).await.is_err());
     }
 
-    /// A new token works after such a reload.
+    /// A token added meanwhile is valid after the reload.
     #[tokio::test]
     async fn unknown_tokens_reload_the_secret_every_30_seconds() {
         let (manager, secrets) = Manager::start(&[("ada", A)]).await;
@@ -380,7 +384,7 @@ mod tests {
         }
         manager.go_down(false);
         assert!(!is_good(&tokens, A, at(120)).await && is_good(&tokens, B, at(120)).await);
-        // A mistake at the next rotation does not lock operators out.
+        // The secret is malformed after a failed rotation. The last valid list stays in use.
         manager.0.store(ARN, "short");
         assert!(is_good(&tokens, B, at(180)).await);
     }

@@ -1,8 +1,10 @@
-//! Refused credentials, counted by source in the memory of one environment.
+//! Limits how many requests with wrong credentials one source may send per minute. The counts are in the memory of one
+//! Lambda instance.
 //!
-//! Only refusals are counted, so a valid credential is accepted even from an address that others flood from. Nothing is
-//! stored: a write for each refusal would occupy the function longer than the refusal does. So the limit applies to
-//! each environment of the function, and a deployment's is that limit times the number of environments.
+//! Only rejected requests are counted, so a valid credential is accepted even from an address that an attacker uses.
+//! Counts are not stored, because a write per rejected request would cost more time than the rejection itself. The
+//! limit therefore applies to each Lambda instance, and a deployment's limit is that number times the number of
+//! instances.
 
 use crate::ThrottleScope;
 use purser_domain::{Error, ErrorKind, Timestamp};
@@ -11,17 +13,17 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// The maximum number of sources that are counted in a minute. Others are treated as if they had reached their limit.
+/// The maximum number of sources that are counted per minute. Rejected requests from further sources get 429 at once.
 const MOST_SOURCES: usize = 10_000;
 
-/// A limit of the refusals of one source per minute.
+/// The maximum number of rejected requests per source and minute, with the counts of the current minute.
 #[derive(Debug)]
 pub struct RefusalLimit {
     per_minute: u32,
     counted: Mutex<Counted>,
 }
 
-/// The refusals of one minute.
+/// The counts of one minute.
 #[derive(Debug, Default)]
 struct Counted {
     minute: u64,
@@ -29,7 +31,7 @@ struct Counted {
 }
 
 impl RefusalLimit {
-    /// The limit, with nothing counted.
+    /// Creates the limit without any counts.
     pub fn new(per_minute: u32) -> Self {
         Self {
             per_minute,
@@ -37,7 +39,7 @@ impl RefusalLimit {
         }
     }
 
-    /// Counts a refusal and returns `refused`, or 429 `too_many_requests` if the source has reached its limit.
+    /// Counts a rejected request. Returns `refused`, or 429 `too_many_requests` if the source has reached the limit.
     pub fn count(&self, source: ThrottleScope, now: Timestamp, refused: Error) -> Error {
         const A_MINUTE: u64 = 60;
         let minute = now.secs().div_euclid(A_MINUTE);
@@ -52,7 +54,7 @@ impl RefusalLimit {
         let so_far = counted.by_source.get(&source).copied();
         let is_within = so_far.map_or(!is_full, |so_far| so_far < self.per_minute);
         if !is_within {
-            // At least one, because the remainder is below a minute.
+            // At least 1, because the remainder is less than 60.
             let retry_after = A_MINUTE.saturating_sub(now.secs().rem_euclid(A_MINUTE));
             return ErrorKind::TooManyRequests { retry_after }.into();
         }

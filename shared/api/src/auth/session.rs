@@ -1,13 +1,15 @@
-//! People, authenticated by the ID tokens of an OpenID Connect issuer. An ID token is a session of the API, and the
-//! result of a sign-in.
+//! Authenticates users by ID tokens of an OpenID Connect issuer. An ID token is a session of the API, and the result of
+//! a sign-in in the browser.
 //!
-//! Invariants: only our own rules decide on a token. The algorithms are RS256 and ES256, regardless of the token or a
-//! key; it is an ID token for this service; the issuer and the audience are exactly those of the configuration; the
-//! time is an argument. Every refusal is the same `invalid_session`, except for a missing entitlement claim; the log
-//! gets one word as the reason, and no part of the token.
+//! Invariants:
+//! - The accepted algorithms are RS256 and ES256, regardless of what the token or a key declares.
+//! - The token is an ID token for this service; its issuer and audience are exactly those of the configuration.
+//! - The current time is an argument.
+//! - Every rejection is 401 `invalid_session`, except for a missing entitlement claim. The log gets one word as the
+//!   reason, and no part of the token.
 //!
-//! Elsewhere: the issuer's keys (`issuer.rs`); the sessions of browsers, their cookies, the state of a sign-in and its
-//! nonce (`functions/people`); and authorization, by the owner of a record.
+//! Not in this file: the issuer's keys (`issuer.rs`); browser sessions, cookies, and the state and nonce of a sign-in
+//! (`functions/people`); authorization, which each record's owner determines.
 
 use crate::auth::issuer::{Issuer, OidcMetadata, SessionKey, endpoint};
 use crate::{BootError, Env, request_source};
@@ -23,27 +25,28 @@ use serde_json::{Number, Value, json};
 use std::{convert::Infallible, sync::Arc};
 use tracing::info;
 
-/// The maximum difference between the issuer's clock and this service's.
+/// The maximum difference between the issuer's clock and this service's clock.
 const LEEWAY: Duration = Duration::from_secs_u32(60);
-/// The maximum length of a token. A header value has 10 KB at API Gateway, a cookie 4 KB in browsers.
+/// The maximum length of a token, in bytes. API Gateway limits header values to 10 KB, and browsers limit cookies to 4
+/// KB.
 const LONGEST_TOKEN: usize = 8 * 1024;
-/// The maximum length of `sub` (OpenID Connect Core §2).
+/// The maximum length of `sub`, in bytes (OpenID Connect Core §2).
 const LONGEST_SUBJECT: usize = 255;
 
-/// The issuer and audience of sessions, and the claims that people need.
+/// The issuer and audience of sessions, and the claims that users need.
 #[derive(Clone, Debug)]
 pub struct SessionSettings {
-    /// As spelled in `iss`.
+    /// The issuer's URL, exactly as in the `iss` claim.
     issuer: String,
-    /// The audience.
+    /// This service's client id, which is the expected audience.
     client_id: String,
-    /// The claim that people must have to use the service; `None` if all people of the issuer may.
+    /// The claim that users need to use the service; `None` if every user of the issuer may use the service.
     entitlement: Option<Entitlement>,
-    /// The claim that people must have to read the operators' pages; `None` if nobody may.
+    /// The claim that users need to read the operators' pages; `None` if nobody may read these pages.
     operators: Option<Entitlement>,
 }
 
-/// A claim, and the value that it must be or contain.
+/// A claim, and the value that the claim must equal or contain.
 #[derive(Clone, Debug)]
 struct Entitlement {
     claim: String,
@@ -60,7 +63,7 @@ impl Entitlement {
         claim.zip(value).map(|(claim, value)| Self { claim, value })
     }
 
-    /// Whether a token with a verified signature has the claim.
+    /// Whether the token has the claim. The caller has verified the token's signature.
     fn is_in(&self, token: &str) -> bool {
         let payload = token.split('.').nth(1).unwrap_or_default();
         let payload = BASE64_URL_SAFE_NO_PAD.decode(payload).unwrap_or_default();
@@ -92,7 +95,7 @@ impl SessionSettings {
         }
     }
 
-    /// The fingerprint of all settings by which a sign-in is evaluated.
+    /// Computes the fingerprint of all settings that the evaluation of a sign-in uses.
     fn terms(&self) -> Fingerprint {
         let pair =
             |claimed: &Option<Entitlement>| json!(claimed.as_ref().map(|claimed| (&claimed.claim, &claimed.value)));
@@ -100,8 +103,8 @@ impl SessionSettings {
         Fingerprint::of_text(&json!([self.issuer, self.client_id, entitlement, operators]).to_string())
     }
 
-    /// OpenID Connect Core §3.1.3.7, items 3 to 5: we are an audience, and the party that the token was issued to. A
-    /// token with other audiences has to name that party: without `azp`, any of them may have asked for it.
+    /// OpenID Connect Core §3.1.3.7, items 3 to 5: this service must be an audience and, if `azp` is present, the
+    /// authorized party. A token with several audiences needs `azp`, because any audience may have requested the token.
     fn is_meant_for_us(&self, audience: Option<&Audience>, authorized_party: Option<&str>) -> bool {
         let audiences = match audience {
             Some(Audience::One(audience)) => std::slice::from_ref(audience),
@@ -116,12 +119,13 @@ impl SessionSettings {
             }
     }
 
-    /// The person in the claims of a verified token, or the reason of the refusal as a word.
+    /// Validates the claims of a token with a verified signature. The error is the reason for the rejection, as one
+    /// word for the log.
     fn id_token(&self, claims: Claims, now: Timestamp) -> Result<IdToken, &'static str> {
         if claims.iss != self.issuer {
             return Err("issuer");
         }
-        // Cognito marks the purpose of its tokens. Only an access token has a `scope` (RFC 9068 §2.2.3).
+        // Cognito's `token_use` names the purpose of a token. Only an access token has a `scope` (RFC 9068 §2.2.3).
         let is_for_signing_in = claims.token_use.is_none_or(|word| word == "id");
         if !is_for_signing_in || claims.scope.is_some() || claims.scp.is_some() {
             return Err("kind");
@@ -130,7 +134,7 @@ impl SessionSettings {
             return Err("audience");
         }
         let expires_at = instant(&claims.exp).ok_or("time")?;
-        // RFC 7519 §4.1.4: not accepted on or after that time.
+        // RFC 7519 §4.1.4: the token is not accepted at or after this time.
         if now >= expires_at.after(LEEWAY) {
             return Err("expired");
         }
@@ -142,7 +146,7 @@ impl SessionSettings {
                 return Err("not_yet_valid");
             }
         }
-        // Without `auth_time`, the time at which the issuer issued the token counts as the time of authentication.
+        // Without `auth_time`, the token's issue time counts as the time of authentication.
         let signed_in_at = instant(claims.auth_time.as_ref().unwrap_or(&claims.iat)).ok_or("time")?;
         let has_auth_time = claims.auth_time.is_some();
         if claims.sub.is_empty() || claims.sub.len() > LONGEST_SUBJECT {
@@ -180,62 +184,63 @@ impl SessionSettings {
     }
 }
 
-/// A point in time in a token (RFC 7519 §2, `NumericDate`), rounded down to the second.
+/// Parses a `NumericDate` of a token (RFC 7519 §2), rounded down to the second.
 fn instant(number: &Number) -> Option<Timestamp> {
     let text = number.to_string();
     let seconds = text.split('.').next()?;
     seconds.parse().ok().and_then(Timestamp::from_secs)
 }
 
-/// A signed-in person.
+/// A signed-in user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Person {
-    /// The person's id, from issuer and `sub`: the owner of records.
+    /// The user's id, which is derived from issuer and `sub`. Records name their owner by this id.
     pub id: PersonId,
-    /// The display name; not unique, and chosen by the person.
+    /// The display name. The user chooses it, and it need not be unique.
     pub name: Option<String>,
-    /// The issuer's claim about the mail address; a browser's session has none.
+    /// The issuer's claim about the user's mail address; `Absent` for a browser session.
     pub mail: MailClaim,
-    /// The time of the person's authentication by the issuer.
+    /// The time at which the issuer authenticated the user.
     pub signed_in_at: Timestamp,
 }
 
-/// An issuer's claim about a person's mail address (OpenID Connect Core §5.1, `email` and `email_verified`).
+/// An issuer's claim about a user's mail address (OpenID Connect Core §5.1, `email` and `email_verified`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MailClaim {
-    /// No claim.
+    /// The token has no claim about a mail address.
     Absent,
-    /// The person has no verified address.
+    /// The user has no verified mail address.
     Unverified,
-    /// The verified address.
+    /// The user's verified mail address.
     Verified(MailAddress),
 }
 
 /// A verified ID token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdToken {
-    /// The person.
+    /// The signed-in user.
     pub person: Person,
-    /// The issuer's permanent id of the person.
+    /// The issuer's permanent id for the user (`sub`).
     pub subject: String,
-    /// The nonce of the sign-in that the token belongs to.
+    /// The nonce that the service sent when the sign-in began.
     pub nonce: Option<String>,
-    /// Whether the token has `auth_time`, which it must have after `max_age` was sent (OpenID Connect Core §3.1.2.1).
+    /// Whether the token has `auth_time`. The issuer must include `auth_time` if the sign-in sent `max_age` (OpenID
+    /// Connect Core §3.1.2.1).
     pub has_auth_time: bool,
-    /// Whether the token has the claim for reading the operators' pages.
+    /// Whether the token has the claim that permits reading the operators' pages.
     pub is_operator: bool,
 }
 
-/// The result for a valid ID token.
+/// The outcome of a valid ID token's entitlement check.
 #[derive(Debug)]
 pub enum EntitlementCheck {
-    /// The person is entitled.
+    /// The user has the entitling claim.
     Entitled(IdToken),
-    /// The person is not entitled; the error is 403 `not_entitled`.
+    /// The user lacks the entitling claim. The error is 403 `not_entitled`.
     NotEntitled(PersonId, Error),
 }
 
-/// The claims that are read. The signature has been verified; the claims have not.
+/// The token's claims. The signature has been verified; the values have not been validated.
 #[derive(Deserialize)]
 struct Claims {
     iss: String,
@@ -269,10 +274,10 @@ enum Audience {
     Several(Vec<String>),
 }
 
-/// The claims of a token signed by this key.
+/// Verifies the token's signature with this key and parses the claims.
 fn signed_claims(token: &str, key: &SessionKey) -> Result<Claims, &'static str> {
     let mut signature_only = Validation::new(key.algorithm);
-    // The crate would use the system's clock, and would not check a missing claim.
+    // The caller validates the claims, because the library would use the system clock and would accept a missing claim.
     signature_only.required_spec_claims.clear();
     signature_only.validate_exp = false;
     signature_only.validate_nbf = false;
@@ -284,14 +289,14 @@ fn signed_claims(token: &str, key: &SessionKey) -> Result<Claims, &'static str> 
     }
 }
 
-/// The unverified header of a token.
+/// A token's header, before the signature is verified.
 struct UnverifiedHeader {
     algorithm: Algorithm,
     key_id: Option<String>,
 }
 
 impl UnverifiedHeader {
-    /// The header of a token with an algorithm that we accept.
+    /// Parses the header of a token. The error is the reason for the rejection, as one word for the log.
     fn read(token: &str) -> Result<Self, &'static str> {
         if token.len() > LONGEST_TOKEN {
             return Err("length");
@@ -300,11 +305,12 @@ impl UnverifiedHeader {
         if !matches!(header.alg, Algorithm::RS256 | Algorithm::ES256) {
             return Err("algorithm");
         }
-        // An access token is marked as such (RFC 9068 §2.1), and so are other tokens of an issuer (RFC 8725 §3.11).
+        // `typ` marks access tokens (RFC 9068 §2.1) and other kinds of tokens (RFC 8725 §3.11), which are rejected.
         if header.typ.is_some_and(|kind| !kind.eq_ignore_ascii_case("JWT")) {
             return Err("kind");
         }
-        // RFC 7515 §4.1.11: a token with critical extensions that are not understood is refused; we understand none.
+        // RFC 7515 §4.1.11: a token with critical extensions that the recipient does not support is rejected. This
+        // service supports none.
         if header.crit.is_some() {
             return Err("extension");
         }
@@ -315,20 +321,21 @@ impl UnverifiedHeader {
     }
 }
 
-/// Verifies sessions, with the issuer's keys in memory.
+/// Verifies ID tokens, with the issuer's keys in memory.
 pub struct Sessions {
     settings: SessionSettings,
     issuer: Issuer,
 }
 
-/// The issuer's answer to a sign-in, from its redirect, and the values that were stored when the sign-in began.
+/// The parameters that exchange an authorization code for tokens: the code from the issuer's redirect, and the values
+/// that were stored when the sign-in began.
 #[derive(Clone, Copy)]
 pub struct AuthorizationCode<'a> {
-    /// The parameter `code`.
+    /// The parameter `code` of the redirect.
     pub code: &'a str,
-    /// The secret behind the request's `code_challenge` (RFC 7636).
+    /// The secret whose hash was sent as `code_challenge` (RFC 7636).
     pub code_verifier: &'a str,
-    /// The same as in the request.
+    /// The same `redirect_uri` as in the authorization request.
     pub redirect_uri: &'a str,
 }
 
@@ -343,29 +350,29 @@ struct WireTokenError {
 }
 
 impl Sessions {
-    /// Fetches the issuer's keys. If that fails, the first call fetches them again.
+    /// Fetches the issuer's keys. If the fetch fails, the first call fetches them again.
     pub async fn new(settings: SessionSettings, now: Timestamp) -> Result<Self, BootError> {
         let issuer = Issuer::new(settings.issuer.clone(), now).await?;
         Ok(Self { settings, issuer })
     }
 
-    /// This service's client id at the issuer.
+    /// Returns this service's client id at the issuer.
     pub fn client_id(&self) -> &str {
         &self.settings.client_id
     }
 
-    /// The issuer.
+    /// Returns the issuer's URL.
     pub fn issuer(&self) -> &str {
         &self.settings.issuer
     }
 
-    /// The fingerprint of the current sign-in settings. A session that began under other settings ends.
+    /// Computes the fingerprint of the current sign-in settings. A browser session ends when these settings change.
     pub fn terms(&self) -> Fingerprint {
         self.settings.terms()
     }
 
-    /// Reads an ID token; 401 `invalid_session` if it is not valid, 403 `not_entitled` for a person without the
-    /// entitling claim.
+    /// Verifies an ID token. Returns 401 `invalid_session` for an invalid token, and 403 `not_entitled` for a user
+    /// without the entitling claim.
     pub async fn id_token(&self, token: &str, now: Timestamp) -> Result<IdToken> {
         match self.judge(token, now).await? {
             EntitlementCheck::Entitled(id_token) => Ok(id_token),
@@ -373,7 +380,8 @@ impl Sessions {
         }
     }
 
-    /// As [`Sessions::id_token`], but returns who is not entitled; 401 `invalid_session` if the token is not valid.
+    /// Verifies an ID token like [`Sessions::id_token`], but returns the user's id if the entitling claim is missing.
+    /// Returns 401 `invalid_session` for an invalid token.
     pub async fn judge(&self, token: &str, now: Timestamp) -> Result<EntitlementCheck> {
         let header = UnverifiedHeader::read(token).map_err(refused)?;
         let key = self.issuer.key(header.algorithm, header.key_id.as_deref(), now).await?;
@@ -398,13 +406,14 @@ impl Sessions {
         }
     }
 
-    /// The issuer's endpoints.
+    /// Returns the issuer's endpoints.
     pub async fn oidc_metadata(&self, now: Timestamp) -> Result<Arc<OidcMetadata>> {
         self.issuer.oidc_metadata(now).await
     }
 
-    /// The ID token of a sign-in (RFC 6749 §4.1.3, RFC 7636 §4.5), unverified: [`Sessions::id_token`] verifies it. A
-    /// code that is used, expired or of another sign-in is 401 `invalid_session`.
+    /// Exchanges an authorization code for an ID token (RFC 6749 §4.1.3, RFC 7636 §4.5). The returned token is not
+    /// verified; [`Sessions::id_token`] verifies it. Returns 401 `invalid_session` if the code is used, expired, or of
+    /// another sign-in.
     pub async fn exchange(&self, code: AuthorizationCode<'_>, now: Timestamp) -> Result<String> {
         let metadata = self.oidc_metadata(now).await?;
         let form = [
@@ -435,13 +444,13 @@ fn refused(reason: &'static str) -> Error {
     ErrorKind::InvalidSession.into()
 }
 
-/// The unverified session token of an API request.
+/// The session token of an API request, before it is verified.
 pub struct SessionToken {
     token: Option<String>,
     source: RequestSource,
 }
 
-/// Always succeeds: the handler refuses the request by [`SessionToken::presented`] and [`Sessions::id_token`].
+/// Extraction never fails. The handler rejects the request with [`SessionToken::presented`] and [`Sessions::id_token`].
 impl<S: Sync> FromRequestParts<S> for SessionToken {
     type Rejection = Infallible;
 
@@ -454,23 +463,23 @@ impl<S: Sync> FromRequestParts<S> for SessionToken {
 }
 
 impl SessionToken {
-    /// The token, for [`Sessions::id_token`] to verify, and the source of the request; 401 `invalid_session` without a
-    /// token.
+    /// Returns the unverified token and the source of the request; 401 `invalid_session` without a token.
+    /// [`Sessions::id_token`] verifies the token.
     pub fn presented(self) -> Result<(String, RequestSource)> {
         let source = self.source;
         let token = self.token.ok_or(ErrorKind::InvalidSession)?;
         Ok((token, source))
     }
 
-    /// Whether the token has the form of a JSON Web Token (RFC 7519 §3), which no agent key has: three parts separated
-    /// by dots, and no colon. A route that accepts both uses it to distinguish them.
+    /// Whether the token has the form of a JSON Web Token (RFC 7519 §3): three parts separated by dots, and no colon.
+    /// An agent key never has this form, so a route that accepts both can tell them apart.
     pub fn has_the_form_of_a_session(&self) -> bool {
         let token = self.token.as_deref();
         token.is_some_and(|token| token.split('.').count() == 3 && !token.contains(':'))
     }
 }
 
-/// The bearer token of `Authorization`, if the header occurs once.
+/// Returns the bearer token of the `Authorization` header, if the header occurs exactly once.
 fn presented_token(headers: &HeaderMap) -> Option<String> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let text = values.next()?.to_str().ok()?;
@@ -496,13 +505,13 @@ mod tests {
     const NOW_SECS: u64 = 1_795_223_340;
 
     fn now() -> Timestamp {
-        // Not on a full second, as with any request.
+        // One second after `NOW_SECS`.
         Timestamp::from_secs(NOW_SECS)
             .unwrap()
             .after(Duration::from_secs_u32(1))
     }
 
-    /// Valid claims with those changes; null removes a member.
+    /// Valid claims with these changes; null removes a claim.
     fn claims(issuer: &TestIssuer, changes: &Value) -> Value {
         let mut claims = json!({
             "iss": issuer.address, "aud": TestIssuer::CLIENT, "sub": "user-1", "exp": NOW_SECS + 3600,
@@ -541,7 +550,7 @@ mod tests {
             }
         }
 
-        /// The result for a token: the person, or the reason in the log.
+        /// Verifies a token. The error is the reason in the log.
         async fn check(&self, token: &str) -> Result<IdToken, String> {
             let answer = self.sessions.id_token(token, now()).await;
             let log = self.logged.take();
@@ -565,7 +574,6 @@ mod tests {
         }
     }
 
-    /// The time of the sign-in is `auth_time` if the token has it.
     #[tokio::test]
     async fn valid_es256_and_rs256_tokens_identify_their_person() {
         let bench = Bench::new().await;
@@ -587,7 +595,7 @@ mod tests {
         }
         assert_eq!(bench.sessions.client_id(), TestIssuer::CLIENT);
         assert_eq!(bench.sessions.issuer(), bench.issuer.address);
-        // The time of the sign-in is the issuer's `auth_time`, if there is one.
+        // If the token has `auth_time`, that is the time of the sign-in.
         let earlier = json!({"auth_time": NOW_SECS - 5_000});
         let token = bench.es.token(&claims(&bench.issuer, &earlier));
         let id_token = bench.check(&token).await.unwrap();
@@ -610,7 +618,7 @@ mod tests {
             (json!({}), json!({"token_use": "id"}), None),
             (json!({}), json!({"scope": "openid email"}), Some("kind")),
             (json!({}), json!({"scp": ["openid"]}), Some("kind")),
-            // Cognito's access tokens name their client and no audience.
+            // Cognito's access tokens have `client_id` and no `aud`.
             (
                 json!({}),
                 json!({"aud": null, "client_id": TestIssuer::CLIENT}),
@@ -662,7 +670,7 @@ mod tests {
         assert_eq!(refused.kind().slug(), "invalid_session");
     }
 
-    /// Without the setting nobody is an operator.
+    /// Without the setting, no user is an operator.
     #[tokio::test]
     async fn operators_need_the_configured_claim() {
         let es = Signer::es256("es");
@@ -693,12 +701,11 @@ mod tests {
         }
     }
 
-    /// The issuer is compared exactly.
     #[tokio::test]
     async fn token_claims_are_validated_with_clock_leeway() {
         let bench = Bench::new().await;
         let (exp, issuer) = (NOW_SECS + 3600, bench.issuer.address.clone());
-        // The time is one second after NOW_SECS, and the leeway 60: a token is expired from 60 s after its `exp` on.
+        // The current time is `NOW_SECS + 1`, and the leeway is 60 s: a token is expired from 60 s after its `exp` on.
         let rows = [
             (json!({}), None),
             (json!({"exp": NOW_SECS + 1}), None),
@@ -735,7 +742,7 @@ mod tests {
             (json!({"sub": 7}), Some("claims")),
             (json!({"sub": null}), Some("claims")),
             (json!({"nonce": 7}), Some("claims")),
-            // Wrong in several ways: the issuer is checked first.
+            // The token is wrong in several ways; the issuer is checked first.
             (json!({"iss": "x", "aud": "x", "exp": 0, "sub": ""}), Some("issuer")),
         ];
         for (changes, reason) in rows {
@@ -745,13 +752,13 @@ mod tests {
         }
     }
 
-    /// OpenID Connect Core §3.1.3.7: items 3 to 5. The tests around this one cover the first two items and 6 to 10;
-    /// `functions/people`, which stores what it requested, covers 11 to 13.
+    /// OpenID Connect Core §3.1.3.7, items 3 to 5. The tests next to this one cover items 1, 2 and 6 to 10. Tests of
+    /// `functions/people`, which stores the nonce and `max_age`, cover items 11 to 13.
     #[tokio::test]
     async fn the_audience_and_authorized_party_must_match() {
         let us = TestIssuer::CLIENT;
         let rows = [
-            // 3: we are an audience, in the exact spelling.
+            // Item 3: this service's client id is an audience.
             (json!({"aud": us}), None),
             (json!({"aud": [us]}), None),
             (json!({"aud": "another"}), Some("audience")),
@@ -763,13 +770,13 @@ mod tests {
             (json!({"aud": null, "azp": us}), Some("audience")),
             (json!({"aud": "another", "azp": us}), Some("audience")),
             (json!({"aud": [us, 7]}), Some("claims")),
-            // 4: of several audiences, the party is named.
+            // Item 4: a token with several audiences needs `azp`.
             (json!({"aud": ["another", us]}), Some("audience")),
             (json!({"aud": [us, "another"]}), Some("audience")),
             (json!({"aud": [us, "another"], "azp": us}), None),
             (json!({"aud": [us, ""]}), Some("audience")),
             (json!({"aud": [us, us]}), None),
-            // 5: a party that is named is us.
+            // Item 5: `azp` must be this service's client id.
             (json!({"azp": us}), None),
             (json!({"azp": "another"}), Some("audience")),
             (json!({"azp": ""}), Some("audience")),
@@ -866,7 +873,7 @@ mod tests {
             (with_hmac(&es.public_bytes(), "es"), Some("algorithm")),
             (with_hmac(&rs.public_bytes(), "rs"), Some("algorithm")),
             (with_hmac(b"", "nobody"), Some("algorithm")),
-            // The header's algorithm is not the key's.
+            // The header names another algorithm than the key has.
             (
                 es.token_with(&json!({"alg": "RS256", "kid": "es"}), &claims),
                 Some("key"),
@@ -883,10 +890,10 @@ mod tests {
                 rs.token_with(&json!({"alg": "RS512", "kid": "rs"}), &claims),
                 Some("algorithm"),
             ),
-            // Another key pair with the same id.
+            // Another key pair with the same key id signed the token.
             (Signer::es256("es").token(&claims), Some("signature")),
             (Signer::rs256("rs").token(&claims), Some("signature")),
-            // The key is in the token.
+            // The token contains its own key.
             (
                 Signer::es256("es").token_with(
                     &json!({"alg": "ES256", "kid": "es", "jwk": Signer::es256("es").jwk()}),
@@ -895,7 +902,7 @@ mod tests {
                 Some("signature"),
             ),
             (Signer::es256("unknown").token(&claims), Some("key")),
-            // Several keys, and no key id.
+            // The issuer has several keys, and the token names none.
             (es.token_with(&json!({"alg": "ES256"}), &claims), Some("key")),
             (
                 es.token_with(&json!({"alg": "ES256", "kid": "es", "crit": ["exp"]}), &claims),
@@ -914,7 +921,7 @@ mod tests {
             let refused = bench.check(&token).await.err();
             assert_eq!(refused.as_deref(), reason, "{token}");
         }
-        // Two members of one name: parsers differ in which of them they use.
+        // A claim occurs twice. JSON parsers differ in which of the two values they use, so the token is rejected.
         let header = encoded(json!({"alg": "ES256", "kid": "es"}).to_string());
         let twice = format!("{{\"sub\":\"user-2\",{}", claims.to_string().trim_start_matches('{'));
         let message = format!("{header}.{}", encoded(twice));
@@ -929,7 +936,7 @@ mod tests {
     async fn a_token_is_bounded_in_length() {
         let bench = Bench::new().await;
         let of_length = |length: usize| {
-            // Base64 makes four letters of three bytes, so some length just below is reached.
+            // Base64 encodes three bytes as four letters, so not every length can be reached.
             (0..length)
                 .rev()
                 .map(|fill| bench.es.token(&claims(&bench.issuer, &json!({"x": "x".repeat(fill)}))))
@@ -1016,11 +1023,11 @@ mod tests {
             let refused = person.err().map(|error| error.kind().slug());
             assert!(refused.is_none_or(|slug| slug == "invalid_session"));
         }
-        // Only the agent key and the bare token were verified; neither is in the log.
+        // Neither the agent key nor the bare token is in the log.
         assert!(!bench.logged.take().contains("gak_"));
     }
 
-    /// Errors never contain the code or its verifier.
+    /// Error messages never contain the code or the code verifier.
     #[tokio::test]
     async fn authorization_codes_are_exchanged_for_id_tokens() {
         let bench = Bench::new().await;

@@ -1,13 +1,13 @@
-//! The caller's address as `mcp` asserts it.
+//! Lets the function `mcp` pass on its caller's IP address.
 //!
-//! `mcp` calls the API for its callers, so the gateway sees the address of that function. With each caller's key, `mcp`
-//! sends the caller's own address, the time, and HMAC-SHA-256s over both, the method, the path and the `Authorization`
-//! header: one HMAC for each function that authenticates agents. Each of these functions has a separate key, and only
-//! `mcp` has all of them. A function that can verify an HMAC can also create it, so a compromised function can forge
-//! addresses for itself, but not for other functions.
+//! `mcp` calls the API on behalf of its callers, so the gateway sees the address of `mcp` as the source. `mcp`
+//! therefore sends a header with the caller's address, the time, and one HMAC-SHA-256 for each function that
+//! authenticates agents. The HMAC covers the address, the time, the method, the path and the `Authorization` header.
+//! Each receiving function has its own key, and only `mcp` has all keys. A function that can verify an HMAC can also
+//! create one, so a compromised function can forge addresses for its own requests, but not for other functions.
 //!
 //! Invariants: an assertion is valid for one agent key, method and path, from [`VALID_SECS`] before its time until
-//! [`VALID_SECS`] after it. Without a valid assertion, the gateway's source address counts.
+//! [`VALID_SECS`] after its time. Without a valid assertion, the source address that the gateway reports is used.
 
 use crate::{Clock, GatewayContext, Secrets};
 use aws_types::SdkConfig;
@@ -30,19 +30,20 @@ use std::{
 };
 use tracing::{error, warn};
 
-/// The header: address, seconds since the epoch, and the HMACs in hex, with spaces between.
+/// The header: the address, the seconds since the epoch, and the HMACs in hex, separated by spaces.
 pub const ASSERTED_IP: HeaderName = HeaderName::from_static("x-purser-client-ip");
 
-/// The validity of an assertion. The clocks of two functions differ by much less, and a call takes less.
+/// The validity of an assertion, in seconds. Clock differences between functions and the duration of a call are much
+/// shorter.
 const VALID_SECS: u64 = 30;
-/// The minimum length of a key: 32 random characters hold 128 bits even as hexadecimal digits.
+/// The minimum length of a key. 32 random characters have at least 128 bits, even as hexadecimal digits.
 const MIN_CHARS: usize = 32;
-/// Separates these HMACs from any other use of the key.
+/// Domain separation: an HMAC for another purpose with the same key never equals an assertion.
 const DOMAIN: &[u8] = b"purser/client-ip/v1\0";
-/// The maximum number of HMACs. Three functions authenticate agents, so `mcp` never sends a longer list.
+/// The maximum number of HMACs in the header. `mcp` sends three, one for each function that authenticates agents.
 const MOST_MACS: usize = 8;
 const READING: &str = "reading the key of asserted addresses";
-/// The first assertion made with a new key causes the keys to be read again.
+/// An assertion with an unknown key causes the keys to be read again, at most once in 30 seconds.
 const AGES: RefreshPolicy = RefreshPolicy {
     fresh: Duration::from_secs_u32(300),
     longest: None,
@@ -50,22 +51,22 @@ const AGES: RefreshPolicy = RefreshPolicy {
     every_at_first: Duration::from_secs_u32(5),
 };
 
-/// A key with which assertions are created and verified.
+/// A key that creates and verifies assertions.
 #[derive(Clone)]
 struct AssertionKey(Hmac<Sha256>);
 
-/// The keys of a function: `mcp` has one for each function that verifies, and any other function its own.
+/// A function's keys: `mcp` has the keys of all receiving functions; any other function has only its own.
 #[derive(Clone)]
 pub struct AssertionKeySet(Arc<[AssertionKey]>);
 
-/// `Debug` prints nothing of the keys, because its output may reach a log.
+/// Prints no key, because debug output may reach a log.
 impl fmt::Debug for AssertionKeySet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AssertionKeySet(..)")
     }
 }
 
-/// An unverified assertion.
+/// A parsed assertion, before its HMAC is verified.
 struct Asserted {
     ip: IpAddr,
     secs: u64,
@@ -73,7 +74,7 @@ struct Asserted {
 }
 
 impl Asserted {
-    /// Reads the header; `None` unless it occurs once and has the expected form.
+    /// Parses the header; `None` unless it occurs exactly once and is well-formed.
     fn read(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(ASSERTED_IP).iter();
         let text = values.next()?.to_str().ok()?;
@@ -92,7 +93,7 @@ impl Asserted {
 }
 
 impl AssertionKeySet {
-    /// The header that asserts this address for one request with this `Authorization`.
+    /// Creates the header value that asserts this address for one request.
     pub fn assert(
         &self,
         ip: IpAddr,
@@ -110,8 +111,7 @@ impl AssertionKeySet {
         HeaderValue::try_from(text).ok()
     }
 
-    /// Whether the assertion was made with one of these keys for this request. [`SecretDigest`] compares in constant
-    /// time.
+    /// Whether one of these keys made the assertion for this request. [`SecretDigest`] compares in constant time.
     fn made(&self, asserted: &Asserted, method: &Method, path: &str, authorization: &HeaderValue) -> bool {
         self.0.iter().any(|key| {
             let mac = key.mac(asserted.ip, asserted.secs, method, path, authorization);
@@ -121,7 +121,7 @@ impl AssertionKeySet {
 }
 
 impl AssertionKey {
-    /// The key with exactly this text; `None` if it is too short.
+    /// Creates a key from its text; `None` if the text is shorter than [`MIN_CHARS`].
     fn from_text(text: &str) -> Option<Self> {
         let is_long = text.chars().count() >= MIN_CHARS;
         Hmac::new_from_slice(text.as_bytes()).ok().filter(|_| is_long).map(Self)
@@ -130,14 +130,14 @@ impl AssertionKey {
     fn mac(&self, ip: IpAddr, secs: u64, method: &Method, path: &str, authorization: &HeaderValue) -> SecretDigest {
         let mut mac = self.0.clone();
         mac.update(DOMAIN);
-        // None of these parts contains a line break, so no two requests result in the same text.
+        // No field contains a line break, so two different requests never give the same text.
         mac.update(format!("{ip}\n{secs}\n{method}\n{path}\n").as_bytes());
         mac.update(authorization.as_bytes());
         SecretDigest::from_bytes(mac.finalize().into_bytes().into())
     }
 }
 
-/// The keys in Secrets Manager. They are read when they are first needed.
+/// The assertion keys in Secrets Manager. They are read when they are first needed.
 pub struct AssertionKeys {
     secrets: Secrets,
     arns: Vec<String>,
@@ -146,8 +146,8 @@ pub struct AssertionKeys {
 }
 
 impl AssertionKeys {
-    /// The keys in these secrets: one ARN, or several separated by commas. Without a secret, no assertion is created or
-    /// valid.
+    /// Creates the keys from these secrets: one ARN, or several separated by commas. Without an ARN, assertions are
+    /// neither created nor accepted.
     pub fn of_secrets(arns: Option<String>, aws: &SdkConfig, clock: &Clock) -> Option<Self> {
         Some(Self::new(Secrets::new(aws), &arns?, clock.clone()))
     }
@@ -172,13 +172,13 @@ impl AssertionKeys {
             .ok_or_else(|| Error::internal(READING, format!("`{arn}`: must have {MIN_CHARS} characters or more")))
     }
 
-    /// The keys; `None`, with a line in the log, if one can't be read.
+    /// Returns the keys, or `None` if a key can't be read; the cause is logged.
     pub async fn current(&self) -> Option<AssertionKeySet> {
         let keys = self.keys.current(self.clock.now(), || self.read()).await;
         keys.inspect_err(|cause| error!(%cause, "asserted_ip.no_key")).ok()
     }
 
-    /// The address that a request validly asserts.
+    /// Returns the asserted address of a request if the assertion is valid.
     async fn asserted(&self, parts: &Parts) -> Option<IpAddr> {
         let asserted = Asserted::read(&parts.headers)?;
         let authorization = parts.headers.get(header::AUTHORIZATION)?;
@@ -191,7 +191,7 @@ impl AssertionKeys {
         if is_made(&self.current().await?) {
             return Some(asserted.ip);
         }
-        // The key may be new.
+        // The key may be newer than the cached keys.
         let newest = self.keys.newest(now, || self.read()).await.ok()?;
         if !is_made(&newest) {
             warn!("asserted_ip.refused");
@@ -201,8 +201,8 @@ impl AssertionKeys {
     }
 }
 
-/// Adds a layer to the router by which an address that `mcp` validly asserts becomes the caller's address:
-/// [`crate::client_ip`] and the throttle use it.
+/// Adds a layer that replaces the caller's address by the address in a valid assertion. [`crate::client_ip`] and the
+/// throttle use the replaced address.
 pub fn with_asserted_ip(router: Router, keys: Option<AssertionKeys>) -> Router {
     match keys {
         Some(keys) => router.layer(from_fn_with_state(Arc::new(keys), replace_ip)),
@@ -211,12 +211,12 @@ pub fn with_asserted_ip(router: Router, keys: Option<AssertionKeys>) -> Router {
 }
 
 async fn replace_ip(State(keys): State<Arc<AssertionKeys>>, request: Request, next: Next) -> Response {
-    // Only calls by `mcp` have the header.
+    // Only requests from `mcp` have this header.
     if !request.headers().contains_key(ASSERTED_IP) {
         return next.run(request).await;
     }
     let (mut parts, body) = request.into_parts();
-    // Boxed: the future is large.
+    // Boxed because the future is large.
     if let Some(ip) = Box::pin(keys.asserted(&parts)).await
         && let Some(context) = parts.extensions.get_mut::<GatewayContext>()
     {
@@ -269,7 +269,7 @@ mod tests {
         with_asserted_ip(Router::new().route("/me", any(seen)), Some(keys))
     }
 
-    /// The address as which a `GET /me` with the bearer's key counts.
+    /// Sends `GET /me` with the bearer's key and returns the address that the handler sees.
     async fn seen(router: &Router, asserted: &[HeaderValue]) -> String {
         let mut request = Request::get("/me").body(Body::empty()).unwrap();
         request.headers_mut().insert(header::AUTHORIZATION, BEARER);
@@ -283,7 +283,7 @@ mod tests {
         String::from_utf8(bytes.into()).unwrap()
     }
 
-    /// An assertion of another key, agent, method, path or time is ignored.
+    /// An assertion for another key, agent, method, path or time is ignored.
     #[tokio::test]
     async fn assertions_are_bound_to_one_request_and_time() {
         let manager = SecretsManager::new([("arn:key", KEY)]);
@@ -349,7 +349,7 @@ mod tests {
         }
     }
 
-    /// A new key is loaded after 30 seconds and replaces the old one.
+    /// After 30 seconds the new key is loaded and replaces the old key.
     #[tokio::test]
     async fn the_gateway_address_applies_without_a_readable_key() {
         let manager = SecretsManager::default();

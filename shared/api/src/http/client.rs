@@ -1,13 +1,13 @@
-//! The only HTTP client of a function. It calls AWS and the chain's node, so that an environment loads the system's
-//! certificate authorities once and has one connection pool.
+//! The HTTP client for a function's calls to AWS and to the chain's node. All callers share one client, so that a
+//! Lambda instance loads the system's certificate authorities once and has one connection pool.
 //!
-//! It follows no redirects and uses no proxy. Callers set the timeout of an answer.
+//! The client follows no redirects and uses no proxy. Callers set the timeout of a response.
 //!
-//! Lambda freezes an environment between calls. Meanwhile the other side may close its connections, or a device in
-//! between may forget them: a call on such a connection is never answered. So a connection is not used again after
-//! [`IDLE`]. The pool measures by the monotonic clock; whether that clock counts a freeze is not documented, and there
-//! are reports of both. The system's clock is corrected after a freeze. So a pause by either clock ends the
-//! connections.
+//! Lambda freezes an instance between invocations. Meanwhile the server may close idle connections, or a device on the
+//! path may forget them, and a request on such a connection never gets a response. Therefore the client does not reuse
+//! a connection after [`IDLE`]. The pool measures idle time with the monotonic clock. Whether this clock counts a
+//! freeze is not documented, and reports contradict each other. The system clock is corrected after a freeze, so the
+//! client also drops its connections after a pause by the system clock.
 
 use crate::{
     Clock,
@@ -24,14 +24,15 @@ use aws_smithy_runtime_api::client::{
 use purser_domain::{Duration, Timestamp};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Timeout for connecting, TLS included: a handshake takes three round trips, and a hosted node may be 200 ms away.
-/// Every caller's timeout is longer.
+/// The timeout for connecting, including TLS. A handshake takes three round trips, and a hosted node may be 200 ms
+/// away. The timeouts of all callers are longer.
 const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(900);
 
-/// How long a connection without calls is kept: half of the usual time of load balancers (ALB's default is 60 s).
+/// The maximum time for which an idle connection is kept: half of the usual idle timeout of load balancers (60 s for
+/// ALB).
 const IDLE: Duration = Duration::from_secs_u32(30);
 
-/// A builder of connectors with a limit of idle connections to one host. Its type can't be named.
+/// Builds a connector with a limit of idle connections to one host. A macro, because the builder's type can't be named.
 macro_rules! builder {
     ($most_idle:expr) => {{
         let settings = HttpConnectorSettings::builder().connect_timeout(CONNECT_TIMEOUT);
@@ -43,20 +44,20 @@ macro_rules! builder {
     }};
 }
 
-/// A client with its own pool. Nothing is loaded or opened before the first request.
+/// Creates a client with its own pool. Nothing is loaded or opened before the first request.
 ///
 /// A request with `Connection: close` gets a separate connection.
 pub fn http() -> SharedHttpConnector {
     SharedHttpConnector::new(OnDemand::new(Clock::system()))
 }
 
-/// A client that connects to public addresses only, for calls outside of AWS. It keeps no connections. The caller must
-/// check URLs whose host is an IP address ([`crate::may_be_public`]).
+/// Creates a client for calls outside of AWS, which connects to public addresses only and keeps no idle connections.
+/// The caller must check URLs whose host is an IP address ([`crate::may_be_public`]).
 pub fn outward_http() -> SharedHttpConnector {
     SharedHttpConnector::new(OutwardOnDemand::default())
 }
 
-/// A client that is created when it is needed: few environments call outside of AWS.
+/// A client that the first call creates, because few instances call outside of AWS.
 #[derive(Debug, Default)]
 struct OutwardOnDemand(OnceLock<Connector>);
 
@@ -67,7 +68,7 @@ impl HttpConnector for OutwardOnDemand {
     }
 }
 
-/// The SDK's connectors, created when they are needed: not every [`crate::Boot`] makes calls.
+/// The SDK's connectors. The first call creates them, because not every [`crate::Boot`] makes calls.
 #[derive(Debug)]
 struct OnDemand {
     clock: Clock,
@@ -90,7 +91,7 @@ impl OnDemand {
         }
     }
 
-    /// The pool, or a new one after a pause.
+    /// Returns the pool, or a new pool after a pause.
     fn pool(&self) -> SharedHttpConnector {
         let now = self.clock.now();
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -110,7 +111,7 @@ impl OnDemand {
 impl HttpConnector for OnDemand {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let mut request = named(request);
-        // Removed, since HTTP/2 has no such header.
+        // HTTP/2 has no `Connection` header.
         if request.headers_mut().remove("connection").as_deref() == Some("close") {
             self.without_pool.get_or_init(|| connector(0)).call(request)
         } else {
@@ -119,7 +120,7 @@ impl HttpConnector for OnDemand {
     }
 }
 
-/// The request with a `User-Agent`, which the SDK's own requests already have.
+/// Adds `User-Agent` unless the request has this header, as the SDK's own requests do.
 fn named(mut request: HttpRequest) -> HttpRequest {
     if request.headers().get("user-agent").is_none() {
         request.headers_mut().insert("user-agent", USER_AGENT);
@@ -127,7 +128,7 @@ fn named(mut request: HttpRequest) -> HttpRequest {
     request
 }
 
-/// A connector that keeps at most `most_idle` idle connections to one host.
+/// Builds a connector that keeps at most `most_idle` idle connections to one host.
 fn connector(most_idle: usize) -> Connector {
     builder!(most_idle).build()
 }
@@ -151,17 +152,18 @@ mod tests {
         }
         let response = client.call(request).await.unwrap();
         assert_eq!(response.status().as_u16(), 200);
-        // The connection is free once its answer was read.
+        // The connection can be reused only after its response was read.
         http_body_util::BodyExt::collect(response.into_body()).await.unwrap();
     }
 
-    /// Otherwise they are reused, except for calls that request a separate connection.
+    /// Within the idle limit connections are reused, except for requests with `Connection: close`.
     #[tokio::test]
     async fn connections_are_not_reused_after_a_pause() {
         let node = ScriptedNode::start(|_, _| Reply::Result("0x1".into())).await;
         let micros = Arc::new(AtomicI64::new(0));
         let client = SharedHttpConnector::new(OnDemand::new(Clock::still(Arc::clone(&micros))));
-        // The time by which the system's clock has moved since the last call, and the number of connections then.
+        // The seconds on the system clock since the last call, the `Connection` header, and the expected number of
+        // connections.
         let rows = [
             (0, None, 1),
             (0, None, 1),
@@ -178,7 +180,7 @@ mod tests {
             answered(&client, &node, connection).await;
             assert_eq!(node.connections(), connections, "{seconds} {connection:?}");
         }
-        // Open connections are not used, even if no others are available.
+        // The server no longer serves the open connections, so only new connections work.
         node.forget_connections();
         answered(&client, &node, Some("close")).await;
     }

@@ -1,4 +1,4 @@
-//! The client's address, and the throttle scope that a request counts in.
+//! The caller's IP address, and the scope in which the throttle counts a request.
 
 use axum::http::{Extensions, Method};
 use purser_domain::{Fingerprint, PersonId};
@@ -8,7 +8,8 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-/// The used part of the gateway's `requestContext` (HTTP API, payload format 2.0), in the request's extensions.
+/// The fields of the gateway's `requestContext` (HTTP API, payload format 2.0) that this service uses. The extensions
+/// of a request contain this value.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayContext {
@@ -30,7 +31,7 @@ fn method<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Method, D::Error
 }
 
 impl GatewayContext {
-    /// The context for a request to this host, from this address.
+    /// Creates the context of a request to this host from this source address.
     pub fn new(method: Method, domain_name: Option<&str>, source_ip: IpAddr) -> Self {
         Self {
             domain_name: domain_name.map(str::to_owned),
@@ -41,7 +42,7 @@ impl GatewayContext {
         }
     }
 
-    /// Replaces the address with one that was validly asserted (`asserted_ip.rs`).
+    /// Replaces the source address by an address that `mcp` validly asserted (`asserted_ip.rs`).
     pub(crate) fn set_source_ip(&mut self, ip: IpAddr) {
         self.http.source_ip = Some(ip.to_string());
     }
@@ -51,7 +52,8 @@ impl GatewayContext {
     }
 }
 
-/// The caller's address: the gateway's source address, or the one that `mcp` validly asserted (`asserted_ip.rs`).
+/// Returns the caller's address: the source address that the gateway reports, or the address that `mcp` validly
+/// asserted (`asserted_ip.rs`).
 pub fn client_ip(extensions: &Extensions) -> Option<IpAddr> {
     extensions
         .get::<GatewayContext>()?
@@ -62,36 +64,36 @@ pub fn client_ip(extensions: &Extensions) -> Option<IpAddr> {
         .ok()
 }
 
-/// The host by which the gateway was called, according to the gateway.
+/// Returns the host name under which the gateway was called, as the gateway reports it.
 pub fn domain_name(extensions: &Extensions) -> Option<&str> {
     extensions.get::<GatewayContext>()?.domain_name.as_deref()
 }
 
-/// The requests that are counted together.
+/// A group of requests with a common throttle counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ThrottleScope {
-    /// One IPv4 address.
+    /// Requests from one IPv4 address.
     V4(Ipv4Addr),
-    /// One /64: the smallest network that a site gets, within which addresses can be changed freely.
+    /// Requests from one IPv6 /64 network. A site gets at least a /64 and can freely change addresses within it.
     V6(Ipv6Addr),
-    /// One person, at any address.
+    /// Requests of one user, from any address.
     Person(Fingerprint),
-    /// All requests without an address. The gateway always sends one, so this is not used in practice.
+    /// Requests without a source address. The gateway always sends an address, so this scope is not used in practice.
     Unknown,
 }
 
 impl ThrottleScope {
-    /// The scope of a request.
+    /// Returns the scope of a request.
     pub fn of(extensions: &Extensions) -> Self {
         client_ip(extensions).map_or(Self::Unknown, Self::of_ip)
     }
 
-    /// The scope of a person whose session was verified.
+    /// Returns the scope of a user whose session was verified.
     pub fn of_person(person: &PersonId) -> Self {
         Self::Person(Fingerprint::of_text(person.as_str()))
     }
 
-    /// The scope of an address. An IPv4 address written as IPv6 is the same caller.
+    /// Returns the scope of an address. An IPv4-mapped IPv6 address has the scope of the IPv4 address.
     pub fn of_ip(ip: IpAddr) -> Self {
         match ip.to_canonical() {
             IpAddr::V4(ip) => Self::V4(ip),
@@ -103,7 +105,7 @@ impl ThrottleScope {
     }
 }
 
-/// The text for the counter's key.
+/// Formats the scope as part of the counter's key.
 impl fmt::Display for ThrottleScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,12 +1,13 @@
-//! Compression of answers with `br` or `gzip`, as `Accept-Encoding` allows: an HTTP API compresses nothing itself.
+//! Compresses responses with `br` or `gzip`, as `Accept-Encoding` allows. API Gateway's HTTP APIs do not compress.
 //!
-//! Only whole answers of a text type above 1 KB are compressed. A compressed body is binary, so the gateway gets it in
-//! base64 (`gateway.rs`), which is a third longer: still much shorter than the text that JSON would carry, so an answer
-//! that fits Lambda's 6 MB fits them compressed as well.
+//! Only complete responses of a text type above 1 KB are compressed. The gateway gets a compressed body as base64
+//! (`gateway.rs`), which adds a third. This is still much shorter than the JSON-escaped text, so a response that fits
+//! Lambda's limit of 6 MB also fits when compressed.
 //!
-//! A strong entity tag names one sequence of bytes (RFC 9110 §8.8.1), which differs between codings. Tags of cacheable
-//! content are therefore weak (`etag.rs`), and `If-None-Match` compares weakly. The tag of a version stays strong,
-//! because a client sends it back in `If-Match`, which compares strongly: such an answer, one record, is sent as it is.
+//! A strong entity tag identifies one sequence of bytes (RFC 9110 §8.8.1), which differs between content codings.
+//! Cacheable responses therefore have weak tags (`etag.rs`), and `If-None-Match` compares weakly. The tag of a record's
+//! version stays strong, because clients send it back in `If-Match`, which compares strongly. A response with a strong
+//! tag contains one record and is not compressed.
 
 use axum::{
     Router,
@@ -23,16 +24,16 @@ use tower_http::{
     },
 };
 
-/// The size from which an answer is compressed, in bytes. Below it, the headers of a packet outweigh what is saved.
+/// The minimum size of a compressed response, in bytes. Smaller responses fit into one packet with their headers.
 const FROM: u16 = 1_024;
 
-/// The level of both codings: above it, `br` takes several times as long for a few percent.
+/// The compression level of both codings. Higher levels of `br` take several times as long and save only a few percent.
 const LEVEL: CompressionLevel = CompressionLevel::Precise(4);
 
-/// The beginnings of the types that are compressed.
+/// The prefixes of the content types that are compressed.
 const TYPES: [&str; 3] = ["text/", "application/json", "image/svg+xml"];
 
-/// Adds compression to a router. It is the outermost layer, so that it sees each answer as it is sent.
+/// Adds compression to a router, as the outermost layer.
 pub(crate) fn compressed(router: Router) -> Router {
     let worth_it = SizeAbove::new(FROM).and(is_compressible);
     router
@@ -43,7 +44,7 @@ pub(crate) fn compressed(router: Router) -> Router {
 fn is_compressible(status: StatusCode, _: Version, headers: &HeaderMap, _: &Extensions) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.unwrap_or_default();
-    // A stream of events is read line by line.
+    // A client reads an event stream line by line, so the stream is not compressed.
     let is_text = TYPES.iter().any(|text| kind.starts_with(text)) && !kind.starts_with("text/event-stream");
     let has_strong_tag = headers
         .get(header::ETAG)
@@ -51,8 +52,7 @@ fn is_compressible(status: StatusCode, _: Version, headers: &HeaderMap, _: &Exte
     is_text && !has_strong_tag && status != StatusCode::PARTIAL_CONTENT
 }
 
-/// A `HEAD` request is answered with the length of the uncompressed body. A 304 varies as the 200 would (RFC 9110
-/// §15.4.5).
+/// Responds to `HEAD` with the length of the uncompressed body. Adds `Vary` to a 304 as to the 200 (RFC 9110 §15.4.5).
 async fn as_asked(mut request: Request, next: Next) -> Response {
     if request.method() == Method::HEAD {
         request.headers_mut().remove(header::ACCEPT_ENCODING);
@@ -75,7 +75,7 @@ mod tests {
     use serde_json::{json, value::to_raw_value};
     use std::io::Read as _;
 
-    /// The text of each answer, of this many bytes.
+    /// A text of this many bytes.
     fn text(size: usize) -> String {
         "a line of a page\n".chars().cycle().take(size).collect()
     }
@@ -104,7 +104,7 @@ mod tests {
         with_middleware(routes, ApiSettings::default())
     }
 
-    /// Sends a request as the gateway does.
+    /// Sends a request in the gateway's format.
     async fn send(method: &str, path: &str, headers: &[(&str, &str)]) -> GatewayAnswer {
         let headers: serde_json::Map<_, _> = headers
             .iter()
@@ -122,7 +122,7 @@ mod tests {
         answer.headers.get("content-encoding").map(String::as_str)
     }
 
-    /// The text that a browser shows.
+    /// Decodes the body as a browser does.
     fn decoded(answer: &GatewayAnswer) -> String {
         let body = if answer.is_base64_encoded {
             BASE64_STANDARD.decode(&answer.body).unwrap()
@@ -137,7 +137,7 @@ mod tests {
                     .unwrap();
                 text
             }
-            // RFC 1952 §2.3: ten bytes before the compressed data, and eight after it.
+            // RFC 1952 §2.3: a header of ten bytes precedes the compressed data, and a trailer of eight bytes follows.
             Some("gzip") => miniz_oxide::inflate::decompress_to_vec(&body[10..body.len() - 8]).unwrap(),
             _ => body,
         };
@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// `If-Match` compares strongly, so the tag must name what was sent.
+    /// `If-Match` compares strongly, so the tag must identify the bytes that were sent.
     #[tokio::test]
     async fn answers_with_a_version_are_sent_as_they_are() {
         let answer = send("GET", "/record", &[("accept-encoding", "br")]).await;
