@@ -1,14 +1,14 @@
-//! Request bodies: each is declared once, by [`body!`](crate::body), which generates its parser, its error messages,
-//! and its schema in the OpenAPI document.
+//! Parses request bodies. Each body is declared once with [`body!`](crate::body), which generates the parser, the error
+//! messages, and the schema in the OpenAPI document.
 //!
-//! A body is read whole: one pass finds all problems, and the values that could be read are available to rules over
-//! several members ([`Member::read`] next to its [`Problems`]). `null` counts as absent. Single values are in
-//! `field.rs`. The size of a body has already been checked (`router.rs`).
+//! A body is always parsed completely, so that the response lists all validation errors. Rules over several fields can
+//! use the values that were valid ([`Member::read`] with its [`Problems`]). `null` counts as absent. Single values are
+//! in `field.rs`. `router.rs` has already limited the size of the body.
 //!
-//! Why not a crate: `deserr`, the one that collects problems, returns no value once there is a problem, so a rule of
-//! the catalog could not be reported next to a wrong amount; its error for `null` is not that for a missing member; it
-//! finds members in the order in which they are sent, while `<field>_required` follows the documented order; and it
-//! generates no schema, so every bound would have to be repeated there.
+//! Why not the crate `deserr`, which also collects validation errors: `deserr` returns no value after an error, so a
+//! violated catalog rule could not be reported together with a wrong amount. `deserr` reports `null` differently from a
+//! missing field. `deserr` finds fields in the order of the request, while `<field>_required` follows the documented
+//! order. And `deserr` generates no schema, so every bound would have to be repeated in the schema.
 
 use purser_domain::{Error, ErrorKind, Problem, Result, parse_json, parse_json_around};
 use serde_json::{Map, Value, json, value::RawValue};
@@ -18,25 +18,25 @@ use utoipa::openapi::{RefOr, Schema};
 
 /// Parses a body as JSON; 400 `invalid_request` for anything else.
 ///
-/// The `Content-Type` of a request is ignored: there is only JSON (`docs/spec.md` §1).
+/// The request's `Content-Type` is ignored, because the API accepts only JSON (`docs/spec.md` §1).
 pub fn json_body(bytes: &[u8]) -> Result<Value> {
     parse_json(bytes).map_err(|problem| Error::invalid(vec![problem]))
 }
 
-/// As [`json_body`], for a body with a provider's document as one member: also returns that member's text, to be
-/// echoed.
+/// Parses a body like [`json_body`], and also returns the text of the field `document`, so that a response can echo a
+/// provider's document unchanged.
 pub fn json_body_around<'a>(bytes: &'a [u8], document: &str) -> Result<(Value, Option<&'a RawValue>)> {
     parse_json_around(bytes, document).map_err(|problem| Error::invalid(vec![problem]))
 }
 
-/// The place of a value in a body. It is formatted as a JSON Pointer (RFC 6901), and only when there is a problem.
+/// The position of a value in a body. `Display` formats the position as a JSON Pointer (RFC 6901).
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
-    /// The body itself.
+    /// The whole body.
     Body,
-    /// A member of the object at that place.
+    /// A field of the object at this position.
     Member(&'a Place<'a>, &'a str),
-    /// An entry of the list at that place.
+    /// An element of the list at this position.
     Entry(&'a Place<'a>, usize),
 }
 
@@ -50,32 +50,32 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-/// The problems of a body.
+/// The validation errors of a body.
 #[derive(Debug, Default)]
 pub struct Problems {
     found: Vec<Problem>,
-    /// The first required member that was found missing.
+    /// The first required field that is missing.
     missing: Option<&'static str>,
 }
 
 impl Problems {
-    /// Notes a problem.
+    /// Adds a validation error.
     pub fn note(&mut self, place: Place<'_>, message: impl Into<String>) {
         self.found.push(Problem::at(place.to_string(), message));
     }
 
-    /// Adds problems found elsewhere.
+    /// Adds several validation errors.
     pub fn extend(&mut self, problems: impl IntoIterator<Item = Problem>) {
         self.found.extend(problems);
     }
 
-    /// Whether there is a problem at this JSON Pointer or below it.
+    /// Whether there is a validation error at this JSON Pointer or below it.
     pub fn are_at(&self, path: &str) -> bool {
         self.found.iter().any(|problem| problem.path.starts_with(path))
     }
 
-    /// The body, if there is no problem; else 400 `<field>_required` where a required member is missing, or 400
-    /// `invalid_request`, with all problems, sorted by path.
+    /// Returns the body if there is no validation error. Otherwise returns 400 `<field>_required` if a required field
+    /// is missing, or else 400 `invalid_request`. The error lists all validation errors, sorted by path.
     pub fn finish<T>(mut self, body: Option<T>) -> Result<T> {
         self.found.sort();
         match (body, self.missing) {
@@ -86,33 +86,33 @@ impl Problems {
             }
             .into()),
             (_, None) => {
-                // A value that could not be read has recorded a problem, so `found` is not empty.
+                // A value that could not be parsed has added a validation error, so `found` is not empty.
                 Err(Error::invalid(self.found))
             }
         }
     }
 }
 
-/// A part of a body: a single value ([`Field`](crate::Field)), a list, an object ([`body!`](crate::body)), or an
-/// optional one of these ([`Option`]).
+/// A type that can occur in a body: a single value ([`Field`](crate::Field)), a list, an object
+/// ([`body!`](crate::body)), or an optional value ([`Option`]).
 pub trait Member: Sized {
-    /// Whether a body without it is refused.
+    /// Whether a body without this field is rejected.
     const REQUIRED: bool = true;
-    /// The names of its own members, if it is an object.
+    /// The names of the object's fields; empty for other types.
     const NAMES: &'static [&'static str] = &[];
 
-    /// Reads a value that is not `null`; `None`, with a problem, if it is wrong.
+    /// Parses a value that is not `null`. If the value is invalid, adds a validation error and returns `None`.
     fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self>;
 
-    /// The value if the member is absent or `null`.
+    /// Returns the value of a field that is absent or `null`.
     fn left_out(_is_null: bool, _place: Place<'_>, _problems: &mut Problems) -> Option<Self> {
         None
     }
 
-    /// Its JSON schema; named schemas are added to `schemas`.
+    /// Returns the JSON schema, and adds named schemas to `schemas`.
     fn describe(schemas: &mut Schemas) -> Value;
 
-    /// Reads a whole body.
+    /// Parses a whole body.
     fn parse(body: &Value) -> Result<Self> {
         let mut problems = Problems::default();
         let read = Self::read(body, Place::Body, &mut problems);
@@ -120,7 +120,7 @@ pub trait Member: Sized {
     }
 }
 
-/// `None` if the member is absent or `null`, and also if it is wrong, which is recorded as a problem.
+/// `None` if the field is absent, `null` or invalid. An invalid value also adds a validation error.
 impl<T: Member> Member for Option<T> {
     const REQUIRED: bool = false;
 
@@ -144,14 +144,14 @@ impl<T: Member> Member for Option<T> {
     }
 }
 
-/// A member for which absent and `null` have different meanings.
+/// A field for which absent and `null` have different meanings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Nullable<T> {
-    /// Absent, or wrong, which is recorded as a problem.
+    /// The field is absent, or invalid; an invalid value also adds a validation error.
     Absent,
-    /// `null`.
+    /// The field is `null`.
     Null,
-    /// A value.
+    /// The field has a valid value.
     Value(T),
 }
 
@@ -171,8 +171,9 @@ impl<T: Member> Member for Nullable<T> {
     }
 }
 
-/// The members of an object. Notes missing required members, and unknown members unless others are allowed: a mistyped
-/// `approvalId` must not silently lose its protection. For [`body!`](crate::body).
+/// Returns the object's fields. Adds validation errors for missing required fields and, unless `others` are allowed,
+/// for unknown fields, because a mistyped `approvalId` must not silently lose its effect. [`body!`](crate::body) calls
+/// this function.
 pub fn members<'a>(
     value: &'a Value,
     place: Place<'_>,
@@ -185,8 +186,7 @@ pub fn members<'a>(
         return None;
     };
     for (name, required) in known {
-        // The first recorded problem determines the error: members are checked in the order in which they are
-        // documented.
+        // The first missing field determines the error slug, so fields are checked in the documented order.
         if *required && members.get(*name).is_none_or(Value::is_null) {
             problems.note(Place::Member(&place, name), "is required");
             problems.missing.get_or_insert(name);
@@ -199,7 +199,8 @@ pub fn members<'a>(
     Some(members)
 }
 
-/// The variant of an object, by its tag; without it, the other members are unknown. For [`body!`](crate::body).
+/// Finds the variant of an object by its tag. Without a valid tag the other fields can't be parsed.
+/// [`body!`](crate::body) calls this function.
 pub fn tag<'a>(
     value: &'a Value,
     name: &'static str,
@@ -216,7 +217,7 @@ pub fn tag<'a>(
     known
 }
 
-/// One member of an object. For [`body!`](crate::body).
+/// Parses one field of an object. [`body!`](crate::body) calls this function.
 pub fn member<T: Member>(
     members: &Map<String, Value>,
     name: &str,
@@ -238,7 +239,8 @@ pub struct Schemas(BTreeMap<String, RefOr<Schema>>);
 impl Schemas {
     /// Adds a schema, and returns a reference to it.
     pub fn add(&mut self, name: &str, schema: Value) -> Value {
-        // An invalid schema would leave a gap in the document; a test compares the document with the committed one.
+        // An invalid schema leaves a gap in the document. A test finds the gap, because it compares the document with
+        // the committed file.
         let schema = serde_json::from_value(schema).unwrap_or_default();
         self.add_schema(name, schema)
     }
@@ -249,7 +251,7 @@ impl Schemas {
         json!({"$ref": format!("#/components/schemas/{name}")})
     }
 
-    /// The schema of `T`, and those that it refers to.
+    /// Returns the schema of `T`, and the schemas to which it refers.
     pub fn of<T: Member>(name: &str) -> (RefOr<Schema>, Vec<(String, RefOr<Schema>)>) {
         let mut schemas = Self::default();
         T::describe(&mut schemas);
@@ -258,7 +260,7 @@ impl Schemas {
     }
 }
 
-/// The schema with a description, and with the members of `more`. For [`body!`](crate::body).
+/// Adds a description and the JSON fields of `more` to a schema. [`body!`](crate::body) calls this function.
 pub fn annotated(mut schema: Value, lines: &[&str], more: Value) -> Value {
     let target = match schema.pointer_mut("/oneOf/0") {
         Some(reference) => reference.as_object_mut(),
@@ -278,12 +280,12 @@ fn text(lines: &[&str]) -> Value {
     json!(lines.join("\n"))
 }
 
-/// The schema of a choice. For [`body!`](crate::body).
+/// Builds the schema of an enum. [`body!`](crate::body) calls this function.
 pub fn one_of(about: &[&str], variants: &[Value]) -> Value {
     json!({"oneOf": variants, "description": text(about)})
 }
 
-/// The schema of an object. For [`body!`](crate::body).
+/// Builds the schema of an object. [`body!`](crate::body) calls this function.
 pub fn object(about: &[&str], members: Vec<(&str, bool, Value)>, may_have_others: bool) -> Value {
     let required = members.iter().filter(|(_, required, _)| *required);
     let required: Vec<&str> = required.map(|(name, ..)| *name).collect();
@@ -301,11 +303,11 @@ pub fn object(about: &[&str], members: Vec<(&str, bool, Value)>, may_have_others
     annotated(schema, about, closed)
 }
 
-/// Declares a body once: its type, how it is read ([`Member`]), and its schema.
+/// Declares a body: its type, its parser ([`Member`]), and its schema.
 ///
-/// A member's documentation is its description; what applies only in this place, such as an example, follows `=` as
-/// JSON. The schema has the type's name, or the one after `as`. With `and others`, unknown members are allowed. The
-/// variants of an `enum` are distinguished `by` the member that names the variant.
+/// A field's doc comment is its description in the schema. JSON after `=` adds to the schema of this field only, for
+/// example an example. The schema has the type's name, or the name after `as`. With `and others`, unknown fields are
+/// allowed. The variants of an `enum` are distinguished `by` a field that contains the variant's name.
 ///
 /// ```
 /// purser_api::body! {
@@ -423,7 +425,7 @@ macro_rules! body {
     };
 }
 
-/// Adds a body ([`Member`]) to the OpenAPI document; part of [`body!`](crate::body).
+/// Adds a body ([`Member`]) to the OpenAPI document. [`body!`](crate::body) uses this macro.
 #[macro_export]
 macro_rules! schema {
     ($name:ident $(as $component:literal)?) => {
@@ -484,7 +486,7 @@ mod tests {
         }
     }
 
-    /// The slug, and the paths of the problems.
+    /// Returns the error's slug, and the paths of all validation errors.
     fn refused<T: Member + fmt::Debug>(body: &Value) -> (String, Vec<String>) {
         let error = T::parse(body).unwrap_err();
         let (ErrorKind::FieldRequired { problems, .. } | ErrorKind::InvalidRequest(problems)) = error.kind() else {
@@ -494,7 +496,7 @@ mod tests {
         (error.kind().slug(), paths)
     }
 
-    /// The first missing member determines the slug of the error.
+    /// The first missing field determines the error slug.
     #[test]
     fn every_problem_is_reported_with_a_json_pointer() {
         let rows = [
@@ -509,7 +511,7 @@ mod tests {
                 "invalid_request",
                 vec!["/again", "/call/verb", "/key", "/other/url"],
             ),
-            // The body's own members come first, in the order in which they are documented.
+            // The body's own fields come first, in the documented order.
             (
                 json!({"call": {"method": "", "url": null}, "z": 1}),
                 "key_required",

@@ -1,7 +1,7 @@
 //! The error envelope (`docs/spec.md` §7): `error`, `message`, and the context fields of each slug.
 //!
-//! It is made from the [`ErrorKind`] alone, so the cause of an error can't reach a caller. Status numbers and headers
-//! are in `failure.rs`.
+//! The envelope is created from the [`ErrorKind`] alone, so the cause of an error can't reach a caller. Status codes
+//! and headers are in `failure.rs`.
 
 use crate::view::decision::{DecisionView, OrNull, instant};
 use purser_domain::{
@@ -11,37 +11,38 @@ use purser_domain::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// The body of every error. Clients branch on `error`; the other fields depend on it.
+/// The body of every error response. Branch on `error`; which other fields are present depends on `error`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Error)]
 pub struct ErrorBody {
     /// The error's slug.
     #[schema(example = "invalid_request")]
     pub error: String,
-    /// A message for people, with what to do next.
+    /// A message for humans that states what to do next.
     pub message: String,
     /// `SERVICE_NOT_ENABLED` if `error` is `service_not_enabled`; otherwise absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false)]
     pub code: Option<&'static str>,
-    /// All problems of an invalid request. If a required field is missing, present only if there are further problems.
+    /// All validation errors of the request. If a required field is missing, `details` is present only if there are
+    /// further validation errors.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub details: Option<Vec<ProblemView>>,
-    /// The ID of the block or escalation in the audit log.
+    /// The ID of the blocked or escalated decision in the audit log.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, format = Uuid)]
     pub transaction_id: Option<String>,
-    /// The `decision_hash` that the signed statement of this block or escalation must have: the SHA-256 of what was
-    /// decided. Absent where an earlier call made the decision.
+    /// The `decision_hash` of the signed statement about this blocked or escalated decision: a SHA-256 over the
+    /// decision. Absent if an earlier call made the decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, pattern = "^[0-9a-f]{64}$")]
     pub decision_hash: Option<String>,
-    /// The approval to wait for, or the one that was already used.
+    /// The approval to wait for, or the approval that was already used.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
     pub approval_id: Option<OrNull<String>>,
-    /// The settlement that was authorized earlier; null if there is none.
+    /// The settlement that an earlier request authorized; null if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
     pub settlement_id: Option<OrNull<String>>,
@@ -49,7 +50,7 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false, example = "approved")]
     pub status: Option<&'static str>,
-    /// The service.
+    /// The service's ID.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub service_id: Option<String>,
@@ -57,11 +58,11 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub version: Option<u64>,
-    /// The operation that the request named; null if it named none.
+    /// The operation that the request named; null if the request named none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub operation_id: Option<OrNull<String>>,
-    /// The operations in scope; null for all.
+    /// The operations that the agent may use; null for all operations of the service.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>)]
     pub enabled_operations: Option<OrNull<Vec<String>>>,
@@ -69,7 +70,7 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub hostname: Option<String>,
-    /// The target-domain allowlist.
+    /// The hosts that scrape and crawl operations of this agent may fetch.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub allowed_domains: Option<Vec<String>>,
@@ -81,31 +82,31 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub max_payment_units: Option<u64>,
-    /// The cap per call.
+    /// The cap per call, in micro-units.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub max_per_call_units: Option<u64>,
-    /// The spend of the last 24 hours, in micro-units.
+    /// The amount authorized in the last 24 hours, in micro-units.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub spend_today: Option<u64>,
-    /// The cap per rolling 24 hours.
+    /// The cap per rolling 24 hours, in micro-units.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub max_per_day_units: Option<u64>,
-    /// The earliest time at which the same call fits; null if it never fits.
+    /// The earliest time at which the same call fits into the limits; null if the call never fits.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub retry_at: Option<OrNull<String>>,
-    /// The policy's threshold above which a person must approve.
+    /// The policy's threshold, in micro-units. Calls above it need approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub require_approval_above_units: Option<u64>,
-    /// The rule that requires approval, if it is not the policy's threshold.
+    /// The rule that requires approval; absent if the policy's threshold requires approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub rule_id: Option<String>,
-    /// The amount above which that rule requires approval.
+    /// The rule's threshold, in micro-units. Calls above it need approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub rule_above_units: Option<u64>,
@@ -117,15 +118,15 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "1.5")]
     pub required_usdc: Option<String>,
-    /// The agent's wallet.
+    /// The address of the agent's wallet.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub wallet_address: Option<String>,
-    /// The reason that the chain does not confirm the payment, or that nothing is paid out, in snake case.
+    /// Why the chain does not confirm the payment, or why the withdrawal is not possible, in snake case.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false, example = "usdc_transfer_mismatch")]
     pub reason: Option<&'static str>,
-    /// The missing permission of the key: `read`, `pay`, `service` or `network`.
+    /// The permission that the key lacks: `read`, `pay`, `service` or `network`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false, example = "pay")]
     pub missing: Option<&'static str>,
@@ -133,33 +134,34 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub retryable: Option<bool>,
-    /// Whole seconds to wait, as in `Retry-After`.
+    /// Seconds to wait before the next attempt, as in `Retry-After`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub retry_after: Option<u64>,
-    /// The claim of the ID token that grants access and is missing or has another value.
+    /// The name of the ID token's claim that is missing or has the wrong value. This claim grants access to the
+    /// service.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub claim: Option<String>,
-    /// The maximum age of the sign-in, in seconds.
+    /// The maximum age of the sign-in, in seconds. Sign in again to continue.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub max_age_seconds: Option<u64>,
-    /// The maximum length of a body, in bytes.
+    /// The maximum length of a request body, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub limit_bytes: Option<usize>,
-    /// The decision behind a block or an escalation.
+    /// The blocked or escalated decision, with the result of every check.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub decision: Option<DecisionView>,
-    /// The `X-Request-Id` of this answer.
+    /// The `X-Request-Id` of this response.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub request_id: Option<String>,
 }
 
-/// One entry of `details[]`.
+/// A validation error: one element of `details`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub struct ProblemView {
@@ -189,7 +191,7 @@ impl From<&ErrorKind> for ErrorBody {
     }
 }
 
-/// Everything except the slug.
+/// Returns the envelope without the slug and the message.
 fn told(kind: &ErrorKind) -> ErrorBody {
     match kind {
         ErrorKind::InvalidRequest(problems) => ErrorBody {
@@ -348,7 +350,7 @@ fn payout_refused(refusal: &PayoutRefusal) -> ErrorBody {
     }
 }
 
-/// The problems of a body; `None` if the slug says it all: only that one member is missing.
+/// Returns the validation errors for `details`; `None` if the only validation error is the missing field in the slug.
 fn beyond(field: &str, problems: &[Problem]) -> Option<Vec<ProblemView>> {
     match problems {
         [] => None,

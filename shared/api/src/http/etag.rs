@@ -1,6 +1,7 @@
-//! Cacheable answers: those of the catalog.
+//! Cacheable responses, which only the catalog has.
 //!
-//! Their tags are weak: a tag names the content, which may be sent in several codings (`compression.rs`).
+//! The tags are weak, because a tag identifies the content, and the content may be sent in several codings
+//! (`compression.rs`).
 
 use axum::{
     body::Body,
@@ -11,7 +12,7 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 
-/// A JSON body with its `ETag`, made once and sent many times.
+/// A body with its `ETag`, which are computed once and sent many times.
 #[derive(Clone, Debug)]
 pub struct Cacheable {
     content_type: &'static str,
@@ -20,12 +21,12 @@ pub struct Cacheable {
 }
 
 impl Cacheable {
-    /// JSON, as it will be sent.
+    /// Creates a response with this JSON.
     pub fn new(body: impl Into<Bytes>) -> Self {
         Self::text("application/json", body)
     }
 
-    /// A text of that type, as it will be sent.
+    /// Creates a response with a text of this content type.
     pub fn text(content_type: &'static str, body: impl Into<Bytes>) -> Self {
         let body = body.into();
         let tag = tag_of(&body);
@@ -36,10 +37,10 @@ impl Cacheable {
         }
     }
 
-    /// The answer; 304 without a body if the caller already has this body.
+    /// Builds the response: 304 without a body if the caller already has this body.
     pub fn answer(self, request_headers: &HeaderMap, cache_control: &'static str) -> Response {
         let mut response = if holds_tag(request_headers, &self.tag) {
-            // RFC 9110 §15.4.5: a 304 repeats the headers that the 200 would have had for caches.
+            // RFC 9110 §15.4.5: a 304 repeats the headers that the 200 would have for caches.
             StatusCode::NOT_MODIFIED.into_response()
         } else {
             ([(header::CONTENT_TYPE, self.content_type)], Body::from(self.body)).into_response()
@@ -53,7 +54,7 @@ impl Cacheable {
     }
 }
 
-/// A weak tag: half of the SHA-256 of the body. 128 bits distinguish any two bodies in practice.
+/// Computes a weak tag: half of the body's SHA-256. 128 bits distinguish any two bodies in practice.
 fn tag_of(body: &[u8]) -> String {
     let digest = Sha256::digest(body);
     let mut tag = String::from("W/\"");
@@ -65,7 +66,7 @@ fn tag_of(body: &[u8]) -> String {
     tag
 }
 
-/// Whether `If-None-Match` names the tag (RFC 9110 §13.1.2: a list, or `*`; compared weakly).
+/// Whether `If-None-Match` contains the tag or `*` (RFC 9110 §13.1.2). The comparison is weak.
 pub fn holds_tag(headers: &HeaderMap, tag: &str) -> bool {
     fn opaque(tag: &str) -> &str {
         tag.strip_prefix("W/").unwrap_or(tag)
@@ -74,7 +75,7 @@ pub fn holds_tag(headers: &HeaderMap, tag: &str) -> bool {
         .get_all(header::IF_NONE_MATCH)
         .iter()
         .filter_map(|value| value.to_str().ok())
-        // Our tags contain no comma, so the parts of a tag with one don't match either.
+        // Tags of this service contain no comma, so a foreign tag that is split here never matches.
         .flat_map(|value| value.split(','))
         .map(str::trim)
         .any(|entry| entry == "*" || opaque(entry) == opaque(tag))

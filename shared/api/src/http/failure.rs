@@ -1,7 +1,7 @@
-//! The HTTP status of each kind of error; all status numbers are here.
+//! Maps each kind of error to an HTTP status. All status codes of errors are in this file.
 //!
-//! A handler returns [`Failure`] by `?` on a [`purser_domain::Error`]. The error stays with the response, so that its
-//! cause can be logged once, at the end of the request (`router.rs`).
+//! A handler returns a [`Failure`] with `?` on a [`purser_domain::Error`]. The response carries the error in its
+//! extensions, so that `router.rs` logs the cause once, at the end of the request.
 
 use crate::http::envelope::ErrorBody;
 use axum::{
@@ -15,25 +15,26 @@ use std::sync::Arc;
 /// The result of a handler.
 pub type Reply<T = Response> = Result<T, Failure>;
 
-/// An error to answer to the caller.
+/// An error that becomes an HTTP response.
 #[derive(Clone, Debug)]
 pub struct Failure(Arc<Error>);
 
 impl Failure {
-    /// The error.
+    /// Returns the error.
     pub fn error(&self) -> &Error {
         &self.0
     }
 
-    /// The HTTP status.
+    /// Returns the HTTP status.
     pub fn status(&self) -> StatusCode {
         status(self.0.kind())
     }
 
-    /// The same failure for a person in a browser, with `page` instead of the envelope. Status, headers and log are
-    /// unchanged.
+    /// Builds a response for a user in a browser, with `page` instead of the envelope. Status, headers and log line are
+    /// those of the envelope.
     ///
-    /// A router of pages maps all failures in one place: a failed response carries its [`Failure`] in its extensions.
+    /// A router of pages maps all failures in one place, because a failed response has its [`Failure`] in its
+    /// extensions.
     pub fn page(self, page: impl IntoResponse) -> Response {
         let mut response = page.into_response();
         *response.status_mut() = self.status();
@@ -74,13 +75,13 @@ impl IntoResponse for Failure {
     }
 }
 
-/// The authentication scheme for a 401 (RFC 9110 §11.6.1).
+/// Returns the authentication scheme of a 401 for `WWW-Authenticate` (RFC 9110 §11.6.1).
 fn challenge(kind: &ErrorKind) -> Option<&'static str> {
     match kind {
         ErrorKind::InvalidAgentKey | ErrorKind::InvalidAuthorizationHeader | ErrorKind::InvalidSession => {
             Some("Bearer")
         }
-        // No scheme of the `Authorization` header: the token has its own header.
+        // Not a registered scheme, because the token has its own header.
         ErrorKind::InvalidInternalToken => Some("InternalToken"),
         _ => None,
     }
@@ -147,7 +148,7 @@ fn refusal_status(reason: &Reason) -> StatusCode {
     }
 }
 
-/// The meaning of each status, for the OpenAPI document.
+/// The description of each status in the OpenAPI document.
 pub(crate) const STATUSES: &[(u16, &str)] = &[
     (
         400,
@@ -236,7 +237,7 @@ mod tests {
         vec![
             ErrorKind::InvalidRequest(vec![problem("/a"), problem("")]),
             missing("/payment_requirement"),
-            // For a nested member, the slug does not say where.
+            // The slug can't name a nested field.
             missing("/a/payment_requirement"),
             ErrorKind::InvalidAgentKey,
             ErrorKind::InvalidAuthorizationHeader,
@@ -414,7 +415,7 @@ mod tests {
         reasons.into_iter().chain(blocks.map(Reason::PolicyBlocked)).collect()
     }
 
-    /// Every kind of error and of refusal, with its answer: one line of `failure.jsonl` each.
+    /// `failure.jsonl` has the response of every kind of error and rejection, one per line.
     #[tokio::test]
     async fn every_error_kind_has_its_documented_response() {
         let refusals = reasons().into_iter().map(refused);
@@ -479,7 +480,7 @@ mod tests {
         }))
     }
 
-    /// The checks of every refusal in these tests.
+    /// The checks of every rejected payment in these tests.
     fn checks() -> Value {
         json!([
             {"name": "service_enabled", "outcome": "passed", "passed": true, "limit": null, "used": null, "remaining": null},

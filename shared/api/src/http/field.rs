@@ -1,4 +1,4 @@
-//! The single values in bodies: how each is read and described, in one place.
+//! Parses the single values of bodies, and describes them in the OpenAPI document.
 
 use crate::{Member, Place, Problems, Schemas};
 use purser_domain::{
@@ -9,36 +9,37 @@ use purser_domain::{
 };
 use serde_json::{Value, json};
 
-/// A text without control characters, as a pattern of JSON Schema.
+/// JSON Schema pattern: a text without control characters.
 const PRINTABLE: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*$";
-/// A text without control characters that is not only white space, as a pattern of JSON Schema.
+/// JSON Schema pattern: a text without control characters, with at least one character that is not white space.
 const VISIBLE: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$";
-/// The key of a label, as a pattern of JSON Schema.
+/// JSON Schema pattern: the key of a label.
 const LABEL_KEY: &str = "^[a-z][a-z0-9_.-]{0,29}$";
-/// The key of a label, or a label, as a pattern of JSON Schema.
+/// JSON Schema pattern: the key of a label, or `key=value`.
 const LABEL_FILTER: &str = "^[a-z][a-z0-9_.-]{0,29}(=[^\\x00-\\x1f\\x7f-\\x9f]{1,60})?$";
-/// Every web address, as a pattern: after the scheme, only the characters of RFC 3986 §2. They are all ASCII, so a
-/// length in characters equals one in bytes. The parser accepts other characters too, and encodes them.
+/// JSON Schema pattern: an http or https URL. After the scheme, only the characters of RFC 3986 §2 are allowed. These
+/// are ASCII, so the length in characters equals the length in bytes. The parser also accepts other characters and
+/// percent-encodes them.
 pub const WEB: &str = "^https?://[A-Za-z0-9][A-Za-z0-9._~:/?#\\[\\]@!$&'()*+,;=%-]*$";
-/// The maximum length of a URL from an agent, in bytes, also once other characters are percent-encoded: the common limit
-/// of browsers and servers. So a statement with two of them fits into an entry of the log.
+/// The maximum length of a URL from an agent, in bytes after percent-encoding. This is a common limit of browsers and
+/// servers. A statement with two such URLs fits into a log leaf.
 const MAX_URL_BYTES: usize = 8_192;
 
-/// A single value.
+/// A single value of a body.
 pub trait Field: Sized {
-    /// Reads it; the error describes a correct value.
+    /// Parses the value; the error describes a valid value.
     fn read(value: &Value) -> Result<Self, String>;
 
-    /// Its JSON schema.
+    /// Returns the JSON schema of the value.
     fn schema() -> Value;
 }
 
-/// A single value that occurs in lists: its schema has a name there.
+/// A single value that occurs in lists. Its schema has a name in the OpenAPI document.
 pub trait Listed: Field {
     /// The schema's name.
     const NAME: &'static str;
 
-    /// The members that an entry's schema adds to the value's own.
+    /// Returns the fields that the element's schema adds to the schema of the value.
     fn entry() -> Value;
 }
 
@@ -54,7 +55,7 @@ impl<T: Field> Member for T {
     }
 }
 
-/// A list; `None` if an entry is wrong.
+/// A list; `None` if an element is invalid.
 impl<T: Listed> Member for Vec<T> {
     fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
         let Some(entries) = value.as_array() else {
@@ -98,7 +99,7 @@ impl Member for Labels {
     }
 }
 
-/// Declares a type for a value that only one body contains: how it is read, and its schema.
+/// Declares a type for a value that only one body contains, with its parser and its schema.
 #[macro_export]
 macro_rules! field {
     ($(#[doc = $doc:literal])* $vis:vis struct $name:ident($inner:ty): $read:expr, $schema:expr $(,)?) => {
@@ -119,7 +120,7 @@ macro_rules! field {
     };
 }
 
-/// Declares values that are parsed from a text: the function, the error text, and the members of their schema.
+/// Implements [`Field`] for types that are parsed from a text: the parser, the error text, and the schema.
 macro_rules! texts {
     ($($type:ty: $read:expr, $form:expr, {$($schema:tt)*};)+) => {$(
         impl Field for $type {
@@ -200,7 +201,7 @@ field! {
 }
 
 field! {
-    /// Where a provider is called.
+    /// The http or https URL of a provider call.
     pub struct CalledUrl(Url):
     |value| {
         let url = value.as_str().and_then(|text| parse_web_url(text).filter(|url| is_short(text, url)));
@@ -237,7 +238,8 @@ impl<const MAX: usize> Field for Text<MAX> {
     }
 }
 
-/// A text of 1 to `MAX` characters that users read: some of them visible, without control characters and direction marks.
+/// A text of 1 to `MAX` characters that users read. At least one character is visible, and control characters and
+/// direction marks are not allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownText<const MAX: usize>(pub String);
 
@@ -264,7 +266,7 @@ impl Field for bool {
     }
 }
 
-/// In micro-units.
+/// An amount in micro-units.
 impl Field for Amount {
     fn read(value: &Value) -> Result<Self, String> {
         amount_from(0, value)
@@ -276,7 +278,7 @@ impl Field for Amount {
 }
 
 field! {
-    /// In micro-units, and not nothing.
+    /// An amount of at least one micro-unit.
     pub struct Price(Amount): |value| amount_from(1, value), amount_schema(1)
 }
 
@@ -291,22 +293,22 @@ fn amount_schema(least: u64) -> Value {
     json!({"type": "integer", "format": "int64", "minimum": least, "maximum": Amount::MAX.units()})
 }
 
-/// A JSON number without a fraction is an integer in any notation: `5.0` is 5 (JSON Schema Core §6.3).
+/// Parses a JSON number without a fraction as an integer in any notation: `5.0` is 5 (JSON Schema Core §6.3).
 fn whole_number(value: &Value) -> Option<u64> {
-    // The text of an `f64` has no fraction exactly if the number has none, so no float arithmetic is needed.
+    // The text of an `f64` has a fraction if and only if the number has one, so no float arithmetic is needed.
     value.as_u64().or_else(|| match value.as_f64()?.to_string().as_str() {
         "-0" => Some(0),
         digits => digits.parse().ok(),
     })
 }
 
-/// A whole number of seconds.
+/// Parses a whole number of seconds.
 pub fn seconds(value: &Value) -> Option<Duration> {
     let seconds = u32::try_from(whole_number(value)?).ok()?;
     Some(Duration::from_secs_u32(seconds))
 }
 
-/// Refuses the zero address, which belongs to nobody. An address in mixed case must have the EIP-55 checksum.
+/// Rejects the zero address, which nobody owns. An address in mixed case must have the EIP-55 checksum.
 impl Field for Address {
     fn read(value: &Value) -> Result<Self, String> {
         let text = value.as_str().ok_or("must be a text")?;
@@ -340,7 +342,7 @@ impl Field for DomainPattern {
     }
 }
 
-/// The names of entries' schemas, and the members that they add to the value's own.
+/// Implements [`Listed`]: the names of the element schemas, and the fields that they add.
 macro_rules! listed {
     ($($type:ty as $name:literal: {$($entry:tt)*};)+) => {$(
         impl Listed for $type {
@@ -393,7 +395,7 @@ mod tests {
         }
     }
 
-    /// For example, `5.0` and `5e0` are 5, but `0.5` and the string `"5"` are refused.
+    /// For example, `5.0` and `5e0` are 5, but `0.5` and the string `"5"` are rejected.
     #[test]
     fn amounts_accept_any_notation_of_an_integer() {
         let units = |text: &str| {

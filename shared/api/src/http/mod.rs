@@ -1,4 +1,4 @@
-//! HTTP: the router and its middleware, requests, errors and their status, the OpenAPI document.
+//! HTTP: the router and its middleware, requests, errors with their status codes, and the OpenAPI document.
 
 pub(crate) mod asserted_ip;
 pub mod body;

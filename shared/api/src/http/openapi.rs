@@ -1,4 +1,4 @@
-//! The OpenAPI document: every function describes its own routes, and the parts are merged here.
+//! Builds the OpenAPI document. Every function describes its own routes, and [`document`] merges the descriptions.
 
 use crate::{
     http::envelope::{ErrorBody, ProblemView},
@@ -15,12 +15,12 @@ use utoipa::openapi::{
 
 /// The name of the security scheme of agent keys: `security(("agentKey" = []))` at a route.
 pub const AGENT_KEY: &str = "agentKey";
-/// The name of the security scheme of people's sessions: `security(("session" = []))` at a route.
+/// The name of the security scheme of user sessions: `security(("session" = []))` at a route.
 pub const SESSION: &str = "session";
 /// The name of the security scheme of operators: `security(("internalToken" = []))` at a route.
 pub const INTERNAL_TOKEN: &str = "internalToken";
 
-/// One OpenAPI 3.1 document from all the parts.
+/// Merges the functions' descriptions into one OpenAPI 3.1 document.
 pub fn document(parts: impl IntoIterator<Item = OpenApi>) -> OpenApi {
     let info = InfoBuilder::new()
         .title("Purser")
@@ -31,7 +31,7 @@ pub fn document(parts: impl IntoIterator<Item = OpenApi>) -> OpenApi {
         .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()))
         .build();
     let mut document = OpenApi::new(info, Paths::new());
-    // Relative to the URL of the document: the base address.
+    // The URL is relative to the document's own URL, so it is the base address.
     document.servers = Some(vec![Server::new("/")]);
     let mut components = Components::new();
     for (name, schema) in [
@@ -60,8 +60,8 @@ pub fn document(parts: impl IntoIterator<Item = OpenApi>) -> OpenApi {
     document
 }
 
-/// utoipa describes an optional body, an `Option`, as "this or null". But `null` is a JSON document and not an absent
-/// body.
+/// Corrects the schema of an optional body. utoipa describes an `Option` as "this or null", but `null` is a JSON
+/// document and not an absent body.
 fn left_out_is_not_null(operation: &mut Operation) {
     let Some(RefOr::T(body)) = &mut operation.request_body else {
         return;
@@ -106,7 +106,7 @@ fn internal_token() -> SecurityScheme {
     )))
 }
 
-/// Names the errors that a route may answer with, for `responses(…)` of `utoipa::path`:
+/// Declares the errors that a route may return, for `responses(…)` of `utoipa::path`:
 ///
 /// ```
 /// purser_api::error_responses! {
@@ -132,7 +132,7 @@ macro_rules! error_responses {
     )+};
 }
 
-/// Whether any error has that status. For [`error_responses!`], which checks it at compile time.
+/// Whether any error has this status. [`error_responses!`] checks its statuses with this function at compile time.
 pub const fn is_error_status(status: u16) -> bool {
     let mut rest = STATUSES;
     while let [(known, _), tail @ ..] = rest {
@@ -144,11 +144,11 @@ pub const fn is_error_status(status: u16) -> bool {
     false
 }
 
-/// The responses of those statuses. For [`error_responses!`].
+/// Returns the responses for these statuses. [`error_responses!`] calls this function.
 ///
-/// A route with authentication reads and writes rows that others may use concurrently and whose throughput is limited,
-/// so it may always answer 503 `temporarily_unavailable`; that is added here. So is 400, with which every route rejects
-/// an invalid body, or a body that it does not have.
+/// Adds 400, because every route rejects an invalid or unexpected body. Adds 503 `temporarily_unavailable` to a route
+/// with authentication, because it reads and writes rows that concurrent requests may change and whose throughput is
+/// limited.
 pub fn describe_errors(statuses: &[u16]) -> BTreeMap<String, RefOr<Response>> {
     let contended = [401, 500].iter().all(|status| statuses.contains(status));
     STATUSES
@@ -273,7 +273,7 @@ mod tests {
         }
     }
 
-    /// It requires `error` and `message`.
+    /// Only `error` and `message` are required.
     #[test]
     fn the_error_schema_distinguishes_absent_from_null() {
         let error = &parts()["components"]["schemas"]["Error"];

@@ -1,71 +1,72 @@
-//! Calls to untrusted servers: only at public internet addresses, and at the hosts in a setting.
+//! HTTP clients for calls to untrusted servers: only to public internet addresses, and to the hosts in a setting.
 
 use crate::http::public_address::{PublicOnly, may_be_public};
 use reqwest::{ClientBuilder, redirect::Policy};
 use std::collections::BTreeSet;
 use url::Url;
 
-/// The `User-Agent` of the functions' own calls: of the issuer and of the chain's node.
+/// The `User-Agent` of calls to the issuer and the chain's node.
 pub(crate) const USER_AGENT: &str = concat!("Purser/", env!("CARGO_PKG_VERSION"));
 
-/// A client for any server, whose name in `User-Agent` is `program` and the version. It follows no redirect, which would
-/// have to be checked like the first address, and would send a payment to another address. It resolves names with the
-/// system's resolver, uses no proxy, and decodes gzip, deflate and br: who reads a body bounds the decoded bytes.
+/// Builds a client for any server, with `program` and the version as `User-Agent`. The client follows no redirects,
+/// because the new URL would have to be checked, and a payment would go to another URL. It uses the system's resolver
+/// and no proxy, and decodes gzip, deflate and br. Code that reads a body must limit the number of decoded bytes.
 pub fn client_for_any(program: &str) -> ClientBuilder {
     ClientBuilder::new()
         .user_agent(format!("{program}/{}", env!("CARGO_PKG_VERSION")))
         .redirect(Policy::none())
-        // A proxy would resolve names itself, so no address could be checked.
+        // A proxy would resolve names itself, so the addresses could not be checked.
         .no_proxy()
         .referer(false)
-        // A function is frozen between two calls, and its connections are closed meanwhile.
+        // Lambda freezes a function between two invocations, and servers close its connections meanwhile.
         .pool_max_idle_per_host(0)
 }
 
-/// The same, for names that have only public addresses. [`AllowedHosts::may_call`] checks URLs with an IP address.
+/// Builds the same client, but names must resolve to public addresses only. [`AllowedHosts::may_call`] checks URLs with
+/// an IP address.
 pub fn client_for_public(program: &str) -> ClientBuilder {
     client_for_any(program).dns_resolver(PublicOnly)
 }
 
-/// Hosts that may have any address, as `host:port`: for the local stack.
+/// Hosts, as `host:port`, that may have any address; the local stack needs them.
 #[derive(Clone, Debug, Default)]
 pub struct AllowedHosts(BTreeSet<String>);
 
 impl AllowedHosts {
-    /// Reads a list separated by commas; `None` if an entry is not `host:port`.
+    /// Parses a list separated by commas; `None` if an element is not `host:port`.
     pub fn parse(list: &str) -> Option<Self> {
         let hosts = list.split(',').map(str::trim).filter(|host| !host.is_empty());
         hosts.map(parse_authority).collect::<Option<_>>().map(Self)
     }
 
-    /// Whether this URL's host is one of them.
+    /// Whether the list contains the URL's host and port.
     pub fn contains(&self, url: &Url) -> bool {
         authority(url).is_some_and(|authority| self.0.contains(&authority))
     }
 
-    /// Whether the condition holds for the host of each; an IPv6 address has brackets.
+    /// Whether the condition is true for every host. An IPv6 address has brackets.
     pub(crate) fn all(&self, is_one: impl Fn(&str) -> bool) -> bool {
         let mut hosts = self.0.iter().filter_map(|host| host.rsplit_once(':'));
         hosts.all(|(host, _port)| is_one(host))
     }
 
-    /// Whether a URL may be called, as far as can be known before its name is resolved.
+    /// Whether a URL may be called, as far as can be checked before its host name is resolved.
     pub fn may_call(&self, url: &Url) -> bool {
         self.contains(url) || may_be_public(url)
     }
 }
 
-/// `host:port` of a URL, the form for comparisons.
+/// Returns the normalized `host:port` of a URL, for comparisons.
 fn authority(url: &Url) -> Option<String> {
     Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))
 }
 
-/// Reads `host:port`, as [`authority`] writes it.
+/// Parses `host:port` into the form that [`authority`] returns.
 fn parse_authority(text: &str) -> Option<String> {
     let (_, port) = text.rsplit_once(':')?;
     port.parse::<u16>().ok()?;
     let url = Url::parse(&format!("http://{text}/")).ok()?;
-    // The parser must have read only a host and a port; there are no wildcards.
+    // The text must be only a host and a port. Wildcards are not supported.
     let read = authority(&url)?;
     (read.eq_ignore_ascii_case(text) && !text.contains('*')).then_some(read)
 }

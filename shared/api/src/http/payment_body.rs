@@ -1,4 +1,4 @@
-//! The bodies of authorize, preflight and complete. Code below this does not see raw bodies.
+//! Parses the bodies of authorize, preflight and complete. Code below this file works on typed values only.
 
 use crate::http::body::{annotated, member, members, object};
 use crate::{CalledUrl, HttpMethod, Member, Place, Problems, Schemas, ShownText, Text};
@@ -12,33 +12,33 @@ use std::borrow::Cow;
 use utoipa::{PartialSchema as _, ToSchema};
 
 crate::body! {
-    /// The call of the provider.
+    /// The provider call that the payment is for.
     struct OriginalRequest and others {
-        /// HTTP method.
+        /// The HTTP method of the provider call.
         method: HttpMethod,
         /// The URL of the provider call.
         url: CalledUrl,
-        /// Hash of the exact request body; binds the decision to it.
+        /// The hash of the exact request body. The decision is bound to this hash.
         body_hash: Option<Text<255>>,
     }
 }
 
 crate::body! {
-    /// One payment to judge, reserve and sign.
+    /// One payment to evaluate, reserve and sign.
     pub struct AuthorizeBody {
-        /// The decoded provider payment requirement: an x402 v1 or v2 object, or one entry of its `accepts`.
+        /// The decoded payment requirements of the provider: an x402 v1 or v2 object, or one element of its `accepts`.
         payment_requirement: Requirement,
-        /// The most that this call may cost, in micro-units.
+        /// The maximum price that you accept for this call, in micro-units.
         max_payment_units: Amount,
         original_request: OriginalRequest,
-        /// A repeated request with the same key returns the same payment. A different request with the same key is a
-        /// conflict.
+        /// A repeated request with the same key returns the same payment. A different request with the same key is
+        /// rejected with 409.
         idempotency_key: Text<255>,
-        /// The service's slug or UUID. If absent, it is found by `original_request.url`.
+        /// The service's slug or UUID. If absent, the service is found by `original_request.url`.
         service_id: Option<Text<128>>,
-        /// The operation's slug. If absent, it is found by `original_request.url`.
+        /// The operation's slug. If absent, the operation is found by `original_request.url`.
         operation_id: Option<OperationSlug>,
-        /// The ID of an approved approval, sent when the agent repeats its request.
+        /// The ID of the approval that the owner granted. Send it when you repeat the request after the approval.
         approval_id: Option<ApprovalId>,
         /// Ignored. Accepted so that the body of `POST /x402/check` can be sent unchanged.
         replay_key: Option<Text<255>>,
@@ -47,21 +47,21 @@ crate::body! {
 }
 
 crate::body! {
-    /// One payment to judge without effect.
+    /// One payment to evaluate without reserving or signing.
     pub struct CheckBody {
-        /// The decoded provider payment requirement: an x402 v1 or v2 object, or one entry of its `accepts`.
+        /// The decoded payment requirements of the provider: an x402 v1 or v2 object, or one element of its `accepts`.
         payment_requirement: Requirement,
-        /// The most that this call may cost, in micro-units.
+        /// The maximum price that you accept for this call, in micro-units.
         max_payment_units: Amount,
         original_request: OriginalRequest,
         /// A repeated request with the same key is evaluated again. A different request with the same key within one
-        /// day is a conflict.
+        /// day is rejected with 409.
         replay_key: Text<255>,
-        /// The service's slug or UUID. If absent, it is found by `original_request.url`.
+        /// The service's slug or UUID. If absent, the service is found by `original_request.url`.
         service_id: Option<Text<128>>,
-        /// The operation's slug. If absent, it is found by `original_request.url`.
+        /// The operation's slug. If absent, the operation is found by `original_request.url`.
         operation_id: Option<OperationSlug>,
-        /// The approval that would be sent to authorize. The result takes it into account.
+        /// The ID of the approval that you would send to authorize. The result takes the approval into account.
         approval_id: Option<ApprovalId>,
         /// Ignored. Accepted so that the body of `POST /x402/authorize` can be sent unchanged.
         idempotency_key: Option<Text<255>>,
@@ -70,58 +70,60 @@ crate::body! {
 }
 
 crate::body! {
-    /// One call to judge that is made without a payment.
+    /// One provider call without a payment to evaluate.
     pub struct UnpaidCheckBody {
         original_request: OriginalRequest,
-        /// The service's slug or UUID. If absent, it is found by `original_request.url`.
+        /// The service's slug or UUID. If absent, the service is found by `original_request.url`.
         service_id: Option<Text<128>>,
-        /// The operation's slug. If absent, it is found by `original_request.url`.
+        /// The operation's slug. If absent, the operation is found by `original_request.url`.
         operation_id: Option<OperationSlug>,
         metadata: Option<CallMetadata>,
     }
 }
 
 crate::body! {
-    /// The provider's answer.
+    /// The provider's response to the paid request.
     pub struct CompleteBody {
         /// The provider's payment response: the raw base64 header, or an object keyed by header name.
         payment_response_header: ProvenHash,
-        /// The transaction's hash. Optional if the payment response names it; if both are sent, they must agree.
+        /// The transaction's hash. Optional if the payment response contains the hash; if both are sent, they must be
+        /// equal.
         tx_hash: Option<TxHash>,
     }
 }
 
 crate::body! {
-    /// A request for higher caps, after a refusal.
+    /// A request to the owner for temporarily higher caps, after a blocked payment.
     pub struct RaiseBody {
-        /// The `transaction_id` of the refusal. There is one request for each.
+        /// The `transaction_id` of the blocked payment. Each blocked payment can have one request for higher caps.
         transaction_id: Text<36>,
-        /// The cap per call to ask for, if the refused payment was above it.
+        /// The requested cap per call, in micro-units. Allowed if the blocked payment was above the current cap.
         max_per_call_units: Option<Amount>,
-        /// The cap per 24 hours to ask for, if the refused payment was above what was left of it.
+        /// The requested cap per 24 hours, in micro-units. Allowed if the blocked payment was above the remaining
+        /// amount.
         max_per_day_units: Option<Amount>,
-        /// The time at which the raise is to end: at most seven days from now.
+        /// The time at which the higher caps end: at most seven days from now.
         until: Timestamp,
-        /// Why you ask, for your owner.
+        /// The reason, which the owner reads.
         reason: ShownText<500>,
     }
 }
 
-/// The parsed request for a raise.
+/// A parsed request for a temporary limit increase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RaiseCall {
-    /// The refusal; `None` if no decision can have this id.
+    /// The blocked decision; `None` if the ID is malformed.
     pub refused: Option<TransactionId>,
-    /// The caps that the agent asks for, at least one.
+    /// The requested caps, at least one.
     pub caps: RaisedCaps,
-    /// The end of the raise: after now, and not too late.
+    /// The end of the increase, which is in the future and within the maximum duration.
     pub until: Timestamp,
-    /// Why it asks.
+    /// The agent's reason, which the owner reads.
     pub reason: String,
 }
 
 impl RaiseCall {
-    /// Reads the body at `now`.
+    /// Parses the body. `until` is validated against `now`.
     pub fn parse(body: &Value, now: Timestamp) -> Result<Self> {
         let mut problems = Problems::default();
         let call = RaiseBody::read(body, Place::Body, &mut problems).map(|body| Self {
@@ -150,58 +152,58 @@ impl RaiseCall {
     }
 }
 
-/// The parsed request of authorize.
+/// A parsed authorize request.
 #[derive(Clone, Debug)]
 pub struct AuthorizeRequest {
-    /// The payment.
+    /// The payment to evaluate.
     pub intent: Intent,
     /// The hash of the idempotency key.
     pub idempotency_key: Fingerprint,
-    /// The approval in the request, if it is a retry after an approval.
+    /// The approval that the request names, if the agent repeats the request after an approval.
     pub approval: Option<ApprovalId>,
 }
 
-/// The parsed request of a preflight.
+/// A parsed preflight request.
 #[derive(Clone, Debug)]
 pub struct CheckRequest {
-    /// The payment.
+    /// The payment to evaluate.
     pub intent: Intent,
     /// The hash of the replay key.
     pub replay_key: Fingerprint,
-    /// The approval that would be sent to authorize.
+    /// The approval that the agent would send to authorize.
     pub approval: Option<ApprovalId>,
 }
 
-/// The parsed request of a check of an unpaid call.
+/// A parsed check of a call without a payment.
 #[derive(Clone, Debug)]
 pub struct UnpaidCheckRequest {
-    /// The call.
+    /// The provider call.
     pub request: ProviderRequest,
-    /// The service, as the request names it.
+    /// The service's slug or UUID, if the request names the service.
     pub service: Option<String>,
-    /// The operation, as the request names it.
+    /// The operation's slug, if the request names the operation.
     pub operation: Option<OperationSlug>,
-    /// The page that a scrape or crawl is to fetch.
+    /// The page that a scrape or crawl operation fetches.
     pub target: Option<Target>,
 }
 
-/// The parsed request of complete.
+/// A parsed complete request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompleteRequest {
-    /// The transaction to look up. A provider's claim is never proof; the chain decides.
+    /// The transaction to look up. The chain decides, because the provider's response is not a proof.
     pub tx_hash: TxHash,
 }
 
-/// The members that name a call and are not part of the fingerprint: one body has the same fingerprint at authorize and
-/// check. Of the provider's requirement, only the terms of the chosen entry are part of it.
+/// Fields that are not part of a request's fingerprint, so that a body has the same fingerprint at authorize and check.
+/// Of the payment requirements, only the chosen element is part of the fingerprint.
 const NOT_SAID: [&str; 4] = ["idempotency_key", "replay_key", "approval_id", REQUIREMENT];
 
-/// The member with the provider's requirement.
+/// The field with the provider's payment requirements.
 pub const REQUIREMENT: &str = "payment_requirement";
 
-/// `intent`, which was read from this body, in the form of the earlier call with the fingerprint `first`; `None` if
-/// that call was another request. The provider may since have added cheaper entries beside the one that was chosen
-/// then.
+/// Returns `intent`, which was parsed from this body, with the payment requirements that the earlier call with the
+/// fingerprint `first` chose; `None` if the earlier call was a different request. The provider may have added cheaper
+/// payment requirements since the earlier call.
 pub fn as_first_made(intent: &Intent, body: &Value, network: Network, first: &Fingerprint) -> Option<Intent> {
     let said = Fingerprint::of_request(body, &NOT_SAID);
     let is_first = |offer: &Offer| Fingerprint::of_payment(&said, network, offer) == *first;
@@ -215,12 +217,12 @@ pub fn as_first_made(intent: &Intent, body: &Value, network: Network, first: &Fi
     })
 }
 
-/// The fingerprint that earlier versions stored: it includes the whole requirement.
+/// Computes the fingerprint as earlier versions did, over all payment requirements.
 fn of_whole_body(body: &Value) -> Fingerprint {
     Fingerprint::of_request(body, &["idempotency_key", "replay_key", "approval_id"])
 }
 
-/// The payment in either body.
+/// Builds the intent from either body.
 macro_rules! intent {
     ($asked:ident, $offer:ident, $body:ident, $network:ident) => {{
         let Requirement(()) = $asked.payment_requirement;
@@ -243,7 +245,7 @@ macro_rules! intent {
 }
 
 impl AuthorizeRequest {
-    /// Reads the body of authorize (`docs/spec.md` §4.4, `docs/decisions.md` §4).
+    /// Parses the body of authorize (`docs/spec.md` §4.4, `docs/decisions.md` §4).
     pub fn parse(body: &Value, network: Network) -> Result<Self> {
         let (asked, offer) = with_offer::<AuthorizeBody>(body, network)?;
         let intent = intent!(asked, offer, body, network);
@@ -256,7 +258,7 @@ impl AuthorizeRequest {
 }
 
 impl CheckRequest {
-    /// Reads the body of a preflight (`docs/spec.md` §4.3).
+    /// Parses the body of a preflight (`docs/spec.md` §4.3).
     pub fn parse(body: &Value, network: Network) -> Result<Self> {
         let (asked, offer) = with_offer::<CheckBody>(body, network)?;
         let intent = intent!(asked, offer, body, network);
@@ -269,7 +271,7 @@ impl CheckRequest {
 }
 
 impl UnpaidCheckRequest {
-    /// Reads the body of a check of an unpaid call.
+    /// Parses the body of a check of a call without a payment.
     pub fn parse(body: &Value) -> Result<Self> {
         let asked = UnpaidCheckBody::parse(body)?;
         Ok(Self {
@@ -280,7 +282,7 @@ impl UnpaidCheckRequest {
         })
     }
 
-    /// The call with its names.
+    /// Returns the call together with the names of the service and the operation.
     pub fn called(&self) -> Called<'_> {
         Called {
             request: &self.request,
@@ -290,7 +292,7 @@ impl UnpaidCheckRequest {
     }
 }
 
-/// The body, and the entry of its payment requirement that would be paid.
+/// Parses the body and chooses the payment requirements that would be paid.
 fn with_offer<T: Member>(body: &Value, network: Network) -> Result<(T, Offer)> {
     let mut problems = Problems::default();
     let asked = T::read(body, Place::Body, &mut problems);
@@ -303,23 +305,23 @@ fn with_offer<T: Member>(body: &Value, network: Network) -> Result<(T, Offer)> {
     problems.finish(asked.zip(offer))
 }
 
-/// The member with the provider's payment response.
+/// The field with the provider's payment response.
 pub const PAYMENT_RESPONSE: &str = "payment_response_header";
 
-/// Whether complete requires the provider's proof, or also accepts the assertion that the provider answered.
+/// Whether complete requires the provider's payment response, or also accepts `provider_ok`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProviderProof {
-    /// `payment_response_header` is required: production.
+    /// `payment_response_header` is required, as in production.
     Required,
-    /// `provider_ok: true` may replace it: development on a local chain only (`docs/spec.md` §7 rule 4). The on-chain
-    /// check is the same.
+    /// `provider_ok: true` may replace `payment_response_header`, only in development on a local chain (`docs/spec.md`
+    /// §7 rule 4). The on-chain check is the same.
     OrAssertion,
 }
 
 impl CompleteRequest {
-    /// Reads the body of complete (`docs/spec.md` §4.5).
+    /// Parses the body of complete (`docs/spec.md` §4.5).
     ///
-    /// `tx_hash` and a proof that names a transaction must agree.
+    /// `tx_hash` must equal the transaction that the payment response names, if both are present.
     pub fn parse(body: &Value, proof: ProviderProof) -> Result<Self> {
         const HEADER: &str = PAYMENT_RESPONSE;
         let mut body = Cow::Borrowed(body);
@@ -329,7 +331,7 @@ impl CompleteRequest {
         {
             is_asserted = members.remove("provider_ok") == Some(Value::Bool(true));
             if is_asserted && members.get(HEADER).is_none_or(Value::is_null) {
-                // The assertion that replaces the proof names no transaction.
+                // `provider_ok` replaces the payment response and names no transaction.
                 members.insert(HEADER.to_owned(), json!({}));
             }
         }
@@ -362,11 +364,11 @@ impl From<OriginalRequest> for ProviderRequest {
 }
 
 crate::field! {
-    /// The provider's requirement in any form: [`with_offer`] parses it by the rules of x402.
+    /// The provider's payment requirements, unparsed. [`with_offer`] parses them by the rules of x402.
     struct Requirement(()): |_| Ok(()), json!({"type": "object"})
 }
 
-/// The agent's other data about the call: the target page, and members with any name.
+/// The agent's further data about the call: the target page, and fields with any name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CallMetadata {
     target: Option<Target>,
@@ -414,7 +416,7 @@ impl Member for ProvenHash {
     }
 }
 
-/// The raw header, or headers by name.
+/// The raw payment response header, or an object of headers.
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[expect(
@@ -422,7 +424,7 @@ impl Member for ProvenHash {
     reason = "a schema; the value is read by `transaction_hash_in`, as protocol versions have it"
 )]
 enum PaymentResponse {
-    /// Base64 of JSON.
+    /// The header's value: base64 of JSON.
     Raw(String),
     /// An object of headers. Names are case-insensitive; each value is a string or an array with one string.
     Headers(Map<String, Value>),

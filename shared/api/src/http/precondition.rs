@@ -1,8 +1,9 @@
-//! The version that a write expects: `If-Match` (RFC 9110 §13.1.1), and the `ETag` that carries it.
+//! Optimistic concurrency: `If-Match` (RFC 9110 §13.1.1) with the expected version of a record, and the `ETag` with its
+//! current version.
 //!
-//! A version is a number, and its tag is that number in quotation marks. Every write to an existing record names the
-//! version that it expects, or `*` for any; [`Precondition::holds`] compares it with the record, whose version is then
-//! the write's condition.
+//! A version is a number, and its tag is the number in quotation marks. Every write to an existing record names the
+//! expected version, or `*` for any version. [`Precondition::holds`] compares the expected version with the version of
+//! the record that was read, and the write is conditional on that version.
 
 use axum::{
     extract::FromRequestParts,
@@ -28,8 +29,8 @@ pub enum Precondition {
 }
 
 impl Precondition {
-    /// Parses `If-Match`. A list of tags is refused, since there is only one current version; so is a weak tag, which
-    /// RFC 9110 §13.1.1 never matches.
+    /// Parses `If-Match`. Rejects a list of tags, because there is only one current version, and a weak tag, because a
+    /// weak tag never matches (RFC 9110 §13.1.1).
     pub fn of(headers: &HeaderMap) -> Result<Self> {
         let mut values = headers.get_all(header::IF_MATCH).iter();
         let Some(value) = values.next() else {
@@ -48,11 +49,11 @@ impl Precondition {
         }
         let digits = text.strip_prefix('"')?.strip_suffix('"')?;
         let version = digits.parse().ok()?;
-        // Only the form that `versioned` writes is accepted: no sign, no leading zeros.
+        // Only the form that `versioned` writes is accepted, without sign and leading zeros.
         (tag_of(version) == text).then_some(Self::Version(version))
     }
 
-    /// 412 `version_conflict` unless `version` is expected.
+    /// Returns 412 `version_conflict` unless the request expects `version`.
     pub fn holds(&self, version: u64) -> Result<()> {
         match self {
             Self::Any => Ok(()),
@@ -62,10 +63,10 @@ impl Precondition {
     }
 }
 
-/// `If-Match` as it arrived: the handler reports errors in it only after authentication.
+/// The parsed `If-Match` header. The handler returns a parse error only after it authenticated the caller.
 pub struct IfMatch(Result<Precondition>);
 
-/// Always succeeds: an unauthenticated caller gets the error about the session, not about the version.
+/// Extraction never fails, so that an unauthenticated caller gets 401 and not an error about the version.
 impl<S: Sync> FromRequestParts<S> for IfMatch {
     type Rejection = Infallible;
 
@@ -75,13 +76,13 @@ impl<S: Sync> FromRequestParts<S> for IfMatch {
 }
 
 impl IfMatch {
-    /// The parsed header; see [`Precondition::of`].
+    /// Returns the expected version, or the error of [`Precondition::of`].
     pub fn precondition(self) -> Result<Precondition> {
         self.0
     }
 }
 
-/// An answer with the version of its content as `ETag`.
+/// Adds the version as `ETag` to a response.
 pub fn versioned(version: u64, answer: impl IntoResponse) -> Response {
     let mut response = answer.into_response();
     if let Ok(tag) = HeaderValue::from_str(&tag_of(version)) {

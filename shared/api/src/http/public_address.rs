@@ -1,8 +1,9 @@
-//! The addresses that functions may call outside of AWS: those of the public internet, and no internal ones (SSRF).
+//! Defines which addresses functions may call outside of AWS: only public internet addresses, as a protection against
+//! server-side request forgery (SSRF).
 //!
-//! The catalog's URLs are untrusted, and the owner of a name controls its DNS answer. If a function called any address,
-//! it could reach the metadata service, the runtime's own API and other internal services. So only global unicast
-//! addresses may be called, and every other range, known or not, is refused.
+//! The catalog's URLs are untrusted, and the owner of a domain controls its DNS records. If a function called any
+//! address, an attacker could make it call the metadata service, the Lambda runtime API and other internal services.
+//! Therefore only global unicast addresses are allowed, and every other range is rejected.
 
 use aws_smithy_runtime_api::client::dns::{DnsFuture, ResolveDns, ResolveDnsError};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -12,41 +13,41 @@ use std::{
 };
 use url::{Host, Url};
 
-/// IPv4 ranges that are not globally reachable unicast (IANA IPv4 Special-Purpose Address Registry), with multicast and
-/// the reserved top.
+/// IPv4 ranges that are not globally reachable unicast addresses (IANA IPv4 Special-Purpose Address Registry),
+/// multicast, and the reserved range at the top.
 const NOT_PUBLIC_V4: &[(Ipv4Addr, u32)] = &[
-    // This network, with the unspecified address.
+    // "This network" with the unspecified address.
     (Ipv4Addr::UNSPECIFIED, 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
-    // Carrier-grade NAT; clouds use it for internal services.
+    // Carrier-grade NAT, which clouds use for internal services.
     (Ipv4Addr::new(100, 64, 0, 0), 10),
-    // The runtime's own API is here.
+    // Loopback, where the Lambda runtime API listens.
     (Ipv4Addr::new(127, 0, 0, 0), 8),
-    // Link-local: the metadata services of every cloud.
+    // Link-local, where clouds have their metadata services.
     (Ipv4Addr::new(169, 254, 0, 0), 16),
     (Ipv4Addr::new(172, 16, 0, 0), 12),
     (Ipv4Addr::new(192, 0, 0, 0), 24),
     (Ipv4Addr::new(192, 0, 2, 0), 24),
-    // Relays of 6to4.
+    // 6to4 relays.
     (Ipv4Addr::new(192, 88, 99, 0), 24),
     (Ipv4Addr::new(192, 168, 0, 0), 16),
     (Ipv4Addr::new(198, 18, 0, 0), 15),
     (Ipv4Addr::new(198, 51, 100, 0), 24),
     (Ipv4Addr::new(203, 0, 113, 0), 24),
-    // Multicast, the reserved range and broadcast.
+    // Multicast, the reserved range, and broadcast.
     (Ipv4Addr::new(224, 0, 0, 0), 3),
 ];
 
-/// The only IPv6 range allocated for global unicast (RFC 4291 §2.4, IANA). IPv4-mapped, NAT64, unique local,
-/// link-local, multicast and future ranges are outside of it.
+/// The only IPv6 range that is allocated for global unicast (RFC 4291 §2.4, IANA). IPv4-mapped, NAT64, unique local,
+/// link-local and multicast addresses are outside of this range.
 const GLOBAL_V6: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 
-/// The parts of it that are not globally reachable (IANA IPv6 Special-Purpose Address Registry), or that contain an
-/// IPv4 address to which a relay would forward the call.
+/// Subranges of [`GLOBAL_V6`] that are not globally reachable (IANA IPv6 Special-Purpose Address Registry), or that
+/// contain an IPv4 address to which a relay would forward the request.
 const NOT_PUBLIC_V6: &[(Ipv6Addr, u32)] = &[
     // Protocol assignments: Teredo, benchmarking, ORCHID.
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
-    // Documentation, the old range and the new one.
+    // Documentation, the old range and the new range.
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
     // 6to4.
@@ -70,11 +71,11 @@ fn is_public(ip: IpAddr) -> bool {
     }
 }
 
-/// Whether a URL may be called, as far as can be known before its name is resolved.
+/// Whether a URL may be called, as far as can be checked before its host name is resolved.
 pub fn may_be_public(url: &Url) -> bool {
     match url.host() {
-        // An IP literal is not resolved, so it is only checked here. The URL parser has normalized the many forms of
-        // IPv4.
+        // An IP address in a URL is never resolved, so this is the only check. The URL parser has normalized all
+        // notations of IPv4 addresses.
         Some(Host::Ipv4(ip)) => is_public(ip.into()),
         Some(Host::Ipv6(ip)) => is_public(ip.into()),
         Some(Host::Domain(name)) => !is_local_name(name),
@@ -82,18 +83,18 @@ pub fn may_be_public(url: &Url) -> bool {
     }
 }
 
-/// Whether a name always means this machine (RFC 6761 §6.3).
+/// Whether a name always resolves to this machine (RFC 6761 §6.3).
 fn is_local_name(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     name == "localhost" || name.ends_with(".localhost")
 }
 
-/// The reason that a name is not called.
+/// Why a host name may not be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRefused {
-    /// It has no address.
+    /// The name has no address.
     Unknown,
-    /// It has an address that is not public.
+    /// The name has an address that is not public.
     NotPublic,
 }
 
@@ -108,8 +109,8 @@ impl fmt::Display for NameRefused {
 
 impl std::error::Error for NameRefused {}
 
-/// The addresses of a name; an error if any is not public. The connection must use these, so that a name can't resolve
-/// to one address for the check and another for the call (DNS rebinding).
+/// Resolves a name; an error if any address is not public. The caller must connect to these addresses, so that the name
+/// can't resolve to another address after the check (DNS rebinding).
 async fn public_addresses(name: &str) -> Result<Vec<SocketAddr>, NameRefused> {
     let addresses = tokio::net::lookup_host((name, 0)).await;
     let addresses: Vec<SocketAddr> = addresses.map_err(|_| NameRefused::Unknown)?.collect();
@@ -120,7 +121,7 @@ async fn public_addresses(name: &str) -> Result<Vec<SocketAddr>, NameRefused> {
     public.then_some(addresses).ok_or(NameRefused::NotPublic)
 }
 
-/// Resolves names for an HTTP client that calls public addresses only.
+/// A resolver for HTTP clients that call public addresses only.
 #[derive(Clone, Debug)]
 pub(crate) struct PublicOnly;
 

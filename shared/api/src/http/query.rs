@@ -1,21 +1,21 @@
-//! Query strings, parsed strictly: all problems in one response, known names at most once. The route rejects unknown names
-//! before its handler runs (`routes.rs`).
+//! Parses query strings strictly: a response lists all validation errors, and each parameter may occur at most once.
+//! `routes.rs` rejects unknown parameters before the handler runs.
 
 use axum::http::Uri;
 use purser_domain::{Amount, Error, Problem, Result};
 use std::collections::BTreeSet;
 
-/// The parameters of one request.
+/// The query parameters of one request.
 ///
-/// Each reader returns `None`, or its default, for a parameter that is wrong, and notes a [`Problem`]; the caller uses
-/// the values only after [`Query::finish`] found none.
+/// For an invalid parameter, each method returns `None` or its default and adds a validation error. The caller must
+/// call [`Query::finish`] before it uses the values.
 pub struct Query {
     pairs: Vec<(String, String)>,
     problems: Vec<Problem>,
 }
 
 impl Query {
-    /// The parameters of a request's address.
+    /// Parses the query of a request's URI.
     pub fn of(uri: &Uri) -> Self {
         let (pairs, problems) = match axum::extract::Query::try_from_uri(uri) {
             Ok(axum::extract::Query(pairs)) => (pairs, Vec::new()),
@@ -24,14 +24,15 @@ impl Query {
         Self { pairs, problems }
     }
 
-    /// The parameters of a form's address, without empty ones: a form sends each of its fields.
+    /// Parses the query of an HTML form, without empty parameters, because browsers send every field of a form.
     pub fn without_blanks(uri: &Uri) -> Self {
         let mut query = Self::of(uri);
         query.pairs.retain(|(_, value)| !value.is_empty());
         query
     }
 
-    /// The parameter; `None` if it is absent or repeated. Repeated parameters have no agreed meaning.
+    /// Returns a parameter; `None` if it is absent. A repeated parameter is a validation error, because its meaning is
+    /// not defined.
     pub fn text(&mut self, name: &str) -> Option<String> {
         let mut values = self
             .pairs
@@ -46,12 +47,12 @@ impl Query {
         value
     }
 
-    /// The page size: an integer from 1 to `max`.
+    /// Returns the page size: an integer from 1 to `max`.
     pub fn limit(&mut self, name: &str, default: u32, max: u32) -> u32 {
         self.integer(name, 1, max).unwrap_or(default)
     }
 
-    /// An integer from `least` to `most`. Its text may end in a fraction of zeros, as that of an integer in JSON may.
+    /// Returns an integer from `least` to `most`. `5.0` is accepted as 5, as in JSON.
     pub fn integer(&mut self, name: &str, least: u32, most: u32) -> Option<u32> {
         let read = |text: &str| {
             let number = u32::try_from(whole(text)?).ok()?;
@@ -60,13 +61,13 @@ impl Query {
         self.read(name, read, format!("must be an integer from {least} to {most}"))
     }
 
-    /// An amount in micro-units, written as [`Query::integer`].
+    /// Returns an amount in micro-units, with the same notation as [`Query::integer`].
     pub fn amount(&mut self, name: &str) -> Option<Amount> {
         let read = |text: &str| Amount::from_units(whole(text)?);
         self.read(name, read, "must be a whole number of micro-units")
     }
 
-    /// Reads a parameter with `read`; `expected` describes a correct value.
+    /// Parses a parameter with `read`; `expected` describes a valid value.
     pub fn read<T>(
         &mut self,
         name: &str,
@@ -81,7 +82,7 @@ impl Query {
         value
     }
 
-    /// Finds the parameters that are not `known`.
+    /// Adds a validation error for each parameter that is not `known`.
     pub(crate) fn reject_unknown(&mut self, known: &[String]) {
         let unknown: BTreeSet<String> = self
             .pairs
@@ -94,7 +95,7 @@ impl Query {
         }
     }
 
-    /// 400 `invalid_request` with every problem found, if there is any.
+    /// Returns 400 `invalid_request` with all validation errors, if there is any.
     pub fn finish(mut self) -> Result<()> {
         self.problems.sort();
         if self.problems.is_empty() {
@@ -104,13 +105,13 @@ impl Query {
         }
     }
 
-    /// Records a problem that no single reader finds.
+    /// Adds a validation error for a parameter.
     pub(crate) fn wrong(&mut self, name: &str, message: impl Into<String>) {
         self.problems.push(Problem::at(format!("/{name}"), message));
     }
 }
 
-/// A whole number, whose text may end in a fraction of zeros.
+/// Parses a whole number. The text may end in a fraction of zeros.
 fn whole(text: &str) -> Option<u64> {
     let (digits, zeros) = text.split_once('.').unwrap_or((text, "0"));
     let is_whole = !zeros.is_empty() && zeros.bytes().all(|byte| byte == b'0');

@@ -1,4 +1,4 @@
-//! The id of one request, on its answer and on its log lines.
+//! The id of one request. The response and the log lines contain this id.
 
 use crate::random;
 use axum::http::Extensions;
@@ -6,10 +6,10 @@ use lambda_http::RequestExt as _;
 use std::fmt;
 use uuid::Uuid;
 
-/// A request id: Lambda's, or a random UUID outside Lambda.
+/// A request id: Lambda's id, or a random UUID outside Lambda.
 ///
-/// The gateway's `requestContext.requestId` is not used: `sam local start-api` answers one constant for all requests
-/// (`docs/decisions.md` §11).
+/// The gateway's `requestContext.requestId` is not used, because `sam local start-api` sends the same constant with
+/// every request (`docs/decisions.md` §11).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestId(String);
 
@@ -21,7 +21,7 @@ impl RequestId {
         Self(lambda.filter(|id| !id.is_empty()).unwrap_or_else(random_uuid))
     }
 
-    /// The text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -34,7 +34,7 @@ impl fmt::Display for RequestId {
 }
 
 fn random_uuid() -> String {
-    // The request must not fail for this: without entropy, requests share the nil UUID.
+    // A request must not fail because of its id. Without entropy, requests share the nil UUID.
     let uuid = random().map_or(Uuid::nil(), |bytes| uuid::Builder::from_random_bytes(bytes).into_uuid());
     uuid.to_string()
 }

@@ -1,8 +1,8 @@
-//! The middleware of every request, in all functions: [`with_middleware`].
+//! The middleware of every request in all functions: [`with_middleware`].
 //!
-//! A request has an id, a body of limited size, and a deadline. In every case it gets an answer in the envelope, and is
-//! logged once, here, where it ends. Bodies, headers and keys are never logged. The answer is compressed last
-//! (`compression.rs`).
+//! Every request has an id, a body of limited size, and a deadline. Every response, including errors, has the
+//! documented form. The request is logged once, when it ends. Bodies, headers and keys are never logged.
+//! `compression.rs` compresses the response last.
 
 use crate::{
     CallerIds, Clock, Env, Failure, RequestId, TraceId, http::compression::compressed, http::envelope::ErrorBody,
@@ -34,7 +34,7 @@ use tracing::{Instrument as _, error, info, info_span, warn};
 /// Settings of [`with_middleware`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApiSettings {
-    /// The longest request body that is read, in bytes.
+    /// The maximum length of a request body, in bytes.
     pub body_limit: usize,
 }
 
@@ -45,20 +45,20 @@ impl Default for ApiSettings {
 }
 
 impl ApiSettings {
-    /// Reads `BODY_LIMIT_BYTES`; its range is the template's.
+    /// Reads `BODY_LIMIT_BYTES`. The accepted range is the same as in `template.yaml`.
     pub fn from_env(env: &mut Env) -> Self {
         let body_limit = env.number("BODY_LIMIT_BYTES", Self::default().body_limit, 1_024..=1_048_576);
         Self { body_limit }
     }
 }
 
-/// Adds the middleware to a group's router: see the module's documentation. Unknown routes, and wrong methods on known
-/// ones, are both 404 `not_found` (`docs/decisions.md` §9).
+/// Adds the middleware to a function's router; see the module documentation. Unknown routes, and wrong methods on known
+/// routes, return 404 `not_found` (`docs/decisions.md` §9).
 pub fn with_middleware(router: Router, settings: ApiSettings) -> Router {
     let router = router
         .fallback(not_found)
         .method_not_allowed_fallback(not_found)
-        // axum's own limit would answer with axum's body.
+        // axum's own limit would respond with axum's own body.
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(settings, handle));
     compressed(router)
@@ -102,16 +102,16 @@ async fn handle(State(settings): State<ApiSettings>, mut request: Request, next:
     .await
 }
 
-/// The request with its whole body in memory; 413 above the limit. Base64 is already decoded (`gateway.rs`).
+/// Reads the whole body into memory; 413 above the limit. `gateway.rs` has already decoded base64.
 async fn buffer_body(request: Request, limit: usize) -> Result<Request> {
     let (mut parts, body) = request.into_parts();
-    // A path that is not UTF-8 matches nothing; axum's extractors would answer with their own body.
+    // A path that is not UTF-8 matches no route. axum's extractors would respond with their own body.
     if let Err(RawPathParamsRejection::InvalidUtf8InPathParam(_)) =
         RawPathParams::from_request_parts(&mut parts, &()).await
     {
         return Err(ErrorKind::NotFound.into());
     }
-    // A body that announces a length above the limit is refused without waiting for it.
+    // A body whose announced length is above the limit is rejected before it arrives.
     let announced = parts.headers.get(header::CONTENT_LENGTH);
     let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|length| length > limit) {
@@ -126,22 +126,22 @@ async fn buffer_body(request: Request, limit: usize) -> Result<Request> {
     Ok(Request::from_parts(parts, Body::from(bytes)))
 }
 
-/// Reads a refused body for a short time: if a connection is closed with unread bytes, it is reset, and the answer may
-/// be lost.
+/// Reads the rest of a rejected body for a short time. A connection that is closed with unread bytes is reset, and the
+/// response may be lost.
 async fn discard(mut body: Body) {
     const LINGER: Duration = Duration::from_secs(2);
     let rest = async { while matches!(body.frame().await, Some(Ok(_))) {} };
     let _ = tokio::time::timeout(LINGER, rest).await;
 }
 
-/// The time left for the answer: Lambda's deadline, minus the time to send the answer. `None` outside Lambda.
+/// Returns the time left for the handler: Lambda's deadline minus the time to send the response. `None` outside Lambda.
 fn time_left(extensions: &Extensions) -> Option<Duration> {
     const MARGIN: Duration = Duration::from_millis(300);
     let deadline = extensions
         .lambda_context_ref()
         .map(|context| context.deadline)
         .filter(|deadline| *deadline > 0)?;
-    // Lambda uses real time, even if the stack's clock is shifted.
+    // Lambda's deadline is in real time, even if the local stack's clock is shifted.
     let now = Duration::from_micros(Clock::system().now().micros().unsigned_abs());
     Some(
         Duration::from_millis(deadline)
@@ -157,7 +157,7 @@ async fn within(limit: Option<Duration>, work: impl Future<Output = Result<Respo
         .unwrap_or_else(|elapsed| Err(Error::internal("answering before the function's deadline", elapsed)))
 }
 
-/// Turns a panic into an error, so that it fails one request and not the function's environment.
+/// Turns a panic into an error, so that a panic fails one request and not the whole Lambda instance.
 async fn catch_panic(work: impl Future<Output = Result<Response>>) -> Result<Response> {
     // The future is dropped after a panic, so no code sees inconsistent state.
     let answer = AssertUnwindSafe(work).catch_unwind().await;
@@ -168,9 +168,9 @@ fn panicked(panic: &(dyn Any + Send)) -> String {
     format!("panicked: {}", panic_text(panic).unwrap_or("see the line `panic`"))
 }
 
-/// Adds the headers of every answer, and the request id to errors. A handler's own `Cache-Control` stays.
+/// Adds the common headers, and the request id to the body of an error. A handler's own `Cache-Control` stays.
 fn complete(response: &mut Response, id: &RequestId, trace: &TraceId) {
-    // A failure that is already a page is not changed (`Failure::page`).
+    // A failure that a router of pages has mapped already (`Failure::page`) is not changed.
     let is_json = |headers: &HeaderMap| {
         headers
             .get(header::CONTENT_TYPE)
@@ -205,8 +205,8 @@ fn complete(response: &mut Response, id: &RequestId, trace: &TraceId) {
     }
 }
 
-/// The headers that an answer has unless its handler has set its own. A browser that opens an answer as a document loads
-/// nothing for it and shows it in no frame.
+/// Headers that a response has unless the handler set them. The policy prevents a browser from loading resources for
+/// the response or showing the response in a frame.
 const UNLESS_SET: [(HeaderName, &str); 3] = [
     (header::CACHE_CONTROL, "no-store"),
     (
@@ -216,14 +216,14 @@ const UNLESS_SET: [(HeaderName, &str); 3] = [
     (header::REFERRER_POLICY, "no-referrer"),
 ];
 
-/// The headers of every answer. RFC 6797: one year, and the names below this one. Browsers ignore it on plain HTTP, so
-/// it does not affect the local stack.
+/// Headers of every response. `Strict-Transport-Security` (RFC 6797) is valid for one year and includes subdomains.
+/// Browsers ignore this header on plain HTTP, so it does not affect the local stack.
 const ALWAYS: [(HeaderName, &str); 2] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::STRICT_TRANSPORT_SECURITY, "max-age=31536000; includeSubDomains"),
 ];
 
-/// The envelope with the request id added.
+/// Serializes the error envelope with the request id.
 fn named_body(failure: &Failure, id: &RequestId) -> Option<Body> {
     let envelope = ErrorBody {
         request_id: Some(id.to_string()),
@@ -286,7 +286,7 @@ mod tests {
         with_middleware(routes, ApiSettings { body_limit: 16 })
     }
 
-    /// Pages, whose failures are also pages, as in the dashboard.
+    /// A router of pages that maps failures to pages, as in the dashboard.
     fn pages() -> Router {
         let page = |response: Response| async move {
             match response.extensions().get::<Failure>().cloned() {
@@ -485,7 +485,7 @@ mod tests {
         let response = send(late).await;
         assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
         assert_eq!(json_of(response).await["error"], "internal_error");
-        // The deadline has passed before the request begins: an answer that needs no waiting is still returned.
+        // The deadline has passed before the request begins. A response that needs no waiting is still returned.
         assert_eq!(
             send(in_lambda(request("GET", "/ok", ""), Duration::ZERO))
                 .await
@@ -517,7 +517,7 @@ mod tests {
     }
 
     impl Lines {
-        /// The lines, without fields that differ from run to run.
+        /// The log lines, without fields that differ between runs.
         fn read(&self) -> Vec<Value> {
             let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
             let line = |line: &str| {
@@ -531,7 +531,7 @@ mod tests {
         }
     }
 
-    /// A failed request has one more line with its cause, and no line contains secrets of the request.
+    /// A failed request has one additional line with its cause, and no line contains secrets of the request.
     #[tokio::test]
     async fn each_request_is_logged_once() {
         let lines = Lines::default();

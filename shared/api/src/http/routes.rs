@@ -1,4 +1,4 @@
-//! A group's routes, from the `utoipa::path` of its handlers.
+//! Builds a function's routes from the `utoipa::path` of its handlers.
 
 use crate::http::body::members;
 use crate::{Failure, Place, Problems, Query, json_body};
@@ -24,9 +24,9 @@ use utoipa::{
 };
 use utoipa_axum::PathItemExt as _;
 
-/// Creates two functions from a group's handlers: `routes`, the router that is served, and `description`, its part of
-/// the OpenAPI document. The start of a function calls only the first: the schemas are some hundred objects, and no
-/// request needs them.
+/// Generates two functions from a list of handlers: `routes` returns the router that serves requests, and `description`
+/// returns the OpenAPI description. A function calls only `routes` at its start, because no request needs the several
+/// hundred schema objects.
 ///
 /// ```ignore
 /// purser_api::routes!(Arc<Group>, list::list, service::service);
@@ -34,7 +34,7 @@ use utoipa_axum::PathItemExt as _;
 #[macro_export]
 macro_rules! routes {
     ($state:ty, $($module:ident::$handler:ident),+ $(,)?) => {
-        /// The group's routes.
+        /// Returns the router of this function.
         pub(crate) fn routes() -> ::axum::Router<$state> {
             let routes = ::axum::Router::new();
             $(
@@ -45,7 +45,7 @@ macro_rules! routes {
             routes
         }
 
-        /// The routes' part of the OpenAPI document.
+        /// Returns the OpenAPI description of this function's routes.
         pub(crate) fn description() -> ::utoipa::openapi::OpenApi {
             ::utoipa_axum::router::OpenApiRouter::<$state>::new()
                 $(.routes(::utoipa_axum::routes!($module::$handler)))+
@@ -54,8 +54,8 @@ macro_rules! routes {
     };
 }
 
-/// Adds a handler to the routes, at the path in its description; used by [`routes!`](crate::routes). A route rejects query
-/// parameters that its description lacks, and a body if the description has none.
+/// Adds a handler to the routes, at the path in its OpenAPI description. [`routes!`](crate::routes) calls this
+/// function. The route rejects query parameters that the description lacks, and a body if the description has no body.
 pub fn described<P, H, T, S>(routes: Router<S>, handler: &H) -> Router<S>
 where
     P: Path,
@@ -88,7 +88,8 @@ where
     routes.route(&P::path(), route)
 }
 
-/// A parameter that the route ignores must not look as if it had an effect: `?preview=true` of a route without a preview.
+/// Rejects unknown query parameters, because the caller would believe that an ignored parameter has an effect, for
+/// example `?preview=true` on a route without a preview.
 fn reject_unknown_parameters(uri: &Uri, known: &[String]) -> Result<()> {
     if uri.query().is_none_or(str::is_empty) {
         return Ok(());
@@ -105,8 +106,8 @@ fn query_parameter(parameter: RefOr<Parameter>) -> Option<String> {
     }
 }
 
-/// Rejects a body that is neither empty nor an empty object, which many programs send: a field that the route ignores
-/// must not look as if it had an effect.
+/// Rejects a body that is neither empty nor an empty object, because the caller would believe that an ignored field has
+/// an effect. An empty object is accepted because many clients send one.
 async fn without_body(request: Request, next: Next) -> Result<Response, Failure> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map(Collected::to_bytes);

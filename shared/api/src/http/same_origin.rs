@@ -1,14 +1,16 @@
-//! Cross-site request forgery (CSRF). A browser adds the session cookie also to requests that other sites start, so
-//! every POST that the cookie authenticates is checked here first; the cookie's `SameSite` is the second defense.
+//! Protects against cross-site request forgery (CSRF). A browser adds the session cookie also to requests that other
+//! sites start, so every POST that the cookie authenticates is checked here. The cookie's `SameSite` attribute is a
+//! second defense.
 
 use axum::http::{HeaderMap, HeaderName, header};
 use purser_domain::{ErrorKind, Result};
 
-/// 403 `cross_site_request` unless the browser says that the request comes from `origin`, the pages' origin
-/// (`https://host`, or `http://host:port`).
+/// Returns 403 `cross_site_request` unless the request comes from `origin`, the origin of the pages (`https://host` or
+/// `http://host:port`).
 ///
-/// Browsers say so in `Sec-Fetch-Site` (W3C Fetch Metadata §2.3) and in `Origin` (RFC 6454 §7, sent with every POST); a
-/// page can't set either. At least one must be present, and neither may contradict.
+/// Browsers send the origin's relation in `Sec-Fetch-Site` (W3C Fetch Metadata §2.3) and the origin in `Origin` (RFC
+/// 6454 §7) with every POST, and a page can't set either header. At least one of the two headers must be present, and
+/// both must match.
 pub fn same_origin(headers: &HeaderMap, origin: &str) -> Result<()> {
     let site = HeaderName::from_static("sec-fetch-site");
     let is_named = headers.contains_key(&site) || headers.contains_key(header::ORIGIN);
@@ -35,7 +37,7 @@ mod tests {
             (&[], &[], false),
             (&["same-site"], &[OURS], false),
             (&["cross-site"], &[OURS], false),
-            // Typed into the address bar, or from a bookmark: not a form.
+            // `none` means that the user typed the URL or used a bookmark. A form never sends `none`.
             (&["none"], &[], false),
             (&["same-origin"], &["null"], false),
             (&["same-origin"], &["https://evil.example"], false),

@@ -1,21 +1,21 @@
-//! The source of a request, and the reason of its refusal, for the audit log.
+//! The source of a request, and the reason for its rejection, for the audit log.
 
 use crate::{RequestId, client_ip, http::envelope::ErrorBody};
 use axum::http::{header, request::Parts};
 use purser_domain::{AuditRefusal, Error, ErrorKind, RequestSource};
 
-/// The source of a request: its address according to the gateway, the program that it names, and its id.
+/// Returns the source of a request: the IP address that the gateway reports, the `User-Agent`, and the request id.
 pub fn request_source(parts: &Parts) -> RequestSource {
     let user_agent = parts.headers.get(header::USER_AGENT);
-    // A value that is not text is ignored.
+    // A `User-Agent` that is not text is ignored.
     let user_agent = user_agent.and_then(|value| value.to_str().ok());
     let address = client_ip(&parts.extensions).map(|ip| ip.to_string());
     let id = parts.extensions.get::<RequestId>().map_or("", RequestId::as_str);
     RequestSource::new(address, user_agent, id)
 }
 
-/// The refusal of an act, as it was answered; `None` for a failure of the service, after which the caller tries again, and
-/// for an object that does not exist or is another person's.
+/// Returns the reason for a rejection as the audit log records it. `None` if the service failed, because the caller
+/// tries again, and if the object does not exist or belongs to another user.
 pub fn audit_refusal(error: &Error) -> Option<AuditRefusal> {
     let kind = error.kind();
     let is_refusal = !matches!(

@@ -1,5 +1,5 @@
-//! A `POST` to an untrusted server: at a checked address, without redirects, and with a timeout. Of the answer only the
-//! status and the requested pause are read, not its body.
+//! Sends a `POST` to an untrusted server: to a checked address, without redirects, with a timeout. Only the status and
+//! `Retry-After` of the response are read, never the body.
 
 use crate::http::{
     outward::{AllowedHosts, client_for_any, client_for_public},
@@ -10,25 +10,25 @@ use purser_domain::{CallResult, Duration as Length, Timestamp, WebhookUrl, retry
 use reqwest::{Client, ClientBuilder, header::RETRY_AFTER};
 use std::{error::Error as StdError, time::Duration};
 
-/// The maximum number of headers. Servers usually send about two dozen.
+/// The maximum number of response headers. Servers usually send about two dozen.
 const MAX_HEADERS: usize = 100;
 
-/// Posts to untrusted servers.
+/// An HTTP client that posts to untrusted servers.
 pub struct UntrustedHttpClient {
     allowed: AllowedHosts,
     /// Connects only to public addresses, with TLS.
     strict: Client,
-    /// Connects to any address; used only for the allowed hosts.
+    /// Connects to any address. Only the allowed hosts are called with this client.
     plain: Client,
     longest: Duration,
 }
 
-/// The result of a call, and the pause before the next one.
+/// The result of a call, and the pause that the server requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Called {
     /// The result of the call.
     pub result: CallResult,
-    /// The pause that the answer to a failed call requests.
+    /// The pause that a failed call's response requests.
     pub asked: Option<Length>,
 }
 
@@ -39,7 +39,7 @@ impl From<CallResult> for Called {
 }
 
 impl UntrustedHttpClient {
-    /// Creates a client whose `User-Agent` names `program`. `longest` is the timeout of a call.
+    /// Creates a client with `program` in its `User-Agent`. `longest` is the timeout of a call.
     pub fn new(program: &str, allowed: AllowedHosts, longest: Duration) -> reqwest::Result<Self> {
         let finish = |client: ClientBuilder| client.http1_only().http1_max_headers(MAX_HEADERS).build();
         Ok(Self {
@@ -50,7 +50,7 @@ impl UntrustedHttpClient {
         })
     }
 
-    /// Posts a body.
+    /// Posts a body to a URL.
     pub async fn post(&self, url: &WebhookUrl, headers: HeaderMap, body: String, now: Timestamp) -> Called {
         let Some(client) = self.client_for(url) else {
             return CallResult::BlockedAddress.into();
@@ -69,7 +69,7 @@ impl UntrustedHttpClient {
         }
     }
 
-    /// The client that may call a URL. Names are checked again when they are resolved.
+    /// Returns the client that may call this URL. The strict client checks host names again when it resolves them.
     fn client_for(&self, url: &WebhookUrl) -> Option<&Client> {
         if self.allowed.contains(url.url()) {
             Some(&self.plain)
