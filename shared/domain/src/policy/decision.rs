@@ -1,4 +1,4 @@
-//! The record of a decision, for the people who govern the agent.
+//! The record of a decision, for the users who govern the agent.
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, CallDescription, Check, Fingerprint, KeyId, OperationSlug, Purpose, Reason,
@@ -12,36 +12,37 @@ named! {
     DecisionResult {
         /// The payment was authorized.
         Allow = "allow",
-        /// The payment was refused.
+        /// The payment was denied.
         Block = "block",
-        /// The payment needs a person's approval.
+        /// The payment needs a user's approval.
         Escalate = "escalate",
-        /// A confirmation was reverted, because the transfer is no longer on the chain.
+        /// A confirmation was reverted, because the transfer is no longer on chain.
         RevertConfirmation = "take_back",
         /// The owner withdrew money from the wallet.
         Payout = "payout",
     }
 }
 
-/// The reason of an allow, in answers and in the decision log.
+/// The reason of an allowed payment, in responses and in the decision log.
 pub const ALLOWED_REASON: &str = "x402_authorized";
 
-/// The version of the evaluation. It is increased with every change after which [`evaluate`](crate::evaluate) may judge
-/// the same facts otherwise, so that a replay can say which engine judged a decision.
+/// The version of the evaluation. Increment it with every change after which [`evaluate`](crate::evaluate) may decide
+/// the same inputs differently, because a replay reports the version that made a decision.
 pub const ENGINE_VERSION: u32 = 1;
 
-/// The versions of what a decision was based on, besides its policy's. With them it can be evaluated again.
+/// The versions of a decision's inputs, apart from the policy version. With these versions the decision can be
+/// replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InputVersions {
-    /// The [`ENGINE_VERSION`] that evaluated it.
+    /// The [`ENGINE_VERSION`] that made the decision.
     pub engine: u32,
     /// The version of the agent's record.
     pub agent: u64,
-    /// The version of the service's catalog entry.
+    /// The version of the service in the catalog.
     pub service: u64,
 }
 
-/// `<engine>.<agent>.<service>`.
+/// Writes `<engine>.<agent>.<service>`.
 impl fmt::Display for InputVersions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.engine, self.agent, self.service)
@@ -49,7 +50,7 @@ impl fmt::Display for InputVersions {
 }
 
 impl InputVersions {
-    /// Parses the text of [`InputVersions`]; `None` for any other text.
+    /// Parses the text form. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split('.');
         let (engine, agent, service) = (numbers.next()?, numbers.next()?, numbers.next()?);
@@ -62,22 +63,22 @@ impl InputVersions {
     }
 }
 
-/// The audit row of a block or an escalation. An allowed payment has a settlement instead.
+/// The record of a block or an escalation. An allowed payment has a settlement instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecisionRecord {
-    /// The audit reference in the answer to the caller.
+    /// The transaction id in the response to the caller.
     pub transaction: TransactionId,
     /// The requesting agent.
     pub agent: AgentId,
     /// The key of the request.
     pub key: KeyId,
-    /// The `sub` of the person who owns the agent.
+    /// The owner's user id.
     pub owner: String,
-    /// The number of the agent's ownership transfers before.
+    /// The number of the agent's ownership transfers before the decision.
     pub transfers: u32,
     /// The service.
     pub service: ServiceId,
-    /// The operation that the call matches, or else the one that the request names.
+    /// The operation that the call matches, or the operation that the request names if none matches.
     pub operation: Option<OperationSlug>,
     /// The amount.
     pub amount: Amount,
@@ -85,45 +86,45 @@ pub struct DecisionRecord {
     pub pay_to: Address,
     /// The hash of the request.
     pub fingerprint: Fingerprint,
-    /// The call, as the agent describes it.
+    /// The call as the agent described it.
     pub call: CallDescription,
     /// The time of the decision.
     pub at: Timestamp,
-    /// The reason for the refusal.
+    /// Why the payment was denied or escalated.
     pub reason: Reason,
-    /// The policy version that refused it; `None` if the service was never enabled.
+    /// The version of the policy that the decision was based on. `None` if the service was never enabled.
     pub policy_version: Option<u64>,
-    /// The versions of the other inputs; `None` if the checks were not made.
+    /// The versions of the other inputs. `None` if the checks were not made.
     pub inputs: Option<InputVersions>,
-    /// The created approval, or the open one of an identical request.
+    /// The new approval request, or the pending approval request for an identical payment.
     pub approval: Option<ApprovalId>,
-    /// Every check, in order.
+    /// All checks in the order of evaluation.
     pub checks: Vec<Check>,
-    /// The duration of the decision.
+    /// How long the decision took, in milliseconds.
     pub latency_ms: u64,
 }
 
 /// One line of an agent's decision log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoggedDecision {
-    /// A payment was authorized; its settlement is the record.
+    /// A payment was authorized. The settlement is the record.
     Allowed(Settlement),
-    /// A payment was refused or escalated.
+    /// A payment was denied or escalated.
     Refused(LoggedRefusal),
     /// The confirmation of a payment was reverted.
     ConfirmationReverted(ConfirmationReverted),
-    /// The owner withdrew money; its settlement is the record.
+    /// The owner withdrew money. The settlement is the record.
     PaidOut(Settlement),
 }
 
-/// A block or an escalation in the decision log: its answer to the caller as text, and its numbers.
+/// A block or an escalation in the decision log, with the reason as text as the caller received it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedRefusal {
-    /// The ID of the decision in the audit log.
+    /// The decision's transaction id.
     pub transaction: TransactionId,
     /// The requesting agent.
     pub agent: AgentId,
-    /// The number of the agent's ownership transfers before: it determines the owner
+    /// The number of the agent's ownership transfers before the decision, which determines the owner
     /// ([`Agent::owner_then`](crate::Agent::owner_then)).
     pub transfers: u32,
     /// The key of the request.
@@ -136,42 +137,42 @@ pub struct LoggedRefusal {
     pub amount: Amount,
     /// The payee.
     pub pay_to: Address,
-    /// The call, as the agent describes it.
+    /// The call as the agent described it.
     pub call: CallDescription,
     /// The time of the decision.
     pub at: Timestamp,
     /// The result: a block or an escalation.
     pub result: DecisionResult,
-    /// The `error` slug of the answer.
+    /// The `error` slug of the response.
     pub error: String,
     /// The reason, such as `category_block:finance`.
     pub reason: String,
-    /// The rule or cap that refused the call.
+    /// The rule or cap that denied the payment.
     pub rule: String,
     /// The host that was not allowed.
     pub hostname: Option<String>,
-    /// The policy version that refused it; `None` if the service was never enabled.
+    /// The version of the policy that the decision was based on. `None` if the service was never enabled.
     pub policy_version: Option<u64>,
-    /// The versions of the other inputs; `None` if the checks were not made.
+    /// The versions of the other inputs. `None` if the checks were not made.
     pub inputs: Option<InputVersions>,
-    /// The created approval, or the open one of an identical request.
+    /// The new approval request, or the pending approval request for an identical payment.
     pub approval: Option<ApprovalId>,
-    /// Every check, in order.
+    /// All checks in the order of evaluation.
     pub checks: Vec<Check>,
-    /// The duration of the decision.
+    /// How long the decision took, in milliseconds.
     pub latency_ms: u64,
 }
 
-/// The audit row of a reverted confirmation: the transfer that confirmed the payment is no longer on the chain.
+/// The record of a reverted confirmation: the transfer that confirmed the payment is no longer on chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfirmationReverted {
-    /// The row's own audit reference.
+    /// The record's own transaction id.
     pub transaction: TransactionId,
     /// The agent.
     pub agent: AgentId,
     /// The number of the agent's ownership transfers before the payment was authorized.
     pub transfers: u32,
-    /// The key that authorized it; `None` for a payout, like the other fields that only a purchase has.
+    /// The key of the payment request. This field and the other fields about a purchase are `None` for a withdrawal.
     pub key: Option<KeyId>,
     /// The service.
     pub service: Option<ServiceId>,
@@ -185,17 +186,17 @@ pub struct ConfirmationReverted {
     pub at: Timestamp,
     /// The settlement whose confirmation was reverted.
     pub settlement: SettlementId,
-    /// The hash of the transaction that had confirmed it.
+    /// The hash of the transaction that had confirmed the payment.
     pub tx_hash: TxHash,
-    /// The policy version that allowed it.
+    /// The version of the policy that allowed the payment.
     pub policy_version: Option<u64>,
 }
 
 impl ConfirmationReverted {
-    /// The value of `reason` in the log.
+    /// The `reason` in the decision log.
     pub const REASON: &str = "confirmation_vanished";
 
-    /// The row for the reverted confirmation of that settlement.
+    /// Creates the record for the reverted confirmation of this settlement.
     pub fn of(
         settlement: &Settlement,
         transfer_gone: &TransferGone,
@@ -222,7 +223,7 @@ impl ConfirmationReverted {
 }
 
 impl LoggedDecision {
-    /// The log line of a settlement.
+    /// Creates the log line of a settlement.
     pub fn of(settlement: Settlement) -> Self {
         match settlement.terms.purpose {
             Purpose::Purchase(_) => Self::Allowed(settlement),
@@ -230,8 +231,8 @@ impl LoggedDecision {
         }
     }
 
-    /// The line's position in the log: a `UUIDv7` of the decision's time, unique across agents. Text order is time
-    /// order.
+    /// Returns the line's position in the log: a `UUIDv7` of the decision's time, which is unique across agents. The
+    /// text order of positions is the time order.
     pub const fn place(&self) -> Uuid {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.id.uuid(),
@@ -240,7 +241,7 @@ impl LoggedDecision {
         }
     }
 
-    /// The ID of the decision in the audit log.
+    /// Returns the decision's transaction id.
     pub const fn transaction(&self) -> TransactionId {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.transaction,
@@ -258,7 +259,8 @@ impl LoggedDecision {
         }
     }
 
-    /// The number of the agent's ownership transfers before it. A reverted confirmation is its payment owner's.
+    /// Returns the number of the agent's ownership transfers before the decision. A reverted confirmation has the
+    /// number of its payment, because it belongs to the payment's owner.
     pub const fn transfers(&self) -> u32 {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.transfers,
@@ -267,7 +269,7 @@ impl LoggedDecision {
         }
     }
 
-    /// The recorded time.
+    /// Returns the recorded time of the decision.
     pub const fn at(&self) -> Timestamp {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.authorized_at,
@@ -276,7 +278,7 @@ impl LoggedDecision {
         }
     }
 
-    /// The service; `None` for a payout.
+    /// Returns the service, or `None` for a withdrawal.
     pub fn service(&self) -> Option<ServiceId> {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => {

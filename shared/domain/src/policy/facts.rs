@@ -1,11 +1,11 @@
-//! The facts of a decision: what [`crate::evaluate`] judges.
+//! The inputs of a decision, which [`crate::evaluate`] checks.
 
 use crate::{
     Agent, Amount, ApprovalId, ENGINE_VERSION, EnabledService, Eviction, Freeze, InputVersions, Intent, Network,
     Operation, OperationSlug, ProviderRequest, RecentPayments, RuleId, Service, Target, Timestamp, Window,
 };
 
-/// The facts of a decision.
+/// The inputs of a decision about a payment.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The agent.
@@ -14,48 +14,48 @@ pub struct Facts<'a> {
     pub intent: &'a Intent,
     /// The service to pay.
     pub service: &'a Service,
-    /// The called operation; `None` if the service lists no such call.
+    /// The called operation. `None` if the service lists no operation for the call.
     pub operation: Option<&'a Operation>,
-    /// The time from which the operation's payee and price may be paid, if it is in the future.
+    /// The time from which the operation's payee and price may be paid, if that time is in the future.
     pub payee_from: Option<Timestamp>,
     /// The network of the deployment.
     pub network: Network,
-    /// The agent's policy for the service; `None` if it was never enabled.
+    /// The agent's policy for the service. `None` if the service was never enabled.
     pub enabled: Option<&'a EnabledService>,
-    /// The day's window of the agent and service.
+    /// The window for the daily cap of this agent and service.
     pub day: &'a Window,
     /// The window of each of the agent's rules that count payments.
     pub budgets: &'a [(RuleId, Window)],
-    /// The agent's recent payments to the service, as far as its rules need them.
+    /// The agent's recent payments to the service, as far as the agent's rules need them.
     pub recent: &'a RecentPayments,
-    /// The operators' freeze that applies to the agent: [`crate::Freezes::of`].
+    /// The operators' freeze that applies to the agent: see [`crate::Freezes::of`].
     pub frozen_by_operators: Option<Freeze>,
-    /// The approval that the request names, if it is approved and for this request.
+    /// The approval that the request names, if the approval was given and is for this request.
     pub approval: Option<ApprovalId>,
-    /// The wallet's balance; `None` if unknown.
+    /// The wallet's balance. `None` if unknown.
     pub balance: Option<Amount>,
     /// The time that the decision records: see [`recorded_time`].
     pub at: Timestamp,
-    /// The selection of the expired entries that a grant evicts.
+    /// Which expired payments the grant evicts from the windows.
     pub eviction: Eviction,
 }
 
-/// The facts of a call that do not depend on its payment.
+/// The inputs of a decision about a call that do not depend on the payment.
 #[derive(Clone, Copy, Debug)]
 pub struct CallFacts<'a> {
     /// The agent.
     pub agent: &'a Agent,
     /// The call to the provider.
     pub request: &'a ProviderRequest,
-    /// The page that a scrape or crawl fetches.
+    /// The page that a scrape or crawl operation fetches.
     pub target: Option<&'a Target>,
     /// The operation that the request names.
     pub named: Option<&'a OperationSlug>,
     /// The called service.
     pub service: &'a Service,
-    /// The called operation; `None` if the service lists no such call.
+    /// The called operation. `None` if the service lists no operation for the call.
     pub operation: Option<&'a Operation>,
-    /// The agent's policy for the service; `None` if it was never enabled.
+    /// The agent's policy for the service. `None` if the service was never enabled.
     pub enabled: Option<&'a EnabledService>,
     /// The operators' freeze that applies to the agent.
     pub frozen_by_operators: Option<Freeze>,
@@ -64,7 +64,7 @@ pub struct CallFacts<'a> {
 }
 
 impl Facts<'_> {
-    /// The versions of the inputs, besides the policy's.
+    /// Returns the versions of the inputs, apart from the policy version.
     pub const fn input_versions(&self) -> InputVersions {
         InputVersions {
             engine: ENGINE_VERSION,
@@ -90,7 +90,8 @@ impl<'a> From<&Facts<'a>> for CallFacts<'a> {
     }
 }
 
-/// The time that a decision at `now` records: never earlier than the [`Window::earliest`] of any of its windows.
+/// Returns the time that a decision at `now` records. The time is never earlier than the [`Window::earliest`] of any of
+/// the windows.
 pub fn recorded_time<'a>(now: Timestamp, windows: impl IntoIterator<Item = &'a Window>) -> Timestamp {
     windows.into_iter().fold(now, |at, window| at.max(window.earliest(now)))
 }

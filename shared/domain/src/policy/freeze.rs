@@ -1,24 +1,25 @@
-//! Freezes by operators: of one agent, of all agents of an owner, or of the whole deployment. Only operators end them.
+//! Freezes by operators: of one agent, of all agents of an owner, or of the whole deployment. Only operators can end
+//! these freezes.
 //!
-//! Freezes are read with every decision. They are stored apart from the agent's record, which operators can't write.
-//! The owner's own freeze is in that record: [`Agent::is_frozen`].
+//! Every decision reads these freezes. They are stored apart from the agent's record, because operators can't write
+//! that record. The owner's own freeze is in the agent's record: [`Agent::is_frozen`].
 
 use crate::{Agent, AgentId, Members, OperatorName, PersonId, Timestamp, value::line::line};
 use std::collections::BTreeSet;
 
-/// The target of a freeze by operators.
+/// What an operator froze.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FreezeTarget {
     /// One agent.
     Agent(AgentId),
-    /// All agents of a person, including future ones.
+    /// All agents of an owner, including future agents.
     Owner(PersonId),
     /// Every agent.
     Deployment,
 }
 
 impl FreezeTarget {
-    /// The target of a freeze that applies to this agent; `None` for a freeze by its owner.
+    /// Returns the target of a freeze that applies to this agent, or `None` for a freeze by the owner.
     pub fn of(freeze: Freeze, agent: &Agent) -> Option<Self> {
         match freeze {
             Freeze::Own => None,
@@ -28,7 +29,7 @@ impl FreezeTarget {
         }
     }
 
-    /// The scope of the freeze: `agent`, `owner` or `deployment`.
+    /// Returns the scope of the freeze: `agent`, `owner` or `deployment`.
     pub const fn scope(&self) -> &'static str {
         match self {
             Self::Agent(_) => "agent",
@@ -38,7 +39,7 @@ impl FreezeTarget {
     }
 }
 
-/// The freeze because of which an agent is refused.
+/// The freeze that blocks an agent's payments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freeze {
     /// A freeze by the agent's owner, who can end it.
@@ -52,13 +53,13 @@ pub enum Freeze {
 }
 
 impl Freeze {
-    /// The freeze because of which the agent is refused, if it is frozen; `by_operators` is from [`Freezes::of`]. The
-    /// operators' freeze has precedence, since the agent's owner can't end it.
+    /// Returns the freeze that blocks the agent's payments, if there is one. `by_operators` is from [`Freezes::of`]. An
+    /// operators' freeze takes precedence, because the owner can't end it.
     pub fn of(agent: &Agent, by_operators: Option<Self>) -> Option<Self> {
         by_operators.or(agent.is_frozen().then_some(Self::Own))
     }
 
-    /// The freeze's name in `decision.reason`, in snake case.
+    /// Returns the `decision.reason` of payments that this freeze blocks.
     pub const fn reason(self) -> &'static str {
         match self {
             Self::Own => "agent_frozen",
@@ -68,7 +69,7 @@ impl Freeze {
         }
     }
 
-    /// The freeze with this name, if there is one.
+    /// Returns the freeze with this `decision.reason`, if there is one.
     pub fn from_reason(reason: &str) -> Option<Self> {
         let all = [Self::Own, Self::Agent, Self::Owner, Self::Deployment];
         all.into_iter().find(|freeze| freeze.reason() == reason)
@@ -80,18 +81,19 @@ impl Freeze {
 pub struct Freezes {
     /// Whether the deployment is frozen.
     pub deployment: bool,
-    /// The frozen agents, [`Freezes::MOST`] at most.
+    /// The frozen agents: at most [`Freezes::MOST`].
     pub agents: BTreeSet<AgentId>,
-    /// The frozen owners, [`Freezes::MOST`] at most.
+    /// The frozen owners: at most [`Freezes::MOST`].
     pub owners: BTreeSet<PersonId>,
 }
 
 impl Freezes {
-    /// The maximum number of frozen agents, and of frozen owners. All are in one item that each decision reads: 40
-    /// agents of 16 bytes and 40 owners of 64 are 3,200, so that with names and lengths a read costs one unit, 4,096.
+    /// The maximum number of frozen agents, and the maximum number of frozen owners. All freezes are in one DynamoDB
+    /// item that each decision reads. 40 agents of 16 bytes and 40 owners of 64 bytes take 3,200 bytes, so a read costs
+    /// one read unit (4,096 bytes) including names and lengths.
     pub const MOST: usize = 40;
 
-    /// The operators' freeze with the widest scope that applies to the agent.
+    /// Returns the operators' freeze with the widest scope that applies to the agent.
     pub fn of(&self, agent: &Agent) -> Option<Freeze> {
         if self.deployment {
             Some(Freeze::Deployment)
@@ -103,23 +105,23 @@ impl Freezes {
     }
 }
 
-/// A freeze as an operator requested it.
+/// A freeze that an operator requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorFreeze {
     /// The target.
     pub target: FreezeTarget,
-    /// The reason, which the owners of the frozen agents see.
+    /// The reason, which is shown to the owners of the frozen agents.
     pub reason: OperatorReason,
-    /// The operator.
+    /// The operator who requested the freeze.
     pub by: OperatorName,
-    /// The time.
+    /// The time of the request.
     pub at: Timestamp,
-    /// The operator who asked a second operator to end it.
+    /// The operator who requested that a second operator ends the freeze.
     pub end_asked_by: Option<OperatorName>,
 }
 
 impl OperatorFreeze {
-    /// The members of a freeze in the audit log, from which nobody can remove who froze and why.
+    /// Returns the fields of a freeze for the audit log.
     pub fn audit_members(&self) -> Members {
         let members = [
             ("reason", Some(self.reason.as_str())),
@@ -133,18 +135,19 @@ impl OperatorFreeze {
     }
 }
 
-/// The authority of a freeze by an operator, the weaker one first. The owner's own freeze is not among them: it is in the
-/// agent's record, which operators can't write, and ends none of theirs.
+/// The authority of an operators' freeze, weaker first. The owner's own freeze is not included, because it is in the
+/// agent's record, which operators can't write, and does not affect the operators' freezes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FreezeAuthority {
-    /// An operator in a browser. Two of them end such a freeze, unless the deployment lets one do so.
+    /// An operator in a browser. Ending such a freeze takes two operators, unless the deployment allows a single
+    /// operator.
     Browser,
-    /// An operator with a token, which no browser and no other function has.
+    /// An operator with the internal token. No browser and no other function has this token.
     Token,
 }
 
 impl OperatorName {
-    /// The authority with which the operator freezes.
+    /// Returns the authority of freezes by this operator.
     pub fn freeze_authority(&self) -> FreezeAuthority {
         if self.is_in_browser() {
             FreezeAuthority::Browser
@@ -154,8 +157,8 @@ impl OperatorName {
     }
 }
 
-/// An operator's change to the freeze of a target: it never weakens a freeze of a stronger authority. The store accepts no
-/// other change, and only while the stored freeze is the one on which the change is based.
+/// An operator's change to the freeze of a target. A change never weakens a freeze with a stronger authority. The store
+/// accepts no other change, and only if the stored freeze is still equal to `before`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FreezeChange {
     target: FreezeTarget,
@@ -163,12 +166,13 @@ pub struct FreezeChange {
     after: Option<OperatorFreeze>,
 }
 
-/// The stored freeze has a stronger authority than the operator, so it stays as it is.
+/// The error for a stored freeze with a stronger authority than the operator. The freeze is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StrongerFreeze;
 
 impl FreezeChange {
-    /// Begins a freeze. It replaces a stored one of the same or a weaker authority, and a request to end it.
+    /// Freezes the target. The new freeze replaces a stored freeze of the same or a weaker authority, including a
+    /// request to end that freeze.
     pub fn begin(stored: Option<OperatorFreeze>, freeze: OperatorFreeze) -> Result<Self, StrongerFreeze> {
         may_change(stored.as_ref(), &freeze.by)?;
         Ok(Self {
@@ -178,8 +182,8 @@ impl FreezeChange {
         })
     }
 
-    /// Ends the freeze of a target, if there is one. In a browser, where a second operator is needed, the first one's
-    /// request is stored instead.
+    /// Ends the freeze of a target, if there is one. If a second operator is needed, the first operator's call only
+    /// stores a request.
     pub fn end(
         target: FreezeTarget,
         stored: Option<OperatorFreeze>,
@@ -209,12 +213,12 @@ impl FreezeChange {
         &self.target
     }
 
-    /// The stored freeze on which the change is based.
+    /// Returns the stored freeze that the change is based on.
     pub const fn before(&self) -> Option<&OperatorFreeze> {
         self.before.as_ref()
     }
 
-    /// The freeze afterwards; `None` if the target is no longer frozen.
+    /// Returns the freeze after the change, or `None` if the target is no longer frozen.
     pub const fn after(&self) -> Option<&OperatorFreeze> {
         self.after.as_ref()
     }
@@ -228,7 +232,7 @@ fn may_change(stored: Option<&OperatorFreeze>, by: &OperatorName) -> Result<(), 
 }
 
 line! {
-    /// The reason for an operator's action, for the people whose agents it concerns.
+    /// The reason for an operator's action, shown to the owners of the agents: one line of at most 300 characters.
     OperatorReason, 300
 }
 
@@ -237,8 +241,8 @@ mod tests {
     use super::*;
     use crate::{AgentStatus, policy::rule::tests::agent};
 
-    /// Every change by every operator on every stored freeze, judged by a plain table: `None` is a rejection, `true` a
-    /// target that is frozen afterwards.
+    /// Every change by every operator on every stored freeze is compared with a plain table. In the table, `None` is a
+    /// rejection and `true` means that the target is frozen afterwards.
     #[test]
     fn no_change_weakens_a_freeze_of_a_stronger_authority() {
         let name = |text: &str| OperatorName::from_stored(text).unwrap();
@@ -288,7 +292,7 @@ mod tests {
         }
     }
 
-    /// The widest freeze is the one that is told, and the operators' before the owner's.
+    /// The widest freeze is reported, and an operators' freeze takes precedence over the owner's.
     #[test]
     fn a_frozen_agent_is_told_the_widest_freeze() {
         let owner = PersonId::of("issuer", "subject");

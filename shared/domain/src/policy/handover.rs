@@ -1,34 +1,35 @@
-//! Handing an agent to another owner: an operator offers it, and the new owner accepts.
+//! Ownership transfer: an operator offers an agent to a user, and the user accepts the agent.
 
 use crate::{AgentId, Duration, OperatorName, OperatorReason, PersonId, Timestamp};
 
-/// An operator's offer of an agent to a person.
+/// An operator's offer of an agent to a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handover {
     /// The agent.
     pub agent: AgentId,
-    /// The person to whom it is offered.
+    /// The user to whom the agent is offered.
     pub to: PersonId,
-    /// The reason, which the new owner sees.
+    /// The reason, which is shown to the new owner.
     pub reason: OperatorReason,
     /// The operator who offered it.
     pub by: OperatorName,
     /// The time of the offer.
     pub at: Timestamp,
-    /// The time from which it can't be accepted. It is `at` while the offer waits for a second operator.
+    /// The time from which the offer can no longer be accepted. Equal to `at` while the offer waits for a second
+    /// operator.
     pub ends_at: Timestamp,
 }
 
 impl Handover {
-    /// The time for which an offer can be accepted.
+    /// How long an offer can be accepted.
     pub const OPEN_FOR: Duration = Duration::from_secs_u32(7 * 86_400);
 
-    /// Whether a second operator has to make the same offer first.
+    /// Returns whether a second operator has to confirm the offer first.
     pub fn awaits_second(&self) -> bool {
         self.ends_at == self.at
     }
 
-    /// Whether the person may accept the offer at `now`.
+    /// Returns whether the user may accept the offer at `now`.
     pub fn is_open_to(&self, person: &PersonId, now: Timestamp) -> bool {
         self.to == *person && now < self.ends_at
     }

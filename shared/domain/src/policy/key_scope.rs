@@ -1,8 +1,8 @@
-//! The scope of an agent key: its permissions, services, source networks and end.
+//! The scope of an agent key: permissions, services, source networks and expiry.
 //!
-//! Always true: a scope limits only what it names; a key is never checked against a caller's own claims, but against
-//! the gateway's address, the route, and the service that a call matches or a row names. A scope is created with its
-//! key, rotation copies it to the new key, and nothing changes it.
+//! Invariants: a scope limits only the dimensions that it lists. A key is never checked against a caller's own claims,
+//! but against the source address from the gateway, the route, and the service of the matched call or the stored row.
+//! The scope is set when the key is created, rotation copies the scope to the new key, and nothing changes a scope.
 
 use crate::{
     Catalog, ErrorKind, Problem, Result, ServiceId, Timestamp, catalog::service::named, policy::rule::at_least_one,
@@ -12,15 +12,15 @@ use ipnet::IpNet;
 use std::{fmt, net::IpAddr};
 
 named! {
-    /// A kind of call.
+    /// A permission of an agent key.
     Permission {
-        /// Lists of receipts and services, and the agent's policies.
+        /// The permission to list receipts and services and to read the agent's policies.
         Read = "read",
-        /// Preflights, payments and their completion.
+        /// The permission to preflight, authorize and complete payments.
         Pay = "pay",
     }
 
-    /// The reason that a valid key does not allow a call.
+    /// Why a valid key does not allow a call.
     KeyLack {
         /// The key lacks [`Permission::Read`].
         Read = "read",
@@ -28,7 +28,7 @@ named! {
         Pay = "pay",
         /// The service is not in the key's scope.
         Service = "service",
-        /// The call is from a network outside the key's scope.
+        /// The call's source address is outside the key's networks.
         Network = "network",
     }
 }
@@ -39,35 +39,36 @@ impl From<KeyLack> for ErrorKind {
     }
 }
 
-/// The permission and source of a call, as far as they are known before anything is read.
+/// The source and the required permission of a call, which are known before anything is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyUse {
-    /// The caller's IP address according to the gateway; `None` if unknown.
+    /// The caller's IP address from the gateway. `None` if unknown.
     pub from: Option<IpAddr>,
-    /// The permission; `None` if any key suffices.
+    /// The required permission. `None` if any key suffices.
     pub needs: Option<Permission>,
 }
 
 /// The limits of a key; the default has no limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyScope {
-    /// The permissions; `None`: all.
+    /// The permissions. `None` means all permissions.
     pub permissions: Option<Vec<Permission>>,
-    /// The services that it may pay, and whose data it may read; `None`: all.
+    /// The services that the key may pay and whose data the key may read. `None` means all services.
     pub services: Option<Vec<ServiceId>>,
-    /// The networks from which it may be used; `None`: all.
+    /// The networks from which the key may be used. `None` means all networks.
     pub networks: Option<Vec<SourceNetwork>>,
-    /// The time from which it is refused, like a revoked key; `None`: never.
+    /// The time from which the key is rejected like a revoked key. `None` means never.
     pub expires_at: Option<Timestamp>,
 }
 
 impl KeyScope {
-    /// The maximum number of services in a scope: the agent's record, with all its keys, is read with every payment.
+    /// The maximum number of services in a scope. The number is limited because every payment reads the agent's record
+    /// with all keys.
     pub const MOST_SERVICES: usize = 20;
     /// The maximum number of networks in a scope.
     pub const MOST_NETWORKS: usize = 10;
 
-    /// Refuses a use from another network, or without the permission. An unknown address is in no network.
+    /// Rejects a call from another network or without the permission. An unknown source address is in no network.
     pub fn check_use(&self, KeyUse { from, needs }: KeyUse) -> Result<()> {
         let reaches = |network: &SourceNetwork| from.is_some_and(|from| network.contains(from));
         if !self
@@ -87,7 +88,7 @@ impl KeyScope {
         }
     }
 
-    /// Refuses a service outside the scope.
+    /// Rejects a service outside the scope.
     pub fn check_service(&self, service: ServiceId) -> Result<()> {
         if self.covers(service) {
             Ok(())
@@ -109,22 +110,22 @@ impl KeyScope {
     }
 }
 
-/// A scope as a person requests it.
+/// A scope as a user requests it, not validated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AskedScope {
-    /// As [`KeyScope::permissions`].
+    /// The same as [`KeyScope::permissions`].
     pub permissions: Option<Vec<Permission>>,
     /// The services, each by slug or UUID.
     pub services: Option<Vec<String>>,
-    /// As [`KeyScope::networks`].
+    /// The same as [`KeyScope::networks`].
     pub networks: Option<Vec<SourceNetwork>>,
-    /// As [`KeyScope::expires_at`].
+    /// The same as [`KeyScope::expires_at`].
     pub expires_at: Option<Timestamp>,
 }
 
 impl AskedScope {
-    /// The scope; else every problem, at its JSON Pointer. Services must be in the catalog, so that mistyped ones are
-    /// found.
+    /// Validates the scope. The error has every validation error with its JSON Pointer. Services must be in the
+    /// catalog, so that typing errors are found.
     pub fn judged(self, catalog: &Catalog, now: Timestamp) -> Result<KeyScope, Vec<Problem>> {
         let mut problems = Vec::new();
         if let Some(permissions) = &self.permissions {
@@ -137,7 +138,8 @@ impl AskedScope {
                 service.ok_or(reference)
             });
             let found: Vec<Result<ServiceId, String>> = found.collect();
-            // The reference is not repeated in the message: a key that was pasted here by mistake looks like a slug.
+            // The message does not repeat the reference, because a key that was pasted here by mistake looks like a
+            // slug.
             let unknown = |service: &Result<_, _>| service.is_err().then(|| "is no service of the catalog".to_owned());
             let most = KeyScope::MOST_SERVICES;
             problems.extend(listed("/services", &found, at_least_one, most, unknown));
@@ -163,17 +165,17 @@ impl AskedScope {
     }
 }
 
-/// A block of caller addresses (CIDR, RFC 4632 and RFC 4291 §2.3).
+/// A block of source addresses in CIDR notation (RFC 4632 and RFC 4291 §2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceNetwork(IpNet);
 
 impl SourceNetwork {
-    /// The requirement of [`SourceNetwork::parse`], for the message of a problem.
+    /// What [`SourceNetwork::parse`] requires, for validation errors.
     pub const FORM: &'static str =
         "must be a CIDR block such as `203.0.113.0/24` or `2001:db8::/32`; one address is `203.0.113.7/32`";
 
-    /// Parses a block; else the problem. Bits beyond the prefix are refused, since either the address or the prefix is
-    /// mistyped.
+    /// Parses a CIDR block. Returns the validation error for any other text. Bits beyond the prefix are rejected,
+    /// because either the address or the prefix is mistyped.
     pub fn parse(text: &str) -> Result<Self, String> {
         let block = Self::read(text).ok_or(Self::FORM)?;
         let exact = block.trunc();
@@ -184,7 +186,8 @@ impl SourceNetwork {
                 block.max_prefix_len()
             ));
         }
-        // Callers' IPv4-mapped addresses are compared as IPv4, so such a block would match no caller.
+        // A caller's IPv4-mapped address is compared as IPv4, so a block of IPv4-mapped addresses would match no
+        // caller.
         if let IpAddr::V6(address) = block.addr()
             && address.to_ipv4_mapped().is_some()
         {
@@ -195,18 +198,20 @@ impl SourceNetwork {
 
     fn read(text: &str) -> Option<IpNet> {
         let (address, length) = text.split_once('/')?;
-        // The standard library accepts only one spelling of an IPv4 address, but also `+24` and `024` as a number.
+        // The standard library accepts a single spelling of an IPv4 address, but it also accepts `+24` and `024` as a
+        // number.
         let prefix: u8 = length.parse().ok().filter(|prefix: &u8| prefix.to_string() == length)?;
         IpNet::new(address.parse().ok()?, prefix).ok()
     }
 
-    /// Whether the address is in the block. An IPv4-mapped address counts as IPv4, so no IPv6 block contains it.
+    /// Returns whether the address is in the block. An IPv4-mapped address counts as IPv4, so no IPv6 block contains
+    /// it.
     pub fn contains(self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
     }
 }
 
-/// The block in the form that [`SourceNetwork::parse`] accepts.
+/// Writes the block in the form that [`SourceNetwork::parse`] accepts.
 impl fmt::Display for SourceNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -234,7 +239,7 @@ mod tests {
         }
     }
 
-    /// An IPv4-mapped IPv6 address counts as an IPv4 address; other IPv6 forms with IPv4 bits do not.
+    /// An IPv4-mapped IPv6 address counts as an IPv4 address. Other IPv6 addresses with embedded IPv4 bits do not.
     #[test]
     fn network_blocks_contain_only_their_addresses() {
         let rows: [(&str, &[&str], &[&str]); 7] = [
@@ -403,7 +408,7 @@ mod tests {
     }
 
     proptest! {
-        /// Computed by arithmetic on the whole address instead of a mask.
+        /// The expected result is computed by arithmetic on the whole address instead of a mask.
         #[test]
         fn a_block_holds_what_shares_its_prefix(address: u32, other: u32, prefix in 0_u32..=32, wide: u128, near: u128, long in 0_u32..=128) {
             let beyond = |bits: u32, prefix: u32| 1_u128 << (bits - prefix);

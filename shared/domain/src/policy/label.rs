@@ -1,26 +1,26 @@
-//! Labels: the pairs of key and value by which people group agents, such as `team=search`.
+//! Labels: key-value pairs by which users group agents, such as `team=search`.
 //!
-//! Invariants: a key occurs once, pairs are sorted by key, and there are at most [`Labels::MOST`] of them with at most
-//! [`Labels::MOST_BYTES`] bytes together, because the agent's record is read with every payment. Labels are no part of
-//! a decision.
+//! Invariants: a key occurs once, pairs are sorted by key, and an agent has at most [`Labels::MOST`] labels with at
+//! most [`Labels::MOST_BYTES`] bytes in total, because every payment reads the agent's record. Decisions do not depend
+//! on labels.
 
 use crate::{Fields, Problem, is_readable, value::line::line};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The key of a label: 1 to 30 characters of `a-z`, `0-9`, `_`, `.` and `-`, of which the first is a letter.
+/// The key of a label: 1 to 30 characters of `a-z`, `0-9`, `_`, `.` and `-`, beginning with a letter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LabelKey(String);
 
 impl LabelKey {
     /// The maximum length, in characters.
     pub const MAX: usize = 30;
-    /// The requirement of [`LabelKey::parse`], for the message of a problem.
+    /// What [`LabelKey::parse`] requires, for validation errors.
     pub const FORM: &'static str =
         "must be 1 to 30 characters of `a-z`, `0-9`, `_`, `.` and `-`, beginning with a letter";
 
-    /// Parses a key. `None` for any other text.
+    /// Parses a key. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.-".contains(&byte);
         let fits = text.len() <= Self::MAX
@@ -42,7 +42,7 @@ impl fmt::Display for LabelKey {
 }
 
 line! {
-    /// The value of a label.
+    /// The value of a label: one line of at most 60 characters.
     LabelValue, 60
 }
 
@@ -53,21 +53,23 @@ pub struct Labels(BTreeMap<LabelKey, LabelValue>);
 impl Labels {
     /// The maximum number of labels.
     pub const MOST: usize = 10;
-    /// The maximum size of all keys and values together, in bytes of UTF-8. An agent with two keys of the longest scope
-    /// and the longest name takes some 3,400 bytes of the 4,096 that one read unit covers
+    /// The maximum total size of all keys and values, in bytes of UTF-8. The record of an agent with two keys of the
+    /// largest scope and the longest name takes about 3,400 of the 4,096 bytes that one read unit covers
     /// (`shared/store/tests/store/items.rs`).
     pub const MOST_BYTES: usize = 500;
-    /// The requirement of [`Labels::of`], for the message of a problem.
+    /// What [`Labels::of`] requires, for validation errors.
     pub const FORM: &'static str = "must be at most 10 labels, of at most 500 bytes together";
 
-    /// The labels with these pairs; of equal keys, the last one's. `None` if they are too many or too long.
+    /// Creates labels from pairs. The last of several equal keys applies. Returns `None` if the labels are too many or
+    /// too long.
     pub fn of(pairs: impl IntoIterator<Item = (LabelKey, LabelValue)>) -> Option<Self> {
         let labels = Self(pairs.into_iter().collect());
         let fits = labels.0.len() <= Self::MOST && labels.bytes() <= Self::MOST_BYTES;
         fits.then_some(labels)
     }
 
-    /// Parses a JSON object, whose members are the labels, at `path`. The error has every problem.
+    /// Parses a JSON object whose fields are the labels, at the JSON Pointer `path`. The error has every validation
+    /// error.
     pub fn parse(value: &Value, path: &str) -> Result<Self, Vec<Problem>> {
         let mut fields = Fields::of(value, path).map_err(|problem| vec![problem])?;
         let mut pairs = Vec::new();
@@ -86,21 +88,21 @@ impl Labels {
         Self::of(pairs).ok_or_else(|| vec![Problem::at(path, Self::FORM)])
     }
 
-    /// Parses the JSON object of stored labels, whose values may be from before new ones had to be readable.
+    /// Parses the JSON object of stored labels. Old values may contain characters that new values may not have.
     pub fn from_stored(value: &Value) -> Option<Self> {
         let pairs = value.as_object()?.iter();
         let pairs = pairs.map(|(key, value)| LabelKey::parse(key).zip(LabelValue::from_stored(value.as_str()?)));
         Self::of(pairs.collect::<Option<Vec<_>>>()?)
     }
 
-    /// The labels with those of `added`, whose values replace those of equal keys. `None` if they are too many or too
-    /// long.
+    /// Adds labels. A label of `added` replaces the label with the same key. Returns `None` if the result is too many
+    /// or too long.
     pub fn with(&self, added: &Self) -> Option<Self> {
         let both = self.0.iter().chain(&added.0);
         Self::of(both.map(|(key, value)| (key.clone(), value.clone())))
     }
 
-    /// The labels without those of these keys.
+    /// Removes the labels with these keys.
     #[must_use]
     pub fn without(&self, keys: &[LabelKey]) -> Self {
         let kept = self.0.iter().filter(|(key, _)| !keys.contains(key));
@@ -117,7 +119,7 @@ impl Labels {
         self.0.iter()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no labels.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -127,7 +129,7 @@ impl Labels {
         self.0.len()
     }
 
-    /// The labels as a JSON object, which [`Labels::parse`] reads.
+    /// Returns the labels as a JSON object that [`Labels::parse`] accepts.
     pub fn to_json(&self) -> Value {
         let members = self
             .0
@@ -145,7 +147,7 @@ impl Labels {
     }
 }
 
-/// The labels as `key=value`, separated by a comma and a space.
+/// Writes the labels as `key=value`, separated by a comma and a space.
 impl fmt::Display for Labels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, (key, value)) in self.0.iter().enumerate() {
@@ -161,15 +163,15 @@ impl fmt::Display for Labels {
 pub struct LabelFilter {
     /// The key.
     pub key: LabelKey,
-    /// The value; `None` accepts any.
+    /// The value. `None` accepts any value.
     pub value: Option<LabelValue>,
 }
 
 impl LabelFilter {
-    /// The requirement of [`LabelFilter::parse`], for the message of a problem.
+    /// What [`LabelFilter::parse`] requires, for validation errors.
     pub const FORM: &'static str = "must be the key of a label, or `key=value`";
 
-    /// Parses a filter. `None` for any other text.
+    /// Parses a filter. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let (key, value) = match text.split_once('=') {
             Some((key, value)) => (key, Some(LabelValue::from_stored(value)?)),
@@ -179,12 +181,12 @@ impl LabelFilter {
         Some(Self { key, value })
     }
 
-    /// Whether it can be set as a new label.
+    /// Returns whether a new label could have this value.
     pub fn is_readable(&self) -> bool {
         self.value.as_ref().is_none_or(|value| is_readable(value.as_str()))
     }
 
-    /// Whether the labels pass the filter.
+    /// Returns whether the labels match the filter.
     pub fn accepts(&self, labels: &Labels) -> bool {
         let found = labels.get(&self.key);
         match &self.value {
@@ -237,7 +239,7 @@ mod tests {
             (json!({}), vec![]),
             (json!(most), vec![]),
             (json!(more), vec!["/labels"]),
-            // Ten keys of 2 bytes and values of 48: 500.
+            // Ten keys of 2 bytes and ten values of 48 bytes are 500 bytes.
             (long(48), vec![]),
             (long(49), vec!["/labels"]),
             (json!({"team": "é".repeat(60)}), vec![]),
@@ -304,8 +306,8 @@ mod tests {
     }
 
     proptest! {
-        /// Labels are accepted exactly if each pair and the sum of their sizes fit; then nothing but white space at the
-        /// ends of values is lost.
+        /// Labels are accepted if and only if each pair and the total size fit. Accepted labels lose only white space
+        /// at the ends of values.
         #[test]
         fn labels_are_read_whole_or_refused(
             pairs in prop::collection::btree_map("[a-z0-9_.A-]{0,32}", "[ a-zé\u{1f4a1}\n]{0,62}", 0..13),

@@ -1,12 +1,13 @@
-//! The checks of the rules about how an agent pays: schedules, counts, intervals, duplicates, prices and payees.
+//! The checks of optional rules: schedules, counts, intervals, duplicates, prices and payees.
 //!
-//! Each kind has one check, which is only made if the agent has such a rule for the service. So the checks of other
-//! agents, and of decisions before these kinds existed, are unchanged. A rule that blocks fails in its check's place. A
-//! rule that asks fails its check too, but the question comes after all blocks, so that no person is asked about a
-//! payment that is refused anyway ([`FirstFailure::escalate`]).
+//! Each kind has one check, which is made only if the agent has a rule of that kind for the service. Therefore other
+//! agents' decisions, and decisions before these kinds existed, have the same checks as before. A rule that blocks
+//! fails in the order of the checks. A rule that requires approval also fails its check, but the approval is requested
+//! only if no other check blocks, so that no user is asked about a payment that is denied anyway
+//! ([`FirstFailure::escalate`]).
 //!
-//! The numbers of these checks are in their own unit, and replay needs them: payments of a count limit or an interval,
-//! seconds of a duplicate, micro-units of a price.
+//! The numbers of each check have their own unit, which a replay needs: payments for a count limit or an interval,
+//! seconds for a duplicate, micro-USDC for a price.
 
 use super::check::{AskingKind, AskingRule, Block, Check, CheckName, FirstFailure};
 use crate::{
@@ -14,13 +15,13 @@ use crate::{
     PayeePrefix, RecentUpdate, RetryAt, Rule, RuleId, RuleKind, Schedule, Timestamp, UsualPrice, Window,
 };
 
-/// The agent's rules that apply to payments to the service.
+/// Returns the agent's rules that apply to payments to the service.
 fn rules<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a Rule> + use<'a> {
     let slug = &facts.service.slug;
     facts.agent.rules.iter().filter(|rule| rule.kind.applies_to(slug))
 }
 
-/// The check of the times at which payments are allowed.
+/// Checks that all schedules allow payments at this time.
 pub(super) fn schedule(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Check> {
     let mut schedules = schedules(facts).peekable();
     schedules.peek()?;
@@ -41,9 +42,9 @@ fn schedules<'a>(facts: &Facts<'a>) -> impl Iterator<Item = (RuleId, &'a Schedul
     })
 }
 
-/// The first time at which all schedules allow the payment.
+/// Returns the first time at which all schedules allow the payment.
 fn next_opening(facts: &Facts<'_>) -> RetryAt {
-    /// The maximum number of times that the schedules are gone through; then the result is a lower bound.
+    /// The maximum number of passes over the schedules. After the last pass, the result is a lower bound.
     const ROUNDS: u8 = 32;
     let mut at = facts.at;
     for _ in 0..ROUNDS {
@@ -57,7 +58,7 @@ fn next_opening(facts: &Facts<'_>) -> RetryAt {
     RetryAt::NotBefore(at)
 }
 
-/// The counting rule of a kind that has the least left, and its window.
+/// Returns the counting rule of this kind with the least remaining, and the rule's window.
 pub(super) fn tightest<'a>(
     facts: &Facts<'a>,
     is_of_kind: fn(&RuleKind) -> bool,
@@ -69,7 +70,7 @@ pub(super) fn tightest<'a>(
         .min_by_key(|(rule, window)| window.remaining(rule.limit, facts.at))
 }
 
-/// The check of the number of payments within a time.
+/// Checks the number of payments within a duration.
 pub(super) fn count(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Check> {
     let (rule, window) = tightest(facts, |kind| matches!(kind, RuleKind::CountLimit { .. }))?;
     let numbers = Some((rule.limit, window.live(facts.at)));
@@ -86,7 +87,7 @@ pub(super) fn count(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Che
     }))
 }
 
-/// The check of the time since the last payment.
+/// Checks the time since the last payment.
 pub(super) fn interval(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Check> {
     let (rule, window) = tightest(facts, |kind| matches!(kind, RuleKind::MinimumInterval { .. }))?;
     let numbers = Some((rule.limit, window.live(facts.at)));
@@ -102,7 +103,8 @@ pub(super) fn interval(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<
     }))
 }
 
-/// The check of repeated calls. A failed one has the guard's time and the age of the last authorization, in seconds.
+/// Checks that the call does not repeat a recent call. A failed check has the guard's duration and the age of the last
+/// authorization, in seconds.
 pub(super) fn duplicate(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Check> {
     let mut guards = rules(facts)
         .filter_map(|rule| match rule.kind {
@@ -146,7 +148,8 @@ fn seconds(length: Duration) -> Option<Amount> {
     Amount::from_units(length.secs())
 }
 
-/// The check of prices above the usual one. It has the highest price that no rule blocks or asks about.
+/// Checks that the price is not too far above the usual price. The check's limit is the maximum price that no rule
+/// blocks or escalates.
 pub(super) fn price(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Check> {
     let mut limits = rules(facts)
         .filter_map(|rule| match rule.kind {
@@ -165,7 +168,7 @@ pub(super) fn price(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Che
         let most = highest_price(usual_price(facts, operation, over)?, percent);
         Some((rule, most, action))
     });
-    // A rule that blocks comes first, then one that asks.
+    // Rules that block come before rules that require approval.
     let tightest = judged.min_by_key(|(_, most, action)| (amount <= *most, *action == LimitAction::Ask, *most));
     let Some((rule, most, action)) = tightest else {
         return Some(Check::passed(CheckName::Price));
@@ -196,7 +199,7 @@ fn usual_price(facts: &Facts<'_>, operation: &Operation, over: UsualPrice) -> Op
     }
 }
 
-/// The highest price that is at most `percent` percent above the usual one, rounded down.
+/// Returns the maximum price that is at most `percent` percent above the usual price, rounded down.
 pub(super) fn highest_price(usual: Amount, percent: u32) -> Amount {
     let hundredths = u128::from(percent).saturating_add(100);
     let most = u128::from(usual.units()).saturating_mul(hundredths) / 100;
@@ -204,7 +207,8 @@ pub(super) fn highest_price(usual: Amount, percent: u32) -> Amount {
     most.unwrap_or(Amount::MAX)
 }
 
-/// The lowest usual price with this highest price; `None` if no usual price has it.
+/// Returns the lowest usual price that results in this maximum price, or `None` if no usual price does. The inverse of
+/// [`highest_price`].
 pub(super) fn usual_price_of(most: Amount, percent: u32) -> Option<Amount> {
     let hundredths = u128::from(percent).saturating_add(100);
     let usual = u128::from(most.units()).saturating_mul(100).div_ceil(hundredths);
@@ -212,7 +216,7 @@ pub(super) fn usual_price_of(most: Amount, percent: u32) -> Option<Amount> {
     (highest_price(usual, percent) == most).then_some(usual)
 }
 
-/// The check of payees that were not paid before.
+/// Checks that the payee was paid before, if a rule requires approval for new payees.
 pub(super) fn payee(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Check> {
     let rule = rules(facts).find(|rule| matches!(rule.kind, RuleKind::NewPayee { .. }))?;
     if facts.recent.has_paid(PayeePrefix::of(facts.intent.offer.pay_to())) {
@@ -226,7 +230,7 @@ pub(super) fn payee(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Che
     Some(failure.ask(CheckName::Payee, facts, asking))
 }
 
-/// What the reservation of an allowed payment remembers; `None` if no rule needs it.
+/// Returns what the reservation of an allowed payment remembers for later decisions, or `None` if no rule needs it.
 pub(super) fn remembered(facts: &Facts<'_>, operation: &Operation) -> Option<RecentUpdate> {
     let mut guarded = false;
     let mut forbidden: Option<Duration> = None;
@@ -236,7 +240,7 @@ pub(super) fn remembered(facts: &Facts<'_>, operation: &Operation) -> Option<Rec
         match rule.kind {
             RuleKind::DuplicateGuard { within, action, .. } => {
                 guarded = true;
-                // An approval waives the guards that ask.
+                // An approval waives duplicate guards that require approval.
                 if action == LimitAction::Block || facts.approval.is_none() {
                     forbidden = forbidden.max(Some(within));
                 }
@@ -257,7 +261,7 @@ pub(super) fn remembered(facts: &Facts<'_>, operation: &Operation) -> Option<Rec
     is_needed.then(|| facts.recent.update(facts.at, call, payee, price))
 }
 
-/// The rules that an allowed payment counts for.
+/// Returns the counting rules of this kind that an allowed payment counts for.
 pub(super) fn counted(facts: Facts<'_>, counted: Counted) -> impl Iterator<Item = RuleId> + use<'_> {
     let rules = facts.agent.counting_rules();
     let rules = rules.filter(move |rule| rule.counted == counted && rule.applies_to(&facts.service.slug));

@@ -1,44 +1,45 @@
-//! Raises: higher caps of an agent for one service, for a limited time, and the request of an agent for one.
+//! Temporary limit increases: higher caps of an agent for one service until a set time, and an agent's request for an
+//! increase.
 //!
-//! A raise is part of the policy of one service, so it has that policy's version. It ends by the time alone: nothing is
-//! written when it ends. It is its person's own: for an agent that was handed over, it has no effect.
+//! An increase is part of the policy for one service and shares the policy's version. The increase ends at its time
+//! without a write. It applies only while the user who granted it owns the agent.
 
 use crate::{Amount, ApprovalId, Duration, Timestamp};
 
-/// The caps of a policy that a raise replaces, where they are higher. At least one is set.
+/// The caps that replace a policy's caps where they are higher. At least one cap is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RaisedCaps {
-    /// The cap per call.
+    /// The per-call cap.
     pub max_per_call: Option<Amount>,
-    /// The cap on the amount authorized in the last 24 hours.
+    /// The cap on the amount authorized within 24 hours.
     pub max_per_day: Option<Amount>,
 }
 
-/// Higher caps for a limited time.
+/// A temporary limit increase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Raise {
-    /// The caps.
+    /// The higher caps.
     pub caps: RaisedCaps,
-    /// The time from which it applies: when it was granted.
+    /// The time from which the increase applies: the time of the approval.
     pub from: Timestamp,
-    /// The time at which it ends; it no longer applies then.
+    /// The time from which the increase no longer applies.
     pub until: Timestamp,
-    /// The `sub` of the person who granted it. It applies only while the agent is theirs.
+    /// The id of the user who granted the increase. The increase applies only while this user owns the agent.
     pub by: String,
-    /// The request that was granted.
+    /// The approval of the agent's request.
     pub approval: ApprovalId,
 }
 
 impl Raise {
-    /// The longest time for which an agent can ask for a raise.
+    /// The maximum duration of an increase that an agent can request.
     pub const LONGEST: Duration = Duration::from_secs_u32(7 * 86_400);
 
-    /// Whether it applies to an agent of this owner at this time.
+    /// Returns whether the increase applies to an agent of this owner at this time.
     pub fn applies(&self, owner: &str, at: Timestamp) -> bool {
         self.by == owner && self.from <= at && at < self.until
     }
 
-    /// Whether it allows nothing that `other` does not allow, whatever the policy's caps are.
+    /// Returns whether the increase allows nothing that `other` does not allow, whatever the policy's caps are.
     pub(super) fn is_within(&self, other: &Self) -> bool {
         self.by == other.by
             && self.from >= other.from
@@ -48,24 +49,25 @@ impl Raise {
     }
 }
 
-/// The request of an agent for a raise, of the service and to the person of the approval that has it.
+/// An agent's request for a temporary limit increase. The service and the agent are in the approval that contains the
+/// request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RaiseRequest {
-    /// The caps that it asks for.
+    /// The requested caps.
     pub caps: RaisedCaps,
-    /// The end of the raise.
+    /// The time until which the increase is requested.
     pub until: Timestamp,
-    /// Why it asks, in the agent's words: at most [`RAISE_REASON_MAX`] characters.
+    /// The agent's reason for the request: at most [`RAISE_REASON_MAX`] characters.
     pub reason: String,
-    /// The `sub` of the person who is asked. No other person can grant it.
+    /// The id of the user who must approve. No other user can grant the increase.
     pub asked_of: String,
 }
 
-/// The maximum length of the reason for a raise, in characters.
+/// The maximum length of the reason for a limit increase, in characters.
 pub const RAISE_REASON_MAX: usize = 500;
 
 impl RaiseRequest {
-    /// The raise, granted at `at` by the person who is asked. `approval` has this request.
+    /// Creates the increase that was granted at `at`. `approval` is the approval with this request.
     pub fn granted(&self, approval: ApprovalId, at: Timestamp) -> Raise {
         Raise {
             caps: self.caps,

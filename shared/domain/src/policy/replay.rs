@@ -1,19 +1,20 @@
-//! Replay: a recorded decision is evaluated again from what is stored.
+//! Replay: evaluates a recorded decision again from the stored inputs.
 //!
-//! The agent's record with its rules, the policy and the catalog entry are read in the versions of the decision. The
-//! amounts are those that its checks recorded: the used part of each limit, the balance, and the request's own limit. Of
-//! several budgets, count limits or intervals a check records the one with the least left; the others had at least as
-//! much left, so they are replayed as unused. What was remembered of recent payments is derived in the same way: a
-//! repeated call has the recorded age, a payee is known unless its check failed, and of several rules about an
-//! operation's median price, the one with the recorded limit is replayed with the median that results in it.
+//! The agent's record with the rules, the policy, and the service of the catalog are read in the versions of the
+//! decision. The amounts are the amounts that the checks recorded: the used part of each limit, the balance, and the
+//! maximum price of the request. Of several budgets, count limits or intervals, a check records the rule with the least
+//! remaining. The other rules had at least as much remaining, so they are replayed as unused. The memory of recent
+//! payments is derived in the same way: a repeated call has the recorded age, and a payee is known unless the check for
+//! new payees failed. Of several rules about an operation's median price, only the rule with the recorded limit is
+//! replayed, with the median that results in this limit.
 //!
-//! Three facts have no version, and are derived from the checks: an operators' freeze, where the agent's status failed
-//! although its own record is active; the catalog's delay of a new payee, where the vendor failed and everything else
-//! about it passes; and the use of an approval, where a check was waived. So a replay shows that the engine judges
-//! these facts as before. It doesn't show that there was such a freeze, delay or approval: freezes are in the audit log,
-//! and an approval names its settlement.
+//! Three inputs have no version and are derived from the checks. An operators' freeze is assumed if the check for an
+//! active agent failed although the agent's own record is active. The delay for a new payee is assumed if the vendor
+//! check failed and everything else about the vendor passes. An approval is assumed if a check was waived. Therefore a
+//! replay shows that the engine decides the same way given these three inputs. The replay doesn't show that the freeze,
+//! the delay or the approval existed: freezes are in the audit log, and an approval records its settlement.
 //!
-//! `retry_at` is not replayed, since the entries of the windows are not recorded.
+//! `retry_at` is not replayed, because the payments in the windows are not recorded.
 
 use super::limits;
 use crate::{
@@ -25,16 +26,16 @@ use crate::{
 };
 use std::borrow::Cow;
 
-/// A purchase's decision, as it was recorded.
+/// The recorded decision about a purchase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedDecision {
     /// The result: an allow, a block or an escalation.
     pub result: DecisionResult,
-    /// [`ALLOWED_REASON`], or the reason of the refusal.
+    /// [`ALLOWED_REASON`], or the reason for the denial or escalation.
     pub reason: String,
-    /// Every check, in order.
+    /// All checks in the order of evaluation.
     pub checks: Vec<Check>,
-    /// The operation that the call matched, or else the one that the request named.
+    /// The operation that the call matched, or the operation that the request named if none matched.
     pub operation: Option<OperationSlug>,
     /// The amount.
     pub amount: Amount,
@@ -42,23 +43,25 @@ pub struct RecordedDecision {
     pub pay_to: crate::Address,
     /// The network of the deployment.
     pub network: Network,
-    /// The call, as the agent described it.
+    /// The call as the agent described it.
     pub call: CallDescription,
     /// The recorded time.
     pub at: Timestamp,
-    /// The version of the policy; `None` if the service was never enabled.
+    /// The version of the policy. `None` if the service was never enabled.
     pub policy_version: Option<u64>,
-    /// The versions of the other inputs; `None` if the checks were not made, or the row is of an earlier release.
+    /// The versions of the other inputs. `None` if the checks were not made or the row was written by an earlier
+    /// release.
     pub inputs: Option<InputVersions>,
 }
 
 impl RecordedDecision {
-    /// The decision that allowed this purchase; `None` for a payout. `call` is from its idempotency record.
+    /// Returns the decision that allowed this purchase, or `None` for a withdrawal. `call` is from the idempotency
+    /// record.
     pub fn of_settlement(settlement: &Settlement, call: CallDescription) -> Option<Self> {
         Self::from_terms(&settlement.terms, call)
     }
 
-    /// [`Self::of_settlement`], before the settlement is stored.
+    /// Like [`Self::of_settlement`], for a settlement that is not stored yet.
     pub fn from_terms(terms: &Terms, call: CallDescription) -> Option<Self> {
         let Purpose::Purchase(purchase) = &terms.purpose else {
             return None;
@@ -78,7 +81,7 @@ impl RecordedDecision {
         })
     }
 
-    /// A block or an escalation that is about to be stored, on the deployment's network.
+    /// Creates the decision for a block or an escalation that is about to be stored, on the deployment's network.
     pub fn from_record(record: &DecisionRecord, network: Network) -> Self {
         Self {
             result: record.reason.result(),
@@ -95,7 +98,7 @@ impl RecordedDecision {
         }
     }
 
-    /// A block or an escalation, on the deployment's network.
+    /// Creates the decision for a logged block or escalation, on the deployment's network.
     pub fn of_refusal(refusal: LoggedRefusal, network: Network) -> Self {
         Self {
             result: refusal.result,
@@ -112,7 +115,7 @@ impl RecordedDecision {
         }
     }
 
-    /// The amount that counted against the day's limit, if the service had a policy.
+    /// Returns the amount that counted against the daily cap, if the service had a policy.
     pub(super) fn used_of_day(&self) -> Option<Amount> {
         self.check(CheckName::Day).and_then(|check| check.used)
     }
@@ -121,7 +124,7 @@ impl RecordedDecision {
         self.checks.iter().find(|check| check.name == name)
     }
 
-    /// Whether the reason names this rule.
+    /// Returns whether the reason names this rule.
     fn names(&self, rule: RuleId) -> bool {
         self.reason.ends_with(&rule.to_string())
     }
@@ -132,14 +135,14 @@ impl RecordedDecision {
     }
 }
 
-/// What a decision was based on, in the versions that it names.
+/// The inputs of a decision, in the recorded versions.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayInputs<'a> {
-    /// The agent's record of [`InputVersions::agent`].
+    /// The agent's record in the version [`InputVersions::agent`].
     pub agent: &'a Agent,
-    /// The catalog entry of [`InputVersions::service`].
+    /// The catalog's service in the version [`InputVersions::service`].
     pub service: &'a Service,
-    /// The policy of [`RecordedDecision::policy_version`].
+    /// The policy in the version [`RecordedDecision::policy_version`].
     pub enabled: Option<&'a EnabledService>,
 }
 
@@ -148,48 +151,48 @@ pub struct ReplayInputs<'a> {
 pub struct ReplayDifference {
     /// What differs: `result`, `reason` or the name of a check.
     pub what: &'static str,
-    /// The recorded value; of a check its outcome and its numbers.
+    /// The recorded value. For a check, this is the outcome and the numbers.
     pub recorded: String,
-    /// The value of the replay.
+    /// The replayed value.
     pub replayed: String,
 }
 
-/// Evaluates a recorded decision again, and returns where the replay differs: an empty list means the same decision.
+/// Replays a recorded decision and returns the differences. An empty list means the same decision.
 pub fn replay(decision: &RecordedDecision, inputs: &ReplayInputs<'_>) -> Vec<ReplayDifference> {
     let (_, replayed) = RecordedFacts::replayed(decision, inputs);
     replayed.differences(decision)
 }
 
-/// The limits by which a recorded decision is evaluated again.
+/// The limits for the replay of a decision.
 pub(super) struct Limits<'a> {
-    /// The agent, with its status and its rules.
+    /// The agent, with the status and the rules.
     pub(super) agent: &'a Agent,
     /// The policy for the service.
     pub(super) enabled: Option<&'a EnabledService>,
-    /// The used part of the day's limit.
+    /// How much of the daily cap was used.
     pub(super) day: Amount,
-    /// The used part of each rule that counts payments.
+    /// How much of each counting rule was used.
     pub(super) windows: &'a [(RuleId, Amount)],
-    /// What is remembered of recent payments; `None` as far as it is recorded.
+    /// What the rules remember of recent payments. `None` means the recorded memory.
     pub(super) recent: Option<&'a JudgedRecent>,
 }
 
-/// What is remembered of recent payments, as far as a decision needs it.
+/// What the rules remember of recent payments, as far as a decision needs it.
 #[derive(Default)]
 pub(super) struct JudgedRecent {
-    /// The payments.
+    /// The remembered payments.
     pub(super) payments: RecentPayments,
-    /// Whether the prices are the recorded ones, which are known for one rule about a median only.
+    /// Whether the prices are the recorded prices, which are known for a single rule about a median only.
     pub(super) has_recorded_prices: bool,
 }
 
-/// The facts of a recorded decision that do not depend on the agent's limits.
+/// The inputs of a recorded decision that do not depend on the agent's limits.
 pub(super) struct RecordedFacts<'a> {
     decision: &'a RecordedDecision,
     service: &'a Service,
-    /// The rules of that time.
+    /// The agent's rules at the time of the decision.
     recorded: &'a [Rule],
-    /// What was remembered of recent payments, as far as it is recorded.
+    /// What the rules remembered of recent payments, as far as it was recorded.
     recent: RecentPayments,
     intent: Intent,
     operation: Option<&'a Operation>,
@@ -199,7 +202,7 @@ pub(super) struct RecordedFacts<'a> {
 }
 
 impl<'a> RecordedFacts<'a> {
-    /// The facts of a decision, and its replay with the recorded limits.
+    /// Returns the inputs of a decision, and the replay with the recorded limits.
     pub(super) fn replayed(decision: &'a RecordedDecision, inputs: &ReplayInputs<'a>) -> (Self, Judged) {
         let ReplayInputs {
             agent,
@@ -233,7 +236,7 @@ impl<'a> RecordedFacts<'a> {
             recent: None,
         };
         let judged = facts.judge(&limits);
-        // A check of the vendor that only the catalog's delay explains.
+        // Only the delay for a new payee explains that the vendor check failed.
         if decision.has_failed(CheckName::Vendor) && !judged.has_failed(CheckName::Vendor) {
             facts.payee_from = Some(Timestamp::MAX);
             let judged = facts.judge(&limits);
@@ -242,7 +245,7 @@ impl<'a> RecordedFacts<'a> {
         (facts, judged)
     }
 
-    /// The facts of a call that an agent could make: nothing besides the limits prevents its payment.
+    /// Creates the inputs of a call that an agent could make. Only the limits can prevent the payment.
     pub(super) fn possible(decision: &'a RecordedDecision, service: &'a Service, operation: &'a Operation) -> Self {
         Self {
             decision,
@@ -260,30 +263,31 @@ impl<'a> RecordedFacts<'a> {
         }
     }
 
-    /// Whether the rule was in force, with the same terms.
+    /// Returns whether the agent had the same rule with the same parameters.
     pub(super) fn is_recorded(&self, rule: &Rule) -> bool {
         let mut recorded = self.recorded.iter();
         recorded.any(|known| known.id == rule.id && known.kind == rule.kind)
     }
 
-    /// Notes that the payment used an approval, which no check shows if the recorded limits did not ask.
+    /// Records that the payment used an approval. No check shows this if the recorded limits required no approval.
     pub(super) const fn approve(&mut self) {
         self.is_approved = true;
     }
 
-    /// What was remembered of recent payments, as far as it is recorded.
+    /// Returns what the rules remembered of recent payments, as far as it was recorded.
     pub(super) const fn recent(&self) -> &RecentPayments {
         &self.recent
     }
 
-    /// The digest of the call; `None` if the service lists no such call.
+    /// Returns the digest of the call, or `None` if the service lists no operation for the call.
     pub(super) fn call(&self) -> Option<CallDigest> {
         let operation = self.operation?;
         Some(CallDigest::of(&self.intent, &operation.slug))
     }
 
-    /// Whether a rule can be judged. By what is recorded, one that depends on earlier payments, other than a budget, only
-    /// if it was in force with the same terms, and of rules about a median, only the one whose median is recorded.
+    /// Returns whether a rule can be evaluated. From recorded data, a rule that depends on earlier payments, other than
+    /// a budget, can be evaluated only if the agent had the rule with the same parameters. Of the rules about a median,
+    /// only the rule with the recorded median can be evaluated.
     fn can_judge(&self, rule: &Rule, recent: Option<&JudgedRecent>) -> bool {
         let is_median = matches!(
             rule.kind,
@@ -299,7 +303,7 @@ impl<'a> RecordedFacts<'a> {
         recent.is_some() || !rule.kind.depends_on_earlier_payments() || self.is_recorded(rule)
     }
 
-    /// The agent without the rules that can't be judged.
+    /// Returns the agent without the rules that can't be evaluated.
     fn judged<'b>(&self, agent: &'b Agent, recent: Option<&JudgedRecent>) -> Cow<'b, Agent> {
         if agent.rules.iter().all(|rule| self.can_judge(rule, recent)) {
             return Cow::Borrowed(agent);
@@ -309,7 +313,7 @@ impl<'a> RecordedFacts<'a> {
         Cow::Owned(agent)
     }
 
-    /// Evaluates the decision by these limits.
+    /// Evaluates the decision under these limits.
     pub(super) fn judge(&self, limits: &Limits<'_>) -> Judged {
         let Limits {
             agent,
@@ -376,9 +380,9 @@ impl<'a> RecordedFacts<'a> {
     }
 }
 
-/// The result of an evaluation, as far as it is recorded.
+/// The result of an evaluation, in the form in which it would be recorded.
 pub(super) struct Judged {
-    /// The result; `None` if the request lacks a target that the policy needs, which is refused without a record.
+    /// The result. `None` if the request lacks a target that the policy needs, which is rejected without a record.
     pub(super) result: Option<DecisionResult>,
     /// The reason.
     pub(super) reason: String,
@@ -386,12 +390,12 @@ pub(super) struct Judged {
 }
 
 impl Judged {
-    /// Whether this is the recorded decision.
+    /// Returns whether this is the recorded decision.
     pub(super) fn is_as_recorded(&self, decision: &RecordedDecision) -> bool {
         self.result == Some(decision.result) && self.reason == decision.reason
     }
 
-    /// The first check that failed, whose reason is the decision's.
+    /// Returns the first check that failed, which determined the decision's reason.
     pub(super) fn first_failed(&self) -> Option<CheckName> {
         let mut checks = self.checks.iter();
         let failed = checks.find(|check| check.outcome == CheckOutcome::Failed)?;
@@ -425,7 +429,8 @@ impl Judged {
     }
 }
 
-/// An escalation is recorded as a block where too many approvals wait, which is judged after the evaluation.
+/// Returns the reason as it would be recorded. An escalation is recorded as a block if too many approval requests are
+/// pending, because that limit is checked after the evaluation.
 fn as_recorded(decision: &RecordedDecision, reason: Reason) -> Reason {
     let too_many = Reason::PolicyBlocked(Block::TooManyApprovals { limit: 0 });
     if reason.result() == DecisionResult::Escalate && decision.reason == too_many.text() {
@@ -450,7 +455,7 @@ fn shown(check: Option<&Check>) -> String {
     })
 }
 
-/// The part of the request that the evaluation uses.
+/// Returns the part of the request that the evaluation uses.
 fn intent_of(decision: &RecordedDecision) -> Intent {
     let max_payment = decision.check(CheckName::MaxPayment).and_then(|check| check.limit);
     let target = decision.call.target_url.as_ref();
@@ -477,18 +482,18 @@ fn freeze_of(decision: &RecordedDecision, agent: &Agent) -> Option<Freeze> {
     }
 }
 
-/// The numbers of the rule with the least left.
+/// The numbers of the rule with the least remaining.
 #[derive(Clone, Copy)]
 pub(super) struct Tightest {
     /// The rule.
     pub(super) rule: RuleId,
-    /// Its limit.
+    /// The rule's limit.
     pub(super) limit: Amount,
-    /// The used part of the limit.
+    /// How much of the limit was used.
     pub(super) used: Amount,
 }
 
-/// The check that has the numbers of a rule that counts payments.
+/// Returns the check that records the numbers of a counting rule.
 pub(super) const fn check_of(rule: &RuleKind) -> CheckName {
     match rule {
         RuleKind::MinimumInterval { .. } => CheckName::Interval,
@@ -497,7 +502,7 @@ pub(super) const fn check_of(rule: &RuleKind) -> CheckName {
     }
 }
 
-/// The agent's rules whose numbers this check has.
+/// Returns the agent's rules whose numbers this check can record.
 pub(super) fn rules_of<'a>(
     agent: &'a Agent,
     service: &'a Service,
@@ -507,8 +512,8 @@ pub(super) fn rules_of<'a>(
     rules.filter(move |rule| check_of(&rule.rule.kind) == name && rule.applies_to(&service.slug))
 }
 
-/// The rule whose numbers a check recorded. Of several with the recorded limit, it is the one that the reason names, else
-/// the first.
+/// Returns the rule whose numbers a check recorded. Of several rules with the recorded limit, this is the rule that the
+/// reason names, or else the first rule.
 pub(super) fn tightest_of(
     decision: &RecordedDecision,
     agent: &Agent,
@@ -523,8 +528,8 @@ pub(super) fn tightest_of(
     Some(Tightest { rule, limit, used })
 }
 
-/// The used part of each of the agent's rules that count payments: the recorded one of the tightest of each kind, and
-/// nothing of the others.
+/// Returns how much of each counting rule was used: the recorded use for the rule with the least remaining of each
+/// kind, and zero for the other rules.
 fn windows_of(decision: &RecordedDecision, agent: &Agent, service: &Service) -> Vec<(RuleId, Amount)> {
     let used = |rule: CountingRule<'_>| {
         let tightest = tightest_of(decision, agent, service, check_of(&rule.rule.kind));
@@ -534,8 +539,9 @@ fn windows_of(decision: &RecordedDecision, agent: &Agent, service: &Service) -> 
     agent.counting_rules().map(used).collect()
 }
 
-/// The rule about an operation's median price that has the recorded limit, and the median that results in this limit. Of
-/// several rules with the limit, the recorded one is the one that the reason names, else one that asks.
+/// Returns the rule about an operation's median price that has the recorded limit, and the median that results in this
+/// limit. Of several rules with the limit, this is the rule that the reason names, or else a rule that requires
+/// approval.
 fn median_of(decision: &RecordedDecision, rules: &[Rule], service: &Service) -> Option<(RuleId, u8, Amount)> {
     let most = decision.check(CheckName::Price)?.limit?;
     let operation = decision.operation.as_ref();
@@ -562,7 +568,7 @@ fn median_of(decision: &RecordedDecision, rules: &[Rule], service: &Service) -> 
     median.map(|(prices, median)| (rule, prices, median))
 }
 
-/// What was remembered of the agent's recent payments to the service, as far as it is recorded.
+/// Returns what the rules remembered of the agent's recent payments to the service, as far as it was recorded.
 fn recent_of(decision: &RecordedDecision, agent: &Agent, service: &Service, intent: &Intent) -> RecentPayments {
     let mut recent = RecentPayments::default();
     if let Some(check) = decision.check(CheckName::Payee)
