@@ -1,22 +1,22 @@
-//! Rules of an agent across all its services (`docs/spec.md` §2.7, §7 `policy_blocked`).
+//! An agent's rules, which apply across all services (`docs/spec.md` §2.7, §7 `policy_blocked`).
 
 use crate::{
     Address, Agent, AgentId, Amount, AnomalyBrake, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, Catalog, Category, Duration,
     MOST_RECENT_PRICES, Problem, RuleId, Schedule, ServiceSlug, Window, WindowScope, catalog::service::named,
 };
 
-/// One rule of an agent.
+/// A rule of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// The rule's UUID.
     pub id: RuleId,
-    /// The number of edits of this rule; if it counts payments, reservations are conditional on it.
+    /// The number of updates of this rule. If the rule counts payments, reservations are conditional on this number.
     pub version: u64,
-    /// The rule's terms.
+    /// The rule's kind and parameters.
     pub kind: RuleKind,
 }
 
-/// The terms of a rule.
+/// The kind of a rule, with the parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleKind {
     /// Payments in these categories are blocked.
@@ -24,96 +24,97 @@ pub enum RuleKind {
         /// The blocked categories.
         categories: Vec<Category>,
     },
-    /// Only payments to these vendors are allowed. An empty list allows none.
+    /// Only payments to these vendors are allowed. An empty list allows no payment.
     VendorAllowlist {
         /// The vendors.
         vendors: Vec<Vendor>,
     },
-    /// Payments of at most `limit` in every window of length `window`, across all services.
+    /// Payments of at most `limit` within every duration `window`, across all services.
     BudgetLimit {
         /// The maximum amount.
         limit: Amount,
-        /// The time for which an authorization counts: [`BUDGET_WINDOW_MIN`] to [`BUDGET_WINDOW_MAX`].
+        /// How long an authorization counts: [`BUDGET_WINDOW_MIN`] to [`BUDGET_WINDOW_MAX`].
         window: Duration,
     },
-    /// A payment needs an approval if it meets every given condition. Without conditions, every payment does.
+    /// A payment needs an approval if it matches every condition that is set. Without conditions, every payment needs
+    /// an approval.
     ApprovalRequired {
-        /// Payments to these services.
+        /// Matches payments to these services.
         services: Option<Vec<ServiceSlug>>,
-        /// Payments in these categories.
+        /// Matches payments in these categories.
         categories: Option<Vec<Category>>,
-        /// Payments above this amount.
+        /// Matches payments above this amount.
         above: Option<Amount>,
     },
-    /// At most `count` payments in every window of length `window`.
+    /// At most `count` payments within every duration `window`.
     CountLimit {
-        /// Payments to these services; `None` for all services, as in the following kinds.
+        /// The services that the rule applies to. `None` means all services, also in the kinds below.
         services: Option<Vec<ServiceSlug>>,
         /// The maximum number of payments: 1 to [`COUNT_MAX`].
         count: u32,
-        /// The time for which an authorization counts: [`COUNT_WINDOW_MIN`] to [`BUDGET_WINDOW_MAX`].
+        /// How long an authorization counts: [`COUNT_WINDOW_MIN`] to [`BUDGET_WINDOW_MAX`].
         window: Duration,
     },
-    /// No payment within `interval` after another.
+    /// No payment within `interval` after the previous payment.
     MinimumInterval {
-        /// Payments to these services.
+        /// The services that the rule applies to.
         services: Option<Vec<ServiceSlug>>,
-        /// The time between two authorizations: [`INTERVAL_MIN`] to [`BUDGET_WINDOW_MAX`].
+        /// The minimum time between two authorizations: [`INTERVAL_MIN`] to [`BUDGET_WINDOW_MAX`].
         interval: Duration,
     },
-    /// The same call of a service is not paid again within a time ([`crate::CallDigest`]).
+    /// The same call to a service ([`crate::CallDigest`]) is not paid again within a duration.
     DuplicateGuard {
-        /// Payments to these services.
+        /// The services that the rule applies to.
         services: Option<Vec<ServiceSlug>>,
-        /// The time from the last authorization of the same call: [`INTERVAL_MIN`] to [`BUDGET_WINDOW_MAX`].
+        /// The duration since the last authorization of the same call: [`INTERVAL_MIN`] to [`BUDGET_WINDOW_MAX`].
         within: Duration,
-        /// What happens to a repeated call.
+        /// What the rule does with a repeated call.
         action: LimitAction,
     },
-    /// A payment needs an approval if its payee was not paid before by the agent at this service.
+    /// A payment needs an approval if the agent has not paid the payee at this service before.
     NewPayee {
-        /// Payments to these services.
+        /// The services that the rule applies to.
         services: Option<Vec<ServiceSlug>>,
     },
-    /// A price more than `percent` percent above the usual price of its operation is refused or needs an approval.
+    /// A price more than `percent` percent above the operation's usual price is denied or needs an approval.
     PriceAboveUsual {
-        /// Payments to these services.
+        /// The services that the rule applies to.
         services: Option<Vec<ServiceSlug>>,
-        /// The percentage that a price may exceed the usual one by: 0 to [`PERCENT_MAX`].
+        /// How far a price may exceed the usual price, in percent: 0 to [`PERCENT_MAX`].
         percent: u32,
-        /// The usual price.
+        /// How the usual price is determined.
         over: UsualPrice,
-        /// What happens to a higher price.
+        /// What the rule does with a higher price.
         action: LimitAction,
     },
-    /// Payments are only allowed at some times.
+    /// Payments are allowed only at certain times.
     Schedule {
-        /// Payments to these services.
+        /// The services that the rule applies to.
         services: Option<Vec<ServiceSlug>>,
-        /// The times.
+        /// The times at which payments are allowed.
         schedule: Schedule,
     },
-    /// The agent is frozen after an unusually busy hour. It decides no payment.
+    /// The agent is frozen after an unusually busy hour. The rule does not affect the decision about a payment.
     AnomalyBrake(AnomalyBrake),
 }
 
 named! {
-    /// What happens to a payment beyond a limit.
+    /// What a rule does with a payment beyond a limit.
     LimitAction {
-        /// It is refused.
+        /// The payment is denied.
         Block = "block",
-        /// It needs an approval.
+        /// The payment needs an approval.
         Ask = "ask",
     }
 }
 
-/// The price with which a price is compared.
+/// The price that a payment's price is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UsualPrice {
     /// The operation's price in the catalog.
     Catalog,
-    /// The median of this number of the operation's last paid prices: [`MEDIAN_MIN`] to [`MOST_RECENT_PRICES`]. Nothing
-    /// is compared until so many were paid.
+    /// The median of this number of the operation's last paid prices: [`MEDIAN_MIN`] to [`MOST_RECENT_PRICES`]. The
+    /// rule has no effect until that many prices were paid.
     Median(u8),
 }
 
@@ -123,7 +124,7 @@ impl UsualPrice {
     /// The name of [`UsualPrice::Median`].
     pub const MEDIAN: &str = "median";
 
-    /// The name, in the API and in storage.
+    /// Returns the name in the API and in storage.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Catalog => Self::CATALOG,
@@ -131,7 +132,7 @@ impl UsualPrice {
         }
     }
 
-    /// The number of prices of a median.
+    /// Returns the number of prices of a median.
     pub const fn prices(self) -> Option<u8> {
         match self {
             Self::Catalog => None,
@@ -139,7 +140,7 @@ impl UsualPrice {
         }
     }
 
-    /// The usual price with this name and number of prices, which only a median has.
+    /// Parses the name and the number of prices. Only a median has a number of prices.
     pub fn from_name(name: &str, prices: Option<u8>) -> Option<Self> {
         match (name, prices) {
             (Self::CATALOG, None) => Some(Self::Catalog),
@@ -149,7 +150,7 @@ impl UsualPrice {
     }
 }
 
-/// The smallest number of prices of a median.
+/// The minimum number of prices of a median.
 pub const MEDIAN_MIN: u8 = 3;
 
 /// The maximum percentage above the usual price.
@@ -158,29 +159,29 @@ pub const PERCENT_MAX: u32 = 10_000;
 /// The maximum number of payments of a count limit.
 pub const COUNT_MAX: u32 = 1_000_000;
 
-/// The shortest window of a count limit: one minute.
+/// The minimum window of a count limit: one minute.
 pub const COUNT_WINDOW_MIN: Duration = Duration::from_secs_u32(60);
 
-/// The shortest interval between two payments, and the shortest time of a duplicate guard: one second.
+/// The minimum interval between two payments, and the minimum duration of a duplicate guard: one second.
 pub const INTERVAL_MIN: Duration = Duration::from_secs_u32(1);
 
-/// The shortest window of a budget: one hour.
+/// The minimum window of a budget: one hour.
 pub const BUDGET_WINDOW_MIN: Duration = Duration::from_secs_u32(3_600);
 
-/// The longest window of a rule: 31 days.
+/// The maximum window of a rule: 31 days.
 pub const BUDGET_WINDOW_MAX: Duration = Duration::from_secs_u32(31 * 86_400);
 
 /// What a rule counts in its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Counted {
-    /// The payments' amounts.
+    /// The amounts of the payments.
     Amounts,
-    /// The payments: each adds one unit to the window.
+    /// The number of payments: each payment adds one unit to the window.
     Payments,
 }
 
 impl Counted {
-    /// The number of units that a payment of `amount` adds to the window.
+    /// Returns the number of units that a payment of `amount` adds to the window.
     pub const fn of(self, amount: Amount) -> Amount {
         match self {
             Self::Amounts => amount,
@@ -194,16 +195,16 @@ impl Counted {
 pub struct CountingRule<'a> {
     /// The rule.
     pub rule: &'a Rule,
-    /// What it counts.
+    /// What the rule counts.
     pub counted: Counted,
-    /// The most that its window may contain, in units of what it counts.
+    /// The maximum content of the rule's window, in units of what the rule counts.
     pub limit: Amount,
-    /// The length of its window.
+    /// The duration of the rule's window.
     pub length: Duration,
 }
 
 impl CountingRule<'_> {
-    /// The scope of its window.
+    /// Returns the scope of the rule's window.
     pub const fn scope(&self, agent: AgentId) -> WindowScope {
         WindowScope::Budget {
             agent,
@@ -211,13 +212,13 @@ impl CountingRule<'_> {
         }
     }
 
-    /// The rule's window among those that were read; if it is missing, nothing may be paid.
+    /// Returns the rule's window among `windows`. If the window is missing, no payment is allowed.
     pub fn window<'w>(&self, windows: &'w [(RuleId, Window)]) -> Option<&'w Window> {
         let (_, window) = windows.iter().find(|(rule, _)| *rule == self.rule.id)?;
         Some(window)
     }
 
-    /// Whether payments to this service are counted.
+    /// Returns whether the rule counts payments to this service.
     pub fn applies_to(&self, service: &ServiceSlug) -> bool {
         self.rule.kind.applies_to(service)
     }
@@ -226,9 +227,9 @@ impl CountingRule<'_> {
 /// A vendor that may be paid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Vendor {
-    /// A service, with any wallet.
+    /// A service. Any wallet of the service may be paid.
     Service(ServiceSlug),
-    /// A wallet, of any service.
+    /// A wallet. Any service may use the wallet.
     Wallet(Address),
 }
 
@@ -251,8 +252,8 @@ impl Vendor {
 }
 
 impl RuleKind {
-    /// The maximum number of services, wallets or categories in one rule: the agent's record is read with every
-    /// payment.
+    /// The maximum number of services, wallets or categories in one rule. The number is limited because every payment
+    /// reads the agent's record.
     pub const MOST_NAMED: usize = 50;
 
     /// The name of [`RuleKind::CategoryBlock`].
@@ -278,7 +279,7 @@ impl RuleKind {
     /// The name of [`RuleKind::AnomalyBrake`].
     pub const ANOMALY_BRAKE: &str = "anomaly_brake";
 
-    /// The name of the kind, in the API and in storage.
+    /// Returns the kind's name in the API and in storage.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::CategoryBlock { .. } => Self::CATEGORY_BLOCK,
@@ -295,12 +296,13 @@ impl RuleKind {
         }
     }
 
-    /// What the rule counts, its limit and the length of its window, if it counts payments.
+    /// Returns what the rule counts, the limit, and the duration of the window. `None` if the rule does not count
+    /// payments.
     pub fn counts(&self) -> Option<(Counted, Amount, Duration)> {
         match *self {
             Self::BudgetLimit { limit, window } => Some((Counted::Amounts, limit, window)),
             Self::CountLimit { count, window, .. } => {
-                // Any `u32` is an amount.
+                // Every `u32` is a valid amount.
                 let limit = Amount::from_units(count.into()).unwrap_or(Amount::ZERO);
                 Some((Counted::Payments, limit, window))
             }
@@ -316,8 +318,8 @@ impl RuleKind {
         }
     }
 
-    /// Whether the rule compares a payment with the number, the calls, the payees or the prices of earlier ones. A budget
-    /// compares amounts, which decisions record.
+    /// Returns whether the rule depends on the number, calls, payees or prices of earlier payments. A budget depends
+    /// only on amounts, which decisions record.
     pub const fn depends_on_earlier_payments(&self) -> bool {
         match self {
             Self::CountLimit { .. }
@@ -341,12 +343,12 @@ impl RuleKind {
         }
     }
 
-    /// Whether the rule needs what is remembered of an agent's recent payments to a service.
+    /// Returns whether the rule needs the memory of an agent's recent payments to a service.
     pub const fn remembers(&self) -> bool {
         self.depends_on_earlier_payments() && !matches!(self, Self::CountLimit { .. } | Self::MinimumInterval { .. })
     }
 
-    /// The services to whose payments the rule applies; `None` for all services, or if its kind has no such condition.
+    /// Returns the services that the rule applies to. `None` if the rule applies to all services.
     pub fn services(&self) -> Option<&[ServiceSlug]> {
         match self {
             Self::CategoryBlock { .. }
@@ -368,12 +370,13 @@ impl RuleKind {
         self.services().is_none_or(|services| services.contains(service))
     }
 
-    /// Checks that a budget may have a window of this length; else the error describes the valid lengths.
+    /// Checks that a budget may have a window of this duration. The error describes the valid durations.
     pub fn check_window(window: Duration) -> Result<(), String> {
         Self::check_length(window, BUDGET_WINDOW_MIN)
     }
 
-    /// Checks a length from `least` to [`BUDGET_WINDOW_MAX`]; else the error describes the valid lengths.
+    /// Checks that a duration is at least `least` and at most [`BUDGET_WINDOW_MAX`]. The error describes the valid
+    /// durations.
     pub fn check_length(length: Duration, least: Duration) -> Result<(), String> {
         if (least..=BUDGET_WINDOW_MAX).contains(&length) {
             return Ok(());
@@ -382,14 +385,14 @@ impl RuleKind {
         Err(format!("must be a whole number of seconds from {least} to {most}"))
     }
 
-    /// The problems of the rule, each at its JSON Pointer. Services must be in the catalog, so that mistyped ones are
-    /// found.
+    /// Returns the validation errors of the rule, each with a JSON Pointer. Services must be in the catalog, so that
+    /// typing errors are found.
     pub fn problems(&self, catalog: &Catalog) -> Vec<Problem> {
         let unknown = |slug: &ServiceSlug| {
             let known = catalog
                 .by_reference(slug.as_str())
                 .is_some_and(|service| service.slug == *slug);
-            // The slug is not repeated in the message: a key that was pasted here by mistake looks like a slug.
+            // The message does not repeat the slug, because a key that was pasted here by mistake looks like a slug.
             (!known).then(|| "is not the slug of a service in the catalog".to_owned())
         };
         match self {
@@ -449,7 +452,7 @@ impl RuleKind {
         }
     }
 
-    /// The problems of the numbers and times of a limit.
+    /// Returns the validation errors of numbers and durations.
     fn problems_of_numbers(&self) -> Vec<Problem> {
         let range = |path, number: u64, least: u64, most: u64| {
             let wrong = !(least..=most).contains(&number);
@@ -505,7 +508,7 @@ const fn any_number(_: usize) -> bool {
     true
 }
 
-/// The problems of a list in a rule or a key's scope.
+/// Returns the validation errors of a list in a rule or in a key's scope.
 pub(crate) fn listed<T: PartialEq>(
     path: &str,
     items: &[T],
@@ -532,18 +535,18 @@ pub(crate) fn listed<T: PartialEq>(
     problems
 }
 
-/// The reason that an agent's rules were not changed.
+/// Why an agent's rules were not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleRefusal {
-    /// The agent has no such rule.
+    /// The agent has no rule with this id.
     Unknown,
     /// The agent already has [`Agent::MOST_RULES`] rules.
     TooMany,
     /// The agent already has [`Agent::MOST_BUDGETS`] rules that count payments.
     TooManyBudgets,
-    /// The agent already has an anomaly brake.
+    /// The agent already has an automatic freeze.
     SecondBrake,
-    /// The rule has another kind. A rule's count is stored for it, so the kind of a rule can't change.
+    /// The rule has a different kind. A rule's kind can't change, because the stored window belongs to the kind.
     OtherKind,
 }
 
@@ -554,7 +557,7 @@ impl Agent {
     /// adds one window to the transaction of every authorization.
     pub const MOST_BUDGETS: usize = 10;
 
-    /// The agent's rules that count payments, in the order in which they were added.
+    /// Returns the agent's rules that count payments, in the order in which they were added.
     pub fn counting_rules(&self) -> impl Iterator<Item = CountingRule<'_>> {
         self.rules.iter().filter_map(|rule| {
             let (counted, limit, length) = rule.kind.counts()?;
@@ -567,13 +570,13 @@ impl Agent {
         })
     }
 
-    /// The agent's budgets, in the order in which they were added.
+    /// Returns the agent's budgets, in the order in which they were added.
     pub fn budgets(&self) -> impl Iterator<Item = CountingRule<'_>> {
         self.counting_rules().filter(|rule| rule.counted == Counted::Amounts)
     }
 
-    /// The agent with one more rule. A rule whose id already exists was added by an attempt whose answer was lost, and
-    /// is not added again.
+    /// Adds a rule. If a rule with this id exists, an earlier attempt whose response was lost added the rule, and the
+    /// agent is unchanged.
     pub fn with_rule(mut self, id: RuleId, kind: RuleKind) -> Result<Self, RuleRefusal> {
         if self.rules.iter().any(|rule| rule.id == id) {
             return Ok(self);
@@ -591,7 +594,7 @@ impl Agent {
         Ok(self)
     }
 
-    /// The agent with a changed rule. An edit with the same content changes nothing.
+    /// Changes a rule. An update with the same content keeps the version.
     pub fn with_changed_rule(mut self, id: RuleId, kind: RuleKind) -> Result<Self, RuleRefusal> {
         let rule = self
             .rules
@@ -608,7 +611,7 @@ impl Agent {
         Ok(self)
     }
 
-    /// The agent without a rule.
+    /// Removes a rule.
     pub fn without_rule(mut self, id: RuleId) -> Result<Self, RuleRefusal> {
         let before = self.rules.len();
         self.rules.retain(|rule| rule.id != id);
@@ -685,13 +688,13 @@ pub(crate) mod tests {
         }
     }
 
-    /// The paths of a rule's problems. The catalog has no service.
+    /// Returns the JSON Pointers of a rule's validation errors, for an empty catalog.
     fn problems(kind: &RuleKind) -> Vec<String> {
         let found = kind.problems(&Catalog::new(Vec::new())).into_iter();
         found.map(|problem| problem.path).collect()
     }
 
-    /// Each number at the ends of its range, and next to them.
+    /// Tests each number at both ends of its range and just outside the range.
     #[test]
     fn numbers_out_of_range_are_reported_where_they_are() {
         let (secs, longest) = (Duration::from_secs_u32, 31 * 86_400);
@@ -822,7 +825,7 @@ pub(crate) mod tests {
         assert!(agent.without_rule(id(1)).unwrap().with_rule(id(2), brake(3)).is_ok());
     }
 
-    /// An edit cannot change the kind, and an edit without a change keeps the version.
+    /// An update can't change the kind. An update with the same content keeps the version.
     #[test]
     fn rule_edits_increment_the_version() {
         let agent = agent()

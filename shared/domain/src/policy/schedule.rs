@@ -1,7 +1,7 @@
-//! The days and hours in which payments are allowed, in a time zone with its daylight saving.
+//! The days and hours in which payments are allowed, in a time zone with daylight saving time.
 //!
-//! A schedule is about the wall clock: a payment is allowed while the clock of the zone shows a time in an allowed
-//! period. So where the clock is put back, the repeated hour counts both times, and where it is put forward, a period
+//! A schedule follows the wall clock: a payment is allowed while the zone's clock shows a time in an allowed period.
+//! Therefore, when the clock is put back, the repeated hour is allowed twice. When the clock is put forward, a period
 //! within the skipped hour does not exist on that day.
 
 use crate::{Timestamp, catalog::service::named};
@@ -29,7 +29,7 @@ named! {
     }
 }
 
-/// A time zone of the IANA database.
+/// A time zone in the IANA database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneName(Tz);
 
@@ -37,12 +37,12 @@ impl ZoneName {
     /// Coordinated Universal Time.
     pub const UTC: Self = Self(Tz::UTC);
 
-    /// The zone with this name, such as `Europe/Berlin`; upper and lower case are distinguished.
+    /// Parses a zone name such as `Europe/Berlin`. Upper and lower case matter.
     pub fn parse(text: &str) -> Option<Self> {
         Tz::from_str(text).ok().map(Self)
     }
 
-    /// The difference of the zone's clock to UTC, in seconds.
+    /// Returns the zone's UTC offset in seconds.
     fn offset(self, secs: i64) -> i64 {
         let instant = DateTime::from_timestamp(secs, 0).unwrap_or_default();
         let offset = self.0.offset_from_utc_datetime(&instant.naive_utc());
@@ -50,14 +50,14 @@ impl ZoneName {
     }
 }
 
-/// The name in the IANA database.
+/// Writes the name in the IANA database.
 impl fmt::Display for ZoneName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0.name())
     }
 }
 
-/// A time of a wall clock, to the minute: `00:00` to `24:00`.
+/// A wall-clock time in minutes: `00:00` to `24:00`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeOfDay(u16);
 
@@ -67,7 +67,7 @@ impl TimeOfDay {
     /// The end of the day: `24:00`.
     pub const END: Self = Self(24 * 60);
 
-    /// Parses `HH:MM`; `None` for any other text.
+    /// Parses `HH:MM`. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let (hours, minutes) = text.split_once(':')?;
         let number = |digits: &str| -> Option<u16> {
@@ -85,29 +85,30 @@ impl TimeOfDay {
     }
 }
 
-/// `HH:MM`.
+/// Writes `HH:MM`.
 impl fmt::Display for TimeOfDay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:02}:{:02}", self.0 / 60, self.0 % 60)
     }
 }
 
-/// The allowed period of each of some days. A period whose end is before its start ends on the following day.
+/// An allowed period on certain days of the week. A period whose end is before its start ends on the following day.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// The zone of the times.
+    /// The time zone of `from` and `to`.
     pub zone: ZoneName,
     /// The days on which a period starts.
     pub days: Vec<Weekday>,
-    /// The start of the period; part of it.
+    /// The start of the period, inclusive.
     pub from: TimeOfDay,
-    /// The end of the period; not part of it.
+    /// The end of the period, exclusive.
     pub to: TimeOfDay,
 }
 
 const MINUTE: i64 = 60;
 const DAY: i64 = 24 * 60 * MINUTE;
-/// The search for the next period looks two weeks ahead: a period that the zone skips once exists a week later.
+/// How many days the search for the next period looks ahead: two weeks, because a period that daylight saving time
+/// skips exists again a week later.
 const SEARCHED_DAYS: u8 = 15;
 
 impl Schedule {
@@ -117,7 +118,7 @@ impl Schedule {
         self.is_open_at_wall(secs.saturating_add(self.zone.offset(secs)))
     }
 
-    /// The first time from `at` on at which payments are allowed; `None` if there is none.
+    /// Returns the first time at or after `at` at which payments are allowed, or `None` if there is no such time.
     pub fn opens_at(&self, at: Timestamp) -> Option<Timestamp> {
         if self.is_open(at) {
             return Some(at);
@@ -136,14 +137,14 @@ impl Schedule {
         None
     }
 
-    /// Whether it allows payments at every time at which `other` does. Schedules of different zones are not compared.
+    /// Returns whether this schedule allows payments whenever `other` does. Returns `false` for different time zones.
     pub fn covers(&self, other: &Self) -> bool {
-        // The minutes of one week without daylight saving; the epoch was a Thursday at midnight.
+        // All minutes of one week without daylight saving time, starting at the epoch.
         let mut minutes = (0..7 * DAY).step_by(60);
         self.zone == other.zone && minutes.all(|wall| self.is_open_at_wall(wall) || !other.is_open_at_wall(wall))
     }
 
-    /// Whether a clock that shows this time, in seconds since the epoch, is in an allowed period.
+    /// Returns whether a clock that shows this time, in seconds since the epoch, is in an allowed period.
     fn is_open_at_wall(&self, wall: i64) -> bool {
         let (day, minute) = (wall.div_euclid(DAY), wall.rem_euclid(DAY).div_euclid(MINUTE));
         let (from, to) = (i64::from(self.from.0), i64::from(self.to.0));
@@ -154,7 +155,7 @@ impl Schedule {
         }
     }
 
-    /// Whether a period starts on this day, in days since the epoch.
+    /// Returns whether a period starts on this day, given in days since the epoch.
     fn starts_on(&self, day: i64) -> bool {
         // The epoch was a Thursday.
         let index = usize::try_from(day.saturating_add(3).rem_euclid(7)).ok();
@@ -162,7 +163,7 @@ impl Schedule {
         weekday.is_some_and(|weekday| self.days.contains(weekday))
     }
 
-    /// The first second in `from..to` that is in a period. The zone's offset must be the same in all of them.
+    /// Returns the first second in `from..to` that is in a period. The zone's offset must be constant in that range.
     fn opening_in(&self, from: i64, to: i64) -> Option<i64> {
         let offset = self.zone.offset(from);
         let (start, end) = (from.saturating_add(offset), to.saturating_add(offset));
@@ -178,8 +179,8 @@ impl Schedule {
         openings.next().map(|opening| opening.saturating_sub(offset))
     }
 
-    /// The first second in `from..=to` at which the zone's offset is another than at `from`. Offsets change at most once
-    /// a day.
+    /// Returns the first second in `from..=to` at which the zone's offset differs from the offset at `from`. Offsets
+    /// change at most once a day.
     fn change_in(&self, from: i64, to: i64) -> Option<i64> {
         let offset = self.zone.offset(from);
         let (mut before, mut after) = (from, to);
@@ -230,7 +231,8 @@ mod tests {
         }
     }
 
-    /// 29 February 2028 is a Tuesday, and 31 December 2027 a Friday. A period over midnight goes on in the next month.
+    /// 29 February 2028 is a Tuesday, and 31 December 2027 is a Friday. A period over midnight continues in the next
+    /// month.
     #[test]
     fn periods_go_over_leap_days_and_the_ends_of_months() {
         use Weekday::{Friday, Monday, Tuesday, Wednesday};
@@ -275,13 +277,14 @@ mod tests {
         }
     }
 
-    /// In 2026 Berlin's clock skips 02:00 to 03:00 on 29 March and repeats 02:00 to 03:00 on 25 October, both Sundays.
+    /// In 2026, Berlin's clock skips 02:00 to 03:00 on 29 March and repeats 02:00 to 03:00 on 25 October. Both days are
+    /// Sundays.
     #[test]
     fn skipped_and_repeated_hours_follow_the_wall_clock() {
         use Weekday::{Friday, Monday, Sunday};
         let berlin = |days: &[Weekday], from, to| schedule("Europe/Berlin", days, from, to);
         let rows = [
-            // Before the period, in it, and at its end: 09:00 is 08:00 UTC in winter and 07:00 in summer.
+            // Before, within and at the end of the period. 09:00 is 08:00 UTC in winter and 07:00 UTC in summer.
             (
                 berlin(&[Monday], "09:00", "17:00"),
                 "2026-03-23T07:59:59Z",
@@ -302,19 +305,19 @@ mod tests {
                 "2026-03-23T16:00:00Z",
                 "2026-03-30T07:00:00Z",
             ),
-            // The whole period is skipped, so the next one is a week later.
+            // The clock skips the whole period, so the next period is a week later.
             (
                 berlin(&[Sunday], "02:15", "02:45"),
                 "2026-03-29T00:59:00Z",
                 "2026-04-05T00:15:00Z",
             ),
-            // Its start is skipped: it opens when the clock jumps into it.
+            // The clock skips the start of the period, so the period begins when the clock jumps.
             (
                 berlin(&[Sunday], "02:30", "04:00"),
                 "2026-03-29T00:30:00Z",
                 "2026-03-29T01:00:00Z",
             ),
-            // The repeated hour is open twice.
+            // The repeated hour is allowed twice.
             (
                 berlin(&[Sunday], "02:00", "02:30"),
                 "2026-10-25T00:10:00Z",
@@ -330,7 +333,7 @@ mod tests {
                 "2026-10-25T01:30:00Z",
                 "2026-11-01T01:00:00Z",
             ),
-            // Over midnight: the period of Friday ends on Saturday.
+            // The period over midnight starts on Friday and ends on Saturday.
             (
                 berlin(&[Friday], "22:00", "02:00"),
                 "2026-07-04T00:00:00Z",
@@ -341,7 +344,7 @@ mod tests {
                 "2026-07-03T23:59:59Z",
                 "2026-07-03T23:59:59Z",
             ),
-            // Half an hour of daylight saving, from 02:00 to 02:30 on 4 October.
+            // The clock is put forward by half an hour, from 02:00 to 02:30 on 4 October.
             (
                 schedule("Australia/Lord_Howe", &[Sunday], "02:10", "03:00"),
                 "2026-10-03T15:00:00Z",
@@ -372,14 +375,14 @@ mod tests {
     }
 
     proptest! {
-        /// The next opening is the first open minute, found by looking at each.
+        /// The next opening equals the first allowed minute of a linear search.
         #[test]
         fn the_next_opening_is_the_first_open_minute(
             zone in prop::sample::select(vec!["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu",
                 "Australia/Lord_Howe", "Pacific/Chatham", "America/St_Johns", "Africa/Casablanca"]),
             days in prop::sample::subsequence(Weekday::ALL.to_vec(), 1..=7),
             (from, to) in (0_u16..1_440, 0_u16..=1_440).prop_filter("not empty", |(from, to)| from != to),
-            // 2026 and 2027, so that changes of the clocks are among them.
+            // The years 2026 and 2027, so that clock changes are included.
             minute in 29_454_240_u64..30_505_440,
         ) {
             let schedule = Schedule {

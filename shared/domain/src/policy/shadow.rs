@@ -1,37 +1,38 @@
-//! A shadow: limits that judge an agent's decisions beside those in force, without effect.
+//! A shadow policy: proposed limits that are evaluated for an agent's decisions, without effect on payments.
 //!
-//! Nothing is computed when a decision is made. What the shadow would have decided is found by a [`crate::Backtest`] of
-//! the decisions since it was attached, when somebody looks at it. So a repeated or late record changes nothing.
+//! Nothing is computed when a decision is made. When somebody views a shadow policy, a [`crate::Backtest`] evaluates
+//! the decisions since the shadow policy was attached. Therefore repeated or late records change nothing.
 
 use crate::{AgentId, BacktestTerms, Candidate, Duration, EnabledService, PersonId, Timestamp};
 
-/// Limits that judge an agent's decisions without effect. An agent has at most one.
+/// A shadow policy of an agent. An agent has at most one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shadow {
-    /// The person who attached it and owned the agent.
+    /// The user who attached the shadow policy and owned the agent at that time.
     pub owner: PersonId,
     /// The agent.
     pub agent: AgentId,
-    /// The time from which it judges decisions.
+    /// The time from which decisions are evaluated.
     pub attached_at: Timestamp,
-    /// The limits.
+    /// The proposed limits.
     pub terms: BacktestTerms,
-    /// The [`Shadow::edits`] at that time.
+    /// The [`Shadow::edits`] when the shadow policy was attached.
     pub edits_before: u64,
 }
 
 impl Shadow {
-    /// The time after which it ends.
+    /// How long a shadow policy stays attached.
     pub const LASTS: Duration = Duration::from_secs_u32(31 * 86_400);
-    /// The maximum number of judged decisions: the first ones.
+    /// The maximum number of evaluated decisions. The earliest decisions are evaluated.
     pub const MOST_DECISIONS: usize = 20_000;
 
-    /// Whether it has ended.
+    /// Returns whether the shadow policy has ended.
     pub fn has_ended(&self, now: Timestamp) -> bool {
         now.since(self.attached_at) >= Self::LASTS
     }
 
-    /// The number of edits of what it would replace: the agent's record, and its policies for the named services.
+    /// Returns the number of updates of the limits that the shadow policy would replace: of the agent's record and of
+    /// the policies for the listed services.
     pub fn edits(terms: &BacktestTerms, agent_version: u64, present: &[EnabledService]) -> u64 {
         let named = present
             .iter()
@@ -39,8 +40,8 @@ impl Shadow {
         named.fold(agent_version, |sum, policy| sum.saturating_add(policy.version))
     }
 
-    /// The version of the shadow together with what it would replace. It grows with each edit, and with each
-    /// attachment, so an equal version means that nothing has changed.
+    /// Returns a version that covers the shadow policy and the limits it would replace. The version grows with each
+    /// update and each attachment, so an equal version means that nothing has changed.
     pub fn version(&self, edits: u64) -> u64 {
         u64::try_from(self.attached_at.micros())
             .unwrap_or(0)
@@ -49,7 +50,7 @@ impl Shadow {
 }
 
 impl Candidate {
-    /// The policies of an agent with those of the candidate in place of its own.
+    /// Returns an agent's policies, with the proposed policies replacing the current policies for the same services.
     pub fn over(&self, present: &[EnabledService]) -> Vec<EnabledService> {
         let others = present
             .iter()
@@ -77,8 +78,8 @@ mod tests {
         }
     }
 
-    /// An edit of the agent or of a named service, and another attachment, each change the version; an edit of another
-    /// service does not.
+    /// An update of the agent or of a listed service, and a new attachment, each change the version. An update for
+    /// another service does not.
     #[test]
     fn the_version_tells_whether_anything_changed() {
         let terms = BacktestTerms {

@@ -2,33 +2,33 @@
 
 use crate::{Amount, DomainPattern, OperationSlug, Problem, Raise, Service, ServiceId, Timestamp};
 
-/// Caps and scopes for one agent and one service.
+/// The caps, scopes and approval threshold of one agent for one service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpendPolicy {
-    /// The cap per call.
+    /// The per-call cap.
     pub max_per_call: Amount,
-    /// The cap on the amount authorized in the last 24 hours.
+    /// The cap on the amount authorized within 24 hours.
     pub max_per_day: Amount,
-    /// The amount above which a call needs an approval.
+    /// The approval threshold: calls above this amount need an approval.
     pub require_approval_above: Amount,
-    /// The operations that the agent may call; `None`: every operation of the service.
+    /// The operations that the agent may call. `None` means every operation of the service.
     pub enabled_operations: Option<Vec<OperationSlug>>,
     /// The hosts that scrape and crawl operations may fetch.
     pub allowed_domains: Vec<DomainPattern>,
-    /// Higher caps for a limited time.
+    /// A temporary limit increase.
     pub raise: Option<Raise>,
 }
 
-/// The caps that apply at one instant.
+/// The caps that apply at a given time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
-    /// The cap per call.
+    /// The per-call cap.
     pub per_call: Amount,
-    /// The cap on the amount authorized in the last 24 hours.
+    /// The cap on the amount authorized within 24 hours.
     pub per_day: Amount,
 }
 
-/// An amount of micro-units, for constants.
+/// Creates an amount in micro-USDC, for constants.
 pub(crate) const fn units(units: u64) -> Amount {
     match Amount::from_units(units) {
         Some(amount) => amount,
@@ -37,7 +37,7 @@ pub(crate) const fn units(units: u64) -> Amount {
 }
 
 impl SpendPolicy {
-    /// The column defaults of `docs/spec.md` §2.6, used when a person enables a service.
+    /// Returns the column defaults of `docs/spec.md` §2.6, which apply when a user enables a service.
     pub fn column_defaults() -> Self {
         Self {
             max_per_call: units(1_000_000),
@@ -49,8 +49,8 @@ impl SpendPolicy {
         }
     }
 
-    /// The permissive values of the curated catalog (`docs/spec.md` §2.6): in effect no limit, to be narrowed by a
-    /// person.
+    /// Returns the permissive values of the curated catalog (`docs/spec.md` §2.6). They have no practical limit; a user
+    /// can narrow them.
     pub fn permissive() -> Self {
         let no_limit = units(10_000_000_000_000);
         Self {
@@ -61,8 +61,8 @@ impl SpendPolicy {
         }
     }
 
-    /// The limits that the dashboard suggests for a service without any: 1 USDC a call, 10 USDC a day, and an approval
-    /// above 0.50 USDC.
+    /// Returns the limits that the dashboard suggests for a service without limits: 1 USDC per call, 10 USDC per day,
+    /// and an approval above 0.50 USDC.
     pub fn suggested() -> Self {
         Self {
             max_per_call: units(1_000_000),
@@ -72,8 +72,8 @@ impl SpendPolicy {
         }
     }
 
-    /// Whether the policy has no effective limit and never requires an approval: every number is at least the
-    /// permissive one.
+    /// Returns whether the policy has no practical limit and never requires an approval: every amount is at least the
+    /// permissive amount.
     pub fn is_permissive(&self) -> bool {
         let no_limit = Self::permissive();
         self.max_per_call >= no_limit.max_per_call
@@ -81,8 +81,8 @@ impl SpendPolicy {
             && self.require_approval_above >= no_limit.require_approval_above
     }
 
-    /// The caps for an agent of this owner at `at`: the policy's, or those of its raise where that applies and they are
-    /// higher.
+    /// Returns the caps for an agent of this owner at `at`: the policy's caps, or the caps of an active limit increase
+    /// where they are higher.
     pub fn caps(&self, owner: &str, at: Timestamp) -> Caps {
         let raise = self.raise.as_ref().filter(|raise| raise.applies(owner, at));
         let raised = |cap: Amount, to: Option<Amount>| to.map_or(cap, |to| cap.max(to));
@@ -92,8 +92,7 @@ impl SpendPolicy {
         }
     }
 
-    /// The policy with the edit's values. Other caps end the raise, so that the caps that a person writes are those that
-    /// apply.
+    /// Applies an update. A change of a cap ends a temporary limit increase, so that the caps that the user sets apply.
     #[must_use]
     pub fn edited(self, edit: &PolicyEdit) -> Self {
         let keeps = |edit: Option<Amount>, cap: Amount| edit.is_none_or(|edit| edit == cap);
@@ -112,34 +111,34 @@ impl SpendPolicy {
         }
     }
 
-    /// Whether an operation of the service is in scope.
+    /// Returns whether an operation of the service is enabled.
     pub fn allows_operation(&self, operation: &OperationSlug) -> bool {
         self.enabled_operations
             .as_ref()
             .is_none_or(|enabled| enabled.contains(operation))
     }
 
-    /// Whether every target is allowed, so that a call need not name its target.
+    /// Returns whether every target is allowed, so that a call does not need to name the target.
     pub fn allows_any_domain(&self) -> bool {
         self.allowed_domains.iter().any(DomainPattern::is_any)
     }
 }
 
-/// An agent's record for one service: the policy, and its version.
+/// An agent's record for one service: the policy and the version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnabledService {
     /// The service.
     pub service: ServiceId,
-    /// The number of edits. Every reservation is conditional on the version that its decision used.
+    /// The number of updates. Every reservation is conditional on the version that the decision was based on.
     pub version: u64,
-    /// Whether the service is enabled. A disabled record keeps its policy, and every call is refused.
+    /// Whether the service is enabled. A disabled record retains the policy, and every call is denied.
     pub enabled: bool,
     /// The caps and scopes.
     pub policy: SpendPolicy,
 }
 
 impl EnabledService {
-    /// The first record of a service that an agent has since its creation.
+    /// Returns the first record for a service that was enabled when the agent was created.
     pub fn pre_enabled(service: ServiceId) -> Self {
         Self {
             service,
@@ -150,14 +149,14 @@ impl EnabledService {
     }
 }
 
-/// New values for some of a policy's fields. The other fields are unchanged.
+/// New values for some fields of a policy. The other fields are unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyEdit {
-    /// The cap per call.
+    /// The per-call cap.
     pub max_per_call: Option<Amount>,
-    /// The cap per rolling 24 hours.
+    /// The cap on the amount authorized within 24 hours.
     pub max_per_day: Option<Amount>,
-    /// The amount above which a call needs an approval.
+    /// The approval threshold: calls above this amount need an approval.
     pub require_approval_above: Option<Amount>,
     /// The operations that the agent may call.
     pub enabled_operations: Option<OperationScope>,
@@ -168,17 +167,18 @@ pub struct PolicyEdit {
 /// The operations of a service that a policy allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OperationScope {
-    /// Every operation, including future ones.
+    /// Every operation, including future operations.
     All,
     /// Only these operations.
     Only(Vec<OperationSlug>),
 }
 
 impl PolicyEdit {
-    /// The maximum number of entries in `allowed_domains`: the policy is read with every payment.
+    /// The maximum number of hosts in `allowed_domains`. The number is limited because every payment reads the policy.
     pub const MOST_DOMAINS: usize = 100;
 
-    /// The values that are invalid for the service. Without a service (it left the catalog), no operation can be named.
+    /// Returns the validation errors for the service. If the service left the catalog (`None`), no operation can be
+    /// listed.
     pub fn problems(&self, service: Option<&Service>) -> Vec<Problem> {
         let mut problems = Vec::new();
         if let Some(OperationScope::Only(slugs)) = &self.enabled_operations {

@@ -1,4 +1,4 @@
-//! The limits that an agent may start with.
+//! The presets for the limits of a new agent.
 
 use crate::{
     Amount, Duration, LimitAction, RuleKind, StartingCaps, UsualPrice, catalog::service::named,
@@ -6,9 +6,9 @@ use crate::{
 };
 
 named! {
-    /// The limits of a new agent.
+    /// A preset for the limits of a new agent.
     StartingLimits {
-        /// None: every service of the starting set has the permissive policy (`docs/spec.md` §2.6).
+        /// No limits: every default service has the permissive policy (`docs/spec.md` §2.6).
         Unlimited = "none",
         /// The safe limits of `docs/policies/safe.yaml`.
         Safe = "safe",
@@ -16,8 +16,8 @@ named! {
 }
 
 impl RuleKind {
-    /// Whether an agent that has `own` needs no rule like this one: it is of the same kind and, if both are budgets, of
-    /// the same window.
+    /// Returns whether the agent's rule `own` replaces this preset rule, because both have the same kind and, for
+    /// budgets, the same window.
     pub fn is_replaced_by(&self, own: &Self) -> bool {
         match (self, own) {
             (Self::BudgetLimit { window, .. }, Self::BudgetLimit { window: own, .. }) => window == own,
@@ -27,7 +27,7 @@ impl RuleKind {
 }
 
 impl StartingLimits {
-    /// The caps of each service of the starting set; `None` for the permissive policy.
+    /// Returns the caps for each default service, or `None` for the permissive policy.
     pub const fn caps(self) -> Option<StartingCaps> {
         match self {
             Self::Unlimited => None,
@@ -39,7 +39,7 @@ impl StartingLimits {
         }
     }
 
-    /// The rules of the agent.
+    /// Returns the rules of the new agent.
     pub fn rules(self) -> Vec<RuleKind> {
         const HOUR: Duration = Duration::from_secs_u32(3_600);
         const MONTH: Duration = Duration::from_secs_u32(30 * 86_400);

@@ -1,4 +1,4 @@
-//! The services that an agent has since its creation.
+//! The default services, which an agent has since it was created.
 
 use crate::{
     Amount, EnabledService, Fingerprint, PolicyChange, ServiceId, SpendPolicy, policy::template::change_value,
@@ -6,31 +6,31 @@ use crate::{
 use serde_json::json;
 use uuid::Uuid;
 
-/// The services that were open when an agent was created (`docs/spec.md` §2.6). Each has the permissive policy with the
-/// set's caps, version 1, until the agent has a policy row for it. Agents that were created under the same catalog with
-/// the same limits share one set.
+/// The default services of an agent: the services that were open when the agent was created (`docs/spec.md` §2.6).
+/// Until the agent has a policy row for a service of the set, the permissive policy applies as version 1, with the caps
+/// of the set. Agents that were created with the same catalog and the same limits share one set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartingSet {
-    /// Sorted, without duplicates.
+    /// The services, sorted and without duplicates.
     services: Vec<ServiceId>,
     caps: Option<StartingCaps>,
-    /// The limits of a template, each with its services, sorted.
+    /// The limits from a policy template, each with the sorted services that they apply to.
     changes: Vec<(PolicyChange, Vec<ServiceId>)>,
 }
 
-/// The amounts of a policy.
+/// The amounts of a default policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartingCaps {
-    /// The cap per call.
+    /// The per-call cap.
     pub max_per_call: Amount,
-    /// The cap on the amount authorized in the last 24 hours.
+    /// The cap on the amount authorized within 24 hours.
     pub max_per_day: Amount,
-    /// The amount above which a call needs an approval.
+    /// The approval threshold: calls above this amount need an approval.
     pub require_approval_above: Amount,
 }
 
 impl StartingSet {
-    /// The set of these services.
+    /// Creates a set of these services, without caps.
     pub fn of(services: impl IntoIterator<Item = ServiceId>) -> Self {
         let mut services: Vec<ServiceId> = services.into_iter().collect();
         services.sort_unstable();
@@ -42,13 +42,13 @@ impl StartingSet {
         }
     }
 
-    /// The set with these caps.
+    /// Sets the caps.
     #[must_use]
     pub fn with_caps(self, caps: Option<StartingCaps>) -> Self {
         Self { caps, ..self }
     }
 
-    /// The set with these limits, each for some of its services, none of which is named twice.
+    /// Sets the limits of some services. No service may be listed twice.
     #[must_use]
     pub fn with_changes(self, mut changes: Vec<(PolicyChange, Vec<ServiceId>)>) -> Self {
         for (_, services) in &mut changes {
@@ -57,17 +57,17 @@ impl StartingSet {
         Self { changes, ..self }
     }
 
-    /// The limits of some of its services.
+    /// Returns the limits that apply to some services of the set.
     pub fn changes(&self) -> &[(PolicyChange, Vec<ServiceId>)] {
         &self.changes
     }
 
-    /// The caps of its services; `None` if they have no limits.
+    /// Returns the caps, or `None` if the set has no caps.
     pub const fn caps(&self) -> Option<StartingCaps> {
         self.caps
     }
 
-    /// The record that applies to a service without a row; `None` for a service outside the set.
+    /// Returns the record that applies to a service without a policy row, or `None` for a service outside the set.
     pub fn record(&self, service: ServiceId) -> Option<EnabledService> {
         let record = EnabledService::pre_enabled(service);
         let record = match self.caps {
@@ -95,7 +95,7 @@ impl StartingSet {
         self.contains(service).then_some(record)
     }
 
-    /// The services, in order.
+    /// Returns the services, sorted by id.
     pub fn services(&self) -> &[ServiceId] {
         &self.services
     }
@@ -105,11 +105,12 @@ impl StartingSet {
         self.services.binary_search(&service).is_ok()
     }
 
-    /// The set's key in storage: the hash of its content, so that the set under a key never changes.
+    /// Returns the set's key in storage: the hash of the content, so that the set with a key never changes.
     pub fn digest(&self) -> Fingerprint {
         let mut bytes = self.to_bytes();
         if let Some(caps) = self.caps {
-            // 24 bytes are no whole number of UUIDs, so no set without caps has these bytes.
+            // The caps take 24 bytes, which is not a multiple of 16 (a UUID), so no set without caps has the same
+            // bytes.
             let amounts = [caps.max_per_call, caps.max_per_day, caps.require_approval_above];
             bytes.extend(amounts.into_iter().flat_map(|amount| amount.units().to_be_bytes()));
         }
@@ -120,19 +121,19 @@ impl StartingSet {
             });
             let text = json!([alloy_primitives::hex::encode(&bytes), changes.collect::<Vec<_>>()]).to_string();
             bytes = text.into_bytes();
-            // Of no set without changes, the length is one more than a multiple of eight.
+            // The length becomes one more than a multiple of eight, which no set without changes has.
             bytes.resize(bytes.len().next_multiple_of(8).saturating_add(1), b' ');
         }
         Fingerprint::of_set(&bytes)
     }
 
-    /// The services' UUIDs, 16 bytes each.
+    /// Returns the UUIDs of the services, 16 bytes each.
     pub fn to_bytes(&self) -> Vec<u8> {
         let uuids = self.services.iter().flat_map(|service| service.uuid().into_bytes());
         uuids.collect()
     }
 
-    /// The set without caps in these bytes; `None` if they are not the bytes of a set.
+    /// Parses a set without caps. Returns `None` if the bytes are not a valid set.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (uuids, rest) = bytes.as_chunks::<16>();
         let set = Self::of(uuids.iter().map(|uuid| ServiceId::from_uuid(Uuid::from_bytes(*uuid))));
@@ -203,7 +204,7 @@ mod tests {
         );
     }
 
-    /// Unsorted, repeated or incomplete ids are refused.
+    /// Unsorted, repeated or incomplete ids are rejected.
     #[test]
     fn starting_sets_survive_encoding() {
         for set in [StartingSet::of([]), StartingSet::of([1, u128::MAX].map(service))] {

@@ -1,9 +1,10 @@
-//! The hosts that a scrape or crawl operation may fetch from (`docs/spec.md` §4.10).
+//! The hosts that scrape and crawl operations may fetch (`docs/spec.md` §4.10).
 
 use std::fmt;
 use url::{Host, Url};
 
-/// `metadata.target_url`, with its host in normal form: ASCII (IDNA), lower case, without a trailing dot.
+/// The page to fetch: `metadata.target_url`, with the host in normal form: ASCII (IDNA), lower case, without a trailing
+/// dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     url: Url,
@@ -12,8 +13,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Parses the host of an http or https URL as browsers do, so that userinfo, ports, percent-encoding and non-ASCII
-    /// letters can't make one host look like another.
+    /// Parses an http or https URL as browsers do, so that userinfo, ports, percent-encoding and non-ASCII letters
+    /// can't make one host look like another host.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         const WRONG: &str = "must be an http or https URL with a host name";
         let url = parse_web_url(text).ok_or(WRONG)?;
@@ -28,8 +29,8 @@ impl Target {
         }
     }
 
-    /// The page that a parameter of a call names. Its scheme may be missing, because providers fetch a page without one
-    /// too.
+    /// Parses a call parameter that names the page. The scheme may be missing, because providers also fetch pages
+    /// without a scheme.
     pub fn parse_parameter(text: &str) -> Result<Self, &'static str> {
         let text = text.trim();
         let begins_with = |start: &str| {
@@ -56,10 +57,10 @@ impl Target {
     }
 }
 
-/// Parses an http or https URL that every parser reads the same way; `None` for any other text.
+/// Parses an http or https URL that every URL parser reads in the same way. Returns `None` for any other text.
 ///
-/// Parsers disagree about backslashes and blanks: in `https://example.com\@evil.test/` browsers see `example.com`,
-/// others `evil.test`.
+/// Parsers disagree about backslashes and white space: in `https://example.com\@evil.test/` browsers see the host
+/// `example.com`, but other parsers see `evil.test`.
 pub fn parse_web_url(text: &str) -> Option<Url> {
     if text.contains(|c: char| c == '\\' || c.is_whitespace() || c.is_control()) {
         return None;
@@ -69,7 +70,7 @@ pub fn parse_web_url(text: &str) -> Option<Url> {
         .filter(|url| matches!(url.scheme(), "http" | "https"))
 }
 
-/// One entry of `allowed_domains`.
+/// One pattern of `allowed_domains`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainPattern {
     text: String,
@@ -78,18 +79,19 @@ pub struct DomainPattern {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Shape {
-    /// `*`: every target.
+    /// `*` matches every target.
     Any,
-    /// `example.com`: the domain itself and its subdomains at any depth.
+    /// `example.com` matches the domain and all its subdomains.
     Domain,
-    /// `*.example.com`, `api-*.example.com`: compared label by label, with the same number of labels.
+    /// `*.example.com` or `api-*.example.com` is compared label by label and matches only hosts with the same number of
+    /// labels.
     Glob,
-    /// An IP literal: only this address.
+    /// An IP literal matches only this address.
     Ip,
 }
 
 impl DomainPattern {
-    /// The default of the column: every target.
+    /// Returns the column default, which matches every target.
     pub fn any() -> Self {
         Self {
             text: "*".to_owned(),
@@ -97,14 +99,14 @@ impl DomainPattern {
         }
     }
 
-    /// Parses one entry. Host names may be in Unicode and in any case, and are stored in normal form.
+    /// Parses one pattern. Host names may be in Unicode and in any case, and are stored in normal form.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         const WRONG: &str = "must be `*`, a host name, or a host name in whose labels `*` stands for part of one label";
         if text == "*" {
             return Ok(Self::any());
         }
         if let Ok(target) = Target::parse(&format!("http://{text}/")) {
-            // The text must be only a host: `example.com/path` and `a@example.com` are not valid entries.
+            // The text must be only a host: `example.com/path` and `a@example.com` are invalid.
             if !text.contains(['/', '@', '?', '#', '\\', '*']) && (target.is_ip || !text.contains(':')) {
                 let shape = if target.is_ip { Shape::Ip } else { Shape::Domain };
                 return Ok(Self {
@@ -119,7 +121,7 @@ impl DomainPattern {
         Err(WRONG)
     }
 
-    /// Parses a glob. IDNA refuses `*`, so only its literal labels are normalized, one by one.
+    /// Parses a pattern with `*`. IDNA rejects `*`, so only the labels without `*` are normalized, one by one.
     fn glob(text: &str) -> Option<Self> {
         let text = text.strip_suffix('.').unwrap_or(text);
         let labels: Option<Vec<String>> = text
@@ -134,8 +136,8 @@ impl DomainPattern {
             })
             .collect();
         let labels = labels?;
-        // A single label can't be a pattern (`*` alone was handled before), and the last label must be literal:
-        // otherwise a glob would match whole TLDs.
+        // A single label can't be a pattern (`*` alone was handled before), and the last label must be literal.
+        // Otherwise a pattern could match whole top-level domains.
         let ends_literally = labels.len() > 1 && labels.last().is_some_and(|last| !last.contains('*'));
         let text = labels.join(".");
         (ends_literally && text.len() <= MAX_HOST_BYTES).then_some(Self {
@@ -162,8 +164,8 @@ impl DomainPattern {
         }
     }
 
-    /// Whether the pattern also matches every target that `other` matches, as far as a comparison of the two texts can
-    /// show.
+    /// Returns whether the pattern certainly matches every target that `other` matches. Only the two texts are
+    /// compared, so `false` can mean unknown.
     pub fn covers(&self, other: &Self) -> bool {
         self == other
             || match self.shape {
@@ -173,7 +175,7 @@ impl DomainPattern {
             }
     }
 
-    /// Whether a host, or a pattern of hosts, is a subdomain of this one.
+    /// Returns whether a host, or a pattern of hosts, is a subdomain of this pattern.
     fn is_above(&self, host: &str) -> bool {
         host.strip_suffix(&self.text).is_some_and(|rest| rest.ends_with('.'))
     }
@@ -184,14 +186,14 @@ impl DomainPattern {
     }
 }
 
-/// The entry in normal form.
+/// Writes the pattern in normal form.
 impl fmt::Display for DomainPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-/// Whether a label matches a pattern in which each `*` matches any characters, or none.
+/// Returns whether a label matches a pattern in which each `*` matches any number of characters.
 fn label_matches(label: &str, pattern: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else {
         return label == pattern;
@@ -200,7 +202,7 @@ fn label_matches(label: &str, pattern: &str) -> bool {
         return false;
     };
     let (middle, tail) = rest.rsplit_once('*').unwrap_or(("", rest));
-    // The leftmost match of each middle part leaves the most for the rest.
+    // The leftmost match of each middle part leaves the longest rest for the following parts.
     for part in middle.split('*') {
         match remaining.split_once(part) {
             Some((_, after)) => remaining = after,
@@ -210,20 +212,20 @@ fn label_matches(label: &str, pattern: &str) -> bool {
     remaining.len() >= tail.len() && remaining.ends_with(tail)
 }
 
-/// The maximum length of a host name (RFC 1035 §2.3.4, as text); a longer entry would match nothing.
+/// The maximum length of a host name (RFC 1035 §2.3.4, as text). A longer pattern would match nothing.
 const MAX_HOST_BYTES: usize = 253;
 
 fn is_host_name(host: &str) -> bool {
     host.len() <= MAX_HOST_BYTES && host.split('.').all(|label| is_label(label, false))
 }
 
-/// RFC 1123 labels, and underscores, which some hosts have.
+/// Accepts RFC 1123 labels and underscores, because some hosts have underscores.
 fn is_label(label: &str, star: bool) -> bool {
     (1..=63).contains(&label.len())
         && label
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_' || (star && b == b'*'))
-        // `**` would match the same as `*`, but looks as if it matched any depth.
+        // `**` would match the same labels as `*`, but looks as if it matched several labels.
         && !label.contains("**")
 }
 

@@ -1,9 +1,10 @@
-//! Policy templates: limits for services and rules that an owner names, and that agents follow.
+//! Policy templates: named limits of an owner, for services and rules, that agents can follow.
 //!
-//! Applying a template to an agent is a three-way merge. The base is what the agent has from its template: the version
-//! that was last applied to it, or what it started with. A limit that still has the base's value takes the new one. Any
-//! other was set by a person: it is an override, which is kept or replaced as the caller says. So a repeated merge changes
-//! nothing, and one that ended between two edits continues.
+//! Applying a template to an agent is a three-way merge. The base is what the agent has from the template: the version
+//! that was last applied, or the policies that the agent started with. A limit that still has the base's value takes
+//! the new value. Any other limit was set by a user and counts as an override, which the caller decides to keep or to
+//! overwrite. Therefore a repeated merge changes nothing, and a merge that was interrupted between two writes can be
+//! continued.
 
 use crate::{
     Agent, Catalog, Category, EnabledService, OperationScope, PolicyChange, PolicyEdit, Problem, Rule, RuleId,
@@ -14,18 +15,18 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The name of a template, unique among those of its owner.
+/// The name of a policy template, unique for the owner.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TemplateName(String);
 
 impl TemplateName {
     /// The maximum length, in characters.
     pub const MAX: usize = 50;
-    /// The requirement of [`TemplateName::parse`], for the message of a problem.
+    /// What [`TemplateName::parse`] requires, for validation errors.
     pub const FORM: &'static str =
         "must be 1 to 50 lower-case letters, digits, `-` and `_`, of which the first is a letter or a digit";
 
-    /// Parses a name; `None` for any other text.
+    /// Parses a name. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
         let fits = text.len() <= Self::MAX
@@ -46,10 +47,11 @@ impl fmt::Display for TemplateName {
     }
 }
 
-/// The services that limits are for. The order is the precedence: the first kind that names a service decides alone.
+/// The services that limits apply to. The order of the variants is the precedence: only the first matching key applies
+/// to a service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TemplateKey {
-    /// One service, also a disabled one.
+    /// One service, even if it is disabled.
     Service(ServiceId),
     /// Every enabled service of this category.
     Category(Category),
@@ -61,7 +63,7 @@ impl TemplateKey {
     const CATEGORY: &'static str = "category:";
     const EVERY: &'static str = "*";
 
-    /// Parses a key as it is stored; `None` for any other text.
+    /// Parses the stored form. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         match text.strip_prefix(Self::CATEGORY) {
             Some(category) => Category::from_name(category).map(Self::Category),
@@ -70,7 +72,7 @@ impl TemplateKey {
         }
     }
 
-    /// The key that a person wrote: a slug or an id of a service in the catalog, `category:` with a category, or `*`.
+    /// Parses a key that a user wrote: the slug or id of a service in the catalog, `category:` and a category, or `*`.
     pub fn of(text: &str, catalog: &Catalog) -> Result<Self, String> {
         match text.strip_prefix(Self::CATEGORY) {
             Some(category) => Category::from_name(category)
@@ -87,7 +89,7 @@ impl TemplateKey {
         }
     }
 
-    /// The key for a person: with the slug of a service that is in the catalog.
+    /// Returns the key for display: a service in the catalog is shown by slug.
     pub fn told(&self, catalog: &Catalog) -> String {
         match self {
             Self::Service(id) => catalog
@@ -98,7 +100,7 @@ impl TemplateKey {
     }
 }
 
-/// The stored form.
+/// Writes the stored form.
 impl fmt::Display for TemplateKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -109,39 +111,39 @@ impl fmt::Display for TemplateKey {
     }
 }
 
-/// The limits of a template. What is `None` or absent stays as an agent has it.
+/// The limits of a template. A field that is `None` or absent leaves the agent's limits unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TemplateTerms {
-    /// The limits of services.
+    /// The limits for services.
     pub services: BTreeMap<TemplateKey, PolicyChange>,
-    /// All rules of the agents.
+    /// All rules of an agent.
     pub rules: Option<Vec<RuleKind>>,
 }
 
 /// A version of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyTemplate {
-    /// Its name.
+    /// The template's name.
     pub name: TemplateName,
-    /// Its version, which no other version of any template of the owner has.
+    /// The template's version. No other version of any template of the owner has the same number.
     pub version: u64,
-    /// The time of its last edit.
+    /// The time of the last update.
     pub edited_at: Timestamp,
-    /// Its limits.
+    /// The template's limits.
     pub terms: TemplateTerms,
 }
 
-/// The template that an agent follows, and which versions' limits the agent has.
+/// The template that an agent follows, and which versions of the template were applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FollowedTemplate {
     /// The template's name.
     pub name: TemplateName,
-    /// The version whose limits of services were applied last; `None` before the first time.
+    /// The version whose limits for services were applied last. `None` if no version was applied.
     pub applied: Option<u64>,
     /// The version whose rules were applied last.
     pub rules: Option<u64>,
-    /// The versions whose application began since, and has not ended: some services may have their limits. The newest is
-    /// last.
+    /// The versions that began to be applied since then and have not been completed. Some services may have their
+    /// limits. The newest version is last.
     pub begun: Vec<u64>,
 }
 
@@ -149,7 +151,7 @@ impl FollowedTemplate {
     /// The maximum number of versions in `begun`.
     const MOST_BEGUN: usize = 4;
 
-    /// A template of which nothing has been applied.
+    /// Creates the record for a template that has not been applied.
     pub const fn named(name: TemplateName) -> Self {
         Self {
             name,
@@ -159,7 +161,7 @@ impl FollowedTemplate {
         }
     }
 
-    /// The template, with all limits of this version.
+    /// Creates the record for a template of which this version is fully applied.
     pub const fn with(name: TemplateName, version: u64) -> Self {
         Self {
             name,
@@ -169,13 +171,13 @@ impl FollowedTemplate {
         }
     }
 
-    /// The version of which the agent has all limits that are not overrides; `None` while one is being applied.
+    /// Returns the version that is fully applied, apart from overrides. `None` while a version is being applied.
     pub fn version(&self) -> Option<u64> {
         self.applied
             .filter(|applied| self.begun.is_empty() && self.rules == Some(*applied))
     }
 
-    /// The versions that a merge needs.
+    /// Returns the template versions that a merge needs as bases.
     pub fn bases(&self) -> impl Iterator<Item = u64> {
         self.applied
             .into_iter()
@@ -183,7 +185,7 @@ impl FollowedTemplate {
             .chain(self.begun.iter().copied())
     }
 
-    /// The template whose application to an agent that follows `before` begins.
+    /// Creates the record for a template that begins to be applied to an agent that follows `before`.
     #[must_use]
     pub fn beginning(template: &PolicyTemplate, before: Option<&Self>) -> Self {
         let mut begun = before.map(|before| before.begun.clone()).unwrap_or_default();
@@ -204,9 +206,10 @@ impl FollowedTemplate {
 /// An owner's templates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TemplateList {
-    /// The number of edits of all templates, and so the newest version of a template. Zero if there never was one.
+    /// The number of updates of all templates, which is also the newest version of a template. Zero if the owner never
+    /// had a template.
     pub version: u64,
-    /// The template that new agents follow whose creator names no limits.
+    /// The default template, which new agents follow if their creator specifies no limits.
     pub default: Option<TemplateName>,
     /// The templates, by name.
     pub entries: BTreeMap<TemplateName, TemplateEntry>,
@@ -217,7 +220,7 @@ pub struct TemplateList {
 pub struct TemplateEntry {
     /// The current version.
     pub version: u64,
-    /// The time of the last edit.
+    /// The time of the last update.
     pub edited_at: Timestamp,
 }
 
@@ -225,8 +228,8 @@ impl TemplateList {
     /// The maximum number of an owner's templates.
     pub const MOST: usize = 50;
 
-    /// The list after an edit of a template, or with another one; `None` if there would be too many. `default` says
-    /// whether it is the default; `None` leaves that as it is.
+    /// Returns the list after an update of a template or with a new template, or `None` if there would be too many
+    /// templates. `default` sets whether the template is the default; `None` leaves the default unchanged.
     pub fn with(&self, name: &TemplateName, is_edited: bool, default: Option<bool>, at: Timestamp) -> Option<Self> {
         let version = self.version.saturating_add(1);
         let mut entries = self.entries.clone();
@@ -246,7 +249,7 @@ impl TemplateList {
         })
     }
 
-    /// The list without a template.
+    /// Returns the list without a template.
     #[must_use]
     pub fn without(&self, name: &TemplateName) -> Self {
         let mut entries = self.entries.clone();
@@ -260,22 +263,23 @@ impl TemplateList {
 }
 
 named! {
-    /// What applying a template does with limits that a person set.
+    /// What applying a template does with limits that a user set.
     Overrides {
-        /// They stay.
+        /// The user's limits are kept.
         Keep = "keep",
-        /// The template's limits replace them.
+        /// The template's limits replace the user's limits.
         Overwrite = "overwrite",
     }
 }
 
 impl TemplateTerms {
-    /// The maximum number of keys.
+    /// The maximum number of keys for services.
     pub const MOST_KEYS: usize = 200;
-    /// The maximum length of its JSON, in bytes: an item may have 400 KB.
+    /// The maximum length of the limits as JSON, in bytes, because a DynamoDB item may have 400 KB.
     pub const MOST_BYTES: usize = 100_000;
 
-    /// The limits that an agent has. Those that most of its enabled services have are for every service.
+    /// Creates a template from an agent's limits. The limits that most enabled services have in common apply to every
+    /// service.
     pub fn of_agent(policies: &[EnabledService], rules: &[Rule]) -> Self {
         let whole = |policy: &SpendPolicy| PolicyEdit {
             max_per_call: Some(policy.max_per_call),
@@ -288,7 +292,7 @@ impl TemplateTerms {
             allowed_domains: Some(policy.allowed_domains.clone()),
         };
         let enabled = || policies.iter().filter(|record| record.enabled);
-        // Operations are those of one service.
+        // A list of operations belongs to one service, so it can't apply to every service.
         let shared = enabled().filter(|record| record.policy.enabled_operations.is_none());
         let count = |edit: &PolicyEdit| enabled().filter(|record| whole(&record.policy) == *edit).count();
         let shared = shared.map(|record| whole(&record.policy)).max_by_key(count);
@@ -312,7 +316,7 @@ impl TemplateTerms {
         }
     }
 
-    /// The limits for a service: those of the first kind of key that names it. A service that left the catalog has no
+    /// Returns the limits for a service: the limits of the first matching key. A service that left the catalog has no
     /// category.
     pub fn of_service(&self, id: ServiceId, category: Option<Category>) -> Option<(&TemplateKey, &PolicyChange)> {
         let keys = [
@@ -325,7 +329,8 @@ impl TemplateTerms {
             .find_map(|key| self.services.get_key_value(&key))
     }
 
-    /// The limits of these enabled services that are not the permissive ones, each with its services.
+    /// Returns the limits for these enabled services that differ from the permissive policy, each with the services
+    /// that they apply to.
     pub fn starting_changes<'a>(
         &self,
         services: impl IntoIterator<Item = &'a Service>,
@@ -343,7 +348,7 @@ impl TemplateTerms {
         by_key.into_values().collect()
     }
 
-    /// The problems of the limits of one key, each at its JSON Pointer in them.
+    /// Returns the validation errors for the limits of one key, each with a JSON Pointer.
     pub fn problems_of(key: &TemplateKey, change: &PolicyChange, catalog: &Catalog) -> Vec<Problem> {
         let service = match key {
             TemplateKey::Service(id) => catalog.by_id(*id),
@@ -357,7 +362,7 @@ impl TemplateTerms {
         problems
     }
 
-    /// The members in the audit log, and the form in which its size is measured.
+    /// Returns the fields for the audit log. The size of the limits is measured in the same form.
     pub fn members(&self) -> Vec<(String, Value)> {
         let services = self
             .services
@@ -371,12 +376,12 @@ impl TemplateTerms {
     }
 }
 
-/// The versions of templates that an agent's limits come from.
+/// The template versions that an agent's limits come from.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TemplateBases<'a> {
-    /// Which versions.
+    /// Which versions the agent has.
     pub followed: Option<&'a FollowedTemplate>,
-    /// Their limits.
+    /// The limits of these versions.
     pub terms: Option<&'a BTreeMap<u64, TemplateTerms>>,
 }
 
@@ -400,7 +405,7 @@ impl<'a> TemplateBases<'a> {
     }
 }
 
-/// The names of a policy's members, in the order of [`values_of`].
+/// The names of a policy's fields, in the order of [`values_of`].
 const MEMBERS: [&str; 6] = [
     "enabled",
     "max_per_call_units",
@@ -410,34 +415,34 @@ const MEMBERS: [&str; 6] = [
     "allowed_domains",
 ];
 
-/// A limit of a service, or a rule, that differs from the template's.
+/// A policy field or a rule that differs from the template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitDifference {
-    /// The name of the policy's member; of a rule its kind.
+    /// The name of the policy field. For a rule, the rule's kind.
     pub member: &'static str,
-    /// The template's value; null for a rule that the template does not have.
+    /// The template's value. Null for a rule that the template does not have.
     pub template: Value,
-    /// The agent's value; null for a rule that the agent does not have, and without a policy.
+    /// The agent's value. Null for a rule that the agent does not have, or if the agent has no policy.
     pub agent: Value,
-    /// Whether a person set the agent's value.
+    /// Whether a user set the agent's value.
     pub is_override: bool,
 }
 
-/// The differences of an agent's policy for one service from a template, and what a merge changes.
+/// How an agent's policy for one service differs from a template, and what a merge would change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceMerge {
     /// The service.
     pub service: ServiceId,
-    /// The present record; `None` for a service that the agent never had.
+    /// The current record. `None` if the agent never had the service.
     pub present: Option<EnabledService>,
-    /// What the merge changes.
+    /// The fields that the merge changes.
     pub change: PolicyChange,
-    /// The differences, overrides included.
+    /// All differences, including overrides.
     pub differences: Vec<LimitDifference>,
 }
 
 impl ServiceMerge {
-    /// The record after the merge; `None` if that changes nothing.
+    /// Returns the record after the merge, or `None` if the merge changes nothing.
     pub fn edited(&self) -> Option<EnabledService> {
         if self.change == PolicyChange::default() {
             return None;
@@ -455,8 +460,8 @@ impl ServiceMerge {
     }
 }
 
-/// Merges a template's limits into an agent's policies, and returns the services that differ. `starting` are the policies
-/// that the agent started with.
+/// Merges a template's limits into an agent's policies and returns the services that differ. `starting` returns the
+/// policy that the agent started with.
 pub fn merge_services(
     template: &TemplateTerms,
     bases: TemplateBases<'_>,
@@ -539,11 +544,12 @@ pub fn merge_services(
     merges
 }
 
-/// Merges a template's rules into those of an agent, and returns the agent and the rules that differed. A template without
-/// rules changes none.
+/// Merges a template's rules into an agent's rules and returns the agent and the rules that differed. A template
+/// without rules changes no rule.
 ///
-/// A rule of the base corresponds to the equal rule of the template, or else to the next one of its kind, which replaces
-/// it in place, so that its window stays. `ids` are for new rules, at most as many as the template has.
+/// A rule of the base corresponds to the equal rule of the template, or else to the template's next rule of the same
+/// kind. That rule replaces the old rule in place, so that the rule's window is kept. `ids` are for new rules; at most
+/// as many are used as the template has rules.
 pub fn merge_rules(
     template: &TemplateTerms,
     bases: TemplateBases<'_>,
@@ -556,9 +562,9 @@ pub fn merge_rules(
     };
     let mut own: Vec<(RuleId, RuleKind)> = agent.rules.iter().map(|rule| (rule.id, rule.kind.clone())).collect();
     let mut new: Vec<RuleKind> = rules.clone();
-    // Rules that the agent has as the template says them differ in nothing.
+    // Rules that equal the template's rules need no change.
     own.retain(|(_, kind)| take(&mut new, |other| other == kind).is_none());
-    // The base's rules that are left: those that the template changed or removed, or a person.
+    // The remaining rules of the base were changed or removed, by the template or by a user.
     let mut base: Vec<RuleKind> = bases.rules().unwrap_or_default().to_vec();
     for kind in rules {
         if !new.contains(kind) {
@@ -572,7 +578,7 @@ pub fn merge_rules(
         agent: agent.map_or(Value::Null, rule_kind_value),
         is_override,
     };
-    // Equal rules correspond before those of a kind.
+    // Equal rules are matched before rules of the same kind.
     let mut pairs: Vec<(RuleKind, Option<RuleKind>)> = Vec::new();
     let mut changed = Vec::new();
     for kind in base {
@@ -597,7 +603,7 @@ pub fn merge_rules(
                 differences.push(difference(None, Some(&own), false));
                 edits.removed.push(id);
             }
-            // A person changed or removed it.
+            // A user changed or removed the rule.
             (None, Some(next)) => missing.push(next),
             (None, None) => {}
         }
@@ -634,7 +640,7 @@ pub fn merge_rules(
     Ok((edits.apply(agent, ids)?, differences))
 }
 
-/// The edits of an agent's rules.
+/// The changes to an agent's rules.
 #[derive(Default)]
 struct RuleEdits {
     removed: Vec<RuleId>,
@@ -643,7 +649,7 @@ struct RuleEdits {
 }
 
 impl RuleEdits {
-    /// Removes rules first, so that the limits of their number hold at each step.
+    /// Applies the changes. Rules are removed first, so that the maximum number of rules is respected at each step.
     fn apply(self, mut agent: Agent, ids: impl IntoIterator<Item = RuleId>) -> Result<Agent, RuleRefusal> {
         for id in self.removed {
             agent = agent.without_rule(id)?;
@@ -660,22 +666,23 @@ impl RuleEdits {
     }
 }
 
-/// Removes and returns the first item that fits.
+/// Removes and returns the first item that matches.
 fn take<T>(items: &mut Vec<T>, fits: impl Fn(&T) -> bool) -> Option<T> {
     items.iter().position(fits).map(|place| items.remove(place))
 }
 
-/// The place of `enabled` in [`MEMBERS`].
+/// The index of `enabled` in [`MEMBERS`].
 const ENABLED: usize = 0;
 
-/// The members of an edit as JSON, those left out that it does not change.
+/// Returns the changed fields of a policy update as JSON.
 pub fn change_value(change: &PolicyChange) -> Value {
     let values = values_of(change).into_iter().zip(MEMBERS);
     let members = values.filter_map(|(value, name)| Some((name.to_owned(), value?)));
     Value::Object(members.collect())
 }
 
-/// The values of an edit, in the order of [`MEMBERS`]. Lists are sorted: their order has no meaning.
+/// Returns the values of a policy update, in the order of [`MEMBERS`]. Lists are sorted, because their order has no
+/// meaning.
 fn values_of(change: &PolicyChange) -> [Option<Value>; 6] {
     use crate::OperationScope::{All, Only};
     let PolicyChange { enabled, policy } = change;
@@ -693,7 +700,7 @@ fn values_of(change: &PolicyChange) -> [Option<Value>; 6] {
     ]
 }
 
-/// The values of a record, likewise.
+/// Returns the values of a record, in the order of [`MEMBERS`].
 fn values_of_record(record: &EnabledService) -> [Value; 6] {
     let policy = &record.policy;
     [
@@ -713,7 +720,7 @@ fn sorted<T: ToString>(items: &[T]) -> Value {
     json!(texts)
 }
 
-/// The members of an edit that are taken, in the order of [`MEMBERS`].
+/// Returns a policy update with only the fields for which `taken` is true, in the order of [`MEMBERS`].
 fn part_of(change: &PolicyChange, taken: [bool; 6]) -> PolicyChange {
     let [enabled, per_call, per_day, above, operations, domains] = taken;
     let PolicyChange {

@@ -1,15 +1,15 @@
-//! An agent's wallet: its key, and the attestation that it belongs to the agent.
+//! An agent's wallet: the key, and the attestation that the wallet belongs to the agent.
 
 use crate::Address;
 use std::fmt;
 use uuid::Uuid;
 
-/// An agent's wallet. Its address is always attested.
+/// An agent's wallet. The address is always attested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wallet {
     /// The key that signs for the wallet.
     pub key: WalletKey,
-    /// The key's address; stored so that a different key is noticed before it signs.
+    /// The key's address. The address is stored so that a wrong key is detected before it signs.
     pub address: Address,
     /// The key's signature over the agent's id and the address.
     pub attestation: WalletAttestation,
@@ -20,10 +20,10 @@ pub struct Wallet {
 pub enum WalletKey {
     /// A key that is derived from the wallet seed.
     Seed {
-        /// The last, hardened step of its path: m/44'/60'/0'/0'/`index`'.
+        /// The last, hardened step of the derivation path: m/44'/60'/0'/0'/`index`'.
         index: u32,
     },
-    /// A separate key in KMS, which nobody can read.
+    /// A separate KMS key. The private key can't be read.
     Kms {
         /// The key's id in KMS.
         id: KmsKeyId,
@@ -32,12 +32,12 @@ pub enum WalletKey {
     },
 }
 
-/// The id of a key in KMS, a UUID. Multi-Region keys, whose ids begin with `mrk-`, are not used.
+/// The id of a KMS key, a UUID. Multi-Region keys, whose ids begin with `mrk-`, are not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KmsKeyId(Uuid);
 
 impl KmsKeyId {
-    /// Parses the hyphenated form; `None` for any other text.
+    /// Parses the hyphenated form. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let id = Uuid::try_parse(text).ok().map(Self)?;
         (id.to_string() == text).then_some(id)
@@ -50,13 +50,13 @@ impl fmt::Display for KmsKeyId {
     }
 }
 
-/// A point of secp256k1, compressed (SEC 1, §2.3.3): 33 bytes. Code that calculates with it must check that it is on
+/// A compressed secp256k1 point (SEC 1, §2.3.3) of 33 bytes. Code that computes with the point must check that it is on
 /// the curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublicKey([u8; 33]);
 
 impl PublicKey {
-    /// The public key in these bytes.
+    /// Creates a public key from the bytes, without a check.
     pub const fn from_bytes(bytes: [u8; 33]) -> Self {
         Self(bytes)
     }
@@ -67,8 +67,8 @@ impl PublicKey {
     }
 }
 
-/// A signature over an agent's id and a wallet's address, by the wallet's key: r, s, and v as 27 or 28. `shared/chain`
-/// verifies it.
+/// The wallet key's signature over the agent's id and the wallet's address: r, s, and v as 27 or 28. `shared/chain`
+/// verifies the signature.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WalletAttestation([u8; 65]);
 
@@ -84,7 +84,7 @@ impl WalletAttestation {
     }
 }
 
-/// Does not print the signature: debug output may reach a log.
+/// Does not print the signature, because debug output may reach a log.
 impl fmt::Debug for WalletAttestation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("WalletAttestation(..)")

@@ -1,21 +1,21 @@
-//! Whether a wallet's balance is low, and the balance at the last change between low and not low.
+//! Whether a wallet's balance is low, and the balance when that last changed.
 //!
-//! Invariants: the result of [`WalletLevel::next`] differs from the previous level, is of a later block, and is
-//! published once. A wallet that never had a balance has no level, since the owner of a new agent knows that its wallet
-//! is empty.
+//! Invariants: the result of [`WalletLevel::next`] differs from the previous level, is for a later block, and is
+//! published once. A wallet that never had a balance has no level, because the owner of a new agent knows that the
+//! wallet is empty.
 //!
-//! Deliberately elsewhere: reading balances (`shared/chain`), and scheduling the reads (`functions/reconcile`).
+//! `shared/chain` reads balances, and `functions/reconcile` schedules the reads.
 
 use crate::{Amount, FinalBlock, Network, Timestamp};
 
-/// A wallet's level, and the block since which it applies.
+/// Whether a wallet's balance is low, and since which block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalletLevel {
     /// Whether the balance is low.
     pub is_low: bool,
     /// The balance in that block.
     pub balance: Amount,
-    /// The limit below which a balance was low at that time.
+    /// The threshold that the balance was compared with.
     pub below: Amount,
     /// The block's number.
     pub block: u64,
@@ -25,13 +25,13 @@ pub struct WalletLevel {
     pub network: Network,
 }
 
-/// The margin above `below`, as a divisor, at which a low wallet is no longer low: a fifth. Without it, a wallet with
-/// a balance around `below` would be reported at each change.
+/// The divisor that determines the margin above the threshold: a low wallet recovers at a fifth above the threshold.
+/// Without the margin, a wallet with a balance around the threshold would be reported again and again.
 const MORE: u64 = 5;
 
 impl WalletLevel {
-    /// The next level, from a wallet's balance in a block; `None` if the level does not change. No balance is below a
-    /// limit of zero.
+    /// Returns the next level for a wallet's balance in a block, or `None` if the level does not change. No balance is
+    /// below a threshold of zero.
     pub fn next(
         before: Option<&Self>,
         balance: Amount,
@@ -59,7 +59,7 @@ impl WalletLevel {
     }
 }
 
-/// The balance from which a low wallet is no longer low.
+/// Returns the balance at which a low wallet recovers.
 fn enough(below: Amount) -> Amount {
     let more = Amount::from_units(below.units() / MORE).unwrap_or(Amount::ZERO);
     below.plus(more).unwrap_or(Amount::MAX)
@@ -89,7 +89,7 @@ mod tests {
         WalletLevel::next(before, units(balance), units(BELOW), &block(number), network)
     }
 
-    /// A wallet has recovered when it holds 20 percent more than the threshold.
+    /// A wallet has recovered when its balance is 20 percent above the threshold.
     #[test]
     fn low_balance_is_reported_once_until_recovery() {
         let held = [
@@ -110,7 +110,7 @@ mod tests {
             assert!(changed.is_none_or(|changed| (changed.balance, changed.block) == (units(balance), number)));
             level = changed.or(level);
         }
-        // The first known balance is already below the limit.
+        // The first known balance is already below the threshold.
         assert_eq!(next(None, 1, 1).map(|level| level.is_low), Some(true));
     }
 
