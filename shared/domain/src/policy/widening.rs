@@ -1,14 +1,14 @@
-//! Whether an edit widens, that is, may allow what the previous version refused. An edit that widens requires a recent
-//! sign-in; one that only narrows does not.
+//! Whether an update widens the limits, that is, may allow a request that the previous version denied. A widening
+//! update requires a recent sign-in. An update that only narrows the limits does not.
 //!
-//! An edit that can't be classified counts as widening. Deliberately elsewhere: whether an edit narrows
-//! (`shared/store/src/people/agent.rs`), which decides what is stamped.
+//! An update that can't be classified counts as widening. `shared/store/src/people/agent.rs` decides whether an update
+//! narrows, because a narrowing update must invalidate decisions that are based on the old version.
 
 use crate::{Agent, AgentKey, Amount, DomainPattern, EnabledService, LimitAction, RuleKind, SpendPolicy};
 
 impl Agent {
-    /// Whether this version may allow what `before` refused: it is unfrozen, has a new key or a key with another scope,
-    /// or a rule is less strict or removed.
+    /// Returns whether this version may allow a request that `before` denied: the agent was unfrozen, has a new key or
+    /// a key with a different scope, or a rule is less strict or removed.
     pub fn widens(&self, before: &Self) -> bool {
         let unfrozen = before.is_frozen() && !self.is_frozen();
         let is_new = |key: &AgentKey| before.key(key.id).is_none_or(|old| old.scope != key.scope);
@@ -22,8 +22,8 @@ impl Agent {
 }
 
 impl EnabledService {
-    /// Whether this version may allow what `before`, or its absence, refused. The policy of a disabled record counts
-    /// too, because it applies again once the service is enabled.
+    /// Returns whether this version may allow a request that `before` (or the absence of a record) denied. The policy
+    /// of a disabled record is compared too, because the policy applies once the service is enabled again.
     pub fn widens(&self, before: Option<&Self>) -> bool {
         before.is_none_or(|before| (self.enabled && !before.enabled) || self.policy.widens(&before.policy))
     }
@@ -51,7 +51,7 @@ impl SpendPolicy {
 }
 
 impl RuleKind {
-    /// Whether it refuses, requires an approval for, or freezes the agent after every payment that `before` did.
+    /// Returns whether the rule denies, escalates or freezes the agent after every payment for which `before` did.
     fn is_as_strict_as(&self, before: &Self) -> bool {
         let covers_services = holds_for_all_of(before.services(), self.services());
         match (before, self) {
@@ -118,7 +118,7 @@ impl RuleKind {
                 covers_services && schedule.covers(now)
             }
             (Self::AnomalyBrake(before), Self::AnomalyBrake(now)) => now.is_as_strict_as(*before),
-            // An edit can't change a rule's kind.
+            // An update can't change a rule's kind.
             (
                 Self::CategoryBlock { .. }
                 | Self::VendorAllowlist { .. }
@@ -138,13 +138,14 @@ impl RuleKind {
 }
 
 impl LimitAction {
-    /// Whether it refuses or asks wherever `before` refused, or asked.
+    /// Returns whether this action is at least as strict as `before`: denying is stricter than requiring an approval.
     const fn is_as_strict_as(self, before: Self) -> bool {
         matches!((before, self), (Self::Ask, _) | (Self::Block, Self::Block))
     }
 }
 
-/// Whether a condition is met wherever the previous one was; `None` is always met.
+/// Returns whether the condition `now` matches everything that the condition `before` matched. `None` matches
+/// everything.
 fn holds_for_all_of<T: PartialEq>(before: Option<&[T]>, now: Option<&[T]>) -> bool {
     match (before, now) {
         (_, None) => true,
@@ -153,7 +154,7 @@ fn holds_for_all_of<T: PartialEq>(before: Option<&[T]>, now: Option<&[T]>) -> bo
     }
 }
 
-/// The sort order of thresholds: without one, the rule applies to every amount.
+/// Returns the sort key of a threshold. Without a threshold, the rule applies to every amount.
 const fn asks_from(above: Option<Amount>) -> (bool, Amount) {
     match above {
         None => (false, Amount::ZERO),

@@ -1,28 +1,29 @@
 //! Rolling windows: the amounts authorized recently, and whether another amount fits.
 //!
-//! A window is a running total and one live entry per counted authorization (`docs/data-model.md`). Always true: the
-//! total is the sum of the existing entries. An entry counts while it is younger than the window's length, and a later
-//! authorization deletes it afterwards; until then the total includes it, and [`Window::live`] subtracts it. Times in
-//! this module are recorded times, not clock readings: [`Window::earliest`] prevents a worker whose clock is behind
-//! from using a window from which a worker with a faster clock has already deleted entries.
+//! A window consists of a running total and one entry per counted authorization (`docs/data-model.md`). Invariant: the
+//! total is the sum of the stored entries. An entry counts while it is younger than the window's duration. After that,
+//! a later authorization evicts the entry. Until the eviction the total still includes the entry, and [`Window::live`]
+//! subtracts it. Times in this module are recorded times, not clock readings: [`Window::earliest`] prevents a worker
+//! with a slow clock from using a window from which a worker with a faster clock has already evicted entries.
 
 use crate::{AgentId, Amount, Duration, RuleId, ServiceId, SettlementId, Timestamp};
 
-/// The number of entries that a refusal reads to compute when its amount fits: some 40 read units
+/// The number of entries that a denial reads to compute when the amount fits: about 40 read units
 /// (`docs/data-model.md`).
 pub const LOOKED_AT: usize = 1_000;
 
-/// The scope of a window.
+/// Which payments a window counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WindowScope {
-    /// `max_per_day_units`: one agent and one service, 24 hours.
+    /// The window for `max_per_day_units`: payments of one agent to one service within 24 hours.
     Day {
         /// The agent.
         agent: AgentId,
         /// The service.
         service: ServiceId,
     },
-    /// A rule that counts amounts or payments ([`crate::CountingRule`]): one agent, for the rule's length.
+    /// The window of a rule that counts amounts or payments ([`crate::CountingRule`]): payments of one agent within the
+    /// rule's duration.
     Budget {
         /// The agent.
         agent: AgentId,
@@ -32,7 +33,7 @@ pub enum WindowScope {
 }
 
 impl WindowScope {
-    /// The rule, if the window is a rule's.
+    /// Returns the rule, if the window belongs to a rule.
     pub const fn budget(self) -> Option<RuleId> {
         match self {
             Self::Budget { rule, .. } => Some(rule),
@@ -41,31 +42,31 @@ impl WindowScope {
     }
 }
 
-/// One authorization in a window.
+/// One authorization that a window counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The `authorized_at` of the settlement.
     pub at: Timestamp,
-    /// Its amount.
+    /// The amount of the authorization.
     pub amount: Amount,
     /// The settlement.
     pub settlement: SettlementId,
 }
 
-/// A window, as it was read.
+/// A window as it was read from the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     /// The scope.
     pub scope: WindowScope,
-    /// The time for which an entry counts.
+    /// How long an entry counts.
     pub length: Duration,
-    /// The sum of the existing entries.
+    /// The sum of the stored entries.
     pub total: Amount,
-    /// Changes with every write of entries: if version and stamp are the same, no write happened in between.
+    /// Changes with every write of entries. If version and stamp are unchanged, no write happened in between.
     pub version: u64,
-    /// The version of the policy or rule at its last edit; zero if the window was never written.
+    /// The version of the policy or rule at its last update. Zero if the window was never written.
     pub stamp: u64,
-    /// The time of the newest evicted entry.
+    /// The eviction watermark: the time of the newest evicted entry.
     pub horizon: Timestamp,
     /// The oldest entries, oldest first.
     pub oldest: Vec<Entry>,
@@ -73,23 +74,23 @@ pub struct Window {
     pub complete: bool,
 }
 
-/// The use of a window, as far as its entries were read.
+/// How much of a window is used, as far as the entries were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spend {
-    /// The amount, or an upper bound of it.
+    /// The used amount, or an upper bound.
     pub amount: Amount,
-    /// Whether the amount is exact. It is not if unread entries may have expired too.
+    /// Whether the amount is exact. The amount is an upper bound if unread entries may have expired too.
     pub is_exact: bool,
 }
 
 impl Spend {
-    /// No spending.
+    /// Nothing is used.
     pub const NONE: Self = Self {
         amount: Amount::ZERO,
         is_exact: true,
     };
 
-    /// The sum of two; an upper bound if either is.
+    /// Adds two uses. The result is an upper bound if either is an upper bound.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -99,14 +100,14 @@ impl Spend {
     }
 }
 
-/// The time at which an amount that does not fit now will fit.
+/// When an amount that does not fit now will fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryAt {
-    /// At this time, if nothing else is authorized until then.
+    /// At this time, if no other payment is authorized before.
     At(Timestamp),
-    /// Never: the amount alone is above the cap.
+    /// Never, because the amount alone exceeds the cap.
     Never,
-    /// At this time at the earliest: more entries would have to be read for the exact time.
+    /// Not before this time. The exact time is unknown, because not all entries were read.
     NotBefore(Timestamp),
 }
 
@@ -115,69 +116,73 @@ pub enum RetryAt {
 pub struct Charge<'a> {
     /// The window.
     pub scope: WindowScope,
-    /// The time for which its entries count.
+    /// How long an entry counts.
     pub length: Duration,
     /// The amount to add.
     pub amount: Amount,
     /// The cap that the new total must not exceed.
     pub cap: Amount,
-    /// The window's total, as it was read.
+    /// The window's total when it was read.
     pub total: Amount,
-    /// The policy or rule version that the decision used.
+    /// The version of the policy or rule that the decision was based on.
     pub stamp: u64,
-    /// The write fails if an entry newer than this was evicted: the recorded time less the window's length.
+    /// The recorded time minus the window's duration. The write fails if an entry newer than this time was evicted.
     pub horizon: Timestamp,
-    /// The expired entries that the same write evicts.
+    /// The expired entries that the write evicts.
     pub evict: &'a [Entry],
     /// The sum of `evict`.
     pub evicted: Amount,
-    /// The horizon of the window, as it was read. An eviction never lowers it: an entry can be older, if a worker whose
-    /// clock was far behind added it while another evicted what it had read.
+    /// The window's eviction watermark when it was read. An eviction never lowers the watermark. An evicted entry can
+    /// be older than the watermark, if a worker with a very slow clock added the entry while another worker evicted the
+    /// entries that it had read.
     pub cleared: Timestamp,
 }
 
 impl Charge<'_> {
-    /// Whether the new total is within the cap.
+    /// Returns whether the new total is within the cap.
     pub fn fits(&self) -> bool {
         let kept = self.total.above(self.evicted);
         kept.plus(self.amount).is_some_and(|total| total <= self.cap)
     }
 }
 
-/// The selection of the expired entries that a write evicts.
+/// Which expired entries a write evicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eviction {
-    /// All expired entries that were read: the default, so that they don't accumulate.
+    /// All expired entries that were read. This is the default, so that expired entries don't accumulate.
     Eager,
-    /// Only as many as necessary for the amount to fit: for a retry, since each deletion adds a possible conflict.
+    /// Only as many as necessary for the amount to fit. Retries use this mode, because each deletion adds a possible
+    /// conflict.
     Needed,
 }
 
 impl Window {
-    /// The earliest time that may be recorded now: the clock's, or later if a worker whose clock is ahead has already
-    /// evicted an entry.
+    /// Returns the earliest time that may be recorded now: the current time, or a later time if a worker with a faster
+    /// clock has already evicted an entry.
     pub fn earliest(&self, now: Timestamp) -> Timestamp {
         now.max(self.horizon.after(self.length))
     }
 
-    /// The read entries that no longer count at `at`: an entry counts while its age is less than the length.
+    /// Returns the read entries that no longer count at `at`. An entry counts while its age is less than the window's
+    /// duration.
     pub fn expired(&self, at: Timestamp) -> &[Entry] {
         let cut = at.before(self.length);
         let count = self.oldest.partition_point(|entry| entry.at <= cut);
         self.oldest.get(..count).unwrap_or_default()
     }
 
-    /// The amount that counts at `at`: exact unless [`Window::hides_expired`].
+    /// Returns the amount that counts at `at`. The amount is exact unless [`Window::hides_expired`].
     pub fn live(&self, at: Timestamp) -> Amount {
         self.total.above(sum(self.expired(at)))
     }
 
-    /// Whether all read entries have expired and unread ones remain, so that [`Window::live`] may be too high.
+    /// Returns whether all read entries have expired and unread entries remain, so that [`Window::live`] may be too
+    /// high.
     pub fn hides_expired(&self, at: Timestamp) -> bool {
         !self.complete && self.expired(at).len() == self.oldest.len()
     }
 
-    /// The amount that counts at `at`, and whether it is exact.
+    /// Returns the amount that counts at `at`, and whether the amount is exact.
     pub fn spend(&self, at: Timestamp) -> Spend {
         Spend {
             amount: self.live(at),
@@ -185,8 +190,9 @@ impl Window {
         }
     }
 
-    /// Removes the read entries that no longer count at `at`, so that a long window can be summed while it is read. The
-    /// result is only for display: the stored total still contains them, so nothing may be reserved on it.
+    /// Removes the read entries that no longer count at `at`, so that a long window can be summed page by page. The
+    /// result is only for display. Nothing may be reserved based on it, because the stored total still contains the
+    /// entries.
     pub fn forget_expired(&mut self, at: Timestamp) {
         let expired = self.expired(at);
         let (count, amount) = (expired.len(), sum(expired));
@@ -194,12 +200,12 @@ impl Window {
         self.oldest.drain(..count);
     }
 
-    /// The amount that is left under `cap` at `at`.
+    /// Returns how much remains under `cap` at `at`.
     pub fn remaining(&self, cap: Amount, at: Timestamp) -> Amount {
         cap.above(self.live(at))
     }
 
-    /// The time from which `amount` fits under `cap`, counting only existing authorizations.
+    /// Returns the time from which `amount` fits under `cap`, if no other payment is authorized.
     pub fn fits(&self, amount: Amount, cap: Amount, at: Timestamp) -> RetryAt {
         let Some(room) = cap.minus(amount) else {
             return RetryAt::Never;
@@ -223,13 +229,13 @@ impl Window {
         }
     }
 
-    /// Whether more entries should be read to compute when an amount fits. A refusal stops reading after about
-    /// [`LOOKED_AT`] entries, even if more must expire before the amount fits.
+    /// Returns whether more entries should be read to compute when an amount fits. A denial stops reading after about
+    /// [`LOOKED_AT`] entries, even if more entries must expire before the amount fits.
     pub fn tells_more(&self, fits: RetryAt) -> bool {
         matches!(fits, RetryAt::NotBefore(_)) && !self.complete && self.oldest.len() < LOOKED_AT
     }
 
-    /// The charge of `amount` at `at`, to be written if it [fits](Charge::fits).
+    /// Creates the charge of `amount` at `at`, which may be written if it [fits](Charge::fits).
     pub fn charge(&self, amount: Amount, cap: Amount, at: Timestamp, eviction: Eviction) -> Charge<'_> {
         let expired = self.expired(at);
         let evict = match eviction {
@@ -251,7 +257,8 @@ impl Window {
     }
 }
 
-/// The shortest prefix of the entries whose sum is at least `wanted`; all entries, if their sum is less.
+/// Returns the shortest prefix of the entries with a sum of at least `wanted`, or all entries if the sum of all is
+/// less.
 fn first_that_sum_to(entries: &[Entry], wanted: Amount) -> &[Entry] {
     let mut held = Amount::ZERO;
     let count = entries.iter().take_while(|entry| {
@@ -344,8 +351,8 @@ mod tests {
     }
 
     proptest! {
-        /// The window's arithmetic equals the plain definition: the sum of the entries that are younger than the
-        /// length.
+        /// The counted amount equals the plain definition: the sum of the entries that are younger than the window's
+        /// duration.
         #[test]
         fn live_is_the_sum_of_the_young(
             entries in prop::collection::vec((0..3 * LENGTH.micros(), 1_u64..1_000), 0..20),
@@ -358,7 +365,7 @@ mod tests {
             prop_assert_eq!(window(entries, 100).live(at).units(), plain);
         }
 
-        /// `fits` returns the first possible time: the amount fits then and not a microsecond earlier.
+        /// `fits` returns the first possible time: the amount fits at that time and not a microsecond earlier.
         #[test]
         fn the_first_fitting_instant_is_exact(
             entries in prop::collection::vec((0..LENGTH.micros(), 1_u64..100), 1..12),
@@ -376,7 +383,7 @@ mod tests {
             }
         }
 
-        /// Removing expired entries, page by page, does not change what counts or fits.
+        /// Removing expired entries page by page changes neither the counted amount nor what fits.
         #[test]
         fn what_was_forgotten_counted_no_more(
             entries in prop::collection::vec((0..3 * LENGTH.micros(), 1_u64..100), 0..20),
@@ -392,7 +399,7 @@ mod tests {
             prop_assert_eq!(kept.fits(amount(wanted), cap, at), read.fits(amount(wanted), cap, at));
         }
 
-        /// With only the oldest entries read, an amount never fits earlier.
+        /// If only the oldest entries were read, an amount never fits earlier than if all were read.
         #[test]
         fn a_partial_read_is_never_generous(
             entries in prop::collection::vec((0..3 * LENGTH.micros(), 1_u64..100), 0..20),
@@ -404,7 +411,7 @@ mod tests {
         }
     }
 
-    /// Where all entries that were read have expired, and there are more, the sum may be too high.
+    /// If all read entries have expired and there are unread entries, the sum may be too high.
     #[test]
     fn unread_entries_make_a_sum_inexact() {
         let at = Timestamp::from_micros(2).unwrap().after(LENGTH);
@@ -418,7 +425,7 @@ mod tests {
         assert!(window(entries(), 2).spend(early).is_exact);
     }
 
-    /// More entries are read where they tell when an amount fits, up to a number of them.
+    /// More entries are read if they determine when an amount fits, up to a maximum number.
     #[test]
     fn more_entries_are_read_to_tell_when_an_amount_fits() {
         let not_before = RetryAt::NotBefore(Timestamp::EPOCH);

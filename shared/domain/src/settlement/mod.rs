@@ -1,4 +1,4 @@
-//! Signed payments: the settlement, the payout, the transfer that confirms it, and reconciliation.
+//! Signed payments: settlements, withdrawals, the transfers that confirm them, and reconciliation.
 
 pub(crate) mod outflow;
 pub(crate) mod payout;

@@ -1,10 +1,11 @@
-//! The outflows of an agent's wallet on chain, regardless of their cause: each must be the payment of a settlement.
+//! The outflows from an agent's wallet on chain, whatever their cause. Each outflow must be the payment of a
+//! settlement.
 //!
-//! A payment by Purser uses an authorization, and its transfer is the next log ([`crate::match_transfer`]). A transfer
-//! without such a use before it belongs to no settlement. Anybody can log a transfer of zero from any wallet, so these
-//! transfers are ignored.
+//! A payment by Purser uses an authorization, and the next log is the transfer ([`crate::match_transfer`]). A transfer
+//! without a preceding use of an authorization belongs to no settlement. Anybody can log a transfer of zero from any
+//! wallet, so transfers of zero are ignored.
 //!
-//! Deliberately elsewhere: fetching the logs (`shared/chain`), and finding the settlement (`functions/reconcile`).
+//! `shared/chain` fetches the logs, and `functions/reconcile` finds the settlements.
 
 use crate::{
     AUTHORIZATION_USED, Act, Actor, Address, AgentId, AuditChanges, AuditId, AuditKind, AuditOutcome, AuditRecord,
@@ -21,20 +22,21 @@ pub struct Outflow {
     pub wallet: Address,
     /// The recipient.
     pub to: Address,
-    /// The amount in units of the token: above zero, and possibly more than an [`crate::Amount`] can represent.
+    /// The amount in the token's units. It is greater than zero, and can be greater than an [`crate::Amount`] can
+    /// represent.
     pub units: U256,
     /// The transaction.
     pub tx_hash: TxHash,
     /// The block of the transaction.
     pub block: BlockId,
-    /// Its index among the logs of the block.
+    /// The index of the transfer's log in the block.
     pub log_index: u64,
-    /// The nonce of the authorization that it used, if it used one.
+    /// The nonce of the authorization that the transfer used, if any.
     pub nonce: Option<B256>,
 }
 
 impl Outflow {
-    /// Whether this outflow is the expected payment.
+    /// Returns whether this outflow is the expected payment.
     pub fn is_of(&self, expected: &Expected) -> bool {
         self.wallet == expected.from
             && self.to == expected.to
@@ -42,10 +44,10 @@ impl Outflow {
             && self.nonce == Some(expected.nonce)
     }
 
-    /// The row of the audit log for an outflow from the wallet of this agent that no settlement explains, in a block
-    /// with the time `at`. The row's id is always the same for the same outflow.
+    /// Returns the audit row for an outflow from the wallet of this agent that no settlement explains. `at` is the time
+    /// of the block. The same outflow always gets the same row id.
     pub fn audit_record(&self, agent: AgentId, at: Timestamp) -> AuditRecord {
-        // Six bytes of the transaction's hash, and the two low bytes of the log's index.
+        // The six first bytes of the transaction hash and the two low bytes of the log index.
         let of_transaction = self.tx_hash.b256().0.into_iter().take(6);
         let of_log = self.log_index.to_be_bytes().into_iter().skip(6);
         let mut random = [0; 8];
@@ -74,9 +76,9 @@ impl Outflow {
     }
 }
 
-/// The outflows in these logs of the token, which are given with their transaction and block. The logs must include
-/// every transfer and every use of an authorization of the wallets. A transfer whose amount can't be read counts as the
-/// maximum amount.
+/// Returns the outflows in these logs of the token, which come with their transaction and block. The logs must include
+/// every transfer from the wallets and every use of the wallets' authorizations. A transfer whose amount can't be read
+/// counts as the maximum amount.
 pub fn outflows(logs: &[(TxHash, BlockId, Log)]) -> Vec<Outflow> {
     let standing = || logs.iter().filter(|(_, _, log)| !log.removed);
     let mut nonces: HashMap<(BlockId, u64), (TxHash, B256, B256)> = HashMap::new();
@@ -163,7 +165,7 @@ mod tests {
         let mut gone = used(7, 0x20);
         gone.2.removed = true;
         assert_eq!(nonce(&[gone, moved(8, 5)]), [false]);
-        // A transfer of zero, which anybody can log.
+        // A transfer of zero, which anybody can log, is ignored.
         assert_eq!(outflows(&[moved(8, 0)]), []);
     }
 

@@ -1,51 +1,52 @@
-//! Payouts: a person withdraws an agent's money to the payout address that they set.
+//! Withdrawals: an owner withdraws an agent's money to the payout address that the owner set.
 //!
-//! Invariants: a payout is reserved only with a [`PayoutGrant`], which only [`decide_payout`] makes: to the stored
-//! address, after its delay, for at most the wallet's balance, and while no other payout of the agent is open. The
-//! caller's request contains no address.
+//! Invariants: a withdrawal is reserved only with a [`PayoutGrant`], which only [`decide_payout`] creates: to the
+//! stored address after the address's delay, for at most the wallet's balance, and while no other withdrawal of the
+//! agent is open. The caller's request contains no address.
 //!
-//! An owner's own freeze does not block a payout, since an owner who froze an agent may want to withdraw its money. A
-//! freeze by operators does: somebody else may act in the owner's name. An address belongs to the person who set it and
-//! is not valid for another owner of the agent.
+//! An owner's own freeze does not block a withdrawal, because an owner who froze an agent may want to withdraw the
+//! agent's money. A freeze by operators blocks withdrawals, because somebody else may act in the owner's name. An
+//! address belongs to the user who set it and is not valid for a later owner of the agent.
 
 use crate::{Address, AgentId, Amount, Duration, Freeze, Network, PersonId, SettlementId, Timestamp};
 
-/// The payout address of an agent.
+/// An agent's payout address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PayoutAddress {
     /// The address.
     pub address: Address,
     /// The time at which it was set.
     pub named_at: Timestamp,
-    /// The time from which it can be used.
+    /// The time from which withdrawals to the address are allowed.
     pub good_from: Timestamp,
-    /// The person who set it.
+    /// The user who set the address.
     pub named_by: PersonId,
-    /// The address that it replaced.
+    /// The previous address, if there was one.
     pub replaced: Option<Address>,
 }
 
-/// The stored state of an agent's payouts. [`PayoutRecord::default`] is the state of an agent that has no stored one.
+/// The stored state of an agent's withdrawals. [`PayoutRecord::default`] is the state of an agent without a stored
+/// record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PayoutRecord {
     /// The payout address, if there is one.
     pub address: Option<PayoutAddress>,
-    /// The address that was removed, if there is none now.
+    /// The last address, if it was removed.
     pub removed: Option<Address>,
-    /// The latest payout, which may still be open.
+    /// The latest withdrawal, which may still be open.
     pub latest: Option<SettlementId>,
     /// The number of writes.
     pub version: u64,
 }
 
 impl PayoutRecord {
-    /// The stored address, if this person set it.
+    /// Returns the stored address, if this user set it.
     pub fn address_of(&self, owner: &PersonId) -> Option<&PayoutAddress> {
         self.address.as_ref().filter(|address| address.named_by == *owner)
     }
 
-    /// The record with this address, set by this person and delayed by `delay` from now on. `None` if it is already the
-    /// current address of the same person, whose delay continues.
+    /// Returns the record with this address, which the user set now and which is valid after `delay`. Returns `None` if
+    /// the same user has already set the same address; that address's delay continues.
     #[must_use]
     pub fn named(&self, address: Address, by: &PersonId, now: Timestamp, delay: Duration) -> Option<Self> {
         let present = self.address.as_ref().map(|present| present.address);
@@ -64,7 +65,7 @@ impl PayoutRecord {
         })
     }
 
-    /// The record without an address; `None` if there is none.
+    /// Returns the record without an address, or `None` if there is no address.
     #[must_use]
     pub fn without_address(&self) -> Option<Self> {
         let removed = self.address.as_ref()?.address;
@@ -77,18 +78,18 @@ impl PayoutRecord {
     }
 }
 
-/// The reason that an address can't be a payout address: money sent there would be lost, or not move.
+/// Why an address can't be a payout address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PayoutAddressError {
     /// The address is the agent's own wallet.
     #[error("must not be the agent's own wallet")]
     OwnWallet,
-    /// The address is the token's contract.
+    /// The address is the token's contract, where the money would be lost.
     #[error("must not be the token's contract")]
     Token,
 }
 
-/// Checks that payouts may go to this address.
+/// Checks that withdrawals may go to this address.
 pub fn check_payout_address(address: Address, wallet: Address, network: Network) -> Result<(), PayoutAddressError> {
     if address == wallet {
         Err(PayoutAddressError::OwnWallet)
@@ -99,7 +100,7 @@ pub fn check_payout_address(address: Address, wallet: Address, network: Network)
     }
 }
 
-/// The amount of a payout.
+/// The requested amount of a withdrawal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayoutAmount {
     /// The whole balance.
@@ -109,7 +110,7 @@ pub enum PayoutAmount {
 }
 
 impl PayoutAmount {
-    /// The amount as a [`PayoutAmount`]; `None` for zero.
+    /// Creates a fixed amount. Returns `None` for zero.
     pub const fn units(amount: Amount) -> Option<Self> {
         if amount.is_zero() {
             None
@@ -119,28 +120,28 @@ impl PayoutAmount {
     }
 }
 
-/// The reason that a payout is refused.
+/// Why a withdrawal is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayoutRefusal {
     /// The deployment has no facilitator.
     NotSetUp,
-    /// Operators have frozen the agent, alone or with others.
+    /// An operators' freeze applies to the agent.
     Frozen(Freeze),
     /// The agent has no payout address.
     NoAddress,
-    /// The delay of the payout address is not over.
+    /// The delay of the payout address is not over yet.
     AddressWaits {
-        /// The time from which the address can be used.
+        /// The time from which withdrawals to the address are allowed.
         good_from: Timestamp,
     },
-    /// Another payout of the agent is open.
+    /// Another withdrawal of the agent is open.
     PayoutOpen {
-        /// The open payout.
+        /// The open withdrawal.
         settlement: SettlementId,
-        /// The time from which the chain refuses it.
+        /// The time from which the chain rejects the open withdrawal.
         until: Timestamp,
     },
-    /// The balance is zero, or less than the amount.
+    /// The balance is zero or less than the amount.
     InsufficientBalance {
         /// The balance.
         balance: Amount,
@@ -148,7 +149,7 @@ pub enum PayoutRefusal {
 }
 
 impl PayoutRefusal {
-    /// The reason, in snake case.
+    /// Returns the reason in snake case.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::NotSetUp => "not_set_up",
@@ -161,18 +162,18 @@ impl PayoutRefusal {
     }
 }
 
-/// The facts for the decision on a payout.
+/// The inputs for the decision about a withdrawal.
 #[derive(Clone, Copy, Debug)]
 pub struct PayoutFacts<'a> {
     /// The agent's id.
     pub agent: AgentId,
-    /// The agent's owner, who requests the payout.
+    /// The agent's owner, who requests the withdrawal.
     pub owner: &'a PersonId,
     /// The stored record.
     pub record: &'a PayoutRecord,
     /// The operators' freeze that applies to the agent.
     pub frozen_by_operators: Option<Freeze>,
-    /// The latest payout and the time from which the chain refuses it, if it is not final on the chain.
+    /// The latest withdrawal and the time from which the chain rejects it, if the withdrawal is not final on chain.
     pub open: Option<(SettlementId, Timestamp)>,
     /// The wallet's balance.
     pub balance: Amount,
@@ -182,7 +183,7 @@ pub struct PayoutFacts<'a> {
     pub now: Timestamp,
 }
 
-/// Permission to reserve a payout. Only [`decide_payout`] makes one.
+/// The permission to reserve a withdrawal. Only [`decide_payout`] creates a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PayoutGrant {
     agent: AgentId,
@@ -199,17 +200,17 @@ impl PayoutGrant {
         self.agent
     }
 
-    /// The agent's owner, who asked for the payout.
+    /// Returns the agent's owner, who requested the withdrawal.
     pub const fn owner(&self) -> &PersonId {
         &self.owner
     }
 
-    /// The stored address.
+    /// Returns the payout address.
     pub const fn to(&self) -> Address {
         self.to
     }
 
-    /// The amount to pay out.
+    /// Returns the amount to withdraw.
     pub const fn amount(&self) -> Amount {
         self.amount
     }
@@ -219,14 +220,14 @@ impl PayoutGrant {
         self.at
     }
 
-    /// The record that the decision used.
+    /// Returns the record that the decision was based on.
     pub const fn record(&self) -> &PayoutRecord {
         &self.record
     }
 }
 
-/// The payout address, after the checks that don't need the wallet's balance: the operators' freeze, the address and
-/// its delay, then an open payout.
+/// Returns the payout address after the checks that don't need the wallet's balance: the operators' freeze, the
+/// address, the delay, then an open withdrawal.
 pub fn payout_address_of(
     record: &PayoutRecord,
     owner: &PersonId,
@@ -248,8 +249,8 @@ pub fn payout_address_of(
     }
 }
 
-/// Decides on a payout. If there are several reasons to refuse it, the first is the answer: freeze, address, delay,
-/// open payout, balance.
+/// Decides whether a withdrawal is allowed. If several checks fail, the first failure is returned: freeze, address,
+/// delay, open withdrawal, balance.
 pub fn decide_payout(facts: &PayoutFacts<'_>) -> Result<PayoutGrant, PayoutRefusal> {
     let frozen = facts.frozen_by_operators;
     let to = payout_address_of(facts.record, facts.owner, frozen, facts.open, facts.now)?;
@@ -307,13 +308,13 @@ mod tests {
         );
         let removed = second.without_address().unwrap();
         assert_eq!((removed.address.clone(), removed.without_address()), (None, None));
-        // An address that is set again after its removal is delayed again.
+        // Setting an address again after its removal restarts the delay.
         let again = named(&removed, 2, 2_000).unwrap();
         assert_eq!(again.version, 4);
         assert_eq!(again.address.unwrap().good_from, at(2_100));
     }
 
-    /// A payout of `PayoutAmount::Balance` pays out the whole balance.
+    /// `PayoutAmount::Balance` withdraws the whole balance.
     #[test]
     fn payout_refusals_have_a_fixed_order() {
         let record = named(&PayoutRecord::default(), 1, 1_000).unwrap();
@@ -356,7 +357,7 @@ mod tests {
             let refused = decide_frozen(&PayoutRecord::default(), Some(freeze), some, 1_099, 4, five);
             assert_eq!(refused.map_err(|refusal| refusal.reason()), Err(reason));
         }
-        // Another owner has not set an address.
+        // Another owner has not set an address yet.
         let other = PersonId::of("https://issuer.example", "another");
         let refused = payout_address_of(&record, &other, None, None, at(9_000));
         assert_eq!(refused, Err(PayoutRefusal::NoAddress));

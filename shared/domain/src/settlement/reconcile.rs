@@ -1,14 +1,14 @@
-//! The action for a settlement, derived from the state of its authorization at one final block.
+//! Decides what to do with a settlement, based on the state of its authorization at a final block.
 //!
-//! Always true: a hold is released only with an [`Unusable`], and a confirmation reverted only with a [`TransferGone`],
-//! and only [`reconcile`] makes them. Both are based on the token's own state at a final block, or on its own event in
-//! one. They are never based on a clock, on a provider's claim, or on a failed search.
+//! Invariants: a hold is released only with an [`Unusable`], a confirmation is reverted only with a [`TransferGone`],
+//! and only [`reconcile`] creates these values. Both are based on the token's state at a final block or on the token's
+//! event in a final block. They are never based on a clock, a provider's claim, or a failed search.
 //!
 //! Why this is sufficient: EIP-3009 accepts an authorization only in a block whose time is before `validBefore`, and
-//! block times never decrease along a chain. So an authorization that is unused at a block with that time or a later
-//! one stays unused on every chain that extends it.
+//! block times never decrease along a chain. Therefore an authorization that is unused in a block at or after
+//! `validBefore` stays unused on every chain that extends the block.
 //!
-//! Deliberately elsewhere: finding the final block and reading it (`shared/chain`), and the writes (`shared/store`).
+//! `shared/chain` finds and reads the final block, and `shared/store` writes the result.
 
 use crate::{
     B256, Expected, Log, Mismatch, Settlement, SettlementId, SettlementState, Timestamp, TransactionLogs, Transfer,
@@ -19,65 +19,66 @@ use alloy_primitives::b256;
 /// `AuthorizationCanceled(address indexed authorizer, bytes32 indexed nonce)`, EIP-3009.
 pub const AUTHORIZATION_CANCELED: B256 = b256!("0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81");
 
-/// A final block. Number, hash and time are those of one block.
+/// A final block. The number, hash and time belong to the same block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FinalBlock {
-    /// Its number.
+    /// The block number.
     pub number: u64,
-    /// Its hash: a query by hash can't return the state of another block.
+    /// The block hash. Queries use the hash, so that they can't return the state of another block.
     pub hash: B256,
-    /// Its time.
+    /// The block time.
     pub at: Timestamp,
 }
 
 /// The state of one authorization at a final block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthorizationState {
-    /// The token's nonce is unused, or was unused in a final block at or past its `validBefore`.
+    /// The authorization's nonce is unused on the token contract, or was still unused in a final block at or after
+    /// `validBefore`.
     Unused,
-    /// This transaction used the nonce, to transfer or to cancel.
+    /// This transaction used the nonce, for a transfer or a cancellation.
     Used(TransactionLogs),
     /// The nonce was used, but the transaction was not found.
     UsedUntraced,
 }
 
-/// The action for a settlement.
+/// What to do with a settlement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reconciliation {
-    /// This transfer paid the settlement: confirm it, whether it is authorized or expired.
+    /// Confirm the settlement, whether it is authorized or expired, because this transfer paid it.
     Confirm(Transfer),
-    /// The settlement can never be paid: release its hold.
+    /// Release the settlement's hold, because the settlement can never be paid.
     Release(Unusable),
-    /// The transfer that confirmed the settlement is no longer on the chain: the settlement becomes authorized again.
+    /// Revert the confirmation, because the transfer is no longer on chain. The settlement becomes authorized again.
     RevertConfirmation(TransferGone),
-    /// The settlement is confirmed, and this transfer is still on the chain.
+    /// Nothing: the settlement is confirmed, and this transfer is still on chain.
     StillPaid(Transfer),
-    /// The settlement is confirmed, but its transaction is now in another block, with this transfer.
+    /// The settlement is confirmed, but the transaction is now in another block, with this transfer.
     PaidInAnotherBlock(Transfer),
-    /// The settlement is expired, and still unpaid.
+    /// Nothing: the settlement is expired and still unpaid.
     StillUnpaid,
-    /// The block does not decide yet.
+    /// Wait, because the block does not decide the settlement yet.
     NotYet,
-    /// The nonce was used, but not for the payment; the token's contract does not allow this.
+    /// Report that the nonce was used, but not for the payment. The token contract should make this impossible.
     Contradicted(Mismatch),
-    /// The nonce was used by a transaction that was not found.
+    /// Search again: the nonce was used, but the transaction was not found.
     Untraced,
 }
 
-/// Proof that an authorization can never be used. Only [`reconcile`] makes one.
+/// Proof that an authorization can never be used. Only [`reconcile`] creates this proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unusable {
     settlement: SettlementId,
 }
 
 impl Unusable {
-    /// The settlement of the authorization.
+    /// Returns the settlement of the authorization.
     pub const fn settlement(&self) -> SettlementId {
         self.settlement
     }
 }
 
-/// Proof that the transfer that confirmed a settlement is not on the chain. Only [`reconcile`] makes one.
+/// Proof that the transfer that confirmed a settlement is no longer on chain. Only [`reconcile`] creates this proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferGone {
     settlement: SettlementId,
@@ -85,18 +86,18 @@ pub struct TransferGone {
 }
 
 impl TransferGone {
-    /// The settlement of the transfer.
+    /// Returns the settlement of the transfer.
     pub const fn settlement(&self) -> SettlementId {
         self.settlement
     }
 
-    /// The transaction that contained it.
+    /// Returns the transaction that contained the transfer.
     pub const fn tx_hash(&self) -> TxHash {
         self.tx_hash
     }
 }
 
-/// Decides the action for a settlement from the state of its authorization at a final block.
+/// Decides what to do with a settlement, from the state of the settlement's authorization at a final block.
 pub fn reconcile(
     settlement: &Settlement,
     expected: &Expected,
@@ -105,7 +106,7 @@ pub fn reconcile(
 ) -> Reconciliation {
     match authorization_state {
         AuthorizationState::Unused => unused(settlement, block),
-        // The node's state is newer than the final block, so the transaction is not final.
+        // The node's state is newer than the final block, so the transaction is not final yet.
         AuthorizationState::Used(transaction) if transaction.block.number > block.number => Reconciliation::NotYet,
         AuthorizationState::Used(transaction) => match match_transfer(expected, transaction) {
             Ok(transfer) => paid(settlement, transfer),
@@ -119,7 +120,7 @@ pub fn reconcile(
 fn unused(settlement: &Settlement, block: &FinalBlock) -> Reconciliation {
     match settlement.state {
         SettlementState::Authorized if block.at < settlement.terms.valid_before => Reconciliation::NotYet,
-        // A block before the transfer's block does not contradict the transfer.
+        // A block before the transfer's block can't contradict the transfer.
         SettlementState::Confirmed { block_number, .. } if block.number < block_number => Reconciliation::NotYet,
         SettlementState::Authorized | SettlementState::Confirmed { .. } | SettlementState::Expired => {
             never_to_be_paid(settlement)
@@ -143,7 +144,7 @@ fn paid(settlement: &Settlement, transfer: Transfer) -> Reconciliation {
     }
 }
 
-/// The action if the payment is not on the chain. A confirmed settlement first becomes authorized again.
+/// Returns what to do if the payment is not on chain. A confirmed settlement first becomes authorized again.
 fn never_to_be_paid(settlement: &Settlement) -> Reconciliation {
     match settlement.state {
         SettlementState::Authorized => Reconciliation::Release(Unusable {
@@ -161,7 +162,7 @@ fn transfer_gone(settlement: &Settlement, tx_hash: TxHash) -> Reconciliation {
     })
 }
 
-/// Whether a transaction that did not use the authorization canceled it.
+/// Returns whether a transaction that did not use the authorization canceled it.
 fn cancels(expected: &Expected, transaction: &TransactionLogs) -> bool {
     let topics = [AUTHORIZATION_CANCELED, expected.from.into_word(), expected.nonce];
     let is_ours = |log: &Log| !log.removed && log.address == expected.token && log.topics == topics;
@@ -229,7 +230,7 @@ mod tests {
         }
     }
 
-    /// A final block with the payment's block number, at this time.
+    /// Returns a final block with the payment's block number and this time.
     fn block(secs: u64) -> FinalBlock {
         FinalBlock {
             number: BLOCK,
@@ -320,7 +321,7 @@ mod tests {
                 vec![event(AUTHORIZATION_USED), event(AUTHORIZATION_CANCELED)],
             )
         };
-        // The state; then the expected action for an authorized, a confirmed and an expired settlement.
+        // Each row has the state, and the expected action for an authorized, a confirmed and an expired settlement.
         let rows: [(&str, AuthorizationState, FinalBlock, [&str; 3]); 13] = [
             (
                 "unused, in time",
@@ -390,7 +391,7 @@ mod tests {
                 follows
             );
         }
-        // Times are whole seconds, as on the chain, so nothing is released a fraction of a second early.
+        // Times are whole seconds, as on chain, so a hold is never released a fraction of a second early.
         let nearly = FinalBlock {
             at: at(1_060).before(Duration::from_secs_u32(1)),
             ..block(0)

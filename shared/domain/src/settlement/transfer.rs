@@ -1,30 +1,29 @@
-//! The on-chain evidence that a settlement is paid, and its verification.
+//! The on-chain evidence that a settlement is paid, and the verification of this evidence.
 //!
-//! Only this module can make a [`Transfer`], from logs that show the use of the settlement's nonce and, as the very
-//! next log, exactly its transfer. Only logs count: sender, called contract and call data prove nothing, since a
-//! facilitator may settle through a wallet contract or a batch, and anybody may settle what was signed. A transaction
-//! that failed has no logs.
+//! Only this module can create a [`Transfer`]. The logs must show the use of the settlement's nonce and, as the very
+//! next log, exactly the authorized transfer. Only logs count. The sender, the called contract and the call data prove
+//! nothing, because a facilitator may settle through a wallet contract or a batch, and anybody may settle a signed
+//! authorization. A failed transaction has no logs.
 //!
-//! Deliberately elsewhere: fetching the logs, and checking that their block is final (`shared/chain`). The logs prove
-//! nothing without both.
+//! `shared/chain` fetches the logs and checks that their block is final. Without both, the logs prove nothing.
 
 use crate::{Address, Amount, B256, Terms};
 use alloy_primitives::{U256, b256};
 use std::fmt;
 
-/// The hash of a transaction: thirty-two bytes, written as `0x` and sixty-four lower-case hexadecimal digits.
+/// A transaction hash of 32 bytes, written as `0x` and 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TxHash(B256);
 
 impl TxHash {
-    /// Parses `0x` and sixty-four hexadecimal digits in any case; `None` for any other text.
+    /// Parses `0x` and 64 hexadecimal digits in any case. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix("0x")?;
         let valid = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
         valid.then(|| digits.parse().ok()).flatten().map(Self)
     }
 
-    /// The hash that a chain reported.
+    /// Creates a hash that a node reported.
     pub const fn from_b256(hash: B256) -> Self {
         Self(hash)
     }
@@ -35,53 +34,53 @@ impl TxHash {
     }
 }
 
-/// `0x` and sixty-four lower-case hexadecimal digits.
+/// Writes `0x` and 64 lower-case hexadecimal digits.
 impl fmt::Display for TxHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-/// One event of a transaction.
+/// One event log of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// The contract that emitted it.
+    /// The contract that emitted the log.
     pub address: Address,
-    /// The event's signature hash and its indexed arguments.
+    /// The hash of the event signature, and the indexed arguments.
     pub topics: Vec<B256>,
-    /// The other arguments.
+    /// The arguments that are not indexed.
     pub data: Vec<u8>,
-    /// Its index among all logs of the block; the logs of one transaction are consecutive.
+    /// The log's index in the block. The logs of one transaction are consecutive.
     pub index: u64,
-    /// Whether a reorganization removed it.
+    /// Whether a reorganization removed the log.
     pub removed: bool,
 }
 
-/// A block. After a reorganization, only the hash distinguishes blocks with the same number.
+/// A block. After a reorganization, two blocks with the same number differ only in the hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId {
-    /// Its number.
+    /// The block number.
     pub number: u64,
-    /// Its hash.
+    /// The block hash.
     pub hash: B256,
 }
 
-/// The logs of one transaction in one block. They include at least its uses and cancellations of one authorization and
-/// the transfers from its payer to its payee. Other logs are ignored.
+/// The logs of one transaction in one block. They include at least all uses and cancellations of one authorization, and
+/// all transfers from its payer to its payee. Other logs are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransactionLogs {
     /// The transaction's hash.
     pub tx_hash: TxHash,
     /// The block of the transaction.
     pub block: BlockId,
-    /// Its logs.
+    /// The transaction's logs.
     pub logs: Vec<Log>,
 }
 
 /// The expected on-chain evidence that one settlement is paid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
-    /// The pinned token of the settlement's network.
+    /// The token contract of the settlement's network.
     pub token: Address,
     /// The agent's wallet.
     pub from: Address,
@@ -89,12 +88,12 @@ pub struct Expected {
     pub to: Address,
     /// The exact amount.
     pub amount: Amount,
-    /// The settlement's nonce. It distinguishes two equal payments to one payee.
+    /// The settlement's nonce, which distinguishes two equal payments to the same payee.
     pub nonce: B256,
 }
 
 impl Expected {
-    /// The expected evidence for a settlement with its nonce.
+    /// Returns the expected evidence for a settlement with this nonce.
     pub const fn of(terms: &Terms, nonce: B256) -> Self {
         Self {
             token: terms.network.token().address,
@@ -106,7 +105,7 @@ impl Expected {
     }
 }
 
-/// A payment that was seen on chain exactly as authorized. Only [`match_transfer`] makes one.
+/// A payment that was seen on chain exactly as authorized. Only [`match_transfer`] creates a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
     tx_hash: TxHash,
@@ -115,7 +114,7 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// The transaction that contains it.
+    /// Returns the transaction that contains the transfer.
     pub const fn tx_hash(&self) -> TxHash {
         self.tx_hash
     }
@@ -125,18 +124,18 @@ impl Transfer {
         self.block
     }
 
-    /// The index of its `Transfer` event among the logs of the block. One transaction may make several payments.
+    /// Returns the index of the `Transfer` log in the block. One transaction may contain several payments.
     pub const fn log_index(&self) -> u64 {
         self.log_index
     }
 }
 
-/// The reason that a transaction is not the authorized payment.
+/// Why a transaction is not the authorized payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mismatch {
-    /// The transaction failed on chain, according to its receipt, so it has no logs.
+    /// The transaction failed according to its receipt, so it has no logs.
     TransactionReverted,
-    /// The transaction did not use the authorization: it is another transaction.
+    /// The transaction did not use the authorization, so it is an unrelated transaction.
     AuthorizationNotUsed,
     /// The logs show more than one use of the authorization, which the token makes impossible.
     AuthorizationUsedTwice,
@@ -145,7 +144,7 @@ pub enum Mismatch {
 }
 
 impl Mismatch {
-    /// Every mismatch, for tables.
+    /// All mismatches, for tables.
     pub const ALL: [Self; 4] = [
         Self::TransactionReverted,
         Self::AuthorizationNotUsed,
@@ -153,7 +152,7 @@ impl Mismatch {
         Self::UsdcTransferMismatch,
     ];
 
-    /// `reason` of `onchain_settlement_not_verified` (docs/spec.md §7).
+    /// Returns the `reason` of `onchain_settlement_not_verified` (docs/spec.md §7).
     pub const fn reason(self) -> &'static str {
         match self {
             Self::TransactionReverted => "transaction_reverted",
@@ -172,8 +171,8 @@ pub const TRANSFER: B256 = b256!("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4
 
 /// Finds the authorized payment in a transaction's logs.
 ///
-/// Circle's token marks the authorization as used and then transfers, with no call in between. So the transfer is the
-/// very next log, and no other transfer of the transaction can be mistaken for it.
+/// Circle's token contract marks the authorization as used and then transfers, without a call in between. Therefore the
+/// transfer is the very next log, and no other transfer of the transaction can be mistaken for it.
 pub fn match_transfer(expected: &Expected, transaction: &TransactionLogs) -> Result<Transfer, Mismatch> {
     let standing = || transaction.logs.iter().filter(|log| !log.removed);
     let mut all_uses = standing().filter(|log| uses_authorization(log, expected));
@@ -260,7 +259,7 @@ mod tests {
         }
     }
 
-    /// The two correct logs, at 7 and 8, after `change`.
+    /// Returns the two correct logs, at indexes 7 and 8, after applying `change`.
     fn changed(change: impl FnOnce(&mut Log, &mut Log)) -> Vec<Log> {
         let (mut authorization, mut transfer) = (used(7, 0x40), moved(8, 0x30, AMOUNT));
         change(&mut authorization, &mut transfer);
@@ -479,7 +478,7 @@ mod tests {
     }
 
     proptest! {
-        /// Other logs of the transaction are ignored, as long as they are before or after the payment's two logs.
+        /// Other logs of the transaction are ignored if they come before or after the two logs of the payment.
         #[test]
         fn strangers_change_nothing(before in prop::collection::vec(any::<(u8, u64)>(), 0..6), after in prop::collection::vec(any::<(u8, u64)>(), 0..6)) {
             let strangers = |from: u64, logs: &[(u8, u64)]| -> Vec<Log> {
@@ -494,7 +493,7 @@ mod tests {
             prop_assert!(match_transfer(&expected(), &transaction(logs)).is_ok());
         }
 
-        /// A change of any single bit in the two logs is refused.
+        /// A change of any single bit in the two logs is rejected.
         #[test]
         fn every_bit_counts(log in 0_usize..2, topic in 0_usize..3, bit in 0_usize..256) {
             let mut logs = changed(|_, _| {});

@@ -1,23 +1,23 @@
-//! Wallet and token addresses: twenty bytes, compared as bytes, written with the EIP-55 checksum.
+//! Wallet and token addresses: 20 bytes, compared as bytes and written with the EIP-55 checksum.
 
 pub use alloy_primitives::Address;
 
-/// The reason that a text is not an address that money may be sent to.
+/// Why a text is not an address that may receive money.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// The text is not `0x` and forty hexadecimal digits.
+    /// The text is not `0x` and 40 hexadecimal digits.
     #[error("must be `0x` and forty hexadecimal digits")]
     Form,
-    /// The mixed case is not the address's checksum: a typing error, or a look-alike address.
+    /// The letter case does not match the EIP-55 checksum, because of a typing error or a look-alike address.
     #[error("its letter case does not match its EIP-55 checksum")]
     Checksum,
-    /// The zero address: money sent there is lost.
+    /// The address is the zero address, where money would be lost.
     #[error("must not be the zero address")]
     Zero,
 }
 
-/// Parses an address: `0x` and forty hexadecimal digits, all lower case, all upper case, or with a valid EIP-55
-/// checksum; never the zero address (`docs/x402.md` §6).
+/// Parses an address: `0x` and 40 hexadecimal digits, all lower case, all upper case, or with a valid EIP-55 checksum.
+/// The zero address is rejected (`docs/x402.md` §6).
 pub fn parse_address(text: &str) -> Result<Address, AddressError> {
     let digits = text.strip_prefix("0x").ok_or(AddressError::Form)?;
     if digits.len() != 40 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {

@@ -1,33 +1,33 @@
-//! Money as whole micro-units of USDC, in a type that admits only valid amounts.
+//! Money as whole micro-USDC, in a type that admits only valid amounts.
 //!
-//! One unit is one atomic unit of USDC (6 decimals), so 1,000,000 units are 1.00 USD (`docs/spec.md` §2). No floats are
-//! used: arithmetic returns `None` on overflow, and decimals exist only as text for people.
+//! One unit is one atomic unit of USDC (6 decimals), so 1,000,000 units are 1.00 USD (`docs/spec.md` §2). There are no
+//! floats: arithmetic returns `None` on overflow, and decimal notation is only for display and input.
 
 use std::fmt;
 
-/// A non-negative amount in micro-units, at most [`Amount::MAX`].
+/// A non-negative amount in micro-USDC, at most [`Amount::MAX`].
 ///
-/// Created only by [`Amount::from_units`], [`Amount::from_decimal_digits`] and, for input by people,
-/// [`Amount::from_usdc`]; read only by [`Amount::units`] and [`Amount::to_usdc`].
+/// Created only by [`Amount::from_units`], [`Amount::from_decimal_digits`] and, for user input, [`Amount::from_usdc`].
+/// Read only by [`Amount::units`] and [`Amount::to_usdc`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amount(u64);
 
 impl Amount {
-    /// Zero.
+    /// Zero micro-USDC.
     pub const ZERO: Self = Self(0);
-    /// One unit.
+    /// One micro-USDC.
     pub const ONE: Self = Self(1);
 
     /// 2^53 - 1 units, about nine billion dollars: the largest integer that every JSON parser reads exactly.
     pub const MAX: Self = Self(9_007_199_254_740_991);
 
-    /// The amount of `units` micro-units; `None` above [`Amount::MAX`].
+    /// Creates an amount of `units` micro-USDC. Returns `None` above [`Amount::MAX`].
     pub const fn from_units(units: u64) -> Option<Self> {
         if units <= Self::MAX.0 { Some(Self(units)) } else { None }
     }
 
-    /// Parses an amount of x402: a decimal string of atomic units without sign, separator, exponent or leading zero
-    /// (`docs/x402.md` §6). `None` for any other text and above [`Amount::MAX`].
+    /// Parses an x402 amount: a decimal string of atomic units without sign, separator, exponent or leading zero
+    /// (`docs/x402.md` §6). Returns `None` for any other text and above [`Amount::MAX`].
     pub fn from_decimal_digits(text: &str) -> Option<Self> {
         let canonical = text == "0" || (!text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit()));
         if !canonical {
@@ -36,22 +36,22 @@ impl Amount {
         text.parse().ok().and_then(Self::from_units)
     }
 
-    /// The number of micro-units.
+    /// Returns the amount in micro-USDC.
     pub const fn units(self) -> u64 {
         self.0
     }
 
-    /// The sum; `None` above [`Amount::MAX`].
+    /// Adds two amounts. Returns `None` above [`Amount::MAX`].
     pub fn plus(self, other: Self) -> Option<Self> {
         self.0.checked_add(other.0).and_then(Self::from_units)
     }
 
-    /// The difference; `None` below zero.
+    /// Subtracts `other`. Returns `None` below zero.
     pub fn minus(self, other: Self) -> Option<Self> {
         self.0.checked_sub(other.0).map(Self)
     }
 
-    /// The part of `self` above `other`; zero if `self` is not greater.
+    /// Subtracts `other`. Returns zero if `other` is greater.
     #[must_use]
     pub fn above(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
@@ -62,9 +62,9 @@ impl Amount {
         self.0 == 0
     }
 
-    /// Parses USDC as people write it: the output of [`Amount::to_usdc`], optionally with trailing zeros. Digits, and
-    /// optionally a point with one to six more; no sign, separator, exponent or leading zero. `None` for any other text
-    /// and above [`Amount::MAX`].
+    /// Parses an amount in USDC as users write it: digits, and optionally a point and one to six more digits. A sign,
+    /// separator, exponent or leading zero is not allowed. Returns `None` for any other text and above [`Amount::MAX`].
+    /// Accepts the output of [`Amount::to_usdc`].
     pub fn from_usdc(text: &str) -> Option<Self> {
         let (whole, places) = text.split_once('.').unwrap_or((text, "0"));
         let digits = !places.is_empty() && places.bytes().all(|byte| byte.is_ascii_digit());
@@ -78,7 +78,7 @@ impl Amount {
 
     const UNITS_PER_USDC: u64 = 1_000_000;
 
-    /// The amount in USDC for people, with only the necessary decimals, at most six: `0.01`, `12`, `0.000001`.
+    /// Returns the amount in USDC for display, with as few decimals as possible, at most six: `0.01`, `12`, `0.000001`.
     pub fn to_usdc(self) -> String {
         let (whole, rest) = (self.0 / Self::UNITS_PER_USDC, self.0 % Self::UNITS_PER_USDC);
         if rest == 0 {
@@ -88,15 +88,15 @@ impl Amount {
         format!("{whole}.{}", places.trim_end_matches('0'))
     }
 
-    /// The amount in dollars for people: at least two decimals, more if necessary, and grouped thousands: `$1,234.50`,
-    /// `$0.000001`.
+    /// Returns the amount in dollars for display, with grouped thousands and at least two decimals, more if necessary:
+    /// `$1,234.50`, `$0.000001`.
     pub fn to_dollars(self) -> String {
         let text = self.to_usdc();
         let (whole, places) = text.split_once('.').unwrap_or((&text, ""));
         format!("${}.{places:0<2}", grouped(whole))
     }
 
-    /// The number of units for people: `1,234,500 units`.
+    /// Returns the amount in micro-USDC for display: `1,234,500 units`.
     pub fn to_grouped_units(self) -> String {
         let word = if self.0 == 1 { "unit" } else { "units" };
         format!("{} {word}", grouped(&self.to_string()))
@@ -115,7 +115,7 @@ fn grouped(digits: &str) -> String {
     grouped
 }
 
-/// The number of units without a unit, for logs and messages.
+/// Writes the amount in micro-USDC as a plain number, for logs and messages.
 impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

@@ -1,4 +1,4 @@
-//! Identifiers: one type for each kind of object, so that they can't be confused.
+//! Identifiers: one type for each kind of object, so that ids can't be mixed up.
 
 use crate::{EventId, Fingerprint, Timestamp};
 use sha2::{Digest as _, Sha256};
@@ -12,14 +12,15 @@ macro_rules! uuid_ids {
         pub struct $name(Uuid);
 
         impl $name {
-            /// Wraps a UUID that is known to identify such an object.
+            /// Wraps a UUID that is known to identify an object of this kind.
             pub const fn from_uuid(uuid: Uuid) -> Self {
                 Self(uuid)
             }
 
-            /// Parses the hyphenated form, in lower or upper case; `None` for any other text.
+            /// Parses the hyphenated form, in lower or upper case. Returns `None` for any other text.
             pub fn parse(text: &str) -> Option<Self> {
-                // `Uuid::parse_str` also accepts braces, URNs and bare hex; one textual form is enough.
+                // `Uuid::parse_str` also accepts braces, URNs and bare hexadecimal digits, but only the hyphenated form
+                // is allowed.
                 (text.len() == 36).then(|| Uuid::parse_str(text).ok()).flatten().map(Self)
             }
 
@@ -29,7 +30,7 @@ macro_rules! uuid_ids {
             }
         }
 
-        /// Hyphenated lower case.
+        /// Writes the hyphenated lower-case form.
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 self.0.fmt(f)
@@ -39,67 +40,72 @@ macro_rules! uuid_ids {
 }
 
 uuid_ids! {
-    /// An agent: the scope of keys, policies, idempotency and settlements.
+    /// The id of an agent. Keys, policies, idempotency keys and settlements belong to one agent.
     AgentId;
-    /// A service of the catalog.
+    /// The id of a service in the catalog.
     ServiceId;
-    /// An operation of a service; agents use its slug instead.
+    /// The id of an operation. Agents use the operation's slug instead.
     OperationUuid;
-    /// One agent-level rule.
+    /// The id of an agent's rule.
     RuleId;
-    /// One reservation and, later, its receipt. A UUIDv7 of `authorized_at`, so that settlements sort by time.
+    /// The id of a settlement, which is a reservation and later its receipt. A UUIDv7 of `authorized_at`, so that
+    /// settlements sort by time.
     SettlementId;
-    /// The audit reference of one decision (allow, block or escalate). A UUIDv7 of the decision's time.
+    /// The id of a decision (allow, block or escalate), returned to the caller as a reference. A UUIDv7 of the
+    /// decision's time.
     TransactionId;
-    /// One approval. See [`ApprovalId::of`].
+    /// The id of an approval request. See [`ApprovalId::of`].
     ApprovalId;
-    /// One row of the audit log. A UUIDv7 of its time.
+    /// The id of an audit row. A UUIDv7 of the row's time.
     AuditId;
-    /// One backtest of a person. A UUIDv7 of the time at which it was asked for.
+    /// The id of a user's backtest. A UUIDv7 of the time at which the backtest was requested.
     BacktestId;
-    /// A webhook of a person.
+    /// The id of a user's webhook.
     WebhookId;
-    /// One secret of a webhook. The id itself is not secret.
+    /// The id of a webhook's secret. The id itself is not secret.
     WebhookSecretId;
-    /// One URL to which a person's notices are posted. The id itself is not secret.
+    /// The id of the URL that receives a user's notifications. The id itself is not secret.
     NoticeUrlId;
-    /// One delivery of an event to a webhook, or a request to send it again. A UUIDv7 of its time.
+    /// The id of the delivery of an event to a webhook, or of a request to send the event again. A UUIDv7 of its time.
     DeliveryId;
 }
 
 impl BacktestId {
-    /// The id of a backtest asked for at `at`; `random` distinguishes those of the same microsecond.
+    /// Creates the id of a backtest that was requested at `at`. `random` distinguishes ids with the same time in
+    /// microseconds.
     pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
     }
 }
 
 impl AuditId {
-    /// The id of a row written at `at`; `random` distinguishes rows of the same microsecond.
+    /// Creates the id of a row written at `at`. `random` distinguishes ids with the same time in microseconds.
     pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
     }
 
-    /// The lowest id of this time: all earlier rows have a lower id.
+    /// Returns the lowest id of this time. All earlier rows have a lower id.
     pub fn first_at(at: Timestamp) -> Self {
         Self::at(at, [0; 8])
     }
 }
 
 impl SettlementId {
-    /// The id of a settlement authorized at `at`; `random` distinguishes settlements of the same microsecond.
+    /// Creates the id of a settlement authorized at `at`. `random` distinguishes ids with the same time in
+    /// microseconds.
     pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
     }
 
-    /// The time of the authorization, from the id.
+    /// Returns the time of the authorization, from the id.
     pub fn authorized_at(self) -> Timestamp {
         time_of(self.0)
     }
 }
 
 impl DeliveryId {
-    /// The id of the delivery to a webhook of an event with the time `at`; always the same for the same event.
+    /// Derives the id of the delivery of an event with the time `at` to a webhook. The same event always gets the same
+    /// id.
     pub fn of(webhook: WebhookId, event: EventId, at: Timestamp) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"purser/delivery/v1\0");
@@ -109,45 +115,46 @@ impl DeliveryId {
         Self(uuid_v7(at, digest.first_chunk().copied().unwrap_or_default()))
     }
 
-    /// The id of a request at `at`; `random` distinguishes requests of the same microsecond.
+    /// Creates the id of a request at `at`. `random` distinguishes ids with the same time in microseconds.
     pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
     }
 
-    /// The time in the id; for a request, the time at which it was made.
+    /// Returns the time in the id. For a request, this is the time of the request.
     pub fn time(self) -> Timestamp {
         time_of(self.0)
     }
 }
 
 impl TransactionId {
-    /// The id of a decision made at `at`; `random` distinguishes decisions of the same microsecond.
+    /// Creates the id of a decision made at `at`. `random` distinguishes ids with the same time in microseconds.
     pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
     }
 
-    /// The time in the id.
+    /// Returns the time in the id.
     pub fn decided_at(self) -> Timestamp {
         time_of(self.0)
     }
 }
 
-/// RFC 9562 §5.7 with §6.2 method 3: 48 bits of milliseconds, then the microseconds within the millisecond in the
-/// twelve bits of `rand_a`, so that text order is time order down to the microsecond.
+/// Creates a UUIDv7 (RFC 9562 §5.7 with §6.2 method 3): 48 bits of milliseconds, then the microseconds within the
+/// millisecond in the twelve bits of `rand_a`. Therefore the text order is the time order, down to the microsecond.
 fn uuid_v7(at: Timestamp, random: [u8; 8]) -> Uuid {
     let micros = at.micros().unsigned_abs();
     let [_, _, m0, m1, m2, m3, m4, m5] = (micros / 1_000).to_be_bytes();
     let [_, _, _, _, _, _, s0, s1] = (micros % 1_000).to_be_bytes();
     let [r0, r1, r2, r3, r4, r5, r6, r7] = random;
     let bytes = [m0, m1, m2, m3, m4, m5, s0, s1, r0, r1, r2, r3, r4, r5, r6, r7];
-    // The builder sets the version and variant bits; 999 needs ten bits, so the version nibble overwrites only zeros.
+    // The builder sets the version and variant bits. The number 999 needs ten bits, so the version overwrites only
+    // zeros.
     Builder::from_bytes(bytes)
         .with_version(uuid::Version::SortRand)
         .with_variant(uuid::Variant::RFC4122)
         .into_uuid()
 }
 
-/// The time in a UUID that [`uuid_v7`] made.
+/// Returns the time in a UUID that [`uuid_v7`] created.
 fn time_of(id: Uuid) -> Timestamp {
     let [m0, m1, m2, m3, m4, m5, s0, s1, ..] = id.into_bytes();
     let millis = u64::from_be_bytes([0, 0, m0, m1, m2, m3, m4, m5]);
@@ -159,11 +166,12 @@ fn time_of(id: Uuid) -> Timestamp {
 }
 
 impl ApprovalId {
-    /// The id of the `sequence`-th approval of this exact request by this agent.
+    /// Derives the id of the `sequence`-th approval request for this exact payment request by this agent.
     ///
-    /// Identical requests share a [`ApprovalId::lineage`], in which at most one approval is open. So one action never
-    /// creates two approvals, without a second row to keep consistent. The id is a UUIDv8 (RFC 9562 §5.8): 90 bits of
-    /// SHA-256 over agent and fingerprint, then 32 bits of sequence.
+    /// Identical requests share a [`ApprovalId::lineage`], and at most one approval of a lineage is open. Therefore the
+    /// same payment request never creates two approval requests, and no second row has to be kept consistent. The id is
+    /// a UUIDv8 (RFC 9562 §5.8): 90 bits of SHA-256 over the agent and the fingerprint, then 32 bits for the sequence
+    /// number.
     pub fn of(agent: AgentId, fingerprint: &Fingerprint, sequence: u32) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"purser/approval/v1\0");
@@ -185,18 +193,19 @@ impl ApprovalId {
         )
     }
 
-    /// The common part of all approvals of one request by one agent: the first 96 bits, as lower-case hex.
+    /// Returns the part that all approvals for one request by one agent have in common: the first 96 bits, as
+    /// lower-case hexadecimal digits.
     pub fn lineage(self) -> String {
         self.0.simple().to_string().chars().take(24).collect()
     }
 
-    /// The `sequence`-th approval of a lineage; `None` if the text is not a lineage.
+    /// Returns the `sequence`-th approval of a lineage, or `None` if the text is not a lineage.
     pub fn of_lineage(lineage: &str, sequence: u32) -> Option<Self> {
         let id = Uuid::try_parse(&format!("{lineage}{sequence:08x}")).ok().map(Self)?;
         (id.lineage() == lineage).then_some(id)
     }
 
-    /// The approval's sequence number in its lineage.
+    /// Returns the approval's sequence number within the lineage.
     pub fn sequence(self) -> u32 {
         let [.., a, b, c, d] = *self.0.as_bytes();
         u32::from_be_bytes([a, b, c, d])
@@ -223,7 +232,7 @@ mod tests {
         }
     }
 
-    /// The sequence numbers start at 0.
+    /// Sequence numbers start at 0.
     #[test]
     fn approvals_of_one_request_share_a_lineage() {
         let agent = AgentId::from_uuid(Uuid::from_u128(7));

@@ -1,28 +1,28 @@
-//! Strict parsing of JSON: each document has one meaning, and all problems are reported together.
+//! Strict JSON parsing: each document has one meaning, and all validation errors are reported together.
 //!
-//! `serde_json` keeps the last of two equal keys, so that two parsers may read different documents from one text. Here
-//! a repeated key is an error. [`Fields`] reads an object member by member and collects the problems in the form of
+//! `serde_json` keeps the last of two equal keys, so two parsers may read different documents from one text. Here a
+//! repeated key is an error. [`Fields`] reads an object field by field and collects the validation errors for
 //! `details[]`.
 //!
 //! A provider's document may contain JSON that `serde_json` can't represent: lone surrogates (RFC 8259 §8.2) and
-//! numbers beyond a double (§6). [`parse_json_around`] accepts it and keeps its text, so that the document can be
-//! echoed unchanged.
+//! numbers beyond a double (§6). [`parse_json_around`] accepts such a document and keeps the document's text, so that
+//! the document can be returned unchanged.
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value, map::Entry, value::RawValue};
 use std::{borrow::Cow, fmt};
 
-/// One entry of `details[]`: the location (JSON Pointer, RFC 6901) and the message.
+/// A validation error for `details[]`: the location (a JSON Pointer, RFC 6901) and the message.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// JSON Pointer into the request body; empty for the body itself. For a query parameter, `/<name>`.
+    /// The JSON Pointer into the request body. Empty for the body itself. For a query parameter, `/<name>`.
     pub path: String,
     /// A lower-case fragment that describes the valid values.
     pub message: String,
 }
 
 impl Problem {
-    /// A problem at `path`.
+    /// Creates a validation error at `path`.
     pub fn at(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             path: path.into(),
@@ -31,7 +31,7 @@ impl Problem {
     }
 }
 
-/// Parses one JSON document; refuses repeated keys, trailing text and anything that is not UTF-8.
+/// Parses one JSON document. Repeated keys, trailing text and invalid UTF-8 are rejected.
 pub fn parse_json(bytes: &[u8]) -> Result<Value, Problem> {
     let text = std::str::from_utf8(bytes).map_err(|_| Problem::at("", "must be UTF-8"))?;
     let mut reader = serde_json::Deserializer::from_str(text);
@@ -42,10 +42,10 @@ pub fn parse_json(bytes: &[u8]) -> Result<Value, Problem> {
     Ok(value)
 }
 
-/// Parses a JSON object with one member that is a provider's document, and returns the text of that member too.
+/// Parses a JSON object in which one field is a provider's document, and also returns the text of that field.
 ///
-/// The document is parsed like the rest, with replacements for what can't be represented: U+FFFD for a lone surrogate,
-/// `null` for a number beyond a double. Its text is unchanged.
+/// The document is parsed like the rest of the object, but values that can't be represented are replaced: U+FFFD for a
+/// lone surrogate, `null` for a number beyond a double. The returned text is unchanged.
 pub fn parse_json_around<'a>(bytes: &'a [u8], member: &str) -> Result<(Value, Option<&'a RawValue>), Problem> {
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Ok((parse_json(bytes)?, None));
@@ -60,7 +60,7 @@ pub fn parse_json_around<'a>(bytes: &'a [u8], member: &str) -> Result<(Value, Op
     Ok(read)
 }
 
-/// Reads the provider's document; see [`parse_json_around`].
+/// Parses a provider's document: see [`parse_json_around`].
 pub(crate) fn parse_foreign(document: &RawValue) -> Result<Value, Problem> {
     match parse_json(document.get().as_bytes()) {
         Err(problem) if !problem.message.starts_with(REPEATED_KEY) => {
@@ -70,10 +70,10 @@ pub(crate) fn parse_foreign(document: &RawValue) -> Result<Value, Problem> {
     }
 }
 
-/// The maximum nesting depth, the same as `serde_json`'s.
+/// The maximum nesting depth, which is the same as in `serde_json`.
 const DEEPEST: usize = 127;
 
-/// Converts level by level, so that one value that can't be represented does not affect the others.
+/// Converts a document level by level, so that a value that can't be represented does not affect other values.
 fn represent(value: &RawValue, depth: usize) -> Result<Value, serde_json::Error> {
     let text = value.get();
     let below = || {
@@ -95,12 +95,12 @@ fn represent(value: &RawValue, depth: usize) -> Result<Value, serde_json::Error>
             items.into_iter().map(|item| represent(item, below)).collect()
         }
         Some(b'"') => serde_json::from_str(text).map(|Lossy(text)| Value::String(text)),
-        // Of the remaining values, only a number beyond a double can't be parsed.
+        // Of the remaining kinds of values, only a number beyond a double can't be parsed.
         _ => Ok(serde_json::from_str(text).unwrap_or_default()),
     }
 }
 
-/// A text with replacements for lone surrogates.
+/// A text in which lone surrogates are replaced.
 struct Lossy(String);
 
 impl<'de> Deserialize<'de> for Lossy {
@@ -115,12 +115,12 @@ impl<'de> Deserialize<'de> for Lossy {
                 Ok(Lossy(String::from_utf8_lossy(bytes).into_owned()))
             }
         }
-        // When it reads bytes, `serde_json` also returns lone surrogates, in WTF-8.
+        // `deserialize_bytes` makes `serde_json` return lone surrogates too, in WTF-8.
         deserializer.deserialize_bytes(Bytes)
     }
 }
 
-/// The members of an object, not parsed yet.
+/// The fields of an object, not parsed yet.
 #[derive(Default)]
 pub(crate) struct UnreadMembers<'de>(pub(crate) Vec<(String, &'de RawValue)>);
 
@@ -144,7 +144,7 @@ impl<'de> Deserialize<'de> for UnreadMembers<'de> {
     }
 }
 
-/// Reads an object in which the member `member` is a provider's document.
+/// Deserializes an object in which the field `member` is a provider's document.
 struct Around<'m> {
     member: &'m str,
 }
@@ -172,7 +172,7 @@ impl<'de> Visitor<'de> for Around<'_> {
     }
 }
 
-/// Adds a member; a repeated key is an error.
+/// Adds a field. A repeated key is an error.
 fn add<E: serde::de::Error>(object: &mut Map<String, Value>, key: String, value: Value) -> Result<(), E> {
     match object.entry(key) {
         Entry::Vacant(place) => {
@@ -183,7 +183,8 @@ fn add<E: serde::de::Error>(object: &mut Map<String, Value>, key: String, value:
     }
 }
 
-/// Only the position "at line 1 column 2" and the repeated-key message are passed on from serde's text.
+/// Returns the message for a syntax error. Of serde's text, only the position and the message about a repeated key are
+/// used.
 fn describe(error: &serde_json::Error) -> String {
     let text = error.to_string();
     if text.starts_with(REPEATED_KEY) {
@@ -262,10 +263,10 @@ impl<'de> Visitor<'de> for Strict {
     }
 }
 
-/// Reads the members of one JSON object and collects their problems.
+/// Reads the fields of one JSON object and collects the validation errors.
 ///
-/// Each reader returns `None` for a member that is absent or invalid; an invalid one adds a [`Problem`]. The caller
-/// uses the values only if [`Fields::finish`] found no problem.
+/// Each method returns `None` for a field that is absent or invalid, and an invalid field adds a [`Problem`]. The
+/// caller uses the values only if [`Fields::finish`] returns `Ok`.
 pub struct Fields<'a> {
     object: &'a Map<String, Value>,
     path: Cow<'a, str>,
@@ -273,7 +274,7 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// A reader of the members of `value`, which is at `path`.
+    /// Starts reading the fields of `value`, which is at the JSON Pointer `path`.
     pub fn of(value: &'a Value, path: impl Into<Cow<'a, str>>) -> Result<Self, Problem> {
         match value {
             Value::Object(object) => Ok(Self {
@@ -285,28 +286,28 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The member, unless it is absent or `null`.
+    /// Returns the field, unless it is absent or `null`.
     pub fn get(&self, name: &str) -> Option<&'a Value> {
         self.object.get(name).filter(|value| !value.is_null())
     }
 
-    /// The JSON Pointer of a member.
+    /// Returns the JSON Pointer of a field.
     pub fn path_of(&self, name: &str) -> String {
         format!("{}/{}", self.path, name.replace('~', "~0").replace('/', "~1"))
     }
 
-    /// Records a problem with a member.
+    /// Records a validation error for a field.
     pub fn wrong(&mut self, name: &str, message: impl Into<String>) {
         let path = self.path_of(name);
         self.problems.push(Problem::at(path, message));
     }
 
-    /// Records problems that were found elsewhere.
+    /// Adds validation errors that other code found.
     pub fn extend(&mut self, problems: impl IntoIterator<Item = Problem>) {
         self.problems.extend(problems);
     }
 
-    /// Reads a member with `read`, whose error is the message of the problem.
+    /// Reads a field with `read`. An error of `read` becomes the message of the validation error.
     pub fn read<T, E: fmt::Display>(&mut self, name: &str, read: impl FnOnce(&'a Value) -> Result<T, E>) -> Option<T> {
         match read(self.get(name)?) {
             Ok(value) => Some(value),
@@ -317,7 +318,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// `Ok` if no problem was found; else every problem, sorted by path.
+    /// Returns `Ok` if there are no validation errors, otherwise all validation errors, sorted by path.
     pub fn finish(mut self) -> Result<(), Vec<Problem>> {
         self.problems.sort();
         if self.problems.is_empty() {
@@ -327,8 +328,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Ends the reading of an object: returns the value, or every problem. `read` builds the value if there is no
-    /// problem; if it returns `None`, the object itself is the problem.
+    /// Finishes reading an object: returns the value, or all validation errors. `read` builds the value if there are no
+    /// errors. If `read` returns `None`, the error is that the object is incomplete.
     pub fn finish_with<T>(self, read: impl FnOnce() -> Option<T>) -> Result<T, Vec<Problem>> {
         let path = self.path.clone().into_owned();
         self.finish()?;
@@ -360,7 +361,7 @@ mod tests {
         }
     }
 
-    /// Lone surrogates and numbers out of range are accepted in the provider's document.
+    /// Lone surrogates and numbers out of range are accepted only in the provider's document.
     #[test]
     fn only_the_provider_document_is_parsed_leniently() {
         fn read(text: &str) -> Result<(Value, Option<&RawValue>), Problem> {

@@ -1,6 +1,6 @@
-//! Lines of text that people write.
+//! Types for one line of text that a user writes.
 
-/// Declares a line of plain text: trimmed, of 1 to `$max` characters, without control characters.
+/// Declares a type for one line of plain text: trimmed, 1 to `$max` characters, without control characters.
 macro_rules! line {
     ($(#[$doc:meta])* $name:ident, $max:literal) => {
         $(#[$doc])*
@@ -10,19 +10,20 @@ macro_rules! line {
         impl $name {
             /// The maximum length, in characters.
             pub const MAX: usize = $max;
-            /// The requirement of `parse`, for the message of a problem.
+            /// What `parse` requires, for validation errors.
             pub const FORM: &'static str = concat!(
                 "must be a text of 1 to ",
                 $max,
                 " characters, some of them visible, without control characters and direction marks"
             );
 
-            /// Parses a new text and trims it. `None` unless readers see the text as its author wrote it.
+            /// Parses and trims a new text. Returns `None` if the text is too long or contains characters that readers
+            /// can't see.
             pub fn parse(text: &str) -> Option<Self> {
                 Self::from_stored(text).filter(|line| $crate::is_readable(line.as_str()))
             }
 
-            /// Parses a new text; a blank one is none. The error is `FORM`.
+            /// Parses a new text. Returns `Ok(None)` for a blank text. The error is `FORM`.
             pub fn parse_optional(text: &str) -> Result<Option<Self>, &'static str> {
                 if text.trim().is_empty() {
                     return Ok(None);
@@ -30,7 +31,7 @@ macro_rules! line {
                 Self::parse(text).map(Some).ok_or(Self::FORM)
             }
 
-            /// Parses a stored text, which may be from before new ones had to be readable.
+            /// Parses a stored text. Old texts may contain characters that new texts may not have.
             pub fn from_stored(text: &str) -> Option<Self> {
                 let line = text.trim();
                 let fits = (1..=Self::MAX).contains(&line.chars().count()) && !line.chars().any(char::is_control);

@@ -1,4 +1,4 @@
-//! Names that people and agents use instead of UUIDs.
+//! Names that users and agents use instead of UUIDs.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ macro_rules! slugs {
         pub struct $name(String);
 
         impl $name {
-            /// The requirement of [`Self::parse`], for the message of a problem.
+            /// What [`Self::parse`] requires, for validation errors.
             pub const FORM: &'static str = $message;
 
-            /// Parses a slug; `None` for any other text.
+            /// Parses a slug. Returns `None` for any other text.
             pub fn parse(text: &str) -> Option<Self> {
                 let valid: fn(&str) -> bool = $valid;
                 (text.len() <= 128 && valid(text)).then(|| Self(text.to_owned()))
@@ -43,10 +43,11 @@ slugs! {
 }
 
 impl OperatorName {
-    /// The prefix of an operator who acts in a browser. A registered name can't contain it.
+    /// The prefix in the name of an operator who acts in a browser. A registered name can't contain this prefix.
     const IN_BROWSER: &'static str = "browser:";
 
-    /// Reads a stored name: a registered one, or that of an operator who acted in a browser. `None` for any other text.
+    /// Parses a stored name: a registered name, or the name of an operator who acted in a browser. Returns `None` for
+    /// any other text.
     pub fn from_stored(text: &str) -> Option<Self> {
         let registered = Self::parse(text.strip_prefix(Self::IN_BROWSER).unwrap_or(text))?;
         Some(if text.starts_with(Self::IN_BROWSER) {
@@ -56,7 +57,7 @@ impl OperatorName {
         })
     }
 
-    /// The name under which the operator acts in a browser instead of with their token.
+    /// Returns the name that is recorded if the operator acts in a browser instead of with a token.
     #[must_use]
     pub fn in_browser(&self) -> Self {
         Self(format!("{}{}", Self::IN_BROWSER, self.registered()))
@@ -67,7 +68,7 @@ impl OperatorName {
         self.0.starts_with(Self::IN_BROWSER)
     }
 
-    /// Whether both names are of the same operator, who may act with a token and in a browser.
+    /// Returns whether both names belong to the same operator, who may act with a token and in a browser.
     pub fn is_same_operator(&self, other: &Self) -> bool {
         self.registered() == other.registered()
     }
@@ -78,8 +79,8 @@ impl OperatorName {
 }
 
 impl OperationSlug {
-    /// Whether the slug indicates that the operation fetches a page that the caller names: one of its words begins with
-    /// `scrape`, `scraping` or `crawl` (`docs/decisions.md` §9).
+    /// Returns whether the slug suggests that the operation fetches a page that the caller names: one of the slug's
+    /// words begins with `scrape`, `scraping` or `crawl` (`docs/decisions.md` §9).
     pub fn says_that_it_fetches(&self) -> bool {
         let mut words = self.0.split(['.', '-', '_']);
         words.any(|word| {
@@ -101,7 +102,7 @@ fn is_word(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// No token can be registered under a browser's name, so the two are never confused.
+    /// A token can't be registered under a browser name, so the two kinds of names are never confused.
     #[test]
     fn an_operator_is_the_same_with_a_token_and_in_a_browser() {
         let ada = OperatorName::parse("ada").unwrap();
