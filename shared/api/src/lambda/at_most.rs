@@ -1,10 +1,10 @@
-//! Concurrent work with a limit.
+//! Runs tasks concurrently with a limit.
 
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
-/// Runs all of these concurrently, at most `limit` at a time; they start in their order. A panic loses only its own
-/// result. The results are in the order of completion.
+/// Runs all tasks concurrently, at most `limit` at a time, and starts them in order. The results are in the order of
+/// completion. A task that panics has no result, and does not affect the other tasks.
 pub async fn at_most<T: Send + 'static>(
     limit: usize,
     work: impl Iterator<Item = impl Future<Output = T> + Send + 'static>,
@@ -14,7 +14,7 @@ pub async fn at_most<T: Send + 'static>(
         if running.len() >= limit {
             done.extend(running.join_next().await.and_then(Result::ok));
         }
-        // Keeps the log lines in the current span.
+        // Log lines of the task belong to the current span.
         running.spawn(work.in_current_span());
     }
     while let Some(finished) = running.join_next().await {

@@ -1,8 +1,8 @@
-//! AWS configuration: region and credentials as Lambda sets them, and endpoints.
+//! AWS configuration: region, credentials and endpoints.
 //!
-//! Everything comes from [`Env`], so that missing variables are reported together with the function's own. Lambda has
-//! no profiles, metadata service or single sign-on, so these providers are left out: that saves a function a megabyte
-//! (`docs/decisions.md` §11).
+//! All values come from [`Env`], so that one error reports missing AWS variables together with the function's own. The
+//! SDK's providers for profiles, the metadata service and single sign-on are left out, because Lambda does not have
+//! them and they would add a megabyte to each function (`docs/decisions.md` §11).
 
 use crate::Env;
 use aws_sdk_secretsmanager::config::{BehaviorVersion, Credentials, SharedCredentialsProvider};
@@ -16,25 +16,26 @@ use aws_types::{
 use axum::http::Uri;
 use std::{net::IpAddr, time::Duration};
 
-/// Reads `AWS_REGION` and the credentials, which Lambda sets, and `DYNAMODB_ENDPOINT`, `SECRETS_ENDPOINT`,
-/// `LAMBDA_ENDPOINT`, `KMS_ENDPOINT`, `SQS_ENDPOINT`, `SES_ENDPOINT` and `EVENTBRIDGE_ENDPOINT`, which are empty in the
-/// cloud. The SDK's own `AWS_ENDPOINT_URL_…` are not used: the SDK takes an empty one for an address, and `sam local`
-/// sets only the variables that the template declares.
+/// Reads `AWS_REGION` and the credentials, which Lambda sets, and the endpoints `DYNAMODB_ENDPOINT`,
+/// `SECRETS_ENDPOINT`, `LAMBDA_ENDPOINT`, `KMS_ENDPOINT`, `SQS_ENDPOINT`, `SES_ENDPOINT` and `EVENTBRIDGE_ENDPOINT`,
+/// which are empty in the cloud. The SDK's own `AWS_ENDPOINT_URL_…` variables are not used, because the SDK takes an
+/// empty value for an address, and `sam local` sets only the variables that the template declares.
 ///
-/// An answer takes milliseconds, so a request without an answer after a second is lost. Three attempts of a second are
-/// three seconds, and the longest handler makes three calls in a row: nine seconds of the function's fifteen.
+/// AWS responds within milliseconds, so a request without a response after a second is lost. Three attempts of one
+/// second take three seconds, and the longest handler makes three calls in a row: nine of the function's fifteen
+/// seconds.
 pub(crate) fn config(env: &mut Env, http: SharedHttpConnector) -> SdkConfig {
-    // A missing variable is recorded in `env`, so the function does not start.
+    // `env` records a missing variable, so the function does not start.
     let region = env.text("AWS_REGION");
     let [id, secret] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| env.text(name));
     let session = env.get("AWS_SESSION_TOKEN").map(str::to_owned);
-    // The credentials are valid for longer than Lambda keeps an environment.
+    // The credentials stay valid for longer than Lambda keeps an instance.
     let credentials = Credentials::new(id, secret, session, None, "environment");
     let timeouts = TimeoutConfig::builder()
         .operation_attempt_timeout(Duration::from_secs(1))
         .operation_timeout(Duration::from_secs(3))
         .build();
-    // Pinned, so that a new version of the SDK does not change retries or timeouts.
+    // The behavior version is fixed, so that a new version of the SDK does not change retries or timeouts.
     SdkConfig::builder()
         .http_client(http_client_fn(move |_, _| http.clone()))
         .behavior_version(BehaviorVersion::v2026_01_12())
@@ -54,8 +55,8 @@ pub(crate) fn config(env: &mut Env, http: SharedHttpConnector) -> SdkConfig {
         .build()
 }
 
-/// An address to call instead of AWS's own: on this machine; on another machine only if no real money is paid, so that
-/// nobody who can set variables can make a function evaluate real payments with another database.
+/// Reads an endpoint that replaces AWS's own. The endpoint must be on this machine unless `NETWORK` is a test network,
+/// so that nobody who can set variables can make a function evaluate real payments against another database.
 fn endpoint(env: &mut Env, name: &str) -> Option<String> {
     let text = env.get(name)?.to_owned();
     let Some(uri) = text.parse::<Uri>().ok().filter(is_address) else {
@@ -76,13 +77,13 @@ fn is_address(uri: &Uri) -> bool {
     matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some() && uri.query().is_none()
 }
 
-/// Whether a host is this machine: `localhost` or a loopback address, an IPv6 address with or without brackets.
+/// Whether a host is this machine: `localhost` or a loopback address. An IPv6 address may have brackets.
 pub(crate) fn is_loopback(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// The address of each service, if not AWS's.
+/// The endpoint of each service; `None` for AWS's own.
 #[derive(Debug)]
 struct Endpoints {
     dynamodb: Option<String>,
@@ -119,7 +120,7 @@ mod tests {
         ("AWS_SECRET_ACCESS_KEY", "secret"),
     ];
 
-    /// The two addresses that the clients would call, and the error.
+    /// Returns the DynamoDB and Secrets Manager endpoints that the clients would call, and the error.
     fn check(variables: &[(&str, &str)]) -> ([Option<String>; 2], Option<String>) {
         let mut env: Env = variables.iter().copied().collect();
         let config = config(&mut env, crate::http());
@@ -132,7 +133,6 @@ mod tests {
         (told, env.finish(()).err().map(|error| error.to_string()))
     }
 
-    /// A malformed endpoint is refused.
     #[test]
     fn empty_endpoint_variables_mean_no_endpoint() {
         let with = |more: &[(&'static str, &'static str)]| check(&[&LAMBDA, more].concat());
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn aws_endpoints_outside_test_networks_must_be_loopback() {
         let rows = [
-            // Network, address, whether it is taken.
+            // Network, address, whether the address is accepted.
             (Some("base"), "http://127.0.0.1:8000", true),
             (Some("base"), "http://[::1]:8000", true),
             (None, "http://localhost:8000", true),

@@ -3,21 +3,21 @@
 use crate::BootError;
 use tokio::{runtime::Handle, task::spawn_blocking};
 
-/// The thread of background work.
+/// The thread that runs background work.
 ///
-/// Creating AWS clients, a TLS handshake and deriving a wallet's seed take CPU time. On a function's only thread they
-/// would delay its whole start.
+/// Creating AWS clients, a TLS handshake and deriving a wallet's seed take CPU time, which would delay the whole start
+/// on a function's only thread.
 #[derive(Clone, Copy, Debug)]
 pub enum Background {
-    /// A separate thread. Its timers and connections belong to the calling runtime, so a connection stays in the pool
+    /// A separate thread. Timers and connections belong to the caller's runtime, so a connection stays in the pool
     /// after the thread ends.
     Thread,
-    /// The same thread, when the work is awaited: the simulation has one thread.
+    /// The caller's thread, when the work is awaited. The simulation needs this, because it has one thread.
     Inline,
 }
 
 impl Background {
-    /// Starts the work and returns a future of its result. The error is that of the work, or reports a panic.
+    /// Starts the work and returns a future with its result. The error is the error of the work, or reports a panic.
     pub fn spawn<T: Send + 'static>(
         self,
         work: impl Future<Output = Result<T, BootError>> + Send + 'static,
@@ -43,7 +43,7 @@ mod tests {
     use tokio::time::{sleep, timeout};
 
     async fn whereabouts() -> Result<thread::ThreadId, BootError> {
-        // Timers run on either thread.
+        // Timers work on either thread.
         sleep(Duration::from_millis(1)).await;
         Ok(thread::current().id())
     }

@@ -1,4 +1,4 @@
-//! Startup of a function: logs, configuration, then requests until the environment ends.
+//! Starts a function: logs, configuration, then requests until Lambda ends the instance.
 
 use crate::{
     Background, Clock, Entropy, Env, Routers, answer_any, answer_either, http,
@@ -19,25 +19,25 @@ use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 /// The reason that a function can't start.
 pub type BootError = lambda_http::Error;
 
-/// The inputs of a function's start.
+/// What a function needs to start.
 pub struct Boot {
-    /// The function's configuration.
+    /// The function's environment variables.
     pub env: Env,
-    /// Region, credentials, endpoints, timeouts; over `http`.
+    /// The AWS configuration: region, credentials, endpoints and timeouts. Calls use `http`.
     pub aws: SdkConfig,
-    /// The HTTP client for its calls.
+    /// The HTTP client for the function's calls.
     pub http: SharedHttpConnector,
-    /// The clock.
+    /// The source of the current time.
     pub clock: Clock,
-    /// The entropy.
+    /// The source of random bytes.
     pub entropy: Entropy,
-    /// The thread of background work during startup.
+    /// The thread for background work at startup.
     pub background: Background,
 }
 
 impl Boot {
-    /// Reads the common variables. [`Env::finish`] reports their problems together with those of the function's
-    /// variables.
+    /// Reads the variables that all functions have. [`Env::finish`] reports their validation errors together with those
+    /// of the function's own variables.
     pub fn new(mut env: Env, clock: Clock) -> Self {
         let http = http();
         let aws = aws::config(&mut env, http.clone());
@@ -58,11 +58,11 @@ impl From<Env> for Boot {
     }
 }
 
-/// Runs a function that answers HTTP: starts it, builds its router, and serves until the end. The router is built from
-/// a [`Boot`] or, if the function makes no calls, only from its [`Env`], so that the program contains no HTTP client.
+/// Runs a function that serves HTTP requests: builds its router and serves until Lambda ends the instance. `B` is
+/// [`Boot`], or [`Env`] for a function that makes no calls, so that its binary contains no HTTP client.
 ///
-/// `build` applies [`crate::with_middleware`] to the router, so that the local stack, which builds it with its own
-/// [`Boot`], answers the same.
+/// `build` has to apply [`crate::with_middleware`] to the router. The local stack builds the router with its own
+/// [`Boot`] and therefore responds identically.
 pub async fn serve<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Router, BootError>) -> ExitCode {
     let served = async {
         let env = start();
@@ -77,8 +77,9 @@ pub async fn serve<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Router, Bo
     ended(served.await)
 }
 
-/// As [`serve`], for a function that may get a variable from the API's stage instead of its environment: the variable's value
-/// depends on the API's address, and the API on the function. Without the variable, the first event starts the function.
+/// Runs a function like [`serve`], but may take `variable` from the stage variables of the API instead of the
+/// environment. The stage variable is needed because the value depends on the API's URL, and the API on the function.
+/// Without the environment variable, the first event starts the function.
 pub async fn serve_with_stage(
     variable: &'static str,
     build: impl AsyncFn(Boot) -> Result<Router, BootError>,
@@ -101,7 +102,7 @@ pub async fn serve_with_stage(
     ended(served.await)
 }
 
-/// As [`serve`], for a function that other functions also invoke (`direct.rs`).
+/// Runs a function like [`serve`] that other functions also invoke directly (`direct.rs`).
 pub async fn serve_both<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Routers, BootError>) -> ExitCode {
     let served = async {
         let env = start();
@@ -123,27 +124,27 @@ fn ended(served: Result<(), BootError>) -> ExitCode {
     }
 }
 
-/// Logs the reason that a function can't start or continue: the end of every function.
+/// Logs why a function can't start or continue. Every function ends with this call.
 pub fn stopped(error: &(dyn std::error::Error + 'static)) -> ExitCode {
     error!(cause = %Causes(error), "function.stopped");
     ExitCode::FAILURE
 }
 
-/// Starts logging and reads the environment: the first step of every function.
+/// Starts logging and reads the environment variables. Every function begins with this call.
 pub(crate) fn start() -> Env {
     let env = Env::process();
     start_logging(&env);
     env
 }
 
-/// The cold start of one environment.
+/// Measures the duration of an instance's cold start.
 pub(crate) struct ColdStart {
     function: String,
     began: Instant,
 }
 
 impl ColdStart {
-    /// Begins the measurement of a function's start.
+    /// Starts the measurement.
     pub(crate) fn of(env: &Env) -> Self {
         Self {
             function: env.get("AWS_LAMBDA_FUNCTION_NAME").unwrap_or("local").to_owned(),
@@ -151,26 +152,26 @@ impl ColdStart {
         }
     }
 
-    /// Ends the measurement: the function has started and waits for events.
+    /// Ends the measurement and logs the duration. The function now waits for events.
     pub(crate) fn over(self) {
         let boot_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         info!(function = self.function, boot_ms, "function.started");
     }
 }
 
-/// Sends log lines to standard output, one JSON object each, from now on.
+/// Starts logging to standard output, one JSON object per line.
 pub fn start_logging(env: &Env) {
     let namespace = env.get("METRICS_NAMESPACE").unwrap_or(NAMESPACE);
     start_logging_to(subscriber(&directives(env), namespace, std::io::stdout));
 }
 
-/// Passes all log events and panics to a subscriber, from now on.
+/// Starts passing all log events and panics to a subscriber.
 pub fn start_logging_to(subscriber: impl Subscriber + Send + Sync) {
     let _ = tracing::subscriber::set_global_default(subscriber);
     log_panics();
 }
 
-/// Sends log lines to a writer, one JSON object each, from now on. If a test has already set one, that one stays.
+/// Starts logging to a writer, one JSON object per line. Has no effect if a test has already started logging.
 pub fn log_to<W>(directives: &str, writer: W)
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
@@ -178,8 +179,8 @@ where
     let _ = tracing::subscriber::set_global_default(subscriber(directives, NAMESPACE, writer));
 }
 
-/// The filter of log lines: our own at the configured level, those of dependencies from WARN on. The SDKs' debug lines
-/// contain requests and answers, so a level alone never enables them; `LOG_LEVEL` accepts full directives for that.
+/// Returns the filter of log lines: this service's own lines at the configured level, and lines of dependencies from
+/// WARN on. Debug lines of the SDKs contain requests and responses, so only full directives in `LOG_LEVEL` enable them.
 fn directives(env: &Env) -> String {
     let level = env
         .get("LOG_LEVEL")
@@ -188,7 +189,7 @@ fn directives(env: &Env) -> String {
     if level.contains(['=', ',']) {
         return level.to_owned();
     }
-    // Lambda also has FATAL.
+    // Lambda also has the level FATAL.
     let level = if level.eq_ignore_ascii_case("fatal") {
         "error"
     } else {
@@ -197,8 +198,8 @@ fn directives(env: &Env) -> String {
     format!("warn,purser={}", level.to_ascii_lowercase())
 }
 
-/// One JSON object per line, metrics among them. Lambda's own filter reads `level` and `timestamp` at the top; without
-/// either, a line counts as INFO (Lambda developer guide, "Log-level filtering").
+/// Creates a subscriber that writes one JSON object per line, including metrics. Lambda's filter reads `level` and
+/// `timestamp` at the top level. A line without them counts as INFO (Lambda developer guide, "Log-level filtering").
 pub(crate) fn subscriber<W>(directives: &str, namespace: &str, writer: W) -> impl Subscriber + Send + Sync + 'static
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
@@ -220,7 +221,7 @@ where
         .finish()
 }
 
-/// Logs a panic as one line like any other. Its effect on the request is logged where the request ends.
+/// Logs each panic as one line. The request's own log line reports the effect of the panic.
 fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let at = panic.location().map(ToString::to_string);
@@ -228,8 +229,8 @@ fn log_panics() {
     }));
 }
 
-/// The panic's message, if it is constant. A formatted message may contain any data: those of the standard library
-/// include the sliced text or the unwrapped value.
+/// Returns the panic's message if it is a constant. A formatted message may contain any data, for example an unwrapped
+/// value.
 pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> Option<&'static str> {
     payload.downcast_ref::<&'static str>().copied()
 }

@@ -1,4 +1,4 @@
-//! The clock of handlers; nothing else in the service reads the time.
+//! The source of time for handlers. No other code reads the system clock.
 
 use purser_domain::Timestamp;
 use std::{
@@ -9,7 +9,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// Returns the time. Clones return the same time.
+/// Returns the current time. Clones return the same time.
 #[derive(Clone, Debug)]
 pub struct Clock(Source);
 
@@ -21,22 +21,24 @@ enum Source {
 }
 
 impl Clock {
-    /// The system's clock.
+    /// Creates a clock that returns the system's time.
     pub const fn system() -> Self {
         Self(Source::System)
     }
 
-    /// The system's clock plus that many microseconds: for the local stack, whose time can be advanced.
+    /// Creates a clock that adds these microseconds to the system's time, for the local stack, where time can be
+    /// advanced.
     pub const fn shifted(micros: Arc<AtomicI64>) -> Self {
         Self(Source::Shifted(micros))
     }
 
-    /// A clock that stays at that many microseconds since the epoch until the owner of the value changes it: for tests.
+    /// Creates a clock that returns these microseconds since the epoch, for tests. The time changes only when the value
+    /// is changed.
     pub const fn still(micros: Arc<AtomicI64>) -> Self {
         Self(Source::Still(micros))
     }
 
-    /// The time, never before the epoch.
+    /// Returns the current time, which is never before the epoch.
     pub fn now(&self) -> Timestamp {
         let micros = match &self.0 {
             Source::System => system_micros(),
@@ -58,7 +60,7 @@ fn system_micros() -> i64 {
 mod tests {
     use super::*;
 
-    /// Its time is never before the epoch or after the latest timestamp.
+    /// The time is never before the epoch or after the latest timestamp.
     #[test]
     fn a_still_clock_only_moves_when_set() {
         let hand = Arc::new(AtomicI64::new(7));

@@ -1,49 +1,49 @@
-//! The queues of webhooks: people's requests, and the deliveries.
+//! The queues of webhook calls: requests of users, and deliveries.
 //!
-//! `people` sends only to the queue of requests. A request names a webhook and a stored delivery, and never contains an
-//! event, so a compromised `people` can't have a forged event signed. Only `webhooks` sends to the queue of deliveries.
-//! Each message is in the message group of its webhook.
+//! The function `people` can only send to the queue of requests. A request names a webhook and a stored delivery, and
+//! never contains an event, so a compromised `people` can't make the service sign a forged event. Only `webhooks` sends
+//! to the queue of deliveries. The message group of a message is its webhook.
 
 use crate::lambda::sqs::{LONGEST_DELAY_SECS, Queue};
 use aws_types::SdkConfig;
 use purser_domain::{DeliveryId, Duration, Event, PersonId, Result, WebhookId};
 use serde_json::{Map, Value, json};
 
-/// A call of a webhook that must be made.
+/// A webhook call that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryMessage {
-    /// The webhook's person.
+    /// The user who owns the webhook.
     pub person: PersonId,
-    /// The webhook.
+    /// The webhook to call.
     pub webhook: WebhookId,
-    /// The event or delivery to send.
+    /// The event or the stored delivery to send.
     pub of: DeliveryOf,
 }
 
-/// The content of a call.
+/// The content of a webhook call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeliveryOf {
-    /// An event from the bus.
+    /// A new event from the event bus.
     Event(Event),
-    /// A stored delivery, which waits for its next call.
+    /// A stored delivery whose next attempt is due.
     Stored(DeliveryId),
 }
 
-/// A request that a person makes by hand.
+/// A user's request to test a webhook or to send a delivery again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookRequest {
-    /// The webhook's person.
+    /// The user who owns the webhook.
     pub person: PersonId,
-    /// The webhook.
+    /// The webhook to call.
     pub webhook: WebhookId,
-    /// The request's own id, by which a repeated message is recognized.
+    /// The id of this request, which identifies a repeated message.
     pub id: DeliveryId,
-    /// The stored delivery to send again; `None` for a test.
+    /// The stored delivery to send again; `None` to send a test event.
     pub again: Option<DeliveryId>,
 }
 
 impl DeliveryMessage {
-    /// The text of the message.
+    /// Serializes the message.
     pub fn text(&self) -> String {
         let (name, of) = match &self.of {
             DeliveryOf::Event(event) => ("event", event.to_json()),
@@ -52,7 +52,7 @@ impl DeliveryMessage {
         json!({"person": self.person.as_str(), "webhook": self.webhook.to_string(), name: of}).to_string()
     }
 
-    /// Parses the text of a message; `None` for any other text.
+    /// Parses a message; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let message = Members::parse(text, 3)?;
         let of = match (message.0.get("event"), message.text("delivery")) {
@@ -69,7 +69,7 @@ impl DeliveryMessage {
 }
 
 impl WebhookRequest {
-    /// The text of the message.
+    /// Serializes the request.
     pub fn text(&self) -> String {
         let mut members = json!({
             "person": self.person.as_str(), "webhook": self.webhook.to_string(), "request": self.id.to_string(),
@@ -80,7 +80,7 @@ impl WebhookRequest {
         members.to_string()
     }
 
-    /// Parses the text of a request; `None` for any other text, such as one with an event.
+    /// Parses a request; `None` for any other text, for example a message with an event.
     pub fn parse(text: &str) -> Option<Self> {
         let message = Members::parse(text, 3)
             .or_else(|| Members::parse(text, 4).filter(|message| message.0.contains_key("delivery")))?;
@@ -96,11 +96,11 @@ impl WebhookRequest {
     }
 }
 
-/// The members of a message.
+/// The fields of a message.
 struct Members(Map<String, Value>);
 
 impl Members {
-    /// An object with `count` members.
+    /// Parses an object with exactly `count` fields.
     fn parse(text: &str, count: usize) -> Option<Self> {
         let members: Map<String, Value> = serde_json::from_str(text).ok()?;
         (members.len() == count).then_some(Self(members))
@@ -119,38 +119,38 @@ impl Members {
     }
 }
 
-/// The queue of deliveries.
+/// A client of the queue of deliveries.
 #[derive(Clone, Debug)]
 pub struct DeliveriesQueue(Queue);
 
 impl DeliveriesQueue {
-    /// The longest delay of a message that SQS supports. A delayed message is not in flight, so any number of them may
-    /// wait (SQS developer guide, "Quotas").
+    /// The maximum delay of an SQS message. Delayed messages are not in flight, so their number is not limited (SQS
+    /// developer guide, "Quotas").
     pub const LONGEST_PAUSE: Duration = Duration::from_secs_u32(LONGEST_DELAY_SECS);
 
-    /// The queue at this URL.
+    /// Creates a client for the queue at this URL.
     pub fn new(aws: &SdkConfig, url: impl Into<String>) -> Self {
         Self(Queue::new(aws, url))
     }
 
-    /// Adds a message that nobody receives before the end of `pause`. By the delivery's row, messages that are sent
-    /// twice are recognized as one delivery.
+    /// Sends a message that becomes visible after `pause`. A message that is sent twice causes one delivery, because
+    /// the delivery's row identifies it.
     pub async fn send(&self, message: &DeliveryMessage, pause: Option<Duration>) -> Result<()> {
         self.0.send(&message.webhook.to_string(), message.text(), pause).await
     }
 }
 
-/// The queue of requests.
+/// A client of the queue of requests.
 #[derive(Clone, Debug)]
 pub struct WebhookRequestsQueue(Queue);
 
 impl WebhookRequestsQueue {
-    /// The queue at this URL.
+    /// Creates a client for the queue at this URL.
     pub fn new(aws: &SdkConfig, url: impl Into<String>) -> Self {
         Self(Queue::new(aws, url))
     }
 
-    /// Adds a request.
+    /// Sends a request.
     pub async fn send(&self, request: &WebhookRequest) -> Result<()> {
         self.0.send(&request.webhook.to_string(), request.text(), None).await
     }
@@ -198,7 +198,7 @@ mod tests {
         }
     }
 
-    /// A request contains only IDs.
+    /// A request contains only ids.
     #[test]
     fn webhook_requests_with_events_are_refused() {
         for again in [None, Some(id(1))] {

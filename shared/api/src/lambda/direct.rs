@@ -1,11 +1,11 @@
-//! Requests of one function to another, without the gateway: Lambda's `Invoke` with a small JSON object, whose types
-//! both sides share here.
+//! Direct requests between functions, without the gateway: Lambda's `Invoke` with a small JSON object. Caller and
+//! callee share the types in this file.
 //!
 //! A function that serves the gateway and other functions distinguishes their events by form. The gateway wraps every
-//! request into an event with a path and a request context, so no caller of the gateway can send a direct request; IAM
-//! determines who may invoke a function. A direct request has a number as `version`, while the gateway's `version` is a
-//! text. Any other event is answered in the form that the gateway expects. A direct request of any other form is
-//! refused, and so are unknown members.
+//! request into an event with a path and a request context, so no client of the gateway can send a direct request; IAM
+//! controls which functions may invoke a function. A direct request has a number as `version`, and the gateway's event
+//! has a text. Any event that is not a direct request gets a response in the gateway's form. A malformed direct
+//! request, or one with unknown fields, is rejected.
 
 use crate::{AskedPayout, Failure, GatewayEvent, NamedPayoutAddress, PayoutOwner, Reply, answer_any};
 use axum::{
@@ -25,37 +25,37 @@ use tower::ServiceExt as _;
 use tracing::info;
 use uuid::Uuid;
 
-/// A function's two routers. No route of the gateway leads to the second.
+/// A function's two routers. The gateway can't reach the routes of `direct`.
 #[derive(Clone)]
 pub struct Routers {
-    /// For events of the gateway.
+    /// The router for events of the gateway.
     pub gateway: Router,
-    /// For requests of other functions, at [`DIRECT_PATH`].
+    /// The router for requests of other functions, at [`DIRECT_PATH`].
     pub direct: Router,
 }
 
-/// The only path in a router of direct requests.
+/// The only path in the router of direct requests.
 pub const DIRECT_PATH: &str = "/direct";
 
-/// The version of direct requests; any other is refused.
+/// The version of direct requests. Any other version is rejected.
 const VERSION: u8 = 1;
 
-/// A request to `payments`.
+/// A direct request to `payments`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum PaymentsRequest {
-    /// Answered by an [`AttestedWallet`].
+    /// Attests an agent's wallet. The response is an [`AttestedWallet`].
     AttestWallet(AttestWallet),
-    /// Answered by a [`crate::PayoutAnswer`], like the two below.
+    /// Sets the withdrawal address. The response of this request and of the next two is a [`crate::PayoutAnswer`].
     NamePayoutAddress(NamedPayoutAddress),
-    /// Removes the payout address.
+    /// Removes the withdrawal address.
     RemovePayoutAddress(PayoutOwner),
-    /// Pays out to the payout address.
+    /// Transfers money from the agent's wallet to the withdrawal address.
     PayOut(AskedPayout),
 }
 
 impl PaymentsRequest {
-    /// The request's name.
+    /// Returns the name of the request.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::AttestWallet(_) => "attest_wallet",
@@ -66,33 +66,33 @@ impl PaymentsRequest {
     }
 }
 
-/// A request for the address of an agent's wallet, with an attestation by the wallet's key.
+/// A request for an agent's wallet address, with an attestation by the wallet's key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttestWallet {
     /// The agent, which need not be stored yet.
     pub agent_id: Uuid,
-    /// The key of its wallet.
+    /// The key of the agent's wallet.
     pub wallet: AskedWallet,
 }
 
-/// The requested key.
+/// The key of a requested wallet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum AskedWallet {
-    /// Derived from the wallet seed.
+    /// A key that is derived from the wallet seed.
     Seed {
-        /// The last step of its path.
+        /// The last step of the derivation path.
         index: u32,
     },
     /// A key in KMS.
     Kms {
-        /// Its id.
+        /// The id of the KMS key.
         key_id: String,
     },
 }
 
-/// The address of a wallet, as its key's custodian states and attests it.
+/// A wallet's address, with the attestation by the wallet's key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttestedWallet {
@@ -100,12 +100,12 @@ pub struct AttestedWallet {
     pub address: String,
     /// The signature r, s and v over agent and address (`shared/chain/src/attestation.rs`), 65 bytes in base64.
     pub signature: String,
-    /// For a key in KMS, its public key: a compressed point, 33 bytes in base64.
+    /// The public key, for a key in KMS: a compressed point, 33 bytes in base64.
     pub public_key: Option<String>,
 }
 
 impl AttestedWallet {
-    /// The members of a wallet.
+    /// Creates the response for a wallet.
     pub fn of(wallet: &Wallet) -> Self {
         let public_key = match &wallet.key {
             WalletKey::Seed { .. } => None,
@@ -118,8 +118,8 @@ impl AttestedWallet {
         }
     }
 
-    /// The wallet of the requested key; `None` if the answer is not one for this key's custody. The caller must verify
-    /// the attestation.
+    /// Returns the wallet with the requested key; `None` if the response does not fit the requested kind of key. The
+    /// caller must verify the attestation.
     pub fn wallet(&self, asked: &AskedWallet) -> Option<Wallet> {
         let public_key = self.public_key.as_deref().map(bytes);
         let key = match (asked, public_key) {
@@ -142,22 +142,22 @@ fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     BASE64_STANDARD.decode(text).ok()?.try_into().ok()
 }
 
-/// The ids of the calling request, which the log lines of the called function contain.
+/// The ids of the request that caused a direct request. The called function logs them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallerIds {
-    /// The request's id.
+    /// The id of the causing request.
     pub request_id: String,
-    /// The root of its trace.
+    /// The root of the causing request's trace.
     pub trace_id: String,
 }
 
-/// The ids of the current request.
+/// Extracts the ids of the current request.
 impl<S: Sync> FromRequestParts<S> for CallerIds {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        // The middleware has put them there.
+        // The middleware has added the ids.
         let ids = parts.extensions.get::<Self>().cloned();
         Ok(ids.unwrap_or_else(|| Self {
             request_id: String::new(),
@@ -166,7 +166,7 @@ impl<S: Sync> FromRequestParts<S> for CallerIds {
     }
 }
 
-/// One request on the wire.
+/// A direct request, as it is serialized.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DirectEvent<T> {
@@ -186,7 +186,7 @@ impl<T> DirectEvent<T> {
     }
 }
 
-/// A request of another function, as the extractor of a handler.
+/// An extractor for the request of another function.
 #[derive(Debug)]
 pub struct Direct<T>(pub T);
 
@@ -197,7 +197,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Direct<T> {
         let refused = |message: &str| Failure::from(Error::invalid(vec![Problem::at("", message)]));
         let own = request.extensions().get::<CallerIds>().cloned();
         let bytes: Bytes = request.extract().await.map_err(|_| refused("must arrive whole"))?;
-        // The parser's message may repeat parts of the request.
+        // The parser's message may repeat parts of the request, so it is not returned.
         let event: DirectEvent<T> = serde_json::from_slice(&bytes).map_err(|_| refused("must be a known request"))?;
         if event.version != VERSION {
             return Err(refused("must be of version 1"));
@@ -214,17 +214,17 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Direct<T> {
     }
 }
 
-/// The answer to another function.
+/// The response to another function.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DirectAnswer {
-    /// 200, or the status of the error.
+    /// The HTTP status: 200 or the status of the error.
     pub(crate) status: u16,
-    /// The answer, or the error's envelope.
+    /// The response, or the error envelope.
     pub(crate) body: Box<RawValue>,
 }
 
-/// Answers one event of either kind, in the form that Lambda returns.
+/// Handles an event of the gateway or of another function, and returns the response that Lambda expects.
 pub async fn answer_either(routers: Routers, event: LambdaEvent<Box<RawValue>>) -> Box<RawValue> {
     let text = event.payload.get();
     let is_direct =
@@ -235,15 +235,15 @@ pub async fn answer_either(routers: Routers, event: LambdaEvent<Box<RawValue>>) 
     answer_any(routers.gateway, event).await.json()
 }
 
-/// The common members of all versions of a direct request.
+/// The field that all versions of a direct request have.
 #[derive(Deserialize)]
 struct Versioned {
     #[serde(rename = "version")]
     _version: u64,
 }
 
-/// Answers one direct request with its router and the same middleware, so with the same deadline, envelope and log
-/// line.
+/// Handles one direct request with its router. The middleware is the same as for the gateway's requests, and therefore
+/// the deadline, the error envelope and the log line.
 async fn answer_direct(router: Router, payload: String, context: Context) -> Box<RawValue> {
     let mut request = Request::new(Body::from(payload)).with_lambda_context(context);
     *request.method_mut() = Method::POST;
@@ -253,14 +253,14 @@ async fn answer_direct(router: Router, payload: String, context: Context) -> Box
         Err(never) => match never {},
     };
     let status = response.status().as_u16();
-    // Our bodies are in memory, so collecting one can't fail.
+    // Bodies of this service are in memory, so collecting a body can't fail.
     let body = response.into_body().collect().await.map(Collected::to_bytes);
     let body = body.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
     let answer = DirectAnswer {
         status,
         body: body.unwrap_or_default(),
     };
-    // A number and JSON: writing them does not fail.
+    // Serializing a number and JSON does not fail.
     to_raw_value(&answer).unwrap_or_default()
 }
 
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(answer, json!({"status": 200, "body": {"asked": "attest_wallet"}}));
     }
 
-    /// Neither the answer nor the log repeats the request.
+    /// Neither the response nor the log contains parts of the request.
     #[tokio::test]
     async fn unknown_direct_requests_are_refused_without_echo() {
         let with = |pointer: &str, value: Value| {

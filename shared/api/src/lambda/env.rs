@@ -1,8 +1,8 @@
-//! Configuration: environment variables, read once, with all errors in one message.
+//! Reads the configuration from environment variables, and reports all errors in one message.
 //!
-//! The variables are passed as a value, so that the local stack gives each function its own and tests need no
-//! process-wide state. An empty variable counts as unset: `sam local` sets only the variables that the template
-//! declares, and leaves those without a value empty.
+//! The variables are passed as a value, so that the local stack gives each function its own variables, and tests need
+//! no process-wide state. An empty variable counts as unset, because `sam local` sets variables without a value to the
+//! empty string.
 
 use crate::http::outward::AllowedHosts;
 use crate::lambda::aws::is_loopback;
@@ -11,26 +11,26 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::{collections::BTreeMap, fmt, ops::RangeInclusive, str::FromStr};
 
-/// The variables, and the problems found in them.
+/// Environment variables, and the errors found in them.
 ///
-/// A reader always returns a value. If a variable is missing or wrong, it notes the problem, and the value must not be
-/// used: [`Env::finish`] returns the settings only when there is no problem.
+/// A method always returns a value. If a variable is missing or invalid, the method records an error, and the returned
+/// value must not be used: [`Env::finish`] returns the settings only if there is no error.
 #[derive(Default)]
 pub struct Env {
     values: BTreeMap<String, String>,
     problems: Vec<String>,
 }
 
-/// The custody of the wallets' keys, one for the whole deployment.
+/// Where the wallets' keys are; the same for the whole deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CustodyKind {
     /// All keys are derived from the wallet seed.
     Seed,
-    /// Each agent's key is in KMS.
+    /// Each agent has a key in KMS.
     Kms,
 }
 
-/// All problems of the configuration. Values are not repeated: they may be secrets.
+/// All errors of the configuration. Values are not repeated, because they may be secrets.
 #[derive(Debug, PartialEq, Eq)]
 pub struct EnvError(Vec<String>);
 
@@ -56,14 +56,14 @@ impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Env {
 }
 
 impl Env {
-    /// The process's variables. A variable that is not Unicode counts as unset.
+    /// Reads the process's environment variables. A variable that is not Unicode counts as unset.
     pub fn process() -> Self {
         std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect()
     }
 
-    /// Takes the variable from the stage variables of the gateway's event, if the event has it.
+    /// Adds a variable from the stage variables of the gateway's event, if the event has it.
     pub(crate) fn with_stage(mut self, name: &str, event: &RawValue) -> Self {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -76,7 +76,7 @@ impl Env {
         self
     }
 
-    /// The variable, unless it is unset or empty.
+    /// Returns a variable, unless the variable is unset or empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.values
             .get(name)
@@ -84,7 +84,7 @@ impl Env {
             .filter(|value| !value.is_empty())
     }
 
-    /// A required text.
+    /// Returns a required variable.
     pub fn text(&mut self, name: &str) -> String {
         if self.get(name).is_none() {
             self.wrong(name, "is not set");
@@ -92,7 +92,7 @@ impl Env {
         self.get(name).unwrap_or_default().to_owned()
     }
 
-    /// An integer in a range, or `default` if it is unset.
+    /// Returns an integer within a range, or `default` if the variable is unset.
     pub fn number<T>(&mut self, name: &str, default: T, range: RangeInclusive<T>) -> T
     where
         T: FromStr + PartialOrd + fmt::Display,
@@ -106,7 +106,7 @@ impl Env {
         })
     }
 
-    /// `NETWORK`, the one network that payments use; required.
+    /// Returns the network of `NETWORK`, which is required. All payments use this network.
     pub fn network(&mut self) -> Network {
         const NAME: &str = "NETWORK";
         let text = self.text(NAME);
@@ -120,7 +120,7 @@ impl Env {
         network.unwrap_or(Network::BaseSepolia)
     }
 
-    /// `CUSTODY`, the custody of the wallets' keys; the seed if it is unset.
+    /// Returns the custody of `CUSTODY`; the seed if the variable is unset.
     pub fn custody(&mut self) -> CustodyKind {
         match self.get("CUSTODY") {
             None | Some("seed") => CustodyKind::Seed,
@@ -132,13 +132,14 @@ impl Env {
         }
     }
 
-    /// Whether `NETWORK` is a test network; false if it is unset.
+    /// Whether `NETWORK` is a test network; false if the variable is unset.
     pub(crate) fn is_of_testnet(&self) -> bool {
         let network = self.get("NETWORK").and_then(Network::from_name);
         network.is_some_and(Network::is_testnet)
     }
 
-    /// Hosts that may be called at any address; none if it is unset. On a real network they must be on this machine.
+    /// Returns hosts that may have any address; none if the variable is unset. On a main network, only hosts on this
+    /// machine are accepted.
     pub fn allowed_hosts(&mut self, name: &str) -> AllowedHosts {
         let hosts = AllowedHosts::parse(self.get(name).unwrap_or_default());
         let Some(hosts) = hosts else {
@@ -154,18 +155,18 @@ impl Env {
         hosts
     }
 
-    /// The deployment that `STACK` names, as the source of events.
+    /// Returns the deployment's name in `STACK`, which is the source of events.
     pub fn event_source(&mut self) -> EventSource {
         let stack = self.text("STACK");
         let source = EventSource::of(&stack);
-        // A missing variable is noted already.
+        // `text` has already recorded a missing variable.
         if source.is_none() && !stack.is_empty() {
             self.wrong("STACK", "must be letters, digits and hyphens");
         }
         source.unwrap_or_default()
     }
 
-    /// The settings, if there is no problem.
+    /// Returns the settings if there is no error.
     pub fn finish<T>(self, settings: T) -> Result<T, EnvError> {
         if self.problems.is_empty() {
             Ok(settings)
@@ -174,7 +175,7 @@ impl Env {
         }
     }
 
-    /// Notes a problem with a variable.
+    /// Records an error about a variable.
     pub fn wrong(&mut self, name: &str, message: &str) {
         self.problems.push(format!("`{name}` {message}"));
     }

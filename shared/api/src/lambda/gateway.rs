@@ -1,10 +1,11 @@
-//! Converts the gateway's event to an HTTP request, and our answer to the gateway's (HTTP API, payload format 2.0).
+//! Converts the gateway's event to an HTTP request, and the response to the gateway's form (HTTP API, payload format
+//! 2.0).
 //!
-//! `lambda_http::run` does the same, but panics, or rejects the whole event, for input that a caller may send: a `<` in
-//! the query, a letter outside ASCII in a header. The gateway would then return its own 500. Here every event becomes a
-//! request, and the request gets our answer. An event of another form is answered in the gateway's form too, because
-//! the gateway passes on an answer without `statusCode` as 200 (API Gateway developer guide, "Lambda function response
-//! for format 2.0").
+//! `lambda_http::run` does the same, but panics or rejects the whole event for input that a caller may send, for
+//! example a `<` in the query or a character outside ASCII in a header. The gateway would then return its own 500. Here
+//! every event becomes a request, and every request gets this service's response. An event of another form also gets a
+//! response in the gateway's form, because the gateway sends a response without `statusCode` as 200 (API Gateway
+//! developer guide, "Lambda function response for format 2.0").
 
 use crate::{ApiSettings, Failure, GatewayContext, with_middleware};
 use axum::{
@@ -26,9 +27,9 @@ use std::{
 };
 use tower::ServiceExt as _;
 
-/// The gateway's event. It contains keys and bodies, so it has no `Debug`.
+/// The gateway's event. The event contains keys and bodies, so it has no `Debug`.
 ///
-/// `null` is read as absent: the gateway sends neither, but emulators and hand-written test events send both.
+/// `null` counts as absent. The gateway sends no `null`, but emulators and hand-written test events do.
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayEvent {
@@ -50,33 +51,33 @@ fn null_as_absent<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(dese
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// A function's answer to the gateway.
+/// A response in the gateway's form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayAnswer {
-    /// The status.
+    /// The HTTP status.
     pub status_code: u16,
-    /// The headers; several values of one header are joined by commas (RFC 9110 §5.3).
+    /// The headers. Several values of one header are joined by commas (RFC 9110 §5.3).
     pub headers: BTreeMap<String, String>,
-    /// `Set-Cookie`, whose values must not be joined.
+    /// The values of `Set-Cookie`, which must not be joined.
     pub cookies: Vec<String>,
-    /// The body; base64 if it is not text.
+    /// The body, as base64 if it is not text.
     pub body: String,
     /// Whether the body is base64.
     pub is_base64_encoded: bool,
 }
 
 impl GatewayAnswer {
-    /// The answer to the gateway. It is serialized here and not by its sender: a serializer is compiled where it is
-    /// called, and a function's own code is optimized for size.
+    /// Serializes the response. The code is in this crate because a serializer is compiled where it is called, and a
+    /// function's own crate is optimized for size.
     pub fn json(&self) -> Box<RawValue> {
-        // Numbers, texts and maps of texts: writing them does not fail.
+        // Serializing numbers, texts and maps of texts does not fail.
         to_raw_value(self).unwrap_or_default()
     }
 }
 
-/// Answers any event of an invocation: an event of the gateway with the router, any other with 400. [`crate::serve`]
-/// does nothing else.
+/// Handles any event: the router handles an event of the gateway, and any other event gets a 400. [`crate::serve`] only
+/// calls this function.
 pub async fn answer_any(router: Router, event: LambdaEvent<Box<RawValue>>) -> GatewayAnswer {
     let LambdaEvent { payload, context } = event;
     match serde_json::from_str::<GatewayEvent>(payload.get()) {
@@ -85,7 +86,7 @@ pub async fn answer_any(router: Router, event: LambdaEvent<Box<RawValue>>) -> Ga
     }
 }
 
-/// The answer to an event that is not the gateway's. It omits the parser's message, which may repeat parts of the
+/// Rejects an event that is not the gateway's. The response omits the parser's message, which may repeat parts of the
 /// event.
 async fn refuse(context: Context) -> GatewayAnswer {
     let refusal = || async {
@@ -96,7 +97,7 @@ async fn refuse(context: Context) -> GatewayAnswer {
     answer_to(router, Request::new(Body::empty()), context).await
 }
 
-/// Answers an event with a router.
+/// Handles an event of the gateway with a router.
 pub async fn answer(router: Router, event: LambdaEvent<GatewayEvent>) -> GatewayAnswer {
     answer_to(router, request_of(event.payload), event.context).await
 }
@@ -112,7 +113,7 @@ async fn answer_to(router: Router, request: Request<Body>, context: Context) -> 
 fn request_of(event: GatewayEvent) -> Request<Body> {
     let method = event.request_context.method().clone();
     let mut headers = headers_of(event.headers);
-    // The gateway removes cookies from the headers and splits them.
+    // The gateway moves cookies from the headers to a list.
     let cookies: Vec<String> = event.cookies.into_iter().flatten().collect();
     if let Ok(cookies) = HeaderValue::from_str(&cookies.join("; "))
         && !cookies.is_empty()
@@ -120,7 +121,7 @@ fn request_of(event: GatewayEvent) -> Request<Body> {
         headers.insert(header::COOKIE, cookies);
     }
     let bytes = match event.body {
-        // The gateway encodes the body. If it is not valid Base64, its text is used unchanged.
+        // The gateway encodes the body. A body that is not valid base64 is used unchanged.
         Some(body) if event.is_base64_encoded => BASE64_STANDARD.decode(&body).unwrap_or(body.into_bytes()),
         Some(body) => body.into_bytes(),
         None => Vec::new(),
@@ -133,7 +134,7 @@ fn request_of(event: GatewayEvent) -> Request<Body> {
     request
 }
 
-/// Values outside ASCII are kept as bytes: the code that reads such a header checks it.
+/// Header values may contain any bytes. The code that reads a header checks its value.
 fn headers_of(pairs: BTreeMap<String, Option<String>>) -> HeaderMap {
     let pair = |(name, value): (String, Option<String>)| {
         let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
@@ -143,7 +144,7 @@ fn headers_of(pairs: BTreeMap<String, Option<String>>) -> HeaderMap {
 }
 
 fn uri_of(path: &str, query: &str) -> Uri {
-    // The asterisk names no resource (RFC 9112 §3.2.4), so an invalid path is 404.
+    // `*` names no resource (RFC 9112 §3.2.4), so an invalid path results in 404.
     const NOWHERE: &str = "*";
     let (path, query) = (escaped(path, ""), escaped(query, "?"));
     let text = if query.is_empty() {
@@ -154,9 +155,9 @@ fn uri_of(path: &str, query: &str) -> Uri {
     text.parse().unwrap_or_else(|_| Uri::from_static(NOWHERE))
 }
 
-/// Percent-encodes characters that RFC 3986 §3.3 does not allow in a path and that are not in `more`. A percent sign is
-/// kept. An HTTP API passes the query as the caller has encoded it, but decodes the path and cuts it at a decoded `?`:
-/// in the path, a percent sign is part of a name, and no route has one.
+/// Percent-encodes characters that RFC 3986 §3.3 does not allow in a path and that are not in `more`, except percent
+/// signs. An HTTP API passes on the query as the caller encoded it. It decodes the path and cuts the path at a decoded
+/// `?`, so a percent sign in the path is part of a name, which no route has.
 fn escaped(text: &str, more: &str) -> String {
     const ALLOWED: &str = "/%-._~!$&'()*+,;=:@";
     let mut escaped = String::with_capacity(text.len());
@@ -188,7 +189,7 @@ async fn answer_of(response: Response) -> GatewayAnswer {
             }
         }
     }
-    // Our bodies are in memory, and so is what they are compressed into, so collecting one can't fail.
+    // The body and its compressed form are in memory, so collecting the body can't fail.
     let bytes = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
     let (body, is_base64_encoded) = match String::from_utf8(bytes.into()) {
         Ok(text) => (text, false),
@@ -314,7 +315,7 @@ mod tests {
         assert_eq!(send("/echo/7", json!({"rawPath": null})).await.status_code, 404);
     }
 
-    /// The answer is 400, and neither it nor the log contains text of the event.
+    /// The response is 400, and neither the response nor the log contains text of the event.
     #[tokio::test]
     async fn unknown_event_formats_are_refused_without_being_echoed() {
         let logged = Logged::start();
@@ -348,7 +349,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_body_limit_counts_decoded_bytes() {
-        // Twelve letters of base64 are eight bytes here, and nine without padding.
+        // Twelve characters of base64 are nine bytes, or eight with one padding character.
         let rows = [("MTIzNDU2Nzg=", 200), ("MTIzNDU2Nzg5", 413)];
         for (body, status) in rows {
             let answer = send("/echo/7", json!({"body": body, "isBase64Encoded": true})).await;

@@ -1,4 +1,5 @@
-//! Requests to `payments` and `internal` for what only they may do: the client side of `direct.rs`.
+//! The client for direct requests to `payments` and `internal`, for actions that only these functions may take.
+//! `direct.rs` is the receiving side.
 
 use crate::{
     AskedPayout, AttestWallet, AttestedWallet, BrowserAct, CallerIds, NamedPayoutAddress, OperatorAnswer,
@@ -17,61 +18,62 @@ use purser_domain::{Causes, Error, Result};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{sync::OnceLock, time::Duration};
 
-/// The function `payments`, for a function with the IAM permission to invoke it.
+/// A client of the function `payments`. The caller's role needs the IAM permission to invoke `payments`.
 #[derive(Debug)]
 pub struct PaymentsFunction(Invoked);
 
-/// The function `internal`, for a function with the IAM permission to invoke it.
+/// A client of the function `internal`. The caller's role needs the IAM permission to invoke `internal`.
 #[derive(Debug)]
 pub struct InternalFunction(Invoked);
 
-/// Another function.
+/// A client of another function.
 #[derive(Debug)]
 struct Invoked {
     aws: SdkConfig,
-    /// Created by the first request: creating a client takes time, and most environments make no request.
+    /// The first request creates this client, because creating it takes time and most instances make no request.
     client: OnceLock<Client>,
-    /// Its name or ARN.
+    /// The function's name or ARN.
     name: String,
-    /// The words for the log.
+    /// The operation, for error messages and the log.
     asking: &'static str,
 }
 
-/// The number of attempts of a request, which have eleven seconds of the caller's fifteen.
+/// The number of attempts. All attempts together have eleven of the caller's fifteen seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempts {
-    /// Two, of five seconds each, because an answer may include a cold start. The request is safe to repeat.
+    /// Two attempts of five seconds each, because a response may take a cold start. The request is safe to repeat.
     Two,
-    /// One, for a request that takes longer, or that answers differently when it is repeated.
+    /// One attempt, for a request that takes longer or whose repetition would have another result.
     One,
 }
 
 impl PaymentsFunction {
-    /// The function of that name or ARN. Nothing is connected yet.
+    /// Creates a client for the function of this name or ARN, without connecting.
     pub const fn new(aws: SdkConfig, name: String) -> Self {
         Self(Invoked::new(aws, name, "asking `payments`"))
     }
 
-    /// The address of an agent's wallet, and the attestation by its key: [`AttestedWallet`]. The caller must verify the
+    /// Requests an agent's wallet address with the attestation by the wallet's key. The caller must verify the
     /// attestation.
     pub async fn attest_wallet(&self, caller: CallerIds, asked: AttestWallet) -> Result<AttestedWallet> {
         self.ask(caller, PaymentsRequest::AttestWallet(asked), Attempts::Two)
             .await
     }
 
-    /// Sets the address to which an agent's money may be paid out.
+    /// Sets the address to which an agent's money may be withdrawn.
     pub async fn name_payout_address(&self, caller: CallerIds, asked: NamedPayoutAddress) -> Result<PayoutAnswer> {
         self.ask(caller, PaymentsRequest::NamePayoutAddress(asked), Attempts::Two)
             .await
     }
 
-    /// Removes the payout address.
+    /// Removes the withdrawal address.
     pub async fn remove_payout_address(&self, caller: CallerIds, of: PayoutOwner) -> Result<PayoutAnswer> {
         self.ask(caller, PaymentsRequest::RemovePayoutAddress(of), Attempts::Two)
             .await
     }
 
-    /// Pays out to the payout address. The answer waits for the facilitator, which takes longer than other requests.
+    /// Withdraws money to the withdrawal address. The response waits for the facilitator, so it takes longer than
+    /// others.
     pub async fn pay_out(&self, caller: CallerIds, asked: AskedPayout) -> Result<PayoutAnswer> {
         self.ask(caller, PaymentsRequest::PayOut(asked), Attempts::One).await
     }
@@ -87,12 +89,13 @@ impl PaymentsFunction {
 }
 
 impl InternalFunction {
-    /// The function of that name or ARN. Nothing is connected yet.
+    /// Creates a client for the function of this name or ARN, without connecting.
     pub const fn new(aws: SdkConfig, name: String) -> Self {
         Self(Invoked::new(aws, name, "asking `internal`"))
     }
 
-    /// Does what an operator does in a browser. A repeated act would be answered by what the first one changed.
+    /// Requests an operator action from a browser. There is one attempt, because a second one would see the changes of
+    /// the first.
     pub async fn act(&self, caller: CallerIds, act: BrowserAct) -> Result<OperatorAnswer> {
         self.0.ask(caller, act, Attempts::One).await
     }
@@ -122,8 +125,8 @@ impl Invoked {
         })
     }
 
-    /// Invokes the function and reads the answer strictly. A temporary failure is `temporarily_unavailable`, so that
-    /// the person may repeat the request; any other failure is the service's fault.
+    /// Invokes the function and parses the response strictly. A temporary failure is `temporarily_unavailable`, so the
+    /// user may repeat the request. Any other failure is an internal error.
     async fn ask<T: DeserializeOwned>(
         &self,
         caller: CallerIds,
@@ -148,8 +151,8 @@ impl Invoked {
             }
         };
         let answer = answer.map_err(|error| self.not_invoked(&error))?;
-        // The function ended without an answer: it could not start, or was too slow. The payload contains more than a
-        // log may.
+        // The function ended without a response because it could not start or was too slow. The payload may contain
+        // secrets, so only the kind of the error is logged.
         if let Some(kind) = answer.function_error {
             return Err(Error::temporarily_unavailable(
                 self.asking,
@@ -174,7 +177,8 @@ impl Invoked {
         Error::internal(self.asking, source)
     }
 
-    /// The error if Lambda did not accept the request: temporarily, or because it is invalid or forbidden.
+    /// Returns the error if Lambda did not accept the request: a temporary error, or an internal error if the request
+    /// is invalid or forbidden.
     fn not_invoked(&self, error: &SdkError<InvokeError>) -> Error {
         let told = Causes(error).to_string();
         let is_wrong = error.raw_response().is_some_and(|answer| {
@@ -189,10 +193,10 @@ impl Invoked {
     }
 }
 
-/// The maximum wait for an answer, of the caller's fifteen seconds.
+/// The timeout of a request with one attempt, of the caller's fifteen seconds.
 const LONGEST: Duration = Duration::from_secs(11);
 
-/// The members of an error's envelope for the log.
+/// The fields of an error envelope that are logged.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Refusal {
@@ -236,7 +240,7 @@ mod tests {
     #[tokio::test]
     async fn only_transient_invocation_errors_are_retryable() {
         let attested = json!({"address": "0xa", "signature": "0xb", "public_key": null});
-        // The answer, and whether a retry may help.
+        // The response, and whether a retry may help.
         let rows = [
             (json!({"status": 200, "body": attested}), None),
             (json!({"status": 200, "body": {"address": "0xa"}}), Some(false)),

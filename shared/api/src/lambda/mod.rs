@@ -1,4 +1,4 @@
-//! A function's process: startup, configuration, clock and entropy, AWS clients, and Lambda's events.
+//! A function's process: startup, configuration, clock and random bytes, AWS clients, and Lambda events.
 
 pub(crate) mod at_most;
 pub(crate) mod aws;

@@ -1,37 +1,38 @@
-//! The queues of notices: the work of `notices`, the tests that people request, and the notices of failing webhooks.
+//! The queues of notifications: the work of the function `notices`, and requests for test notifications and for
+//! notifications about failing webhooks.
 //!
-//! Only `notices` sends to the queue of notices; each message is in the group of its person, or of the event. `people`
-//! and `webhooks` send only to the queue of requests, and never an event, so neither, once compromised, can notify
-//! people of what did not happen.
+//! Only `notices` sends to the queue of notifications. A message's group is its user or, if it has no user, its event.
+//! `people` and `webhooks` can only send to the queue of requests, which never contains an event, so a compromised
+//! function can't notify users of an event that did not happen.
 
 use crate::lambda::sqs::Queue;
 use aws_types::SdkConfig;
 use purser_domain::{DeliveryId, Duration, Event, NoticeChannel, NoticePace, PersonId, Result, WebhookId};
 use serde_json::{Map, Value, json};
 
-/// The work of a message.
+/// The work that a message requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoticeWork {
-    /// Store an event without an owner for the affected people. One message covers a part of all people.
+    /// Stores an event without an owner for all affected users. One message covers one shard of the users.
     Spread {
-        /// The event.
+        /// The event to store.
         event: Event,
-        /// The part of all people.
+        /// The shard of the users.
         part: char,
-        /// The last person whom the previous message for this part reached.
+        /// The last user whom the previous message for this shard covered; `None` at the start of the shard.
         after: Option<PersonId>,
     },
-    /// Send the waiting notices of a channel.
+    /// Sends the pending notifications of a user's channel.
     Flush {
-        /// The person.
+        /// The user to notify.
         person: PersonId,
-        /// The channel.
+        /// The channel to send through.
         channel: NoticeChannel,
     },
 }
 
 impl NoticeWork {
-    /// The text of the message.
+    /// Serializes the message.
     pub fn text(&self) -> String {
         let members = match self {
             Self::Spread { event, part, after } => {
@@ -42,7 +43,7 @@ impl NoticeWork {
         members.to_string()
     }
 
-    /// Parses the text of a message; `None` for any other text.
+    /// Parses a message; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let message: Map<String, Value> = serde_json::from_str(text).ok()?;
         let member = |name: &str| message.get(name).and_then(Value::as_str);
@@ -69,26 +70,26 @@ impl NoticeWork {
     }
 }
 
-/// A request for a notice. It has only ids.
+/// A request for a notification. The request contains only ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoticeRequest {
-    /// The person.
+    /// The user to notify.
     pub person: PersonId,
-    /// The subject of the notice.
+    /// The subject of the notification.
     pub of: NoticeOf,
 }
 
-/// The subject of a requested notice.
+/// The subject of a requested notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoticeOf {
-    /// A test that the person requests, by the request's own id, by which a repeated message is recognized.
+    /// A test that the user requested. The request's id identifies a repeated message.
     Test(DeliveryId),
-    /// A webhook of the person whose calls fail. The table has its failed calls.
+    /// A webhook of the user whose calls fail. The failed calls are in the table.
     Webhook(WebhookId),
 }
 
 impl NoticeRequest {
-    /// The text of the message.
+    /// Serializes the request.
     pub fn text(&self) -> String {
         let (name, id) = match self.of {
             NoticeOf::Test(id) => ("request", id.to_string()),
@@ -97,7 +98,7 @@ impl NoticeRequest {
         json!({"person": self.person.as_str(), name: id}).to_string()
     }
 
-    /// Parses the text of a request; `None` for any other text, such as one with an event.
+    /// Parses a request; `None` for any other text, for example a message with an event.
     pub fn parse(text: &str) -> Option<Self> {
         let message: Map<String, Value> = serde_json::from_str(text).ok()?;
         let member = |name: &str| message.get(name).and_then(Value::as_str);
@@ -111,34 +112,34 @@ impl NoticeRequest {
     }
 }
 
-/// The queue of requests.
+/// A client of the queue of requests.
 #[derive(Clone, Debug)]
 pub struct NoticeRequestsQueue(Queue);
 
 impl NoticeRequestsQueue {
-    /// The queue at this URL.
+    /// Creates a client for the queue at this URL.
     pub fn new(aws: &SdkConfig, url: impl Into<String>) -> Self {
         Self(Queue::new(aws, url))
     }
 
-    /// Adds a request.
+    /// Sends a request.
     pub async fn send(&self, request: &NoticeRequest) -> Result<()> {
         self.0.send(request.person.as_str(), request.text(), None).await
     }
 }
 
-/// The queue of notices.
+/// A client of the queue of notifications.
 #[derive(Clone, Debug)]
 pub struct NoticesQueue(Queue);
 
 impl NoticesQueue {
-    /// The queue at this URL.
+    /// Creates a client for the queue at this URL.
     pub fn new(aws: &SdkConfig, url: impl Into<String>) -> Self {
         Self(Queue::new(aws, url))
     }
 
-    /// Sends a message. A repetition sends a second one; the rows record the finished work. A flush is delayed, so that
-    /// one notice contains all events of a burst.
+    /// Sends a message. Sending a message twice is safe, because the rows record finished work. A flush is delayed, so
+    /// that one notification contains all events of a burst.
     pub async fn send(&self, work: &NoticeWork) -> Result<()> {
         let (group, delay) = match work {
             NoticeWork::Spread { event, .. } => (event.id().to_string(), None),
@@ -147,14 +148,14 @@ impl NoticesQueue {
         self.0.send(&group, work.text(), delay).await
     }
 
-    /// Sends the flush that returns after a turn. Returns the message's id.
+    /// Sends a flush that becomes visible when the next send slot begins. Returns the message id.
     pub async fn wake(&self, person: &PersonId, channel: NoticeChannel) -> Result<String> {
         let person = person.clone();
         let (group, flush) = (person.to_string(), NoticeWork::Flush { person, channel });
         self.0.send_for_id(&group, flush.text(), Some(NoticePace::TURN)).await
     }
 
-    /// Hides a message for `pause`.
+    /// Hides a message from receivers for `pause`.
     pub async fn hide(&self, receipt_handle: &str, pause: Duration) -> Result<()> {
         self.0.hide(receipt_handle, pause).await
     }

@@ -1,8 +1,9 @@
-//! The requests of `people` to `internal`: what an operator does in a browser, and the answers. Refusals are answers
-//! here, because the page shows them.
+//! Direct requests of `people` to `internal` for operator actions in a browser, and the responses. Rejections are
+//! variants of the response, because the page shows them.
 //!
-//! A request names the person, not the operator: `internal` alone knows who is which operator
-//! (`BROWSER_OPERATORS`). The request can't contain an address that no probe has seen, and no catalog entry.
+//! A request names the user and not the operator, because only `internal` knows which user is which operator
+//! (`BROWSER_OPERATORS`). The request can't contain a payment address that no probe has reported, and no catalog
+//! operation.
 
 use purser_domain::{
     Acting, Actor, AgentId, CatalogPayment, Error, ErrorKind, FreezeTarget, OperationUuid, OperatorName, PersonId,
@@ -11,75 +12,75 @@ use purser_domain::{
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// An operator's act in a browser.
+/// An operator action in a browser.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BrowserAct {
-    /// The signed-in person, the source of their request, and its id.
+    /// The signed-in user, the source of the user's request, and the request id.
     person: String,
     address: Option<String>,
     user_agent: Option<String>,
     request_id: String,
-    /// The act.
+    /// The requested action.
     pub act: OperatorAct,
 }
 
-/// What an operator does.
+/// An action of an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum OperatorAct {
-    /// Accepts the delayed change of an operation, as a second operator.
+    /// Accepts the delayed change of an operation, as the second operator.
     AcceptChange(OperationAt),
     /// Withdraws the delayed change of an operation.
     WithdrawChange(OperationAt),
-    /// Pins the payment that a probe saw.
+    /// Sets an operation's payment in the catalog to the payment that a probe reported.
     PinPayment {
-        /// The operation.
+        /// The catalog operation.
         at: OperationAt,
-        /// The payment that the operator saw.
+        /// The payment that the operator saw on the page.
         payment: PinnedPayment,
     },
     /// Requests a probe of a service.
     RequestProbe {
-        /// The service.
+        /// The service to probe.
         service_id: Uuid,
     },
-    /// Freezes.
+    /// Freezes an agent, an owner's agents, or all agents.
     Freeze {
-        /// The target.
+        /// What to freeze.
         target: FreezeOf,
         /// The reason, which the owners see.
         reason: String,
     },
-    /// Ends a freeze, or asks a second operator to do so.
+    /// Ends a freeze, or requests its end from a second operator.
     EndFreeze {
-        /// The target.
+        /// What to unfreeze.
         target: FreezeOf,
     },
-    /// Offers an agent to a person.
+    /// Offers an agent to another user as its new owner.
     OfferAgent {
-        /// The agent.
+        /// The agent to offer.
         agent_id: Uuid,
-        /// The person's id.
+        /// The id of the user who may accept the agent.
         to: String,
-        /// The reason, which the person sees.
+        /// The reason, which that user sees.
         reason: String,
     },
     /// Withdraws the offer of an agent.
     WithdrawOffer {
-        /// The agent.
+        /// The offered agent.
         agent_id: Uuid,
     },
     /// Requests the reconciliation of a settlement.
     Reconcile {
-        /// The agent.
+        /// The agent that paid.
         agent_id: Uuid,
-        /// One of its settlements.
+        /// The settlement to reconcile.
         settlement_id: Uuid,
     },
 }
 
-/// An operation of a service, at the version that the operator saw.
+/// An operation of a service, with the service version that the operator saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OperationAt {
@@ -89,66 +90,66 @@ pub struct OperationAt {
     pub version: u64,
 }
 
-/// The payment that an operator saw and pins.
+/// The payment that an operator saw and sets in the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PinnedPayment {
-    /// Its scheme.
+    /// The x402 scheme.
     pub scheme: String,
-    /// The name of its network.
+    /// The name of the network.
     pub network: String,
-    /// In micro-units.
+    /// The amount, in micro-units.
     pub amount_units: u64,
-    /// The payee.
+    /// The payee's address.
     pub pay_to: String,
 }
 
-/// The target of a freeze.
+/// What a freeze affects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum FreezeOf {
     /// One agent.
     Agent(Uuid),
-    /// All agents of the person with this id.
+    /// All agents of the user with this id.
     Owner(String),
     /// Every agent.
     Deployment,
 }
 
-/// The answer to an operator's act in a browser.
+/// The response to an operator action in a browser.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum OperatorAnswer {
-    /// It is done. For a payment that is pinned, its delay may have begun.
+    /// The action is done. The delay of a changed payment may have begun.
     Done {},
-    /// It takes effect once a second operator does the same, or accepts it.
+    /// The action takes effect when a second operator requests or accepts the same action.
     AwaitsSecond {},
-    /// The person is no operator, or no longer.
+    /// The user is not an operator, or no longer.
     NotAnOperator {},
-    /// The object does not exist.
+    /// The object of the action does not exist.
     NotFound {},
-    /// A value is invalid.
+    /// A value in the request is invalid.
     Invalid {
-        /// The place of the first problem, as a JSON pointer.
+        /// The position of the first validation error, as a JSON pointer.
         path: String,
-        /// The requirement.
+        /// What a valid value must be.
         message: String,
     },
-    /// The service was edited since the operator saw it.
+    /// The service was changed after the operator saw it.
     VersionConflict {},
-    /// The operator requested the change themselves, with a token or in a browser.
+    /// The same operator requested the change, with a token or in a browser. Another operator has to accept the change.
     SecondOperatorRequired {},
-    /// The freeze was set with a token, so it is changed and ended with a token.
+    /// The freeze was set with an operator token, so only requests with a token can change or end it.
     TokenRequired {},
     /// The maximum number of agents or owners is frozen.
     TooManyFreezes {
-        /// The limit.
+        /// The maximum number.
         limit: usize,
     },
 }
 
 impl BrowserAct {
-    /// An act of this person.
+    /// Creates the request for an action of this user.
     pub fn new(acting: &Acting, act: OperatorAct) -> Self {
         let RequestSource {
             address,
@@ -165,12 +166,12 @@ impl BrowserAct {
         }
     }
 
-    /// The person; `None` for an id in an invalid form.
+    /// Returns the user; `None` if the id is malformed.
     pub fn person(&self) -> Option<PersonId> {
         PersonId::parse(&self.person)
     }
 
-    /// The operator's name in a browser, and the source of the request, for the audit log.
+    /// Returns the operator's name in a browser, and the source of the request for the audit log.
     pub fn acting_as(&self, registered: &OperatorName) -> crate::Operator {
         let name = registered.in_browser();
         let source = RequestSource::new(self.address.clone(), self.user_agent.as_deref(), &self.request_id);
@@ -185,7 +186,7 @@ impl BrowserAct {
 }
 
 impl OperationAt {
-    /// An operation of a service at this version.
+    /// Names an operation at this version of its service.
     pub const fn new(service: ServiceId, operation: OperationUuid, version: u64) -> Self {
         Self {
             service_id: service.uuid(),
@@ -194,19 +195,19 @@ impl OperationAt {
         }
     }
 
-    /// The service.
+    /// Returns the service.
     pub const fn service(&self) -> ServiceId {
         ServiceId::from_uuid(self.service_id)
     }
 
-    /// The operation.
+    /// Returns the operation.
     pub const fn operation(&self) -> OperationUuid {
         OperationUuid::from_uuid(self.operation_id)
     }
 }
 
 impl PinnedPayment {
-    /// This payment.
+    /// Describes a payment of the catalog.
     pub fn of(payment: &CatalogPayment) -> Self {
         Self {
             scheme: payment.scheme.clone(),
@@ -216,14 +217,14 @@ impl PinnedPayment {
         }
     }
 
-    /// Whether it is this payment.
+    /// Whether this describes the given payment.
     pub fn is(&self, payment: &CatalogPayment) -> bool {
         *self == Self::of(payment)
     }
 }
 
 impl FreezeOf {
-    /// The members of a target.
+    /// Converts a freeze target.
     pub fn new(target: &FreezeTarget) -> Self {
         match target {
             FreezeTarget::Agent(agent) => Self::Agent(agent.uuid()),
@@ -232,7 +233,7 @@ impl FreezeOf {
         }
     }
 
-    /// The target; `not_found` for an owner's id in an invalid form.
+    /// Returns the freeze target; `not_found` if the owner's id is malformed.
     pub fn target(&self) -> Result<FreezeTarget> {
         Ok(match self {
             Self::Agent(agent) => FreezeTarget::Agent(AgentId::from_uuid(*agent)),
@@ -243,7 +244,7 @@ impl FreezeOf {
 }
 
 impl OperatorAnswer {
-    /// The answer to a refused request; any other error stays an error.
+    /// Converts the error of a rejected request to a response. Returns any other error unchanged.
     pub fn of_refusal(error: Error) -> Result<Self> {
         Ok(match error.kind() {
             ErrorKind::NotFound => Self::NotFound {},

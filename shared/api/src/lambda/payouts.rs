@@ -1,5 +1,5 @@
-//! The requests of `people` to `payments` about payouts, and the answers. Refusals are answers here, because the page
-//! shows them.
+//! Direct requests of `people` to `payments` about withdrawals, and the responses. Rejections are variants of the
+//! response, because the page shows them.
 
 use purser_domain::{
     Acting, Actor, AgentId, Amount, Error, ErrorKind, Freeze, PayoutAmount, PayoutRefusal, PersonId, Problem,
@@ -8,7 +8,7 @@ use purser_domain::{
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// The agent, the person who was found to be its owner, and the source of their request, for the audit log. `payments`
+/// The agent, its owner according to `people`, and the source of the owner's request for the audit log. `payments`
 /// checks the owner again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -21,96 +21,96 @@ pub struct PayoutOwner {
     request_id: String,
 }
 
-/// A request for a payout. It contains no address: the stored one is used.
+/// A request for a withdrawal. The request contains no address, because `payments` uses the stored address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AskedPayout {
     /// The agent and its owner.
     pub of: PayoutOwner,
-    /// In micro-units; `None` for the whole balance of the wallet.
+    /// The amount in micro-units; `None` for the wallet's whole balance.
     amount_units: Option<u64>,
     /// The caller's idempotency key.
     pub idempotency_key: String,
 }
 
-/// A request to set the payout address.
+/// A request to set the withdrawal address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedPayoutAddress {
     /// The agent and its owner.
     pub of: PayoutOwner,
-    /// `0x` and forty hexadecimal digits.
+    /// The address, as `0x` and 40 hexadecimal digits.
     pub address: String,
 }
 
-/// A reserved payout.
+/// A reserved withdrawal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReservedPayout {
-    /// Its settlement.
+    /// The settlement of the withdrawal.
     pub settlement: SettlementId,
-    /// The facilitator's current answer; `None` if nothing was submitted.
+    /// The facilitator's current response; `None` if nothing was submitted.
     pub submission: Option<Submission>,
-    /// Whether an earlier request already reserved it.
+    /// Whether an earlier request already reserved the withdrawal.
     pub replayed: bool,
 }
 
-/// The answer to each of these requests.
+/// The response to each request about withdrawals.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum PayoutAnswer {
-    /// The address is set, or removed.
+    /// The withdrawal address was set or removed.
     Done {},
-    /// A payout is reserved.
+    /// A withdrawal is reserved.
     Reserved {
-        /// Its settlement.
+        /// The settlement of the withdrawal.
         settlement_id: Uuid,
-        /// The facilitator's current answer.
+        /// The facilitator's current response.
         submission: Option<String>,
-        /// Whether an earlier request already reserved it.
+        /// Whether an earlier request already reserved the withdrawal.
         replayed: bool,
     },
-    /// The person has no such agent.
+    /// The user has no agent with this id.
     NotFound {},
-    /// The address can't be used.
+    /// The address can't be a withdrawal address.
     WrongAddress {
-        /// The requirement.
+        /// What a valid address must be.
         message: String,
     },
-    /// The key was used for another request.
+    /// The idempotency key was used for another request.
     KeyReused {
-        /// The settlement that it reserved.
+        /// The settlement that the other request reserved.
         settlement_id: Option<Uuid>,
     },
     /// The deployment has no facilitator.
     NotSetUp {},
-    /// Operators have frozen the agent.
+    /// The agent is frozen by operators.
     Frozen {
-        /// The reason, as in the error's answer.
+        /// The reason, as in the error response.
         reason: String,
     },
-    /// The agent has no payout address.
+    /// The agent has no withdrawal address.
     NoAddress {},
-    /// The delay of the payout address is not over.
+    /// The delay of the withdrawal address is not over.
     AddressWaits {
         /// The end of the delay, in microseconds since the epoch.
         good_from: i64,
     },
-    /// Another payout is open.
+    /// Another withdrawal of the agent is open.
     PayoutOpen {
-        /// The settlement of the open payout.
+        /// The settlement of the open withdrawal.
         settlement_id: Uuid,
-        /// The end of its validity, in microseconds since the epoch.
+        /// The time until which the open withdrawal is valid, in microseconds since the epoch.
         until: i64,
     },
     /// The wallet's balance is lower than the amount.
     InsufficientBalance {
-        /// The wallet's balance.
+        /// The wallet's balance, in micro-units.
         balance_units: u64,
     },
 }
 
 impl PayoutOwner {
-    /// An agent of the acting person.
+    /// Describes an agent of the acting user.
     pub fn new(agent: AgentId, acting: &Acting) -> Self {
         let session = match &acting.actor {
             Actor::Person { session, .. } => session.as_ref().map(ToString::to_string),
@@ -127,7 +127,7 @@ impl PayoutOwner {
         }
     }
 
-    /// The agent, the person, and the source of their act; `not_found` for a person or session in an invalid form.
+    /// Returns the agent, the owner and the source of the request; `not_found` if the user or session id is malformed.
     pub fn read(&self) -> Result<(AgentId, PersonId, Acting)> {
         let id = PersonId::parse(&self.owner).ok_or(ErrorKind::NotFound)?;
         let session = self.session.as_deref();
@@ -144,7 +144,7 @@ impl PayoutOwner {
 }
 
 impl AskedPayout {
-    /// A payout of this amount.
+    /// Creates a request for a withdrawal of this amount.
     pub fn new(of: PayoutOwner, amount: PayoutAmount, idempotency_key: String) -> Self {
         let amount_units = match amount {
             PayoutAmount::Balance => None,
@@ -157,7 +157,7 @@ impl AskedPayout {
         }
     }
 
-    /// The amount; an error for zero and for more than an amount can hold.
+    /// Returns the amount; an error if the amount is zero or too large.
     pub fn amount(&self) -> Result<PayoutAmount> {
         let Some(units) = self.amount_units else {
             return Ok(PayoutAmount::Balance);
@@ -178,7 +178,7 @@ impl From<ReservedPayout> for PayoutAnswer {
 }
 
 impl PayoutAnswer {
-    /// The answer to a refused request; any other error stays an error.
+    /// Converts the error of a rejected request to a response. Returns any other error unchanged.
     pub fn of_refusal(error: Error) -> Result<Self> {
         Ok(match error.kind() {
             ErrorKind::NotFound => Self::NotFound {},
@@ -212,7 +212,7 @@ impl PayoutAnswer {
         })
     }
 
-    /// The payout; an error if it was refused.
+    /// Returns the reserved withdrawal, or the rejection as an error.
     pub fn reserved(self) -> Result<ReservedPayout> {
         match self {
             Self::Reserved {
@@ -230,7 +230,7 @@ impl PayoutAnswer {
         }
     }
 
-    /// Succeeds if the address was set or removed; an error if that was refused.
+    /// Succeeds if the address was set or removed. Returns a rejection as an error.
     pub fn done(self) -> Result<()> {
         match self {
             Self::Done {} => Ok(()),

@@ -1,16 +1,16 @@
-//! Entropy from the operating system. Handlers get it like the clock.
+//! Random bytes from the operating system. Handlers get their source as an argument.
 
 use purser_domain::{Error, Result};
 use std::{fmt, sync::Arc};
 
-/// Random bytes for identifiers and key secrets.
+/// Returns random bytes for ids and key secrets.
 pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| Error::internal("reading random bytes", error))?;
     Ok(bytes)
 }
 
-/// The source of a handler's random bytes. Clones use the same source.
+/// A source of random bytes. Clones share the source.
 #[derive(Clone)]
 pub struct Entropy(Source);
 
@@ -23,17 +23,17 @@ enum Source {
 type Draw = dyn Fn(&mut [u8]) + Send + Sync;
 
 impl Entropy {
-    /// The operating system's.
+    /// Creates a source of the operating system's random bytes.
     pub const fn system() -> Self {
         Self(Source::System)
     }
 
-    /// Bytes from `draw`: for the simulation, which must be reproducible.
+    /// Creates a source that fills bytes with `draw`, for the simulation, which must be reproducible.
     pub fn drawn(draw: impl Fn(&mut [u8]) + Send + Sync + 'static) -> Self {
         Self(Source::Drawn(Arc::new(draw)))
     }
 
-    /// Random bytes for identifiers and key secrets.
+    /// Returns random bytes for ids and key secrets.
     pub fn bytes<const N: usize>(&self) -> Result<[u8; N]> {
         match &self.0 {
             Source::System => random(),

@@ -1,25 +1,25 @@
-//! Secrets, from Secrets Manager. They are in memory only, and zeroized when dropped.
+//! Reads secrets from Secrets Manager. Secrets are only in memory, and are zeroized when dropped.
 
 use aws_sdk_secretsmanager::{Client, operation::get_secret_value::GetSecretValueError, types::ApiErrorType};
 use aws_types::SdkConfig;
 use purser_domain::{Causes, Error, Result};
 use zeroize::Zeroizing;
 
-/// Reads secrets.
+/// A client of Secrets Manager.
 #[derive(Clone, Debug)]
 pub struct Secrets(Client);
 
 impl Secrets {
-    /// Secrets of the configured account.
+    /// Creates a client for the configured account.
     pub fn new(config: &SdkConfig) -> Self {
         Self(Client::new(config))
     }
 
-    /// The current values of several text secrets, in one call: each connection that is opened during a start costs a
-    /// handshake. An error names a secret and never contains any part of its value.
+    /// Reads the current values of several text secrets in one call, because each connection that a start opens costs a
+    /// handshake. An error names the secret and never contains any part of its value.
     ///
-    /// A role needs `secretsmanager:BatchGetSecretValue`, and `secretsmanager:GetSecretValue` of each (API reference,
-    /// `BatchGetSecretValue`).
+    /// The role needs `secretsmanager:BatchGetSecretValue`, and `secretsmanager:GetSecretValue` for each secret (API
+    /// reference, `BatchGetSecretValue`).
     pub async fn texts<const N: usize>(&self, arns: [&str; N]) -> Result<[Zeroizing<String>; N]> {
         let ids = arns.map(str::to_owned).to_vec();
         let answer = self
@@ -36,7 +36,7 @@ impl Secrets {
         let mut texts: [Zeroizing<String>; N] = std::array::from_fn(|_| Zeroizing::default());
         for (text, arn) in texts.iter_mut().zip(arns) {
             let failed = |what: &str| Error::internal(READING, format!("`{arn}`: {what}"));
-            // The values are in any order, and errors are in a separate list.
+            // The values may be in any order, and errors are in a separate list.
             let Some((_, value)) = found.iter_mut().find(|(found, _)| found.as_deref() == Some(arn)) else {
                 let errors = answer.errors.as_deref().unwrap_or_default();
                 let error = errors.iter().find(|error| error.secret_id() == Some(arn));
@@ -51,7 +51,7 @@ impl Secrets {
         Ok(texts)
     }
 
-    /// The current value of a text secret. An error names the secret and never contains any part of its value.
+    /// Reads the current value of a text secret. An error names the secret and never contains any part of its value.
     pub async fn text(&self, arn: &str) -> Result<Zeroizing<String>> {
         let failed = |what: &str| Error::internal(READING, format!("`{arn}`: {what}"));
         let request = self.0.get_secret_value().secret_id(arn).version_stage("AWSCURRENT");
@@ -62,7 +62,7 @@ impl Secrets {
             if is_missing {
                 failed("does not exist")
             } else {
-                // The SDK's error can contain the whole answer, so only its messages are kept.
+                // The SDK's error can contain the whole response, so only its messages are used.
                 failed(&Causes(&error).to_string())
             }
         })?;
@@ -84,7 +84,7 @@ mod tests {
         format!("{error} {error:?}")
     }
 
-    /// Plain HTTP works, too, for the local emulator.
+    /// Plain HTTP also works, for the local emulator.
     #[tokio::test]
     async fn the_current_secret_version_is_read() {
         let manager = SecretsManager::new([("arn:seed", "hunter2")]);
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(manager.asked(), [asked]);
     }
 
-    /// The order of the response does not matter.
+    /// The order of the values in the response does not matter.
     #[tokio::test]
     async fn several_secrets_are_read_in_one_call() {
         let body = r#"{"SecretValues":[{"ARN":"arn:b","SecretString":"two"},{"ARN":"arn:a","SecretString":"one"}]}"#;

@@ -1,7 +1,7 @@
-//! The KMS key of the secrets that are stored for people: `people` encrypts, `webhooks` and `notices` decrypt.
+//! The KMS key that protects users' stored secrets: `people` encrypts them, and `webhooks` and `notices` decrypt them.
 //!
-//! The function that stores a secret can't read it, and access to the table alone is not enough either. KMS checks the
-//! encryption context of each ciphertext, so one that is moved to another row is refused.
+//! The function that stores a secret can't read it, and access to the table alone does not reveal a secret. KMS checks
+//! the encryption context of each ciphertext, so a ciphertext that was moved to another row is rejected.
 
 use aws_sdk_kms::{
     Client,
@@ -17,11 +17,11 @@ use std::{
 };
 use zeroize::Zeroizing;
 
-/// The number of secrets that one environment remembers. Beyond it, all are forgotten and decrypted again.
+/// The maximum number of cached secrets per instance. At the maximum, all are dropped.
 const MOST_REMEMBERED: usize = 1_000;
 
-/// The key, over a connection that the first call opens. Decrypted secrets are remembered, so that an environment calls
-/// KMS once for each. The table determines at each use whether a secret is still valid.
+/// A client for the KMS key; the first call opens the connection. Decrypted secrets are cached, so that an instance
+/// calls KMS once per secret. Whether a secret is still valid depends on the table, which is read at each use.
 pub struct SecretsKey {
     aws: SdkConfig,
     client: OnceLock<Client>,
@@ -33,7 +33,7 @@ pub struct SecretsKey {
 type Sealed = (Vec<(&'static str, String)>, Vec<u8>);
 
 impl SecretsKey {
-    /// The key of this ARN.
+    /// Creates a client for the key with this ARN.
     pub fn new(aws: SdkConfig, arn: impl Into<String>) -> Self {
         Self {
             aws,
@@ -61,7 +61,7 @@ impl SecretsKey {
             .ok_or_else(|| Error::internal(DOING, "there is no ciphertext in the answer"))
     }
 
-    /// Decrypts a secret.
+    /// Decrypts a secret, or returns it from the cache.
     pub async fn decrypt(&self, of: &SecretOf, ciphertext: &Ciphertext) -> Result<Zeroizing<Vec<u8>>> {
         const DOING: &str = "decrypting a secret";
         let context = of.context();
@@ -91,14 +91,15 @@ impl SecretsKey {
     }
 }
 
-/// `Debug` prints no secret, because its output may reach a log.
+/// Prints no secret, because debug output may reach a log.
 impl fmt::Debug for SecretsKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SecretsKey(..)")
     }
 }
 
-/// The error of a call, with whether it is temporary. A throttled call is a 400, which the SDK has retried.
+/// Converts the error of a KMS call, and determines whether a retry may succeed. The SDK has already retried throttled
+/// calls, which have status 400.
 fn failed<E>(doing: &'static str, error: &SdkError<E>) -> Error
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
@@ -149,7 +150,7 @@ mod tests {
         }
     }
 
-    /// A ciphertext cannot be decrypted for another person or purpose, or after it was changed.
+    /// A ciphertext can't be decrypted for another user or purpose, or after a change.
     #[tokio::test]
     async fn secrets_are_decrypted_only_in_their_context() {
         let kms = Kms::default();
@@ -170,7 +171,7 @@ mod tests {
         assert!(key.decrypt(&of_ann, &Ciphertext::from_bytes(changed)).await.is_err());
     }
 
-    /// KMS is called once for each secret, so known secrets stay readable if KMS fails.
+    /// KMS is called once per secret, so cached secrets stay readable while KMS fails.
     #[tokio::test]
     async fn decrypted_secrets_are_cached() {
         let kms = Kms::default();

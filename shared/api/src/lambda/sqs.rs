@@ -1,4 +1,4 @@
-//! SQS: batches of messages as its event source mapping passes them, and the calls of a function to a queue.
+//! SQS: message batches from an event source mapping, and a client to send and hide messages.
 
 use crate::lambda::at_most::at_most;
 use aws_sdk_sqs::{Client, error::DisplayErrorContext};
@@ -14,17 +14,17 @@ pub struct SqsBatch {
     records: Vec<SqsRecord>,
 }
 
-/// A message. Its `Debug` omits the body, which must not be logged.
+/// A message. `Debug` omits the body, which must not be logged.
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SqsRecord {
-    /// Its id.
+    /// The id of the message.
     pub message_id: String,
     /// The handle with which the message is hidden.
     pub receipt_handle: String,
-    /// The body.
+    /// The text of the message.
     pub body: String,
-    /// The queue that it is from.
+    /// The ARN of the queue from which the message came.
     #[serde(rename = "eventSourceARN")]
     pub queue_arn: String,
 }
@@ -38,15 +38,15 @@ impl std::fmt::Debug for SqsRecord {
 /// The result of processing a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageResult {
-    /// It is deleted from its queue.
+    /// The message is deleted from its queue.
     Done,
-    /// It stays in its queue and is received again.
+    /// The message stays in its queue and is received again.
     Stays,
 }
 
 impl SqsBatch {
-    /// Processes the messages of an event concurrently, at most `at_once` of them, and returns the answer for Lambda. A
-    /// message that `work` does not finish stays in its queue, as does one whose task panics (developer guide,
+    /// Processes the messages of an event concurrently, at most `at_once` at a time, and returns Lambda's partial batch
+    /// response. A message whose task returns [`MessageResult::Stays`] or panics stays in the queue (developer guide,
     /// "Implementing partial batch responses").
     pub async fn run<F>(event: Value, at_once: usize, work: impl Fn(SqsRecord) -> F) -> Result<Value>
     where
@@ -66,14 +66,14 @@ impl SqsBatch {
         Ok(json!({"batchItemFailures": failures}))
     }
 
-    /// Reads the event of a call.
+    /// Parses the event of an invocation.
     fn read(event: Value) -> Result<Self> {
         serde_json::from_value(event)
             .map_err(|_| Error::internal("reading a batch", "its shape is not the expected one"))
     }
 }
 
-/// An event as the bus passes it on: our own event is its `detail` (user guide, "Amazon `EventBridge` events").
+/// An event from the event bus. This service's own event is the `detail` (user guide, "Amazon `EventBridge` events").
 #[derive(Deserialize)]
 struct FromBus<'a> {
     #[serde(borrow)]
@@ -81,7 +81,7 @@ struct FromBus<'a> {
 }
 
 impl SqsRecord {
-    /// The event that the bus passed on.
+    /// Parses the event that the event bus passed on.
     pub fn event(&self) -> Result<Event> {
         const DOING: &str = "reading an event from the bus";
         let from_bus: FromBus<'_> = serde_json::from_str(&self.body)
@@ -90,20 +90,20 @@ impl SqsRecord {
     }
 }
 
-/// A queue that a function sends to.
+/// A client of a queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     client: Client,
     url: String,
 }
 
-/// The longest that a message can be delayed (API reference, `SendMessage`).
+/// The maximum delay of a message, in seconds (API reference, `SendMessage`).
 pub(crate) const LONGEST_DELAY_SECS: u32 = 900;
-/// The longest that one can be hidden (API reference, `ChangeMessageVisibility`).
+/// The maximum time for which a message can be hidden, in seconds (API reference, `ChangeMessageVisibility`).
 const LONGEST_HIDDEN_SECS: u64 = 43_200;
 
 impl Queue {
-    /// The queue at this URL.
+    /// Creates a client for the queue at this URL.
     pub(crate) fn new(aws: &SdkConfig, url: impl Into<String>) -> Self {
         Self {
             client: Client::new(aws),
@@ -111,13 +111,13 @@ impl Queue {
         }
     }
 
-    /// Adds a message to a group. If the messages of a group pile up or take long, SQS prefers those of other groups
+    /// Sends a message in a group. If the messages of a group accumulate or take long, SQS prefers other groups
     /// (developer guide, "Amazon SQS fair queues").
     pub(crate) async fn send(&self, group: &str, body: String, delay: Option<Duration>) -> Result<()> {
         self.send_for_id(group, body, delay).await.map(|_| ())
     }
 
-    /// The same; returns the id that the message has. A delay is at most [`LONGEST_DELAY_SECS`].
+    /// Sends a message like [`Queue::send`] and returns the message id. The delay is limited to [`LONGEST_DELAY_SECS`].
     pub(crate) async fn send_for_id(&self, group: &str, body: String, delay: Option<Duration>) -> Result<String> {
         let delay = delay.map(|delay| delay.secs_to_wait().min(u64::from(LONGEST_DELAY_SECS)));
         let request = self
@@ -136,7 +136,7 @@ impl Queue {
         id.ok_or_else(|| Error::internal("sending to a queue", "the message has no id"))
     }
 
-    /// Hides a message from all receivers for `pause` from now on, or for the maximum time of SQS.
+    /// Hides a message from all receivers for `pause`, or for SQS's maximum time if `pause` is longer.
     pub(crate) async fn hide(&self, receipt_handle: &str, pause: Duration) -> Result<()> {
         let secs = i32::try_from(pause.secs_to_wait().min(LONGEST_HIDDEN_SECS)).unwrap_or(i32::MAX);
         let hide = self
