@@ -1,4 +1,4 @@
-//! For tests: clients of the test doubles in `tests/testkit`, and the captured log.
+//! Clients of the test doubles in `tests/testkit`, and the captured log, for the tests of this crate.
 
 use crate::{
     Boot, Clock, Env, Secrets, SessionSettings, Sessions, lambda::boot::subscriber, telemetry::metrics::NAMESPACE,
@@ -11,7 +11,7 @@ use std::{
 };
 use tracing::subscriber::DefaultGuard;
 
-/// A client of a Secrets Manager.
+/// Creates a client of a simulated Secrets Manager.
 pub(crate) async fn secrets(manager: &SecretsManager) -> Secrets {
     let endpoint = manager.serve().await;
     let env = [
@@ -23,7 +23,7 @@ pub(crate) async fn secrets(manager: &SecretsManager) -> Secrets {
     Secrets::new(&Boot::new(env.into_iter().collect(), Clock::system()).aws)
 }
 
-/// A verifier of the issuer's sessions.
+/// Creates a verifier of the test issuer's sessions.
 pub(crate) async fn sessions(issuer: &TestIssuer, now: Timestamp) -> Sessions {
     Sessions::new(settings(&issuer.address).unwrap(), now).await.unwrap()
 }
@@ -35,7 +35,7 @@ pub(crate) fn settings(issuer: &str) -> Result<SessionSettings, String> {
     env.finish(settings).map_err(|error| error.to_string())
 }
 
-/// The log of one test, from its creation to its end.
+/// The log of one test, from the creation of this value to its end.
 pub(crate) struct Logged {
     bytes: Bytes,
     _guard: DefaultGuard,
@@ -58,7 +58,7 @@ impl Logged {
         Self::start_in(NAMESPACE)
     }
 
-    /// As `start`, with metrics in that namespace.
+    /// Starts capturing like `start`, with metrics in this namespace.
     pub(crate) fn start_in(namespace: &str) -> Self {
         let bytes = Bytes::default();
         let writer = bytes.clone();
@@ -67,7 +67,7 @@ impl Logged {
         Self { bytes, _guard: guard }
     }
 
-    /// The text since the last call.
+    /// Returns the log text since the last call.
     pub(crate) fn take(&self) -> String {
         String::from_utf8(std::mem::take(&mut *self.bytes.0.lock().unwrap())).unwrap()
     }

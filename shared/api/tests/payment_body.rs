@@ -1,5 +1,5 @@
-//! How the members of a payment's bodies are read, one wrong value at a time. Offers are tested in `requirement.rs`,
-//! proofs in `proof.rs`, hosts in `target.rs`.
+//! Tests how the fields of payment bodies are parsed, with one wrong value at a time. The tests of payment requirements
+//! are in `requirement.rs`, those of payment responses in `proof.rs`, and those of hosts in `target.rs`.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where its ground is missing")]
 
@@ -42,7 +42,7 @@ fn complete() -> Value {
 
 type Read = fn(&Value) -> purser_domain::Result<()>;
 
-/// The three bodies, and their parsers.
+/// The three bodies with their parsers.
 fn bodies() -> [(Value, Read); 3] {
     [
         (authorize(), |body| AuthorizeRequest::parse(body, NETWORK).map(drop)),
@@ -53,7 +53,7 @@ fn bodies() -> [(Value, Read); 3] {
     ]
 }
 
-/// The paths of all problems of a body.
+/// Returns the paths of all validation errors of a body.
 fn wrong(read: Read, body: &Value) -> Vec<String> {
     match read(body).as_ref().map_err(Error::kind) {
         Ok(()) => vec![],
@@ -68,7 +68,7 @@ fn wrong(read: Read, body: &Value) -> Vec<String> {
 fn each_member_is_read_strictly() {
     let long = |length: usize| "x".repeat(length);
     let texts = |values: &[&str]| -> Vec<Value> { values.iter().map(|value| json!(value)).collect() };
-    // As spelled in JSON.
+    // Numbers in JSON notation.
     let numbers = [
         "-1",
         "0.5",
@@ -171,7 +171,7 @@ fn each_member_is_read_strictly() {
                 let Some(parent) = wrong_one.pointer_mut(parent) else {
                     continue;
                 };
-                // The hash of the body is optional, and not in the sample.
+                // `body_hash` is optional and not in the sample.
                 if parent.get(name).is_none() && name != "body_hash" {
                     continue;
                 }
@@ -217,7 +217,6 @@ fn authorize_and_check_read_the_same_request() {
     assert_eq!(foreseen.replay_key, checking(&check).replay_key);
 }
 
-/// All problems of a body are reported together.
 #[test]
 fn optional_members_may_be_null() {
     let [(mut body, read), ..] = bodies();

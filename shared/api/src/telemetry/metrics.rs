@@ -1,11 +1,13 @@
-//! Metrics: log lines that `CloudWatch` extracts metrics from.
+//! Metrics, as log lines from which `CloudWatch` extracts values.
 //!
-//! A line whose message is in the table here becomes a metric: it keeps its fields and gets the `_aws` member of the
-//! embedded metric format (`CloudWatch` user guide, "Specification: Embedded metric format"). So the code that logs
-//! does not depend on metrics, and nothing is logged twice. Ids are fields and never dimensions: every combination of
-//! dimension values is a separate, billed metric. A dimension's value is one of a few words from the code.
+//! A line whose message is in the table `METRICS` becomes a metric: the line keeps its fields and gets the field `_aws`
+//! of the embedded metric format (`CloudWatch` user guide, "Specification: Embedded metric format"). Code that logs
+//! therefore does not depend on metrics, and nothing is logged twice. Ids are fields and never dimensions, because
+//! every combination of dimension values is a separate, billed metric. A dimension's value is one of a few constant
+//! words.
 //!
-//! Lambda's level filter and ours treat these lines as INFO or WARN: a higher `LOG_LEVEL` drops the metrics too.
+//! Lambda's level filter and this crate's filter treat these lines as INFO or WARN, so a higher `LOG_LEVEL` also drops
+//! the metrics.
 
 use crate::Clock;
 use serde::Serialize;
@@ -23,36 +25,36 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-/// The metrics' namespace unless `METRICS_NAMESPACE` names another.
+/// The namespace of the metrics if `METRICS_NAMESPACE` is not set.
 pub(crate) const NAMESPACE: &str = "Purser";
 
 /// A metric, and the log lines that it counts.
 #[derive(Clone, Copy, Debug)]
 struct Metric {
-    /// The message of the lines.
+    /// The message of the counted log lines.
     event: &'static str,
     name: &'static str,
     count: Count,
-    /// Sets of dimensions; each set is a metric. The empty set is the metric of all lines.
+    /// Sets of dimensions. Each set is a separate metric, and the empty set counts all lines.
     dimensions: &'static [&'static [Dimension]],
 }
 
-/// The value that a line adds to a metric.
+/// The value that a log line adds to a metric.
 #[derive(Clone, Copy, Debug)]
 enum Count {
-    /// One.
+    /// Adds one for each line.
     Line,
-    /// One, if it has this field.
+    /// Adds one if the line has this field.
     LineWith(&'static str),
-    /// This field's number.
+    /// Adds the number in this field.
     Number(&'static str),
-    /// The same, in milliseconds.
+    /// Adds the number in this field, in milliseconds.
     Milliseconds(&'static str),
-    /// The same, in seconds.
+    /// Adds the number in this field, in seconds.
     Seconds(&'static str),
 }
 
-/// A dimension and the field with its value.
+/// A dimension, and the field that contains its value.
 #[derive(Clone, Copy, Debug)]
 struct Dimension {
     name: &'static str,
@@ -158,7 +160,7 @@ const fn metric(
 }
 
 impl Metric {
-    /// The value that the line adds, if any.
+    /// Returns the value that the line adds, if any.
     fn value(&self, line: &Fields) -> Option<Value> {
         match self.count {
             Count::Line => Some(1.into()),
@@ -177,7 +179,7 @@ impl Metric {
         }
     }
 
-    /// Adds the value and the dimensions to the members, and returns the directive that refers to them.
+    /// Adds the value and the dimensions to `members`, and returns the metric directive that refers to them.
     fn add_to<'a>(&self, members: &mut Members, namespace: &'a str, line: &Fields) -> Option<Directive<'a>> {
         let value = self.value(line)?;
         let mut sets = Vec::new();
@@ -201,10 +203,10 @@ impl Metric {
     }
 }
 
-/// Members of a line beside its own.
+/// The JSON fields that a line gets in addition to its own.
 type Members = BTreeMap<&'static str, Value>;
 
-/// The member that makes a line an embedded metric format document.
+/// The fields that make a line an embedded metric format document.
 #[derive(Serialize)]
 struct Counted<'a> {
     #[serde(flatten)]
@@ -213,7 +215,7 @@ struct Counted<'a> {
     aws: Aws<'a>,
 }
 
-/// The metrics of the line, by the names of its members, and its time.
+/// The line's time, and the metric directives, which refer to other fields by name.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Aws<'a> {
@@ -237,8 +239,8 @@ struct Named {
     unit: &'static str,
 }
 
-/// The members that make a line with these fields an embedded metric format document; `None` when there is nothing to
-/// count. No field of ours has the same name.
+/// Returns the fields that make a line an embedded metric format document; `None` if the line adds to no metric. No log
+/// field has the same name as one of these fields.
 fn counted<'a>(message: &str, namespace: &'a str, line: &Fields) -> Option<Counted<'a>> {
     let mut members = Members::new();
     let metrics = METRICS.iter().filter(|metric| metric.event == message);
@@ -247,7 +249,7 @@ fn counted<'a>(message: &str, namespace: &'a str, line: &Fields) -> Option<Count
     if directives.is_empty() {
         return None;
     }
-    // In real time, even if the stack's clock is shifted.
+    // Real time, even if the local stack's clock is shifted.
     let timestamp = Clock::system().now().micros().div_euclid(1_000);
     Some(Counted {
         members,
@@ -255,9 +257,10 @@ fn counted<'a>(message: &str, namespace: &'a str, line: &Fields) -> Option<Count
     })
 }
 
-/// Formats events as lines of JSON, with their metrics and their span.
+/// Formats events as JSON lines, with their metrics and their span.
 pub(crate) struct Lines {
-    /// Without spans: it would parse the span's fields, which are JSON already, for every line.
+    /// Formats a line without spans. With spans, the formatter would parse the span's fields, which are JSON already,
+    /// for every line.
     pub(crate) format: Format<Json>,
     pub(crate) namespace: String,
 }
@@ -273,7 +276,7 @@ where
         let Some(line) = line.strip_prefix('{').and_then(|line| line.strip_suffix("}\n")) else {
             return writer.write_str(&line);
         };
-        // Three JSON objects are joined into one: the metric members, those of the line, and the span.
+        // Joins three JSON objects: the metric fields, the line's own fields, and the span.
         writer.write_char('{')?;
         if let Some(members) = self.members(event)
             && let Some(members) = members.strip_prefix('{').and_then(|members| members.strip_suffix('}'))
@@ -293,7 +296,7 @@ where
 }
 
 impl Lines {
-    /// The metric members of a line, as an object.
+    /// Returns the metric fields of a line, as a JSON object.
     fn members(&self, event: &Event<'_>) -> Option<String> {
         let mut message = Message::default();
         event.record(&mut message);
@@ -364,8 +367,9 @@ mod tests {
     use std::collections::BTreeSet;
     use tracing::{info, info_span, warn};
 
-    /// The only line logged. It must have the format: a list of directives, each with a namespace, sets of up to 30
-    /// dimensions that are strings of the line, and metrics with a unit that are numbers of the line.
+    /// Returns the only log line. The line must have the embedded metric format: a list of directives, each with a
+    /// namespace, sets of up to 30 dimensions that are strings of the line, and metrics with a unit that are numbers of
+    /// the line.
     fn line(logged: &Logged) -> Value {
         let text = logged.take();
         assert_eq!(text.lines().count(), 1, "{text}");
@@ -459,7 +463,7 @@ mod tests {
         let logged = Logged::start();
         info!(latency_ms = 12, "request");
         assert_eq!(line(&logged).get("_aws"), None);
-        // A probe call without an obstacle counts nothing.
+        // A probe call without an obstacle adds to no metric.
         info!(free = true, "probe.call");
         assert_eq!(line(&logged).get("_aws"), None);
         warn!(obstacle = "timeout", "probe.call");
@@ -527,7 +531,7 @@ mod tests {
                 metric.name
             );
         }
-        // Log fields are in lower case, so none has the name of a metric or dimension.
+        // Log fields are in lower case, so no log field has the name of a metric or dimension.
         let names = METRICS.iter().map(|metric| metric.name);
         let dimensions = METRICS
             .iter()
@@ -540,7 +544,7 @@ mod tests {
         );
     }
 
-    /// Each is listed with its log line and dimensions.
+    /// The page lists each metric with its log line and dimensions.
     #[test]
     fn the_operations_page_lists_exactly_the_emitted_metrics() {
         let page = include_str!("../../../../docs/operations.md");

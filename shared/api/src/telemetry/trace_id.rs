@@ -1,4 +1,4 @@
-//! The trace id of one call, on its answer and on its log lines.
+//! The trace id of one invocation. The response and the log lines contain this id.
 
 use crate::random;
 use axum::http::{Extensions, HeaderMap};
@@ -11,19 +11,19 @@ use std::fmt;
 pub struct TraceId(String);
 
 impl TraceId {
-    /// Lambda's trace id; else the gateway's; else a random one.
+    /// Returns Lambda's trace id; without one, the gateway's; without either, a random one.
     pub(crate) fn of(extensions: &Extensions, headers: &HeaderMap, now: Timestamp) -> Self {
         let lambda = extensions.lambda_context_ref().and_then(Self::of_context);
         let gateway = || Self::read(headers.get("x-amzn-trace-id")?.to_str().ok()?);
         lambda.or_else(gateway).unwrap_or_else(|| Self::random(now))
     }
 
-    /// Lambda's.
+    /// Returns the trace id that Lambda passes to an invocation.
     pub fn of_context(context: &Context) -> Option<Self> {
         Self::read(context.xray_trace_id.as_deref()?)
     }
 
-    /// The root in a tracing header: `Root=1-…;Parent=…;Sampled=…`, in any order.
+    /// Parses the root in a tracing header: `Root=1-…;Parent=…;Sampled=…`, in any order.
     fn read(header: &str) -> Option<Self> {
         let root = header.split(';').find_map(|part| part.trim().strip_prefix("Root="))?;
         let (seconds, rest) = root.strip_prefix("1-")?.split_once('-')?;
@@ -32,7 +32,7 @@ impl TraceId {
     }
 
     fn random(now: Timestamp) -> Self {
-        // The request must not fail for this: without entropy, calls within a second share an id.
+        // A request must not fail because of its id. Without entropy, calls within a second share an id.
         let bytes: [u8; 12] = random().unwrap_or_default();
         let rest = bytes
             .iter()

@@ -1,4 +1,4 @@
-//! An approval as its agent sees it, and a raise.
+//! An approval as the agent sees it, and a temporary limit increase, as JSON.
 
 use crate::CallView;
 use purser_domain::{Amount, Approval, RaisedCaps, Timestamp};
@@ -9,19 +9,20 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Raise)]
 pub struct RaiseView {
-    /// The cap per call; null if it is not raised.
+    /// The temporary cap per call, in micro-units; null if this cap is not increased.
     #[schema(required)]
     pub max_per_call_units: Option<u64>,
-    /// The cap on the amount authorized in the last 24 hours; null if it is not raised.
+    /// The temporary cap on the amount authorized in the last 24 hours, in micro-units; null if this cap is not
+    /// increased.
     #[schema(required)]
     pub max_per_day_units: Option<u64>,
-    /// The time at which the raise ends.
+    /// The time at which the increase ends.
     #[schema(format = DateTime)]
     pub until: String,
 }
 
 impl RaiseView {
-    /// The caps until this time.
+    /// Creates the view of an increase that ends at this time.
     pub fn of(caps: RaisedCaps, until: Timestamp) -> Self {
         Self {
             max_per_call_units: caps.max_per_call.map(Amount::units),
@@ -50,24 +51,24 @@ pub struct ApprovalView {
     created_at: String,
     #[schema(format = DateTime)]
     expires_at: String,
-    /// When a person decided.
+    /// The time at which a user decided; null while the approval is pending.
     #[schema(format = DateTime, required)]
     resolved_at: Option<String>,
-    /// The person's note.
+    /// The note of the user who decided.
     #[schema(required)]
     note: Option<String>,
-    /// The settlement that used it.
+    /// The settlement that used the approval.
     #[schema(value_type = Option<Uuid>, required)]
     settlement_id: Option<String>,
     call: CallView,
-    /// The raise that was asked for; absent where the payment itself is to be approved.
+    /// The higher caps that the agent requested; absent if the approval is for the payment itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     raised_caps: Option<RaiseView>,
 }
 
 impl ApprovalView {
-    /// The approval's state at `now`.
+    /// Creates the view of an approval at `now`.
     pub fn at(approval: &Approval, now: Timestamp) -> Self {
         Self {
             approval_id: approval.id.to_string(),

@@ -1,4 +1,4 @@
-//! The audit log as JSON, the same for people and operators, and the filter that a query asks for.
+//! The audit log as JSON, for users and operators, and the filter of a query.
 
 use crate::Query;
 use purser_domain::{
@@ -11,11 +11,11 @@ use utoipa::{
     openapi::{RefOr, Schema},
 };
 
-/// One action (an edit, a sign-in or a refused request), or a transfer that no settlement explains.
+/// An audit row: one action (an update, a sign-in or a rejected request), or a transfer that belongs to no settlement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = AuditEntry)]
 pub struct AuditView {
-    /// Its id, which sorts by time.
+    /// The row's ID. IDs sort by time.
     #[schema(value_type = Uuid)]
     pub audit_id: String,
     /// The time of the action.
@@ -24,17 +24,17 @@ pub struct AuditView {
     /// The kind of the action.
     #[schema(value_type = String, example = "policy_edited")]
     pub kind: &'static str,
-    /// The person who acted; null for an operator, for a transfer found on chain, and for a freeze by a rule.
+    /// The user who acted; null for an operator, for a transfer found on chain, and for a freeze by a rule.
     #[schema(required)]
     pub person_id: Option<String>,
-    /// The operator who acted, as `browser:<name>` in the browser; null for a person, for a transfer found on chain, and
-    /// for a freeze by a rule.
+    /// The operator who acted, or `browser:<name>` if the operator used a browser; null for a user, for a transfer
+    /// found on chain, and for a freeze by a rule.
     #[schema(required)]
     pub operator: Option<String>,
-    /// The session; null with an ID token, and for an operator.
+    /// The browser session of the user; null if the request had an ID token, and for an operator.
     #[schema(required)]
     pub session_id: Option<String>,
-    /// The address of the request.
+    /// The IP address from which the request came.
     #[schema(required)]
     pub address: Option<String>,
     /// The caller's `User-Agent`.
@@ -42,28 +42,29 @@ pub struct AuditView {
     pub user_agent: Option<String>,
     /// The request's ID, as in `X-Request-Id`; empty for a transfer found on chain.
     pub request_id: String,
-    /// The agent that the entry is about.
+    /// The agent that was changed or affected.
     #[schema(value_type = Option<Uuid>, required)]
     pub agent_id: Option<String>,
-    /// The service that the entry is about.
+    /// The service that was changed or affected.
     #[schema(value_type = Option<Uuid>, required)]
     pub service_id: Option<String>,
-    /// The key, rule, approval, session or settlement that it is about; of an outflow, its transaction and log.
+    /// The key, rule, approval, session or settlement that was changed or affected; for an outflow, its transaction and
+    /// log.
     #[schema(required)]
     pub object_id: Option<String>,
-    /// The changed members, with their old values. Long values are truncated.
+    /// The old values of the changed fields. Long values are truncated.
     #[schema(value_type = Object)]
     pub before: Map<String, Value>,
-    /// The changed members, with their new values.
+    /// The new values of the changed fields.
     #[schema(value_type = Object)]
     pub after: Map<String, Value>,
-    /// The reason of a refusal; null if the action was done.
+    /// The error slug if the action was rejected; null if the action was done.
     #[schema(required, example = "recent_sign_in_required")]
     pub error: Option<String>,
     /// Further details, as text.
     #[schema(required)]
     pub reason: Option<String>,
-    /// The reason that the person gave for an edit of limits, or of a freeze by a rule; null without one.
+    /// The user's reason for an update of limits, or the reason of a freeze by a rule; null without a reason.
     #[schema(required)]
     pub edit_reason: Option<String>,
     /// The SHA-256 hash of the row. The function's log line for the row contains the same hash.
@@ -71,7 +72,7 @@ pub struct AuditView {
 }
 
 impl AuditView {
-    /// The row with this digest.
+    /// Creates the view of a row with this digest.
     pub fn of(record: &AuditRecord, sha256: &Fingerprint) -> Self {
         let (person_id, session_id, operator) = match &record.actor {
             Actor::Person { id, session } => (Some(id.to_string()), session.as_ref().map(ToString::to_string), None),
@@ -106,21 +107,21 @@ impl AuditView {
     }
 }
 
-/// Actions, newest first.
+/// A page of audit rows, newest first.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AuditEntryList)]
 pub struct AuditList {
     entries: Vec<AuditView>,
-    /// The number of entries in this answer. With a filter, a page can contain fewer entries than `limit` even if more
+    /// The number of entries on this page. With a filter, a page can contain fewer entries than `limit` even if more
     /// pages follow.
     count: usize,
-    /// Send it as `cursor` to read the next page; null at the end.
+    /// Send this value as `cursor` to read the next page; null on the last page.
     #[schema(required)]
     next_cursor: Option<String>,
 }
 
 impl AuditList {
-    /// These acts, and where the next page begins.
+    /// Creates a page with the cursor of the next page.
     pub fn of(entries: Vec<AuditView>, next_cursor: Option<String>) -> Self {
         Self {
             count: entries.len(),
@@ -130,7 +131,7 @@ impl AuditList {
     }
 }
 
-/// The filter of a query: `agent_id`, `kind`, `from`, `to`, `refused`.
+/// Parses the filter of a query: `agent_id`, `kind`, `from`, `to`, `refused`.
 pub fn audit_filter(query: &mut Query) -> AuditFilter {
     let (from, to) = from_to(query);
     AuditFilter {
@@ -154,14 +155,15 @@ impl PartialSchema for DateOrTime {
             {"type": "string", "format": "date", "example": "2026-12-31"},
             {"type": "string", "format": "date-time"},
         ]});
-        // An invalid schema would leave a gap in the document; a test compares the document with the committed one.
+        // An invalid schema leaves a gap in the document. A test finds the gap, because it compares the document with
+        // the committed file.
         serde_json::from_value(schema).unwrap_or_default()
     }
 }
 
 impl ToSchema for DateOrTime {}
 
-/// The time range of a query: from `from` to before `to`. A date is included to its end, in UTC.
+/// Parses the time range of a query, from `from` to before `to`. If `to` is a date, the whole day in UTC is included.
 pub fn from_to(query: &mut Query) -> (Option<Timestamp>, Option<Timestamp>) {
     const TIME: &str = "must be a date (YYYY-MM-DD, UTC), or a time as in RFC 3339";
     let from = query.read("from", |text| instant(text, Duration::from_secs_u32(0)), TIME);
@@ -174,7 +176,7 @@ pub fn from_to(query: &mut Query) -> (Option<Timestamp>, Option<Timestamp>) {
     (from, to)
 }
 
-/// A time. A date, in UTC, becomes its beginning plus `of_date`.
+/// Parses a time. A date becomes the start of the day in UTC plus `of_date`.
 fn instant(text: &str, of_date: Duration) -> Option<Timestamp> {
     if text.len() == "2026-11-21".len() {
         return Timestamp::parse(&format!("{text}T00:00:00Z")).map(|start| start.after(of_date));

@@ -1,4 +1,4 @@
-//! The JSON of the call that a payment is for, for people and for the agent that described it.
+//! The provider call that a payment is for, as JSON, for users and for the agent that described the call.
 
 use purser_domain::{Amount, CallDescription};
 use serde::Serialize;
@@ -9,25 +9,26 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = DescribedCall)]
 pub struct CallView {
-    /// HTTP method.
+    /// The HTTP method.
     #[schema(example = "GET")]
     pub method: String,
     /// The URL of the provider call.
     #[schema(format = Uri)]
     pub url: String,
-    /// The hash of the request body, as the agent sent it. It is not verified.
+    /// The hash of the request body, as the agent sent it. The hash is not verified.
     #[schema(required)]
     pub body_hash: Option<String>,
     /// The page to scrape or crawl.
     #[schema(format = Uri, required)]
     pub target_url: Option<String>,
-    /// Further text and numbers from the agent, by name. No check uses them.
+    /// Further texts and numbers from the agent, by name. No check uses them.
     #[schema(value_type = Object)]
     pub metadata: Map<String, Value>,
-    /// The catalog's price of the call. This and the next field are null if the catalog does not list the operation.
+    /// The catalog's price of the call, in micro-units; null if the catalog does not list the operation.
     #[schema(required)]
     pub catalog_price_units: Option<u64>,
-    /// The catalog's maximum for the call; null also if the call could not be paid.
+    /// The catalog's maximum price of the call, in micro-units; null if the catalog does not list the operation, or if
+    /// the call could not be paid.
     #[schema(required)]
     pub catalog_max_price_units: Option<u64>,
 }

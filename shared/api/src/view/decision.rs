@@ -1,25 +1,26 @@
-//! The JSON of a decision: the `decision` of a refusal and the `checks[]` of a preflight.
+//! A decision as JSON: the `decision` of a blocked or escalated payment, and the `checks[]` of a preflight.
 
 use purser_domain::{Amount, Check, CheckOutcome, Reason, Refusal, RetryAt};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// One check, with its numbers if it has any: in micro-units, except of `count_limit` and `minimum_interval` (payments)
-/// and `duplicate_guard` (seconds: the rule's time, and the time since the last authorization of the call).
+/// One check, with its numbers if it has any. Numbers are in micro-units, except for `count_limit` and
+/// `minimum_interval` (numbers of payments) and `duplicate_guard` (seconds: the rule's period, and the time since the
+/// call was last authorized).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Check)]
 pub struct CheckView {
     /// The name of the check.
     #[schema(value_type = String, example = "max_per_call_units")]
     pub name: &'static str,
-    /// `passed`, `failed`, `lifted` (by an approval), or `unknown` (it could not be made).
+    /// `passed`, `failed`, `lifted` (by an approval), or `unknown` (the check could not be made).
     #[schema(value_type = String, example = "passed")]
     pub outcome: &'static str,
-    /// Whether the check passed; null if that is unknown.
+    /// Whether the check passed; null if the check could not be made.
     pub passed: Option<bool>,
-    /// The limit.
+    /// The limit that the check compares with.
     pub limit: Option<u64>,
-    /// The used part of the limit, not including this call.
+    /// The used part of the limit, without this call.
     pub used: Option<u64>,
     /// The remaining part of the limit before this call.
     pub remaining: Option<u64>,
@@ -43,40 +44,40 @@ impl From<&Check> for CheckView {
 }
 
 impl CheckView {
-    /// All checks, in their order.
+    /// Creates the views of all checks, in their order.
     pub fn all(checks: &[Check]) -> Vec<Self> {
         checks.iter().map(Self::from).collect()
     }
 }
 
 /// The reason that a call was blocked or escalated, and the result of every check.
-// `docs/spec.md` §2.7. The line above is the API's own description, whose readers have no such file.
+// `docs/spec.md` §2.7. The doc comment above is published in the API description, so it does not cite the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Decision)]
 pub struct DecisionView {
     /// `block` or `escalate`.
     #[schema(value_type = String, example = "block")]
     pub result: &'static str,
-    /// The reason of the rule or check; otherwise the error's slug.
+    /// The reason of the rule or check that decided; without one, the error's slug.
     #[schema(example = "category_block:finance")]
     pub reason: String,
     /// The check or rule that failed.
     #[schema(value_type = String, example = "category_block")]
     pub rule_triggered: &'static str,
-    /// The duration of the decision.
+    /// The duration of the decision, in milliseconds.
     pub latency_ms: u64,
-    /// The earliest time at which the same call fits into the budget, count or daily limit (null if it never fits), is
-    /// allowed by a schedule or as a repetition, or at which a payee that is new in the catalog may be paid. Absent for
-    /// other reasons.
+    /// The earliest time at which the same call fits into the budget, count or daily limit (null if the call never
+    /// fits), is allowed by a schedule or as a repetition, or at which a payee that is new in the catalog may be paid.
+    /// Absent for other reasons.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub retry_at: Option<OrNull<String>>,
-    /// Every check, in the order in which they are made.
+    /// The results of all checks, in the order in which they are made.
     pub checks: Vec<CheckView>,
 }
 
 impl DecisionView {
-    /// The view of a refusal or an escalation.
+    /// Creates the view of a blocked or escalated payment.
     pub fn of(reason: &Reason, checks: &[Check], latency_ms: u64) -> Self {
         Self {
             result: reason.result().name(),
@@ -95,7 +96,8 @@ impl From<&Refusal> for DecisionView {
     }
 }
 
-/// The time at which the call fits; a lower bound if only more entries could show it exactly; `None` if it never fits.
+/// Returns the time at which the call fits; a lower bound if the stored payments do not determine the exact time.
+/// `None` if the call never fits.
 pub(crate) fn instant(fits: RetryAt) -> Option<String> {
     match fits {
         RetryAt::At(at) | RetryAt::NotBefore(at) => Some(at.to_string()),
@@ -103,6 +105,6 @@ pub(crate) fn instant(fits: RetryAt) -> Option<String> {
     }
 }
 
-/// A member that is present, and may be `null`. `Option<OrNull<T>>` distinguishes "absent" from "null".
+/// A field that is present and may be `null`. `Option<OrNull<T>>` distinguishes an absent field from `null`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OrNull<T>(pub Option<T>);

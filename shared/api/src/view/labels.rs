@@ -3,7 +3,7 @@
 use purser_domain::Labels;
 use std::collections::BTreeMap;
 
-/// An agent's labels, by key.
+/// Returns an agent's labels by key.
 pub fn labels_by_key(labels: &Labels) -> BTreeMap<String, String> {
     labels
         .iter()

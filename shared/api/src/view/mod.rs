@@ -1,4 +1,4 @@
-//! JSON that more than one function returns.
+//! JSON types that more than one function returns.
 
 pub(crate) mod approval;
 pub(crate) mod audit;

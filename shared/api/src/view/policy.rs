@@ -1,33 +1,33 @@
-//! The JSON of a spend policy, the same for agents and people.
+//! A spend policy as JSON, for agents and users.
 
 use crate::RaiseView;
 use purser_domain::{SpendPolicy, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// Caps and scopes (`docs/spec.md` §2.6).
+/// The caps of one agent at one service, and what the agent may call (`docs/spec.md` §2.6).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = SpendPolicy)]
 pub struct PolicyView {
-    /// Cap per call, in micro-units.
+    /// The cap per call, in micro-units.
     pub max_per_call_units: u64,
-    /// The cap on the amount authorized in the last 24 hours.
+    /// The cap on the amount authorized in the last 24 hours, in micro-units.
     pub max_per_day_units: u64,
-    /// A person must approve calls above this amount.
+    /// Calls above this amount, in micro-units, need an approval.
     pub require_approval_above_units: u64,
-    /// Null: every operation of the service.
+    /// The slugs of the operations that the agent may call; null for every operation of the service.
     #[schema(required)]
     pub enabled_operations: Option<Vec<String>>,
     /// The hosts that scrape and crawl operations may fetch.
     pub allowed_domains: Vec<String>,
-    /// The higher caps that apply now; absent without a raise.
+    /// The higher caps that apply now; absent without a temporary limit increase.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub raised_caps: Option<RaiseView>,
 }
 
 impl PolicyView {
-    /// The policy of an agent of this owner, at this time.
+    /// Creates the view of an agent's policy at this time. `owner` is the agent's owner.
     pub fn at(policy: &SpendPolicy, owner: &str, at: Timestamp) -> Self {
         let raise = policy.raise.as_ref().filter(|raise| raise.applies(owner, at));
         let operations = policy.enabled_operations.as_ref();

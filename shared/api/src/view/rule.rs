@@ -1,4 +1,4 @@
-//! A rule of an agent, in JSON: for its owner and for the agent itself.
+//! A rule of an agent as JSON, for the owner and for the agent.
 
 use purser_domain::{Amount, AnomalyBrake, Category, Rule, RuleKind, ServiceSlug, Vendor};
 use serde::Serialize;
@@ -10,134 +10,136 @@ use utoipa::ToSchema;
 pub struct RuleView {
     #[schema(value_type = uuid::Uuid)]
     rule_id: String,
-    /// The number of edits of this rule.
+    /// The number of updates of this rule.
     rule_version: u64,
     #[serde(flatten)]
     says: RuleSays,
 }
 
-/// The terms of a rule.
+/// The kind of a rule and its parameters.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum RuleSays {
-    /// Payments in these categories are blocked.
+    /// Blocks payments in these categories.
     CategoryBlock {
         /// The blocked categories.
         categories: Vec<&'static str>,
     },
-    /// Only these vendors are paid.
+    /// Allows payments only to these services and wallets.
     VendorAllowlist {
-        /// The slugs of allowed services. Every wallet of these services is allowed.
+        /// The slugs of the allowed services. All wallets of these services are allowed.
         services: Vec<String>,
-        /// The addresses of allowed wallets, for every service.
+        /// The addresses of the allowed wallets, for every service.
         wallets: Vec<String>,
     },
-    /// The most that may be spent within every window of this length, over all services.
+    /// Limits the amount within a rolling window, over all services.
     BudgetLimit {
-        /// The budget, in micro-units.
+        /// The maximum amount within the window, in micro-units.
         limit_units: u64,
-        /// The length of the window, in seconds.
+        /// The duration of the window, in seconds.
         window_seconds: u64,
-        /// The amount used at this time. It is an upper bound while more than about 20,000 payments that left the
-        /// window are not removed yet.
+        /// The used amount at this time, in micro-units. The value is an upper bound while more than about 20,000
+        /// payments that have left the window are not removed yet.
         used_units: u64,
-        /// The remaining amount.
+        /// The remaining amount, in micro-units.
         remaining_units: u64,
     },
-    /// A person must approve each payment that meets all conditions that are not null. If all are null, a person must
-    /// approve every payment.
+    /// Requires an approval for each payment that meets all conditions that are not null. If all are null, every
+    /// payment needs an approval.
     ApprovalRequired {
-        /// Payments to these services.
+        /// The rule applies to payments to these services; null for all services.
         #[schema(required)]
         services: Option<Vec<String>>,
-        /// Payments in these categories.
+        /// The rule applies to payments in these categories; null for all categories.
         #[schema(required)]
         categories: Option<Vec<&'static str>>,
-        /// Payments above this amount.
+        /// The rule applies to payments above this amount, in micro-units; null for all amounts.
         #[schema(required)]
         above_units: Option<u64>,
     },
-    /// The most payments that may be made within every window of this length.
+    /// Limits the number of payments within a rolling window.
     CountLimit {
-        /// Payments to these services; null for all services.
+        /// The rule applies to payments to these services; null for all services.
         #[schema(required)]
         services: Option<Vec<String>>,
-        /// The maximum number of payments.
+        /// The maximum number of payments within the window.
         count: u32,
-        /// The length of the window, in seconds.
+        /// The duration of the window, in seconds.
         window_seconds: u64,
-        /// The number of payments that count at this time.
+        /// The number of payments in the window at this time.
         used: u64,
-        /// The number of further payments.
+        /// The number of further payments that fit into the window.
         remaining: u64,
     },
-    /// The shortest time between two payments.
+    /// Requires a minimum time between two payments.
     MinimumInterval {
-        /// Payments to these services; null for all services.
+        /// The rule applies to payments to these services; null for all services.
         #[schema(required)]
         services: Option<Vec<String>>,
-        /// The interval, in seconds.
+        /// The minimum time between two payments, in seconds.
         interval_seconds: u64,
     },
-    /// The same call is not paid again within a time.
+    /// Blocks a repeated call within a time, or requires an approval for it.
     DuplicateGuard {
-        /// Payments to these services; null for all services.
+        /// The rule applies to payments to these services; null for all services.
         #[schema(required)]
         services: Option<Vec<String>>,
-        /// The time from the last authorization of the call, in seconds.
+        /// The time after the last authorization of the call, in seconds, in which a repetition counts as a duplicate.
         within_seconds: u64,
-        /// `block` or `ask`.
+        /// `block`, or `ask` to require an approval.
         #[schema(value_type = String, example = "block")]
         action: &'static str,
     },
-    /// A person must approve the first payment to each payee at a service.
+    /// Requires an approval for the first payment to each payee at a service.
     NewPayee {
-        /// Payments to these services; null for all services.
+        /// The rule applies to payments to these services; null for all services.
         #[schema(required)]
         services: Option<Vec<String>>,
     },
-    /// A price further above the usual one is refused, or a person must approve it.
+    /// Blocks a payment above the usual price, or requires an approval for it.
     PriceAboveUsual {
-        /// Payments to these services; null for all services.
+        /// The rule applies to payments to these services; null for all services.
         #[schema(required)]
         services: Option<Vec<String>>,
-        /// The percentage by which a price may exceed the usual one.
+        /// The percentage by which a price may exceed the usual price.
         percent: u32,
-        /// The usual price: `catalog` or `median`.
+        /// How the usual price is determined: `catalog` or `median`.
         #[schema(value_type = String, example = "catalog")]
         over: &'static str,
-        /// The number of an operation's last paid prices whose median is the usual one; null for `catalog`.
+        /// For `median`, the number of the operation's last paid prices; the usual price is their median. Null for
+        /// `catalog`.
         #[schema(required)]
         of: Option<u8>,
-        /// `block` or `ask`.
+        /// `block`, or `ask` to require an approval.
         #[schema(value_type = String, example = "ask")]
         action: &'static str,
     },
-    /// The times at which payments are allowed.
+    /// Allows payments only at these times.
     Schedule {
-        /// Payments to these services; null for all services.
+        /// The rule applies to payments to these services; null for all services.
         #[schema(required)]
         services: Option<Vec<String>>,
         /// The name of an IANA time zone.
         time_zone: String,
-        /// The days on which a period starts.
+        /// The days of the week on which a period starts.
         days: Vec<&'static str>,
-        /// The start of the period.
+        /// The time of day at which the period starts.
         from: String,
-        /// The end of the period, on the next day if it is before the start.
+        /// The time of day at which the period ends; on the next day if this is before the start.
         to: String,
     },
-    /// The agent is frozen after an unusually busy hour.
+    /// Freezes the agent after an hour with unusually high spending.
     AnomalyBrake {
-        /// The multiple of the busiest hour of the two weeks before that an hour must exceed.
+        /// The rule compares the hour with the busiest hour of the two weeks before. The hour must exceed this multiple
+        /// of it.
         times: u32,
-        /// The least sum of such an hour, in micro-units.
+        /// The minimum amount of such an hour, in micro-units.
         at_least_units: u64,
     },
 }
 
 impl RuleView {
-    /// The rule, with the amount or the number of payments that it counts now.
+    /// Creates the view of a rule. `used` is the amount or the number of payments that the rule counts now.
     pub fn new(rule: &Rule, used: Option<Amount>) -> Self {
         let used = used.unwrap_or(Amount::ZERO);
         let slugs = |services: &[ServiceSlug]| services.iter().map(ToString::to_string).collect();

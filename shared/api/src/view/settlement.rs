@@ -1,52 +1,52 @@
-//! The JSON of a settlement, the same for agents and people.
+//! A settlement as JSON, for agents and users.
 
 use purser_domain::{Purchase, Settlement};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// A settlement, as receipts are fetched (`docs/spec.md` §2.4).
+/// A settlement, as a receipt returns it (`docs/spec.md` §2.4).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Settlement)]
 pub struct SettlementRow {
-    /// The settlement id.
+    /// The settlement's ID.
     #[schema(value_type = Uuid)]
     pub id: String,
     /// The ID of the decision in the audit log.
     #[schema(value_type = Uuid)]
     pub transaction_id: String,
-    /// The agent that pays.
+    /// The ID of the agent that pays.
     pub agent_id: String,
-    /// The service.
+    /// The ID of the service that is paid.
     #[schema(value_type = Uuid)]
     pub service_id: String,
-    /// Operation slug.
+    /// The slug of the paid operation.
     pub operation_id: String,
-    /// The chain.
+    /// The network on which the payment is made.
     #[schema(value_type = String, example = "base")]
     pub network: &'static str,
-    /// The token.
+    /// The token of the payment.
     #[schema(value_type = String, example = "USDC")]
     pub token: &'static str,
     /// The amount, in micro-units.
     pub amount_units: u64,
-    /// The payee.
+    /// The payee's address.
     pub pay_to: String,
     /// `authorized`, `confirmed` or `expired`.
     #[schema(value_type = String, example = "confirmed")]
     pub receipt_status: &'static str,
-    /// Null until confirmed.
+    /// The hash of the confirmed transaction; null until the payment is confirmed.
     #[schema(required)]
     pub tx_hash: Option<String>,
     /// The time of the authorization.
     #[schema(format = DateTime)]
     pub authorized_at: String,
-    /// Null until confirmed.
+    /// The time of the confirmed payment; null until the payment is confirmed.
     #[schema(format = DateTime, required)]
     pub settled_at: Option<String>,
 }
 
 impl SettlementRow {
-    /// The view of a settlement and its purchase.
+    /// Creates the view of a settlement and its purchase.
     pub fn of(settlement: &Settlement, purchase: &Purchase) -> Self {
         let terms = &settlement.terms;
         Self {

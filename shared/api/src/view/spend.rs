@@ -1,29 +1,29 @@
-//! The JSON of the used and remaining parts of an agent's limits: in its policy, and in a preflight.
+//! The used and remaining parts of an agent's limits as JSON, in the agent's policy and in a preflight.
 
 use purser_domain::{Agent, Amount, Counted, RuleId, Timestamp, Window};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// The used and remaining parts of the limits, in micro-units, at one instant.
+/// The used and remaining parts of the limits, in micro-units, at one time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Spend)]
 pub struct SpendView {
-    /// The amount that was authorized for this service less than 24 hours ago and not released.
+    /// The amount that was authorized for this service in the last 24 hours and not released.
     pub spend_today_units: u64,
     /// The remaining part of `max_per_day_units`; 0 if the service was never enabled for the agent.
     pub remaining_today_units: u64,
-    /// The agent's budgets, which count over all its services, in the order in which they were added.
+    /// The agent's budgets in the order in which they were added. Each budget counts payments to all services.
     pub budgets: Vec<BudgetView>,
     /// The agent's rules that count payments, in the order in which they were added. Absent without such rules.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub counts: Vec<CountView>,
 }
 
-/// A `count_limit` or `minimum_interval` rule, with its used and remaining payments.
+/// A `count_limit` or `minimum_interval` rule, with the used and remaining numbers of payments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = CountedPayments)]
 pub struct CountView {
-    /// The rule.
+    /// The ID of the rule.
     #[schema(value_type = Uuid)]
     pub rule_id: String,
     /// `count_limit` or `minimum_interval`.
@@ -32,36 +32,35 @@ pub struct CountView {
     /// The slugs of the services whose payments count; null for all services.
     #[schema(required)]
     pub services: Option<Vec<String>>,
-    /// The maximum number of payments within the window: 1 for a `minimum_interval`.
+    /// The maximum number of payments within the window; 1 for a `minimum_interval`.
     pub count: u64,
-    /// The length of the window, in seconds.
+    /// The duration of the window, in seconds.
     pub window_seconds: u64,
-    /// The number of payments that count now.
+    /// The number of payments in the window now.
     pub used: u64,
-    /// The number of further payments.
+    /// The number of further payments that fit into the window now.
     pub remaining: u64,
 }
 
-/// A `budget_limit` rule, with its used and remaining amounts.
+/// A `budget_limit` rule, with the used and remaining amounts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Budget)]
 pub struct BudgetView {
-    /// The rule.
+    /// The ID of the rule.
     #[schema(value_type = Uuid)]
     pub rule_id: String,
-    /// The budget, in micro-units.
+    /// The maximum amount within the window, in micro-units.
     pub limit_units: u64,
-    /// The length of the window, in seconds.
+    /// The duration of the window, in seconds.
     pub window_seconds: u64,
-    /// The amount that counts now.
+    /// The amount in the window now, in micro-units.
     pub used_units: u64,
-    /// The remaining amount.
+    /// The remaining amount, in micro-units.
     pub remaining_units: u64,
 }
 
 impl SpendView {
-    /// The remaining parts of `max_per_day` and of the agent's rules that count payments at `at`, from windows that hide no expired
-    /// entry then.
+    /// Creates the view at `at` from the agent's windows. The windows must contain all payments that count at `at`.
     pub fn at(at: Timestamp, agent: &Agent, max_per_day: Amount, day: &Window, budgets: &[(RuleId, Window)]) -> Self {
         let budgets_left = agent.budgets().filter_map(|budget| {
             let window = budget.window(budgets)?;
