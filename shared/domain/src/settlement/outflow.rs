@@ -47,7 +47,7 @@ impl Outflow {
     /// Returns the audit row for an outflow from the wallet of this agent that no settlement explains. `at` is the time
     /// of the block. The same outflow always gets the same row id.
     pub fn audit_record(&self, agent: AgentId, at: Timestamp) -> AuditRecord {
-        // The six first bytes of the transaction hash and the two low bytes of the log index.
+        // The first six bytes of the transaction hash and the two low bytes of the log index.
         let of_transaction = self.tx_hash.b256().0.into_iter().take(6);
         let of_log = self.log_index.to_be_bytes().into_iter().skip(6);
         let mut random = [0; 8];

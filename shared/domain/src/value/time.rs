@@ -1,20 +1,21 @@
-//! Times and durations. This module reads no clock: the current time is an argument.
+//! Times and durations. This module reads no clock, because the current time is always an argument.
 
 use chrono::{DateTime, SecondsFormat};
 use std::fmt;
 
-/// A time in whole microseconds since the Unix epoch, UTC; never before the epoch.
+/// A UTC time in whole microseconds since the Unix epoch, never before the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// 1970-01-01T00:00:00Z.
+    /// The Unix epoch, 1970-01-01T00:00:00Z.
     pub const EPOCH: Self = Self(0);
 
-    /// 9999-12-31T23:59:59.999999Z: the last time that ISO 8601 writes with a four-digit year.
+    /// 9999-12-31T23:59:59.999999Z, the last time that ISO 8601 can write with a four-digit year.
     pub const MAX: Self = Self(253_402_300_799_999_999);
 
-    /// The time `micros` microseconds after the epoch; `None` outside [`Timestamp::EPOCH`] to [`Timestamp::MAX`].
+    /// Creates the time `micros` microseconds after the epoch. Returns `None` outside [`Timestamp::EPOCH`] to
+    /// [`Timestamp::MAX`].
     pub const fn from_micros(micros: i64) -> Option<Self> {
         if micros >= 0 && micros <= Self::MAX.0 {
             Some(Self(micros))
@@ -23,7 +24,7 @@ impl Timestamp {
         }
     }
 
-    /// The time `secs` whole seconds after the epoch, like the times of blocks and of EIP-3009.
+    /// Creates the time `secs` seconds after the epoch. Block times and EIP-3009 times have this unit.
     pub fn from_secs(secs: u64) -> Option<Self> {
         i64::try_from(secs)
             .ok()
@@ -31,23 +32,24 @@ impl Timestamp {
             .and_then(Self::from_micros)
     }
 
-    /// Parses an RFC 3339 time with any offset; digits beyond the microsecond are dropped. `None` for any other text.
+    /// Parses an RFC 3339 time with any UTC offset. Digits beyond the microsecond are dropped. Returns `None` for any
+    /// other text.
     pub fn parse(text: &str) -> Option<Self> {
         let instant = DateTime::parse_from_rfc3339(text).ok()?;
         Self::from_micros(instant.timestamp_micros())
     }
 
-    /// Microseconds since the epoch.
+    /// Returns the microseconds since the epoch.
     pub const fn micros(self) -> i64 {
         self.0
     }
 
-    /// Whole seconds since the epoch, rounded down.
+    /// Returns the seconds since the epoch, rounded down.
     pub fn secs(self) -> u64 {
         self.0.unsigned_abs() / 1_000_000
     }
 
-    /// The time to the minute, for people: `21 Nov 2026, 01:09 UTC`.
+    /// Returns the time to the minute for display: `21 Nov 2026, 01:09 UTC`.
     pub fn for_people(self) -> String {
         let text = self.to_string();
         let part = |from, to| text.get(from..to).unwrap_or_default();
@@ -69,25 +71,25 @@ impl Timestamp {
         format!("{day} {month} {}, {} UTC", part(0, 4), part(11, 16))
     }
 
-    /// The time `duration` later, at most [`Timestamp::MAX`].
+    /// Returns the time `duration` later, at most [`Timestamp::MAX`].
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(duration.0).min(Self::MAX.0))
     }
 
-    /// The time `duration` earlier, at least [`Timestamp::EPOCH`].
+    /// Returns the time `duration` earlier, at least [`Timestamp::EPOCH`].
     #[must_use]
     pub fn before(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(duration.0).max(0))
     }
 
-    /// The duration from `earlier` to `self`; zero if `self` is not later.
+    /// Returns the duration from `earlier` to `self`, or zero if `self` is not later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration(self.0.saturating_sub(earlier.0).max(0))
     }
 }
 
-/// ISO 8601 in UTC with six places (`docs/spec.md` §2): `2026-11-21T01:09:00.000000Z`.
+/// Writes ISO 8601 in UTC with six decimal places (`docs/spec.md` §2): `2026-11-21T01:09:00.000000Z`.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match DateTime::from_timestamp_micros(self.0) {
@@ -99,41 +101,41 @@ impl fmt::Display for Timestamp {
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
 
-/// A length of time in whole microseconds, never negative.
+/// A duration in whole microseconds, never negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(i64);
 
 impl Duration {
-    /// 24 hours: the rolling window of `max_per_day_units` (`docs/spec.md` §2.6).
+    /// 24 hours, which is the rolling window of `max_per_day_units` (`docs/spec.md` §2.6).
     pub const DAY: Self = Self::from_secs_u32(86_400);
 
-    /// A whole number of seconds. Any `u32` fits: 2^32 s * 10^6 us/s is below 2^63.
+    /// Creates a duration from seconds. Every `u32` fits, because 2^32 s * 10^6 us/s is below 2^63.
     pub const fn from_secs_u32(secs: u32) -> Self {
         #[expect(clippy::as_conversions, reason = "lossless widening; `From` is not const")]
         Self((secs as i64).saturating_mul(MICROS_PER_SECOND))
     }
 
-    /// A whole number of milliseconds. Any `u32` fits.
+    /// Creates a duration from milliseconds. Every `u32` fits.
     pub fn from_millis_u32(millis: u32) -> Self {
         Self(i64::from(millis).saturating_mul(1_000))
     }
 
-    /// Microseconds.
+    /// Returns the duration in microseconds.
     pub const fn micros(self) -> i64 {
         self.0
     }
 
-    /// Whole seconds, rounded down.
+    /// Returns the duration in seconds, rounded down.
     pub fn secs(self) -> u64 {
         self.0.unsigned_abs() / 1_000_000
     }
 
-    /// Whole milliseconds, rounded down.
+    /// Returns the duration in milliseconds, rounded down.
     pub fn millis(self) -> u64 {
         self.0.unsigned_abs() / 1_000
     }
 
-    /// Whole seconds, rounded up, at least one: the value of `Retry-After`.
+    /// Returns the duration in seconds, rounded up and at least one, for `Retry-After`.
     pub fn secs_to_wait(self) -> u64 {
         self.0.unsigned_abs().div_ceil(1_000_000).max(1)
     }
@@ -149,7 +151,8 @@ mod tests {
         assert_eq!(at.to_string(), "2026-11-21T01:09:00.000001Z");
     }
 
-    /// A leap second is the second after it, as on clocks that count no leap seconds. Time never goes back over one.
+    /// A leap second is parsed as the following second, as on clocks without leap seconds. Therefore time never goes
+    /// back.
     #[test]
     fn leap_seconds_are_the_next_second() {
         let at = |text: &str| Timestamp::parse(text).unwrap().to_string();

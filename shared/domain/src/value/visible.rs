@@ -1,9 +1,8 @@
-//! Texts that agents, users and providers write, for other readers.
+//! Makes texts by agents, users and providers safe for other readers.
 
 use crate::value::hidden::{is_invisible, mark_hidden};
 
-/// The text as pages, files and notifications show what agents, users and providers write: each hidden character is
-/// replaced by its code point.
+/// Returns the text as pages, files and notifications display it: each hidden character is replaced by its code point.
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for (char, is_hidden) in mark_hidden(text) {
@@ -16,13 +15,14 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
-/// Whether readers see a new text as its author wrote it: it has a visible character, and none that changes the writing
-/// direction of its neighbours. Stored texts from before this rule may differ, so they are only read with [`visible`].
+/// Returns whether readers see a new text as its author wrote it: the text has a visible character and no character
+/// that changes the writing direction of other characters. Stored texts may be older than this rule, so they are
+/// displayed with [`visible`].
 pub fn is_readable(text: &str) -> bool {
     text.chars().any(|char| !char.is_whitespace() && !is_invisible(char)) && !text.chars().any(is_direction_control)
 }
 
-/// Whether a character is one of Unicode's bidirectional controls (UAX #9, `Bidi_Control`).
+/// Returns whether a character is one of Unicode's bidirectional controls (UAX #9, `Bidi_Control`).
 const fn is_direction_control(char: char) -> bool {
     matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -31,7 +31,7 @@ const fn is_direction_control(char: char) -> bool {
 mod tests {
     use super::*;
 
-    /// Each is shown as its code point.
+    /// Each hidden character is displayed as its code point.
     #[test]
     fn invisible_and_bidirectional_characters_are_escaped() {
         assert_eq!(visible("Grüße,\n日本 👍"), "Grüße,\n日本 👍");

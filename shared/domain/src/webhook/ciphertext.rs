@@ -1,4 +1,4 @@
-//! Encrypted secrets of people: the ciphertext, and the purpose that it is bound to.
+//! Users' encrypted secrets: the ciphertext, and the purpose that the ciphertext is bound to.
 
 use crate::{NoticeUrlId, PersonId, WebhookId, WebhookSecretId};
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 pub struct Ciphertext(Vec<u8>);
 
 impl Ciphertext {
-    /// The ciphertext of these bytes.
+    /// Creates a ciphertext from the stored bytes.
     pub const fn from_bytes(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
@@ -19,21 +19,22 @@ impl Ciphertext {
     }
 }
 
-/// The purpose of a secret. A ciphertext is bound to it: it can't be decrypted for another person or in another row.
+/// The purpose of a secret. The ciphertext is bound to the purpose: it can't be decrypted for another user or in
+/// another row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretOf {
-    /// The secret with which a webhook's calls are signed.
+    /// The secret that signs a webhook's calls.
     Webhook {
-        /// The person who owns the webhook.
+        /// The user who owns the webhook.
         person: PersonId,
         /// The webhook.
         webhook: WebhookId,
         /// The secret's id.
         secret: WebhookSecretId,
     },
-    /// The URL to which a person's notices are posted.
+    /// The URL that receives a user's notifications.
     NoticeUrl {
-        /// The person who receives the notices.
+        /// The user who receives the notifications.
         person: PersonId,
         /// The id of the URL.
         url: NoticeUrlId,
@@ -41,8 +42,8 @@ pub enum SecretOf {
 }
 
 impl SecretOf {
-    /// The encryption context. Its member `use` determines which function may decrypt (`template.yaml`,
-    /// `WebhookSecretsKey`).
+    /// Returns the KMS encryption context. The field `use` determines which function may decrypt the secret
+    /// (`template.yaml`, `WebhookSecretsKey`).
     pub fn context(&self) -> BTreeMap<&'static str, String> {
         match self {
             Self::Webhook {

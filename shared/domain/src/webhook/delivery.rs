@@ -1,4 +1,4 @@
-//! A delivery: one event for one webhook, and the result of its calls.
+//! A delivery: one event for one webhook, and the result of the calls.
 
 use crate::{
     AfterCall, CallResult, DeliveryId, Duration, Event, EventData, EventId, EventKind, EventProblem, EventSource,
@@ -9,11 +9,11 @@ use std::fmt::Display;
 /// The state of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryState {
-    /// It waits for its next call.
+    /// The delivery waits for the next call.
     Waiting,
-    /// The endpoint accepted it.
+    /// The endpoint accepted the event.
     Delivered,
-    /// It failed, and is not called again.
+    /// The delivery failed and is not called again.
     Failed,
 }
 
@@ -36,60 +36,60 @@ impl DeliveryState {
     }
 }
 
-/// The last call of a delivery.
+/// The latest call of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// The time of the call.
     pub at: Timestamp,
-    /// The duration of the call.
+    /// How long the call took.
     pub took: Duration,
     /// The result of the call.
     pub result: CallResult,
 }
 
-/// A delivery.
+/// The delivery of one event to one webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// Its id, the same for the same event and webhook.
+    /// The delivery's id, which is always the same for the same event and webhook.
     pub id: DeliveryId,
     /// The webhook.
     pub webhook: WebhookId,
-    /// The event's id, sent with every call as `webhook-id`.
+    /// The event's id, which every call sends as `webhook-id`.
     pub event_id: EventId,
     /// The kind of the event.
     pub kind: EventKind,
-    /// The event in its textual form, which is the body of the call.
+    /// The event as JSON, which is the body of each call.
     pub event: String,
     /// The state.
     pub state: DeliveryState,
-    /// The number of calls since it was last requested.
+    /// The number of calls since the delivery was last requested.
     pub attempts: u32,
-    /// The last call; `None` if there was none.
+    /// The latest call. `None` if there was no call.
     pub last: Option<Attempt>,
     /// The time of the next call, while the delivery waits.
     pub next_at: Option<Timestamp>,
-    /// The latest request to send it again.
+    /// The latest request to send the event again.
     pub request: Option<DeliveryId>,
     /// The number of writes.
     pub version: u64,
 }
 
-/// The action for a message about a delivery.
+/// What to do with a queue message about a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Call now.
+    /// Call the webhook now.
     Now,
-    /// Call after this time.
+    /// Call the webhook after this duration.
     In(Duration),
-    /// Do nothing: the delivery has ended.
+    /// Do nothing, because the delivery has ended.
     Over,
 }
 
 impl Delivery {
-    /// The maximum number of a person's deliveries that wait for another call, including those of deleted webhooks.
+    /// The maximum number of a user's deliveries that wait for another call, including deliveries to deleted webhooks.
     pub const MOST_WAITING: u32 = 1_000;
 
-    /// The delivery before its first call.
+    /// Creates the delivery before the first call.
     pub fn new(webhook: WebhookId, event: &Event) -> Self {
         Self {
             id: DeliveryId::of(webhook, event.id(), event.time()),
@@ -106,8 +106,8 @@ impl Delivery {
         }
     }
 
-    /// The delivery for a message with this request; the message may be a repeated one. A request that is newer than
-    /// the last one restarts the delivery.
+    /// Returns the delivery for a queue message with this request. A request that is newer than the last request
+    /// restarts the delivery. A repeated message changes nothing.
     #[must_use]
     pub fn asked(self, request: Option<DeliveryId>) -> Self {
         let is_new = request.is_some_and(|request| self.request.is_none_or(|last| last < request));
@@ -123,7 +123,7 @@ impl Delivery {
         }
     }
 
-    /// The action at `now`.
+    /// Returns what to do at `now`.
     pub fn due(&self, now: Timestamp) -> Due {
         match (self.state, self.next_at) {
             (DeliveryState::Delivered | DeliveryState::Failed, _) => Due::Over,
@@ -132,7 +132,8 @@ impl Delivery {
         }
     }
 
-    /// The delivery while its next call is made: another worker that reads it does not call before then.
+    /// Reserves the next call for the current worker until this time. Another worker that reads the delivery does not
+    /// call before then.
     #[must_use]
     pub fn claimed(self, until: Timestamp) -> Self {
         Self {
@@ -142,7 +143,7 @@ impl Delivery {
         }
     }
 
-    /// The delivery as failed, if it is not to be called.
+    /// Marks the delivery as failed without a call.
     #[must_use]
     pub fn given_up(self) -> Self {
         Self {
@@ -153,7 +154,7 @@ impl Delivery {
         }
     }
 
-    /// The delivery as failed after a call, if it may not wait for another call.
+    /// Marks the delivery as failed after a call, because it may not wait for another call.
     #[must_use]
     pub fn without_another(self) -> Self {
         Self {
@@ -163,7 +164,7 @@ impl Delivery {
         }
     }
 
-    /// The delivery after a call, and the next step.
+    /// Records a call and returns the next step. `asked` is the pause from `Retry-After`.
     pub fn called(self, call: Attempt, asked: Option<Duration>, jitter: u8) -> (Self, AfterCall) {
         let attempts = self.attempts.saturating_add(1);
         let after = crate::after_call(call.result, attempts, asked, jitter);
@@ -184,7 +185,7 @@ impl Delivery {
     }
 }
 
-/// The event of a test that a person requests. `endpoint` identifies the tested endpoint. The same request always
+/// Creates the event for a user's test request. `endpoint` identifies the tested endpoint. The same request always
 /// creates the same event.
 pub fn test_event(
     source: EventSource,
@@ -228,7 +229,7 @@ mod tests {
         Delivery::new(WebhookId::from_uuid(Uuid::nil()), &event.unwrap())
     }
 
-    /// Another endpoint or another request creates another event.
+    /// A different endpoint or a different request creates a different event.
     #[test]
     fn repeated_test_requests_create_the_same_event() {
         let person = PersonId::of("https://issuer.example", "ann");

@@ -1,5 +1,5 @@
-//! The failed calls of a webhook since its last successful call, and their consequences: a notice to its owner, and
-//! later the end of its calls.
+//! A webhook's failed calls since the last successful call, and their consequences: first a notification to the owner,
+//! later no more calls.
 
 use crate::{
     Attempt, CallResult, Duration, Event, EventData, EventId, EventKind, EventProblem, EventSource, EventSubject,
@@ -9,42 +9,42 @@ use crate::{
 named! {
     /// The consequence of a webhook's failed calls.
     FailureStage {
-        /// None yet.
+        /// No consequence yet.
         New = "new",
-        /// The owner is notified.
+        /// The owner was notified.
         Notified = "notified",
-        /// The owner is notified, and the webhook is not called until an update.
+        /// The owner was notified, and the webhook is not called until an update.
         Disabled = "disabled",
     }
 }
 
-/// The failed calls of one version of a webhook since its last successful call.
+/// The failed calls of one version of a webhook since the last successful call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedCalls {
-    /// The version of the webhook. An update starts again without failed calls.
+    /// The version of the webhook. After an update, counting starts again.
     pub version: u64,
-    /// The time of the first one.
+    /// The time of the first failed call.
     pub since: Timestamp,
-    /// The number of them; concurrent ones may count as one.
+    /// The number of failed calls. Concurrent calls may be counted as one.
     pub count: u64,
-    /// The result of the last one.
+    /// The result of the last failed call.
     pub last: CallResult,
     /// The consequence.
     pub stage: FailureStage,
-    /// The time at which that stage was reached.
+    /// The time at which the stage was reached.
     pub reached_at: Timestamp,
-    /// The stage that the owner was last notified of.
+    /// The stage that the owner was last notified about.
     pub notified: FailureStage,
 }
 
 impl FailedCalls {
-    /// The owner is notified once calls have failed for this long.
+    /// How long calls must have failed before the owner is notified.
     pub const NOTIFIED_AFTER: Duration = Duration::from_secs_u32(12 * 3_600);
-    /// The webhook is disabled once calls have failed for this long, and a delivery has had its last call. A receiver
-    /// that is down for a moment, after days without events, is therefore not disabled.
+    /// How long calls must have failed before the webhook is disabled. In addition, a delivery must have failed for the
+    /// last time, so that a receiver that is down for a moment after days without events is not disabled.
     pub const DISABLED_AFTER: Duration = Duration::from_secs_u32(5 * 86_400);
 
-    /// The failed calls with another one, which was the `attempt`-th of its delivery.
+    /// Adds a failed call, which was the `attempt`-th call of its delivery.
     pub fn with(old: Option<Self>, version: u64, call: Attempt, attempt: u32) -> Self {
         let old = old.filter(|old| old.version == version);
         let since = old.as_ref().map_or(call.at, |old| old.since);
@@ -72,7 +72,7 @@ impl FailedCalls {
         }
     }
 
-    /// The event of the stage, for the owner. Repetitions have the same id and time.
+    /// Creates the notification event of the stage for the owner. Repetitions have the same id and time.
     pub fn event(&self, source: EventSource, person: &PersonId, webhook: WebhookId) -> Result<Event, EventProblem> {
         let kind = EventKind::WebhookFailing;
         Event::new(
@@ -107,13 +107,13 @@ mod tests {
         FailedCalls::with(old, 1, call, attempt)
     }
 
-    /// The times of calls in hours, the number of each in its delivery, and the stage after it.
+    /// Each entry has the time of a call in hours, the number of the call within its delivery, and the resulting stage.
     #[test]
     fn failing_webhooks_are_notified_of_and_then_disabled() {
         use FailureStage::{Disabled, New, Notified};
         let rows: [&[(u64, u32, FailureStage)]; 4] = [
             &[(0, 1, New), (11, 6, New), (12, 7, Notified), (24, 8, Notified)],
-            // The last call of a delivery, after five days.
+            // The last call of a delivery, after five days of failures.
             &[
                 (0, 1, New),
                 (119, 8, Notified),
@@ -121,7 +121,7 @@ mod tests {
                 (121, 8, Disabled),
                 (122, 1, Disabled),
             ],
-            // A moment's failure after a week without events.
+            // A short outage after a week without events.
             &[(0, 8, New), (168, 1, Notified), (169, 5, Notified)],
             &[(0, 8, New), (1, 8, New)],
         ];

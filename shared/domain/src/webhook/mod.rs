@@ -1,4 +1,4 @@
-//! Webhooks: their events, the signatures of their calls, and retries.
+//! Webhooks: which events they receive, the signatures of their calls, and retries.
 
 pub(crate) mod ciphertext;
 pub(crate) mod delivery;

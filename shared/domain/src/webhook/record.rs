@@ -1,4 +1,4 @@
-//! A webhook: the URL of a person's program, and the events that it receives.
+//! A webhook: the URL of a user's webhook receiver, and the events that are sent to the URL.
 
 use crate::{
     AgentId, Duration, EventKind, Members, PersonId, Problem, Timestamp, Url, WebhookId, WebhookSecretId,
@@ -7,17 +7,18 @@ use crate::{
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, fmt};
 
-/// The URL that a webhook calls: https, or http if hosts may have any address; without userinfo or fragment.
+/// The URL that a webhook calls: https, or http where private addresses are allowed, without userinfo or fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookUrl(Url);
 
 impl WebhookUrl {
     /// The maximum length, in bytes.
     pub const MAX: usize = 2_048;
-    /// The required form.
+    /// What [`WebhookUrl::parse`] requires, for validation errors.
     pub const FORM: &str = "must be an https URL of at most 2048 bytes, without user, password or fragment";
 
-    /// Parses a URL; `None` for any other text. Whether its host's address may be called is checked at the call.
+    /// Parses a URL. Returns `None` for any other text. Whether the host's address may be called is checked when the
+    /// webhook is called.
     pub fn parse(text: &str) -> Option<Self> {
         let url = Url::parse(text).ok().filter(|_| text.len() <= Self::MAX)?;
         let is_web = matches!(url.scheme(), "https" | "http") && url.host_str().is_some_and(|host| !host.is_empty());
@@ -43,29 +44,29 @@ impl fmt::Display for WebhookUrl {
 }
 
 named! {
-    /// The `Content-Type` of a webhook's calls. The body is the same.
+    /// The `Content-Type` of a webhook's calls. The body is the same for both.
     WebhookContentType {
-        /// An event in the structured content mode (`CloudEvents` 1.0.2, HTTP protocol binding §3.2). The default.
+        /// An event in structured content mode (`CloudEvents` 1.0.2, HTTP protocol binding §3.2). This is the default.
         CloudEvents = "application/cloudevents+json",
-        /// For receivers whose framework reads no other JSON.
+        /// For receivers with frameworks that accept only this content type for JSON.
         Json = "application/json",
     }
 }
 
-/// A person's settings for a webhook.
+/// A user's settings for a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookTerms {
     /// The URL to call.
     pub url: WebhookUrl,
-    /// The person's description.
+    /// The user's description of the webhook.
     pub description: Option<String>,
-    /// The kinds of events to send; `None` for all.
+    /// The kinds of events to send. `None` means all kinds.
     pub kinds: Option<BTreeSet<EventKind>>,
-    /// The agents whose events are sent; `None` for all, and for events without an agent.
+    /// The agents whose events are sent. `None` means all agents, and also events without an agent.
     pub agents: Option<BTreeSet<AgentId>>,
-    /// Whether it is enabled.
+    /// Whether the webhook is enabled.
     pub enabled: bool,
-    /// The `Content-Type` of its calls.
+    /// The `Content-Type` of the webhook's calls.
     pub content_type: WebhookContentType,
 }
 
@@ -73,7 +74,7 @@ impl WebhookTerms {
     /// The maximum number of agents in a webhook's settings.
     pub const MOST_AGENTS: usize = 100;
 
-    /// Whether these settings allow a call that the old ones do not.
+    /// Returns whether these settings allow a call that the old settings do not allow.
     pub fn widen(&self, old: &Self) -> bool {
         let more_enabled = self.enabled && !old.enabled;
         let more_kinds = widens(self.kinds.as_ref(), old.kinds.as_ref());
@@ -81,7 +82,7 @@ impl WebhookTerms {
         self.url != old.url || more_enabled || more_kinds || more_agents
     }
 
-    /// The invalid members.
+    /// Returns the validation errors.
     pub fn problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         if self.kinds.as_ref().is_some_and(BTreeSet::is_empty) {
@@ -99,7 +100,7 @@ impl WebhookTerms {
     }
 }
 
-/// Whether a selection allows a value that the old one did not.
+/// Returns whether a selection includes a value that the old selection did not include.
 fn widens<T: Ord>(new: Option<&BTreeSet<T>>, old: Option<&BTreeSet<T>>) -> bool {
     match (new, old) {
         (_, None) => false,
@@ -108,46 +109,46 @@ fn widens<T: Ord>(new: Option<&BTreeSet<T>>, old: Option<&BTreeSet<T>>) -> bool 
     }
 }
 
-/// The time during which one of a webhook's secrets is valid. The secret itself is stored separately.
+/// The validity of one of a webhook's secrets. The secret itself is stored separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SecretTerm {
-    /// Its id.
+    /// The secret's id.
     pub id: WebhookSecretId,
-    /// The time from which it is valid.
+    /// The time from which the secret is valid.
     pub created_at: Timestamp,
-    /// The time at which it ends; `None` for the newest secret.
+    /// The time from which the secret is invalid. `None` for the newest secret.
     pub ends_at: Option<Timestamp>,
 }
 
-/// A webhook.
+/// A user's webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Webhook {
-    /// Its id.
+    /// The webhook's id.
     pub id: WebhookId,
-    /// The person who owns it.
+    /// The user who owns the webhook.
     pub person: PersonId,
-    /// Its number among the person's webhooks, below [`Webhook::MOST`].
+    /// The webhook's number among the user's webhooks, below [`Webhook::MOST`].
     pub slot: u8,
-    /// The number of edits.
+    /// The number of updates.
     pub version: u64,
-    /// The time of its creation.
+    /// The time at which the webhook was created.
     pub created_at: Timestamp,
     /// The person's settings.
     pub terms: WebhookTerms,
-    /// Its secrets, the oldest first.
+    /// The webhook's secrets, oldest first.
     pub secrets: Vec<SecretTerm>,
 }
 
 impl Webhook {
     /// The maximum number of a person's webhooks.
     pub const MOST: u8 = 10;
-    /// The time for which a replaced secret still signs calls.
+    /// How long a replaced secret still signs calls.
     pub const OVERLAP: Duration = Duration::DAY;
-    /// The maximum number of secrets that sign one call. Older ones end at once.
+    /// The maximum number of secrets that sign one call. Older secrets become invalid at once.
     pub const MOST_SECRETS: usize = 3;
 
-    /// Whether to send it an event of this owner. The owner is the agent's owner at the time of the event, so events
-    /// before a handover go to the previous owner.
+    /// Returns whether the webhook receives an event of this owner. The owner is the agent's owner at the time of the
+    /// event, so events before an ownership transfer go to the previous owner.
     pub fn wants(&self, owner: &PersonId, kind: EventKind, agent: Option<AgentId>) -> bool {
         let terms = &self.terms;
         let of_kind = terms.kinds.as_ref().is_none_or(|kinds| kinds.contains(&kind));
@@ -159,13 +160,13 @@ impl Webhook {
         terms.enabled && self.person == *owner && of_kind && of_agent
     }
 
-    /// The secrets that sign calls at `now`, the oldest first.
+    /// Returns the secrets that sign calls at `now`, oldest first.
     pub fn signing(&self, now: Timestamp) -> impl Iterator<Item = WebhookSecretId> {
         let signs = move |term: &&SecretTerm| term.ends_at.is_none_or(|ends_at| now < ends_at);
         self.secrets.iter().filter(signs).map(|term| term.id)
     }
 
-    /// The next version, with these settings.
+    /// Returns the next version, with these settings.
     #[must_use]
     pub fn with_terms(self, terms: WebhookTerms) -> Self {
         Self {
@@ -175,8 +176,8 @@ impl Webhook {
         }
     }
 
-    /// The next version with a new secret, and the secrets that have ended. The other secrets stay valid for
-    /// [`Webhook::OVERLAP`].
+    /// Returns the next version with a new secret, and the secrets that became invalid. The other secrets stay valid
+    /// for [`Webhook::OVERLAP`].
     pub fn rotated(self, new: WebhookSecretId, now: Timestamp) -> (Self, Vec<WebhookSecretId>) {
         let until = now.after(Self::OVERLAP);
         let mut kept = self.secrets.clone();
@@ -201,7 +202,7 @@ impl Webhook {
         (rotated, ended)
     }
 
-    /// The members in the audit log.
+    /// Returns the fields for the audit log.
     pub fn audit_members(&self) -> Members {
         let terms = &self.terms;
         let kinds = terms.kinds.as_ref();
@@ -280,7 +281,7 @@ mod tests {
         }
     }
 
-    /// A URL with a fragment and a very long URL are also refused.
+    /// A URL with a fragment and a very long URL are also rejected.
     #[test]
     fn webhook_urls_are_http_without_credentials() {
         for text in [
@@ -378,14 +379,14 @@ mod tests {
         assert_eq!(signing(&rotated, 1_000), [secret(1), secret(2)]);
         assert_eq!(signing(&rotated, 1_000 + 86_399), [secret(1), secret(2)]);
         assert_eq!(signing(&rotated, 1_000 + 86_400), [secret(2)]);
-        // After many rotations the oldest secrets end at once, and no end is postponed.
+        // After many rotations the oldest secrets become invalid at once. An end is never postponed.
         let (rotated, ended) = rotated.rotated(secret(3), at(2_000));
         assert_eq!(ended, []);
         assert_eq!(signing(&rotated, 1_000 + 86_400), [secret(2), secret(3)]);
         let (rotated, ended) = rotated.rotated(secret(4), at(3_000));
         assert_eq!(ended, [secret(1)]);
         assert_eq!(signing(&rotated, 3_000), [secret(2), secret(3), secret(4)]);
-        // Ended secrets are removed.
+        // Invalid secrets are removed.
         let (_, ended) = rotated.rotated(secret(5), at(200_000));
         assert_eq!(ended, [secret(2), secret(3)]);
     }

@@ -1,15 +1,15 @@
-//! The result of a call: it was accepted, is retried after an increasing pause, or has failed.
+//! What follows a webhook call: the delivery succeeded, is retried after an increasing pause, or has failed.
 
 use crate::{Duration, Timestamp};
 use chrono::DateTime;
 use std::fmt;
 
-/// The result of a call. Nothing else of the endpoint's answer is kept.
+/// The result of a call. Nothing else of the endpoint's response is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallResult {
-    /// The endpoint answered with this status. Redirects are not followed.
+    /// The endpoint responded with this status. Redirects are not followed.
     Status(u16),
-    /// The endpoint did not answer in time.
+    /// The endpoint did not respond in time.
     Timeout,
     /// The connection failed.
     Unreachable,
@@ -20,17 +20,18 @@ pub enum CallResult {
 }
 
 impl CallResult {
-    /// Whether the call succeeded: only 2xx is success (Standard Webhooks 1.0.0, "Deliverability and reliability").
+    /// Returns whether the call succeeded: only 2xx is a success (Standard Webhooks 1.0.0, "Deliverability and
+    /// reliability").
     pub const fn is_success(self) -> bool {
         matches!(self, Self::Status(200..=299))
     }
 
-    /// Whether the endpoint must not be called again: 410 (Standard Webhooks 1.0.0).
+    /// Returns whether the endpoint must not be called again, because it responded with 410 (Standard Webhooks 1.0.0).
     pub const fn is_gone(self) -> bool {
         matches!(self, Self::Status(410))
     }
 
-    /// Parses the output of [`fmt::Display`]; `None` for any other text.
+    /// Parses the output of [`fmt::Display`]. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let named = [
             Self::Timeout,
@@ -47,7 +48,7 @@ impl CallResult {
     }
 }
 
-/// `status_503`, `timeout`, `unreachable`, `unknown_host`, `blocked_address`.
+/// Writes `status_503`, `timeout`, `unreachable`, `unknown_host` or `blocked_address`.
 impl fmt::Display for CallResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -63,18 +64,18 @@ impl fmt::Display for CallResult {
 /// The next step after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterCall {
-    /// Nothing: the call was accepted.
+    /// The call succeeded, so there is no next step.
     Delivered,
-    /// A retry after this pause.
+    /// Retry after this pause.
     Again(Duration),
-    /// Nothing: it was retried for a day, or the endpoint answered 410 (Gone).
+    /// Give up, because the call was retried for a day or the endpoint responded with 410 (Gone).
     GivenUp {
-        /// Whether the webhook must not be called again (410; Standard Webhooks 1.0.0).
+        /// Whether the webhook must not be called again (410, Standard Webhooks 1.0.0).
         gone: bool,
     },
 }
 
-/// The pauses after each failed call: together 23 hours and 35 minutes.
+/// The pauses after failed calls: 23 hours and 35 minutes in total.
 pub const RETRY_PAUSES: [Duration; 7] = [
     Duration::from_secs_u32(5),
     Duration::from_secs_u32(5 * 60),
@@ -85,12 +86,12 @@ pub const RETRY_PAUSES: [Duration; 7] = [
     Duration::from_secs_u32(8 * 3_600),
 ];
 
-/// The longest pause that an endpoint may request with `Retry-After`.
+/// The maximum pause that an endpoint may request with `Retry-After`.
 const LONGEST_ASKED: Duration = Duration::from_secs_u32(6 * 3_600);
 
-/// The next step after the `attempt`-th call, counted from one. `asked` is the pause that the answer requests.
-/// `jitter`, any number, lengthens the pause by up to a tenth, so that calls that failed together are not retried
-/// together.
+/// Returns the next step after the `attempt`-th call, counted from one. `asked` is the pause that the response
+/// requests. `jitter` is a random number that lengthens the pause by up to a tenth, so that calls that failed together
+/// are not retried together.
 pub fn after_call(result: CallResult, attempt: u32, asked: Option<Duration>, jitter: u8) -> AfterCall {
     if result.is_success() {
         return AfterCall::Delivered;
@@ -109,10 +110,11 @@ pub fn after_call(result: CallResult, attempt: u32, asked: Option<Duration>, jit
     AfterCall::Again(Duration::from_secs_u32(secs))
 }
 
-/// The pause that `Retry-After` requests, as seconds or a time (RFC 9110 §10.2.3); `None` for any other text.
+/// Returns the pause that `Retry-After` requests, in seconds or as a time (RFC 9110 §10.2.3). Returns `None` for any
+/// other text.
 pub fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // A number that does not fit exceeds every limit anyway.
+        // A number that does not fit into `u32` exceeds every limit anyway.
         return Some(Duration::from_secs_u32(text.parse().unwrap_or(u32::MAX)));
     }
     let at = DateTime::parse_from_rfc2822(text).ok()?;
@@ -164,7 +166,7 @@ mod tests {
         assert_eq!(after(600, 0), AfterCall::Again(secs(600)));
         assert_eq!(after(u32::MAX, 0), AfterCall::Again(secs(6 * 3_600)));
         assert_eq!(after(0, 255), AfterCall::Again(secs(329)));
-        // The pause is at most eight hours and a tenth of jitter, regardless of the requested one.
+        // The pause is at most eight hours plus a tenth for the jitter, whatever pause was requested.
         for attempt in 1..=8 {
             if let AfterCall::Again(pause) = after_call(CallResult::Timeout, attempt, Some(secs(u32::MAX)), u8::MAX) {
                 assert!(pause < secs(9 * 3_600), "{attempt}");

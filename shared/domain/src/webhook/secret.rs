@@ -1,4 +1,4 @@
-//! Signatures of calls according to Standard Webhooks 1.0.0: HMAC-SHA-256 over `{id}.{timestamp}.{body}`.
+//! Signatures of webhook calls according to Standard Webhooks 1.0.0: HMAC-SHA-256 over `{id}.{timestamp}.{body}`.
 
 use crate::Timestamp;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -6,37 +6,38 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-/// The key for a webhook's signatures. It does not implement `Debug`, and its memory is cleared when it is dropped.
+/// The key for a webhook's signatures. The type does not implement `Debug`, and the memory is cleared on drop.
 #[derive(Clone)]
 pub struct WebhookSecret(Zeroizing<[u8; 32]>);
 
-/// The prefix of a symmetric secret in text form.
+/// The prefix of a symmetric secret as text.
 const PREFIX: &str = "whsec_";
 
 impl WebhookSecret {
-    /// The secret with these random bytes.
+    /// Creates a secret from random bytes.
     pub fn from_random(bytes: [u8; 32]) -> Self {
         Self(Zeroizing::new(bytes))
     }
 
-    /// Parses the text that [`WebhookSecret::text`] returns; `None` for any other text.
+    /// Parses the text that [`WebhookSecret::text`] returns. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = Zeroizing::new(STANDARD.decode(text.strip_prefix(PREFIX)?).ok()?);
         let bytes: [u8; 32] = bytes.as_slice().try_into().ok()?;
         Some(Self(Zeroizing::new(bytes)))
     }
 
-    /// The secret in the form that people configure in their program, and that Standard Webhooks libraries accept.
+    /// Returns the secret in the form that users configure in the webhook receiver and that Standard Webhooks libraries
+    /// accept.
     pub fn text(&self) -> Zeroizing<String> {
         Zeroizing::new(format!("{PREFIX}{}", STANDARD.encode(*self.0)))
     }
 
-    /// The bytes, to encrypt them.
+    /// Returns the bytes, for encryption.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_slice()
     }
 
-    /// The signature of one call.
+    /// Signs one call.
     fn sign(&self, id: &str, at: Timestamp, body: &str) -> Option<String> {
         let mut mac = Hmac::<Sha256>::new_from_slice(self.0.as_slice()).ok()?;
         mac.update(format!("{id}.{}.", at.secs()).as_bytes());
@@ -45,8 +46,9 @@ impl WebhookSecret {
     }
 }
 
-/// The value of `webhook-signature`: one signature for each secret, so that a receiver can verify it with any of them.
-/// `None` without a secret, or for an id with a dot, which would let two calls have the same signed text.
+/// Returns the value of `webhook-signature`: one signature for each secret, so that a receiver can verify the call with
+/// any of the secrets. Returns `None` without a secret, or for an id with a dot, because two different calls could then
+/// have the same signed text.
 pub fn webhook_signature(secrets: &[WebhookSecret], id: &str, at: Timestamp, body: &str) -> Option<String> {
     if secrets.is_empty() || id.contains('.') {
         return None;

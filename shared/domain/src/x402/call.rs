@@ -1,9 +1,9 @@
-//! The provider call that a payment is for, as its agent describes it. The description is shown to the people who
-//! decide about the payment, and in the decision log.
+//! The provider call that a payment is for, as the agent describes it. The description is shown to users who decide
+//! about the payment, and is stored in the decision log.
 //!
-//! The method and address determine the operation. Of the other data only the target's host is checked, against the
-//! agent's list and against the parameter of the call that names the target. The description is part of the request's
-//! fingerprint, so an approval is for exactly this description.
+//! The method and URL determine the operation. Of the other data, only the target's host is checked: against the
+//! policy's allowed domains, and against the call parameter that names the target. The description is part of the
+//! request's fingerprint, so an approval is for exactly this description.
 
 use crate::{Amount, Intent, Network, Operation, Problem, Target, Timestamp};
 use serde_json::{Map, Value};
@@ -13,20 +13,20 @@ use url::Url;
 /// The provider call that a payment is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderRequest {
-    /// The HTTP method, in upper case.
+    /// The HTTP method in upper case.
     pub method: String,
     /// The URL of the provider call.
     pub url: Url,
-    /// The hash of the call's body, as stated by the agent; it is not checked.
+    /// The hash of the call's body according to the agent. The hash is not checked.
     pub body_hash: Option<String>,
 }
 
 impl ProviderRequest {
-    /// The pages that the call names in its query and path, in the parameters that the operation declares for them
-    /// ([`Operation::target_parameters`]). A page that can't be parsed is returned as its text. An empty value is
-    /// ignored.
+    /// Returns the pages that the call names in the query and path, in the parameters that the operation declares for
+    /// this purpose ([`Operation::target_parameters`]). A page that can't be parsed is returned as text. Empty values
+    /// are ignored.
     pub(crate) fn targets(&self, operation: &Operation) -> impl Iterator<Item = Result<Target, String>> {
-        // Some servers read `url[]` and `url[0]` as `url`, and some ignore the case of names.
+        // Some servers read `url[]` and `url[0]` as `url`, and some servers ignore the case of parameter names.
         let is_target = |name: &str| {
             let name = name.split('[').next().unwrap_or_default();
             operation
@@ -45,27 +45,28 @@ impl ProviderRequest {
     }
 }
 
-/// The maximum number of characters shown of an address that can't be parsed: the longest host name.
+/// The maximum number of characters that are displayed of an address that can't be parsed: the length of the longest
+/// host name.
 const LONGEST_SHOWN: usize = 253;
 
-/// An agent's statements about a call, apart from its target: texts and numbers by name, at most
-/// [`Metadata::MOST_MEMBERS`] and [`Metadata::MOST_BYTES`]. No check uses them.
+/// Further statements of the agent about a call, apart from the target: texts and numbers by name, at most
+/// [`Metadata::MOST_MEMBERS`] fields and [`Metadata::MOST_BYTES`] bytes. No check uses the metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata(Map<String, Value>);
 
 impl Metadata {
-    /// The maximum number of members.
+    /// The maximum number of fields.
     pub const MOST_MEMBERS: usize = 16;
-    /// The maximum length of a name, in bytes. Names contain only ASCII letters, digits and punctuation, so that people
+    /// The maximum length of a name, in bytes. Names contain only ASCII letters, digits and punctuation, so that users
     /// can read them.
     pub const LONGEST_NAME: usize = 64;
     /// The maximum size as compact JSON, in bytes.
     pub const MOST_BYTES: usize = 2_048;
-    /// The member of `metadata` that is checked, and is not part of this type.
+    /// The field of `metadata` that is checked. The field is not part of this type.
     pub const TARGET: &str = "target_url";
 
-    /// Reads the members of `metadata` except [`Metadata::TARGET`]; null members count as absent. `path` is the JSON
-    /// Pointer of the object, for the problems.
+    /// Parses the fields of `metadata` except [`Metadata::TARGET`]. Null fields count as absent. `path` is the JSON
+    /// Pointer of the object, for the validation errors.
     pub fn parse(members: &Map<String, Value>, path: &str) -> Result<Self, Vec<Problem>> {
         let said = members
             .iter()
@@ -94,13 +95,13 @@ impl Metadata {
         }
     }
 
-    /// The metadata stored as this text; `None` if the text is not valid metadata.
+    /// Parses stored metadata. Returns `None` if the text is not valid metadata.
     pub fn from_json(text: &str) -> Option<Self> {
         let members: Map<String, Value> = serde_json::from_str(text).ok()?;
         Self::parse(&members, "").ok()
     }
 
-    /// The metadata as compact JSON.
+    /// Returns the metadata as compact JSON.
     pub fn to_json(&self) -> String {
         Value::Object(self.0.clone()).to_string()
     }
@@ -116,8 +117,8 @@ impl Metadata {
     }
 }
 
-/// The problem of a member, if it has one. A name similar to `target_url` is probably a misspelling of it, and must not
-/// go unchecked.
+/// Returns the validation error of a field, if there is one. A name that is similar to `target_url` is probably a
+/// misspelling and is rejected, because otherwise the target would not be checked.
 fn problem_of(name: &str, value: &Value) -> Option<&'static str> {
     let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     if strsim::osa_distance(&letters.to_ascii_lowercase(), "targeturl") <= 2 {
@@ -134,16 +135,16 @@ fn problem_of(name: &str, value: &Value) -> Option<&'static str> {
     }
 }
 
-/// The description of a call that people see with the decision about it.
+/// The description of a call that users see together with the decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallDescription {
     /// The call.
     pub request: ProviderRequest,
-    /// The page that a scrape or crawl fetches.
+    /// The page that a scrape or crawl operation fetches.
     pub target_url: Option<Url>,
     /// The agent's further statements.
     pub metadata: Metadata,
-    /// The catalog's price at the time of the decision; `None` if the catalog lists no such operation.
+    /// The catalog's price at the time of the decision. `None` if the catalog lists no operation for the call.
     pub catalog_price: Option<CatalogPrice>,
 }
 
@@ -152,12 +153,12 @@ pub struct CallDescription {
 pub struct CatalogPrice {
     /// The price of a call: [`Operation::price`].
     pub price: Amount,
-    /// The maximum price of a call; `None` if the operation can't be paid.
+    /// The maximum price of a call. `None` if the operation can't be paid.
     pub most: Option<Amount>,
 }
 
 impl CallDescription {
-    /// A call of this operation without anything that an agent added.
+    /// Creates the description of a call to this operation, without data from an agent.
     pub fn plain(operation: &Operation) -> Self {
         Self {
             request: ProviderRequest {
@@ -171,7 +172,7 @@ impl CallDescription {
         }
     }
 
-    /// The call of an intent, with the price of the matched operation at this time.
+    /// Creates the description of a payment request's call, with the price of the matched operation at this time.
     pub fn of(intent: &Intent, operation: Option<&Operation>, network: Network, at: Timestamp) -> Self {
         Self {
             request: intent.request.clone(),
@@ -191,7 +192,7 @@ mod tests {
     use crate::{Availability, Category, Endpoint, OperationSlug, OperationUuid};
     use serde_json::json;
 
-    /// The metadata as JSON, or the paths of its problems.
+    /// Returns the metadata as JSON, or the JSON Pointers of the validation errors.
     fn read(metadata: &Value) -> Result<String, Vec<String>> {
         let members = metadata.as_object().unwrap();
         let problems = |problems: Vec<Problem>| -> Vec<String> { problems.into_iter().map(|one| one.path).collect() };
@@ -307,7 +308,7 @@ mod tests {
         let of = |count: usize| Value::Object((0..count).map(|n| (format!("m{n}"), json!(n))).collect());
         assert!(read(&of(16)).is_ok());
         assert_eq!(read(&of(17)).unwrap_err(), ["/metadata"]);
-        // {"m":"…"} has eight bytes apart from the text.
+        // `{"m":"…"}` has eight bytes in addition to the text.
         assert!(read(&json!({"m": "x".repeat(2_040)})).is_ok());
         assert_eq!(read(&json!({"m": "x".repeat(2_041)})).unwrap_err(), ["/metadata"]);
     }

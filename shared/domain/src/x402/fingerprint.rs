@@ -1,4 +1,4 @@
-//! The fingerprint of a request; requests with the same fingerprint are the same request.
+//! The fingerprint of a request. Two requests with the same fingerprint are the same request.
 
 use crate::{Network, Offer, x402::requirement::SCHEME};
 use alloy_primitives::hex;
@@ -7,13 +7,15 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 
-/// The SHA-256 of a request: of the agent's statements, and of the terms that would be signed (`docs/decisions.md` §5).
+/// The SHA-256 of a request: of the agent's statements and of the payment that would be signed (`docs/decisions.md`
+/// §5).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// The fingerprint of a payment request: of the agent's statements (`asked`), and of the terms of the offer that
-    /// would be signed. The provider's other offers are left out, since they may differ from call to call.
+    /// Computes the fingerprint of a payment request from the agent's statements (`asked`) and the payment requirements
+    /// that would be signed. The provider's other payment requirements are left out, because they may differ from call
+    /// to call.
     pub fn of_payment(asked: &Self, network: Network, offer: &Offer) -> Self {
         let (token, pay_to) = (network.token().address, offer.pay_to());
         let terms = [
@@ -27,11 +29,11 @@ impl Fingerprint {
         Self::of_bytes(b"payment\0", &terms.concat())
     }
 
-    /// The fingerprint of a request body in the RFC 8785 form, without these members. Null members of the body and of
-    /// its description of the call are left out too.
+    /// Computes the fingerprint of a request body in RFC 8785 form, without the fields `leave_out`. Null fields of the
+    /// body and of the call description are left out too.
     ///
-    /// RFC 8785 writes numbers as IEEE doubles, so different integers beyond 2^53 would become equal. A request with
-    /// such a number is therefore hashed in its plain serialization, in which they stay distinct.
+    /// RFC 8785 writes numbers as IEEE doubles, so different integers beyond 2^53 would become equal. Therefore a
+    /// request with such a number is hashed as `serde_json` serializes it, which keeps the numbers distinct.
     pub fn of_request(body: &Value, leave_out: &[&str]) -> Self {
         let asked = Asked { body, leave_out };
         // Serializing a value into a vector can't fail.
@@ -49,22 +51,22 @@ impl Fingerprint {
         }
     }
 
-    /// The fingerprint of one text, such as an idempotency key, so that all stored keys have the same length.
+    /// Computes the fingerprint of a text, such as an idempotency key, so that all stored keys have the same length.
     pub fn of_text(text: &str) -> Self {
         Self::of_bytes(b"text\0", text.as_bytes())
     }
 
-    /// The fingerprint of a set of services.
+    /// Computes the fingerprint of a set of services.
     pub(crate) fn of_set(bytes: &[u8]) -> Self {
         Self::of_bytes(b"services\0", bytes)
     }
 
-    /// The fingerprint of the catalog object in storage.
+    /// Computes the fingerprint of the stored catalog object.
     pub fn of_catalog(bytes: &[u8]) -> Self {
         Self::of_bytes(b"catalog\0", bytes)
     }
 
-    /// The SHA-256 of a row of the audit log without a prefix, so that any tool can compute it.
+    /// Computes the SHA-256 of an audit row without a prefix, so that any tool can compute the same hash.
     pub fn of_audit_row(bytes: &[u8]) -> Self {
         Self::of_bytes(b"", bytes)
     }
@@ -76,31 +78,31 @@ impl Fingerprint {
         Self(hash.finalize().into())
     }
 
-    /// The stored fingerprint in these bytes.
+    /// Creates a fingerprint from the stored bytes.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The hash.
+    /// Returns the hash as bytes.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 }
 
-/// A request that is serialized without the ignored members, so that it need not be copied.
+/// A request that is serialized without the ignored fields, which avoids a copy.
 struct Asked<'a> {
     body: &'a Value,
     leave_out: &'a [&'a str],
 }
 
 impl<'a> Asked<'a> {
-    /// The members that are part of the fingerprint; none if the body is not an object.
+    /// Returns the fields that are part of the fingerprint. There are none if the body is not an object.
     fn members(&self) -> impl Iterator<Item = (&'a String, &'a Value)> {
         let members = self.body.as_object().into_iter().flatten();
         members.filter(|(name, value)| !value.is_null() && !self.leave_out.contains(&name.as_str()))
     }
 
-    /// Whether the predicate is true for a value that is part of the fingerprint.
+    /// Returns whether the predicate is true for any value that is part of the fingerprint.
     fn any(&self, predicate: impl Fn(&Value) -> bool) -> bool {
         if self.body.is_object() {
             self.members().any(|(_, value)| predicate(value))
@@ -164,8 +166,8 @@ fn has_unsafe_integer(value: &Value) -> bool {
     }
 }
 
-/// Whether `serde_json` already writes the RFC 8785 form, in a fifth of the time. It sorts names by their bytes and
-/// writes whole numbers by their digits, so only names outside ASCII and other numbers differ.
+/// Returns whether `serde_json` already writes the RFC 8785 form, which takes a fifth of the time. `serde_json` sorts
+/// names by bytes and writes whole numbers as digits, so only names outside ASCII and other numbers differ.
 fn is_plainly_canonical(value: &Value) -> bool {
     match value {
         Value::Number(number) => !number.is_f64(),
@@ -177,14 +179,14 @@ fn is_plainly_canonical(value: &Value) -> bool {
     }
 }
 
-/// Sixty-four lower-case hexadecimal digits.
+/// Writes 64 lower-case hexadecimal digits.
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(hex::Buffer::<32>::new().format(&self.0))
     }
 }
 
-/// The same form as [`fmt::Display`].
+/// Writes the same text as [`fmt::Display`].
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -211,7 +213,7 @@ mod tests {
         assert_eq!(one, two);
     }
 
-    /// Fingerprints are stored, so the faster serialization must always give the same result.
+    /// Fingerprints are stored, so the faster serialization must always give the same fingerprint.
     #[test]
     fn plain_serialization_matches_rfc_8785() {
         let every_letter: String = (0..0x0003_0000).filter_map(char::from_u32).collect();

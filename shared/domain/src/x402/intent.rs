@@ -1,40 +1,40 @@
-//! An agent's request for a payment, and the catalog entry that it matches. Elsewhere: parsing the request
-//! (`shared/api/src/http/payment_body.rs`).
+//! An agent's payment request, and the operation in the catalog that the request matches.
+//! `shared/api/src/http/payment_body.rs` parses the request.
 
 use crate::{
     Amount, Catalog, ErrorKind, Fingerprint, Metadata, Offer, Operation, OperationSlug, Problem, ProviderRequest,
     Result, Service, Target,
 };
 
-/// A payment that an agent wants to make.
+/// An agent's payment request.
 #[derive(Clone, Debug)]
 pub struct Intent {
-    /// The entry of the provider's requirement to pay.
+    /// The chosen payment requirements of the provider's 402 response.
     pub offer: Offer,
-    /// The agent's own limit for this payment.
+    /// The maximum price in the agent's request.
     pub max_payment: Amount,
-    /// The provider call that is paid for.
+    /// The provider call that the payment is for.
     pub request: ProviderRequest,
-    /// The service as the request names it: slug or UUID.
+    /// The slug or UUID of the service, if the request names the service.
     pub service: Option<String>,
-    /// The operation as the request names it.
+    /// The slug of the operation, if the request names the operation.
     pub operation: Option<OperationSlug>,
-    /// The page that a scrape or crawl fetches.
+    /// The page that a scrape or crawl operation fetches.
     pub target: Option<Target>,
     /// The agent's further statements about the call.
     pub metadata: Metadata,
-    /// The fingerprint, equal for equal requests.
+    /// The fingerprint of the request.
     pub fingerprint: Fingerprint,
 }
 
-/// A call to a provider, with the names that the request gives.
+/// A provider call, with the service and operation that the request names.
 #[derive(Clone, Copy, Debug)]
 pub struct Called<'a> {
     /// The call.
     pub request: &'a ProviderRequest,
-    /// The service as the request names it: slug or UUID.
+    /// The slug or UUID of the service, if the request names the service.
     pub service: Option<&'a str>,
-    /// The operation as the request names it.
+    /// The slug of the operation, if the request names the operation.
     pub operation: Option<&'a OperationSlug>,
 }
 
@@ -48,23 +48,23 @@ impl<'a> From<&'a Intent> for Called<'a> {
     }
 }
 
-/// The catalog entry of a call.
+/// The service and operation in the catalog that a call matches.
 #[derive(Clone, Copy, Debug)]
 pub struct CatalogMatch<'a> {
     /// The service.
     pub service: &'a Service,
-    /// The called operation; `None` if the call matches no operation of the service, and so can't be paid.
+    /// The called operation. `None` if the call matches no operation of the service and therefore can't be paid.
     pub operation: Option<&'a Operation>,
 }
 
 impl<'a> CatalogMatch<'a> {
-    /// Finds the catalog entry of a call (`docs/decisions.md` §3). Its method and address determine the entry; the
-    /// names in the request only narrow the choice, and must not contradict them.
+    /// Finds the service and operation of a call (`docs/decisions.md` §3). The method and URL determine the operation.
+    /// The names in the request only narrow the choice and must not contradict the call.
     ///
-    /// Only services that are in the catalog, in its curated set and not disabled can be paid. A request that names
-    /// another service, or calls a host of none of them, is `service_not_found`. A call to an open service's host, or
-    /// for a named service, that matches no operation is a match without an operation, which is in no scope. Names that
-    /// contradict the call are a malformed request.
+    /// Only services in the catalog's curated set that are not disabled can be paid. If the request names any other
+    /// service, or the host belongs to no open service, the error is `service_not_found`. A call to an open service
+    /// that matches no operation is a match without an operation. Names that contradict the call make the request
+    /// invalid.
     pub fn of(call: impl Into<Called<'a>>, catalog: &'a Catalog) -> Result<Self> {
         let Called {
             request: ProviderRequest { method, url, .. },

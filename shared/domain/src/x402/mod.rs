@@ -1,4 +1,4 @@
-//! The objects of x402: the requested payment, the chosen offer, the payment header and the provider's proof.
+//! The objects of x402: payment requirements, the payment header and the provider's proof.
 
 pub(crate) mod call;
 pub(crate) mod fingerprint;

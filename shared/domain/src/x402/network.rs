@@ -1,7 +1,7 @@
-//! The chains that Purser can pay on, and the one token that it uses on each.
+//! The chains that Purser can pay on, and the one token that Purser uses on each chain.
 //!
-//! All signed data besides the payment itself is pinned here: chain id, token address, and the token's EIP-712 name and
-//! version. Provider-supplied token data is never signed (`docs/x402.md` §3.1).
+//! All signed data except the payment itself is defined here: the chain id, the token address, and the token's EIP-712
+//! name and version. Token data from a provider is never signed (`docs/x402.md` §3.1).
 
 use alloy_primitives::{Address, address};
 
@@ -14,22 +14,22 @@ pub enum Network {
     BaseSepolia,
 }
 
-/// The USDC contract of a chain, with its EIP-712 domain as deployed.
+/// The USDC contract of a chain, with the contract's EIP-712 domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// The contract; also the EIP-712 `verifyingContract`.
+    /// The contract address, which is also the EIP-712 `verifyingContract`.
     pub address: Address,
-    /// The EIP-712 domain name. It differs between chains for the same currency.
+    /// The EIP-712 domain name, which differs between the chains.
     pub name: &'static str,
     /// The EIP-712 domain version.
     pub version: &'static str,
 }
 
 impl Network {
-    /// Every network, for tables.
+    /// All networks, for tables.
     pub const ALL: [Self; 2] = [Self::Base, Self::BaseSepolia];
 
-    /// The name in x402 v1, in the API and in the configuration.
+    /// Returns the name in x402 v1, in the API and in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Base => "base",
@@ -42,7 +42,7 @@ impl Network {
         Self::ALL.into_iter().find(|network| network.name() == name)
     }
 
-    /// The CAIP-2 name in x402 v2.
+    /// Returns the CAIP-2 name, as in x402 v2.
     pub const fn caip2(self) -> &'static str {
         match self {
             Self::Base => "eip155:8453",
@@ -58,7 +58,7 @@ impl Network {
         }
     }
 
-    /// The token for payments on this network (`docs/x402.md` §3.1, read from the deployed contracts).
+    /// Returns the token for payments on this network (`docs/x402.md` §3.1, read from the deployed contracts).
     pub const fn token(self) -> Token {
         match self {
             Self::Base => Token {
@@ -74,7 +74,7 @@ impl Network {
         }
     }
 
-    /// Whether its token has no value.
+    /// Returns whether the network's token has no value.
     pub const fn is_testnet(self) -> bool {
         match self {
             Self::Base => false,
@@ -82,14 +82,14 @@ impl Network {
         }
     }
 
-    /// The time between two blocks: two seconds on both networks (Base's documentation, "Block building").
+    /// Returns the time between two blocks, in seconds (Base's documentation, "Block building").
     pub const fn block_seconds(self) -> u64 {
         match self {
             Self::Base | Self::BaseSepolia => 2,
         }
     }
 
-    /// The token's symbol in the API (`docs/spec.md` §2.3); the same on every chain.
+    /// Returns the token's symbol in the API (`docs/spec.md` §2.3), which is the same on every chain.
     pub const fn token_symbol(self) -> &'static str {
         "USDC"
     }

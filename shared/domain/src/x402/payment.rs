@@ -1,10 +1,10 @@
-//! An authorized payment: the transfer to sign, and the header that the provider receives.
+//! An authorized payment: the transfer to sign, and the header for the provider.
 //!
-//! The transfer is derived from the decision: the chain of the pinned token, the agent's wallet, the payee, the exact
-//! price, a deadline and Purser's nonce. The header also contains the provider's latest offer unchanged, and an id of
-//! the payment if the provider accepts one.
+//! The transfer is derived from the decision: the network's token, the agent's wallet, the payee, the exact price, a
+//! deadline and Purser's nonce. The header also contains the provider's latest payment requirements unchanged, and a
+//! payment id if the provider accepts one.
 //!
-//! Deliberately elsewhere: signing and deriving the nonce, which need keys (`shared/chain`).
+//! Signing and the derivation of the nonce need keys and are in `shared/chain`.
 
 use crate::{
     Address, Amount, B256, Network, NoncePrefix, Offer, SettlementId, Terms, Timestamp, TransactionId, X402Version,
@@ -16,12 +16,12 @@ use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
 use std::fmt;
 
-/// The terms of a settlement that are signed, or returned with the payment.
+/// The parameters of a settlement that are signed or returned with the payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaymentTerms {
     /// The settlement.
     pub settlement: SettlementId,
-    /// The decision that allowed it.
+    /// The decision that allowed the payment.
     pub transaction: TransactionId,
     /// The agent's wallet.
     pub wallet: Address,
@@ -33,31 +33,31 @@ pub struct PaymentTerms {
     pub pay_to: Address,
     /// The time of the authorization.
     pub authorized_at: Timestamp,
-    /// The time from which the chain refuses it.
+    /// The time from which the chain rejects the payment.
     pub valid_before: Timestamp,
-    /// The first bytes of its nonce.
+    /// The first bytes of the nonce.
     pub nonce_prefix: NoncePrefix,
 }
 
-/// The part of a settlement in its idempotency record.
+/// The parameters of a settlement that are stored in the idempotency record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoundPayment {
     /// The settlement.
     pub settlement: SettlementId,
-    /// The decision that allowed it.
+    /// The decision that allowed the payment.
     pub transaction: TransactionId,
     /// The time of the authorization.
     pub authorized_at: Timestamp,
-    /// The time from which the chain refuses it.
+    /// The time from which the chain rejects the payment.
     pub valid_before: Timestamp,
-    /// The index of the chosen entry in the first request's requirement.
+    /// The index of the chosen payment requirements in `accepts` of the first request.
     pub offer_index: u32,
-    /// The first bytes of its nonce.
+    /// The first bytes of the nonce.
     pub nonce_prefix: NoncePrefix,
 }
 
 impl PaymentTerms {
-    /// The terms of a settlement.
+    /// Returns the payment parameters of a settlement.
     pub const fn of(terms: &Terms) -> Self {
         Self {
             settlement: terms.id,
@@ -72,16 +72,16 @@ impl PaymentTerms {
         }
     }
 
-    /// Whether these terms match the offer.
+    /// Returns whether the amount and payee match the payment requirements.
     pub fn pay(&self, offer: &Offer) -> bool {
         self.amount == offer.amount() && self.pay_to == offer.pay_to()
     }
 }
 
-/// An EIP-3009 `TransferWithAuthorization` of the network's token, not signed yet.
+/// An unsigned EIP-3009 `TransferWithAuthorization` of the network's token.
 ///
-/// Its `validAfter` is always 0, as in the reference v2 client. The chain's clock may be behind Purser's, and a lower
-/// bound could only make a valid payment fail.
+/// `validAfter` is always 0, as in the reference v2 client, because the chain's clock may be behind Purser's clock and
+/// a lower bound could only make a valid payment fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferAuthorization {
     /// The agent's wallet.
@@ -90,14 +90,14 @@ pub struct TransferAuthorization {
     pub to: Address,
     /// The amount.
     pub value: Amount,
-    /// The token accepts the transfer only in blocks with an earlier time, in whole seconds (EIP-3009).
+    /// The deadline. The token accepts the transfer only in blocks with an earlier time, in whole seconds (EIP-3009).
     pub valid_before: Timestamp,
-    /// The nonce, with which the transfer is possible only once, and which identifies it on chain.
+    /// The nonce, which allows the transfer only once and identifies it on chain.
     pub nonce: B256,
 }
 
 impl TransferAuthorization {
-    /// The transfer of an authorized settlement, with its nonce.
+    /// Creates the transfer of an authorized settlement with this nonce.
     pub const fn of(terms: &PaymentTerms, nonce: B256) -> Self {
         Self {
             from: terms.wallet,
@@ -108,11 +108,11 @@ impl TransferAuthorization {
         }
     }
 
-    /// `validAfter` on the wire and in the signature; see the type's documentation.
+    /// The value of `validAfter` in the signature and in the JSON form. The type's documentation gives the reason.
     pub const VALID_AFTER: u64 = 0;
 
-    /// The object of x402's `exact` scheme on EVM chains: numbers as decimal strings, addresses with their EIP-55
-    /// checksum.
+    /// Returns the JSON object of x402's `exact` scheme on EVM chains: numbers are decimal strings, and addresses have
+    /// the EIP-55 checksum.
     fn to_json(self) -> Value {
         json!({
             "from": self.from.to_checksum(None),
@@ -124,7 +124,7 @@ impl TransferAuthorization {
         })
     }
 
-    /// The `payload` of the scheme: the transfer with its signature (r, s, v).
+    /// Returns the scheme's `payload`: the transfer with the signature (r, s, v).
     pub(crate) fn signed(self, signature: [u8; 65]) -> Value {
         json!({
             "signature": alloy_primitives::hex::encode_prefixed(signature),
@@ -135,19 +135,20 @@ impl TransferAuthorization {
 
 /// A signed payment in the form that the provider accepts: one request header.
 ///
-/// Whoever has it can submit the payment, so its debug output shows only the name.
+/// Anybody who has the header can submit the payment, so the debug output shows only the header's name.
 #[derive(Clone)]
 pub struct PaymentHeader {
     /// The header's name: `PAYMENT-SIGNATURE` in v2, `X-PAYMENT` in v1.
     pub name: &'static str,
     /// The payload in standard base64 with padding.
     pub value: String,
-    /// The decoded payload, for transports that send the object itself.
+    /// The decoded payload, for transports that send the JSON object itself.
     pub payload: Box<RawValue>,
 }
 
 impl PaymentHeader {
-    /// The header for an offer of this requirement, with the signature of `authorization` (r, s, v).
+    /// Creates the header for these payment requirements, with the signature of `authorization` (r, s, v).
+    /// `requirement` is the provider's 402 document.
     pub fn new(
         offer: &Offer,
         requirement: &RawValue,
@@ -157,7 +158,8 @@ impl PaymentHeader {
     ) -> Self {
         let signed = authorization.signed(signature);
         let (name, payload) = match offer.version() {
-            // x402 v1 specification, transports/http: the payload contains neither the resource nor the requirement.
+            // x402 v1 specification, transports/http: the payload contains neither the resource nor the payment
+            // requirements.
             X402Version::V1 => {
                 let payload = json!({"x402Version": 1, "scheme": SCHEME, "network": network.name(), "payload": signed});
                 ("X-PAYMENT", payload.to_string())
@@ -188,9 +190,10 @@ struct PayloadV2<'a> {
     extensions: Option<&'a RawValue>,
 }
 
-/// x402 v2 specification, transports/http. `accepted` is the chosen entry unchanged: the server compares it with its
-/// offer. `resource` and `extensions` are echoed if present, with any content, as the reference client does. A changed
-/// extension is refused; the one that accepts an id of the payment gets it.
+/// Returns the v2 payload (x402 v2 specification, transports/http). `accepted` repeats the chosen payment requirements
+/// unchanged, because the server compares them with its own. `resource` and `extensions` are repeated if present, with
+/// any content, as the reference client does. Servers reject a changed extension, except that the payment id is added
+/// to the extension that accepts one.
 fn payload_v2(offer: &Offer, requirement: &RawValue, nonce: B256, signed: &Value) -> String {
     let UnreadMembers(members) = serde_json::from_str(requirement.get()).unwrap_or_default();
     let member = |name: &str| {
@@ -208,7 +211,7 @@ fn payload_v2(offer: &Offer, requirement: &RawValue, nonce: B256, signed: &Value
                 member("extensions"),
             )
         }
-        // The requirement is a bare entry, so all its members belong to the entry.
+        // The document is a single payment requirements object, so all fields belong to it.
         None => (requirement, None, None),
     };
     let with_id = extensions.and_then(|extensions| identified(extensions, nonce));
@@ -223,7 +226,7 @@ fn payload_v2(offer: &Offer, requirement: &RawValue, nonce: B256, signed: &Value
     serde_json::to_string(&payload).unwrap_or_default()
 }
 
-/// JSON without white space between its tokens, because servers limit the length of a header.
+/// Removes white space between JSON tokens, because servers limit the length of a header.
 fn compact(json: &str) -> String {
     let (mut in_string, mut is_escaped) = (false, false);
     let is_kept = |letter: &char| {
@@ -235,7 +238,7 @@ fn compact(json: &str) -> String {
     json.chars().filter(is_kept).collect()
 }
 
-/// Prints only the name.
+/// Prints only the header's name.
 impl fmt::Debug for PaymentHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PaymentHeader")
@@ -263,7 +266,7 @@ mod tests {
         }
     }
 
-    /// The header for a requirement, which is text so that a test can choose its exact form.
+    /// Returns the header for a 402 document, which is text so that a test can choose the exact form.
     fn header(requirement: &str) -> PaymentHeader {
         let raw: &RawValue = serde_json::from_str(requirement).unwrap();
         let offer = Offer::choose(&parse_foreign(raw).unwrap(), NETWORK).unwrap();

@@ -1,9 +1,8 @@
-//! x402's extension `payment-identifier`: an id from the payer, by which a provider recognizes a payment that is sent
-//! again.
+//! x402's `payment-identifier` extension: the payer sends an id by which the provider recognizes a repeated payment.
 //!
 //! A provider declares `{"info": {"required": …}, "schema": …}`, and the payer returns the same object with `info.id`
-//! added: 16 to 128 of `A-Z a-z 0-9 _ -` (x402 v2 specification, extensions/payment-identifier). The declared members
-//! must not change.
+//! added: 16 to 128 characters of `A-Z a-z 0-9 _ -` (x402 v2 specification, extensions/payment-identifier). The
+//! declared fields must not change.
 
 use alloy_primitives::B256;
 use serde_json::value::{RawValue, to_raw_value};
@@ -11,11 +10,9 @@ use std::collections::BTreeMap;
 
 const KEY: &str = "payment-identifier";
 
-/// The extensions with an id added, if the provider declared that it accepts one and the payer has set none; otherwise
-/// `None`.
+/// Adds a payment id to the extensions. Returns `None` if the provider does not accept an id or an id is already set.
 ///
-/// The id is derived from the payment's nonce, which the provider sees in any case, and is the same for every
-/// signature.
+/// The id is derived from the payment's nonce, which the provider sees anyway, and is the same for every signature.
 pub(super) fn identified(extensions: &RawValue, nonce: B256) -> Option<Box<RawValue>> {
     let extensions = members(extensions)?;
     let declared = members(extensions.get(KEY)?)?;
@@ -31,7 +28,7 @@ pub(super) fn identified(extensions: &RawValue, nonce: B256) -> Option<Box<RawVa
 
 type Members<'a> = BTreeMap<String, &'a RawValue>;
 
-/// The members of an object; `None` for anything else.
+/// Returns the fields of an object, or `None` for any other value.
 fn members(value: &RawValue) -> Option<Members<'_>> {
     serde_json::from_str(value.get()).ok()
 }

@@ -1,17 +1,17 @@
-//! The provider's payment response, of which only the transaction hash is used.
+//! The provider's payment response. Only the transaction hash is used.
 //!
-//! Nothing in it is proof. A response may claim success without a transfer, and failure despite one. So the hash only
-//! identifies the transaction to check, and the chain decides (`transfer.rs`). `success: false` therefore changes
-//! nothing: an honest facilitator that stopped waiting answers `settlement_pending` with the hash of a transaction
-//! mined later.
+//! Nothing in the response is proof. A response may claim success without a transfer, or failure despite a transfer.
+//! Therefore the hash only identifies the transaction to check, and the chain decides (`transfer.rs`). For the same
+//! reason `success: false` changes nothing: an honest facilitator that stopped waiting responds with
+//! `settlement_pending` and the hash of a transaction that is mined later.
 //!
-//! Since it is only a hint, it is decoded more leniently than by the reference client: base64 with or without padding,
-//! in either alphabet, with white space; and the hash may have the names that other libraries use. Other members are
-//! not searched for a hash: a fee's transaction, for example, is not the payment.
+//! Because the response is only a hint, it is decoded more leniently than in the reference client: base64 with or
+//! without padding, in either alphabet, with white space. The hash may have the field names that other libraries use.
+//! No other field is searched for a hash, because for example the transaction of a fee is not the payment.
 //!
-//! Two kinds of wrong input are distinguished. A response that can't be decoded, or contains no EVM transaction, is the
-//! provider's fault ([`NoTransaction`]). A value of the wrong type is the caller's mistake and a [`Problem`]. If
-//! nothing was received, there is no proof at all: [`is_no_proof`].
+//! Two kinds of invalid input are distinguished. A response that can't be decoded, or that contains no EVM transaction,
+//! is the provider's fault ([`NoTransaction`]). A value of the wrong type is the caller's fault and a validation error
+//! ([`Problem`]). If no response was received, there is no proof: [`is_no_proof`].
 
 use crate::{Problem, TxHash, value::json::UnreadMembers};
 use base64::{
@@ -22,17 +22,18 @@ use base64::{
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-/// The response headers of x402 v2 and v1; header names are case-insensitive (RFC 9110 §5.1).
+/// The names of the response header in x402 v2 and v1. Header names are case-insensitive (RFC 9110 §5.1).
 const HEADERS: [&str; 2] = ["PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE"];
 
-/// The maximum length of a header that is decoded. Responses with the known extensions have 1.5 KiB; 16 KiB is about
-/// the longest header line that servers accept.
+/// The maximum length of a header that is decoded, in bytes. Responses with the known extensions take 1.5 KiB. Servers
+/// accept header lines of at most about 16 KiB.
 const MAX_TEXT_BYTES: usize = 16 * 1024;
 
-/// The JSON Pointer of the response in a request body.
+/// The JSON Pointer of the payment response in a request body.
 const ROOT: &str = "/payment_response_header";
 
-/// The names of the member with the hash: the specification's name, then those of earlier drafts and other libraries.
+/// The names of the field with the hash: the name in the specification, then the names in earlier drafts and other
+/// libraries.
 const NAMES: [&str; 5] = [
     "transaction",
     "txHash",
@@ -41,7 +42,7 @@ const NAMES: [&str; 5] = [
     "transaction_hash",
 ];
 
-/// Like browsers' `atob`: padding may be missing, and the bits after the last byte are ignored.
+/// Decodes base64 like `atob` in browsers: padding may be missing, and the bits after the last byte are ignored.
 const FORGIVING: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
@@ -49,23 +50,23 @@ const FORGIVING: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The reason that a payment response gives no transaction.
+/// Why a payment response contains no transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoTransaction {
     /// The response can't be decoded.
     Undecodable,
-    /// The response contains no transaction, or one of a chain that is not EVM.
+    /// The response contains no transaction, or a transaction of a chain that is not an EVM chain.
     Unnamed,
 }
 
-/// The transaction in a payment response, or the reason that there is none.
+/// The transaction in a payment response, or why there is none.
 type Named = Result<TxHash, NoTransaction>;
 
-/// The transaction that a provider's payment response names.
+/// Returns the transaction hash in a provider's payment response.
 ///
-/// The response is the header's text (base64 of JSON, or the JSON itself), the decoded object, or an object keyed by
-/// header name in any case with either of these, or with an array of the one text: the form of clients that allow a
-/// header several times.
+/// The response may be the header's text (base64 of JSON, or the JSON itself), the decoded object, or an object keyed
+/// by header name in any case. The values of such an object may be a text, a decoded object, or an array with a single
+/// text, because some clients allow repeated headers.
 pub fn transaction_hash_in(payment_response_header: &Value) -> Result<Named, Problem> {
     match payment_response_header {
         Value::String(text) => in_text(text, ROOT),
@@ -76,8 +77,8 @@ pub fn transaction_hash_in(payment_response_header: &Value) -> Result<Named, Pro
     }
 }
 
-/// Whether it contains no payment response, as when a provider sent none: a blank text, an empty object, or an object
-/// whose response headers are all empty in the same sense.
+/// Returns whether the value contains no payment response, because the provider sent none: a blank text, an empty
+/// object, or an object in which all response headers are empty.
 pub fn is_no_proof(payment_response_header: &Value) -> bool {
     match payment_response_header {
         Value::Null => true,
@@ -107,7 +108,7 @@ fn is_header(name: &str) -> bool {
     HEADERS.iter().any(|header| header.eq_ignore_ascii_case(name))
 }
 
-/// The hash in an object that is either the decoded response or keyed by header name.
+/// Returns the hash in an object that is either the decoded response or keyed by header name.
 fn in_headers(object: &Map<String, Value>) -> Result<Named, Problem> {
     let mut named = in_response(object);
     for (name, value) in object {
@@ -137,12 +138,12 @@ fn in_headers(object: &Map<String, Value>) -> Result<Named, Problem> {
     Ok(named)
 }
 
-/// The hash in a header's text: base64 of a JSON object, or the object itself.
+/// Returns the hash in a header's text: base64 of a JSON object, or the JSON object itself.
 fn in_text(text: &str, path: &str) -> Result<Named, Problem> {
     if text.len() > MAX_TEXT_BYTES {
         return Err(Problem::at(path, format!("must be at most {MAX_TEXT_BYTES} bytes")));
     }
-    // No base64 text begins with a brace, so the two forms can't be confused.
+    // Base64 never begins with a brace, so the two forms can't be confused.
     let text = text.trim();
     let json = if text.starts_with('{') {
         Some(Cow::Borrowed(text))
@@ -154,14 +155,14 @@ fn in_text(text: &str, path: &str) -> Result<Named, Problem> {
         return Ok(Err(NoTransaction::Undecodable));
     };
     Ok(named_in(|name| {
-        // A repeated key has its last value, as in the reference client.
+        // If a key is repeated, the last value counts, as in the reference client.
         let (_, value) = members.iter().rev().find(|(member, _)| member == name)?;
         serde_json::from_str(value.get()).ok()
     }))
 }
 
-/// Decodes base64 of either alphabet, with or without padding and white space. The result is decoded as UTF-8 like by
-/// `TextDecoder`: without a byte order mark, and with replacement characters.
+/// Decodes base64 in either alphabet, with or without padding and white space. The bytes are decoded as UTF-8 like
+/// `TextDecoder` does: without a byte order mark, and with replacement characters.
 fn decoded(text: &str) -> Option<String> {
     let letters = text.trim_matches('"').chars().filter(|letter| !letter.is_whitespace());
     let standard: String = letters
@@ -176,12 +177,13 @@ fn decoded(text: &str) -> Option<String> {
     Some(json.strip_prefix('\u{feff}').unwrap_or(&json).to_owned())
 }
 
-/// The hash in a decoded `SettleResponse`.
+/// Returns the hash in a decoded `SettleResponse`.
 pub(crate) fn in_response(response: &Map<String, Value>) -> Named {
     named_in(|name| Some(Cow::Borrowed(response.get(name)?.as_str()?)))
 }
 
-/// The first of the members that contains a hash; `transaction` is an empty string if nothing was sent to the chain.
+/// Returns the hash in the first field that contains one. `transaction` is an empty string if nothing was sent to the
+/// chain.
 fn named_in<'a>(text_of: impl Fn(&str) -> Option<Cow<'a, str>>) -> Named {
     let hash = NAMES.iter().find_map(|name| {
         let text = text_of(name)?;
@@ -253,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_hint_is_decoded_however_it_is_written() {
-        // Letters that only one of the alphabets has, and a length that needs padding.
+        // The text has letters that exist in only one of the alphabets, and a length that needs padding.
         let text = format!(
             "{{\"transaction\":\"{HASH}\",\"\u{fe}\u{ff}?\":\"\u{7bff}\u{fffd}\",\"network\":\"eip155:8453\"}}"
         );
@@ -371,7 +373,7 @@ mod tests {
             json!({"payment-response": "e30="}),
             json!({"payment-response": "", "x-payment-response": "e30="}),
             json!({"payment-response": "", "transaction": HASH}),
-            // Mistakes of the caller, reported as problems.
+            // Mistakes of the caller, which are validation errors.
             json!([]),
             json!([""]),
             json!({"payment-response": []}),
@@ -428,7 +430,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every text can be read, except one that is too long.
+        /// Every text can be parsed unless it is too long.
         #[test]
         fn any_text_is_read(text in ".*") {
             let too_long = text.len() > MAX_TEXT_BYTES;
