@@ -1,8 +1,8 @@
-//! Payments that must be refused, over whole agents, catalogs, policies, rules and windows: the evaluation is compared
-//! with each line of the contract's error table (`docs/spec.md` §7), stated separately, and with their order.
+//! Denied payments, over generated agents, catalogs, policies, rules and windows. The evaluation is compared with each
+//! line of the contract's error table (`docs/spec.md` §7) and with the order of the lines. The table is restated here
+//! independently of the code.
 //!
-//! First one check is broken at a time, in order of precedence; then everything varies together. Each statement follows
-//! the contract and not the code.
+//! First, one check after the other fails, in the order of the checks. Then everything varies together.
 #![expect(
     clippy::unwrap_used,
     clippy::arithmetic_side_effects,
@@ -27,7 +27,7 @@ const SLUGS: [&str; 4] = ["web.search", "web.scrape", "lab.crawl-deep", "web.sky
 const SERVICES: [&str; 2] = ["lab", "other"];
 const CATEGORIES: [Category; 3] = [Category::Search, Category::Scrape, Category::Finance];
 
-/// The table of `docs/spec.md` §4.10 over these hosts: which of them an entry covers.
+/// The hosts for the table of `docs/spec.md` §4.10.
 const HOSTS: [&str; 8] = [
     "example.com",
     "a.example.com",
@@ -59,10 +59,10 @@ fn address(payee: usize) -> Address {
     parse_address(PAYEES[payee]).unwrap()
 }
 
-/// An operation of the catalog: its slug, category, the payee of its payment, and its highest price.
+/// An operation of the catalog: the indexes of the slug and the payee, the category, and the maximum price.
 type CatalogOperation = (usize, Category, Option<usize>, Option<u64>);
 
-/// An agent's recent spend: the age in microseconds, and the amount.
+/// The agent's recent payments: the age in microseconds, and the amount.
 type Spent = Vec<(i64, u64)>;
 
 #[derive(Clone, Debug)]
@@ -72,30 +72,30 @@ enum Said {
         services: Vec<usize>,
         wallets: Vec<usize>,
     },
-    /// Limit, hours, what was spent, and whether the window is among the facts.
+    /// Limit, hours, recent payments, and whether the window is among the inputs.
     Budget(u64, u32, Spent, bool),
     Approval {
         services: Option<Vec<usize>>,
         categories: Option<Vec<Category>>,
         above: Option<u64>,
     },
-    /// The services, the number of payments, hours, and the ages of the payments in microseconds.
+    /// Services, maximum number of payments, hours, and the ages of the payments in microseconds.
     Count(Scope, u32, u32, Vec<i64>),
-    /// The services, hours, and the age of the last payment in microseconds.
+    /// Services, hours, and the age of the last payment in microseconds.
     Interval(Scope, u32, Option<i64>),
-    /// The services, seconds, and whether it blocks.
+    /// Services, seconds, and whether the rule blocks.
     Duplicate(Scope, u32, bool),
     Payee(Scope),
-    /// The services, the percentage, the number of prices of a median, and whether it blocks.
+    /// Services, percentage, number of prices of the median, and whether the rule blocks.
     Price(Scope, u32, Option<u8>, bool),
-    /// The services, and whether it is open.
+    /// Services, and whether the schedule allows payments now.
     Schedule(Scope, bool),
 }
 
-/// The services to which a limit applies.
+/// The services that a rule applies to.
 type Scope = Option<Vec<usize>>;
 
-/// The values that a decision borrows.
+/// The values that the inputs of a decision borrow.
 struct Given {
     agent: Agent,
     intent: Intent,
@@ -136,7 +136,7 @@ impl Given {
 }
 
 impl Given {
-    /// What a replay of the decision is based on.
+    /// Returns the inputs for a replay of the decision.
     fn inputs(&self) -> ReplayInputs<'_> {
         ReplayInputs {
             agent: &self.agent,
@@ -145,7 +145,7 @@ impl Given {
         }
     }
 
-    /// The record of the decision; `None` if it is not recorded.
+    /// Returns the record of the decision, or `None` if it is not recorded.
     fn recorded(&self) -> Option<RecordedDecision> {
         let (result, reason, checks) = match self.decide() {
             Decision::NeedsTarget => return None,
@@ -174,7 +174,7 @@ impl Given {
     }
 }
 
-/// The replay by a reader who has the statement of a decision and the documents of its inputs alone.
+/// Replays the decision as a reader would who has only the statement and the documents of the inputs.
 fn replay_from_file(given: &Given, recorded: &RecordedDecision) -> Result<Vec<ReplayDifference>, NoReplay> {
     let versions = InputVersions {
         engine: ENGINE_VERSION,
@@ -201,7 +201,7 @@ fn replay_from_file(given: &Given, recorded: &RecordedDecision) -> Result<Vec<Re
     replay_stated(&stated.to_json(&EventSource::default()), &documents.to_json())
 }
 
-/// Whether the documents have all that the evaluation of this decision needs.
+/// Returns whether the documents contain everything that the evaluation of this decision needs.
 fn is_documented(given: &Given, recorded: &RecordedDecision) -> bool {
     let failed = |check: &Check| check.name == CheckName::Domain && check.outcome == CheckOutcome::Failed;
     let called = given.operation.as_ref();
@@ -213,16 +213,16 @@ fn is_documented(given: &Given, recorded: &RecordedDecision) -> bool {
 struct Case {
     enabled: Option<bool>,
     frozen: bool,
-    /// An operator's; only in the table test.
+    /// An operators' freeze. Only used in the table test.
     frozen_by_operators: Option<Freeze>,
     service_category: Category,
     operations: Vec<CatalogOperation>,
-    /// The operation that is called, if the catalog has it.
+    /// The called operation, if the catalog has it.
     called: Option<usize>,
-    /// The request names an operation that the catalog does not have.
+    /// Whether the request names an operation that the catalog does not have.
     named_unknown: bool,
     enabled_operations: Option<Vec<usize>>,
-    /// `None` is `*`.
+    /// `None` stands for `*`.
     domains: Option<Vec<usize>>,
     target: Option<usize>,
     price: u64,
@@ -233,23 +233,24 @@ struct Case {
     threshold: u64,
     day: Spent,
     rules: Vec<Said>,
-    /// The age of the last payment of the same call in microseconds.
+    /// The age of the last payment for the same call, in microseconds.
     repeated: Option<i64>,
     /// Whether the payee was paid before.
     known_payee: bool,
-    /// The operation's paid prices, oldest first.
+    /// The prices that were paid for the operation, oldest first.
     paid: Vec<u64>,
     approval: bool,
     balance: Option<u64>,
     eager: bool,
-    /// The catalog lists the payments on another network, or without a fixed price; only in the table test.
+    /// Whether the catalog lists the payments on another network, or without a fixed price. Only used in the table
+    /// test.
     other_network: bool,
     metered: bool,
 }
 
 const HOUR: i64 = 3_600_000_000;
 
-/// Ages around the ends of windows, to the microsecond, and others.
+/// Generates ages exactly at the ends of windows, one microsecond before and after, and anywhere else.
 fn spent(hours: i64) -> impl Strategy<Value = Spent> {
     let end = hours * HOUR;
     let age = prop_oneof![Just(0), Just(end - 1), Just(end), Just(end + 1), 0..end * 2];
@@ -277,7 +278,7 @@ fn rule() -> impl Strategy<Value = Said> {
     ]
 }
 
-/// A rule about how an agent pays. Its service is more often the called one.
+/// Generates an optional rule. The rule applies to the called service more often than not.
 fn limit() -> impl Strategy<Value = Said> {
     let scope = || prop::option::of(select(vec![vec![0], vec![0, 1], vec![1]]));
     let age = |hours: u32| {
@@ -407,7 +408,7 @@ fn window(scope: WindowScope, length: Duration, spent: &Spent) -> Window {
 }
 
 impl Case {
-    /// A payment that passes every check.
+    /// Returns a payment that passes every check.
     fn fine() -> Self {
         Self {
             enabled: Some(true),
@@ -641,7 +642,8 @@ impl Case {
         }
     }
 
-    /// Every error that applies to the payment, in the order of `docs/errors.md`, each line separately.
+    /// Returns every error that applies to the payment, in the order of `docs/errors.md`. Each error is determined
+    /// independently of the others.
     fn against(&self) -> Vec<&'static str> {
         let operation = self.called.map(|index| &self.operations[index]);
         let categories = || std::iter::once(self.service_category).chain(operation.map(|operation| operation.1));
@@ -681,7 +683,8 @@ impl Case {
             |said: &Said| matches!(said, Said::Categories(list) if categories().any(|one| list.contains(&one)));
         say(self.rules.iter().any(blocks), "category_block");
         let names_nobody = |said: &Said| matches!(said, Said::Vendors { services, wallets } if !services.contains(&0) && !wallets.contains(&self.pay_to));
-        // The operation's own payee, and no other; without a maximum at most the payment's own price.
+        // Only the operation's own payee may be paid. Without a maximum price, the price may be at most the payment's
+        // amount.
         let wrong =
             operation.is_some_and(|(_, _, payee, max)| *payee != Some(self.pay_to) || self.price > max.unwrap_or(1));
         let redirected = PAYEES[self.pay_to] == WALLET || wrong;
@@ -741,7 +744,7 @@ impl Case {
         let is_new = any(&|said| matches!(said, Said::Payee(_))) && !self.known_payee;
         say(is_new && !self.approval, "new_payee");
         say(self.balance.is_some_and(|balance| self.price > balance), "usdc_balance");
-        // A budget whose window is unknown has no room.
+        // A budget without a known window allows no payment.
         say(
             self.rules.iter().any(|said| matches!(said, Said::Budget(.., false))),
             "max_per_day_units",
@@ -751,7 +754,7 @@ impl Case {
 }
 
 impl Case {
-    /// What is remembered of earlier payments.
+    /// Returns what the rules remember of earlier payments.
     fn recent(&self, intent: &Intent) -> RecentPayments {
         let now = Timestamp::from_secs(NOW).unwrap();
         let mut recent = RecentPayments::default();
@@ -772,7 +775,8 @@ impl Case {
         recent
     }
 
-    /// The median of the last prices, if there are so many; of an even number the lower one.
+    /// Returns the median of the last `count` prices, or `None` if there are fewer. For an even number, the lower
+    /// middle price.
     fn median(&self, count: usize) -> Option<u64> {
         let first = self.paid.len().checked_sub(count)?;
         let mut last = self.paid[first..].to_vec();
@@ -799,7 +803,7 @@ impl Said {
             .is_none_or(|scope| scope.as_ref().is_none_or(|scope| scope.contains(&0)))
     }
 
-    /// The length of the window and the ages of its payments, if the rule counts payments.
+    /// Returns the duration of the window and the ages of the payments, if the rule counts payments.
     fn counts(&self) -> Option<(Duration, Vec<i64>)> {
         let length = |hours: u32| Duration::from_secs_u32(hours * 3_600);
         match self {
@@ -809,7 +813,7 @@ impl Said {
         }
     }
 
-    /// The kind of a rule about how an agent pays.
+    /// Returns the kind of an optional rule.
     fn limit(&self) -> Option<RuleKind> {
         let scope = self.scope()?.as_ref();
         let services = scope.map(|scope| {
@@ -856,7 +860,7 @@ impl Said {
     }
 }
 
-/// Which check answered, by its name in the decision.
+/// Returns the error of the decision, which names the check that failed first.
 fn answered(decision: &Decision<'_>) -> Option<&'static str> {
     match decision {
         Decision::Allow(_) => None,
@@ -876,7 +880,7 @@ fn answered(decision: &Decision<'_>) -> Option<&'static str> {
 
 type Break = fn(&mut Case);
 
-/// The answer to a payment that passes every check, after these changes, from the last to the first.
+/// Returns the result for a payment that passes every check, after applying these changes from the last to the first.
 fn answer(changes: &[Break]) -> String {
     let mut case = Case::fine();
     for change in changes.iter().rev() {
@@ -887,14 +891,14 @@ fn answer(changes: &[Break]) -> String {
         Decision::NeedsTarget => "target_url_required".into(),
         Decision::Refuse(denial) => {
             let reason = denial.reason.text();
-            // The rule's ID is the agent's rule of this kind.
+            // The id in the reason is the id of the agent's rule of this kind.
             let rule = reason.split_once(":00000000-").map(|(kind, _)| kind.to_owned());
             rule.unwrap_or(reason)
         }
     }
 }
 
-/// Each row breaks its own check and every check below it; its own check answers.
+/// Each row makes its own check and all later checks fail. The expected result is the row's own error.
 #[test]
 fn the_first_failed_check_answers() {
     let rows: [(&str, Break); 29] = [
@@ -955,7 +959,7 @@ fn the_first_failed_check_answers() {
             case.rules.push(Said::Price(None, 4_899, None, true));
         }),
         ("approval_required", |case| case.threshold = 49),
-        // The questions of the rules have the same error. Each comes after the blocks of its kind.
+        // All rules that require approval have the same error. Each rule comes after the blocks of its kind.
         ("approval_required", |case| {
             case.repeated = Some(0);
             case.rules.push(Said::Duplicate(None, 1, false));
@@ -974,7 +978,7 @@ fn the_first_failed_check_answers() {
     for (index, (expected, _)) in rows.iter().enumerate() {
         assert_eq!(answer(&changes[index..]), *expected);
     }
-    // An approval waives its own check and no other.
+    // An approval waives its own check but no other check.
     for (expected, change) in rows {
         let expected = if expected == "approval_required" {
             "allow"
@@ -987,7 +991,8 @@ fn the_first_failed_check_answers() {
     }
 }
 
-/// A payee or a price that the catalog delays is refused until its time. One that waits for a second operator has none.
+/// A delayed payee or price is denied until its time. A payee or price that waits for a second operator has no such
+/// time.
 #[test]
 fn delayed_pricings_are_refused_until_their_time() {
     let now = Timestamp::from_secs(NOW).unwrap();
@@ -1002,7 +1007,7 @@ fn delayed_pricings_are_refused_until_their_time() {
         given.payee_from = Some(from);
         assert_eq!(block(&given), *expected, "{from}");
     }
-    // The payee, or the highest price, of the pricing that the request asks for.
+    // The request uses the payee or the higher price of the delayed pricing.
     let (other_payee, higher_price) = ((1, 50), (0, 60));
     for (payee, price) in [other_payee, higher_price] {
         let mut given = Case {
@@ -1040,7 +1045,7 @@ fn delayed_pricings_are_refused_until_their_time() {
     }
 }
 
-/// A grant has what the decision was based on, for the record.
+/// A grant contains the versions of the decision's inputs, for the record.
 #[test]
 fn a_grant_names_its_inputs() {
     let mut given = Case::fine().given();
@@ -1069,33 +1074,34 @@ fn a_grant_names_its_inputs() {
     );
 }
 
-/// A check has the numbers of one rule. Where several could be this one, a replay still decides as before.
+/// A check records the numbers of one rule. If several rules could have these numbers, a replay still makes the same
+/// decision.
 #[test]
 fn rules_with_alike_numbers_are_replayed_apart() {
     let later = Timestamp::from_secs(NOW + 1).unwrap();
     let rows = [
-        // Both have the recorded limit: the reason names the second.
+        // Both rules have the recorded limit, and the reason names the second rule.
         vec![
             Said::Budget(100, 1, vec![(0, 10)], true),
             Said::Budget(100, 2, vec![(0, 90)], true),
         ],
-        // Another kind has the recorded limit.
+        // A rule of another kind has the recorded limit.
         vec![
             Said::Count(None, 100, 1, vec![]),
             Said::Budget(100, 1, vec![(0, 90)], true),
         ],
-        // The recorded limit, 100, may be that of either median. It is taken as the one of the rule that asks, which was
-        // then 67; the other rule would block at that median, and is not judged.
+        // The recorded limit, 100, could come from the median of either rule. The replay assumes the rule that requires
+        // approval, with a median of 67. The other rule would block at that median, and is not evaluated.
         vec![
             Said::Price(None, 0, Some(3), true),
             Said::Price(None, 50, Some(5), false),
         ],
-        // The recorded limit is that of the catalog's price, which the second rule blocks.
+        // The recorded limit comes from the catalog's price, and the second rule blocks.
         vec![
             Said::Price(None, 0, Some(3), true),
             Said::Price(None, 6_900, None, true),
         ],
-        // The first is for another service.
+        // The first rule is for another service.
         vec![
             Said::Price(Some(vec![1]), 50, Some(5), true),
             Said::Price(None, 50, Some(5), true),
@@ -1108,7 +1114,7 @@ fn rules_with_alike_numbers_are_replayed_apart() {
             rules,
             ..Case::fine()
         };
-        // Also where the decision failed by the catalog's delay, which is derived from the checks.
+        // The replay also works if the delay for a new payee, which is derived from the checks, caused the failure.
         for payee_from in [None, Some(later)] {
             let mut given = case.given();
             given.payee_from = payee_from;
@@ -1118,7 +1124,7 @@ fn rules_with_alike_numbers_are_replayed_apart() {
     }
 }
 
-/// A rule of each kind, and of each form of its terms.
+/// Returns a rule of each kind and each form of its parameters.
 fn every_rule() -> Vec<RuleKind> {
     let (amount, duration) = (Amount::ONE, Duration::DAY);
     let services = Some(vec![ServiceSlug::parse("lab").unwrap()]);
@@ -1184,7 +1190,7 @@ fn every_rule() -> Vec<RuleKind> {
     ]
 }
 
-/// What was read makes the same documents again, or the replay is impossible.
+/// A parsed rule must serialize to the same document again. Otherwise the replay is impossible.
 #[test]
 fn a_rule_of_each_kind_is_read_from_its_document() {
     for (number, kind) in (1..).zip(every_rule()) {
@@ -1197,12 +1203,12 @@ fn a_rule_of_each_kind_is_read_from_its_document() {
     }
 }
 
-/// A freeze by an operator is in no version of what the decision was based on.
+/// An operators' freeze is in no version of the decision's inputs, so it is derived from the checks.
 #[test]
 fn freezes_are_replayed() {
     for frozen in [false, true] {
         for freeze in [Freeze::Agent, Freeze::Owner, Freeze::Deployment] {
-            // The reason of a disabled service comes first, and names no freeze.
+            // A disabled service is reported first, without the freeze.
             for enabled in [false, true] {
                 let case = Case {
                     enabled: Some(enabled),
@@ -1218,7 +1224,8 @@ fn freezes_are_replayed() {
     }
 }
 
-/// What is remembered of an allowed payment is what a rule needs. An approval waives the guards that ask.
+/// An allowed payment is remembered only as far as a rule needs it. An approval waives duplicate guards that require
+/// approval.
 #[test]
 fn a_payment_is_remembered_as_the_rules_need_it() {
     let remembered = |approval, rules: Vec<Said>| {
@@ -1263,7 +1270,7 @@ fn a_payment_is_remembered_as_the_rules_need_it() {
     }
 }
 
-/// A payment counts for the rules of its service, in amounts or in payments.
+/// A payment counts for the rules that apply to its service, as an amount or as one payment.
 #[test]
 fn a_payment_counts_for_the_rules_of_its_service() {
     let (other, own) = (Some(vec![1]), Some(vec![0]));
@@ -1285,7 +1292,7 @@ fn a_payment_counts_for_the_rules_of_its_service() {
     assert_eq!(counted(Counted::Payments), [rule_id(2), rule_id(3)]);
 }
 
-/// A refusal that depends on earlier payments holds while they stay; an escalation asks a person.
+/// A denial reports whether it depends on earlier payments, and whether it escalates to a user.
 #[test]
 fn a_denial_tells_what_it_depends_on() {
     let rows: [(Break, bool, bool); 9] = [
@@ -1308,7 +1315,7 @@ fn a_denial_tells_what_it_depends_on() {
             false,
             true,
         ),
-        // The second rule has room.
+        // The second rule alone would allow the payment.
         (
             |case| case.rules = vec![Said::Price(None, 0, None, true), Said::Price(None, 9_000, None, true)],
             false,
@@ -1327,7 +1334,7 @@ fn a_denial_tells_what_it_depends_on() {
     }
 }
 
-/// Several schedules open when all of them are open. The decision is made at 17:46 UTC.
+/// Several schedules allow payments only at times that all of them allow. The decision is made at 17:46 UTC.
 #[test]
 fn schedules_open_together() {
     let mut given = Case::fine().given();
@@ -1362,10 +1369,10 @@ fn schedules_open_together() {
         opening(&[("17:00", "24:00"), ("20:00", "22:00"), ("21:00", "23:00")]),
         Some((2, at(21)))
     );
-    // The second is open over midnight.
+    // The second schedule has a period over midnight.
     assert_eq!(opening(&[("20:00", "21:00"), ("22:00", "20:30")]), Some((1, at(20))));
     assert_eq!(opening(&[("22:00", "03:00"), ("02:00", "04:00")]), Some((1, at(26))));
-    // They are never open together, which no search of some days can tell.
+    // The schedules never allow payments at the same time. A search over some days can't prove this.
     assert!(matches!(
         opening(&[("20:00", "21:00"), ("21:00", "22:00")]),
         Some((1, RetryAt::NotBefore(_)))
@@ -1426,15 +1433,15 @@ fn daily_limit_denials_state_when_to_retry() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_096))]
 
-    /// The first error that applies is the answer; if none does, the payment is allowed.
+    /// The first error that applies is returned. If no error applies, the payment is allowed.
     #[test]
     fn the_first_matching_table_row_decides(case in case()) {
         let against = case.against();
         prop_assert_eq!(answered(&case.given().decide()), against.first().copied(), "{:?}", against);
     }
 
-    /// A grant is for the payment that was asked for, charged to every window, and leaves each within its cap, counting
-    /// all stored entries and not only the live ones.
+    /// A grant is for the requested payment and is charged to every window. Each window stays within the cap, counting
+    /// all stored entries and not only the entries that still count.
     #[test]
     fn a_grant_leaves_every_window_within_its_cap(case in case()) {
         let given = case.given();
@@ -1461,8 +1468,8 @@ proptest! {
         }
     }
 
-    /// A replay of what is recorded is the same decision. A record with another result of a check is not, except where a
-    /// fact is derived from it.
+    /// A replay of a recorded decision makes the same decision. If the recorded outcome of a check is changed, the
+    /// replay differs, except where an input is derived from that check.
     #[test]
     fn a_recorded_decision_is_replayed_as_it_was(case in case(), changed in any::<Index>()) {
         let given = case.given();
@@ -1485,13 +1492,14 @@ proptest! {
         }
         let derived = [CheckName::AgentActive, CheckName::Vendor, CheckName::Approval];
         let is_derived = derived.contains(&forged.checks[check].name) && recorded.result != DecisionResult::Allow;
-        // That a payee was paid before is derived from its check in both directions.
+        // Whether a payee was paid before is derived from the payee check in both directions.
         let is_payee = forged.checks[check].name == CheckName::Payee && recorded.result != DecisionResult::Allow;
         // A waived check shows that there was an approval.
         let was_waived = recorded.checks[check].outcome == CheckOutcome::Waived;
         prop_assert!((is_derived && !is_failed) || is_payee || was_waived || !replay(&forged, &inputs).is_empty(), "{:?}", forged.checks[check]);
     }
-    /// Whatever was decided with whatever windows: the same limits decide it again, named or not.
+    /// Whatever was decided with whatever windows, a backtest of the same limits makes the same decisions, whether the
+    /// proposal repeats the limits or leaves them out.
     #[test]
     fn a_backtest_of_the_same_limits_flips_nothing(cases in prop::collection::vec(case(), 1..8)) {
         let mut unnamed = Backtest::new(Candidate::default());

@@ -1,4 +1,4 @@
-//! The table of `docs/spec.md` §4.10, row by row: from each entry, hosts that it covers and hosts that it does not.
+//! The table of `docs/spec.md` §4.10, row by row: for each pattern, hosts that match and hosts that do not match.
 #![expect(clippy::unwrap_used, reason = "tests may panic")]
 
 use proptest::prelude::*;
@@ -10,12 +10,13 @@ fn label() -> impl Strategy<Value = String> {
     })
 }
 
-/// A domain of two or three labels; the last is not a number, which would make it an IP address.
+/// Generates a domain of two or three labels. The last label is not a number, because the domain would then be an IP
+/// address.
 fn domain() -> impl Strategy<Value = String> {
     (prop::collection::vec(label(), 1..3), "[a-z]{2,6}").prop_map(|(labels, top)| format!("{}.{top}", labels.join(".")))
 }
 
-/// The host in another spelling that connects to the same place.
+/// Returns the host in a different spelling that connects to the same server.
 fn spelled(host: &str, how: u8) -> String {
     let host = match how % 3 {
         0 => host.to_owned(),
@@ -83,7 +84,7 @@ proptest! {
             (&both, fitting.clone(), true),
             (&begins, fitting.clone(), true),
             (&ends, fitting.clone(), true),
-            // Anchored at both ends, and a star does not match a dot.
+            // A pattern is anchored at both ends, and a star does not match a dot.
             (&begins, format!("0{fitting}"), false),
             (&ends, format!("{head}{middle}{tail}0.{domain}"), false),
             (&both, format!("{other}.{fitting}"), false),
@@ -102,7 +103,7 @@ proptest! {
         prop_assert!(DomainPattern::any().matches(&at_address));
     }
 
-    /// A name covers no IP address, not even if a glob's labels would match its digits.
+    /// A host name pattern matches no IP address, even if the labels of the pattern would match the digits.
     #[test]
     fn an_address_is_covered_by_itself_alone(address: std::net::Ipv4Addr, other: std::net::Ipv4Addr) {
         let target = Target::parse(&format!("http://{}/", u32::from(address))).unwrap();

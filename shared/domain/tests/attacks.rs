@@ -1,7 +1,8 @@
-//! Ways in which agents go wrong that amounts alone don't catch, each with the rule that stops or asks about it.
+//! Attacks and mistakes of agents that limits on amounts alone don't catch, each with the rule that blocks or escalates
+//! them.
 //!
-//! An attack is a list of calls. Each is decided and, if it is allowed, counted as the store counts it. Without rules, the
-//! whole attack is paid for.
+//! An attack is a list of calls. Each call is decided and, if it is allowed, counted as the store counts it. Without
+//! rules, the whole attack is paid for.
 #![expect(
     clippy::unwrap_used,
     clippy::arithmetic_side_effects,
@@ -14,10 +15,10 @@ use uuid::Uuid;
 
 const PAYEE: &str = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
 const OTHER_PAYEE: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
-/// The operation's price in the catalog, in micro-units.
+/// The operation's price in the catalog, in micro-USDC.
 const PRICE: u64 = 10_000;
 
-/// One call: the seconds since the attack began, the price, the query, and the payee.
+/// One call: the seconds since the start of the attack, the price, the query, and the payee.
 struct Call {
     after: u32,
     price: u64,
@@ -34,12 +35,12 @@ const fn call(after: u32, price: u64, query: u32) -> Call {
     }
 }
 
-/// What became of an attack.
+/// The result of an attack.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     /// The number of paid calls.
     paid: usize,
-    /// The rule of the first call that was refused or asked about, and whether a person was asked.
+    /// The rule that blocked or escalated the first call that was not paid, and whether the call was escalated.
     stopped_by: Option<(&'static str, bool)>,
 }
 
@@ -51,7 +52,7 @@ fn minutes(minutes: u32) -> Duration {
     Duration::from_secs_u32(minutes * 60)
 }
 
-/// Monday, 2026-11-23, 09:00 in Berlin.
+/// Returns Monday, 2026-11-23, 09:00 in Berlin.
 fn start() -> Timestamp {
     Timestamp::parse("2026-11-23T08:00:00Z").unwrap()
 }
@@ -172,7 +173,7 @@ fn add(window: &mut Window, at: Timestamp, amount: Amount) {
     });
 }
 
-/// Makes the calls, each whether or not the one before was paid. `known` payments precede the attack.
+/// Makes all calls, whether or not the previous call was paid. The `known` payments precede the attack.
 fn attack(caps: Option<StartingCaps>, rules: Vec<RuleKind>, known: &[Call], calls: &[Call]) -> Outcome {
     let agent = agent(rules);
     let service_of = service(PAYEE).id;
@@ -215,7 +216,7 @@ fn attack(caps: Option<StartingCaps>, rules: Vec<RuleKind>, known: &[Call], call
             budgets: &windows,
             recent: &recent,
             frozen_by_operators: None,
-            // A person approved what was paid before.
+            // A user approved the payments before the attack.
             approval: is_known.then(|| ApprovalId::of(id, &intent.fingerprint, 0)),
             balance: None,
             at,
@@ -246,7 +247,8 @@ fn attack(caps: Option<StartingCaps>, rules: Vec<RuleKind>, known: &[Call], call
     outcome
 }
 
-/// The attack, the payments before it, its calls, the rule, the number of paid calls, and what stops it.
+/// The attack's name, the payments before the attack, the calls, the rule, the number of paid calls, and which rule
+/// stops the attack.
 type Row<'a> = (
     &'static str,
     &'a [Call],
@@ -263,7 +265,7 @@ fn each_attack_is_stopped_or_asked_about_by_a_rule() {
     let identical: Vec<Call> = (0..100).map(|n| call(n, PRICE, 1)).collect();
     let different: Vec<Call> = (0..100).map(|n| call(n, PRICE, n)).collect();
     let twice = [call(0, PRICE, 1), call(30, PRICE, 1)];
-    // Each price is 15 percent above the one before.
+    // Each price is 15 percent above the previous price.
     let mut price = PRICE;
     let ratchet: Vec<Call> = (0..20)
         .map(|n| {
@@ -281,9 +283,9 @@ fn each_attack_is_stopped_or_asked_about_by_a_rule() {
         payee: OTHER_PAYEE,
         ..call(HOUR, PRICE, 2)
     }];
-    // A payment every twenty minutes, for a week: no hour is conspicuous.
+    // A payment every twenty minutes for a week, so that no single hour is unusual.
     let drain: Vec<Call> = (0..504).map(|n| call(n * 1_200, PRICE, n)).collect();
-    // From 22:00 in Berlin to 03:00.
+    // From 22:00 to 03:00 in Berlin.
     let night: Vec<Call> = (13..18).map(|hour| call(hour * HOUR, PRICE, hour)).collect();
     let schedule = Schedule {
         zone: ZoneName::parse("Europe/Berlin").unwrap(),
@@ -417,11 +419,12 @@ fn each_attack_is_stopped_or_asked_about_by_a_rule() {
     }
 }
 
-/// The attack, the payments before it, its calls, the number of paid calls, and what stops it.
+/// The attack's name, the payments before the attack, the calls, the number of paid calls, and which rule stops the
+/// attack.
 type SafeRow<'a> = (&'static str, &'a [Call], &'a [Call], usize, (&'static str, bool));
 
-/// The limits with which the dashboard creates an agent (`docs/policies/safe.yaml`). The first payment of the agent was
-/// approved. Each attack is stopped or asked about before it has cost more than a day's cap.
+/// The limits are the limits with which the dashboard creates an agent (`docs/policies/safe.yaml`), and the agent's
+/// first payment was approved. Each attack is blocked or escalated before it costs more than the daily cap.
 #[test]
 fn the_safe_limits_stop_or_ask_about_each_attack() {
     let identical: Vec<Call> = (1..100).map(|n| call(n * 5, PRICE, 1)).collect();
@@ -437,7 +440,7 @@ fn the_safe_limits_stop_or_ask_about_each_attack() {
         payee: OTHER_PAYEE,
         ..call(3_600, PRICE, 2)
     };
-    // A payment every twenty seconds, for eight hours: never more than two hundred an hour.
+    // A payment every twenty seconds for eight hours, so that there are never more than two hundred per hour.
     let drain: Vec<Call> = (1..1_440).map(|n| call(n * 20, PRICE, n + 1)).collect();
     let paid_before = [call(0, PRICE, 1)];
     let rows: [SafeRow<'_>; 7] = [

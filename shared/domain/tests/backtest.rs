@@ -1,7 +1,8 @@
-//! Backtests and a plain reference: lists of payments whose sums are computed anew for each decision.
+//! Compares backtests with a plain reference that recomputes the sums over lists of payments for each decision.
 //!
-//! A history is drawn: limits, payments, releases, approvals and edits. The engine decides and records it. Then a drawn
-//! candidate is tested by a [`Backtest`] and by the reference, which applies its own statement of the limits.
+//! A history is generated: limits, payments, releases, approvals and updates. The engine decides and records the
+//! history. Then a [`Backtest`] and the reference test generated proposed limits. The reference restates the limits
+//! independently.
 #![expect(
     clippy::unwrap_used,
     clippy::arithmetic_side_effects,
@@ -31,7 +32,7 @@ fn hours(hours: u32) -> Duration {
     Duration::from_secs_u32(hours * 3_600)
 }
 
-/// The payee of an operation.
+/// Returns the payee of an operation.
 fn payee(operation: usize) -> Address {
     Address::repeat_byte(7 + u8::try_from(operation).unwrap())
 }
@@ -84,31 +85,31 @@ fn operation(index: usize, number: usize) -> Operation {
     }
 }
 
-/// Limits as the reference knows them.
+/// The limits in the form of the reference.
 #[derive(Clone, Debug, PartialEq)]
 struct Limits {
     frozen: bool,
-    /// Of each service: whether it is enabled, the limits per call and day, and the threshold.
+    /// For each service: whether it is enabled, the per-call and daily caps, and the approval threshold.
     policies: [(bool, u64, u64, u64); 2],
-    /// Number, limit, hours.
+    /// Rule number, limit, hours.
     budgets: Vec<(u128, u64, u32)>,
-    /// The amount above which a rule asks.
+    /// The amount above which a rule requires approval.
     asks: Option<u64>,
     blocks_finance: bool,
     habits: Habits,
 }
 
-/// The rules about how an agent pays, as the reference knows them. No edit of a history changes them.
+/// The optional rules in the form of the reference. The updates in a history do not change these rules.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Habits {
-    /// Number, limit, hours, and whether only payments to the first service count.
+    /// Rule number, limit, hours, and whether only payments to the first service count.
     counts: Vec<(u128, u64, u32, bool)>,
-    /// The hours between two payments, and whether only those to the first service count.
+    /// The minimum hours between two payments, and whether only payments to the first service count.
     interval: Option<(u32, bool)>,
-    /// The hours within which a call is not repeated, and whether a repeated one asks.
+    /// The hours within which a call may not be repeated, and whether a repeated call needs approval.
     guard: Option<(u32, bool)>,
     asks_for_new_payees: bool,
-    /// The percentage over the median of this number of prices, and whether a higher one asks.
+    /// The percentage above the median, the number of prices of the median, and whether a higher price needs approval.
     median: Option<(u32, u8, bool)>,
 }
 
@@ -236,7 +237,7 @@ impl Limits {
         }
     }
 
-    /// The result and the reason, stated without the engine, after these payments.
+    /// Returns the expected result and reason after these payments, computed without the engine.
     fn decide(&self, step: &Step, is_approved: bool, paid: &[Paid], now: Timestamp) -> (DecisionResult, String) {
         let block = |reason: &str| (DecisionResult::Block, reason.to_owned());
         let by_rule = |kind: &str, id| block(&format!("{kind}:{}", rule_id(id)));
@@ -321,7 +322,7 @@ fn rule_id(id: u128) -> RuleId {
     RuleId::from_uuid(Uuid::from_u128(id))
 }
 
-/// A payment as the reference knows it.
+/// A payment in the form of the reference.
 #[derive(Clone, Debug)]
 struct Paid {
     step: Step,
@@ -330,7 +331,7 @@ struct Paid {
 }
 
 impl Paid {
-    /// Whether it counts in a window of this many hours, over this service or over all.
+    /// Returns whether the payment counts in a window of this many hours, for this service or for all services.
     fn counts(&self, now: Timestamp, index: Option<usize>, length: u32) -> bool {
         now.since(self.at) < hours(length)
             && self.released_at.is_none_or(|released| released > now)
@@ -338,7 +339,7 @@ impl Paid {
     }
 }
 
-/// The amount that counts in a window of this many hours.
+/// Returns the amount that counts in a window of this many hours.
 fn spent(paid: &[Paid], now: Timestamp, index: Option<usize>, length: u32) -> u64 {
     let counts = paid.iter().filter(|one| one.counts(now, index, length));
     counts.map(|one| one.step.amount).sum()
@@ -347,7 +348,7 @@ fn spent(paid: &[Paid], now: Timestamp, index: Option<usize>, length: u32) -> u6
 #[derive(Clone, Debug)]
 enum Edit {
     Policy(usize, (bool, u64, u64, u64)),
-    /// The limit of a budget.
+    /// The index of a budget, and the new limit.
     Budget(usize, u64),
     Frozen(bool),
     Asks(Option<u64>),
@@ -363,19 +364,20 @@ struct Step {
     query: u8,
     /// The seconds after which the payment is released.
     released: Option<u64>,
-    /// Whether an escalation is approved, and called again after an hour.
+    /// Whether an escalation is approved and the call repeated after an hour.
     approved: bool,
     edit: Option<Edit>,
 }
 
 impl Step {
-    /// Whether a call of the same service is the same.
+    /// Returns whether two calls to the same service are the same call.
     fn is_same_call(&self, other: &Self) -> bool {
         (self.operation, self.amount, self.query) == (other.operation, other.amount, other.query)
     }
 }
 
-/// All budgets, the amount above which a rule asks, whether one blocks a category, and the rules about how it pays.
+/// All budgets, the amount above which a rule requires approval, whether a rule blocks a category, and the optional
+/// rules.
 type ChangedRules = (Vec<(u128, u64, u32)>, Option<u64>, bool, Habits);
 
 #[derive(Clone, Debug)]
@@ -392,7 +394,7 @@ fn policy() -> impl Strategy<Value = (bool, u64, u64, u64)> {
     (prop::bool::weighted(0.9), per_call, per_day, threshold)
 }
 
-/// Budgets with different limits: a record names a budget by its limit.
+/// Generates budgets with different limits, because a record identifies a budget by its limit.
 fn budgets() -> impl Strategy<Value = Vec<(u128, u64, u32)>> {
     let budget = |id: u128| {
         (25_u64..300, 1_u32..72).prop_map(move |(limit, length)| (id, limit * 3 + u64::try_from(id).unwrap(), length))
@@ -409,7 +411,7 @@ fn asks() -> impl Strategy<Value = Option<u64>> {
     prop::option::weighted(0.3, 1_u64..60)
 }
 
-/// Count limits have different limits, as budgets do.
+/// Generates optional rules. Count limits have different limits, like budgets.
 fn habits() -> impl Strategy<Value = Habits> {
     let count = |id: u128| {
         let count = (1_u64..6, prop_oneof![1_u32..4, 1_u32..72], any::<bool>());
@@ -460,7 +462,7 @@ fn step() -> impl Strategy<Value = Step> {
     (
         gap,
         (0..2_usize, 0..2_usize),
-        // A call is often repeated.
+        // Calls are often repeated.
         prop_oneof![(1_u64..60, 0..1_u8), (Just(20_u64), 0..2_u8)],
         prop::option::weighted(0.2, 1_u64..900),
         any::<bool>(),
@@ -528,7 +530,7 @@ impl Change {
     }
 }
 
-/// A recorded decision and what it was based on.
+/// A recorded decision and its inputs.
 struct Recorded {
     decision: RecordedDecision,
     agent: Agent,
@@ -542,7 +544,7 @@ struct Recorded {
     is_approved: bool,
 }
 
-/// The decisions of a history, by the engine, with windows that are lists.
+/// Lets the engine decide and record a history. The windows are lists.
 fn record(mut limits: Limits, steps: &[Step]) -> Vec<Recorded> {
     let (mut paid, mut recorded, mut now, mut version) = (Vec::<Paid>::new(), Vec::new(), 0, 1);
     let mut recent = [RecentPayments::default(), RecentPayments::default()];
@@ -740,7 +742,7 @@ impl Recorded {
         CallDigest::of_call(&decision.call, decision.operation.as_ref().unwrap(), decision.amount)
     }
 
-    /// The payment that was decided on.
+    /// Returns the payment that the decision is about.
     fn payment(&self) -> PastPayment {
         let decision = &self.decision;
         PastPayment {
@@ -763,7 +765,7 @@ impl Recorded {
     }
 }
 
-/// The decisions from `first` on, after counting the payments of the earlier ones.
+/// Tests the decisions from `first` on, after counting the payments of the earlier decisions.
 fn backtest(candidate: Candidate, recorded: &[Recorded], first: usize) -> BacktestResult {
     let mut backtest = Backtest::new(candidate);
     for one in recorded[..first].iter().filter(|one| one.paid().is_some()) {
@@ -776,10 +778,11 @@ fn backtest(candidate: Candidate, recorded: &[Recorded], first: usize) -> Backte
     backtest.result()
 }
 
-/// Flips as recorded result, tested result, reason, number and sum; what is saved; what is added.
+/// The changed decisions (recorded result, proposed result, reason; number and sum), the saved amount, and the added
+/// amount.
 type Flipped = (BTreeMap<(DecisionResult, DecisionResult, String), (u64, u64)>, u64, u64);
 
-/// What the candidate would have done, by lists.
+/// Computes from lists what the proposal would have done.
 fn reference(change: &Change, recorded: &[Recorded], first: usize, is_approved: bool) -> Flipped {
     let mut paid: Vec<Paid> = recorded[..first].iter().filter_map(Recorded::paid).collect();
     let (mut flips, mut saved, mut added) = (BTreeMap::new(), 0, 0);
@@ -837,7 +840,8 @@ fn flipped(differences: &Differences) -> Flipped {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_024))]
 
-    /// A backtest is what the reference finds, whether what only the candidate asks for is approved or not.
+    /// A backtest finds the same as the reference, both if payments that only the proposal escalates are approved and
+    /// if they are not.
     #[test]
     fn a_backtest_is_the_plain_one(
         limits in limits(),
@@ -854,8 +858,8 @@ proptest! {
         prop_assert_eq!(flipped(&result.if_approved), reference(&change, &recorded, first, true));
     }
 
-    /// The limits that decided, named again, flip nothing, also where the payments before the range and the releases are
-    /// not known.
+    /// Repeating the limits that decided changes no decision, even if the payments before the range and the releases
+    /// are not known.
     #[test]
     fn the_same_limits_differ_in_nothing(
         limits in limits(),
@@ -889,7 +893,7 @@ fn limits_of(habits: Habits) -> Limits {
     }
 }
 
-/// A call after this many seconds.
+/// Returns a call after this many seconds.
 fn call(gap: u64, amount: u64) -> Step {
     Step {
         gap,
@@ -915,8 +919,8 @@ fn guard(id: u128, length: u32, services: Option<Vec<ServiceSlug>>) -> Rule {
     }
 }
 
-/// One flip changes what fits afterwards: after a refusal that only the candidate makes, a later payment fits that was
-/// refused.
+/// A changed decision affects later windows: after the proposal denies a payment, a later payment fits that was denied
+/// in reality.
 #[test]
 fn a_flip_changes_later_windows() {
     let recorded = record(
@@ -963,7 +967,7 @@ fn a_flip_changes_later_windows() {
     );
 }
 
-/// A guard that the agent had as it is has recorded what it compares.
+/// For a duplicate guard that the agent already had, the comparison is recorded in the decisions.
 #[test]
 fn only_new_guards_compare_the_recorded_calls() {
     let with = |rules: Vec<Rule>| Agent {
@@ -993,7 +997,7 @@ fn only_new_guards_compare_the_recorded_calls() {
     assert!(!compares(Some(other.rules()), None));
 }
 
-/// A part that differs is a difference.
+/// A single field that differs makes the result different.
 #[test]
 fn one_part_is_a_difference() {
     assert!(Differences::default().is_empty());
@@ -1005,7 +1009,7 @@ fn one_part_is_a_difference() {
     }
 }
 
-/// A payment that was not counted is known by what later decisions recorded of it.
+/// A payment that was not counted becomes known through the records of later decisions.
 #[test]
 fn a_record_shows_an_earlier_payment() {
     let habits = Habits {
@@ -1021,7 +1025,7 @@ fn a_record_shows_an_earlier_payment() {
     let results = recorded.iter().map(|one| one.decision.result);
     let [asks, allows, blocks] = [DecisionResult::Escalate, DecisionResult::Allow, DecisionResult::Block];
     assert!(results.eq([asks, allows, blocks, allows]));
-    // The same rules with other terms, so that they are not the recorded ones.
+    // The same rules with different parameters, so that they do not equal the recorded rules.
     let services = Some(vec![ServiceSlug::parse(SLUGS[0]).unwrap()]);
     let new_payee = Rule {
         id: rule_id(NEW_PAYEE),
@@ -1037,7 +1041,7 @@ fn a_record_shows_an_earlier_payment() {
     assert!(backtest(candidate, &recorded[2..], 0).if_declined.is_empty());
 }
 
-/// Each of two payments that the candidate makes at once takes the place of its own approved call.
+/// Each of two payments that the proposal makes at once replaces its own approved call.
 #[test]
 fn approved_calls_are_not_made_again() {
     let asks = Limits {
@@ -1060,7 +1064,7 @@ fn approved_calls_are_not_made_again() {
     assert_eq!((result.if_declined.saved, result.if_declined.added), (0, 0));
 }
 
-/// The payments before the range are those that a window or a rule of the candidate can look at.
+/// The payments before the tested range are counted as far back as a proposed window or rule needs them.
 #[test]
 fn a_candidate_looks_back_as_far_as_its_rules() {
     let limits = |budget, habits| Limits {
@@ -1078,13 +1082,13 @@ fn a_candidate_looks_back_as_far_as_its_rules() {
     let (long, short) = (limits(48, Habits::default()), limits(1, Habits::default()));
     assert_eq!(named(&long).warm_up(&[]), hours(48));
     assert_eq!(named(&short).warm_up(&long.rules()), Duration::DAY);
-    // Decisions record the use of the agent's windows, but not the payments that its rules remember.
+    // Decisions record the use of the agent's windows, but not the payments that the agent's rules remember.
     assert_eq!(Candidate::default().warm_up(&long.rules()), Duration::DAY);
     assert_eq!(Candidate::default().warm_up(&[guard(GUARD, 30, None)]), hours(30));
     assert_eq!(named(&limits(1, new_payees)).warm_up(&[]), BUDGET_WINDOW_MAX);
 }
 
-/// The fetched page is judged where one of the policies limits it.
+/// The fetched page matters if one of the policies limits the domains.
 #[test]
 fn a_call_is_judged_by_the_page_that_it_fetches() {
     let limits = limits_of(Habits::default());
@@ -1105,7 +1109,7 @@ fn a_call_is_judged_by_the_page_that_it_fetches() {
     assert!(!judges(true, "*") && !judges(false, "example.org"));
 }
 
-/// A payment that can't be tested counts in what follows.
+/// A payment that can't be tested counts in later windows.
 #[test]
 fn an_untested_payment_counts() {
     let recorded = record(limits_of(Habits::default()), &[call(60, 60), call(60, 30)]);
@@ -1125,8 +1129,8 @@ fn an_untested_payment_counts() {
     assert_eq!(result.if_declined.saved, 30, "{result:?}");
 }
 
-/// An edit of a policy is one of the present policy, or of the defaults where it enables a service. A rule keeps its id if
-/// the agent has it, or one of the same window whose terms are not among the new ones.
+/// A policy change applies to the current policy, or to the defaults if it enables a service. A rule keeps its id if
+/// the agent has an equal rule, or a rule with the same window that is not among the new rules.
 #[test]
 fn a_candidate_edits_what_an_agent_has() {
     let hour = |count| RuleKind::CountLimit {
@@ -1156,7 +1160,7 @@ fn a_candidate_edits_what_an_agent_has() {
             .collect()
     };
     assert_eq!(rules(&[payee(), hour(2)]), [(9, 3, payee()), (8, 3, hour(2))]);
-    // The second of these is the agent's own, so the first takes the place of the other one.
+    // The second rule equals the agent's own rule, so the first rule replaces the other rule.
     assert_eq!(rules(&[hour(5), hour(2)]), [(7, 4, hour(5)), (8, 3, hour(2))]);
     assert_eq!(rules(&[hour(1), hour(5)]), [(7, 3, hour(1)), (8, 4, hour(5))]);
     let longer = RuleKind::CountLimit {
@@ -1202,7 +1206,8 @@ fn a_candidate_edits_what_an_agent_has() {
     assert_eq!(found.policies, BTreeMap::from(expected));
 }
 
-/// A payment may have an approval that the recorded limits did not need. It is used where the candidate asks.
+/// A payment may have an approval that the recorded limits did not need. The approval counts if the proposal requires
+/// one.
 #[test]
 fn an_unused_approval_is_one_where_the_candidate_asks() {
     let recorded = record(limits_of(Habits::default()), &[call(60, 20)]);
@@ -1222,7 +1227,8 @@ fn an_unused_approval_is_one_where_the_candidate_asks() {
     }
 }
 
-/// Of two budgets with as much left, the first is recorded; the other one has no more room than that.
+/// Of two budgets with the same amount remaining, the first is recorded. The other budget has no more remaining than
+/// the recorded budget.
 #[test]
 fn a_budget_that_is_not_recorded_has_as_little_left() {
     let limits = Limits {
@@ -1241,7 +1247,7 @@ fn a_budget_that_is_not_recorded_has_as_little_left() {
     assert_eq!((result.if_declined.flipped(), result.if_declined.other_reasons), (0, 1));
 }
 
-/// Payments are counted by service where a rule of the candidate counts those to some services only.
+/// Payments are counted by service if a proposed rule counts only the payments to some services.
 #[test]
 fn a_candidate_counts_by_service_where_a_rule_does() {
     let count = |only| Habits {
@@ -1261,7 +1267,7 @@ fn a_candidate_counts_by_service_where_a_rule_does() {
     assert!(!names(vec![guard(GUARD, 1, services)]));
 }
 
-/// A unit reads 8,192 bytes of decisions, or one call for a guard. Each agent takes ten more.
+/// One read unit covers 8,192 bytes of decisions, or one call for a duplicate guard. Each agent adds ten units.
 #[test]
 fn the_read_units_of_a_backtest_grow_with_its_decisions() {
     let plain = BacktestTerms::default();
@@ -1277,7 +1283,7 @@ fn the_read_units_of_a_backtest_grow_with_its_decisions() {
     }
 }
 
-/// A run adds each agent once, in order.
+/// A run adds the result of each agent once, in order.
 #[test]
 fn a_run_tests_one_agent_after_another() {
     let agents = [1, 2, 3].map(|number| AgentId::from_uuid(Uuid::from_u128(number)));
@@ -1315,7 +1321,7 @@ fn a_run_tests_one_agent_after_another() {
     assert_eq!(told, (4, 3, 1, 1, 10));
 }
 
-/// A result has at most this number of kinds of flips, and one more for all further ones.
+/// A result has at most the maximum number of groups of changed decisions, and one more group for all others.
 #[test]
 fn further_kinds_of_flips_are_one_kind() {
     let kind = |reason: &str| FlipKind {

@@ -1,4 +1,4 @@
-//! Which catalog entry a request matches: only those of services that are open to agents.
+//! Which service and operation in the catalog a request matches. Only services that are open to agents match.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where its ground is missing")]
 
@@ -45,8 +45,8 @@ fn service(n: u128, slug: &str, page: &str, curated: bool, trust_status: TrustSt
     }
 }
 
-/// The catalog match of a request - `<service>/<operation>`, or `<service>/none` for a call that is no operation - or
-/// the slug of its refusal, or the member that contradicts the call.
+/// Returns the match of a request: `<service>/<operation>`, `<service>/none` for a call that matches no operation, the
+/// error slug, or the JSON Pointer of the field that contradicts the call.
 fn about(catalog: &Catalog, service: &Value, operation: &Value, call: &str) -> String {
     let token = Network::BaseSepolia.token();
     let (method, url) = call.split_once(' ').unwrap();
@@ -80,7 +80,7 @@ fn about(catalog: &Catalog, service: &Value, operation: &Value, call: &str) -> S
     }
 }
 
-/// They do not hide an open service at the same address.
+/// Services that are not open do not hide an open service at the same address.
 #[test]
 fn uncurated_and_disabled_services_are_not_found() {
     const NOT_FOUND: &str = "service_not_found";
@@ -89,7 +89,7 @@ fn uncurated_and_disabled_services_are_not_found() {
         service(n, slug, "shared", curated, trust_status)
     };
     let catalog = Catalog::new(vec![
-        // Sorted before the open service at the same address.
+        // These services sort before the open service at the same address.
         shared("a-uncurated", false, TrustStatus::PlatformVerified),
         shared("b-disabled", true, TrustStatus::Disabled),
         shared("c-open", true, TrustStatus::Listed),
@@ -106,10 +106,10 @@ fn uncurated_and_disabled_services_are_not_found() {
         (uuid(4), "uncurated", NOT_FOUND),
         (json!("disabled"), "disabled", NOT_FOUND),
         (uuid(5), "disabled", NOT_FOUND),
-        // The host is an open service's, but the call is no operation of it.
+        // The host belongs to an open service, but the call matches no operation of the service.
         (Value::Null, "uncurated", "c-open/none"),
         (Value::Null, "disabled", "c-open/none"),
-        // Closed services at the address of an open one do not hide it.
+        // Closed services at the address of an open service do not hide the open service.
         (Value::Null, "shared", "c-open/weather.current"),
         (json!("c-open"), "shared", "c-open/weather.current"),
         (json!("a-uncurated"), "shared", NOT_FOUND),
@@ -134,7 +134,7 @@ fn uncurated_and_disabled_services_are_not_found() {
     );
 }
 
-/// A name that contradicts the call is refused.
+/// A name that contradicts the call is rejected.
 #[test]
 fn names_only_narrow_the_operation_of_a_call() {
     const UNKNOWN: &str = "service_not_found";
@@ -163,7 +163,7 @@ fn names_only_narrow_the_operation_of_a_call() {
             ],
         ),
         of(2, "people", &[("people.list", "GET", "https://data.example/v1/people")]),
-        // Two services list one call: the names decide.
+        // Two services list the same call, so the names decide.
         of(
             3,
             "twin-a",
@@ -206,7 +206,7 @@ fn names_only_narrow_the_operation_of_a_call() {
             "GET https://data.example/v1/companies/count",
             "/operation_id",
         ),
-        // The call is of another operation, or service, than the named one.
+        // The call matches a different operation or service than the request names.
         (
             "company",
             "company.add",
@@ -232,7 +232,7 @@ fn names_only_narrow_the_operation_of_a_call() {
             "GET https://data.example/v1/companies",
             "/service_id",
         ),
-        // The call is no operation: another method, a longer path, another port.
+        // The call matches no operation: a different method, a longer path, a different port.
         (
             "company",
             "company.list",
@@ -258,7 +258,8 @@ fn names_only_narrow_the_operation_of_a_call() {
             "people/none",
         ),
         ("people", "", "GET https://evil.example/v1/people", "people/none"),
-        // The service that lists the address, then the one that has the named operation, then the first of the host.
+        // The service that lists the address comes first, then the service with the named operation, then the first
+        // service of the host.
         ("", "", "DELETE https://data.example/v1/people", "people/none"),
         (
             "",

@@ -1,7 +1,8 @@
-//! The signed terms, over generated catalogs, policies and requests: they pay the pinned payee of the called
-//! operation, at most at its catalog price, and that operation's scope, categories and allowlist were checked.
+//! The signed payment, over generated catalogs, policies and requests: it pays the catalog's payee of the called
+//! operation, at most the catalog's price, and the policy's operations, the categories and the allowlist of that
+//! operation were checked.
 //!
-//! The operation that is called is found here by a separate, simpler reading of addresses.
+//! The test finds the called operation with a separate, simpler comparison of URLs.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -46,7 +47,7 @@ struct Listed {
 
 #[derive(Clone, Debug)]
 struct Case {
-    /// For each service whether it is open, its category and its operations.
+    /// For each service: whether it is open, its category and its operations.
     services: Vec<(bool, Category, Vec<Listed>)>,
     enabled_operations: Option<Vec<usize>>,
     any_domain: bool,
@@ -246,8 +247,9 @@ impl Case {
         }
     }
 
-    /// The operations that are called, found without the index: of open services, with this method, scheme, host, port
-    /// and number of segments, each equal or a parameter; of these only those with the fewest parameters.
+    /// Returns the called operations, found without the index: the operations of open services with this method,
+    /// scheme, host, port and number of segments, where each segment is equal or a parameter. Of these, only the
+    /// operations with the fewest parameters are returned.
     fn called(&self) -> Vec<(usize, usize)> {
         let parts = |path: &'static str| path.trim_matches('/').split('/');
         let is_parameter = |part: &&str| part.starts_with('{');
@@ -290,7 +292,7 @@ fn operation(slug: usize, listed: &Listed) -> Operation {
         category: listed.category,
         execution: String::new(),
         price_model: if listed.fixed { FIXED_PRICE } else { "metered" }.to_owned(),
-        // No check uses the estimate.
+        // No check uses the estimated price.
         estimated_price: units(1_000),
         max_price: listed.most.map(units),
         params: json!({"url": {"type": "string", "target": true}}),
@@ -305,7 +307,7 @@ fn operation(slug: usize, listed: &Listed) -> Operation {
     }
 }
 
-/// The signed transfer of a grant.
+/// Returns the transfer that would be signed for a grant.
 fn signed(grant: &Grant<'_>, offer: &Offer, agent: &Agent) -> TransferAuthorization {
     let terms = PaymentTerms::of(&Terms {
         id: SettlementId::from_uuid(Uuid::nil()),

@@ -1,4 +1,5 @@
-//! The merge of a policy template into an agent's limits, compared with a model that records who set each limit.
+//! Merges a policy template into an agent's limits and compares the result with a model that records who set each
+//! limit.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -62,7 +63,7 @@ fn service(number: u128, category: Category) -> Service {
     }
 }
 
-/// Services 1 (ai), 2 (ai) and 3 (data).
+/// Returns a catalog with the services 1 (ai), 2 (ai) and 3 (data).
 fn catalog() -> Catalog {
     Catalog::new(vec![
         service(1, Category::Ai),
@@ -115,7 +116,8 @@ fn merged(
     merge_services(template, bases, present, |id| start.record(id), &catalog(), overrides)
 }
 
-/// A key that names one service decides alone, then the category, then all. A category and all mean enabled services.
+/// The key for a single service takes precedence over the category, and the category over `*`. Categories and `*` apply
+/// only to enabled services.
 #[test]
 fn the_most_specific_key_decides_on_a_service() {
     let template = terms(vec![
@@ -144,7 +146,7 @@ fn the_most_specific_key_decides_on_a_service() {
         record.enabled = false;
     }
     assert_eq!(told(&present), [(id(1), 1, unlimited)]);
-    // A service outside the catalog can't be enabled, one that the agent never had can.
+    // A service outside the catalog can't be enabled. A service that the agent never had can be enabled.
     let new = terms(vec![
         (TemplateKey::Service(id(3)), switch(true)),
         (TemplateKey::Service(id(9)), switch(true)),
@@ -153,11 +155,11 @@ fn the_most_specific_key_decides_on_a_service() {
     assert_eq!(merges.len(), 1);
     let edited = merges[0].edited().unwrap();
     assert_eq!((edited.service, edited.version, edited.enabled), (id(3), 1, true));
-    // One that left the catalog can't be enabled again.
+    // A service that left the catalog can't be enabled again.
     let mut left = present[0].clone();
     left.service = id(9);
     assert_eq!(merged(&new, None, &BTreeMap::new(), &[left], Overrides::Keep).len(), 1);
-    // A person disabled service 1: that stays, unless it is overwritten.
+    // A user disabled service 1. The service stays disabled unless overrides are overwritten.
     let enables = terms(vec![(TemplateKey::Service(id(1)), switch(true))]);
     let kept = merged(&enables, None, &BTreeMap::new(), &present[..1], Overrides::Keep);
     assert_eq!((kept[0].edited(), kept[0].differences[0].is_override), (None, true));
@@ -165,7 +167,7 @@ fn the_most_specific_key_decides_on_a_service() {
     assert!(overwritten[0].edited().unwrap().enabled);
 }
 
-/// The limits of an agent that starts with the template, each with its services.
+/// Returns the limits of an agent that starts with the template, each with the services that they apply to.
 #[test]
 fn an_agent_starts_with_the_limits_of_its_services() {
     let all = catalog();
@@ -182,7 +184,7 @@ fn an_agent_starts_with_the_limits_of_its_services() {
     assert_eq!(TemplateTerms::default().starting_changes(services()), []);
 }
 
-/// A template that is made of an agent's limits differs from the agent in nothing, and gives them to another agent.
+/// A template created from an agent's limits does not differ from the agent, and gives another agent the same limits.
 #[test]
 fn a_template_of_an_agent_has_its_limits() {
     let mut present: Vec<EnabledService> = [1, 2, 3].map(|number| starting().record(id(number)).unwrap()).to_vec();
@@ -204,7 +206,7 @@ fn a_template_of_an_agent_has_its_limits() {
     }
 }
 
-/// A merge takes every member of a policy that the template has, and a switch of a service.
+/// A merge takes over every field of a policy that the template sets, including whether the service is enabled.
 #[test]
 fn all_members_are_merged() {
     let slugs = ["b.a", "a.b"].map(|slug| OperationSlug::parse(slug).unwrap());
@@ -277,7 +279,7 @@ fn a_stored_key_is_the_key() {
     for text in ["", "**", "ai", "category:", "category:x"] {
         assert_eq!(TemplateKey::parse(text), None, "{text}");
     }
-    // A person names services by their slugs.
+    // Users name services by slug.
     for text in ["s1", "category:ai", "*"] {
         assert_eq!(TemplateKey::of(text, &catalog()).unwrap().told(&catalog()), text);
     }
@@ -291,7 +293,7 @@ fn a_stored_key_is_the_key() {
     }
 }
 
-/// A rule names services by their slugs: an id in place of one is a mistake, although it is as well formed.
+/// Rules name services by slug. An id instead of a slug is rejected, although an id has a valid format.
 #[test]
 fn a_rule_names_slugs() {
     let problems = |slug: &str| {
@@ -315,7 +317,7 @@ fn only_one_service_is_enabled_by_its_key() {
     );
 }
 
-/// An edit gives the template the list's next version; choosing a default does not.
+/// An update gives the template the list's next version. Choosing a default does not change the template's version.
 #[test]
 fn a_list_counts_the_edits() {
     let [a, b] = ["a", "b"].map(|name| TemplateName::parse(name).unwrap());
@@ -334,7 +336,7 @@ fn a_list_counts_the_edits() {
         (3, &None, entry(1, early))
     );
     assert_eq!(third.with(&a, true, None, late).unwrap().entries[&a], entry(4, late));
-    // What is not the default does not end it.
+    // Stating that another template is not the default does not change the default.
     assert_eq!(
         second.with(&b, false, Some(false), late).unwrap().default.as_ref(),
         Some(&a)
@@ -352,7 +354,7 @@ fn a_list_counts_the_edits() {
     assert_eq!(full.with(&b, true, None, late), None);
 }
 
-/// A version is complete once it is applied with its rules, and no other application began since.
+/// A version is fully applied once its services and rules are applied and no other application has begun since.
 #[test]
 fn an_agent_follows_the_versions_that_it_may_have() {
     let name = TemplateName::parse("t").unwrap();
@@ -444,7 +446,7 @@ fn agent(rules: &[RuleKind]) -> Agent {
     agent
 }
 
-/// The rules after a merge, each with the number of its id, and the number of overrides.
+/// Returns the rules after a merge, each with the number in its id, and the number of overrides.
 fn rules(
     base: Option<&[RuleKind]>,
     own: &[RuleKind],
@@ -499,23 +501,23 @@ fn rules_follow_the_template_unless_a_person_set_them() {
     let (ten, fifteen, twenty) = ([budget(10)], [budget(15)], [budget(20)]);
     let base = Some(&ten[..]);
     let rows = [
-        // A template without rules changes none.
+        // A template without rules changes no rule.
         Row {
             new: None,
             ..row(base, &ten, &[], Overwrite, &[(1, budget(10))], 0)
         },
-        // First application: added, where the agent has none like it.
+        // First application: a rule is added if the agent has no rule of the same kind.
         row(None, &[], &ten, Keep, &[(100, budget(10))], 0),
         row(None, &twenty, &ten, Keep, &[(1, budget(20))], 1),
         row(None, &twenty, &ten, Overwrite, &[(1, budget(10))], 1),
         row(None, &[payee()], &ten, Keep, &[(1, payee()), (100, budget(10))], 1),
         row(None, &[payee()], &ten, Overwrite, &[(100, budget(10))], 1),
-        // Changed in place, and removed.
+        // The rule is changed in place, and the rule is removed.
         row(base, &ten, &twenty, Keep, &[(1, budget(20))], 0),
         row(base, &ten, &[], Keep, &[], 0),
-        // Of another kind: removed and added.
+        // A rule of a different kind: the old rule is removed and the new rule added.
         row(base, &ten, &[count(3)], Keep, &[(100, count(3))], 0),
-        // A person changed or removed it.
+        // A user changed or removed the rule.
         row(base, &fifteen, &twenty, Keep, &[(1, budget(15))], 1),
         row(base, &fifteen, &twenty, Overwrite, &[(1, budget(20))], 1),
         row(base, &[], &twenty, Keep, &[], 1),
@@ -523,9 +525,9 @@ fn rules_follow_the_template_unless_a_person_set_them() {
         row(base, &[], &ten, Overwrite, &[(100, budget(10))], 1),
         row(base, &fifteen, &[], Keep, &[(1, budget(15))], 1),
         row(base, &fifteen, &[], Overwrite, &[], 1),
-        // A person's edit that equals the template's is none.
+        // A user's change to the same value as the template's is not an override.
         row(base, &twenty, &twenty, Keep, &[(1, budget(20))], 0),
-        // An equal rule keeps its place, and only the other one is changed.
+        // An equal rule keeps its position, and only the other rule is changed.
         row(
             Some(&[budget(10), budget(20)]),
             &[budget(10), budget(20)],
@@ -549,7 +551,7 @@ fn rules_follow_the_template_unless_a_person_set_them() {
             (expected.clone(), count),
             "{base:?} {own:?} {new:?} {overrides:?}"
         );
-        // Again, with the template as base, nothing changes.
+        // A second merge with the template as the base changes nothing.
         if let Some(new) = new {
             let after: Vec<RuleKind> = expected.into_iter().map(|(_, kind)| kind).collect();
             let (again, _) = rules(Some(&new), &after, Some(&new), overrides);
@@ -558,7 +560,7 @@ fn rules_follow_the_template_unless_a_person_set_them() {
     }
 }
 
-/// Who set a limit, as the model records it.
+/// Who set a limit, according to the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Setter {
     Start,
@@ -568,16 +570,17 @@ enum Setter {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Edits the template: limits per call and per day for service 1, for the category of 1 and 2, and for all.
+    /// Updates the template: the per-call and daily caps for service 1, for the category of services 1 and 2, and for
+    /// all services.
     Edit([(Option<u64>, Option<u64>); 3]),
-    /// Applies it; `Some`: ends after this number of services.
+    /// Applies the template. `Some(n)` interrupts the application after `n` services.
     Apply(Overrides, Option<usize>),
-    /// A person sets a limit of a service.
+    /// A user sets a limit of a service.
     Person(usize, bool, u64),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // The template's values are even, and a person's are odd, so that the model can tell them apart.
+    // The template's values are even and a user's values are odd, so that the model can distinguish them.
     let value = || prop::option::of((1_u64..20).prop_map(|value| value * 2));
     let overrides = prop_oneof![3 => Just(Overrides::Keep), 1 => Just(Overrides::Overwrite)];
     let step = prop_oneof![
@@ -593,8 +596,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// After each application, a limit is the template's unless a person set it, or the template leaves it alone; and a
-    /// repeated application changes nothing. Applications that end in between don't change that.
+    /// After each application, a limit has the template's value unless a user set the limit or the template does not
+    /// contain it. A repeated application changes nothing. Interrupted applications do not affect this.
     #[test]
     fn limits_follow_the_template_unless_a_person_set_them(steps in steps()) {
         let mut present: Vec<EnabledService> = [1, 2, 3].map(|number| starting().record(id(number)).unwrap()).to_vec();
@@ -619,7 +622,7 @@ proptest! {
                     record.version += 1;
                     setters[service][usize::from(!is_call)] = Setter::Person;
                 }
-                // The bases of at most four begun applications are kept.
+                // The bases of at most four interrupted applications are stored.
                 Step::Apply(_, Some(_)) if begun == 4 => {}
                 Step::Apply(overrides, end) => {
                     let template = bases[&version].clone();
@@ -657,7 +660,7 @@ proptest! {
                         for member in 0..2 {
                             let setter = &mut setters[place][member];
                             match wanted[member] {
-                                // A value that a version left out, and another one says again.
+                                // One version left the value out, and a later version sets the value again.
                                 Some(wanted) if before[place][member] == wanted => {
                                     prop_assert_eq!(values[member], wanted);
                                     *setter = Setter::Template;
@@ -667,7 +670,7 @@ proptest! {
                                     prop_assert_eq!(values[member], wanted, "{} {}", place, member);
                                     *setter = Setter::Template;
                                 }
-                                // What a version leaves out is the agent's own from then on.
+                                // A limit that a version leaves out is the agent's own from then on.
                                 None if *setter == Setter::Template && end.is_none() => *setter = Setter::Person,
                                 Some(_) | None => prop_assert_eq!(values[member], before[place][member]),
                             }

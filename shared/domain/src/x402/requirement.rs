@@ -1,31 +1,32 @@
-//! A provider's requirement: the decoded x402 object, v1 or v2, and the one entry that is checked and signed.
+//! A provider's 402 document: the decoded x402 object, v1 or v2, and the chosen payment requirements, which are checked
+//! and signed.
 //!
-//! A provider offers several ways to pay. [`Offer::choose`] selects the cheapest of those that Purser supports; this
-//! one entry is both compared with the limits and signed. Only its price, payee and time are used; its statements about
-//! the token are compared with the pinned token ([`Network::token`]) and never used. All other members are ignored,
-//! regardless of their content (`docs/x402.md` §6).
+//! A provider lists several payment requirements. [`Offer::choose`] selects the cheapest requirements that Purser
+//! supports. The same requirements are compared with the limits and signed. Only the price, the payee and the timeout
+//! are used. Token data is compared with the network's token ([`Network::token`]) and never used. All other fields are
+//! ignored, whatever their content (`docs/x402.md` §6).
 //!
-//! Deliberately elsewhere: the catalog's check of the payee and the price (`evaluate.rs`), and the header for the
-//! provider (`payment.rs`).
+//! `evaluate.rs` checks the payee and the price against the catalog, and `payment.rs` creates the header for the
+//! provider.
 
 use crate::{Address, Amount, Fields, Network, Problem, parse_address};
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// The version of the x402 protocol that a provider uses; the payment must have the same version.
+/// The version of the x402 protocol that a provider uses. The payment must have the same version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum X402Version {
-    /// Version 1: the requirement was a response body, and the payment goes into `X-PAYMENT`.
+    /// Version 1: the 402 document is the response body, and the payment goes into `X-PAYMENT`.
     V1,
-    /// Version 2: the requirement was in `PAYMENT-REQUIRED`, and the payment goes into `PAYMENT-SIGNATURE`.
+    /// Version 2: the 402 document is in `PAYMENT-REQUIRED`, and the payment goes into `PAYMENT-SIGNATURE`.
     V2,
 }
 
 impl X402Version {
-    /// Every version, for tables.
+    /// All versions, for tables.
     pub const ALL: [Self; 2] = [Self::V1, Self::V2];
 
-    /// `x402Version` on the wire.
+    /// Returns the value of `x402Version`.
     pub const fn number(self) -> u8 {
         match self {
             Self::V1 => 1,
@@ -40,7 +41,7 @@ impl X402Version {
             .find(|version| u64::from(version.number()) == number)
     }
 
-    /// The name of a network in this version: a plain name in v1, a CAIP-2 id in v2.
+    /// Returns the name of a network in this version: a plain name in v1, a CAIP-2 id in v2.
     const fn name_of(self, network: Network) -> &'static str {
         match self {
             Self::V1 => network.name(),
@@ -48,13 +49,13 @@ impl X402Version {
         }
     }
 
-    /// The version whose form the network's name has.
+    /// Returns the version that the format of the network name belongs to.
     fn of_network(network: Option<&Value>) -> Self {
         let is_caip2 = network.and_then(Value::as_str).is_some_and(|name| name.contains(':'));
         if is_caip2 { Self::V2 } else { Self::V1 }
     }
 
-    /// The member of an entry that contains the price.
+    /// Returns the name of the price field in payment requirements.
     const fn price_member(self) -> &'static str {
         match self {
             Self::V1 => "maxAmountRequired",
@@ -63,19 +64,20 @@ impl X402Version {
     }
 }
 
-/// The only payment scheme that Purser supports: one transfer of exactly the price.
+/// The only payment scheme that Purser supports: a single transfer of exactly the price.
 pub(crate) const SCHEME: &str = "exact";
 
-/// The maximum number of entries. Providers offer a handful; the limit keeps the list of problems readable.
+/// The maximum number of payment requirements. Providers list only a few, and the limit bounds the list of validation
+/// errors.
 const MAX_ENTRIES: usize = 64;
 
-/// The JSON Pointer of the requirement in a request body.
+/// The JSON Pointer of the 402 document in a request body.
 const ROOT: &str = "/payment_requirement";
 
-/// The one entry of a provider's requirement that is checked and signed.
+/// The payment requirements that are checked and signed.
 ///
-/// It can be paid by one EIP-3009 transfer of the pinned token on the configured network; [`Offer::choose`] and
-/// [`Offer::each`] return only such entries.
+/// They can be paid by one EIP-3009 transfer of the network's token on the configured network. [`Offer::choose`] and
+/// [`Offer::each`] return only such payment requirements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
     version: X402Version,
@@ -85,27 +87,27 @@ pub struct Offer {
     max_timeout_secs: u32,
 }
 
-/// The reason that no entry of a requirement can be paid.
+/// Why a 402 document can't be paid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoOffer {
-    /// The reason of the entry that is closest to payable.
+    /// The reason for the payment requirements that are closest to payable.
     pub reason: NoOfferReason,
-    /// The problems of each entry.
+    /// The validation errors of all payment requirements.
     pub problems: Vec<Problem>,
 }
 
-/// The reasons that a requirement can't be paid, in the order of closeness to a payable one.
+/// The reasons why payment requirements can't be paid, ordered from closest to payable to furthest from payable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NoOfferReason {
-    /// The requirement offers a supported payment, but a member of it is refused.
+    /// The scheme, network and token are supported, but another field is invalid.
     NotPayable,
-    /// The requirement asks for a token other than the pinned one.
+    /// The token is not the network's token.
     OtherToken,
-    /// Every offered payment is on another network.
+    /// All payment requirements are for other networks.
     OtherNetwork,
-    /// Every offered payment has an unsupported scheme.
+    /// All payment requirements have an unsupported scheme.
     OtherScheme,
-    /// The object is not an x402 requirement.
+    /// The object is not an x402 document.
     NotX402,
 }
 
@@ -116,10 +118,11 @@ impl NoOfferReason {
 }
 
 impl Offer {
-    /// The cheapest entry that can be paid on `network`, the first of equals; otherwise the reasons, for each entry.
+    /// Chooses the cheapest payment requirements that can be paid on `network`, and the first of equally cheap ones.
+    /// Otherwise returns the reasons for all payment requirements.
     ///
-    /// `requirement` is a v1 or v2 object with its `accepts`, or one bare entry. A malformed entry can't be paid, but
-    /// does not make the others unpayable.
+    /// `requirement` is a v1 or v2 object with `accepts`, or a single payment requirements object. Malformed payment
+    /// requirements can't be paid, but do not affect the others.
     pub fn choose(requirement: &Value, network: Network) -> Result<Self, NoOffer> {
         let requirement = Requirement::read(requirement)?;
         let mut cheapest: Option<Self> = None;
@@ -140,14 +143,16 @@ impl Offer {
         cheapest.ok_or(none)
     }
 
-    /// Every entry that can be paid on `network`. A provider may have added entries to the one that was chosen before.
+    /// Returns all payment requirements that can be paid on `network`. A provider may have added payment requirements
+    /// since the first choice.
     pub fn each(requirement: &Value, network: Network) -> Vec<Self> {
         let read = Requirement::read(requirement).ok();
         let offers = read.iter().flat_map(|requirement| requirement.offers(network));
         offers.filter_map(Result::ok).collect()
     }
 
-    /// The recorded price and payee of an offer, for the evaluation, which uses nothing else of it. It can't be signed.
+    /// Creates payment requirements from the recorded price and payee, for a replay, which uses nothing else. The
+    /// result can't be signed.
     pub(crate) const fn recorded(amount: Amount, pay_to: Address) -> Self {
         Self {
             version: X402Version::V2,
@@ -158,17 +163,17 @@ impl Offer {
         }
     }
 
-    /// The protocol version of the requirement.
+    /// Returns the protocol version of the 402 document.
     pub const fn version(&self) -> X402Version {
         self.version
     }
 
-    /// The index of the entry in `accepts`; 0 for a bare entry.
+    /// Returns the index in `accepts`, or 0 for a single payment requirements object.
     pub const fn index(&self) -> u32 {
         self.index
     }
 
-    /// The price; never zero.
+    /// Returns the price, which is never zero.
     pub const fn amount(&self) -> Amount {
         self.amount
     }
@@ -178,17 +183,17 @@ impl Offer {
         self.pay_to
     }
 
-    /// The maximum validity of a payment, set by the provider; never zero.
+    /// Returns the provider's maximum validity of a payment, in seconds. Never zero.
     pub const fn max_timeout_secs(&self) -> u32 {
         self.max_timeout_secs
     }
 }
 
-/// A requirement whose outer form is valid; its entries are not parsed yet.
+/// A 402 document with a valid outer structure. The payment requirements are not parsed yet.
 struct Requirement<'a> {
     version: X402Version,
     entries: &'a [Value],
-    /// Whether the requirement is a bare entry.
+    /// Whether the document is a single payment requirements object without `accepts`.
     bare: bool,
 }
 
@@ -222,9 +227,9 @@ impl<'a> Requirement<'a> {
             .map_err(|problems| NoOfferReason::NotX402.with(problems))
     }
 
-    /// Reads a bare entry, whose price member shows its version. An entry with both price members, for readers of
-    /// either version, must have the same price in both. Its version is then the stated one or, if none is stated, the
-    /// one of the network's name.
+    /// Reads a single payment requirements object. The name of the price field shows the version. If both price fields
+    /// are present, for readers of either version, both must have the same price. The version is then `x402Version` or,
+    /// without `x402Version`, the version of the network name.
     fn read_bare(value: &'a Value, mut fields: Fields<'a>, stated: Option<X402Version>) -> Result<Self, NoOffer> {
         let [v1, v2] = X402Version::ALL.map(|version| fields.get(version.price_member()));
         let is_ambiguous = v1.is_some() && v2.is_some() && v1 != v2;
@@ -256,7 +261,7 @@ impl<'a> Requirement<'a> {
             );
         }
         fields.finish().map_err(|problems| match *problems {
-            // The only problem is that the entry has two different prices.
+            // The only validation error is that there are two different prices.
             [_] if is_ambiguous => NoOfferReason::NotPayable.with(problems),
             _ => NoOfferReason::NotX402.with(problems),
         })?;
@@ -267,7 +272,7 @@ impl<'a> Requirement<'a> {
         })
     }
 
-    /// The offer of each entry, or all reasons that it can't be paid.
+    /// Returns each of the payment requirements, or all reasons why they can't be paid.
     fn offers(&self, network: Network) -> impl Iterator<Item = Result<Offer, NoOffer>> {
         (0_u32..).zip(self.entries).map(move |(index, entry)| {
             let path = if self.bare {
@@ -289,7 +294,7 @@ impl Offer {
     ) -> Result<Self, NoOffer> {
         let fields_of = || Fields::of(entry, path).map_err(|problem| NoOfferReason::NotPayable.with(vec![problem]));
 
-        // With another scheme or network the other members have another meaning, so they are not checked.
+        // With another scheme or network, the other fields have a different meaning, so they are not checked.
         let mut kind = fields_of()?;
         let same_scheme = must_be(&mut kind, "scheme", SCHEME);
         must_be(&mut kind, "network", version.name_of(network));
@@ -328,7 +333,7 @@ impl Offer {
         });
         let max_timeout_secs = fields.read("maxTimeoutSeconds", |value| {
             let digits = whole_number(value).filter(|digits| digits != "0");
-            // Purser's own limit is far shorter, so any longer time has the same effect.
+            // Purser's own limit is far shorter, so all longer timeouts have the same effect.
             digits
                 .map(|digits| digits.parse().unwrap_or(u32::MAX))
                 .ok_or("must be a whole number above 0")
@@ -350,13 +355,13 @@ impl Offer {
     }
 }
 
-/// Checks `extra`: the token's EIP-712 domain, and two switches that the protocol reserves (x402 v2 specification,
-/// §6.1).
+/// Checks `extra`: the token's EIP-712 domain, and two fields that the protocol reserves (x402 v2 specification, §6.1).
 ///
-/// The domain is compared and never signed. In v2 it is required, because the reference facilitator refuses a payment
-/// whose requirement lacks it (`invalid_exact_evm_missing_eip712_domain`). v1 facilitators know the domain of USDC, and
-/// v1 leaves `extra` optional. The switches are a whitelist: client libraries treat every unknown `assetTransferMethod`
-/// as EIP-3009, and would sign a transfer for another kind of offer.
+/// The domain is compared and never signed. It is required in v2, because the reference facilitator rejects a payment
+/// if the requirements lack the domain (`invalid_exact_evm_missing_eip712_domain`). v1 facilitators know the domain of
+/// USDC, and `extra` is optional in v1. Only known values of the two reserved fields are allowed, because client
+/// libraries treat every unknown `assetTransferMethod` as EIP-3009 and would sign a transfer for a different kind of
+/// payment.
 fn read_extra(entry: &mut Fields<'_>, version: X402Version, network: Network) {
     // PHP writes an empty object as an empty array.
     let is_empty_array = |value: &&Value| value.as_array().is_some_and(Vec::is_empty);
@@ -389,9 +394,10 @@ fn read_address(value: &Value) -> Result<Address, String> {
     parse_address(text).map_err(|error| error.to_string())
 }
 
-/// The digits of a JSON number that is a whole number, written as `60` or, as the reference library accepts, `60.0`.
+/// Returns the digits of a JSON number that is a whole number, written as `60` or, as the reference library accepts,
+/// `60.0`.
 fn whole_number(value: &Value) -> Option<String> {
-    // `f64` is formatted without a fraction exactly when it has none, so no float arithmetic is needed.
+    // `f64` is formatted without a fraction if and only if it has no fraction, so no float arithmetic is needed.
     let digits = match value.as_u64() {
         Some(number) => number.to_string(),
         None => value.as_f64()?.to_string(),
@@ -399,7 +405,7 @@ fn whole_number(value: &Value) -> Option<String> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(digits)
 }
 
-/// Whether the member is exactly this text; records a problem if not.
+/// Returns whether the field is exactly this text, and records a validation error otherwise.
 fn must_be(fields: &mut Fields<'_>, name: &str, text: &str) -> bool {
     let is_text = fields.get(name).and_then(Value::as_str) == Some(text);
     if !is_text {
@@ -439,7 +445,8 @@ mod tests {
         json!({"x402Version": 2, "error": "Payment required", "resource": {"url": "http://x/weather"}, "accepts": accepts})
     }
 
-    /// The entry with one member set, or removed if the value is absent; `name` is a JSON Pointer.
+    /// Returns the payment requirements with one field set, or removed if `value` is `None`. `pointer` is a JSON
+    /// Pointer.
     fn with(mut entry: Value, pointer: &str, value: Option<Value>) -> Value {
         let (parent, name) = pointer.rsplit_once('/').unwrap();
         let object = entry.pointer_mut(parent).unwrap().as_object_mut().unwrap();
@@ -450,7 +457,7 @@ mod tests {
         entry
     }
 
-    /// The JSON Pointers of the problems, relative to the requirement; empty if the requirement can be paid.
+    /// Returns the JSON Pointers of the validation errors, relative to the document. Empty if the document can be paid.
     fn wrong(requirement: &Value) -> Vec<String> {
         let problems = Offer::choose(requirement, NETWORK).err().map(|none| none.problems);
         problems
@@ -709,7 +716,7 @@ mod tests {
     }
 
     proptest! {
-        /// For any prices, the first of the cheapest entries is chosen.
+        /// For all prices, the first of the cheapest payment requirements is chosen.
         #[test]
         fn nothing_cheaper_is_passed_over(prices in prop::collection::vec(1_u64..6, 1..12)) {
             let entries: Vec<Value> =

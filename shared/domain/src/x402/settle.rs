@@ -1,9 +1,7 @@
-//! The request to an x402 facilitator to settle a transfer that Purser signed, and its answer (x402 v2, `POST
-//! /settle`).
+//! The request to an x402 facilitator to settle a transfer that Purser signed, and the facilitator's response (x402 v2,
+//! `POST /settle`).
 //!
-//! The answer is no proof of a payment: only the chain is.
-//!
-//! Deliberately elsewhere: sending the request.
+//! The response does not prove a payment, because only the chain does. This module does not send the request.
 
 use crate::{
     Network, PaymentTerms, TransferAuthorization,
@@ -13,9 +11,9 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// The body of the request to settle this transfer, with its signature (r, s, v).
+/// Returns the body of the request to settle this transfer, with the transfer's signature (r, s, v).
 ///
-/// The requirement in it is constructed here, because a payout has no offer.
+/// The payment requirements are created here, because no provider sent any for a withdrawal.
 pub fn settle_request(
     terms: &PaymentTerms,
     network: Network,
@@ -45,20 +43,20 @@ pub fn settle_request(
 }
 
 named! {
-    /// The answer of a facilitator.
+    /// The response of a facilitator.
     Submission {
         /// The facilitator states that it has submitted the transfer.
         Accepted = "accepted",
-        /// The facilitator refused the transfer.
+        /// The facilitator rejected the transfer.
         Refused = "refused",
-        /// The facilitator did not answer, or its answer can't be read.
+        /// The facilitator did not respond, or the response can't be parsed.
         Unanswered = "unanswered",
     }
 }
 
 impl Submission {
-    /// Parses an answer, and its reason for the log. An answer with a transaction counts as accepted, whether or not
-    /// the transaction is in a block yet (`settlement_pending`).
+    /// Parses a response and returns the result and the reason for the log. A response with a transaction counts as
+    /// accepted, even if the transaction is not in a block yet (`settlement_pending`).
     pub fn of_answer(body: &[u8]) -> (Self, Option<String>) {
         let Ok(answer) = parse_json(body) else {
             return (Self::Unanswered, None);
@@ -76,7 +74,7 @@ impl Submission {
     }
 }
 
-/// Whether the text looks like a code of the protocol: other texts must not reach the log.
+/// Returns whether the text looks like an error code. Other texts must not reach the log.
 fn is_word(text: &str) -> bool {
     text.len() <= 64 && text.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
 }
@@ -85,7 +83,7 @@ fn is_word(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// An accepted submission requires a transaction hash; a reason that is not a plain code is dropped.
+    /// An accepted submission needs a transaction hash. A reason that is not a plain code is dropped.
     #[test]
     fn facilitator_answers_map_to_a_submission_state() {
         let hash = format!("0x{}", "ab".repeat(32));
