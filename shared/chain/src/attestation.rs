@@ -1,7 +1,7 @@
-//! The attestation of a wallet for an agent: a signature by the wallet's key over both.
+//! Wallet attestations: a signature by a wallet's key over the agent's id and the wallet's address.
 //!
-//! The signed data is EIP-712 data of another type than a transfer, and its domain has no contract and no chain. A
-//! token checks its own domain, which has both (EIP-712, "Definition of domainSeparator"), so it never accepts an
+//! The signed data is EIP-712 data with a struct type of its own, and the domain has no contract and no chain id. A
+//! token checks its own domain, which has both (EIP-712, "Definition of domainSeparator"), so a token never accepts an
 //! attestation as a transfer.
 
 use crate::{SignError, WalletSigner};
@@ -10,7 +10,7 @@ use alloy::sol_types::{Eip712Domain, SolStruct as _, eip712_domain};
 use purser_domain::{AgentId, WalletAttestation};
 
 alloy::sol! {
-    /// The name of the struct and its members are part of what is signed.
+    /// The names of the struct and its fields are part of the signed hash.
     struct AgentWallet {
         bytes16 agent;
         address wallet;
@@ -35,7 +35,7 @@ impl WalletSigner {
     }
 }
 
-/// The EIP-712 hash of agent and wallet.
+/// Computes the EIP-712 hash of agent and wallet.
 pub(crate) fn attestation_digest(agent: AgentId, wallet: Address) -> B256 {
     const DOMAIN: Eip712Domain = eip712_domain! {
         name: "Purser wallet attestation",

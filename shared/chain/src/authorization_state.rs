@@ -1,14 +1,17 @@
-//! The state of authorizations at the final block: unused, or used by a transaction.
+//! Reads the state of EIP-3009 authorizations at the final block: unused, or used by a transaction.
 //!
-//! Many authorizations are read at once, so that an unreported payment costs a fraction of a call: one call reads the
-//! nonces, one or two find the uses, and one or two more read the transfers of the same transactions. If the node gives
-//! no answer about some of the authorizations, their state stays unknown, and the others are not affected.
+//! Many authorizations are read together, because a batch takes a few calls: one call reads the nonces, one or two
+//! calls find the transactions that used them, and one or two more read the transfers of these transactions. If the
+//! node does not respond about some authorizations, their state is unknown, and the other states are not affected.
 //!
-//! Invariants: a transaction counts only if its block is the final one or an ancestor of it, by a call at the final
-//! block's hash. A transaction is found only by its logs. If the transfers in a block are too many to read, those in
-//! the transaction's receipt are read instead, so zero-value transfers logged by others can't hide a payment.
+//! Invariants:
+//! - A transaction counts only if its block is the final block or an ancestor of it. One call at the final block's hash
+//!   checks this.
+//! - A transaction is found only through its logs.
+//! - If a block has too many transfers to read, the transfers are read from the transaction's receipt, so zero-value
+//!   transfers that others cause can't hide a payment.
 //!
-//! Deliberately elsewhere: the decision that follows from a state ([`purser_domain::reconcile`]).
+//! [`purser_domain::reconcile`] decides what follows from a state.
 
 use crate::{
     Chain, ChainError,
@@ -24,30 +27,30 @@ use purser_domain::{
 use std::collections::{HashMap, VecDeque};
 use tokio::time::Instant;
 
-/// The search for an authorization's use begins this long before its recorded time. An authorization can't be used
-/// before it is made, but the clock that recorded it may have been ahead by this much.
+/// The search for the use of an authorization starts this long before the recorded time, because the clock that
+/// recorded the time may have been ahead.
 const CLOCKS_APART: Duration = Duration::from_secs_u32(3_600);
-/// The most searches for one batch. At 1,000 blocks each, they cover nine days of Base; at ten, the limit of some
-/// hosted nodes, two hours.
+/// The maximum number of `eth_getLogs` searches for one batch. At 1,000 blocks each, they cover nine days of Base; at
+/// ten blocks, the limit of some hosted nodes, two hours.
 const MOST_SEARCHES: u32 = 400;
 
-/// The number of calls for transfers that a node may refuse before the remaining transfers are read from receipts, one
-/// per transaction. Halving nine times isolates one block among those of 500 payments.
+/// The number of rejected calls for transfers after which the remaining transfers are read from receipts, one call per
+/// transaction. Halving nine times isolates one block in the range of 500 payments.
 const MOST_REFUSED: usize = 9;
 
 /// An authorization whose state is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Authorization {
-    /// The evidence to look for on chain.
+    /// The transfer and nonce to look for on chain.
     pub expected: Expected,
     /// The time of the authorization.
     pub authorized_at: Timestamp,
-    /// The chain accepts it only in blocks before this time.
+    /// The chain accepts the authorization only in blocks before this time.
     pub valid_before: Timestamp,
 }
 
 impl Authorization {
-    /// The authorization of a settlement, with its nonce.
+    /// Creates the authorization of a settlement with its nonce.
     pub const fn of(settlement: &Settlement, nonce: B256) -> Self {
         let terms = &settlement.terms;
         Self {
@@ -57,7 +60,7 @@ impl Authorization {
         }
     }
 
-    /// The payer and nonce, by which events identify the authorization.
+    /// Returns the payer and the nonce, which identify an authorization in logs.
     fn name(&self) -> Name {
         (self.expected.from.into_word(), self.expected.nonce)
     }
@@ -66,9 +69,9 @@ impl Authorization {
 type Name = (B256, B256);
 
 impl Chain {
-    /// The state of each of these authorizations at that block; `None` if the node gave no answer, or none until
-    /// `until`. `log_range` is the maximum number of blocks that the node searches in one call. If time is short,
-    /// authorizations at the start of the list are processed first.
+    /// Reads the state of each authorization at `block`. The state is `None` if the node did not respond about the
+    /// authorization before `until`. `log_range` is the maximum number of blocks that the node searches in one call. If
+    /// time is short, authorizations at the start of the list are processed first.
     pub async fn authorization_states(
         &self,
         wanted: &[Authorization],
@@ -84,8 +87,8 @@ impl Chain {
             .filter(|(_, (_, used))| **used == Some(true))
             .map(|(place, (authorization, _))| (place, *authorization))
             .collect();
-        // Authorizations of about the same time are searched for together, so that an old one does not lengthen the
-        // search for the others.
+        // Authorizations from about the same time are searched together, so that an old authorization does not lengthen
+        // the search for the others.
         traced.sort_by_key(|(_, authorization)| authorization.authorized_at);
         let are_near = |(_, one): &(usize, Authorization), (_, next): &(usize, Authorization)| {
             next.authorized_at.since(one.authorized_at) < CLOCKS_APART
@@ -97,7 +100,7 @@ impl Chain {
         for chunk in chunks {
             let wanted: Vec<Authorization> = chunk.iter().map(|(_, authorization)| *authorization).collect();
             let mut trace = Trace::of(self, &wanted, block, log_range, until);
-            // Results from before a failed call are kept; the rest stays unknown.
+            // If a call fails, earlier results are kept, and the remaining states are unknown.
             let searched_to = trace.search().await.ok();
             trace.drop_strangers().await;
             trace.states(searched_to, &mut states).await;
@@ -113,25 +116,25 @@ impl Chain {
     }
 }
 
-/// The search for the transactions that used these authorizations.
+/// The search for the transactions that used a group of authorizations.
 struct Trace<'a> {
     chain: &'a Chain,
     wanted: &'a [Authorization],
     block: &'a FinalBlock,
-    /// The number of blocks to search in one call, which is halved when the node refuses it.
+    /// The number of blocks to search in one call. It is halved when the node rejects a search.
     range: u64,
     searches_left: u32,
-    /// The end of the search. The last quarter of the time is reserved for reading the transfers of the found uses.
+    /// The time at which the search ends. The last quarter of the time is reserved for reading the transfers.
     search_until: Instant,
     until: Instant,
-    /// The logs of the uses and cancellations.
+    /// The logs of uses and cancellations that were found.
     uses: HashMap<Name, Found>,
-    /// Authorizations whose use was found in a block that is not the final one or an ancestor of it.
+    /// Authorizations whose use was found in a block that is neither the final block nor an ancestor of it.
     replaced: Vec<Name>,
-    /// The authorizations that were unused in a final block at or past their `validBefore`: after it, they can only
-    /// have been canceled.
+    /// The authorizations that were unused in a final block at or after their `validBefore`. If their nonces are used
+    /// now, the authorizations were canceled.
     unused_in_time: Vec<Name>,
-    /// The times of blocks that were read.
+    /// The times of the blocks that were read.
     times: HashMap<u64, Option<Timestamp>>,
 }
 
@@ -160,7 +163,7 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// The authorizations whose use has not been found yet.
+    /// Returns the authorizations whose use was not found yet.
     fn missing(&self) -> Vec<&'a Authorization> {
         let is_missing = |authorization: &&Authorization| {
             let name = authorization.name();
@@ -169,10 +172,10 @@ impl<'a> Trace<'a> {
         self.wanted.iter().filter(is_missing).collect()
     }
 
-    /// Searches from the block in which the first was authorized to the block from which on none can be used. Then
-    /// searches earlier blocks, in case the recording clock was ahead, and later ones, for cancellations. Returns the
-    /// time up to which the blocks were searched: an authorization that had to be used before that time, and was not
-    /// found, has no use in the logs.
+    /// Searches from the block of the first authorization to the block from which on no authorization is valid. Then
+    /// searches earlier blocks, in case the recording clock was ahead, and later blocks, for cancellations. Returns the
+    /// time up to which all blocks were searched: an authorization whose validity ended before that time, and whose use
+    /// was not found, has no logs.
     async fn search(&mut self) -> Result<Timestamp, ChainError> {
         let authorized = self
             .wanted
@@ -201,7 +204,7 @@ impl<'a> Trace<'a> {
         Ok(too_late)
     }
 
-    /// Returns the first block that was not searched.
+    /// Searches upwards from `first` to `last`, and returns the first block that was not searched.
     async fn search_up(&mut self, mut first: u64, last: u64) -> Result<u64, ChainError> {
         while first <= last && !self.missing().is_empty() && self.searches_left > 0 {
             let end = first.saturating_add(self.range.saturating_sub(1)).min(last);
@@ -212,7 +215,7 @@ impl<'a> Trace<'a> {
         Ok(first)
     }
 
-    /// Searches downwards from the block before `above` to a block of before `earliest`.
+    /// Searches downwards from the block before `above` until a block before the time `earliest`.
     async fn search_down(&mut self, mut above: u64, earliest: Timestamp) -> Result<(), ChainError> {
         while above > 0 && !self.missing().is_empty() && self.searches_left > 0 {
             if self.is_before(above, earliest).await? {
@@ -226,7 +229,8 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// Searches these blocks. If the node refuses that many at once, reduces the range and returns `false`.
+    /// Searches the blocks from `first` to `last`. If the node rejects the range, reduces the range and returns
+    /// `false`.
     async fn search_between(&mut self, first: u64, last: u64) -> Result<bool, ChainError> {
         let missing = self.missing();
         let Some(any) = missing.first() else { return Ok(true) };
@@ -248,7 +252,7 @@ impl<'a> Trace<'a> {
             }
             Err(error) => return Err(error),
         };
-        // A contradictory answer is discarded as a whole.
+        // A contradictory response is discarded completely.
         let mut uses: HashMap<Name, Found> = HashMap::new();
         for found in logs.0 {
             let [_, payer, nonce] = found.log.topics.as_slice() else {
@@ -264,7 +268,7 @@ impl<'a> Trace<'a> {
         Ok(true)
     }
 
-    /// Fails once the time for searching is over.
+    /// Fails if the time for searching is over.
     fn in_time(&self) -> Result<(), ChainError> {
         if Instant::now() > self.search_until {
             return Err(malformed("too late: the time of the run is over"));
@@ -272,8 +276,8 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// Finds the missing authorizations that were unused at that block. Few nodes keep old states: those without an
-    /// answer stay missing.
+    /// Finds the missing authorizations that were unused at block `number`. Few nodes have old states; without a
+    /// response the authorizations stay missing.
     async fn find_unused_at(&mut self, number: u64) -> Result<(), ChainError> {
         self.in_time()?;
         let Some(block) = self.chain.header(number).await? else {
@@ -297,9 +301,9 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// Drops uses in blocks that are neither the final one nor its ancestor: another machine of the endpoint, which
-    /// still holds a replaced block, found them. Their states stay unknown. If the node can't compare the blocks, all
-    /// uses are dropped.
+    /// Drops uses in blocks that are neither the final block nor an ancestor of it, because another machine behind the
+    /// endpoint returned a replaced block. The states of these authorizations stay unknown. If the node can't compare
+    /// the blocks, all uses are dropped.
     async fn drop_strangers(&mut self) {
         let mut blocks: Vec<BlockId> = self.uses.values().map(|found| found.block).collect();
         blocks.sort_unstable();
@@ -310,7 +314,7 @@ impl<'a> Trace<'a> {
         self.replaced.extend(of_strangers.map(|(name, _)| name));
     }
 
-    /// Determines the states after a search up to this time; `None` if the search failed.
+    /// Determines the states after a search up to `searched_to`, which is `None` if the search failed.
     async fn states(&self, searched_to: Option<Timestamp>, states: &mut HashMap<Name, AuthorizationState>) {
         let mut used = Vec::new();
         for authorization in self.wanted {
@@ -328,19 +332,20 @@ impl<'a> Trace<'a> {
             }
         }
         used.sort_by_key(|(_, found)| found.block);
-        // Halves of a refused part go to the end of the queue, so that parts that need no splitting come first.
+        // Halves of a rejected range go to the end of the queue, so that ranges that need no splitting come first.
         let mut parts = VecDeque::from([used.as_slice()]);
         let (mut asked, mut refused) = (false, 0_usize);
         let mut by_receipt = Vec::new();
         while let Some(part) = parts.pop_front() {
-            // The part spans more blocks than the node searches at once: split without a call, so not counted as
-            // refused.
+            // The range has more blocks than the node searches in one call. It is split without a call and does not
+            // count as rejected.
             if self.is_too_wide(part) {
                 let (first, second) = part.split_at(part.len() / 2);
                 parts.extend([first, second]);
                 continue;
             }
-            // A use proves nothing until its transfers are read. Uses without an answer in time stay unknown.
+            // A use proves nothing until its transfers are read. A use whose transfers were not read in time stays
+            // unknown.
             if asked && Instant::now() > self.until {
                 return;
             }
@@ -359,15 +364,15 @@ impl<'a> Trace<'a> {
                         let (first, second) = part.split_at(part.len() / 2);
                         parts.extend([first, second]);
                     }
-                    // Otherwise the state stays unknown.
+                    // After any other error, the state stays unknown.
                 }
             }
         }
         self.states_by_receipt(&by_receipt, states).await;
     }
 
-    /// The states of these uses, from the receipts of their transactions. One receipt per payer is read in each turn,
-    /// so the unreadable receipts of one payer do not delay those of others.
+    /// Determines the states of these uses from the receipts of their transactions. Each round reads one receipt per
+    /// payer, so that unreadable receipts of one payer do not delay other payers.
     async fn states_by_receipt(
         &self,
         used: &[(&Authorization, &Found)],
@@ -388,7 +393,7 @@ impl<'a> Trace<'a> {
         turns.sort_by_key(|(turn, _)| *turn);
         let (mut refused, mut any_read) = (0_usize, false);
         for some in turns.chunks(AT_ONCE) {
-            // Limits the number of calls to a node that refuses all of them.
+            // Limits the number of calls to a node that rejects all calls.
             if Instant::now() > self.until || (refused >= MOST_CALLS && !any_read) {
                 return;
             }
@@ -410,7 +415,7 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// The transfers in the transaction of these uses, from its receipt.
+    /// Reads the transfers of the transaction of these uses from its receipt.
     async fn transfers_in_receipt(&self, used: &[(&Authorization, &Found)]) -> Result<FoundLogs, ChainError> {
         let Some((any, found)) = used.first() else {
             return Ok(FoundLogs::default());
@@ -419,14 +424,14 @@ impl<'a> Trace<'a> {
         self.chain.logs_of_receipt(&filter, found.tx_hash, found.block).await
     }
 
-    /// Whether these uses, which are sorted by block, span more blocks than the node searches in one call.
+    /// Whether these uses, which are sorted by block, have a wider range than the node searches in one call.
     fn is_too_wide(&self, used: &[(&Authorization, &Found)]) -> bool {
         let numbers = used.first().zip(used.last());
         let blocks = numbers.map(|((_, first), (_, last))| last.block.number.saturating_sub(first.block.number));
         used.len() > 1 && blocks.is_some_and(|blocks| blocks >= self.range)
     }
 
-    /// The transfers of these payers to these payees in the blocks of these uses, which are sorted by block.
+    /// Reads the transfers between these payers and payees in the block range of these uses, which are sorted by block.
     async fn transfers_beside(&self, used: &[(&Authorization, &Found)]) -> Result<FoundLogs, ChainError> {
         let (Some((any, first)), Some((_, last))) = (used.first(), used.last()) else {
             return Ok(FoundLogs::default());
@@ -439,14 +444,15 @@ impl<'a> Trace<'a> {
         self.chain.logs_between(&filter, first.number, last.number).await
     }
 
-    /// A block before that time and one at or past it, at most `range` blocks apart. If the final block is before that
-    /// time, returns it twice; if no block is before it, the first block counts as before.
+    /// Finds a block before `time` and a block at or after `time`, at most `range` blocks apart. If the final block is
+    /// before `time`, returns the final block twice. If no block is before `time`, the first block counts as before.
     async fn around(&mut self, time: Timestamp) -> Result<(u64, u64), ChainError> {
         let mut past = self.block.number;
         if self.block.at < time {
             return Ok((past, past));
         }
-        // Goes back in growing steps to a block before that time, usually in one step; then a binary search in between.
+        // Steps back in growing steps to a block before `time`, usually in one step. Then a binary search narrows the
+        // range.
         let near = self.range.saturating_sub(1).max(1);
         let mut step = near;
         let mut before = past.saturating_sub(step);
@@ -466,7 +472,7 @@ impl<'a> Trace<'a> {
         Ok((before, past))
     }
 
-    /// Whether a block is before that time. A block that the node no longer has counts as old.
+    /// Whether a block is before `time`. A block that the node no longer has counts as before.
     async fn is_before(&mut self, number: u64, time: Timestamp) -> Result<bool, ChainError> {
         let at = self.time_of(number).await?;
         Ok(at.is_none_or(|at| at < time))
@@ -483,7 +489,7 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// Stores the state of each of these uses, with the transfers of its transaction.
+/// Stores the state of each use, with the transfers of its transaction.
 fn note(used: &[(&Authorization, &Found)], transfers: &FoundLogs, states: &mut HashMap<Name, AuthorizationState>) {
     for (authorization, found) in used {
         let mut transaction = transfers.of_transaction(found.tx_hash, found.block);
@@ -492,7 +498,7 @@ fn note(used: &[(&Authorization, &Found)], transfers: &FoundLogs, states: &mut H
     }
 }
 
-/// The transfers of these uses' payers to their payees.
+/// Creates the filter for transfers between the payers and payees of these uses.
 fn transfers_of(any: &Authorization, used: &[(&Authorization, &Found)]) -> Filter {
     let expected = || used.iter().map(|(authorization, _)| authorization.expected);
     Filter {
@@ -503,7 +509,7 @@ fn transfers_of(any: &Authorization, used: &[(&Authorization, &Found)]) -> Filte
     }
 }
 
-/// Whether these uses, which are sorted by block, are all in one block.
+/// Whether these uses, which are sorted by block, are all in the same block.
 fn is_of_one_block(used: &[(&Authorization, &Found)]) -> bool {
     let ends = used.first().zip(used.last());
     ends.is_some_and(|((_, first), (_, last))| first.block == last.block)
@@ -559,7 +565,7 @@ mod tests {
         states_by(node, wanted, RANGE).await
     }
 
-    /// The state of the first payment.
+    /// Returns the state of the first payment.
     async fn state(node: &ScriptedNode, authorized: u64) -> String {
         states(node, &[authorization(1, authorized)]).await.concat()
     }
@@ -585,12 +591,13 @@ mod tests {
         node.calls().iter().filter(is_search).count()
     }
 
-    /// A chain on which the first payment was made in this block.
+    /// A chain with the first payment in this block.
     fn paid_in(block: u64) -> ScriptedChain {
         ScriptedChain::default().paid(&payment(1), block, 1)
     }
 
-    /// `count` payments, each authorized three blocks after the previous one and made in the next block.
+    /// Returns a chain with `count` payments, and their authorizations. Each payment is authorized three blocks after
+    /// the previous payment, and paid in the next block.
     fn many(count: u64) -> (ScriptedChain, Vec<Authorization>) {
         let wanted: Vec<Authorization> = (0..count)
             .map(|number| authorization(number, FINAL - 500 + 3 * number))
@@ -615,18 +622,18 @@ mod tests {
         }
     }
 
-    /// Limits the number of searches and headers for uses from seconds to months ago.
+    /// The number of searches and of block headers is limited for uses from seconds to months ago.
     #[tokio::test]
     async fn a_use_is_found_at_any_age() {
         let rows = [
-            // The blocks of the authorization and of the use: used immediately, in the last possible block, and long
+            // The block of the authorization and the block of its use: immediately, in the last valid block, or long
             // ago.
             (FINAL - 20, FINAL - 19, 1, 1),
             (FINAL - 40, FINAL - 40 + 29, 1, 1),
             (FINAL - 5_000, FINAL - 4_999, 1, 6),
             (3_000, 3_029, 1, 20),
             (0, 0, 1, 20),
-            // The clock that recorded the authorization was half an hour ahead.
+            // The clock that recorded the authorization was up to an hour ahead.
             (FINAL - 20, FINAL - 920, 1, 1),
             (FINAL - 20, FINAL - 1_700, 2, 1),
         ];
@@ -672,7 +679,7 @@ mod tests {
 
     #[tokio::test]
     async fn payments_in_one_transaction_have_distinct_logs() {
-        // Payments of one payer to one payee, authorized at intervals of twelve blocks.
+        // Payments between the same payer and payee, authorized twelve blocks apart.
         let wanted = [0, 12, 24].map(|number| authorization(number, FINAL - 20 - number));
         let node = wanted
             .iter()
@@ -741,7 +748,7 @@ mod tests {
         let node = chain().serve().await;
         assert_eq!(state(&node, authorized).await, "unused");
         assert!(searches(&node) <= 3, "{}", searches(&node));
-        // A node that does not keep such old states refuses the call; then the logs are searched.
+        // A node without old states rejects the call, and the logs are searched instead.
         let pruned = |method: &str, params: &Value| {
             let is_old = method == "eth_call" && params[1]["blockHash"] != json!(hash_of(FINAL));
             is_old.then_some(Reply::Refused(-32_000))
@@ -762,7 +769,8 @@ mod tests {
         }
     }
 
-    /// The node searches ten blocks at once, so the search runs out of calls before it is done.
+    /// The node searches only ten blocks per call, so the search reaches its maximum number of calls before it is
+    /// complete.
     #[tokio::test]
     async fn an_unfinished_search_is_unknown_instead_of_untraced() {
         let wanted = [6_000, 4_500, 3_000, 1_500].map(|age| authorization(age, FINAL - age));
@@ -778,7 +786,7 @@ mod tests {
         assert_eq!(searches(&node), 400);
     }
 
-    /// A node that answers the search for uses, or the call for the transfers, with these logs.
+    /// A node that responds with these logs to the search for uses, or to the call for transfers.
     async fn with_logs(of_search: bool, logs: Value) -> ScriptedNode {
         let changed = move |method: &str, params: &Value| {
             (method == "eth_getLogs" && searches_uses(params) == of_search).then(|| Reply::Result(logs.clone()))
@@ -849,7 +857,7 @@ mod tests {
 
     #[tokio::test]
     async fn failing_nodes_are_not_asked_for_smaller_ranges() {
-        // A call without an answer is repeated once.
+        // A call without a response is repeated once.
         for (answer, calls) in [(Reply::Status(429), 1), (Reply::Status(503), 1), (Reply::HangUp, 2)] {
             let shown = format!("{answer:?}");
             let gone = move |method: &str, _: &Value| (method == "eth_getLogs").then(|| answer.clone());
@@ -871,7 +879,7 @@ mod tests {
         assert!(searches(&node) <= 12, "{}", searches(&node));
     }
 
-    /// If receipts are available, the states of all payments are known.
+    /// With receipts, the states of all payments are known.
     #[tokio::test]
     async fn transfer_lookups_stop_after_too_many_refusals() {
         let refused = |with_receipts: bool| {
@@ -940,7 +948,7 @@ mod tests {
         assert!(asked(&node).len() <= 130, "{}", asked(&node).len());
     }
 
-    /// A machine of the endpoint still holds a replaced block.
+    /// A machine behind the endpoint returns a replaced block.
     #[tokio::test]
     async fn a_view_of_a_replaced_block_is_unknown() {
         let beside = |method: &str, params: &Value| {
@@ -967,13 +975,14 @@ mod tests {
         let (chain, wanted) = many(5);
         let node = chain.serve_except(one_block).await;
         assert_eq!(states(&node, &wanted).await, all_paid(5));
-        // The search; the calls for all five, for the two halves, and for the halves of three; then one per payment.
+        // One search for uses; four calls for the transfers of all five, of the two halves, and of the halves of three;
+        // then five calls for one payment each.
         assert_eq!(node.count("eth_getLogs"), 1 + 4 + 5);
     }
 
     #[tokio::test]
     async fn one_unreadable_payment_leaves_the_others_known() {
-        // The block of one payment has more transfers than are read.
+        // The block of one payment has more transfers than the limit.
         let bad = hash_of(FINAL - 499 + 6);
         let too_many = move |method: &str, params: &Value| {
             let filter = &params[0];
@@ -1029,7 +1038,7 @@ mod tests {
         assert_eq!(within(60).await, ["paid by 0, log 1", "paid by 1, log 1", "unused"]);
     }
 
-    /// Each of these calls takes a second, and there are dozens of them.
+    /// Each of these calls takes a second, and dozens of calls would be needed.
     #[tokio::test(start_paused = true)]
     async fn when_time_is_over_nothing_more_is_asked() {
         for slow in ["eth_call", "eth_getBlockByNumber", "eth_getLogs"] {
@@ -1051,7 +1060,7 @@ mod tests {
             });
             let started = Instant::now();
             let until = started + std::time::Duration::from_secs(3);
-            // The node searches ten blocks at once.
+            // The node searches ten blocks per call.
             chain.authorization_states(&wanted, &final_block(), 10, until).await;
             assert!(started.elapsed().as_secs() <= 5, "{slow}: {:?}", started.elapsed());
         }

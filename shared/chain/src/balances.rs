@@ -1,4 +1,4 @@
-//! The balances of many wallets at one block (`multicall.rs`).
+//! Reads the balances of many wallets at one block (`multicall.rs`).
 
 use crate::{
     Chain,
@@ -10,13 +10,13 @@ use purser_domain::{Amount, FinalBlock};
 use tokio::time::Instant;
 
 alloy::sol! {
-    /// ERC-20.
+    /// The balance function of ERC-20.
     function balanceOf(address account) returns (uint256);
 }
 
 impl Chain {
-    /// The balance of each of these wallets in the network's token at that block; `None` if the node gives no answer,
-    /// or if `until` is over before the call.
+    /// Reads each wallet's balance of the network's token at `block`. A balance is `None` if the node did not respond,
+    /// or if `until` passed before the call.
     pub async fn balances(&self, wallets: &[Address], block: &FinalBlock, until: Instant) -> Vec<Option<Amount>> {
         let token = self.network.token().address;
         let question = |account: &Address| call_of(token, balanceOfCall { account: *account }.abi_encode());
@@ -25,8 +25,8 @@ impl Chain {
     }
 }
 
-/// Parses a balance. Values above [`Amount::MAX`] are read as that maximum. An address without code returns zero bytes,
-/// which must not be read as a balance of zero.
+/// Parses a balance. A larger value than [`Amount::MAX`] becomes the maximum. `None` for zero bytes, which an address
+/// without code returns and which must not be read as a balance of zero.
 pub(crate) fn units(word: &[u8]) -> Option<Amount> {
     let word: [u8; 32] = word.try_into().ok()?;
     let units = u64::try_from(U256::from_be_bytes(word)).ok();
@@ -41,7 +41,7 @@ mod tests {
     use serde_json::json;
     use std::time::Duration;
 
-    /// The parsing, splitting and refusal of answers is tested with the nonces (`nonces.rs`).
+    /// The tests of `nonces.rs` cover parsing, splitting and rejected calls.
     #[tokio::test]
     async fn balances_of_many_wallets_take_one_call() {
         let wallets: Vec<Address> = (0..3).map(|number| payment(number).from).collect();

@@ -1,4 +1,4 @@
-//! Blocks: the newest final block, a block by its number, and whether a block is final.
+//! Reads blocks: the newest final block, a block by its number, and whether a block is final.
 
 use crate::{
     Chain, ChainError,
@@ -11,22 +11,22 @@ use serde_json::json;
 
 const METHOD: &str = "eth_getBlockByNumber";
 
-/// Whether a block is on the chain, and final.
+/// Whether a block is on the canonical chain, and final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It is on the chain, and final.
+    /// The block is on the canonical chain, and final.
     Final,
-    /// It is not deep enough to be final.
+    /// The block does not have enough confirmations.
     NotFinal {
         /// The number of confirmations that are missing.
         missing: u64,
     },
-    /// Another block with its number is on the chain.
+    /// Another block with the same number is on the canonical chain.
     Replaced,
 }
 
 impl Chain {
-    /// The newest final block. Each call checks the chain id of the node again.
+    /// Reads the newest final block. Each call checks the node's chain id again.
     pub async fn final_block(&self) -> Result<FinalBlock, ChainError> {
         let (right, last) = tokio::join!(self.verify_chain_id(), self.final_number_and_hash());
         right?;
@@ -40,28 +40,28 @@ impl Chain {
         Ok(block)
     }
 
-    /// The number of the newest final block, and its hash if the EVM of the newest block can return it.
+    /// Reads the number of the newest final block, and its hash if the EVM of the newest block can return the hash.
     async fn final_number_and_hash(&self) -> Result<(u64, Option<B256>), ChainError> {
-        // The newest block's own depth is 1.
+        // The newest block has depth 1.
         let below = self.finality.confirmations.saturating_sub(1);
         if !(1..=ANCESTORS).contains(&below) {
             return Ok((self.head().await?.saturating_sub(below), None));
         }
         let view = self.view(&[Ancestor::Below(below)], json!("latest")).await?;
-        // On a chain shorter than the depth, the first block counts as final: it is on every fork.
+        // If the chain is shorter than the depth, the first block counts as final, because it is on every fork.
         let hash = view.ancestors.first().copied().flatten();
         Ok((view.number.saturating_sub(below), hash))
     }
 
-    /// Whether a block is final, by its depth below the newest block and its hash, both read in one call. If the
-    /// required depth is one, or the block is deeper than the EVM's hashes reach, its hash is compared with that of the
-    /// node's block with its number.
+    /// Determines whether a block is final. One call reads the newest block's number and the hash at the block's
+    /// number. If the required depth is one, or the block is deeper than the EVM can return hashes, the hash is
+    /// compared with the node's block of the same number instead.
     pub(crate) async fn standing(&self, block: BlockId) -> Result<Standing, ChainError> {
         if self.finality.confirmations == 1 {
             return self.standing_at_number(block).await;
         }
         let view = self.view(&[Ancestor::Number(block.number)], json!("latest")).await?;
-        // The newest block has depth 1. The depth is 0 if the node is behind the one that returned the block.
+        // The newest block has depth 1. The depth is 0 if this node is behind the node that returned the block.
         let above = view.number.checked_sub(block.number);
         let depth = above.and_then(|above| above.checked_add(1)).unwrap_or(0);
         let missing = self.finality.confirmations.saturating_sub(depth);
@@ -87,8 +87,8 @@ impl Chain {
         })
     }
 
-    /// The blocks that are neither `last` nor an ancestor of it. Blocks more than [`ANCESTORS`] below `last` are not
-    /// compared.
+    /// Returns the blocks that are neither `last` nor an ancestor of `last`. Blocks more than [`ANCESTORS`] below
+    /// `last` are not compared.
     pub(crate) async fn not_below(&self, blocks: &[BlockId], last: &FinalBlock) -> Result<Vec<BlockId>, ChainError> {
         let mut strangers = Vec::new();
         let mut compared = Vec::new();
@@ -111,13 +111,13 @@ impl Chain {
         Ok(strangers)
     }
 
-    /// The block with this number on the node's canonical chain; `None` if the node does not have it.
+    /// Reads the block with this number on the node's canonical chain; `None` if the node does not have the block.
     pub async fn block(&self, number: u64) -> Result<Option<BlockId>, ChainError> {
         let header = self.header(number).await?;
         Ok(header.map(|FinalBlock { number, hash, .. }| BlockId { number, hash }))
     }
 
-    /// The time and hash of a block; `None` if the node does not have it.
+    /// Reads the time and hash of a block; `None` if the node does not have the block.
     pub async fn header(&self, number: u64) -> Result<Option<FinalBlock>, ChainError> {
         let asked = json!([format!("{number:#x}"), false]);
         let Some(header) = self.rpc.call::<Option<WireHeader>>(METHOD, asked).await? else {
@@ -152,7 +152,7 @@ mod tests {
         chain.serve().await
     }
 
-    /// On a shorter chain it is the first block.
+    /// If the chain is shorter than the depth, the first block is final.
     #[tokio::test]
     async fn the_final_block_has_the_configured_depth() {
         let check = async |head, number| {
@@ -161,7 +161,7 @@ mod tests {
             found
         };
         assert_eq!(check(HEAD, FINAL).await, final_block());
-        // On a chain shorter than the depth, the first block is returned.
+        // The chain is shorter than the depth, or as long.
         check(CONFIRMATIONS, 1).await;
         check(CONFIRMATIONS - 1, 0).await;
         check(2, 0).await;
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(*at, json!({"blockHash": hash_of(FINAL), "requireCanonical": true}));
     }
 
-    /// A node may be replaced by one of another chain while a function runs.
+    /// A node may be replaced by a node of another chain while a function runs.
     #[tokio::test]
     async fn every_final_block_checks_the_chain_id() {
         let mut asked = 0;

@@ -1,17 +1,16 @@
-//! Balances, and whether a transaction is the authorized payment, in a final block.
+//! Reads balances, and verifies that a transaction in a final block is the authorized payment.
 //!
-//! A block is final at the configured depth, counted from the node's newest block. The call that reads the newest
-//! block's number also proves that the transaction's block is its ancestor (`view.rs`), so a replaced block is never
-//! final, even if the machines of an endpoint disagree. Before that the evidence is [`Evidence::Pending`]: neither a
-//! payment nor a mismatch counts while a reorganization may still undo it. Nothing waits here: the evidence contains
-//! the number of missing blocks.
+//! A block is final at the configured depth below the node's newest block. The call that reads the newest block's
+//! number also proves that the transaction's block is an ancestor of the newest block (`view.rs`). A replaced block is
+//! therefore never final, even if the machines behind an endpoint disagree. Before a block is final, the evidence is
+//! [`Evidence::Pending`], because a reorganization may still undo a payment or a mismatch. No function here waits; the
+//! evidence contains the number of missing blocks.
 //!
-//! The evidence consists of logs of the transaction's block, read by its hash: those of the token with our payer, and
-//! our nonce or payee. If these are too many to read, because others logged zero-value transfers between the same two
-//! wallets in that block, the logs in the transaction's receipt are read instead.
+//! The evidence consists of the token's logs in the transaction's block, which is named by its hash, with the agent's
+//! wallet as payer, and the payment's nonce or payee. If the block has too many of these logs because others caused
+//! zero-value transfers between the same wallets, the logs are read from the transaction's receipt instead.
 //!
-//! Deliberately elsewhere: the logs that a payment must have ([`match_transfer`]), and the decision that follows from
-//! the evidence.
+//! [`match_transfer`] defines which logs a payment must have. Callers decide what follows from the evidence.
 
 use crate::{
     ChainError,
@@ -33,44 +32,45 @@ use std::{sync::Arc, time::Duration};
 /// The depth at which a block is final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finality {
-    /// The number of blocks from the transaction's block to the newest, both included; 0 counts as 1.
+    /// The number of blocks from the transaction's block to the newest block, including both. 0 counts as 1.
     pub confirmations: u64,
 }
 
 /// The timeout of one call to an endpoint, from connecting to the last byte. With two endpoints, a call may take twice
-/// that. A hosted node answers in 20 to 200 ms, so this allows for one slow answer within the time that a caller waits.
+/// that. A hosted node responds in 20 to 200 ms, so the timeout allows one slow response within the time that a caller
+/// waits.
 pub const NODE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The chain's evidence about one transaction and one authorized payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// The transaction is the payment, and final.
+    /// The transaction is the authorized payment, in a final block.
     Final(Transfer),
-    /// The transaction is not the payment, and that is final.
+    /// The transaction is in a final block, and is not the authorized payment.
     Mismatch {
         /// The transaction's block.
         block: BlockId,
-        /// The reason that it is not the payment.
+        /// Why the transaction is not the payment.
         mismatch: Mismatch,
     },
-    /// Not known yet.
+    /// The evidence is not final yet.
     Pending(Pending),
 }
 
-/// The reason that the evidence is pending.
+/// Why the evidence is not final yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
-    /// The node knows no block that contains the transaction: it is not mined yet, or does not exist.
+    /// The node has no block with the transaction: the transaction is not mined yet, or does not exist.
     NotMined,
-    /// Its block is not deep enough.
+    /// The transaction's block is not deep enough.
     NotFinal {
-        /// The number of missing blocks.
+        /// The number of blocks until the transaction's block is final.
         missing: u64,
     },
 }
 
 impl Pending {
-    /// `reason` of a retryable `onchain_settlement_not_verified` (docs/spec.md §7).
+    /// Returns the `reason` of a retryable `onchain_settlement_not_verified` (docs/spec.md §7).
     pub const fn reason(self) -> &'static str {
         match self {
             Self::NotMined => "transaction_not_mined",
@@ -78,7 +78,7 @@ impl Pending {
         }
     }
 
-    /// The number of blocks after which a new call makes sense.
+    /// Returns the number of blocks after which a retry makes sense.
     pub const fn blocks_to_wait(self) -> u64 {
         match self {
             Self::NotMined => 1,
@@ -87,7 +87,7 @@ impl Pending {
     }
 }
 
-/// One chain, read through one endpoint, or through two, of which the second is called when the first fails.
+/// A chain, read through one endpoint, or through two. The second endpoint is called when the first fails.
 #[derive(Debug)]
 pub struct Chain {
     pub(crate) network: Network,
@@ -96,8 +96,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// The network's chain, read over this client through the one or two endpoints in the RPC secret. Makes no call
-    /// yet.
+    /// Creates a chain that is read through the one or two endpoints in the RPC secret. Makes no call.
     pub fn new(
         http: SharedHttpConnector,
         network: Network,
@@ -114,12 +113,12 @@ impl Chain {
         })
     }
 
-    /// The network's chain, read through this node.
+    /// Creates a chain that is read through this node.
     pub fn of_node(network: Network, node: Arc<dyn Node>, finality: Finality) -> Self {
         Self::over(network, Rpc::new(network.chain_id(), node), finality)
     }
 
-    /// The network's chain, read through these two nodes.
+    /// Creates a chain that is read through these two nodes.
     pub fn of_nodes(network: Network, [first, second]: [Arc<dyn Node>; 2], finality: Finality) -> Self {
         Self::over(network, Rpc::with_second(network.chain_id(), first, second), finality)
     }
@@ -131,13 +130,13 @@ impl Chain {
         Self { network, finality, rpc }
     }
 
-    /// The same chain through each endpoint alone: releases and reverts require that all of them agree.
+    /// Returns a chain for each endpoint alone. A release or a revert requires that all endpoints agree.
     pub fn witnesses(&self) -> Vec<Self> {
         let witness = |rpc| Self::over(self.network, rpc, self.finality);
         self.rpc.each().map(witness).collect()
     }
 
-    /// A wallet's balance of the network's token in the newest block; at most [`Amount::MAX`].
+    /// Reads a wallet's balance of the network's token in the newest block. The result is at most [`Amount::MAX`].
     pub async fn balance(&self, wallet: Address) -> Result<Amount, ChainError> {
         const METHOD: &str = "eth_call";
         let data = Bytes::from(balanceOfCall { account: wallet }.abi_encode());
@@ -149,12 +148,13 @@ impl Chain {
         })
     }
 
-    /// The chain's evidence about a transaction that was reported as an authorized payment. Takes one call if the
-    /// transaction is not mined, three in two rounds for a payment, and a fourth to find out why a transaction without
-    /// our logs is not the payment. A payment more than [`ANCESTORS`](crate::view) blocks deep, or in a block with too
-    /// many logs to read, also takes a fourth.
+    /// Verifies a transaction that was reported as an authorized payment. Takes one call if the transaction is not
+    /// mined, and three calls in two rounds for a payment. A fourth call is needed for the reason why a transaction
+    /// without matching logs is not the payment, for a block more than [`ANCESTORS`](crate::view) deep, or for a block
+    /// with too many logs.
     ///
-    /// One endpoint answers all calls of a proof. If a call fails, the whole proof is repeated with the other endpoint.
+    /// One endpoint serves all calls of a verification. If a call fails, the whole verification is repeated with the
+    /// other endpoint.
     pub async fn verify_transfer(&self, expected: &Expected, tx_hash: TxHash) -> Result<Evidence, ChainError> {
         let proof = |rpc| {
             let chain = Self::over(self.network, rpc, self.finality);
@@ -177,7 +177,7 @@ impl Chain {
         match standing? {
             Standing::Final => {}
             Standing::NotFinal { missing } => return Ok(Evidence::Pending(Pending::NotFinal { missing })),
-            // The machine that returned the transaction still holds a replaced block.
+            // The machine that returned the transaction still has a replaced block.
             Standing::Replaced => return Ok(Evidence::Pending(Pending::NotMined)),
         }
         let logs = match logs {
@@ -195,13 +195,13 @@ impl Chain {
         })
     }
 
-    /// Opens the connection and checks the node's chain id before the first request. A failure or a wrong chain is
+    /// Opens the connection and checks the node's chain id before the first request. A failure or a wrong chain id is
     /// logged, and the next call checks again.
     pub async fn warm_up(&self) {
         self.rpc.warm_up().await;
     }
 
-    /// Checks the node's chain id, even if it was checked before.
+    /// Checks the node's chain id again.
     pub(crate) async fn verify_chain_id(&self) -> Result<(), ChainError> {
         self.rpc.verify().await
     }
@@ -213,7 +213,8 @@ impl Chain {
             .map(|Quantity(number)| number)
     }
 
-    /// The block that contains the transaction, if any. A node finds transactions by hash only on its canonical chain.
+    /// Returns the block that contains the transaction, if any. A node finds transactions by hash only on its canonical
+    /// chain.
     async fn block_of(&self, tx_hash: TxHash) -> Result<Option<BlockId>, ChainError> {
         const METHOD: &str = "eth_getTransactionByHash";
         let asked = json!([tx_hash.b256()]);
@@ -225,7 +226,8 @@ impl Chain {
             .map_err(|what| ChainError::Malformed { method: METHOD, what })
     }
 
-    /// Whether a mined transaction failed, according to its receipt. Without a receipt, it counts as not failed.
+    /// Whether a mined transaction failed, according to its receipt. Without a receipt, the transaction counts as not
+    /// failed.
     async fn has_failed(&self, tx_hash: TxHash) -> Result<bool, ChainError> {
         const METHOD: &str = "eth_getTransactionReceipt";
         let receipt: Option<WireReceipt> = self.rpc.call(METHOD, json!([tx_hash.b256()])).await?;
@@ -251,14 +253,14 @@ mod tests {
     use tokio::sync::Barrier;
 
     const BLOCK: u64 = 100;
-    /// The number of the first newest block at which `BLOCK` is final.
+    /// The lowest number of a newest block at which `BLOCK` is final.
     const DEEP: u64 = BLOCK + CONFIRMATIONS - 1;
 
     fn expected() -> Expected {
         payment(1)
     }
 
-    /// A chain on which the third transaction of a block is our payment, and has just become final.
+    /// A chain on which the third transaction of a block is the payment, and the block has just become final.
     fn paid() -> ScriptedChain {
         let others = ScriptedChain::default()
             .paid(&payment(13), BLOCK, 5)
@@ -268,7 +270,7 @@ mod tests {
         chain
     }
 
-    /// The same answers, except for one method.
+    /// Replaces the node's response to one method.
     fn except(method: &'static str, answer: Reply) -> impl FnMut(&str, &Value) -> Option<Reply> + Clone + Send {
         move |called, _| (called == method).then(|| answer.clone())
     }
@@ -277,12 +279,12 @@ mod tests {
         paid().serve_except(except(method, answer)).await
     }
 
-    /// The number of a newest block and the hash of its ancestor, as words.
+    /// The result of the view call: the newest block's number and an ancestor's hash, as words.
     fn viewed(head: u64, hash: u64) -> Value {
         json!(Bytes::from([word(head), word(hash)].concat()))
     }
 
-    /// The evidence as text, or the error as it is logged.
+    /// Returns the evidence as text, or the error as in the log.
     async fn evidence(node: &ScriptedNode) -> String {
         match chain_at(&node.url).verify_transfer(&expected(), tx_hash(1)).await {
             Ok(Evidence::Final(transfer)) => {
@@ -315,7 +317,7 @@ mod tests {
             (with_head(alone(), DEEP), "paid by log 1"),
             (with_head(alone(), u64::MAX), "paid by log 1"),
             (
-                // The total of several payments to this payee in one transaction.
+                // One transaction contains several payments to this payee.
                 ScriptedChain::default()
                     .transferred(&expected(), 5, BLOCK, 1)
                     .paid(&payment(13), BLOCK, 1)
@@ -327,7 +329,7 @@ mod tests {
             (with_head(alone(), DEEP - 1), "transaction_not_final: 1"),
             (with_head(alone(), BLOCK), "transaction_not_final: 4"),
             (ScriptedChain::default().failed(BLOCK, 1), "transaction_reverted"),
-            // The same in a block that is not final yet: a reorganization may still undo it.
+            // The same transaction in a block that is not final yet: a reorganization may still undo the failure.
             (
                 with_head(ScriptedChain::default().failed(BLOCK, 1), DEEP - 1),
                 "transaction_not_final: 1",
@@ -337,7 +339,8 @@ mod tests {
                 with_head(ScriptedChain::default().paid(&less, BLOCK, 1), DEEP - 2),
                 "transaction_not_final: 2",
             ),
-            // Another payment, and our payment in another transaction of the same block.
+            // The transaction makes another payment, and another transaction of the same block makes the expected
+            // payment.
             (
                 ScriptedChain::default()
                     .paid(&payment(13), BLOCK, 1)
@@ -372,7 +375,7 @@ mod tests {
             let node = paid_except(method, Reply::Result(answer)).await;
             assert_eq!(evidence(&node).await, outcome, "{method}");
         }
-        // A missing receipt proves nothing.
+        // Without a receipt, the transaction does not count as failed.
         let chain = ScriptedChain::default().failed(BLOCK, 1);
         let gone = except("eth_getTransactionReceipt", Reply::Result(Value::Null));
         assert_eq!(
@@ -381,7 +384,7 @@ mod tests {
         );
     }
 
-    /// An unknown hash takes one call, a payment three, and another transaction four.
+    /// An unknown hash takes one call, a payment three calls, and another transaction four.
     #[tokio::test]
     async fn proof_verification_takes_at_most_four_calls() {
         const BLOCKS_LOGS: &str = "eth_call eth_getLogs eth_getTransactionByHash";
@@ -405,7 +408,7 @@ mod tests {
         check(less, &stranger).await;
     }
 
-    /// The calls of the second round are answered only once both have been received.
+    /// The node responds to the calls of the second round only after it received both.
     #[tokio::test(start_paused = true)]
     async fn newest_block_and_logs_are_fetched_concurrently() {
         let both = Arc::new(Barrier::new(2));
@@ -446,7 +449,7 @@ mod tests {
         let replaced = Reply::Result(viewed(DEEP, 0x5a));
         let node = paid_except("eth_call", replaced).await;
         assert_eq!(evidence(&node).await, "transaction_not_mined: 1");
-        // At one confirmation, or more than 256 blocks deep, the node's block with that number is compared.
+        // At one confirmation, or more than 256 blocks deep, the hash of the node's block with that number is compared.
         let other = json!({"hash": word(0x5a), "number": quantity(BLOCK), "timestamp": "0x1"});
         let other = except("eth_getBlockByNumber", Reply::Result(other));
         let mut old = paid();
@@ -460,7 +463,7 @@ mod tests {
         assert_eq!(shown, Evidence::Pending(Pending::NotMined));
     }
 
-    /// The first endpoint still holds a replaced block, and can't return its newest block.
+    /// The first endpoint has a replaced block, and fails to return its newest block.
     #[tokio::test]
     async fn a_failed_over_proof_restarts_from_scratch() {
         let behind = paid_except("eth_call", Reply::Status(503)).await;
@@ -487,7 +490,7 @@ mod tests {
             assert_eq!(evidence(&node).await, "paid by log 4");
             assert_eq!(node.count("eth_getTransactionReceipt"), 1);
         }
-        // The receipt is that of another transaction or block, or has other logs.
+        // The receipt belongs to another transaction or block, or has other logs.
         let receipt = paid().answer("eth_getTransactionReceipt", &json!([tx_hash(1).b256()]));
         let other = json!(B256::repeat_byte(0x78));
         let wrong = [
@@ -517,7 +520,7 @@ mod tests {
         value
     }
 
-    /// The logs of our payment, with one member changed.
+    /// The logs of the payment, with one changed field.
     fn logs(pointer: &str, new: Value) -> Reply {
         let Expected {
             token, from, to, nonce, ..
@@ -617,7 +620,7 @@ mod tests {
             let shown = format!("{method} {answer:.200?}");
             assert_eq!(evidence(&paid_except(method, answer).await).await, outcome, "{shown}");
         }
-        // Logs of another transaction of the block do not prove our payment.
+        // Logs of another transaction in the block do not prove the payment.
         let node = paid_except(LOGS, logs("/2/transactionHash", other.clone())).await;
         assert_eq!(evidence(&node).await, "authorization_not_used");
         let node = paid_except(LOGS, logs("/3/transactionHash", other.clone())).await;
@@ -781,7 +784,7 @@ mod tests {
         check(BLOCK, None).await;
     }
 
-    /// If a witness fails, the other node is not called instead.
+    /// If one witness fails, the other node is not called in its place.
     #[tokio::test]
     async fn each_node_is_a_separate_witness() {
         let one = paid().serve().await;
@@ -799,7 +802,7 @@ mod tests {
             }
             assert_eq!(heard, balances);
         }
-        // A failed witness is not replaced by the other.
+        // The other node is not called in place of the failed witness.
         let chain = Chain::new(
             http(),
             NETWORK,

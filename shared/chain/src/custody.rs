@@ -1,6 +1,6 @@
-//! The wallets' keys, in one of two custodies: derived from the seed, or held by KMS.
+//! The wallets' keys, in one of two custodies: derived from the seed, or in KMS.
 //!
-//! Invariant: only [`Custody::signer`] returns a [`Signer`] to other crates, and only for a wallet whose key has the
+//! Invariant: other crates get a [`Signer`] only from [`Custody::signer`], and only for a wallet whose key has the
 //! stored address and has attested the agent.
 
 use crate::attestation::{attestation_digest, is_attested};
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug)]
 pub struct Custody {
     keys: Keys,
-    /// The attestations that were verified. Verifying one costs as much as a signature.
+    /// Attestations that were already verified, because verifying an attestation costs as much as a signature.
     verified: Mutex<HashSet<(AgentId, Address, WalletAttestation)>>,
 }
 
@@ -28,25 +28,25 @@ enum Keys {
     Kms(Box<KmsKeys>),
 }
 
-/// The number of verified attestations at which all are dropped (about 128 KiB).
+/// The maximum number of cached attestations (about 128 KiB). At the maximum, all are dropped.
 const MOST_VERIFIED: usize = 1024;
 
-/// The key of a new wallet.
+/// The key for a new wallet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewKey {
-    /// A key derived from the seed, with this last step.
+    /// A key that is derived from the seed, with this last step of the path.
     Seed(u32),
     /// A key in KMS.
     Kms(KmsKeyId),
 }
 
-/// Why a custody has no signer or signature.
+/// Why no signer or signature could be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CustodyError {
-    /// The wallet's key is in the other custody.
+    /// The wallet's key is in the other kind of custody.
     #[error("the wallet's key is in another custody")]
     OtherCustody,
-    /// The stored address is not that of the key.
+    /// The stored address is not the address of the key.
     #[error("the key's wallet is {derived}, and the agent's is {stored}")]
     OtherWallet {
         /// The address of the key.
@@ -65,13 +65,13 @@ pub enum CustodyError {
     /// The stored public key is invalid.
     #[error("the wallet's public key is not on the curve")]
     PublicKey,
-    /// The seed can't derive the wallet.
+    /// The wallet can't be derived from the seed.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The signature could not be made.
+    /// Signing failed.
     #[error(transparent)]
     Sign(#[from] SignError),
-    /// The call to KMS failed, or its answer is invalid.
+    /// The call to KMS failed, or the response is invalid.
     #[error(transparent)]
     Kms(#[from] KmsError),
 }
@@ -83,7 +83,7 @@ impl CustodyError {
     }
 }
 
-/// The key of one wallet, which signs for that wallet only.
+/// The key of one wallet. It signs only for this wallet.
 #[derive(Debug)]
 pub struct Signer<'a>(Key<'a>);
 
@@ -97,7 +97,7 @@ enum Key<'a> {
     },
 }
 
-/// The wallet of a new key, which is not attested yet.
+/// A new key's wallet, before the attestation.
 #[derive(Debug)]
 pub struct NewWallet<'a> {
     key: WalletKey,
@@ -105,12 +105,12 @@ pub struct NewWallet<'a> {
 }
 
 impl Custody {
-    /// The custody whose wallets are derived from `seed`.
+    /// Creates a custody whose keys are derived from `seed`.
     pub fn of_seed(seed: WalletSeed) -> Self {
         Self::of(Keys::Seed(seed))
     }
 
-    /// The custody whose wallets are keys in KMS.
+    /// Creates a custody whose keys are in KMS.
     pub fn of_kms(keys: KmsKeys) -> Self {
         Self::of(Keys::Kms(Box::new(keys)))
     }
@@ -120,7 +120,7 @@ impl Custody {
         Self { keys, verified }
     }
 
-    /// The keys in KMS, if this custody uses KMS.
+    /// Returns the client for the keys in KMS, if this custody uses KMS.
     pub fn kms(&self) -> Option<&KmsKeys> {
         match &self.keys {
             Keys::Seed(_) => None,
@@ -128,8 +128,8 @@ impl Custody {
         }
     }
 
-    /// The signer of an agent's wallet. Refuses a key whose address is not the stored one, and a wallet that has not
-    /// attested this agent. Makes no call.
+    /// Returns the signer of an agent's wallet. Fails if the key's address is not the stored address, or if the wallet
+    /// has not attested this agent. Makes no call.
     pub fn signer(&self, agent: AgentId, wallet: &Wallet) -> Result<Signer<'_>, CustodyError> {
         let signer = match (&self.keys, wallet.key) {
             (Keys::Seed(seed), WalletKey::Seed { index }) => Key::Seed(seed.wallet(index)?),
@@ -154,7 +154,7 @@ impl Custody {
         }
     }
 
-    /// Whether the wallet's attestation is a signature by its own key for this agent.
+    /// Whether the wallet's attestation is a valid signature of the wallet's key for this agent.
     fn has_attested(&self, agent: AgentId, wallet: &Wallet) -> bool {
         let claim = (agent, wallet.address, wallet.attestation);
         let verified = || self.verified.lock().unwrap_or_else(PoisonError::into_inner);
@@ -172,7 +172,7 @@ impl Custody {
         is_attested
     }
 
-    /// The wallet of a new key. Reads the public key from KMS if the key is there.
+    /// Returns the wallet of a new key. Reads the public key from KMS if the key is in KMS.
     pub async fn new_wallet(&self, key: NewKey) -> Result<NewWallet<'_>, CustodyError> {
         let (key, signer) = match (&self.keys, key) {
             (Keys::Seed(seed), NewKey::Seed(index)) => (WalletKey::Seed { index }, Key::Seed(seed.wallet(index)?)),
@@ -192,12 +192,12 @@ impl Custody {
 }
 
 impl NewWallet<'_> {
-    /// The wallet's address.
+    /// Returns the wallet's address.
     pub fn address(&self) -> Address {
         self.signer.address()
     }
 
-    /// Signs the attestation that this wallet is the agent's.
+    /// Signs the attestation that this wallet belongs to the agent.
     pub async fn attest(self, agent: AgentId) -> Result<Wallet, CustodyError> {
         let address = self.address();
         let digest = attestation_digest(agent, address);
@@ -214,7 +214,7 @@ impl NewWallet<'_> {
 }
 
 impl Signer<'_> {
-    /// The wallet's address.
+    /// Returns the wallet's address.
     pub fn address(&self) -> Address {
         match &self.0 {
             Key::Seed(wallet) => wallet.address(),
@@ -222,8 +222,8 @@ impl Signer<'_> {
         }
     }
 
-    /// Signs a transfer of the network's token from this wallet: r, s, and v as 27 or 28, the form that the token
-    /// accepts. Two signatures of one transfer are equal with the seed, but differ with KMS.
+    /// Signs a transfer of the network's token from this wallet. The signature is r, s, and v as 27 or 28, the form
+    /// that the token accepts. Two signatures of one transfer are equal with the seed, and differ with KMS.
     pub async fn sign(
         &self,
         network: Network,
@@ -259,7 +259,7 @@ mod tests {
             wallet.attest(agent(number)).await.unwrap()
         };
         let (first, second) = (attested(1, 1).await, attested(2, 2).await);
-        // Twice: the second result comes from memory.
+        // The second result comes from the cache.
         for _ in 0..2 {
             assert_eq!(custody.signer(agent(1), &first).unwrap().address(), first.address);
             let wallet = first.address;

@@ -4,8 +4,8 @@ use crate::{Chain, ChainError};
 use serde_json::json;
 
 impl Chain {
-    /// Whether each endpoint is a local chain that its owner can rewrite: Anvil or Hardhat, according to its client
-    /// version (`web3_clientVersion`). A hosted node of a real chain is neither.
+    /// Whether every endpoint is a local chain that its owner can rewrite: Anvil or Hardhat, according to the node's
+    /// client version (`web3_clientVersion`). A hosted node of a real chain never is.
     pub async fn is_development_node(&self) -> Result<bool, ChainError> {
         for endpoint in self.rpc.each() {
             let version: String = endpoint.call("web3_clientVersion", json!([])).await?;

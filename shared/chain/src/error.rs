@@ -1,57 +1,57 @@
-//! Why a call to the node failed. The texts are only for the log.
+//! Errors of calls to the node. The messages are only for the log.
 //!
-//! No error contains the RPC's address, because the addresses of hosted nodes contain an API key.
+//! No error contains the endpoint's URL, because the URLs of hosted nodes contain an API key.
 
-/// The call failed, or its answer is invalid. This proves nothing about any payment.
+/// The call failed, or the response is invalid. The error proves nothing about any payment.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChainError {
-    /// The configured address is invalid. The error does not contain it.
+    /// The configured URL is invalid. The error does not contain the URL.
     #[error(
         "the RPC secret must be one https address or two different ones; http is for Base Sepolia, on this machine or a \
          private network"
     )]
     Address,
-    /// No complete answer was received in time.
+    /// No complete response arrived in time.
     #[error("`{method}` got no answer")]
     Unreachable {
         /// The JSON-RPC method.
         method: &'static str,
-        /// The cause, without the address.
+        /// The cause, without the URL.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The HTTP status of the answer is not a success.
+    /// The HTTP status of the response is not a success.
     #[error("`{method}` was answered with HTTP status {status}")]
     Status {
         /// The JSON-RPC method.
         method: &'static str,
-        /// The status; 429 if the node throttles.
+        /// The HTTP status; 429 if the node throttles.
         status: u16,
     },
-    /// The node refused the call. Its message is left out, because some nodes repeat the address in it.
+    /// The node rejected the call. The error omits the node's message, because some nodes repeat the URL in it.
     #[error("`{method}` was refused with JSON-RPC code {code}")]
     Refused {
         /// The JSON-RPC method.
         method: &'static str,
-        /// The code.
+        /// The JSON-RPC error code.
         code: i64,
     },
-    /// The answer does not have the form that the method requires.
+    /// The response does not have the form that the method requires.
     #[error("`{method}` was answered with {what}")]
     Malformed {
         /// The JSON-RPC method.
         method: &'static str,
-        /// The deviation from that form.
+        /// How the response differs from the required form.
         what: &'static str,
     },
-    /// The answer exceeds the size limit.
+    /// The response exceeds the size limit.
     #[error("`{method}` was answered with more bytes than the limit")]
     TooLarge {
         /// The JSON-RPC method.
         method: &'static str,
     },
-    /// The node serves another chain than the configured one.
+    /// The node serves another chain than the configured chain.
     #[error("the RPC serves chain {found} instead of {expected}")]
     WrongChain {
         /// The configured chain id.
@@ -62,14 +62,14 @@ pub enum ChainError {
 }
 
 impl ChainError {
-    /// Whether a split request may succeed: nodes limit the size of requests and answers, the gas of a call and the
-    /// blocks of a search, each with different errors. A node that throttles, or that can't be reached, does not answer
-    /// smaller requests either.
+    /// Whether smaller requests may succeed. Nodes limit the size of requests and responses, the gas of a call and the
+    /// block range of a search, each with a different error. A node that throttles, or that can't be reached, does not
+    /// respond to smaller requests either.
     pub(crate) const fn may_pass_in_parts(&self) -> bool {
         matches!(self, Self::Malformed { .. }) || self.is_of_size()
     }
 
-    /// Whether the node may have refused the request because of its size, or the answer was too large to read.
+    /// Whether the node may have rejected the request because of its size, or the response was too large.
     pub(crate) const fn is_of_size(&self) -> bool {
         match self {
             Self::Refused { .. } | Self::TooLarge { .. } => true,

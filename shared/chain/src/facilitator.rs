@@ -1,8 +1,8 @@
-//! The x402 facilitator that submits payouts, so that a wallet needs no gas.
+//! A client of the x402 facilitator that submits withdrawals, so that a wallet needs no gas.
 //!
-//! Invariants: its address is https, except on Base Sepolia for this machine or a private network. A public facilitator
-//! is called only at public addresses. Calls have a timeout, and answers a size limit. A facilitator can make only the
-//! signed transfer, and its answer is no proof.
+//! Invariants: the URL is https, except on Base Sepolia for this machine or a private network. A public facilitator is
+//! called only at public addresses. Calls have a timeout, and responses a size limit. A facilitator can only make the
+//! signed transfer, and its response proves nothing.
 
 use crate::{ChainError, http_node::is_near};
 use aws_smithy_runtime_api::client::{
@@ -17,26 +17,26 @@ use std::time::Duration;
 use tokio::time::timeout;
 use url::Url;
 
-/// The timeout of a call. The facilitator answers after the transaction is mined, which takes some blocks of two
-/// seconds. The function that calls it, and the one that invokes that function, each have fifteen seconds.
+/// The timeout of a call. The facilitator responds after the transaction is mined, which takes some blocks of two
+/// seconds. This function and the function that invokes it each have fifteen seconds.
 const LONGEST_CALL: Duration = Duration::from_secs(8);
-/// The size limit of an answer. Answers have some hundred bytes.
+/// The size limit of a response, in bytes. Responses have some hundred bytes.
 const MAX_ANSWER_BYTES: usize = 16 * 1024;
 
-/// A facilitator.
+/// A client of one facilitator.
 pub struct Facilitator {
     http: SharedHttpConnector,
     settle: String,
 }
 
-/// The address is not allowed for a facilitator.
+/// The URL is not allowed for a facilitator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be an https address of the public internet, without user, password, query or fragment")]
 pub struct FacilitatorAddressError;
 
 impl Facilitator {
-    /// The facilitator at this address. `near` is the client for this machine and private networks, `outward` the one
-    /// for public addresses. `is_public` checks an address before its name is resolved.
+    /// Creates a client for the facilitator at this URL. `near` connects to this machine and private networks, and
+    /// `outward` to public addresses. `is_public` checks a URL before its host name is resolved.
     pub fn new(
         network: Network,
         address: &str,
@@ -68,7 +68,8 @@ impl Facilitator {
         })
     }
 
-    /// Submits a transfer (x402 v2, `POST /settle`). Also returns the answer's reason, if it has one.
+    /// Submits a transfer (x402 v2, `POST /settle`). Returns the submission, and the reason in the response if there is
+    /// one.
     pub async fn settle(&self, request: &Value) -> (Submission, Option<String>) {
         match timeout(LONGEST_CALL, self.post(request)).await {
             Ok(Ok(body)) => Submission::of_answer(&body),
@@ -83,7 +84,7 @@ impl Facilitator {
         }
     }
 
-    /// The body of the answer, regardless of its status: a refusal has a body too.
+    /// Posts the request and returns the response's body for any status, because a rejection also has a body.
     async fn post(&self, request: &Value) -> Result<Vec<u8>, ChainError> {
         const METHOD: &str = "settle";
         let failed = |source| ChainError::Unreachable { method: METHOD, source };
@@ -92,7 +93,7 @@ impl Facilitator {
         post.set_uri(self.settle.clone()).map_err(|_| ChainError::Address)?;
         let headers = post.headers_mut();
         headers.insert("content-type", "application/json");
-        // A pooled connection may have died while the environment was frozen, and this call is not repeated.
+        // A pooled connection may have been closed while the Lambda instance was frozen, and this call is not repeated.
         headers.insert("connection", "close");
         let response = self.http.call(post).await.map_err(|error| failed(error.into()))?;
         let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
@@ -100,7 +101,7 @@ impl Facilitator {
     }
 }
 
-/// `Debug` prints no address.
+/// Prints no URL, because the URL may contain a secret.
 impl std::fmt::Debug for Facilitator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Facilitator(..)")

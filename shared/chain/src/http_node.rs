@@ -1,8 +1,8 @@
-//! A node over HTTP, and the addresses in the RPC secret.
+//! A node that is called over HTTP, and the parser of the URLs in the RPC secret.
 //!
-//! Every call is a read, so a call without a complete answer is repeated once, on a new connection: a pooled one may
-//! have died while the environment was frozen. Calls with a complete answer are never repeated here, not even after a
-//! refusal or a 429.
+//! Every call only reads, so a call without a complete response is repeated once on a new connection, because a pooled
+//! connection may have been closed while the Lambda instance was frozen. Calls with a complete response are never
+//! repeated here, not even after a rejection or a 429.
 
 use crate::{
     ChainError,
@@ -25,34 +25,34 @@ use std::{error::Error as StdError, io::Read as _, pin::pin, time::Duration};
 use tokio::time::timeout;
 use url::{Host, Url};
 
-/// The size limit of an answer: some 25,000 logs, which is more transfers from one payer to one payee than fit into a
-/// block.
+/// The size limit of a response, in bytes: some 25,000 logs, which is more than the transfers from one payer to one
+/// payee that fit into a block.
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 
-/// A node over HTTP.
+/// A node that is called over HTTP.
 pub struct HttpNode {
     http: SharedHttpConnector,
-    /// The address without user and password.
+    /// The URL without user and password.
     url: String,
-    /// The user and password of the address, as a header (RFC 7617).
+    /// The user and password of the URL, as the `Authorization` header (RFC 7617).
     authorization: Option<String>,
     timeout: Duration,
 }
 
-/// The connection on which a request is sent.
+/// The connection for a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Connection {
     Pooled,
-    /// A new connection, for this request alone.
+    /// A new connection, for this request only.
     Own,
 }
 
 impl HttpNode {
-    /// `timeout` bounds one call from its first byte to its last, both attempts together.
+    /// Creates a client. `timeout` limits one call with both attempts, from the first byte to the last.
     pub fn new(http: SharedHttpConnector, url: &str, timeout: Duration) -> Result<Self, ChainError> {
         let mut url = parse(url)?;
         let authorization = basic(&url)?;
-        // Neither fails if the URL has a host.
+        // Neither call fails if the URL has a host.
         let bare = url.set_username("").and_then(|()| url.set_password(None));
         bare.map_err(|()| ChainError::Address)?;
         url.set_fragment(None);
@@ -71,8 +71,8 @@ impl HttpNode {
         }
     }
 
-    /// The first complete answer of two attempts. The second attempt starts when the first has failed, or when half of
-    /// the time is over; in the latter case the first may still answer.
+    /// Returns the first complete response of two attempts. The second attempt starts when the first has failed, or
+    /// after half of the time; in the second case, a response to the first attempt still counts.
     async fn attempts(&self, method: &'static str, request: &Value) -> Result<Vec<u8>, ChainError> {
         let (mut pooled, connection) = (
             self.request(request, Connection::Pooled)?,
@@ -85,8 +85,8 @@ impl HttpNode {
             Ok(answer) => return answer,
             Err(_late) => None,
         };
-        // Otherwise the pool would reuse the connection: HTTP/2 shares one connection among all calls until the
-        // operating system closes it, after a quarter of an hour.
+        // Removes the connection from the pool. With HTTP/2, all calls share one connection, which the operating system
+        // closes only after a quarter of an hour.
         if let Some(connection) = connection.get() {
             connection.poison();
         }
@@ -126,10 +126,10 @@ impl HttpNode {
         post.set_uri(self.url.clone()).map_err(|_| ChainError::Address)?;
         let headers = post.headers_mut();
         headers.insert("content-type", "application/json");
-        // Logs of many transfers are large. Some nodes compress them even for a client that does not accept it.
+        // Logs of many transfers are large. Some nodes compress them even if the client does not accept gzip.
         headers.insert("accept-encoding", "gzip");
         if connection == Connection::Own {
-            // RFC 9110, section 7.6.1. The client of `shared/api` then takes no connection from its pool.
+            // RFC 9110 §7.6.1. With this header, the client of `shared/api` takes no connection from its pool.
             headers.insert("connection", "close");
         }
         if let Some(authorization) = &self.authorization {
@@ -145,10 +145,10 @@ impl Node for HttpNode {
     }
 }
 
-/// The addresses in the RPC secret's text, separated by white space: one, or two that differ.
+/// Parses the RPC secret: one URL, or two different URLs separated by white space.
 ///
-/// They must be https: without TLS, anyone on the network path could answer for the node. Plain http is allowed only
-/// for development: for Base Sepolia, on this machine or, for containers, on a private network.
+/// The URLs must be https, because without TLS anyone on the network path could respond in place of the node. Plain
+/// http is allowed only for development on Base Sepolia: on this machine or, for containers, on a private network.
 pub(crate) fn addresses(network: Network, text: &str) -> Result<(&str, Option<&str>), ChainError> {
     let mut words = text.split_ascii_whitespace();
     let (Some(first), second, None) = (words.next(), words.next(), words.next()) else {
@@ -175,7 +175,7 @@ fn parse(address: &str) -> Result<Url, ChainError> {
         .ok_or(ChainError::Address)
 }
 
-/// Whether an address is on this machine or a private network.
+/// Whether a URL's host is on this machine or a private network.
 pub(crate) fn is_near(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
@@ -185,7 +185,7 @@ pub(crate) fn is_near(url: &Url) -> bool {
     }
 }
 
-/// The user and password of an address as a header value; `None` if it has neither.
+/// Returns the URL's user and password as a header value; `None` if the URL has neither.
 fn basic(url: &Url) -> Result<Option<String>, ChainError> {
     if url.username().is_empty() && url.password().is_none() {
         return Ok(None);
@@ -196,7 +196,7 @@ fn basic(url: &Url) -> Result<Option<String>, ChainError> {
     Ok(Some(format!("Basic {pair}")))
 }
 
-/// Unpacks a gzip body. The size limit is that of an uncompressed answer.
+/// Decompresses a gzip body. The size limit is the limit of an uncompressed response.
 fn unpack(method: &'static str, packed: &[u8]) -> Result<Vec<u8>, ChainError> {
     let mut body = Vec::new();
     let most = u64::try_from(MAX_ANSWER_BYTES).unwrap_or(u64::MAX);
@@ -409,7 +409,7 @@ mod tests {
             None,
         );
         check("https://node.example", "https://node.example/", None);
-        // RFC 7617, section 2.
+        // The example of RFC 7617 §2.
         let aladdin = Some("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
         check(
             "https://Aladdin:open%20sesame@node.example:8545/",

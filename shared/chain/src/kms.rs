@@ -1,8 +1,8 @@
 //! Wallets whose keys are in KMS: one secp256k1 key per agent, which signs digests and can't be exported.
 //!
-//! KMS signs with a new random number each time (FIPS 186-5), so two signatures of one digest differ, and half of them
-//! have the high `s` that tokens refuse (EIP-2). A signature is parsed strictly, normalized, and returned only if it
-//! recovers the wallet's address.
+//! KMS signs with a new random number each time (FIPS 186-5), so two signatures of one digest differ, and half of all
+//! signatures have a high `s`, which tokens reject (EIP-2). A signature is parsed strictly, normalized, and returned
+//! only if the wallet's address can be recovered from it.
 
 use alloy::primitives::{Address, B256, Signature};
 use aws_sdk_kms::{
@@ -23,34 +23,34 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Why a call to KMS failed.
+/// The error of a call to KMS.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KmsError {
-    /// KMS throttles, can't be reached or fails temporarily: a retry may succeed.
+    /// KMS throttles, can't be reached or fails temporarily. A retry may succeed.
     #[error("KMS can't be asked now: {0}")]
     Unavailable(String),
     /// The key is missing, disabled or not accessible, or the request is invalid.
     #[error("KMS refuses: {0}")]
     Refused(String),
-    /// The answer is not a valid key or signature of this wallet.
+    /// The response is not a valid key or signature of this wallet.
     #[error("KMS answered {0}")]
     Answer(&'static str),
 }
 
-/// The keys in KMS. The connection is opened by the first call, because most environments of a function need none.
+/// A client for keys in KMS. The first call opens the connection, because most instances of a function need no key.
 pub struct KmsKeys {
     aws: SdkConfig,
     client: OnceLock<Client>,
 }
 
-/// The tag of every wallet's key that contains the name of its stack, by which IAM policies allow the key's use.
+/// The tag with the stack's name on every wallet key. IAM policies allow the use of a key by this tag.
 pub const STACK_TAG: &str = "purser-stack";
 
-/// The tag of every wallet's key that contains its agent's id. By it, people find keys that no agent uses.
+/// The tag with the agent's id on every wallet key. Operators find keys without an agent by this tag.
 pub const AGENT_TAG: &str = "purser-agent";
 
 impl KmsKeys {
-    /// The keys of the configured account.
+    /// Creates a client for the configured account.
     pub const fn new(aws: SdkConfig) -> Self {
         let client = OnceLock::new();
         Self { aws, client }
@@ -60,13 +60,13 @@ impl KmsKeys {
         self.client.get_or_init(|| Client::new(&self.aws))
     }
 
-    /// Creates a key for an agent, with this key policy; without one, IAM policies apply.
+    /// Creates a key for an agent, with this key policy. Without a policy, the account's IAM policies apply.
     ///
-    /// The caller can't change that policy afterwards. KMS considers this a lockout and refuses the call unless the
-    /// check is bypassed (API reference, `CreateKey`, `BypassPolicyLockoutSafetyCheck`). Nobody is locked out: the
-    /// policy lets the account's IAM policies allow changes to it.
+    /// The caller can't change the key policy later. KMS considers this a lockout and rejects the call unless the check
+    /// is bypassed (API reference, `CreateKey`, `BypassPolicyLockoutSafetyCheck`). Nobody is locked out, because the
+    /// policy lets the account's IAM policies permit changes.
     ///
-    /// KMS is called once. If its answer is lost, the key remains without an agent, and is found by its tags.
+    /// KMS is called once. If the response is lost, a key without an agent remains, and its tags identify it.
     pub async fn create(&self, agent: AgentId, stack: &str, policy: Option<&str>) -> Result<KmsKeyId, KmsError> {
         let tag = |key: &str, value: String| Tag::builder().tag_key(key).tag_value(value).build();
         let tags = [tag(STACK_TAG, stack.to_owned()), tag(AGENT_TAG, agent.to_string())];
@@ -92,7 +92,7 @@ impl KmsKeys {
         id.and_then(KmsKeyId::parse).ok_or(KmsError::Answer("no key's id"))
     }
 
-    /// The public key of a new key.
+    /// Reads the public key of a new key.
     pub async fn public_key(&self, key: KmsKeyId) -> Result<PublicKey, KmsError> {
         let ask = || self.client().get_public_key().key_id(key.to_string()).send();
         let answer = of_new_key(ask).await?;
@@ -102,14 +102,14 @@ impl KmsKeys {
             .ok_or(KmsError::Answer("no key of secp256k1"))
     }
 
-    /// The signature of a digest by this key: r, s, and v as 27 or 28, from which this address is recovered.
+    /// Signs a digest with this key. The signature is r, s, and v as 27 or 28, and recovers to `address`.
     pub(crate) async fn sign(&self, key: KmsKeyId, address: Address, digest: B256) -> Result<[u8; 65], KmsError> {
         let answer = self.ask_to_sign(key, digest).send().await;
         let answer = answer.map_err(|error| told(&error, KmsSignError::is_key_unavailable_exception))?;
         signature_in(&answer, address, digest)
     }
 
-    /// As [`Self::sign`], for a new key, which may not be usable yet.
+    /// Signs like [`Self::sign`], but with a new key, which may not be usable yet.
     pub(crate) async fn sign_by_new_key(
         &self,
         key: KmsKeyId,
@@ -135,17 +135,17 @@ fn signature_in(answer: &SignOutput, address: Address, digest: B256) -> Result<[
     recoverable(der, address, digest).ok_or(KmsError::Answer("a signature of another key"))
 }
 
-/// `Debug` prints nothing about the account, because its output may be logged.
+/// Prints nothing about the account, because debug output may be logged.
 impl fmt::Debug for KmsKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("KmsKeys(..)")
     }
 }
 
-/// The timeout for creating a key, which takes longer than using one.
+/// The timeout for creating a key, which takes longer than using a key.
 const CREATING: Duration = Duration::from_secs(5);
 
-/// The delays before retries with a new key, which usually becomes usable within a second.
+/// The delays before retries with a new key. A new key usually becomes usable within a second.
 const NEW_KEY_WAITS: [Duration; 3] = [
     Duration::from_millis(100),
     Duration::from_millis(300),
@@ -171,8 +171,9 @@ where
     }
 }
 
-/// Whether the error of a new key is temporary: the key is unknown for a moment (KMS developer guide, "Eventual
-/// consistency"), and the tags that let a role use it take up to five minutes to take effect ("ABAC for AWS KMS").
+/// Whether the error of a new key is temporary. KMS does not find a new key for a moment (KMS developer guide,
+/// "Eventual consistency"), and the tags that permit its use take up to five minutes to take effect ("ABAC for AWS
+/// KMS").
 fn is_not_yet<E: ProvideErrorMetadata>(error: &E) -> bool {
     matches!(
         error.code(),
@@ -180,8 +181,8 @@ fn is_not_yet<E: ProvideErrorMetadata>(error: &E) -> bool {
     )
 }
 
-/// Converts an error. `passes` decides whether an error of the operation is temporary; for all others, the code and the
-/// status decide. A throttled call has status 400, and the SDK has already retried it.
+/// Converts an error of the SDK. `passes` decides whether an error of the operation is temporary; for any other error,
+/// the code and the status decide. A throttled call has status 400, and the SDK has already retried it.
 fn told<E>(error: &SdkError<E>, passes: fn(&E) -> bool) -> KmsError
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
@@ -209,7 +210,8 @@ where
     }
 }
 
-/// The point in a `SubjectPublicKeyInfo` (RFC 5480 §2). For this curve its only DER form is this prefix and the point.
+/// Parses the point in a `SubjectPublicKeyInfo` (RFC 5480 §2). For this curve, the only DER form is this prefix
+/// followed by the point.
 fn public_key_of(der: &[u8]) -> Option<PublicKey> {
     const BEFORE: [u8; 23] = [
         0x30, 0x56, 0x30, 0x10, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x05, 0x2b, 0x81, 0x04,
@@ -223,13 +225,13 @@ fn public_key_of(der: &[u8]) -> Option<PublicKey> {
     compressed.as_bytes().try_into().ok().map(PublicKey::from_bytes)
 }
 
-/// The address of a public key, if it is a point of the curve.
+/// Computes the address of a public key, if the key is a point of the curve.
 pub fn address_of(key: &PublicKey) -> Option<Address> {
     let key = VerifyingKey::from_sec1_bytes(key.as_bytes()).ok()?;
     Some(Address::from_public_key(&key))
 }
 
-/// Parses a signature in strict DER form, and returns it with the low `s` and with the parity that recovers this
+/// Parses a signature in strict DER form. Returns the signature with the low `s` and with the parity that recovers this
 /// address.
 fn recoverable(der: &[u8], address: Address, digest: B256) -> Option<[u8; 65]> {
     let signature = DerSignature::from_der(der).ok()?;
@@ -248,7 +250,7 @@ mod tests {
     use alloy::primitives::U256;
     use aws_sdk_kms::config::{BehaviorVersion, Credentials, Region, SharedCredentialsProvider};
 
-    /// A signature of another wallet or digest, or in another encoding, is refused.
+    /// A signature of another wallet or digest, or in another encoding, is rejected.
     #[test]
     fn signatures_use_low_s_and_recover_the_wallet() {
         let seed = WalletSeed::from_hex(TEST_SEED).unwrap();
@@ -320,7 +322,7 @@ mod tests {
         let kms = purser_testkit::Kms::default();
         let keys = keys_at(&kms.serve().await);
         let agent = AgentId::from_uuid(uuid::Uuid::from_u128(1));
-        // The number of refusals equals the number of delays.
+        // KMS rejects the new key as often as there are delays.
         kms.refuse_new_keys(3);
         let key = keys.create(agent, "stack", Some("{}")).await.unwrap();
         let public_key = keys.public_key(key).await.unwrap();

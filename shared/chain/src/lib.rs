@@ -1,4 +1,4 @@
-//! Reading the chain, and signing payments.
+//! Reads the chain, and signs payments.
 //!
 //! | file | one line |
 //! |---|---|
@@ -18,17 +18,18 @@
 //! | `outflows.rs` | transfers out of wallets, in a range of blocks |
 //! | `authorization_state.rs` | the state of many authorizations at the final block |
 //! | `rpc.rs` | JSON-RPC: the endpoints, and the fields that are read |
-//! | `http_node.rs` | a node over HTTP, and the addresses in the RPC secret |
+//! | `http_node.rs` | a node over HTTP, and the URLs in the RPC secret |
 //! | `facilitator.rs` | submitting a signed transfer through an x402 facilitator |
 //! | `development.rs` | detecting a local node |
-//! | `error.rs` | why a call to the node failed |
+//! | `error.rs` | errors of calls to the node |
 //! | `scripted_chain.rs` | a chain in memory, for the tests |
 //!
-//! A signature depends only on the terms, including the nonce, so the chain accepts at most one of two signatures. The
-//! RPC node belongs to a third party: its answers are checked, and an invalid answer is an error, never evidence.
+//! A signature depends only on the transfer's values, including the nonce, so the chain accepts at most one of two
+//! signatures for the same settlement. A third party operates the RPC node, so all responses are checked. An invalid
+//! response is an error, and never evidence.
 //!
-//! Deliberately elsewhere: the logs that a payment must have ([`purser_domain::match_transfer`]), the storage of
-//! settlements (`shared/store`), and the answers to callers (`shared/api`).
+//! Not in this crate: the logs that a payment must have ([`purser_domain::match_transfer`]), the storage of settlements
+//! (`shared/store`), and HTTP responses (`shared/api`).
 
 #![cfg_attr(
     test,

@@ -1,7 +1,7 @@
-//! Logs of the token: of one block by its hash, of a range of blocks, and of one transaction by its receipt.
+//! Reads the token's logs: of one block by its hash, of a range of blocks, and of one transaction by its receipt.
 //!
-//! Invariant: every returned log matches the request (token, event, payer, block, and nonce or payee if the filter has
-//! any), and was not removed. An answer with any other log is an error.
+//! Invariant: every returned log matches the filter (token, event, payer, block, and nonce or payee if the filter has
+//! any) and was not removed. A response with any other log is an error.
 
 use crate::{
     Chain, ChainError,
@@ -13,16 +13,16 @@ use serde_json::{Value, json};
 
 const METHOD: &str = "eth_getLogs";
 
-/// The requested logs: each topic must have one of the listed values. Nodes accept up to a thousand values per topic.
+/// A log filter: each topic must have one of the listed values. Nodes accept up to a thousand values per topic.
 #[derive(Clone, Debug)]
 pub(crate) struct Filter {
-    /// The contract.
+    /// The token's contract.
     pub(crate) token: Address,
-    /// The event, by the hash of its signature.
+    /// The hashes of the event signatures.
     pub(crate) events: Vec<B256>,
-    /// The first indexed argument of our events: the payer.
+    /// The payers. The payer is the first indexed argument of the events that are read.
     pub(crate) payers: Vec<B256>,
-    /// The second indexed argument: the nonce or, for a transfer, the payee. Empty for any.
+    /// The nonces or, for transfers, the payees, which are the second indexed argument. If empty, all match.
     pub(crate) nonces_or_payees: Vec<B256>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Found {
 pub(crate) struct FoundLogs(pub(crate) Vec<Found>);
 
 impl FoundLogs {
-    /// The logs of one transaction in this block.
+    /// Returns the logs of one transaction in this block.
     pub(crate) fn of_transaction(&self, tx_hash: TxHash, block: BlockId) -> TransactionLogs {
         let of_it = |found: &&Found| found.tx_hash == tx_hash && found.block == block;
         TransactionLogs {
@@ -77,21 +77,21 @@ impl Filter {
 }
 
 impl Chain {
-    /// The logs of one block, by its hash.
+    /// Reads the logs of one block, which is named by its hash.
     pub(crate) async fn logs_of_block(&self, filter: &Filter, block: BlockId) -> Result<FoundLogs, ChainError> {
         self.logs(filter, json!({"blockHash": block.hash}), |found| found == block)
             .await
     }
 
-    /// The logs of the blocks from `first` to `last`, on the node's canonical chain.
+    /// Reads the logs of the blocks from `first` to `last` on the node's canonical chain.
     pub(crate) async fn logs_between(&self, filter: &Filter, first: u64, last: u64) -> Result<FoundLogs, ChainError> {
         let range = json!({"fromBlock": format!("{first:#x}"), "toBlock": format!("{last:#x}")});
         self.logs(filter, range, |found| (first..=last).contains(&found.number))
             .await
     }
 
-    /// The logs of one transaction in this block, from its receipt. The receipt contains all logs of the transaction;
-    /// those that don't match the filter are dropped.
+    /// Reads the logs of one transaction in this block from its receipt. The receipt contains all logs of the
+    /// transaction; logs that don't match the filter are dropped.
     pub(crate) async fn logs_of_receipt(
         &self,
         filter: &Filter,

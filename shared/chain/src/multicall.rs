@@ -1,10 +1,11 @@
-//! Calls of contracts, many of them in one RPC call.
+//! Makes many contract calls in one RPC call.
 //!
-//! They go through `Multicall3`, a contract that has the same address on nearly every chain. On a chain without it,
-//! such as a fresh local one, each is a separate RPC call. Invariant: all are made at the hash of one block (EIP-1898).
-//! So all answers are about the block whose time is compared, and a node without that block on its chain can't answer.
+//! The calls go through `Multicall3`, a contract with the same address on nearly every chain. On a chain without it,
+//! for example a new local chain, each contract call is a separate RPC call. Invariant: all calls of a list are made at
+//! the hash of one block (EIP-1898). All responses are therefore about this block, and a node without this block on its
+//! chain can't respond.
 //!
-//! Deliberately elsewhere: the calls, and the parsing of their answers (`nonces.rs`, `balances.rs`).
+//! `nonces.rs` and `balances.rs` build the calls and parse the results.
 
 use crate::{Chain, ChainError};
 use alloy::primitives::{Address, Bytes, address};
@@ -32,19 +33,19 @@ alloy::sol! {
 
 /// The address of `Multicall3` (mds1/multicall3, "Deployments").
 const MULTICALL: Address = address!("0xcA11bde05977b3631167028862bE2a173976CA11");
-/// The number of contract calls in one RPC call: 256 kB of request and some 4 million gas, where nodes allow at least
-/// 30 million.
+/// The maximum number of contract calls in one RPC call: 256 kB of request and some 4 million gas. Nodes allow at least
+/// 30 million gas.
 pub(crate) const IN_ONE_CALL: usize = 500;
-/// The most RPC calls for one list, if a node refuses large ones. The rest stays unknown, and a later run tries it
-/// again.
+/// The maximum number of RPC calls for one list if a node rejects large calls. The remaining results are unknown, and a
+/// later run tries again.
 pub(crate) const MOST_CALLS: usize = 64;
 
-/// The number of concurrent RPC calls if each contract call takes one: the number that hosted nodes allow one client.
+/// The number of concurrent RPC calls if each contract call takes one. Hosted nodes allow this number to a client.
 pub(crate) const AT_ONCE: usize = 8;
 
 const METHOD: &str = "eth_call";
 
-/// A call of a contract.
+/// Creates a contract call.
 pub(crate) fn call_of(target: Address, data: Vec<u8>) -> Call3 {
     Call3 {
         target,
@@ -54,8 +55,8 @@ pub(crate) fn call_of(target: Address, data: Vec<u8>) -> Call3 {
 }
 
 impl Chain {
-    /// The answer to each of these calls at that block, parsed by `read`; `None` if the node gives no answer, or if
-    /// `until` is over before the call.
+    /// Makes each call at `block` and parses the result with `read`. A result is `None` if the node did not respond, or
+    /// if `until` passed before the call.
     pub(crate) async fn ask<T: Send>(
         &self,
         calls: &[Call3],
@@ -66,7 +67,7 @@ impl Chain {
         let mut answers = Vec::with_capacity(calls.len());
         let mut made = 0_usize;
         for chunk in calls.chunks(IN_ONE_CALL) {
-            // Halves of a refused part wait here, the first half on top.
+            // A stack with the halves of a rejected part; the first half is on top.
             let mut parts = vec![chunk];
             while let Some(part) = parts.pop() {
                 if Instant::now() > until {

@@ -1,9 +1,9 @@
-//! The nonce of a payment, derived from its settlement.
+//! Derives the nonce of a payment from its settlement id.
 //!
-//! EIP-3009 lets the payer choose any 32 bytes. A derived nonce binds the transfer on chain to the one settlement that
-//! authorized it, and a settlement that is signed twice has the same nonce, so the chain can spend it only once. The
-//! derivation uses a secret key, so nobody can recognize our payments or use up a nonce in advance from settlement ids
-//! alone.
+//! EIP-3009 lets the payer choose any 32 bytes. A derived nonce binds the transfer on chain to the settlement that
+//! authorized it. A settlement that is signed twice has the same nonce, so the chain accepts only one transfer. The
+//! derivation uses a secret key, so nobody who knows settlement ids can recognize the payments of this service, or use
+//! a nonce in advance.
 
 use crate::KeyError;
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -11,19 +11,20 @@ use purser_domain::{B256, NoncePrefix, SettlementId};
 use sha2::Sha256;
 use std::fmt;
 
-/// The secret from which nonces are derived. It must outlive every open settlement: with another key, the payments made
-/// with the old nonces are not recognized.
+/// The secret key from which nonces are derived. The key must stay the same as long as settlements are open, because
+/// payments with nonces of another key are not recognized.
 #[derive(Clone)]
 pub struct NonceKey(Hmac<Sha256>);
 
-/// Separates these HMACs from any other use of the key.
+/// Domain separation: an HMAC for another purpose with the same key never equals a nonce.
 const DOMAIN: &[u8] = b"purser/nonce/v1\0";
 
 impl NonceKey {
-    /// The minimum length of the key, in characters: 32 random ones have at least 128 bits even as hexadecimal digits.
+    /// The minimum length of the key, in characters. 32 random characters have at least 128 bits, even as hexadecimal
+    /// digits.
     pub const MIN_CHARS: usize = 32;
 
-    /// The key with these characters, unchanged.
+    /// Creates the key from its text.
     pub fn from_text(text: &str) -> Result<Self, KeyError> {
         if text.chars().count() < Self::MIN_CHARS {
             return Err(KeyError::Nonce);
@@ -33,8 +34,8 @@ impl NonceKey {
             .map_err(|_| KeyError::Nonce)
     }
 
-    /// The nonce of an existing settlement. Fails if it was derived with another key: then nothing may be signed for
-    /// the settlement, or concluded from the chain.
+    /// Derives the nonce of an existing settlement. Fails if the settlement's nonce was derived with another key,
+    /// because then nothing may be signed for the settlement, and the chain's state proves nothing about it.
     pub fn nonce_again(&self, settlement: SettlementId, prefix: NoncePrefix) -> Result<B256, KeyError> {
         let nonce = self.nonce(settlement);
         if NoncePrefix::of(nonce) == prefix {
@@ -44,7 +45,7 @@ impl NonceKey {
         }
     }
 
-    /// The nonce of a new settlement: HMAC-SHA-256 over the sixteen bytes of its id.
+    /// Derives the nonce of a new settlement: HMAC-SHA-256 over the sixteen bytes of the settlement id.
     pub fn nonce(&self, settlement: SettlementId) -> B256 {
         let mut mac = self.0.clone();
         mac.update(DOMAIN);
@@ -53,7 +54,7 @@ impl NonceKey {
     }
 }
 
-/// `Debug` prints nothing of the key, because its output may be logged.
+/// Prints no key, because debug output may be logged.
 impl fmt::Debug for NonceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("NonceKey(..)")
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
     use uuid::Uuid;
 
-    // Its `Debug` is written by hand above.
+    // `Debug` is implemented by hand above.
     static_assertions::assert_not_impl_any!(NonceKey: PartialEq, fmt::Display);
 
     const KEY: &str = "0123456789abcdef0123456789abcdef";
@@ -74,7 +75,8 @@ mod tests {
         SettlementId::from_uuid(Uuid::from_u128(number))
     }
 
-    /// Open settlements are recognized by this derivation, so it must never change. Computed with Python's `hmac`.
+    /// The derivation must never change, because it identifies the payments of open settlements. The value was computed
+    /// with Python's `hmac`.
     #[test]
     fn the_derivation_is_pinned() {
         let nonce = NonceKey::from_text(KEY)

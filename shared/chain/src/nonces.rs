@@ -1,4 +1,4 @@
-//! Whether many nonces are used (`multicall.rs`).
+//! Reads whether many nonces are used (`multicall.rs`).
 
 use crate::{
     Chain,
@@ -9,13 +9,13 @@ use purser_domain::{Expected, FinalBlock};
 use tokio::time::Instant;
 
 alloy::sol! {
-    /// EIP-3009.
+    /// The function of EIP-3009 that returns whether a nonce is used.
     function authorizationState(address authorizer, bytes32 nonce) returns (bool);
 }
 
 impl Chain {
-    /// Whether each of these authorizations is used or canceled at that block; `None` if the node gives no answer, or
-    /// if `until` is over before the call.
+    /// Reads whether each authorization is used or canceled at `block`. A result is `None` if the node did not respond,
+    /// or if `until` passed before the call.
     pub(crate) async fn are_used(&self, wanted: &[&Expected], block: &FinalBlock, until: Instant) -> Vec<Option<bool>> {
         let calls: Vec<Call3> = wanted.iter().map(|expected| question(expected)).collect();
         self.ask(&calls, flag, block, until).await
@@ -30,7 +30,8 @@ fn question(expected: &Expected) -> Call3 {
     call_of(expected.token, call.abi_encode())
 }
 
-/// Parses a `bool` of Solidity. An address without code returns zero bytes, which must not be read as "unused".
+/// Parses a Solidity `bool`. `None` for zero bytes, which an address without code returns and which must not be read as
+/// "unused".
 fn flag(word: &[u8]) -> Option<bool> {
     let (last, zeros) = word.split_last()?;
     let is_word = word.len() == 32 && zeros.iter().all(|byte| *byte == 0);
@@ -56,7 +57,8 @@ mod tests {
         (0..count).map(payment).collect()
     }
 
-    /// A chain on which every third payment is used, and the one after it in a block that is not final.
+    /// A chain on which every third payment is used in a final block, and the payment after it in a block that is not
+    /// final.
     fn every_third_used(payments: &[Expected]) -> ScriptedChain {
         let used = (0..).zip(payments).filter(|(number, _)| number % 3 < 2);
         used.fold(ScriptedChain::default(), |chain, (number, payment)| {
@@ -74,7 +76,7 @@ mod tests {
         chain_at(&node.url).are_used(&wanted, &final_block(), in_an_hour).await
     }
 
-    /// The selector of `authorizationState(address,bytes32)`, and both arguments as words.
+    /// The call data: the selector of `authorizationState(address,bytes32)`, and both arguments as words.
     fn data(payment: &Expected) -> String {
         let digits = |text: String| text.trim_start_matches("0x").to_owned();
         let (payer, nonce) = (payment.from.into_word().to_string(), payment.nonce.to_string());
@@ -153,7 +155,7 @@ mod tests {
         ] {
             assert_eq!(one(Reply::Result(json!(answer))).await, [None], "{answer}");
         }
-        // The node does not have that block on its chain.
+        // The node does not have the block on its chain.
         assert_eq!(one(Reply::Refused(-32_001)).await, [None]);
         assert_eq!(one(Reply::Status(503)).await, [None]);
     }
@@ -190,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Each nonce is then read separately, which this node does not answer.
+    /// Each nonce is then read separately, and this node does not respond to these calls.
     #[tokio::test]
     async fn malformed_multicall_answers_are_ignored() {
         let unused = || result(true, word(0));
@@ -229,7 +231,7 @@ mod tests {
                 move |_: &str, params: &Value| (calls_of_multicall(params).len() > 100).then(|| refusal.clone());
             let node = every_third_used(&payments).serve_except(limited).await;
             assert_eq!(are_used(&node, &payments).await, thirds(400), "{shown}");
-            // One call for all, two for the halves, and four for their halves.
+            // One call for all nonces, two for the halves, and four for the quarters.
             assert_eq!(asked(&node).len(), 7, "{shown}");
         }
     }
@@ -245,7 +247,7 @@ mod tests {
 
     #[tokio::test]
     async fn throttled_or_unanswered_multicalls_are_not_split() {
-        // A call without an answer is repeated once.
+        // A call without a response is repeated once.
         for (answer, calls) in [(Reply::Status(429), 1), (Reply::Status(503), 1), (Reply::HangUp, 2)] {
             let shown = format!("{answer:?}");
             let node = ScriptedChain::default()

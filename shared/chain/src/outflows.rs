@@ -1,12 +1,12 @@
-//! The outflows of wallets in a range of blocks. One search finds the transfers of many wallets and the authorizations
-//! that they used.
+//! Finds the outflows of wallets in a range of blocks. One search covers many wallets, and finds their transfers and
+//! the authorizations that were used.
 //!
-//! Anybody can make the token log zero-value transfers from any wallet, more than a node returns for a block. Only the
-//! wallet's key can use an authorization. If there are too many transfers, only the uses of authorizations are searched
-//! for, and their transfers are read from the receipts of their transactions. So a flood does not hide transfers that
-//! were signed with the wallet's key.
+//! Anybody can make the token log zero-value transfers from any wallet, and more of them than a node returns for a
+//! block. But only the wallet's key can use an authorization. If there are too many transfers, only the uses of
+//! authorizations are searched, and the transfers are read from the receipts of their transactions. A flood of
+//! transfers therefore does not hide transfers that the wallet's key signed.
 //!
-//! Deliberately elsewhere: the comparison of outflows with settlements (`functions/reconcile`).
+//! `functions/reconcile` compares outflows with settlements.
 
 use crate::{
     Chain, ChainError,
@@ -19,15 +19,17 @@ use purser_domain::{AUTHORIZATION_USED, BlockId, Log, Outflow, TRANSFER, TxHash,
 use std::collections::BTreeSet;
 use tokio::time::Instant;
 
-/// The number of wallets per call: nodes accept up to a thousand values per topic, and an answer may have 16 MiB.
+/// The number of wallets per call. Nodes accept up to a thousand values per topic, and a response may have 16 MiB.
 const WALLETS_IN_ONE_CALL: usize = 500;
-/// The most calls of one search for each noisy wallet. After that, the remaining blocks are not searched for it.
+/// The maximum number of calls of one search for each noisy wallet. The remaining blocks are not searched for this
+/// wallet.
 const MOST_OF_ONE: usize = 16;
-/// The most receipts that one search reads for each noisy wallet. At 200 ms for eight of them, they take 13 seconds.
+/// The maximum number of receipts that one search reads for each noisy wallet. At 200 ms for eight concurrent calls,
+/// they take 13 seconds.
 const MOST_RECEIPTS: usize = 500;
 
-/// Blocks in which a wallet has more logs than the node returns. Only the outflows of the authorizations that it used
-/// were found there.
+/// Blocks in which a wallet has more logs than the node returns. In these blocks, only the outflows of used
+/// authorizations were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsearched {
     /// The wallet.
@@ -45,11 +47,11 @@ pub struct FoundOutflows {
     pub outflows: Vec<Outflow>,
     /// The last block that was searched for all wallets.
     pub last: u64,
-    /// Wallets' blocks up to `last` that could not be searched.
+    /// The blocks up to `last` that could not be searched, per wallet.
     pub unsearched: Vec<Unsearched>,
 }
 
-/// Wallets and the blocks to search for them.
+/// The wallets and blocks of one call.
 #[derive(Clone, Copy)]
 struct Part<'a> {
     wallets: &'a [Address],
@@ -70,11 +72,11 @@ impl Part<'_> {
 }
 
 impl Chain {
-    /// The outflows of these wallets from block `first` to `last`, or to an earlier block if the node accepts fewer
-    /// blocks at once than `log_range`. `None` if not even the first block could be searched until `until`.
+    /// Finds the outflows of these wallets from block `first` to `last`, or to an earlier block if the node accepts
+    /// fewer blocks per call than `log_range`. `None` if not even the first block could be searched before `until`.
     ///
-    /// A wallet with more logs than the node returns is added to `noisy` and searched alone from then on, so it does not
-    /// shorten the search for others. Its unsearched blocks are in the result.
+    /// A wallet with more logs than the node returns is added to `noisy` and is searched separately from then on, so
+    /// that it does not shorten the search for other wallets. The result contains the wallet's unsearched blocks.
     pub async fn outflows(
         &self,
         wallets: &[Address],
@@ -88,7 +90,7 @@ impl Chain {
             wallets.iter().partition(|wallet| noisy.contains(*wallet));
         let mut logs = FoundLogs::default();
         let mut unsearched = Vec::new();
-        // Halves of a refused part wait here.
+        // A stack with the halves of a rejected part.
         let mut parts: Vec<&[Address]> = together.chunks(WALLETS_IN_ONE_CALL).collect();
         while let Some(wallets) = parts.pop() {
             if Instant::now() > until {
@@ -96,7 +98,7 @@ impl Chain {
             }
             match self.moved(Part { wallets, first, last }, ALL).await {
                 Ok(found) => logs.0.extend(found.0),
-                // First reduces the number of blocks: the logs already found in them stay valid.
+                // First reduces the number of blocks, because the logs that were already found stay valid.
                 Err(error) if first < last && error.may_pass_in_parts() => {
                     last = first.midpoint(last);
                     parts.push(wallets);
@@ -167,12 +169,12 @@ impl Chain {
         }))
     }
 
-    /// Searches again in a part that the node refused. Returns the logs, and whether they are complete; `None` if time
+    /// Searches a part again that the node rejected. Returns the logs, and whether they are complete; `None` if time
     /// ran out.
     ///
-    /// A search for the uses of authorizations alone shows whether there are too many transfers: the node can return
-    /// the uses, because others can't add to them. If the node refuses this search too, it is faulty, and no block may
-    /// be skipped.
+    /// A search for the uses of authorizations alone shows whether there are too many transfers, because others can't
+    /// add uses and the node can therefore return them. If the node rejects this search too, the node is faulty, and no
+    /// block may be skipped.
     async fn again_if_noisy(
         &self,
         part: Part<'_>,
@@ -193,9 +195,9 @@ impl Chain {
         Ok(found.map(|found| (found, false)))
     }
 
-    /// The logs of the wallets in the transactions of these uses, in the order of blocks, for at most `left`
-    /// transactions; `None` if time ran out. A receipt that exceeds the size limit is skipped, because the blocks are
-    /// reported as unsearched anyway.
+    /// Reads the wallets' logs in the transactions of these uses, in the order of blocks, for at most `left`
+    /// transactions; `None` if time ran out. A receipt above the size limit is skipped, because its block is reported
+    /// as unsearched anyway.
     async fn in_receipts(
         &self,
         part: Part<'_>,
@@ -255,7 +257,7 @@ mod tests {
         (0..count).map(|number| payment(number).from).collect()
     }
 
-    /// Two payments, and a transfer that used no authorization.
+    /// A chain with two payments and a transfer that used no authorization.
     fn moved() -> ScriptedChain {
         ScriptedChain::default()
             .paid(&payment(1), FINAL - 900, 1)
@@ -264,7 +266,7 @@ mod tests {
             .transferred(&payment(1), 0, FINAL - 9, 4)
     }
 
-    /// All outflows up to the final block, found in one or more searches.
+    /// Returns all outflows up to the final block, in one or more searches.
     async fn all(node: &ScriptedNode, wallets: &[Address], range: u64) -> Vec<(u64, String, bool)> {
         let chain = chain_at(&node.url);
         let until = Instant::now() + Duration::from_hours(1);
@@ -341,7 +343,7 @@ mod tests {
         );
     }
 
-    /// The outflows of one block.
+    /// Searches one block for the outflows of two wallets.
     async fn two(node: &ScriptedNode) -> FoundOutflows {
         let until = Instant::now() + Duration::from_hours(1);
         let found = chain_at(&node.url)
@@ -356,7 +358,7 @@ mod tests {
         found.unwrap().unwrap()
     }
 
-    /// A node that refuses every search receives a limited number of calls, and the result is an error.
+    /// A node that rejects every search gets a limited number of calls, and the result is an error.
     #[tokio::test]
     async fn searches_without_time_make_no_call() {
         let node = moved().serve().await;
@@ -376,7 +378,7 @@ mod tests {
         assert!(asked(&node).len() <= 20, "{}", asked(&node).len());
     }
 
-    /// The refusals of a node when every block has more zero-value transfers from this wallet than it returns.
+    /// The responses of a node if every block has more zero-value transfers from this wallet than the node returns.
     fn flood(wallet: Address) -> impl Fn(&str, &Value) -> Option<Reply> + Send + Sync + 'static {
         move |method, params| {
             let topics = &params[0]["topics"];
@@ -412,7 +414,7 @@ mod tests {
         others.sort_unstable();
         assert_eq!(found, others);
         assert_eq!(noisy, BTreeSet::from([flooded]));
-        // All of the wallet's blocks, each of them once.
+        // Each of the wallet's blocks is reported exactly once.
         unsearched.sort_by_key(|one| one.first);
         let mut next = FINAL - 1_000;
         for one in &unsearched {
@@ -423,7 +425,7 @@ mod tests {
         assert!(asked(&node).len() <= 80, "{}", asked(&node).len());
     }
 
-    /// One search of these blocks for four wallets.
+    /// Searches these blocks once for four wallets.
     async fn searched(node: &ScriptedNode, blocks: (u64, u64)) -> Result<Option<FoundOutflows>, ChainError> {
         let until = Instant::now() + Duration::from_hours(1);
         let (chain, mut noisy) = (chain_at(&node.url), BTreeSet::new());

@@ -1,11 +1,11 @@
-//! JSON-RPC: the endpoints, and the fields that are read.
+//! A JSON-RPC client: the endpoints, and the fields of responses that are read.
 //!
-//! alloy's own client is not used: it writes the address, and with it the API key, into its tracing spans, and reads
-//! answers of any size. Its receipt type supports only Ethereum's transaction types, although a deposit transaction of
-//! the OP Stack (type 0x7e) can also settle a payment. This client limits the size of answers and reads only the fields
-//! that are used.
+//! alloy's own client is not used, because it writes the URL with its API key into tracing spans, and reads responses
+//! of any size. Its receipt type supports only Ethereum's transaction types, but a deposit transaction of the OP Stack
+//! (type 0x7e) can also make a payment. This client limits the size of responses and parses only the fields that are
+//! needed.
 //!
-//! Invariant: an answer counts only if its endpoint was found to serve the configured chain.
+//! Invariant: a response counts only if the endpoint was found to serve the configured chain.
 
 use crate::ChainError;
 use alloy::primitives::{Address, B256, Bytes};
@@ -24,36 +24,36 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// How long the second endpoint is preferred after the first has failed. A call to a dead endpoint takes the whole
-/// timeout, and a request makes several calls.
+/// How long the second endpoint is preferred after the first has failed. A call to an unreachable endpoint takes the
+/// whole timeout, and a request makes several calls.
 const REST: Duration = Duration::from_secs(30);
 
-/// The called service: a node over HTTP, or the simulation's chain (`tests/sim`).
+/// A node that responds to requests: over HTTP, or the simulation's chain (`tests/sim`).
 ///
-/// Its errors contain no address.
+/// Errors contain no URL.
 pub trait Node: Send + Sync {
-    /// Sends one request and returns the bytes of its reply, up to the size limit.
+    /// Sends one request and returns the response's bytes, up to the size limit.
     fn exchange<'a>(&'a self, method: &'static str, request: &'a Value) -> Exchange<'a>;
 }
 
-/// The reply to one request.
+/// The future of the response to one request.
 pub type Exchange<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, ChainError>> + Send + 'a>>;
 
-/// The endpoints of a chain: one, or two, of which the second is called when the first fails.
+/// The endpoints of a chain: one, or two. The second endpoint is called when the first fails.
 pub(crate) struct Rpc {
     first: Arc<Endpoint>,
     second: Option<Arc<Endpoint>>,
-    /// The end of the time in which the second endpoint is preferred.
+    /// The time until which the second endpoint is preferred.
     rest: Mutex<Option<Instant>>,
 }
 
 impl Rpc {
-    /// One endpoint, of the chain with this id.
+    /// Creates a client with one endpoint of the chain with this id.
     pub(crate) fn new(chain_id: u64, node: Arc<dyn Node>) -> Self {
         Self::of(Endpoint::new(FIRST, chain_id, node), None)
     }
 
-    /// Two endpoints of the chain with this id.
+    /// Creates a client with two endpoints of the chain with this id.
     pub(crate) fn with_second(chain_id: u64, first: Arc<dyn Node>, second: Arc<dyn Node>) -> Self {
         let second = Endpoint::new(SECOND, chain_id, second);
         Self::of(Endpoint::new(FIRST, chain_id, first), Some(second))
@@ -67,7 +67,7 @@ impl Rpc {
         }
     }
 
-    /// A client for each endpoint alone.
+    /// Returns a client for each endpoint alone.
     pub(crate) fn each(&self) -> impl Iterator<Item = Self> {
         let endpoints = [Some(&self.first), self.second.as_ref()];
         endpoints
@@ -76,19 +76,19 @@ impl Rpc {
             .map(|endpoint| Self::of(Arc::clone(endpoint), None))
     }
 
-    /// Calls a method.
+    /// Calls a method and parses its result.
     pub(crate) async fn call<T: DeserializeOwned>(&self, method: &'static str, params: Value) -> Result<T, ChainError> {
         let request = &json!({"jsonrpc": "2.0", "id": ID, "method": method, "params": params});
         self.at_one(|endpoint| async move { endpoint.checked_call(method, request).await })
             .await
     }
 
-    /// Checks the chain id, even if it was checked before.
+    /// Checks the endpoint's chain id again.
     pub(crate) async fn verify(&self) -> Result<(), ChainError> {
         self.at_one(|endpoint| async move { endpoint.verify().await }).await
     }
 
-    /// Runs `work` with one endpoint only; if that fails, runs all of it again with the other one.
+    /// Runs `work` with one endpoint only. If `work` fails, runs all of it again with the other endpoint.
     pub(crate) async fn alone<T, F>(&self, work: impl Fn(Self) -> F) -> Result<T, ChainError>
     where
         F: Future<Output = Result<T, ChainError>>,
@@ -114,7 +114,7 @@ impl Rpc {
         let _logged = self.first.ask_chain_id().await;
     }
 
-    /// The endpoint to call first, and the one to call if it fails.
+    /// Returns the endpoint to call first, and the endpoint to call if the first one fails.
     fn order(&self) -> (&Arc<Endpoint>, Option<&Arc<Endpoint>>) {
         match &self.second {
             None => (&self.first, None),
@@ -123,7 +123,7 @@ impl Rpc {
         }
     }
 
-    /// The answer of the other endpoint, called after this failure of the first.
+    /// Combines the response of the other endpoint with the failure of the endpoint that was called first.
     fn answer_of<T>(
         &self,
         other: &Endpoint,
@@ -137,7 +137,7 @@ impl Rpc {
                 }
                 Ok(answer)
             }
-            // Its code may show the caller how to change the request.
+            // The error code may show the caller how to change the request.
             Err(refusal @ ChainError::Refused { .. }) => Err(refusal),
             Err(_) => Err(failure),
         }
@@ -153,9 +153,9 @@ impl Rpc {
     }
 }
 
-/// The final result, or the failure and the other endpoint to call. Any failure counts: a refusal may be due to this
-/// node's limits, or to blocks that it does not have. But a wrong chain is a configuration error, which must not be
-/// hidden.
+/// Decides whether to call the other endpoint. Returns the final result, or the failure and the other endpoint. Any
+/// failure leads to the other endpoint, because a rejection may be due to the limits or missing blocks of this node.
+/// Only a wrong chain id does not, because a configuration error must not be hidden.
 fn falls_over<T>(
     answer: Result<T, ChainError>,
     other: Option<&Arc<Endpoint>>,
@@ -168,15 +168,15 @@ fn falls_over<T>(
 
 /// One endpoint.
 struct Endpoint {
-    /// The name in the log, which must not contain the address.
+    /// The name for the log, which must not contain the URL.
     name: &'static str,
     chain_id: u64,
     node: Arc<dyn Node>,
     /// Whether the endpoint was found to serve this chain. Never reset.
     is_verified: AtomicBool,
-    /// Locked during the check.
+    /// Locked while the chain id is checked.
     checking: tokio::sync::Mutex<()>,
-    /// The number of failed checks.
+    /// The number of failed checks of the chain id.
     failures: AtomicU32,
 }
 
@@ -192,8 +192,8 @@ impl Endpoint {
         })
     }
 
-    /// Checks the chain id once: answers of another chain would be about other money. Concurrent calls make one check
-    /// and share its failure.
+    /// Checks the chain id once, because responses of another chain would be about other money. Concurrent calls share
+    /// one check and its failure.
     async fn check(&self) -> Result<(), ChainError> {
         if self.is_verified.load(Relaxed) {
             return Ok(());
@@ -213,7 +213,7 @@ impl Endpoint {
         self.counted_check().await
     }
 
-    /// Checks the chain id, even if it was checked before.
+    /// Checks the chain id again.
     async fn verify(&self) -> Result<(), ChainError> {
         let _alone = self.checking.lock().await;
         self.counted_check().await
@@ -240,7 +240,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Sends one request. Its answer counts only if the endpoint serves the configured chain.
+    /// Sends one request. The response counts only if the endpoint serves the configured chain.
     async fn checked_call<T: DeserializeOwned>(&self, method: &'static str, request: &Value) -> Result<T, ChainError> {
         let (right, answer) = tokio::join!(self.check(), self.call(method, request));
         right.and(answer)
@@ -276,7 +276,7 @@ impl Endpoint {
         serde_json::from_value(result).map_err(|_| malformed("a result of another shape"))
     }
 
-    /// Logs one line for each failed call, without the address.
+    /// Logs one line for a failed call, without the URL.
     fn log(&self, error: &ChainError) {
         let cause = StdError::source(error).map(|cause| tracing::field::display(Causes(cause)));
         tracing::warn!(endpoint = self.name, %error, cause, "rpc.failed");
@@ -287,10 +287,10 @@ const CHAIN_ID: &str = "eth_chainId";
 const FIRST: &str = "first";
 const SECOND: &str = "second";
 
-/// Each HTTP request carries one call, so one id is enough.
+/// Each HTTP request contains one call, so one id is enough.
 const ID: u64 = 1;
 
-/// `Debug` does not print the address: it may contain an API key.
+/// Prints no URL, because the URL may contain an API key.
 impl fmt::Debug for Rpc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Rpc(..)")
@@ -314,12 +314,12 @@ impl<'de> Deserialize<'de> for Quantity {
     }
 }
 
-/// The fields of a block that are read.
+/// The fields of a block header that are read.
 #[derive(Debug, Deserialize)]
 pub(crate) struct WireHeader {
     pub(crate) hash: B256,
     pub(crate) number: Quantity,
-    /// In seconds.
+    /// The block's time, in seconds since the epoch.
     pub(crate) timestamp: Quantity,
 }
 
@@ -339,7 +339,7 @@ pub(crate) struct WireLog {
 }
 
 impl WireLog {
-    /// The log as domain values, with its transaction and block.
+    /// Converts the log to domain values, with its transaction and block.
     pub(crate) fn into_log(self) -> (TxHash, BlockId, Log) {
         let block = BlockId {
             number: self.block_number.0,
@@ -366,7 +366,7 @@ pub(crate) struct WireTransaction {
 }
 
 impl WireTransaction {
-    /// The block that contains the transaction; an error if the transaction is not the requested one.
+    /// Returns the block that contains the transaction; an error if the transaction is not the requested one.
     pub(crate) fn into_block(self, asked: TxHash) -> Result<Option<BlockId>, &'static str> {
         if self.hash != asked.b256() {
             return Err("another transaction");
@@ -393,7 +393,7 @@ pub(crate) struct WireReceipt {
 }
 
 impl WireReceipt {
-    /// Whether the transaction failed; an error if the receipt is not that of the requested transaction.
+    /// Whether the transaction failed; an error if the receipt belongs to another transaction.
     pub(crate) fn has_failed(&self, asked: TxHash) -> Result<bool, &'static str> {
         if self.transaction_hash != asked.b256() {
             return Err("the receipt of another transaction");
@@ -415,7 +415,7 @@ pub(crate) mod tests {
     use aws_smithy_runtime_api::client::http::SharedHttpConnector;
     use purser_testkit::{Reply, ScriptedNode};
 
-    /// The HTTP client that nodes are called with.
+    /// Creates an HTTP client for nodes.
     pub(crate) fn http() -> SharedHttpConnector {
         let tls = Provider::Rustls(CryptoMode::AwsLc);
         SharedHttpConnector::new(Connector::builder().tls_provider(tls).build())
@@ -423,7 +423,7 @@ pub(crate) mod tests {
 
     const CHAIN: u64 = 84_532;
 
-    /// A node of the right chain that gives this reply to every call except for the chain id.
+    /// A node of the right chain that returns this response to every call except for the chain id.
     async fn node(reply: Reply) -> ScriptedNode {
         of_chain("0x14a34", reply).await
     }
@@ -436,7 +436,7 @@ pub(crate) mod tests {
         .await
     }
 
-    /// A node that gives this reply to every call, including the chain id.
+    /// A node that returns this response to every call, including the chain id.
     async fn failing(reply: Reply) -> ScriptedNode {
         ScriptedNode::start(move |_, _| reply.clone()).await
     }
@@ -477,7 +477,7 @@ pub(crate) mod tests {
             assert_eq!(asked(&over(&first, &second)).await, answer, "{reply:?}");
             assert_eq!(counts(&second), asked_second, "{reply:?}");
         }
-        // The first endpoint answers no call, not even for the chain id.
+        // The first endpoint responds to no call, not even for the chain id.
         for reply in [Reply::HangUp, Reply::Status(429)] {
             let (first, second) = (failing(reply).await, node(Reply::Result(json!(2))).await);
             assert_eq!(asked(&over(&first, &second)).await, "2");
@@ -492,11 +492,11 @@ pub(crate) mod tests {
         let elsewhere = of_chain("0x2105", wrong).await;
         let said = asked(&over(&down, &elsewhere)).await;
         assert_eq!(said, "`eth_chainId` was answered with HTTP status 503");
-        // The other endpoint does not hide the wrong configuration, either.
+        // The other endpoint does not hide the wrong chain id of the first endpoint.
         assert_eq!(asked(&over(&elsewhere, &node(right).await)).await, WRONG);
     }
 
-    /// A node without a network, which can be switched off.
+    /// A node without a network that can be switched off.
     struct Switched {
         answer: u64,
         is_on: AtomicBool,
@@ -538,7 +538,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The failed endpoint is called earlier if the other one fails.
+    /// The endpoint that failed is called earlier if the other endpoint also fails.
     #[tokio::test(start_paused = true)]
     async fn a_failed_endpoint_rests_before_its_next_call() {
         let (first, second) = (Switched::new(1), Switched::new(2));
@@ -553,7 +553,7 @@ pub(crate) mod tests {
         assert_eq!(thrice("1").await, (3, 0));
         first.switch(false);
         assert_eq!(thrice("2").await, (1, 3));
-        // The first endpoint works again, and is called when its rest is over, or earlier if the second fails.
+        // The first endpoint works again. It is called after `REST`, or earlier if the second endpoint fails.
         first.switch(true);
         assert_eq!(thrice("2").await, (0, 3));
         tokio::time::advance(REST).await;
@@ -583,7 +583,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The chain id of each is checked once.
+    /// The chain id of each endpoint is checked once.
     #[tokio::test]
     async fn endpoints_can_be_called_separately() {
         let (first, second) = (node(Reply::Result(json!(1))).await, node(Reply::Result(json!(2))).await);

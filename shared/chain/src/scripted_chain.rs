@@ -1,4 +1,4 @@
-//! The in-memory chain of `purser-testkit`, read with this crate, for the tests.
+//! Reads the in-memory chain of `purser-testkit` with this crate, for the tests.
 
 use crate::{Authorization, Chain, ChainError, Exchange, Finality, HttpNode, Node, rpc::tests::http};
 use futures_util::future::BoxFuture;
@@ -8,7 +8,7 @@ use purser_testkit::{Reply, ScriptedNode};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The authorization of the payment with this number, made at the time of this block and valid for a minute.
+/// The authorization of the payment with this number. It is made at the time of this block and valid for a minute.
 pub(crate) fn authorization(number: u64, block: u64) -> Authorization {
     let authorized_at = time_of(block);
     Authorization {
@@ -18,7 +18,7 @@ pub(crate) fn authorization(number: u64, block: u64) -> Authorization {
     }
 }
 
-/// The number of blocks that a call of `eth_getLogs` searches: one if it names the block by its hash.
+/// Returns the number of blocks that a call of `eth_getLogs` searches: one if the call names a block hash.
 pub(crate) fn blocks_searched(params: &Value) -> u64 {
     match &params[0]["blockHash"] {
         Value::Null => number(&params[0]["toBlock"]) - number(&params[0]["fromBlock"]) + 1,
@@ -26,30 +26,30 @@ pub(crate) fn blocks_searched(params: &Value) -> u64 {
     }
 }
 
-/// Whether a call of `eth_getLogs` searches for uses; otherwise it is for transfers.
+/// Whether a call of `eth_getLogs` searches for uses of authorizations. Otherwise it searches for transfers.
 pub(crate) fn searches_uses(params: &Value) -> bool {
     params[0]["topics"][0] == json!([AUTHORIZATION_USED, AUTHORIZATION_CANCELED])
 }
 
-/// An answer above the size limit.
+/// A response above the size limit.
 pub(crate) fn too_large() -> Reply {
     Reply::Body(" ".repeat(16 * 1024 * 1024 + 1))
 }
 
-/// The calls other than for the chain id.
+/// Returns all calls except those for the chain id.
 pub(crate) fn asked(node: &ScriptedNode) -> Vec<(String, Value)> {
     let mut calls = node.calls();
     calls.retain(|(method, _)| method != "eth_chainId");
     calls
 }
 
-/// The chain read through the node at that address.
+/// A chain that is read through the node at this URL.
 pub(crate) fn chain_at(url: &str) -> Chain {
     let node = HttpNode::new(http(), url, crate::NODE_TIMEOUT).unwrap();
     chain_of(Arc::new(node))
 }
 
-/// The chain, read without a network: each call is answered once its `pause` is over.
+/// A chain that is read without a network. The node responds to each call when `pause` is over.
 pub(crate) fn chain_in_memory(
     chain: ScriptedChain,
     pause: impl Fn(&str) -> BoxFuture<'static, ()> + Send + Sync + 'static,

@@ -1,8 +1,8 @@
-//! Signing a transfer: EIP-3009 `TransferWithAuthorization`, hashed by EIP-712 under the pinned token's domain.
+//! Signs transfers: EIP-3009 `TransferWithAuthorization`, hashed by EIP-712 under the domain of the network's token.
 //!
-//! Only the domain type [`TransferAuthorization`] with the network's own token is signed, never data of a provider.
-//! Signatures with the seed are deterministic (RFC 6979): signing twice gives the same bytes. Signatures with KMS are
-//! not (`kms.rs`). Both have the same nonce, which the token accepts once.
+//! Only the domain type [`TransferAuthorization`] with the network's own token is signed, and never data from a
+//! provider. Signatures with the seed are deterministic (RFC 6979), so signing twice returns the same bytes. Signatures
+//! with KMS are not deterministic (`kms.rs`). Both have the same nonce, and the token accepts each nonce once.
 
 use crate::WalletSigner;
 use alloy::primitives::{Address, B256, Signature, U256, keccak256};
@@ -11,7 +11,8 @@ use purser_domain::{Network, TransferAuthorization};
 use std::sync::LazyLock;
 
 alloy::sol! {
-    /// The struct that the token hashes; its name, order and types are part of what is signed (EIP-3009).
+    /// The struct that the token hashes. The names, order and types of its fields are part of the signed hash
+    /// (EIP-3009).
     struct TransferWithAuthorization {
         address from;
         address to;
@@ -33,14 +34,14 @@ pub enum SignError {
         /// The payer of the payment.
         from: Address,
     },
-    /// The curve arithmetic failed. No input is known to cause this.
+    /// The curve arithmetic failed. No input is known that causes this error.
     #[error("the signature could not be made")]
     Signature,
 }
 
 impl WalletSigner {
-    /// Signs a transfer of the network's token from this wallet: r, s, and v as 27 or 28, the form that the token
-    /// accepts.
+    /// Signs a transfer of the network's token from this wallet. The signature is r, s, and v as 27 or 28, the form
+    /// that the token accepts.
     pub fn sign(&self, network: Network, authorization: &TransferAuthorization) -> Result<[u8; 65], SignError> {
         let (derived, from) = (self.address(), authorization.from);
         if derived != from {
@@ -49,7 +50,7 @@ impl WalletSigner {
         self.sign_digest(transfer_digest(network, authorization))
     }
 
-    /// Signs a digest that this crate computed: r, s, and v as 27 or 28.
+    /// Signs a digest that this crate computed. The signature is r, s, and v as 27 or 28.
     pub(crate) fn sign_digest(&self, digest: B256) -> Result<[u8; 65], SignError> {
         let signature = self
             .key
@@ -59,7 +60,7 @@ impl WalletSigner {
     }
 }
 
-/// The signed hash of the transfer (EIP-712): `keccak256("\x19\x01" ‖ domainSeparator ‖ hashStruct(message))`.
+/// Computes the hash of a transfer to sign (EIP-712): `keccak256("\x19\x01" ‖ domainSeparator ‖ hashStruct(message))`.
 pub(crate) fn transfer_digest(network: Network, authorization: &TransferAuthorization) -> B256 {
     let transfer = TransferWithAuthorization {
         from: authorization.from,
@@ -73,11 +74,11 @@ pub(crate) fn transfer_digest(network: Network, authorization: &TransferAuthoriz
     keccak256([&[0x19, 0x01], separator(network).as_slice(), message.as_slice()].concat())
 }
 
-/// The hash of the struct's type, which alloy would compute for every transfer.
+/// The type hash of the struct. alloy would compute it again for every transfer.
 static TYPE_HASH: LazyLock<B256> =
     LazyLock::new(|| keccak256(TransferWithAuthorization::eip712_encode_type().as_bytes()));
 
-/// The domain separator of the network's token, which never changes.
+/// Returns the domain separator of the network's token, which never changes.
 fn separator(network: Network) -> B256 {
     static BASE: LazyLock<B256> = LazyLock::new(|| domain(Network::Base).separator());
     static BASE_SEPOLIA: LazyLock<B256> = LazyLock::new(|| domain(Network::BaseSepolia).separator());
@@ -87,7 +88,7 @@ fn separator(network: Network) -> B256 {
     }
 }
 
-/// The EIP-712 domain of the network's token, from the pinned values.
+/// Returns the EIP-712 domain of the network's token.
 fn domain(network: Network) -> Eip712Domain {
     let token = network.token();
     eip712_domain! {
@@ -106,7 +107,7 @@ mod tests {
     use purser_domain::{Amount, Timestamp};
     use serde_json::Value;
 
-    /// Test vectors made with viem, and accepted by the reference facilitator.
+    /// Test vectors made with viem and accepted by the reference facilitator.
     fn vectors() -> Vec<(Network, Value)> {
         let vectors: Vec<Value> = serde_json::from_str(include_str!("../testdata/eip3009.json")).unwrap();
         assert_eq!(vectors.len(), Network::ALL.len());
@@ -160,7 +161,6 @@ mod tests {
         }
     }
 
-    /// `v` is 27 or 28.
     #[test]
     fn signatures_recover_to_their_wallet() {
         let (network, vector) = vectors().pop().unwrap();

@@ -1,11 +1,11 @@
-//! The newest block and hashes of its ancestors, read in one call.
+//! Reads the newest block's number and the hashes of its ancestors in one call.
 //!
-//! The machines of a hosted endpoint may disagree: each call may reach another one, and one of them may still hold a
-//! replaced block. So the number of the newest block and the hash of an older one prove nothing together if they are
-//! read in two calls. Here one `eth_call` of code without an address reads both: the EVM returns the number of its
-//! block (`NUMBER`) and the hashes of that block's ancestors (`BLOCKHASH`).
+//! The machines behind a hosted endpoint may disagree: each call may reach another machine, and one of them may still
+//! have a replaced block. If two calls read the number of the newest block and the hash of an older block, the results
+//! prove nothing together. Therefore one `eth_call` of code without a contract reads both: the EVM returns the number
+//! of the block in which it runs (`NUMBER`) and the hashes of that block's ancestors (`BLOCKHASH`).
 //!
-//! Deliberately elsewhere: the conclusions for a payment (`chain.rs`) and for a run (`blocks.rs`).
+//! `chain.rs` and `blocks.rs` use the result.
 
 use crate::{Chain, ChainError};
 use alloy::primitives::{B256, Bytes, U256};
@@ -14,29 +14,31 @@ use serde_json::{Value, json};
 const METHOD: &str = "eth_call";
 /// The number of ancestors whose hashes the EVM can return.
 pub(crate) const ANCESTORS: u64 = 256;
-/// The most ancestors that one call reads: all of them.
+/// The maximum number of ancestors that one call reads.
 pub(crate) const MOST: usize = 256;
 
-/// The ancestor to read.
+/// An ancestor whose hash is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ancestor {
     /// The block with this number.
     Number(u64),
-    /// The block this many blocks below the one in which the call runs.
+    /// The block this many blocks below the block in which the call runs.
     Below(u64),
 }
 
-/// A block and its ancestors, as one node has them.
+/// A block's number and the hashes of its ancestors, as one node has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct View {
     /// The number of the block in which the call ran.
     pub(crate) number: u64,
-    /// The hash of each ancestor; `None` for one that is not below the block, or more than [`ANCESTORS`] below it.
+    /// The hash of each ancestor; `None` if the requested block is not below the block in which the call ran, or more
+    /// than [`ANCESTORS`] below it.
     pub(crate) ancestors: Vec<Option<B256>>,
 }
 
 impl Chain {
-    /// Reads these ancestors of the block `at`, a tag or an EIP-1898 object; at most [`MOST`].
+    /// Reads the hashes of these ancestors of the block `at`, which is a tag or an EIP-1898 object. Reads at most
+    /// [`MOST`].
     pub(crate) async fn view(&self, ancestors: &[Ancestor], at: Value) -> Result<View, ChainError> {
         let malformed = |what| ChainError::Malformed { method: METHOD, what };
         let code = code(ancestors).ok_or_else(|| malformed("too many blocks: none was asked for"))?;
@@ -60,7 +62,7 @@ fn known(hash: &[u8; 32]) -> Option<B256> {
     (*hash != [0; 32]).then(|| B256::new(*hash))
 }
 
-/// EVM code that returns the block's number and the hash of each ancestor, one word each.
+/// Builds EVM code that returns the block's number and the hash of each ancestor, one word each.
 fn code(ancestors: &[Ancestor]) -> Option<Bytes> {
     const NUMBER: u8 = 0x43;
     const SUB: u8 = 0x03;

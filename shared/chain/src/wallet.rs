@@ -1,12 +1,12 @@
-//! The seed, and each agent's wallet derived from it.
+//! The wallet seed, and each agent's wallet that is derived from it.
 //!
-//! One seed derives every wallet (BIP-32), so there is one secret to keep and to back up, and a wallet is stored as a
-//! number. The address stored with that number is compared before anything is signed, so a replaced seed is detected
-//! before any transfer fails.
+//! One seed derives every wallet (BIP-32), so there is only one secret to protect and to back up, and a wallet is
+//! stored as an index. The wallet's address is stored with the index and compared before anything is signed, so a
+//! replaced seed is detected before any transfer fails.
 //!
 //! Every step of the path is hardened, so a leaked wallet key reveals no other key, even together with public keys
-//! (BIP-32, "Implications"). So addresses can't be derived from a public key; attestations take the place of that check
-//! (`attestation.rs`). The derivation is implemented here, because no library wipes its intermediate values.
+//! (BIP-32, "Implications"). Addresses therefore can't be derived from a public key, and attestations replace that
+//! check (`attestation.rs`). The derivation is implemented here because no library wipes its intermediate values.
 
 use alloy::primitives::{Address, hex};
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -20,10 +20,10 @@ use zeroize::{Zeroize as _, Zeroizing};
 /// Why a key can't be used. The error does not contain the secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// The text of the seed is malformed.
+    /// The seed is malformed.
     #[error("the wallet seed must be 64 to 128 hexadecimal digits, two for each byte")]
     Seed,
-    /// The wallet can't be derived: the index is 2^31 or more, or BIP-32 skips it (about once in 2^127).
+    /// The wallet can't be derived: the index is 2^31 or more, or BIP-32 skips the index (about once in 2^127).
     #[error("wallet {0} can't be derived")]
     Wallet(u32),
     /// The nonce key is too short.
@@ -34,27 +34,26 @@ pub enum KeyError {
     NonceChanged,
 }
 
-/// The secret from which all wallets are derived. Only the key of m/44'/60'/0'/0' is kept, one step above the wallets:
-/// a wallet then takes one derivation, and the memory holds only what wallets need. Derived wallets are cached, since a
-/// derivation costs as much as a signature. All keys are overwritten when they are dropped.
+/// The secret from which all wallets are derived. Only the key of m/44'/60'/0'/0', one step above the wallets, is in
+/// memory, so that a wallet takes one derivation, and the memory contains only what wallets need. Derived wallets are
+/// cached, because a derivation costs as much as a signature. All keys are overwritten when they are dropped.
 pub struct WalletSeed {
     accounts: Node,
     derived: Mutex<HashMap<u32, Arc<WalletSigner>>>,
 }
 
-/// The number of cached wallets at which all are dropped. A wallet takes some 100 bytes. An attacker who reads this
-/// memory has the seed's key as well, so a smaller cache would protect nothing.
+/// The maximum number of cached wallets. At the maximum, all are dropped. A wallet takes some 100 bytes. An attacker
+/// who reads this memory also gets the seed's key, so a smaller cache would not protect wallets.
 const MOST_DERIVED: usize = 1_000;
 
-/// m/44'/60'/0'/0': BIP-44's external accounts of Ethereum (SLIP-44 coin type 60), but with hardened last steps, like
-/// those of the wallets.
+/// m/44'/60'/0'/0': BIP-44's external accounts of Ethereum (SLIP-44 coin type 60), but all steps are hardened.
 const ACCOUNTS: [u32; 4] = [44, 60, 0, 0];
 
-/// BIP-32 counts hardened steps from 2^31.
+/// BIP-32 numbers hardened steps from 2^31.
 const HARDENED: u32 = 1 << 31;
 
 impl WalletSeed {
-    /// Reads the seed from hexadecimal digits, with or without `0x`: 32 to 64 bytes; a BIP-39 seed is 64.
+    /// Parses the seed from hexadecimal digits, with or without `0x`: 32 to 64 bytes. A BIP-39 seed has 64 bytes.
     pub fn from_hex(text: &str) -> Result<Self, KeyError> {
         let bytes = Zeroizing::new(hex::decode(text).map_err(|_| KeyError::Seed)?);
         if !(32..=64).contains(&bytes.len()) {
@@ -70,13 +69,13 @@ impl WalletSeed {
         Ok(Self { accounts, derived })
     }
 
-    /// The wallet at m/44'/60'/0'/0'/`index`'.
+    /// Derives the wallet at m/44'/60'/0'/0'/`index`'.
     pub fn wallet(&self, index: u32) -> Result<Arc<WalletSigner>, KeyError> {
         let derived = || self.derived.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(wallet) = derived().get(&index) {
             return Ok(Arc::clone(wallet));
         }
-        // Without the lock, so that the derivation delays no other agent's call.
+        // The lock is not held during the derivation, so that it does not delay other agents' calls.
         let node = self.accounts.hardened(index).ok_or(KeyError::Wallet(index))?;
         let wallet = Arc::new(node.signer().ok_or(KeyError::Wallet(index))?);
         let mut derived = derived();
@@ -88,28 +87,29 @@ impl WalletSeed {
     }
 }
 
-/// `Debug` prints nothing of the seed, because its output may be logged.
+/// Prints no seed, because debug output may be logged.
 impl fmt::Debug for WalletSeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("WalletSeed(..)")
     }
 }
 
-/// A private key of BIP-32 with its chain code. Overwritten when dropped.
+/// A BIP-32 private key with its chain code. Both are overwritten when dropped.
 struct Node {
     key: Zeroizing<[u8; 32]>,
     chain_code: Zeroizing<[u8; 32]>,
 }
 
 impl Node {
-    /// The master key (BIP-32, "Master key generation").
+    /// Derives the master key (BIP-32, "Master key generation").
     fn root(seed: &[u8]) -> Option<Self> {
         let root = Self::of_mac(b"Bitcoin seed", &[seed])?;
         scalar(&root.key).map(|mut key| key.zeroize())?;
         Some(root)
     }
 
-    /// The child `step`'; `None` if it does not exist (BIP-32, "Private parent key → private child key").
+    /// Derives the hardened child `step`; `None` if it does not exist (BIP-32, "Private parent key → private child
+    /// key").
     fn hardened(&self, step: u32) -> Option<Self> {
         let number = step.checked_add(HARDENED)?.to_be_bytes();
         let mut child = Self::of_mac(self.chain_code.as_slice(), &[&[0], self.key.as_slice(), &number])?;
@@ -126,7 +126,7 @@ impl Node {
         (!is_zero).then_some(child)
     }
 
-    /// The two halves of an HMAC-SHA512.
+    /// Computes an HMAC-SHA512, and splits it into a key and a chain code.
     fn of_mac(key: &[u8], parts: &[&[u8]]) -> Option<Self> {
         let mut mac = Hmac::<Sha512>::new_from_slice(key).ok()?;
         for part in parts {
@@ -144,7 +144,7 @@ impl Node {
         Some(node)
     }
 
-    /// The wallet of the key.
+    /// Returns the signer of this key's wallet.
     fn signer(&self) -> Option<WalletSigner> {
         SigningKey::from_slice(self.key.as_slice())
             .ok()
@@ -152,32 +152,32 @@ impl Node {
     }
 }
 
-/// The key as a number; `None` if it is zero or not below the curve's order.
+/// Parses the key as a number; `None` if the number is zero or not below the curve's order.
 fn scalar(key: &[u8; 32]) -> Option<Scalar> {
     let number: Option<Scalar> = Scalar::from_repr((*key).into()).into();
     number.filter(|number| !bool::from(number.is_zero()))
 }
 
-/// The key of one wallet. It signs only transfers of the pinned tokens and its own attestation.
+/// The key of one wallet. It signs only transfers of the networks' tokens, and the wallet's attestation.
 pub struct WalletSigner {
     pub(crate) key: SigningKey,
     address: Address,
 }
 
 impl WalletSigner {
-    /// The signer of the wallet with this key.
+    /// Creates the signer of the wallet with this key.
     pub(crate) fn of_key(key: SigningKey) -> Self {
         let address = Address::from_private_key(&key);
         Self { key, address }
     }
 
-    /// The wallet's address.
+    /// Returns the wallet's address.
     pub const fn address(&self) -> Address {
         self.address
     }
 }
 
-/// `Debug` prints only the address.
+/// Prints only the address.
 impl fmt::Debug for WalletSigner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("WalletSigner").field(&self.address()).finish()
@@ -194,10 +194,10 @@ mod tests {
     use super::*;
     use coins_bip32::xkeys::{Parent as _, XPriv};
 
-    // Their `Debug` is written by hand above.
+    // `Debug` is implemented by hand above.
     static_assertions::assert_not_impl_any!(WalletSeed: PartialEq, fmt::Display);
     static_assertions::assert_not_impl_any!(WalletSigner: PartialEq, fmt::Display);
-    // Wiped when dropped, like a `Node`.
+    // The key is wiped when it is dropped, like a `Node`.
     static_assertions::assert_impl_all!(SigningKey: zeroize::ZeroizeOnDrop);
 
     fn told(node: &Node) -> (String, String) {
