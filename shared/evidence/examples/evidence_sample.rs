@@ -1,17 +1,19 @@
-//! Writes a sample of all evidence into a new folder, for the foreign tools of `tests/evidence`:
+//! Writes samples of all kinds of evidence into a new folder, for the independent tools in `tests/evidence`:
 //!
-//!     evidence_sample <folder>
+//! ```text
+//! evidence_sample <folder>
+//! ```
 //!
-//! | file | one line |
+//! | file | content |
 //! |---|---|
-//! | `statement.jws` | entry 290 of 300, exactly |
-//! | `jwks.json` | the key set: a key of P-256 that signs now, and an older Ed25519 key |
-//! | `proof.txt` | the tlog-proof of the statement, which carries it |
+//! | `statement.jws` | entry 290 of 300, exactly as signed |
+//! | `jwks.json` | the key set: a P-256 key that signs now, and an older Ed25519 key |
+//! | `proof.txt` | the tlog-proof of the statement, with the statement in it |
 //! | `vkey.txt`, `witness.txt` | the verifier keys of the log and of a witness |
-//! | `older-checkpoint` | the log's checkpoint when it had 200 entries |
-//! | `log/` | the log's objects, `checkpoint` among them, appended in batches |
-//! | `fork/` | the objects of a fork of the log, whose entry 100 is another, signed by the same key |
-//! | `trust.json` | the trust file of `purser verify` |
+//! | `older-checkpoint` | the log's checkpoint at 200 entries |
+//! | `log/` | the log's objects including `checkpoint`, appended in batches |
+//! | `fork/` | the objects of a fork of the log, signed with the same key, in which entry 100 differs |
+//! | `trust.json` | the trust file for `purser verify` |
 
 use aws_lc_rs::digest::{Digest, SHA256};
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
@@ -26,12 +28,12 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 const ORIGIN: &str = "log.example/decisions";
-/// 2027-01-01, in seconds since 1970.
+/// 2027-01-01, in seconds since the Unix epoch.
 const TIME: u64 = 1_798_761_600;
-/// The index of the statement that is proven.
+/// The index of the statement in the proof.
 const PROVEN: usize = 290;
 
-/// A key that signs digests, as KMS does.
+/// A key that signs digests, like KMS.
 struct Digests(EcdsaKeyPair);
 
 impl DigestSigner for Digests {
@@ -44,7 +46,7 @@ impl DigestSigner for Digests {
     }
 }
 
-/// A log in a folder.
+/// A log whose objects are files in a folder.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -82,7 +84,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let log = NoteSigner::new(ORIGIN, KeyType::Ed25519, &seed(2))?;
     let witness = NoteSigner::new("witness.example/1", KeyType::Cosignature, &seed(3))?;
 
-    // The key was rotated after 250 entries.
+    // The key is rotated after 250 entries.
     let mut entries = Vec::new();
     for number in 0..300_u64 {
         let (kind, verdict) = match number % 3 {
@@ -106,7 +108,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let (batch, later) = rest.split_at(size);
         let appended = edge.append(batch)?;
         objects.write(&appended)?;
-        // As the next run of a function does: from what is stored.
+        // The edge is read from the stored objects, as the next run of a function does.
         edge = Edge::read(&objects, &appended.head).await?;
         if edge.size() == 200 {
             let note = Checkpoint::new(ORIGIN, appended.head)?.sign(&log)?;

@@ -1,13 +1,13 @@
-//! Appending to a log: from the right edge of the tree and new entries to the objects that have to be written.
+//! Appends to a log: computes the objects to write from the right edge of the tree and the new entries.
 //!
-//! Nothing here writes. The caller writes every object of [`Appended`] before it publishes a checkpoint of the new size,
-//! under the condition that the checkpoint is still the one that it started from. A crash in between leaves objects that
-//! no checkpoint needs, and the next try writes them again.
+//! Nothing here writes. The caller writes all objects of [`Appended`] before publishing the checkpoint of the new size,
+//! and publishes only if the checkpoint is still the one that the append started from. A crash in between leaves
+//! objects that no checkpoint needs, and the next attempt writes them again.
 //!
-//! The objects are a function of the entries alone. If each entry has its index before it is appended, for example from
-//! a counter in the database, two writers make the same objects of the same paths, and neither can harm the other.
-//! Otherwise a writer that lost the race could overwrite a partial tile that the published checkpoint needs, so the
-//! caller has to let one write at a time.
+//! The objects depend only on the entries. If each entry has its index before it is appended, for example from a
+//! counter in the database, two concurrent writers write the same objects to the same paths, so neither can harm the
+//! other. Otherwise a writer that lost the race could overwrite a partial tile that the published checkpoint needs, so
+//! the caller must allow only one writer at a time.
 
 use crate::reader::{ReadError, TileReader, joined, read};
 use crate::tile::{
@@ -15,37 +15,37 @@ use crate::tile::{
 };
 use crate::tree::{Hash, LARGEST_TREE, TreeHead};
 
-/// The right edge of a tree: the partial tile of each level, and the partial bundle. That is all that an append needs:
-/// at most 255 entries and 8 levels of 255 hashes, whatever the log's size.
+/// The right edge of a tree: the partial tile of each level and the partial bundle. An append needs nothing else: at
+/// most 255 entries and 8 levels of 255 hashes, whatever the size of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
     size: u64,
-    /// From level 0 up, the hashes of the partial tile, none if the last tile is full.
+    /// The hashes of the partial tile of each level, starting with level 0. Empty if the last tile is full.
     levels: Vec<Vec<Hash>>,
     entries: Vec<Vec<u8>>,
 }
 
-/// The result of an append: objects to be written, and the new tree.
+/// The result of an append: the objects to write, and the new tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Appended {
-    /// The new tree's size and root, for the next checkpoint.
+    /// The size and root of the new tree, for the next checkpoint.
     pub head: TreeHead,
-    /// The tiles that are new, and the last, partial tile of each level that changed. In one append of many entries, no
-    /// partial tile is written on the way.
+    /// The new tiles, including the last, partial tile of each level that changed. An append of many entries writes no
+    /// intermediate partial tiles.
     pub tiles: Vec<(TilePath, Vec<u8>)>,
-    /// The bundles, as the tiles.
+    /// The new bundles, including the last, partial bundle.
     pub bundles: Vec<(TilePath, Vec<u8>)>,
-    /// The right edge, for the next append.
+    /// The right edge of the new tree, for the next append.
     pub edge: Edge,
 }
 
-/// Why nothing can be appended.
+/// Why an append is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
     /// An entry is empty, or longer than 65,535 bytes.
     #[error("an entry is empty or too long")]
     Entry,
-    /// The log is full.
+    /// The log has the maximum number of entries.
     #[error("the log is full")]
     Full,
 }
@@ -63,7 +63,7 @@ impl From<TilePathError> for AppendError {
 }
 
 impl Edge {
-    /// The edge of the empty log.
+    /// Returns the edge of the empty log.
     pub const fn empty() -> Self {
         Self {
             size: 0,
@@ -72,7 +72,7 @@ impl Edge {
         }
     }
 
-    /// The paths of the objects that the edge of a tree consists of: the partial tiles, then the partial bundle.
+    /// Returns the paths of the objects that form the edge of a tree: the partial tiles, then the partial bundle.
     pub fn paths(size: u64) -> Vec<TilePath> {
         let levels = (0..8_u8).filter_map(|level| {
             let count = size.checked_shr(u32::from(level).saturating_mul(8))?;
@@ -86,8 +86,8 @@ impl Edge {
         levels.chain(bundle).collect()
     }
 
-    /// Reads the edge of the tree with this head. Objects that don't lead to its root are refused, so an append never
-    /// builds on a changed tile.
+    /// Reads the edge of the tree with this head. Objects that don't lead to the root are rejected, so that an append
+    /// never builds on a changed tile.
     pub async fn read<R: TileReader>(reader: &R, head: &TreeHead) -> Result<Self, ReadError<R::Error>> {
         if head.size > LARGEST_TREE {
             return Err(ReadError::Range);
@@ -122,12 +122,12 @@ impl Edge {
         Ok(edge)
     }
 
-    /// The number of entries of the log.
+    /// Returns the number of entries in the log.
     pub const fn size(&self) -> u64 {
         self.size
     }
 
-    /// The tree's size and root.
+    /// Returns the size and root of the tree.
     pub fn head(&self) -> TreeHead {
         TreeHead {
             size: self.size,
@@ -139,7 +139,7 @@ impl Edge {
         let mut subtrees = Vec::new();
         for hashes in self.levels.iter().rev() {
             let mut rest = hashes.as_slice();
-            // The binary digits of the width are complete subtrees (RFC 6962 §2.1), the largest at the left.
+            // The binary digits of the width stand for complete subtrees (RFC 6962 §2.1), the largest on the left.
             for height in (0..8).rev() {
                 let width = 1_usize << height;
                 if hashes.len() & width == 0 {
@@ -155,7 +155,7 @@ impl Edge {
         joined(subtrees).unwrap_or_else(Hash::of_empty_tree)
     }
 
-    /// Appends entries: exact statements. Without entries, nothing has to be written.
+    /// Appends entries, which are the exact bytes of statements. An append without entries writes nothing.
     pub fn append<T: AsRef<[u8]>>(&self, entries: &[T]) -> Result<Appended, AppendError> {
         let added = u64::try_from(entries.len()).map_err(|_| AppendError::Full)?;
         let size = self.size.checked_add(added).filter(|size| *size <= LARGEST_TREE);
@@ -193,7 +193,7 @@ impl Edge {
         }
 
         let mut level = 0_u8;
-        // Each full tile is one hash of the level above.
+        // Each full tile is one hash in the level above.
         while !hashes.is_empty() {
             let before = self.size >> u32::from(level).saturating_mul(8);
             let mut index = before / TILE_WIDTH;

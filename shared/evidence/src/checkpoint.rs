@@ -1,27 +1,27 @@
-//! Checkpoints (c2sp.org/tlog-checkpoint): a log's origin, its size and its root, as the text of a signed note.
+//! Checkpoints (c2sp.org/tlog-checkpoint): the origin, size and root of a log, as the text of a signed note.
 //!
-//! Extension lines are refused: this log writes none, so a reader has nothing to interpret.
+//! Extension lines are rejected. This log writes none, so that readers have nothing to interpret.
 
 use crate::decimal;
 use crate::note::{Note, NoteError, NoteSigner, SignerError, VerifierKey};
 use crate::tree::{Hash, LARGEST_TREE, TreeHead};
 use std::fmt;
 
-/// Why a checkpoint is refused.
+/// Why a checkpoint is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CheckpointError {
-    /// The text is not an origin, a size and a root.
+    /// The text is not an origin, a size and a root, each on its own line.
     #[error("the checkpoint is not an origin, a size and a root, each on its line, and nothing else")]
     Format,
-    /// The checkpoint is of another log.
+    /// The checkpoint belongs to another log.
     #[error("the checkpoint is of the log `{0}`")]
     OtherLog(String),
-    /// The note is malformed, or the log did not sign it.
+    /// The note is malformed, or it has no valid signature by the log.
     #[error(transparent)]
     Note(#[from] NoteError),
 }
 
-/// A log's name, and the size and root of its tree. As text, it is what the log signs.
+/// The name of a log, and the size and root of the log's tree. The log signs the text form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     origin: String,
@@ -29,7 +29,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// The checkpoint of a tree. The origin is a line: not empty, without control characters.
+    /// Creates the checkpoint of a tree. The origin must be one line that is not empty and has no control characters.
     pub fn new(origin: &str, head: TreeHead) -> Result<Self, CheckpointError> {
         let is_line = !origin.is_empty() && !origin.contains(char::is_control);
         let is_head = head.size <= LARGEST_TREE && (head.size > 0 || head == TreeHead::empty());
@@ -54,7 +54,7 @@ impl Checkpoint {
         Self::new(origin, TreeHead { size, root })
     }
 
-    /// Parses the checkpoint of a note whose signature by `log` is valid and whose origin is `origin`.
+    /// Returns the checkpoint in a note, if `log` signed the note and the origin is `origin`.
     pub fn open(note: &Note, log: &VerifierKey, origin: &str) -> Result<Self, CheckpointError> {
         let checkpoint = Self::parse(note.verify(log)?)?;
         (checkpoint.origin == origin)
@@ -63,7 +63,7 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// The signed note, as it is served at `checkpoint`.
+    /// Returns the signed note, which is published as `checkpoint`.
     pub fn sign(&self, signer: &NoteSigner) -> Result<String, SignerError> {
         signer.sign(&self.to_string())
     }

@@ -1,6 +1,6 @@
-//! Numbers in the texts of logs: decimal, without sign or leading zeros.
+//! Decimal numbers in the texts of logs, without sign or leading zeros.
 
-/// Parses a number in its one spelling.
+/// Parses a decimal number. Returns `None` for any other text, including leading zeros.
 pub(crate) fn parse(text: &str) -> Option<u64> {
     let number: u64 = text.parse().ok()?;
     (number.to_string() == text).then_some(number)

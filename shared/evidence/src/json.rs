@@ -1,18 +1,18 @@
-//! JSON in which no object has a field twice. Parsers differ in which of the two they keep, so a reader of the file could
-//! see another one than the one that was verified.
+//! Rejects JSON with repeated keys. Parsers differ in which of two equal keys they keep, so a reader of the file could
+//! see a different value than the value that was verified.
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Error, Value};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Parses JSON. A field that an object has twice is an error.
+/// Parses JSON. A repeated key in an object is an error.
 pub fn parse_json(json: &[u8]) -> Result<Value, Error> {
     serde_json::from_slice::<Unique>(json)?;
     serde_json::from_slice(json)
 }
 
-/// A value in which no object has a field twice.
+/// Any JSON value without repeated keys.
 struct Unique;
 
 impl<'de> Deserialize<'de> for Unique {

@@ -1,4 +1,4 @@
-//! Public keys of statements (RFC 7517): ES256 and `EdDSA` only.
+//! The public keys of statements (RFC 7517): only ES256 and `EdDSA`.
 
 use crate::json::parse_json;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, ED25519, UnparsedPublicKey, VerificationAlgorithm};
@@ -11,24 +11,24 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Why a key, or a set of keys, is refused.
+/// Why a key or a key set is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JwkError {
-    /// The text is no JSON Web Key Set.
+    /// The text is not a JSON Web Key Set.
     #[error("the key set is unreadable: {0}")]
     Unreadable(String),
-    /// The bytes are no public key of the curve.
+    /// The bytes are not a public key of the curve.
     #[error("the key is no point of its curve")]
     Point,
     /// The key's `kid` is not its thumbprint.
     #[error("`kid` is not the key's thumbprint (RFC 7638)")]
     Kid,
-    /// Two keys have one `kid`.
+    /// Two keys have the same `kid`.
     #[error("the set holds a key twice")]
     Twice,
 }
 
-/// A public key: a point of P-256, or an Ed25519 key. Its `kid` is its thumbprint (RFC 7638, SHA-256).
+/// A public key: a P-256 point or an Ed25519 key. The `kid` is the thumbprint (RFC 7638, SHA-256).
 #[derive(Clone, Debug, Serialize)]
 #[serde(transparent)]
 pub struct Jwk {
@@ -50,7 +50,7 @@ impl PartialEq for Jwk {
 impl Eq for Jwk {}
 
 impl Jwk {
-    /// The key of a point of P-256, in the uncompressed form (SEC 1 §2.3.3: 0x04, x, y).
+    /// Creates a key from an uncompressed P-256 point (SEC 1 §2.3.3: 0x04, x, y).
     pub fn p256(point: &[u8; 65]) -> Result<Self, JwkError> {
         let [form, coordinates @ ..] = point;
         let (x, y) = coordinates.split_at(32);
@@ -65,7 +65,7 @@ impl Jwk {
         }))
     }
 
-    /// An Ed25519 key (RFC 8037 §2).
+    /// Creates a key from an Ed25519 public key (RFC 8037 §2).
     pub fn ed25519(key: &[u8; 32]) -> Result<Self, JwkError> {
         Self::of(AlgorithmParameters::OctetKeyPair(OctetKeyPairParameters {
             key_type: OctetKeyPairType::OctetKeyPair,
@@ -106,7 +106,7 @@ impl Jwk {
         })
     }
 
-    /// Parses one key of a set; `None` for a key of another kind, which a reader ignores (RFC 7517 §5).
+    /// Parses one key of a set. Returns `None` for a key of another kind, which readers ignore (RFC 7517 §5).
     fn read(value: &Value) -> Result<Option<Self>, JwkError> {
         let known = |key_type: &str, curve: &str, algorithm: &str| {
             let is = |name: &str, wanted: &str| value.get(name).and_then(Value::as_str) == Some(wanted);
@@ -135,7 +135,7 @@ impl Jwk {
         }
     }
 
-    /// The key's thumbprint (RFC 7638), by which statements name it.
+    /// Returns the key's thumbprint (RFC 7638), which identifies the key in statements.
     pub fn kid(&self) -> &str {
         &self.kid
     }
@@ -144,21 +144,21 @@ impl Jwk {
         self.algorithm
     }
 
-    /// Whether `signature`, in base64url, is this key's signature of the message.
+    /// Returns whether `signature`, in base64url, is a valid signature of the message by this key.
     pub(crate) fn is_signature(&self, signature: &str, message: &[u8]) -> bool {
         jsonwebtoken::crypto::verify(signature, message, &self.key, self.algorithm).unwrap_or(false)
     }
 }
 
-/// The public keys that statements are verified with: the one that signs now, and older ones. As JSON, it is a JSON Web
-/// Key Set (RFC 7517 §5).
+/// The public keys that verify statements: the current signing key and older keys. Serialized as a JSON Web Key Set
+/// (RFC 7517 §5).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct JwkSet {
     keys: Vec<Jwk>,
 }
 
 impl JwkSet {
-    /// The key that signs now, and older keys in any order. A key that is named twice is kept once.
+    /// Creates a set of the current signing key and older keys in any order. A repeated key is stored once.
     pub fn new(current: Jwk, older: impl IntoIterator<Item = Jwk>) -> Self {
         let mut keys = vec![current];
         for key in older {
@@ -169,8 +169,8 @@ impl JwkSet {
         Self { keys }
     }
 
-    /// Parses a JSON Web Key Set. Keys that are neither P-256 nor Ed25519 are ignored; an invalid key, or one whose `kid`
-    /// is not its thumbprint, makes the whole set invalid.
+    /// Parses a JSON Web Key Set. Keys that are neither P-256 nor Ed25519 are ignored. An invalid key, or a key whose
+    /// `kid` is not the thumbprint, makes the whole set invalid.
     pub fn parse(json: &str) -> Result<Self, JwkError> {
         let value = parse_json(json.as_bytes()).map_err(|error| JwkError::Unreadable(error.to_string()))?;
         Self::from_value(&value)
@@ -190,12 +190,12 @@ impl JwkSet {
         Ok(Self { keys })
     }
 
-    /// The key of this thumbprint.
+    /// Returns the key with this thumbprint.
     pub fn find(&self, kid: &str) -> Option<&Jwk> {
         self.keys.iter().find(|key| key.kid() == kid)
     }
 
-    /// The keys, the one that signs now first if the set was made by [`Self::new`].
+    /// Returns the keys. The current signing key is first if the set was created by [`Self::new`].
     pub fn keys(&self) -> &[Jwk] {
         &self.keys
     }

@@ -1,35 +1,36 @@
-//! Evidence that strangers verify: signed statements, a transparency log of them, and proofs that verify offline.
+//! Evidence that third parties can verify: signed statements, a transparency log of the statements, and proofs that can
+//! be verified offline.
 //!
-//! | file | one line |
+//! | file | content |
 //! |---|---|
-//! | `seed.rs` | the secret of an Ed25519 key |
-//! | `jwk.rs` | public keys of statements, and the set that is published |
+//! | `seed.rs` | the secret of an Ed25519 or P-256 key |
+//! | `jwk.rs` | public keys of statements, and the published key set |
 //! | `statement.rs` | statements: JWS compact serializations, ES256 |
-//! | `note.rs` | signed notes, verifier keys and witnesses' cosignatures |
-//! | `checkpoint.rs` | a log's origin, size and root, as the text of a note |
-//! | `tree.rs` | the Merkle tree of RFC 6962: hashes, and the verification of its proofs |
+//! | `note.rs` | signed notes, verifier keys and cosignatures of witnesses |
+//! | `checkpoint.rs` | the origin, size and root of a log, as the text of a note |
+//! | `tree.rs` | the Merkle tree of RFC 6962: hashes and the verification of proofs |
 //! | `tile.rs` | the paths and bytes of tiles and entry bundles |
-//! | `append.rs` | from the right edge and new entries to the objects to be written |
-//! | `reader.rs` | the proofs that a log's objects give |
-//! | `witness.rs` | the exchange with a witness |
-//! | `proof.rs` | proofs as a text, and the policy that they are verified against |
-//! | `verify.rs` | a document's verification, step by step |
+//! | `append.rs` | the objects to write for new entries |
+//! | `reader.rs` | reading a log's objects, and creating proofs from them |
+//! | `witness.rs` | the requests to a witness |
+//! | `proof.rs` | proofs as text, and the policy for their verification |
+//! | `verify.rs` | the verification of a document, step by step |
 //! | `provider.rs` | the signed offers and receipts of providers |
 //! | `pack.rs` | the verification of a file with all evidence about a payment |
-//! | `transfer.rs` | the payment that a receipt states, and a node's answer about it |
+//! | `transfer.rs` | the transfer that a receipt states, compared with a node's responses |
 //! | `network.rs` | the networks that Purser pays on |
-//! | `json.rs` | JSON in which no object has a field twice |
-//! | `decimal.rs` | numbers in their one spelling |
+//! | `json.rs` | JSON without repeated keys |
+//! | `decimal.rs` | decimal numbers |
 //!
-//! The formats are those of public specifications, and the tests have vectors that other implementations accept: JWS
-//! (RFC 7515) and key sets (RFC 7517), and of C2SP (c2sp.org) `signed-note`, `tlog-checkpoint`, `tlog-tiles`,
-//! `tlog-cosignature`, `tlog-witness` and `tlog-proof`. All parsers accept one spelling of each value.
+//! All formats follow public specifications: JWS (RFC 7515), key sets (RFC 7517), and the C2SP specifications
+//! (c2sp.org) `signed-note`, `tlog-checkpoint`, `tlog-tiles`, `tlog-cosignature`, `tlog-witness` and `tlog-proof`. The
+//! tests have vectors that other implementations accept. All parsers accept a single text form of each value.
 //!
-//! A leaf of the log is the exact statement, as bytes: SHA-256(0x00, statement). Nothing is decoded and encoded again on
-//! the way, because an ES256 signature has a twin that is valid as well.
+//! A leaf of the log is the exact bytes of the statement: SHA-256(0x00, statement). The bytes are never decoded and
+//! encoded again, because each ES256 signature has a second valid form.
 //!
-//! Deliberately elsewhere: what a statement says (its payload is bytes here), where objects are stored ([`TileReader`]
-//! is implemented by whoever stores them), the lock that keeps two writers from forking a log, and calls of the chain.
+//! Not in this crate: the content of statements (the payload is bytes here), the storage of objects (the storage
+//! implements [`TileReader`]), the lock that prevents two writers from forking a log, and calls to a chain node.
 
 mod append;
 mod checkpoint;

@@ -1,20 +1,20 @@
 //! The networks that Purser pays on.
 
-/// A network with USDC.
+/// A network with the USDC token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// The name in version 1 of x402.
+    /// The name in x402 v1.
     pub name: &'static str,
-    /// The name in version 2 (CAIP-2).
+    /// The CAIP-2 name, as in x402 v2.
     pub caip2: &'static str,
-    /// The chain id (EIP-155).
+    /// The EIP-155 chain id.
     pub chain_id: u64,
-    /// The address of USDC, in lowercase.
+    /// The address of the USDC contract, in lower case.
     pub usdc: &'static str,
 }
 
 impl Network {
-    /// Base and its test network.
+    /// Base and Base Sepolia.
     pub const ALL: [Self; 2] = [
         Self {
             name: "base",
@@ -30,14 +30,14 @@ impl Network {
         },
     ];
 
-    /// The network of this name, in either version.
+    /// Returns the network with this name, in x402 v1 or v2.
     pub fn of(name: &str) -> Option<Self> {
         Self::ALL
             .into_iter()
             .find(|network| name == network.name || name == network.caip2)
     }
 
-    /// Whether this is USDC: its address in any case, or its symbol.
+    /// Returns whether this text means USDC: the contract address in any case, or the symbol.
     pub fn is_usdc(&self, asset: &str) -> bool {
         asset == "USDC" || asset.eq_ignore_ascii_case(self.usdc)
     }

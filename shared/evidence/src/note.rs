@@ -1,5 +1,5 @@
-//! Signed notes (c2sp.org/signed-note): a text, a blank line, and lines of signatures; and the witnesses' cosignatures on
-//! them (c2sp.org/tlog-cosignature, version 1).
+//! Signed notes (c2sp.org/signed-note): a text, a blank line, and signature lines. Also the cosignatures of witnesses
+//! on notes (c2sp.org/tlog-cosignature, version 1).
 
 use crate::seed::{Seed, SeedError};
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
@@ -8,31 +8,31 @@ use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::str::FromStr;
 
-/// The most signatures of a note. The specification requires that 16 are accepted.
+/// The maximum number of signatures in a note. The specification requires at least 16.
 const MOST_SIGNATURES: usize = 100;
 
-/// The start of a signature's line: an em dash (U+2014) and a space.
+/// The start of a signature line: an em dash (U+2014) and a space.
 const DASH: &str = "\u{2014} ";
 
-/// Why a note or a key is refused.
+/// Why a note or a key is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoteError {
-    /// A key's name is empty, or has a space, a plus sign or a control character.
+    /// The name of a key is empty, or contains a space, a plus sign or a control character.
     #[error("the name of a key is empty, or has a space, `+` or a control character")]
     Name,
-    /// The verifier key is not a name, a key id and a public key of a known type.
+    /// The verifier key does not consist of a name, a key id and a public key of a known type.
     #[error("the verifier key is not `name+id+key` of an Ed25519 key with its id")]
     VerifierKey,
-    /// The note is not a text, a blank line and signatures, each line with its line break.
+    /// The note does not consist of a text, a blank line and signature lines, each with a line break.
     #[error("the note is not text, a blank line and signature lines: {0}")]
     Format(&'static str),
-    /// The note has no signature of the key.
+    /// The note has no signature by the key.
     #[error("the note has no signature of `{0}`")]
     Unsigned(String),
-    /// The note has several signatures of one key.
+    /// The note has several signatures by the same key.
     #[error("the note has several signatures of `{0}`")]
     Repeated(String),
-    /// The signature of a known key is invalid.
+    /// The signature by a known key is invalid.
     #[error("the signature of `{0}` is invalid")]
     Signature(String),
 }
@@ -40,9 +40,9 @@ pub enum NoteError {
 /// The kind of message that a key signs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyType {
-    /// The note's text, with Ed25519 (0x01): a log.
+    /// The text of a note, signed with Ed25519 (0x01). Logs use this type.
     Ed25519,
-    /// A time and a checkpoint, with Ed25519 (0x04): a witness.
+    /// A time and a checkpoint, signed with Ed25519 (0x04). Witnesses use this type.
     Cosignature,
 }
 
@@ -61,8 +61,8 @@ impl KeyType {
     }
 }
 
-/// A verifier key ("vkey"): the name, the key id and the public key. As text, it is `name+id+key`, the id in hexadecimal
-/// and the key, after its type's byte, in base64.
+/// A verifier key ("vkey"): a name, a key id and a public key. The text form is `name+id+key`, with the id in
+/// hexadecimal and the type byte and key in base64.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifierKey {
     name: String,
@@ -71,7 +71,7 @@ pub struct VerifierKey {
 }
 
 impl VerifierKey {
-    /// The key of this name.
+    /// Creates a verifier key with this name.
     pub fn new(name: &str, kind: KeyType, key: [u8; 32]) -> Result<Self, NoteError> {
         is_name(name).then_some(()).ok_or(NoteError::Name)?;
         Ok(Self {
@@ -91,12 +91,12 @@ impl VerifierKey {
         self.kind
     }
 
-    /// The public key, without its name: keys of equal bytes are one signer.
+    /// Returns the public key without the name. Two verifier keys with the same public key are the same signer.
     pub const fn public_key(&self) -> &[u8; 32] {
         &self.key
     }
 
-    /// The first four bytes of SHA-256(name, line break, type, key).
+    /// Returns the first four bytes of SHA-256(name, line break, type, key).
     fn id(&self) -> [u8; 4] {
         let hasher = Sha256::new().chain_update(&self.name).chain_update(b"\n");
         let [a, b, c, d, ..]: [u8; 32] = hasher
@@ -114,7 +114,8 @@ impl VerifierKey {
     }
 }
 
-/// A name is not empty, and has no Unicode space and no plus sign. No control character can be part of a note.
+/// Returns whether a text may be the name of a key: it is not empty and contains no Unicode space, plus sign or control
+/// character.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c == '+' || c.is_control())
 }
@@ -132,7 +133,7 @@ impl FromStr for VerifierKey {
     type Err = NoteError;
 
     fn from_str(text: &str) -> Result<Self, NoteError> {
-        // Two plus signs separate the parts; the key's base64 may contain plus signs too.
+        // Plus signs separate the three parts, but the base64 of the key may contain plus signs too.
         let mut parts = text.splitn(3, '+');
         let (Some(name), Some(_), Some(key)) = (parts.next(), parts.next(), parts.next()) else {
             return Err(NoteError::VerifierKey);
@@ -142,30 +143,30 @@ impl FromStr for VerifierKey {
         let kind = KeyType::of(*kind).ok_or(NoteError::VerifierKey)?;
         let key = key.try_into().map_err(|_| NoteError::VerifierKey)?;
         let read = Self::new(name, kind, key)?;
-        // Compares the id, too, in its one spelling.
+        // Also checks the id, and that the text has the canonical form.
         (read.to_string() == text).then_some(read).ok_or(NoteError::VerifierKey)
     }
 }
 
-/// A key that signs notes: a log's, or a witness's.
+/// A key that signs notes, of a log or of a witness.
 pub struct NoteSigner {
     key: Ed25519KeyPair,
     verifier: VerifierKey,
 }
 
-/// Why a signer can't be made.
+/// Why a signer can't be created, or can't sign.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignerError {
     /// The name or the text can't be part of a note.
     #[error(transparent)]
     Note(#[from] NoteError),
-    /// The seed makes no key.
+    /// The seed is not a valid key.
     #[error(transparent)]
     Seed(#[from] SeedError),
 }
 
 impl NoteSigner {
-    /// The signer of this name.
+    /// Creates the signer with this name.
     pub fn new(name: &str, kind: KeyType, seed: &Seed) -> Result<Self, SignerError> {
         let key = seed.ed25519()?;
         let public = key.public_key().as_ref().try_into().map_err(|_| SeedError)?;
@@ -173,12 +174,12 @@ impl NoteSigner {
         Ok(Self { key, verifier })
     }
 
-    /// The key that verifies.
+    /// Returns the verifier key for this signer.
     pub const fn verifier(&self) -> &VerifierKey {
         &self.verifier
     }
 
-    /// The note of this text, which ends with a line break, with this key's signature.
+    /// Returns the note of this text with a signature by this key. The text must end with a line break.
     pub fn sign(&self, text: &str) -> Result<String, SignerError> {
         let signature = self.key.try_sign(text.as_bytes()).map_err(|_| SeedError)?;
         let note = format!("{text}\n{}", self.line(signature.as_ref()));
@@ -186,8 +187,8 @@ impl NoteSigner {
         Ok(note)
     }
 
-    /// The line of this witness's cosignature on a checkpoint's text, to be appended to the note. `time` is in seconds
-    /// since 1970.
+    /// Returns this witness's cosignature line for a checkpoint text, to be appended to the note. `time` is in seconds
+    /// since the Unix epoch.
     pub fn cosign(&self, text: &str, time: u64) -> Result<String, SeedError> {
         let signed = self
             .key
@@ -205,14 +206,14 @@ impl NoteSigner {
     }
 }
 
-/// `Debug` prints no secret.
+/// Prints no secret.
 impl fmt::Debug for NoteSigner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "NoteSigner({})", self.verifier)
     }
 }
 
-/// The message of a cosignature: two lines, and the checkpoint's text without signatures.
+/// Returns the message that a cosignature signs: two lines, and the text of the checkpoint without signatures.
 fn cosigned(text: &str, time: u64) -> String {
     format!("cosignature/v1\ntime {time}\n{text}")
 }
@@ -224,7 +225,7 @@ struct Signature {
     bytes: Vec<u8>,
 }
 
-/// A note. Its text proves nothing before a signature is verified.
+/// A signed note. The text proves nothing until a signature is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     text: String,
@@ -232,14 +233,14 @@ pub struct Note {
 }
 
 impl Note {
-    /// Parses a note. The last line must have its line break, too.
+    /// Parses a note. The last line must end with a line break.
     pub fn parse(note: &str) -> Result<Self, NoteError> {
         if note.contains(|c: char| c < ' ' && c != '\n') {
             return Err(NoteError::Format("it has a control character"));
         }
         let body = note.strip_suffix('\n');
         let body = body.ok_or(NoteError::Format("there is no line break at its end"))?;
-        // The last empty line: the text may contain others.
+        // The last blank line, because the text may contain other blank lines.
         let (text, lines) = body
             .rsplit_once("\n\n")
             .ok_or(NoteError::Format("there is no blank line"))?;
@@ -253,12 +254,12 @@ impl Note {
         })
     }
 
-    /// The text, with its last line break and without the blank line.
+    /// Returns the text, including the last line break and without the blank line.
     pub fn unverified_text(&self) -> &str {
         &self.text
     }
 
-    /// The signature of this key, if there is exactly one. Signatures of other keys are ignored.
+    /// Returns the signature by this key, if there is exactly one. Signatures by other keys are ignored.
     fn signature_of(&self, key: &VerifierKey) -> Result<&[u8], NoteError> {
         let id = key.id();
         let mut found = self
@@ -272,7 +273,7 @@ impl Note {
         }
     }
 
-    /// Verifies the signature of a log's key, and returns the text.
+    /// Verifies the signature by a log's key and returns the text.
     pub fn verify(&self, key: &VerifierKey) -> Result<&str, NoteError> {
         let signature = self.signature_of(key)?;
         let is_valid = key.kind == KeyType::Ed25519 && key.is_signature(self.text.as_bytes(), signature);
@@ -281,12 +282,13 @@ impl Note {
             .ok_or_else(|| NoteError::Signature(key.name.clone()))
     }
 
-    /// Verifies the cosignature of a witness's key, and returns its time, in seconds since 1970.
+    /// Verifies the cosignature by a witness's key and returns the time of the cosignature, in seconds since the Unix
+    /// epoch.
     pub fn verify_cosignature(&self, key: &VerifierKey) -> Result<u64, NoteError> {
         let invalid = || NoteError::Signature(key.name.clone());
         let (time, signature) = self.signature_of(key)?.split_first_chunk().ok_or_else(invalid)?;
         let time = u64::from_be_bytes(*time);
-        // The specification ends time at 2^63 - 1.
+        // The specification limits times to 2^63 - 1.
         let is_valid = key.kind == KeyType::Cosignature
             && i64::try_from(time).is_ok()
             && key.is_signature(cosigned(&self.text, time).as_bytes(), signature);

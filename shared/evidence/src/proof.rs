@@ -1,4 +1,4 @@
-//! Proofs that an entry is in a log (c2sp.org/tlog-proof): a text that verifies offline, against a policy.
+//! Proofs that an entry is in a log (c2sp.org/tlog-proof): a text that can be verified offline, against a policy.
 
 use crate::checkpoint::{Checkpoint, CheckpointError};
 use crate::decimal;
@@ -11,10 +11,10 @@ use std::str::FromStr;
 /// The first line of a proof.
 pub(crate) const PROOF_HEADER: &str = "c2sp.org/tlog-proof@v1";
 
-/// The most hashes of a proof: a tree of 2^62 leaves has 62 levels above the leaf.
+/// The maximum number of hashes in a proof: a tree of 2^62 leaves has 62 levels above the leaf.
 const MOST_HASHES: usize = 62;
 
-/// The text is no proof.
+/// Why a text is not a proof.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProofTextError {
     /// The lines before the checkpoint are malformed.
@@ -25,20 +25,20 @@ pub enum ProofTextError {
     Note(#[from] NoteError),
 }
 
-/// A proof, as it was read. It proves nothing before [`TlogProof::verify`].
+/// A parsed proof, which proves nothing until [`TlogProof::verify`] succeeds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlogProof {
     extra: Option<Vec<u8>>,
     index: u64,
     hashes: Vec<Hash>,
-    /// The checkpoint's note, verbatim.
+    /// The note of the checkpoint, exactly as it was written.
     checkpoint: String,
     note: Note,
 }
 
 impl TlogProof {
-    /// The proof of the entry at this index, below a checkpoint's note. `extra` is the exact statement, or `None` if the
-    /// reader has it already.
+    /// Creates the proof of the entry at this index, for the note of a checkpoint. `extra` is the exact statement, or
+    /// `None` if the reader already has the statement.
     pub fn new(extra: Option<&[u8]>, index: u64, hashes: Vec<Hash>, checkpoint: &str) -> Result<Self, ProofTextError> {
         if extra.is_some_and(<[u8]>::is_empty) {
             return Err(ProofTextError::Format("`extra` is empty"));
@@ -55,23 +55,23 @@ impl TlogProof {
         })
     }
 
-    /// The data that the proof carries, by our convention the statement. Nothing authenticates it but the proof itself,
-    /// when it is the leaf.
+    /// Returns the data in the proof, which by our convention is the statement. Only the proof itself can authenticate
+    /// the data, if the data is the leaf.
     pub fn unverified_extra(&self) -> Option<&[u8]> {
         self.extra.as_deref()
     }
 
-    /// The index of the entry in the log.
+    /// Returns the index of the entry in the log.
     pub const fn index(&self) -> u64 {
         self.index
     }
 
-    /// The checkpoint's note.
+    /// Returns the note of the checkpoint.
     pub const fn note(&self) -> &Note {
         &self.note
     }
 
-    /// Verifies that a log of the policy, with enough witnesses, has this entry.
+    /// Verifies that a trusted log has this entry, and that enough witnesses cosigned the checkpoint.
     pub fn verify(&self, entry: &[u8], policy: &Policy) -> Result<Proven, RefusedProof> {
         let checkpoint = policy.open(&self.note)?;
         self.verify_inclusion(entry, &checkpoint.head())?;
@@ -83,7 +83,7 @@ impl TlogProof {
         })
     }
 
-    /// Verifies that the tree of this head has the entry.
+    /// Verifies that the tree with this head has the entry.
     pub fn verify_inclusion(&self, entry: &[u8], head: &TreeHead) -> Result<(), ProofError> {
         head.verify_inclusion(entry, self.index, &self.hashes)
     }
@@ -108,7 +108,7 @@ impl FromStr for TlogProof {
 
     fn from_str(text: &str) -> Result<Self, ProofTextError> {
         let malformed = ProofTextError::Format;
-        // The first blank line ends the proof; the note has another.
+        // The first blank line ends the proof. The note contains another blank line.
         let (head, checkpoint) = text.split_once("\n\n").ok_or(malformed("there is no checkpoint"))?;
         let mut lines = head.split('\n').peekable();
         if lines.next() != Some(PROOF_HEADER) {
@@ -128,14 +128,14 @@ impl FromStr for TlogProof {
     }
 }
 
-/// A log that is trusted: its key, and the origin of its checkpoints.
+/// A trusted log: the key, and the origin of the checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Log {
     key: VerifierKey,
     origin: String,
 }
 
-/// Which logs and witnesses are trusted, and how many of the witnesses must have cosigned a checkpoint.
+/// Which logs and witnesses are trusted, and how many witnesses must have cosigned a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     logs: Vec<Log>,
@@ -143,72 +143,73 @@ pub struct Policy {
     quorum: usize,
 }
 
-/// The policy can't be met, or trusts a key for what it doesn't sign.
+/// Why a policy is invalid: it can't be satisfied, or it trusts a key for the wrong type of message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// A log's key is not of type 0x01.
+    /// The key of a log is not of type 0x01.
     #[error("a log's key is not an Ed25519 key of notes")]
     Log,
-    /// A witness's key is not of type 0x04, or there twice, or also a log's.
+    /// The key of a witness is not of type 0x04, is repeated, or is also the key of a log.
     #[error("a witness's key is not one of cosignatures, or it is there twice, or it is a log's")]
     Witness,
-    /// More witnesses are asked for than there are.
+    /// The quorum is greater than the number of witnesses.
     #[error("the quorum is larger than the number of witnesses")]
     Quorum,
 }
 
-/// A witness that cosigned.
+/// The cosignature of a trusted witness.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cosigned {
     /// The witness's name.
     pub witness: String,
-    /// When it cosigned, in seconds since 1970, by its clock.
+    /// The time of the cosignature according to the witness, in seconds since the Unix epoch.
     pub time: u64,
 }
 
-/// The claim of a proof that was verified: the entry's index in the tree of a checkpoint, and its witnesses.
+/// What a verified proof shows: the index of the entry in the tree of a checkpoint, and the witnesses of the
+/// checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proven {
     /// The entry's index.
     pub index: u64,
-    /// The checkpoint, signed by a log of the policy.
+    /// The checkpoint, signed by a trusted log.
     pub checkpoint: Checkpoint,
-    /// The policy's witnesses that cosigned it, in the order of the policy.
+    /// The trusted witnesses that cosigned the checkpoint, in the order of the policy.
     pub witnesses: Vec<Cosigned>,
 }
 
-/// Why a proof is refused.
+/// Why a proof is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RefusedProof {
-    /// No log of the policy signed the checkpoint.
+    /// No trusted log signed the checkpoint.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
     /// The entry is not in the checkpoint's tree at this index.
     #[error(transparent)]
     Inclusion(#[from] ProofError),
-    /// The witnesses did not cosign.
+    /// The witnesses did not cosign the checkpoint as required.
     #[error(transparent)]
     Witnesses(#[from] WitnessError),
 }
 
-/// Why a checkpoint's cosignatures are refused.
+/// Why the cosignatures of a checkpoint are rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WitnessError {
-    /// A trusted witness's cosignature is invalid, or there twice.
+    /// The cosignature of a trusted witness is invalid or repeated.
     #[error(transparent)]
     Note(NoteError),
     /// Too few witnesses cosigned.
     #[error("{cosigned} of the {quorum} witnesses that are asked for cosigned")]
     TooFew {
-        /// How many did.
+        /// The number of trusted witnesses that cosigned.
         cosigned: usize,
-        /// How many have to.
+        /// The required number of witnesses.
         quorum: usize,
     },
 }
 
 impl Policy {
-    /// The policy of these logs, each a key and an origin, and witnesses.
+    /// Creates a policy of these logs (each a key and an origin) and witnesses.
     pub fn new(
         logs: impl IntoIterator<Item = (VerifierKey, String)>,
         witnesses: Vec<VerifierKey>,
@@ -218,7 +219,7 @@ impl Policy {
         if logs.iter().any(|log| log.key.kind() != KeyType::Ed25519) {
             return Err(PolicyError::Log);
         }
-        // One signer under two names would count twice; cosignatures do not cover the name.
+        // A signer under two names would count twice, because cosignatures do not include the name.
         let mut seen: Vec<_> = logs.iter().map(|log| log.key.public_key()).collect();
         for witness in &witnesses {
             if witness.kind() != KeyType::Cosignature || seen.contains(&witness.public_key()) {
@@ -236,13 +237,13 @@ impl Policy {
         })
     }
 
-    /// How many witnesses must have cosigned.
+    /// Returns the required number of witnesses.
     pub const fn quorum(&self) -> usize {
         self.quorum
     }
 
-    /// The checkpoint of a note that a log of the policy signed. A log may have several keys; an invalid signature of any
-    /// of them refuses the note (c2sp.org/signed-note).
+    /// Returns the checkpoint in a note that a trusted log signed. A log may have several keys. An invalid signature by
+    /// any of the keys makes the note invalid (c2sp.org/signed-note).
     pub fn open(&self, note: &Note) -> Result<Checkpoint, CheckpointError> {
         let origin = Checkpoint::parse(note.unverified_text())?.origin().to_owned();
         let mut opened = Err(CheckpointError::OtherLog(origin.clone()));
@@ -256,7 +257,8 @@ impl Policy {
         opened
     }
 
-    /// The witnesses that cosigned a note. An invalid cosignature of any of them refuses the note, whatever the quorum.
+    /// Returns the cosignatures of trusted witnesses. An invalid cosignature by any trusted witness makes the note
+    /// invalid, whatever the quorum is.
     pub fn cosigned(&self, note: &Note) -> Result<Vec<Cosigned>, WitnessError> {
         let mut cosigned = Vec::new();
         for witness in &self.witnesses {

@@ -1,10 +1,11 @@
-//! The `offer-receipt` objects of a provider (x402 extension `offer-receipt`): a signed offer in the answer 402, and a
-//! signed receipt in the answer to the paid call.
+//! The objects of the x402 extension `offer-receipt`: a provider's signed offer in the 402 response, and a signed
+//! receipt in the response to the paid call.
 //!
-//! An object is signed by EIP-712, with the domain `x402 offer` or `x402 receipt`, version 1 and chain 1, or it is a JWS
-//! over its payload. Any EIP-712 signature recovers some address, and anybody can put an own key into a `kid`, so a valid
-//! signature says nothing about the provider. The signer has to be bound to the payment: it is the payee, or a key that
-//! the host of the resource publishes (`did:web`) or that the reader trusts for this host ([`ProviderKey`]).
+//! An object is signed with EIP-712, with the domain `x402 offer` or `x402 receipt`, version 1 and chain 1, or it is a
+//! JWS over its payload. Every EIP-712 signature recovers some address, and anybody can put a key of their own into a
+//! `kid`. Therefore a valid signature alone says nothing about the provider. The signer must be bound to the payment:
+//! the signer is the payee, or a key that the host of the resource publishes (`did:web`), or a key that the reader
+//! trusts for this host ([`ProviderKey`]).
 
 use crate::json::parse_json;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, ED25519, UnparsedPublicKey, VerificationAlgorithm};
@@ -16,11 +17,11 @@ use serde_json::Value;
 use sha3::{Digest as _, Keccak256};
 use std::fmt;
 
-/// The kind of a provider's object.
+/// The kind of a provider's signed object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProviderObject {
-    /// The price, before the payment.
+    /// The price, signed before the payment.
     Offer,
     /// The confirmation of the paid call.
     Receipt,
@@ -29,16 +30,17 @@ pub enum ProviderObject {
 /// Who signed a provider's object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProviderSigner {
-    /// The address that the signature recovers, in lowercase.
+    /// The address that the signature recovers, in lower case.
     Address(String),
-    /// The key of this `kid`: contained in it (`did:key` or `did:jwk`), or known. Its signature is valid.
+    /// The key with this `kid`, which is in the `kid` itself (`did:key` or `did:jwk`) or is known. The signature is
+    /// valid.
     Key(String),
-    /// The key of this `kid`, which has to be fetched to verify the signature.
+    /// The key with this `kid` is unknown and must be fetched to verify the signature.
     Unknown(String),
 }
 
 impl ProviderSigner {
-    /// The `did:web` whose document has the key, and the host that publishes this document.
+    /// Returns the `did:web` whose document must be fetched for the key, and the host that publishes the document.
     pub(crate) fn missing_did(&self) -> Option<(String, String)> {
         let Self::Unknown(kid) = self else { return None };
         let did = kid.split('#').next()?;
@@ -46,18 +48,19 @@ impl ProviderSigner {
     }
 }
 
-/// A provider's object with a signature that is valid, unless its signer is [`ProviderSigner::Unknown`].
+/// A provider's object. The signature is valid unless the signer is [`ProviderSigner::Unknown`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct SignedByProvider {
     /// The payload.
     pub payload: Value,
-    /// Who signed it.
+    /// The signer of the object.
     pub signer: ProviderSigner,
     key: Option<Key>,
 }
 
 impl SignedByProvider {
-    /// Returns how the signer is bound to a payment to this payee for a resource of this host; `None` if it is not.
+    /// Returns how the signer is bound to a payment to this payee for a resource of this host, or `None` if the signer
+    /// is not bound.
     pub(crate) fn authority(&self, pay_to: Option<&str>, host: Option<&str>, known: &[ProviderKey]) -> Option<String> {
         let address = match (&self.signer, &self.key) {
             (ProviderSigner::Address(address), _) => Some(address.clone()),
@@ -82,41 +85,41 @@ impl SignedByProvider {
     }
 }
 
-/// A signer that a host publishes, or that a reader trusts for it.
+/// A signer that a host publishes, or that the reader trusts for the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderKey {
-    /// The host of the resources, with its port unless this is the scheme's.
+    /// The host of the resources, with the port unless the port is the default of the scheme.
     host: String,
-    /// The `kid` of its signatures; `None` if the key is in the `kid`.
+    /// The `kid` in the signatures. `None` if the key is in the `kid` itself.
     kid: Option<String>,
     signer: KnownSigner,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum KnownSigner {
-    /// In lowercase.
+    /// An address in lower case.
     Address(String),
     Key(Key),
 }
 
-/// The text or document names no key that is understood here.
+/// Why a text or document contains no supported key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProviderKeyError {
-    /// The text is neither `did:key`, `did:jwk` nor an address.
+    /// The text is not `did:key`, `did:jwk` or an address.
     #[error("a provider's key is `did:key:…`, `did:jwk:…` or an address")]
     Text,
-    /// The document is none of a `did:web` without a path.
+    /// The document does not belong to a `did:web` without a path.
     #[error("the document's `id` is no `did:web` of a host")]
     Did,
 }
 
 impl ProviderKey {
-    /// Whether it is of the document of this `did:web`.
+    /// Returns whether the key is from the document of this `did:web`.
     pub fn is_of(&self, did: &str) -> bool {
         self.kid.as_ref().is_some_and(|kid| kid.split('#').next() == Some(did))
     }
 
-    /// A signer that the reader trusts for a host: `did:key`, `did:jwk` or an address.
+    /// Creates a signer that the reader trusts for a host: `did:key`, `did:jwk` or an address.
     pub fn for_host(host: &str, signer: &str) -> Result<Self, ProviderKeyError> {
         let signer = match Key::of(signer) {
             Some(key) => KnownSigner::Key(key),
@@ -127,8 +130,8 @@ impl ProviderKey {
         Ok(Self { host, kid, signer })
     }
 
-    /// The signers that the document of a host's `did:web` has for assertions (DID Core §5.3.2), each as `publicKeyJwk`,
-    /// `publicKeyMultibase` or `blockchainAccountId`. Other methods are ignored.
+    /// Returns the signers in the document of a host's `did:web` that may sign assertions (DID Core §5.3.2), each as
+    /// `publicKeyJwk`, `publicKeyMultibase` or `blockchainAccountId`. Other methods are ignored.
     pub fn from_did_document(document: &Value) -> Result<Vec<Self>, ProviderKeyError> {
         let did = document
             .get("id")
@@ -139,7 +142,7 @@ impl ProviderKey {
             let list = document.get(name).and_then(Value::as_array);
             list.map(Vec::as_slice).unwrap_or_default()
         };
-        // An id may be relative to the document's.
+        // An id may be relative to the id of the document.
         let absolute = |id: &str| match id.strip_prefix('#') {
             Some(fragment) => format!("{did}#{fragment}"),
             None => id.to_owned(),
@@ -166,7 +169,7 @@ impl ProviderKey {
 }
 
 impl KnownSigner {
-    /// The signer of a verification method (DID Core §5.2).
+    /// Returns the signer of a verification method (DID Core §5.2).
     fn in_method(method: &Value) -> Option<Self> {
         let text = |name: &str| method.get(name).and_then(Value::as_str);
         if let Some(jwk) = method.get("publicKeyJwk") {
@@ -175,13 +178,14 @@ impl KnownSigner {
         if let Some(multibase) = text("publicKeyMultibase") {
             return Key::of_multibase(multibase).map(Self::Key);
         }
-        // CAIP-10.
+        // A CAIP-10 account id.
         let account = text("blockchainAccountId")?.strip_prefix("eip155:")?;
         address_in(account.split_once(':')?.1).map(Self::Address)
     }
 }
 
-/// The host of a `did:web` without a path; its port is after `%3A`. A path may be another tenant's of the host.
+/// Returns the host of a `did:web` without a path. The port follows `%3A`. A path is not accepted, because it may
+/// belong to another tenant of the host.
 fn host_of_did(did: &str) -> Option<String> {
     let host = did.strip_prefix("did:web:").filter(|host| !host.contains(':'))?;
     let host = host.replace("%3A", ":").replace("%3a", ":");
@@ -189,22 +193,22 @@ fn host_of_did(did: &str) -> Option<String> {
     is_host.then(|| host.to_ascii_lowercase())
 }
 
-/// An address in lowercase.
+/// Parses an address and returns it in lower case.
 fn address_in(text: &str) -> Option<String> {
     let bytes = from_hexadecimal(text.strip_prefix("0x")?)?;
     (bytes.len() == 20).then(|| text.to_ascii_lowercase())
 }
 
-/// Why a provider's object is refused.
+/// Why a provider's object is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProviderError {
-    /// The object is neither a JWS nor EIP-712 with the members of its kind.
+    /// The object is neither a JWS nor an EIP-712 object with the fields of its kind.
     #[error("it is no signed object of the extension `offer-receipt`")]
     Form,
-    /// The signature is not the key's, or recovers no address.
+    /// The signature is not by the key, or recovers no address.
     #[error("its signature is invalid")]
     Signature,
-    /// The payload lacks a required member.
+    /// The payload lacks a required field.
     #[error("its payload has no `{0}`")]
     Missing(&'static str),
 }
@@ -216,7 +220,7 @@ enum Object {
     Eip712 { payload: Value, signature: String },
 }
 
-/// A member of a structure of EIP-712.
+/// A field of an EIP-712 structure.
 #[derive(Clone, Copy)]
 enum Member {
     Text(&'static str),
@@ -226,7 +230,7 @@ enum Member {
 use Member::{Number, Text};
 
 impl ProviderObject {
-    /// The word in messages.
+    /// Returns the name for messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Offer => "offer",
@@ -254,7 +258,7 @@ impl ProviderObject {
         }
     }
 
-    /// The members, in the order of the structure.
+    /// Returns the fields in the order of the EIP-712 structure.
     const fn members(self) -> &'static [Member] {
         match self {
             Self::Offer => &[
@@ -278,7 +282,7 @@ impl ProviderObject {
         }
     }
 
-    /// The members of a payload that say which payment it is about. A structure of EIP-712 has all of them.
+    /// Returns the fields of a payload that identify the payment. An EIP-712 structure has all of them.
     const fn required(self) -> &'static [Member] {
         match self {
             Self::Offer => &[
@@ -294,7 +298,8 @@ impl ProviderObject {
     }
 
     /// Verifies an object of this kind: `{"format": "eip712", "payload", "signature"}` or `{"format": "jws",
-    /// "signature"}`. Other members are ignored. `known` has the keys of a `kid` that does not contain its key.
+    /// "signature"}`. Other fields are ignored. `known` contains the keys for signatures whose `kid` does not contain
+    /// the key.
     pub fn verify(self, object: &Value, known: &[ProviderKey]) -> Result<SignedByProvider, ProviderError> {
         let signed = match Object::deserialize(object).map_err(|_| ProviderError::Form)? {
             Object::Eip712 { payload, signature } => {
@@ -317,7 +322,7 @@ impl ProviderObject {
         Ok(signed)
     }
 
-    /// The members of an object that its signature covers, as JSON pointers below it.
+    /// Returns the JSON Pointers of the object's fields that the signature covers.
     pub(crate) fn signed_members(self, object: &Value) -> Vec<String> {
         let mut members = vec!["/format".to_owned(), "/signature".to_owned()];
         if object.get("format").and_then(Value::as_str) == Some("eip712") {
@@ -329,7 +334,7 @@ impl ProviderObject {
         members
     }
 
-    /// The digest that is signed (EIP-712, "Definition of `encode`").
+    /// Returns the digest that is signed (EIP-712, "Definition of `encode`").
     fn digest(self, payload: &Value) -> Result<[u8; 32], ProviderError> {
         let mut domain = keccak(b"EIP712Domain(string name,string version,uint256 chainId)").to_vec();
         domain.extend(keccak(self.domain().as_bytes()));
@@ -365,7 +370,7 @@ fn keccak(bytes: &[u8]) -> [u8; 32] {
     Keccak256::digest(bytes).into()
 }
 
-/// A number as 32 bytes, big-endian.
+/// Returns a number as 32 bytes, big-endian.
 fn word(number: u64) -> [u8; 32] {
     let mut word = [0; 32];
     let (_, end) = word.split_at_mut(24);
@@ -373,7 +378,7 @@ fn word(number: u64) -> [u8; 32] {
     word
 }
 
-/// The address of the key that signed a digest: `0x` and 65 bytes, r, s and v.
+/// Returns the address that signed a digest. The signature is `0x` and 65 bytes: r, s and v.
 fn recovered(signature: &str, digest: &[u8; 32]) -> Result<String, ProviderError> {
     let digits = signature.strip_prefix("0x").ok_or(ProviderError::Form)?;
     let bytes = from_hexadecimal(digits).ok_or(ProviderError::Form)?;
@@ -393,7 +398,7 @@ fn recovered(signature: &str, digest: &[u8; 32]) -> Result<String, ProviderError
 
 fn address_of(key: &VerifyingKey) -> String {
     let point = key.to_encoded_point(false);
-    // The point without its first byte; the address is the end of its hash.
+    // The hash covers the point without its first byte. The address is the end of the hash.
     let hash = keccak(point.as_bytes().split_first().map_or(&[], |(_, rest)| rest));
     let address = hash.split_at(12).1.iter();
     address.fold("0x".to_owned(), |text, byte| format!("{text}{byte:02x}"))
@@ -410,7 +415,7 @@ fn from_hexadecimal(digits: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// The header of a provider's JWS. Extensions that must be understood are refused.
+/// The header of a provider's JWS. Headers with `crit` are rejected.
 #[derive(Deserialize)]
 struct Header {
     alg: String,
@@ -449,11 +454,11 @@ fn verify_jws(jws: &str, known: &[ProviderKey]) -> Result<SignedByProvider, Prov
     Ok(SignedByProvider { payload, signer, key })
 }
 
-/// A public key of a provider.
+/// A provider's public key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Key {
     Ed25519(Vec<u8>),
-    /// A point, compressed or not.
+    /// A point, compressed or uncompressed.
     P256(Vec<u8>),
     Secp256k1(Vec<u8>),
 }
@@ -467,7 +472,7 @@ struct KeyOfDid {
 }
 
 impl Key {
-    /// The key in a `did:key` or `did:jwk`, with or without a fragment; `None` for any other.
+    /// Returns the key in a `did:key` or `did:jwk`, with or without a fragment. Returns `None` for any other text.
     fn of(kid: &str) -> Option<Self> {
         let did = kid.split('#').next()?;
         if let Some(text) = did.strip_prefix("did:jwk:") {
@@ -489,9 +494,9 @@ impl Key {
         }
     }
 
-    /// The key of a `did:key`, or of a `publicKeyMultibase`.
+    /// Returns the key in a `did:key` or a `publicKeyMultibase`.
     fn of_multibase(text: &str) -> Option<Self> {
-        // The multicodec, as a varint, is before the key (did:key §3.1).
+        // The multicodec precedes the key, as a varint (did:key §3.1).
         let bytes = from_base58(text.strip_prefix('z')?)?;
         match bytes.split_at_checked(2)? {
             ([0xed, 0x01], key) => Some(Self::Ed25519(key.to_vec())),
@@ -501,7 +506,7 @@ impl Key {
         }
     }
 
-    /// The address of the key on the chain, if it has one.
+    /// Returns the address of the key on chain. Only secp256k1 keys have an address.
     fn address(&self) -> Option<String> {
         match self {
             Self::Secp256k1(point) => VerifyingKey::from_sec1_bytes(point).ok().as_ref().map(address_of),
@@ -509,7 +514,7 @@ impl Key {
         }
     }
 
-    /// Whether it is the same key; a point may be compressed in one of them.
+    /// Returns whether both keys are equal. One of the points may be compressed.
     fn is_same(&self, other: &Self) -> bool {
         self.algorithm() == other.algorithm() && self.compress() == other.compress()
     }
@@ -517,7 +522,7 @@ impl Key {
     fn compress(&self) -> Vec<u8> {
         let (Self::Ed25519(bytes) | Self::P256(bytes) | Self::Secp256k1(bytes)) = self;
         match bytes.split_first() {
-            // SEC 1 §2.3.3: the sign of y is its lowest bit.
+            // SEC 1 §2.3.3: the sign of y is the lowest bit.
             Some((0x04, point)) if point.len() == 64 => {
                 let (x, y) = point.split_at(32);
                 let sign = y.last().map_or(0, |last| last & 1);
@@ -545,7 +550,7 @@ impl Key {
             Self::Ed25519(key) => is_valid(&ED25519, key),
             Self::P256(key) => is_valid(&ECDSA_P256_SHA256_FIXED, key),
             Self::Secp256k1(key) => {
-                // The library refuses the high s, about which JWS has no rule.
+                // The library rejects a high s, but JWS has no such rule.
                 let signature = Signature::from_slice(signature);
                 let signature = signature.map(|signature| signature.normalize_s().unwrap_or(signature));
                 let verified = VerifyingKey::from_sec1_bytes(key).and_then(|key| key.verify(message, &signature?));
@@ -555,13 +560,13 @@ impl Key {
     }
 }
 
-/// Decodes base58 with the alphabet of Bitcoin. `None` for another digit, or for a text that is longer than any key's.
+/// Decodes base58 with Bitcoin's alphabet. Returns `None` for any other digit, or if the text is longer than any key.
 fn from_base58(text: &str) -> Option<Vec<u8>> {
     const DIGITS: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
     if text.len() > 128 {
         return None;
     }
-    // Little-endian.
+    // The bytes are little-endian.
     let mut bytes: Vec<u8> = Vec::new();
     for digit in text.bytes() {
         let mut carry = u32::try_from(DIGITS.iter().position(|known| *known == digit)?).ok()?;

@@ -1,4 +1,4 @@
-//! Reading a log's static objects, and the proofs that they give.
+//! Reads the static objects of a log and creates proofs from them.
 
 use crate::tile::{TILE_WIDTH, TileError, TilePath, TilePathError, decode_entries, decode_hashes};
 use crate::tree::{Hash, LARGEST_TREE, ProofError, TreeHead};
@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::ops::Range;
 
-/// Whatever holds the tiles of a log: a bucket, a folder, a web server, a map in a test.
+/// A storage of tiles: a bucket, a folder, a web server, or a map in a test.
 pub trait TileReader {
     /// Why an object can't be read.
     type Error;
 
-    /// The bytes of the object at this path below the log's prefix; `None` if there is none.
+    /// Returns the bytes of the object at this path below the log's prefix, or `None` if the object does not exist.
     fn get(&self, path: &TilePath) -> impl Future<Output = Result<Option<Vec<u8>>, Self::Error>> + Send;
 }
 
-/// Why tiles don't give what is asked.
+/// Why tiles do not yield the requested proof or entry.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError<E> {
     /// The index is not in the tree, or the tree is too large.
@@ -28,10 +28,10 @@ pub enum ReadError<E> {
     /// An object's bytes are malformed.
     #[error("`{0}` is malformed")]
     Malformed(TilePath),
-    /// The tiles, or the proof that they give, do not lead to the tree's root: some object was changed.
+    /// The tiles, or the proof from the tiles, do not lead to the root of the tree, because some object was changed.
     #[error("the tiles do not lead to the root of the tree")]
     OtherTree,
-    /// The reader failed.
+    /// The storage failed.
     #[error("the tiles can't be read")]
     Reader(#[source] E),
 }
@@ -51,8 +51,8 @@ impl<E> From<ProofError> for ReadError<E> {
     }
 }
 
-/// The hashes or entries of one tile of the tree with `size` leaves, from the partial object or else from the full one,
-/// which a log that grew may have kept instead.
+/// Reads the hashes or entries of one tile. If the partial object is missing, the full object is read, because a log
+/// that grew may have deleted the partial object.
 pub(crate) async fn read<R: TileReader, T>(
     reader: &R,
     path: TilePath,
@@ -76,7 +76,7 @@ pub(crate) async fn read<R: TileReader, T>(
     Err(ReadError::Missing(path))
 }
 
-/// The hashes of tiles that one proof needs, each read once.
+/// The hashes of the tiles that a proof needs. Each tile is read once.
 struct Tiles<'a, R> {
     reader: &'a R,
     size: u64,
@@ -84,7 +84,8 @@ struct Tiles<'a, R> {
 }
 
 impl<R: TileReader> Tiles<'_, R> {
-    /// The root of the complete subtree of 2^`height` leaves with this place among those of its height.
+    /// Returns the root of a complete subtree with 2^`height` leaves. `place` is the subtree's number among the
+    /// subtrees of this height.
     async fn complete(&mut self, height: u32, place: u64) -> Result<Hash, ReadError<R::Error>> {
         // A tile spans eight levels of the tree.
         let (level, within) = (height / 8, height % 8);
@@ -108,8 +109,9 @@ impl<R: TileReader> Tiles<'_, R> {
         hashes.map(Hash::of_hashes).ok_or(ReadError::Malformed(path))
     }
 
-    /// The hash of a node, by its number in an array-based tree (RFC 9420 appendix C), as `ct-merkle` numbers them: its
-    /// height is the number of trailing ones. At the right edge a node's subtree is incomplete.
+    /// Returns the hash of a node, given the number of the node in an array-based tree (RFC 9420 appendix C), as
+    /// `ct-merkle` numbers nodes. The height of a node is the number of trailing ones. At the right edge, the subtree
+    /// of a node is incomplete.
     async fn node(&mut self, number: u64) -> Result<Hash, ReadError<R::Error>> {
         let height = number.trailing_ones();
         let place = number.checked_shr(height.saturating_add(1)).unwrap_or(0);
@@ -118,9 +120,11 @@ impl<R: TileReader> Tiles<'_, R> {
             .await
     }
 
-    /// The root over this number of leaves from `start`, a multiple of the largest power of two in `leaves`.
+    /// Returns the root over this number of leaves, starting at `start`. `start` must be a multiple of the largest
+    /// power of two in `leaves`.
     async fn root_over(&mut self, mut start: u64, leaves: u64) -> Result<Hash, ReadError<R::Error>> {
-        // Complete subtrees from left to right, each half as large as the one before or smaller (RFC 6962 §2.1).
+        // Complete subtrees from left to right. Each subtree is at most half as large as the previous subtree (RFC 6962
+        // §2.1).
         let mut subtrees = Vec::new();
         for height in (0..u64::BITS).rev() {
             if leaves & (1 << height) != 0 {
@@ -140,15 +144,15 @@ impl<R: TileReader> Tiles<'_, R> {
     }
 }
 
-/// The root over complete subtrees of descending size.
+/// Returns the root over complete subtrees of descending size.
 pub(crate) fn joined(subtrees: Vec<Hash>) -> Option<Hash> {
     let mut smallest_first = subtrees.into_iter().rev();
     let last = smallest_first.next()?;
     Some(smallest_first.fold(last, |right, left| Hash::of_node(&left, &right)))
 }
 
-/// The hashes that prove that the tree has an entry at `index` (RFC 6962 §2.1.1). `entry` is the exact statement; the
-/// proof is verified before it is returned, so tiles that were changed give none.
+/// Returns the hashes that prove that the tree has `entry` at `index` (RFC 6962 §2.1.1). `entry` is the exact
+/// statement. The proof is verified before it is returned, so changed tiles yield no proof.
 pub async fn inclusion_proof<R: TileReader>(
     reader: &R,
     tree: &TreeHead,
@@ -168,7 +172,8 @@ pub async fn inclusion_proof<R: TileReader>(
     Ok(hashes)
 }
 
-/// Proves each entry of a range by the tree, so every bundle and tile on the way to the root is the one that was signed.
+/// Returns the entries of a range after proving each entry against the tree, so that every bundle and tile up to the
+/// root is the one that was signed.
 pub async fn prove_entries<R: TileReader>(
     reader: &R,
     tree: &TreeHead,
@@ -190,8 +195,8 @@ pub async fn prove_entries<R: TileReader>(
     Ok(entries)
 }
 
-/// The hashes that prove that the tree begins with all entries of an older one (RFC 6962 §2.1.2). The proof is verified
-/// before it is returned: a log that was forked, cut or rewritten gives [`ReadError::OtherTree`] or
+/// Returns the hashes that prove that the tree begins with all entries of an older tree (RFC 6962 §2.1.2). The proof is
+/// verified before it is returned. A log that was forked, cut or rewritten results in [`ReadError::OtherTree`] or
 /// [`ReadError::Range`].
 pub async fn consistency_proof<R: TileReader>(
     reader: &R,
@@ -215,7 +220,7 @@ pub async fn consistency_proof<R: TileReader>(
     Ok(hashes)
 }
 
-/// The root of a tree's first `size` entries. It is proven by [`consistency_proof`] alone.
+/// Returns the root of a tree's first `size` entries. Only [`consistency_proof`] proves this root.
 pub async fn unverified_root<R: TileReader>(
     reader: &R,
     size: u64,
@@ -235,7 +240,7 @@ pub async fn unverified_root<R: TileReader>(
     tiles.root_over(0, size).await
 }
 
-/// The entry at `index`, from its bundle. The bytes are proven by [`inclusion_proof`] alone.
+/// Returns the entry at `index` from its bundle. Only [`inclusion_proof`] proves the bytes.
 pub async fn unverified_entry<R: TileReader>(
     reader: &R,
     size: u64,
@@ -245,8 +250,8 @@ pub async fn unverified_entry<R: TileReader>(
     entries.into_iter().next().ok_or(ReadError::Range)
 }
 
-/// The entries of a range of a tree of this size, each bundle read once. The bytes are proven by [`inclusion_proof`]
-/// alone.
+/// Returns the entries of a range in a tree of this size. Each bundle is read once. Only [`inclusion_proof`] proves the
+/// bytes.
 pub async fn unverified_entries<R: TileReader>(
     reader: &R,
     size: u64,

@@ -1,26 +1,27 @@
-//! The secret that a key is derived from.
+//! The secret that a signing key is derived from.
 
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair};
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// 32 secret bytes, wiped on drop: the seed of an Ed25519 key (RFC 8032 §5.1.5), or the private number of a key of P-256.
+/// 32 secret bytes, which are wiped on drop: the seed of an Ed25519 key (RFC 8032 §5.1.5) or the private number of a
+/// P-256 key.
 #[derive(Clone)]
 pub struct Seed(Zeroizing<[u8; 32]>);
 
 impl Seed {
-    /// The seed of these bytes.
+    /// Creates a seed from the secret bytes.
     pub const fn new(bytes: Zeroizing<[u8; 32]>) -> Self {
         Self(bytes)
     }
 
-    /// The Ed25519 key pair of this seed. The library wipes its copy of the key.
+    /// Derives the Ed25519 key pair. The library wipes its own copy of the key.
     pub(crate) fn ed25519(&self) -> Result<Ed25519KeyPair, SeedError> {
         Ed25519KeyPair::from_seed_unchecked(&self.0[..]).map_err(|_| SeedError)
     }
 
-    /// The key pair of P-256 with this private number. About one seed of 2^32 is none, because it is not below the order
-    /// of the group.
+    /// Derives the P-256 key pair with this private number. About one seed in 2^32 is invalid, because the number is
+    /// not below the order of the group.
     pub(crate) fn p256(&self) -> Result<EcdsaKeyPair, SeedError> {
         // An ECPrivateKey (RFC 5915 §3) without the public key, which the library computes.
         const BEFORE: [u8; 7] = [0x30, 0x31, 0x02, 0x01, 0x01, 0x04, 0x20];
@@ -30,14 +31,14 @@ impl Seed {
     }
 }
 
-/// `Debug` prints no secret.
+/// Prints no secret.
 impl fmt::Debug for Seed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Seed(..)")
     }
 }
 
-/// The library makes no key of the seed.
+/// The error for a seed that is not a valid key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the seed makes no key")]
 pub struct SeedError;

@@ -1,11 +1,12 @@
-//! Statements: JWS compact serializations (RFC 7515 §7.1) over the bytes that the caller gives.
+//! Statements: JWS compact serializations (RFC 7515 §7.1) of a payload that the caller provides as bytes.
 //!
-//! A statement is signed with ES256, by a key of a [`Seed`] or by whatever implements [`DigestSigner`], for example KMS.
-//! Verification also accepts `EdDSA`, which RFC 9864 deprecates, for statements that were signed before. It accepts one
-//! spelling of each statement: RFC 7515 §2 has base64url without padding, line breaks or other characters, and RFC 4648
-//! §3.5 lets a decoder refuse spare bits that are set.
-//! An ES256 signature remains malleable: (r, n − s) is valid as well, and anybody can compute it. So the log holds the
-//! exact bytes, and the hash of a statement is not its identity.
+//! A statement is signed with ES256, by a key from a [`Seed`] or by an implementation of [`DigestSigner`], such as KMS.
+//! Verification also accepts `EdDSA`, which RFC 9864 deprecates, for older statements. Verification accepts a single
+//! text form of each statement: RFC 7515 §2 requires base64url without padding, line breaks or other characters, and
+//! RFC 4648 §3.5 allows a decoder to reject set spare bits.
+//!
+//! An ES256 signature remains malleable: (r, n − s) is valid as well, and anybody can compute it. Therefore the log
+//! contains the exact bytes, and the hash of a statement does not identify it.
 
 use crate::jwk::{Jwk, JwkError, JwkSet};
 use crate::seed::{Seed, SeedError};
@@ -21,22 +22,22 @@ use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::future::Future;
 
-/// The longest statement, in bytes: an entry of the log has a length of 16 bits (c2sp.org/tlog-tiles).
+/// The maximum length of a statement, in bytes, because the length of a log entry has 16 bits (c2sp.org/tlog-tiles).
 pub const LONGEST_STATEMENT: usize = 65_535;
 
-/// The subject of a statement: its `typ` (RFC 7515 §4.1.9).
+/// What a statement is about: the header's `typ` (RFC 7515 §4.1.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatementKind {
-    /// A decision about a payment, a refusal included.
+    /// A decision about a payment, including denials.
     Decision,
-    /// A receipt.
+    /// A receipt for a payment.
     Receipt,
-    /// A later change of what another statement says.
+    /// A later change to what another statement says.
     Change,
 }
 
 impl StatementKind {
-    /// The value of the header's `typ`.
+    /// Returns the header's `typ`.
     pub const fn typ(self) -> &'static str {
         match self {
             Self::Decision => "purser-decision+jwt",
@@ -45,7 +46,7 @@ impl StatementKind {
         }
     }
 
-    /// The kind of this `typ`.
+    /// Returns the kind with this `typ`.
     pub fn of(typ: &str) -> Option<Self> {
         [Self::Decision, Self::Receipt, Self::Change]
             .into_iter()
@@ -62,13 +63,13 @@ pub enum SignError<E> {
     /// The signer failed.
     #[error("the statement can't be signed")]
     Signer(#[source] E),
-    /// The signer's signature is not the key's.
+    /// The signature is not by the key that the statement names.
     #[error("the signature is not of the key that the statement names")]
     OtherKey,
 }
 
 impl<E> SignError<E> {
-    /// The same with another error of the signer.
+    /// Converts the signer's error.
     pub fn map_signer<F>(self, map: impl FnOnce(E) -> F) -> SignError<F> {
         match self {
             Self::TooLong => SignError::TooLong,
@@ -78,7 +79,7 @@ impl<E> SignError<E> {
     }
 }
 
-/// The protected header. Other members, `crit` among them, are refused: none is understood here.
+/// The protected header. Any other field is rejected, including `crit`, because no other field is understood here.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Header<'a> {
@@ -89,7 +90,7 @@ struct Header<'a> {
     typ: std::borrow::Cow<'a, str>,
 }
 
-/// The algorithms that are accepted.
+/// The accepted algorithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Allowed {
     ES256,
@@ -105,17 +106,17 @@ impl Allowed {
     }
 }
 
-/// The part of a statement that is signed (RFC 7515 §5.1): the header, a dot and the payload, in base64url.
+/// Returns the part of a statement that is signed (RFC 7515 §5.1): the header, a dot and the payload, in base64url.
 fn signing_input<E>(key: &Jwk, typ: &str, payload: &[u8]) -> Result<String, SignError<E>> {
     let header = Header {
         alg: Allowed::of(key),
         kid: key.kid().into(),
         typ: typ.into(),
     };
-    // The members are an enum and texts, which serialize.
+    // Serialization can't fail, because the fields are an enum and texts.
     let header = serde_json::to_vec(&header).map_err(|_| SignError::TooLong)?;
     let text = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(payload));
-    // A dot and the 86 characters of 64 bytes follow.
+    // The signature adds a dot and 86 characters for 64 bytes.
     if text.len() > LONGEST_STATEMENT.saturating_sub(87) {
         return Err(SignError::TooLong);
     }
@@ -130,14 +131,14 @@ fn statement<E>(key: &Jwk, signing_input: &str, signature: &[u8; 64]) -> Result<
     Ok(format!("{signing_input}.{signature}"))
 }
 
-/// A key that signs statements with ES256. Signing a payload again gives another statement.
+/// A key that signs statements with ES256. Signing the same payload again yields a different statement.
 pub struct StatementKey {
     key: EcdsaKeyPair,
     jwk: Jwk,
 }
 
 impl StatementKey {
-    /// The key of a seed.
+    /// Creates the key from a seed.
     pub fn new(seed: &Seed) -> Result<Self, SeedError> {
         let key = seed.p256()?;
         let public = key.public_key().as_ref().try_into().map_err(|_| SeedError)?;
@@ -163,25 +164,26 @@ impl StatementKey {
     }
 }
 
-/// `Debug` prints no secret.
+/// Prints no secret.
 impl fmt::Debug for StatementKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "StatementKey({})", self.jwk.kid())
     }
 }
 
-/// A signature of ECDSA over P-256: r and s, 32 bytes each (RFC 7518 §3.4).
+/// An ECDSA signature with P-256: r and s, 32 bytes each (RFC 7518 §3.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EcdsaSignature([u8; 64]);
 
 impl EcdsaSignature {
-    /// The signature of r and s, big-endian.
+    /// Creates a signature from r and s, big-endian.
     pub const fn new(bytes: [u8; 64]) -> Self {
         Self(bytes)
     }
 
-    /// Parses the DER form in which KMS returns signatures (RFC 3279 §2.2.3). `None` for anything but the one DER form of
-    /// two positive integers of at most 32 bytes. The high s is accepted: JWS has no rule about it.
+    /// Parses the DER form in which KMS returns signatures (RFC 3279 §2.2.3). Returns `None` unless the bytes are the
+    /// canonical DER form of two positive integers of at most 32 bytes. A high s is accepted, because JWS has no rule
+    /// against it.
     pub fn from_der(der: &[u8]) -> Option<Self> {
         let mut reader = SliceReader::new(der).ok()?;
         let (r, s) = reader
@@ -199,18 +201,18 @@ impl EcdsaSignature {
     }
 }
 
-/// Whatever signs a digest by a key of P-256, for example KMS with `MessageType: DIGEST` and `ECDSA_SHA_256`.
+/// Signs digests with a P-256 key, for example KMS with `MessageType: DIGEST` and `ECDSA_SHA_256`.
 pub trait DigestSigner {
     /// Why a digest can't be signed.
     type Error;
 
-    /// The signature of a SHA-256 digest.
+    /// Signs a SHA-256 digest.
     fn sign(&self, digest: [u8; 32]) -> impl Future<Output = Result<EcdsaSignature, Self::Error>> + Send;
 }
 
-/// Signs a payload, which should be a JSON document, with ES256. The signature is verified before it is returned, so
-/// `signer` can't return one of another key. Signing again gives another statement, unless the signer is deterministic
-/// (RFC 6979).
+/// Signs a payload, which should be a JSON document, with ES256. The signature is verified before the statement is
+/// returned, so that a signature by another key is detected. Signing again yields a different statement, unless the
+/// signer is deterministic (RFC 6979).
 pub async fn sign_es256<S: DigestSigner>(
     signer: &S,
     key: &Jwk,
@@ -223,26 +225,26 @@ pub async fn sign_es256<S: DigestSigner>(
     statement(key, &text, &signature)
 }
 
-/// Why a statement is refused.
+/// Why a statement is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StatementError {
-    /// The text is no JWS compact serialization in its one spelling.
+    /// The text is not a JWS compact serialization in canonical form.
     #[error(
         "the statement is not a JWS compact serialization: three parts in base64url, without padding or line break"
     )]
     Spelling,
-    /// The header has another algorithm than ES256 and `EdDSA`, or other members than `alg`, `kid` and `typ`.
+    /// The algorithm is not ES256 or `EdDSA`, or the header has other fields than `alg`, `kid` and `typ`.
     #[error("the statement's header is not `alg` (ES256 or EdDSA), `kid` and `typ`")]
     Header,
-    /// No key of the set has the statement's `kid`.
+    /// The key set has no key with the statement's `kid`.
     #[error("the statement's key is not in the key set")]
     UnknownKey,
-    /// The signature is not the key's.
+    /// The signature is not by the key.
     #[error("the statement's signature is invalid")]
     Signature,
 }
 
-/// A statement whose signature is valid.
+/// A statement with a valid signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedStatement {
     typ: String,
@@ -251,7 +253,7 @@ pub struct VerifiedStatement {
 }
 
 impl VerifiedStatement {
-    /// The statement's subject; `None` for a `typ` that is unknown here.
+    /// Returns what the statement is about, or `None` if the `typ` is unknown.
     pub fn kind(&self) -> Option<StatementKind> {
         StatementKind::of(&self.typ)
     }
@@ -261,23 +263,23 @@ impl VerifiedStatement {
         &self.typ
     }
 
-    /// The thumbprint of the key that signed.
+    /// Returns the thumbprint of the signing key.
     pub fn kid(&self) -> &str {
         &self.kid
     }
 
-    /// The payload's exact bytes.
+    /// Returns the exact bytes of the payload.
     pub fn payload(&self) -> &[u8] {
         &self.payload
     }
 }
 
 impl JwkSet {
-    /// Verifies a statement. Its text must be exactly the serialization, without a line break at the end.
+    /// Verifies a statement. The text must be exactly the serialization, without a line break at the end.
     pub fn verify(&self, statement: &str) -> Result<VerifiedStatement, StatementError> {
         let (text, signature) = statement.rsplit_once('.').ok_or(StatementError::Spelling)?;
         let (header, payload) = text.split_once('.').ok_or(StatementError::Spelling)?;
-        // The engine refuses padding, spare bits and foreign characters, a third dot among them.
+        // The decoder rejects padding, spare bits and foreign characters, including a third dot.
         let decoded = |part: &str| URL_SAFE_NO_PAD.decode(part).map_err(|_| StatementError::Spelling);
         let (header, payload) = (decoded(header)?, decoded(payload)?);
         if decoded(signature)?.len() != 64 || statement.len() > LONGEST_STATEMENT {
@@ -285,7 +287,7 @@ impl JwkSet {
         }
         let header: Header<'_> = serde_json::from_slice(&header).map_err(|_| StatementError::Header)?;
         let key = self.find(&header.kid).ok_or(StatementError::UnknownKey)?;
-        // The key decides the algorithm, never the statement.
+        // The key determines the algorithm, never the statement.
         if Allowed::of(key) != header.alg {
             return Err(StatementError::Header);
         }

@@ -1,4 +1,4 @@
-//! Tiles and entry bundles (c2sp.org/tlog-tiles): the paths and bytes of the static objects that a log consists of.
+//! Tiles and entry bundles (c2sp.org/tlog-tiles): the paths and bytes of the static objects of a log.
 
 use crate::decimal;
 use crate::statement::LONGEST_STATEMENT;
@@ -6,40 +6,39 @@ use crate::tree::Hash;
 use std::fmt;
 use std::str::FromStr;
 
-/// The hashes of a full tile, and the entries of a full bundle.
+/// The number of hashes in a full tile, and of entries in a full bundle.
 pub const TILE_WIDTH: u64 = 256;
 
-/// The content of a tile.
+/// What a tile contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Content {
     Hashes { level: u8 },
     Entries,
 }
 
-/// The path of a tile or of an entry bundle below the log's prefix, for example `tile/0/x001/234.p/11` or
-/// `tile/entries/000`.
+/// The path of a tile or an entry bundle below the log's prefix, such as `tile/0/x001/234.p/11` or `tile/entries/000`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TilePath {
     content: Content,
     index: u64,
-    /// 1 to 256.
+    /// The number of hashes or entries: 1 to 256.
     width: u16,
 }
 
-/// The text is no path of a tile.
+/// The error for a text that is not the path of a tile or a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the path is none of a tile or of an entry bundle")]
 pub struct TilePathError;
 
 impl TilePath {
-    /// The tile of this index at this level (0 to 63), with `width` hashes (1 to 256).
+    /// Creates the path of the tile with this index at this level (0 to 63), with `width` hashes (1 to 256).
     pub fn hashes(level: u8, index: u64, width: u16) -> Result<Self, TilePathError> {
         (level < 64)
             .then(|| Self::of(Content::Hashes { level }, index, width))
             .ok_or(TilePathError)?
     }
 
-    /// The bundle of this index, with `width` entries (1 to 256).
+    /// Creates the path of the bundle with this index, with `width` entries (1 to 256).
     pub fn entries(index: u64, width: u16) -> Result<Self, TilePathError> {
         Self::of(Content::Entries, index, width)
     }
@@ -51,12 +50,13 @@ impl TilePath {
             .ok_or(TilePathError)
     }
 
-    /// Whether the tile is full. Full tiles never change; a partial one may be deleted once there is the full one.
+    /// Returns whether the tile is full. A full tile never changes. A partial tile may be deleted once the full tile
+    /// exists.
     pub fn is_full(&self) -> bool {
         u64::from(self.width) == TILE_WIDTH
     }
 
-    /// Whether it holds entries instead of hashes.
+    /// Returns whether the object contains entries instead of hashes.
     pub fn is_entries(&self) -> bool {
         self.content == Content::Entries
     }
@@ -66,7 +66,7 @@ impl TilePath {
         self.width
     }
 
-    /// The full tile of the same place.
+    /// Returns the path of the full tile with the same index.
     #[must_use]
     pub const fn full(self) -> Self {
         Self { width: 256, ..self }
@@ -79,7 +79,7 @@ impl fmt::Display for TilePath {
             Content::Hashes { level } => write!(f, "tile/{level}/")?,
             Content::Entries => f.write_str("tile/entries/")?,
         }
-        // Groups of three digits, each but the last with an `x`.
+        // Groups of three digits. All groups except the last have the prefix `x`.
         let digits = self.index.to_string();
         let padded = digits.len().next_multiple_of(3);
         let digits = format!("{digits:0>padded$}");
@@ -113,15 +113,15 @@ impl FromStr for TilePath {
             "entries" => Self::entries(index, width)?,
             level => Self::hashes(level.parse().map_err(|_| TilePathError)?, index, width)?,
         };
-        // Only the one spelling of each path.
+        // Accepts only the canonical form of a path.
         (path.to_string() == text).then_some(path).ok_or(TilePathError)
     }
 }
 
-/// Why the bytes of a tile are refused.
+/// Why the bytes of a tile are rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TileError {
-    /// The tile is no sequence of hashes, or the bundle no sequence of entries with their lengths.
+    /// The tile is not a sequence of hashes, or the bundle is not a sequence of lengths and entries.
     #[error("the tile's bytes are no hashes or entries")]
     Bytes,
     /// An entry is longer than 65,535 bytes.
@@ -129,12 +129,12 @@ pub enum TileError {
     TooLong,
 }
 
-/// The bytes of a tile of these hashes.
+/// Encodes the hashes of a tile.
 pub fn encode_hashes(hashes: &[Hash]) -> Vec<u8> {
     hashes.iter().flat_map(|hash| *hash.as_bytes()).collect()
 }
 
-/// The hashes of a tile.
+/// Decodes the hashes of a tile.
 pub fn decode_hashes(bytes: &[u8]) -> Result<Vec<Hash>, TileError> {
     let (hashes, rest) = bytes.as_chunks();
     rest.is_empty()
@@ -142,7 +142,7 @@ pub fn decode_hashes(bytes: &[u8]) -> Result<Vec<Hash>, TileError> {
         .ok_or(TileError::Bytes)
 }
 
-/// The bytes of a bundle of these entries: each after its length, 16 bits big-endian.
+/// Encodes the entries of a bundle, each after its length (16 bits, big-endian).
 pub fn encode_entries<T: AsRef<[u8]>>(entries: &[T]) -> Result<Vec<u8>, TileError> {
     let mut bytes = Vec::new();
     for entry in entries {
@@ -154,7 +154,7 @@ pub fn encode_entries<T: AsRef<[u8]>>(entries: &[T]) -> Result<Vec<u8>, TileErro
     Ok(bytes)
 }
 
-/// The entries of a bundle.
+/// Decodes the entries of a bundle.
 pub fn decode_entries(mut bytes: &[u8]) -> Result<Vec<Vec<u8>>, TileError> {
     let mut entries = Vec::new();
     while !bytes.is_empty() {

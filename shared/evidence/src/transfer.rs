@@ -1,10 +1,11 @@
-//! The transfer of USDC that a receipt states, compared with what a node says about its transaction.
+//! Compares the USDC transfer that a receipt states with a node's responses about the transaction.
 //!
-//! A node is a third party. Its response must be about the transaction that was asked for, on the network that is stated;
-//! whether the response is true depends on the node that the reader chose.
+//! A node is a third party. The node's response must be about the requested transaction on the stated network. Whether
+//! the response is true depends on the node that the reader chose.
 //!
-//! The use of the payment's authorization identifies the transfer (EIP-3009): the token emits it directly before the
-//! transfer, and an authorization is used once. So of two receipts with different nonces, one transfer matches one.
+//! The use of the payment's authorization identifies the transfer (EIP-3009): the token emits the use directly before
+//! the transfer, and an authorization can be used only once. Therefore a transfer matches only one of two receipts with
+//! different nonces.
 
 use crate::network::Network;
 use crate::statement::{StatementKind, VerifiedStatement};
@@ -20,7 +21,7 @@ const AUTHORIZATION_USED: &str = "0x98de503528ee59b575ef0c0a2576a82497bfc029a568
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatedTransfer {
     network: Network,
-    /// In lowercase, as the addresses.
+    /// In lower case, like the addresses.
     tx_hash: String,
     payer: String,
     payee: String,
@@ -30,24 +31,24 @@ pub struct StatedTransfer {
     block_number: u64,
 }
 
-/// What a node responds about a transaction.
+/// A node's responses about a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeResponses {
-    /// `eth_chainId`.
+    /// The result of `eth_chainId`.
     pub chain_id: Value,
-    /// `eth_getTransactionReceipt` of [`StatedTransfer::tx_hash`].
+    /// The result of `eth_getTransactionReceipt` for [`StatedTransfer::tx_hash`].
     pub receipt: Value,
-    /// `eth_getBlockByNumber` of [`StatedTransfer::block_number`].
+    /// The result of `eth_getBlockByNumber` for [`StatedTransfer::block_number`].
     pub block: Value,
 }
 
-/// Why a statement has no transfer to look for.
+/// Why a statement names no transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoTransfer {
-    /// The statement is no receipt, or its payment has no transaction.
+    /// The statement is not a receipt, or the payment has no transaction.
     #[error("the statement names no transaction")]
     Unstated,
-    /// The receipt's `settlement` is malformed, or its network or asset is unknown here.
+    /// The receipt's `settlement` is malformed, or the network or asset is unknown.
     #[error("the statement's `settlement` is not a transfer of USDC on a known network")]
     Malformed,
 }
@@ -57,7 +58,7 @@ struct Payload {
     settlement: Settlement,
 }
 
-/// Other members are ignored.
+/// The receipt's `settlement`. Other fields are ignored.
 #[derive(Deserialize)]
 struct Settlement {
     tx_hash: String,
@@ -78,8 +79,9 @@ enum Units {
 }
 
 impl StatedTransfer {
-    /// The transfer of a receipt: `settlement` with `tx_hash`, `network`, `wallet` (the payer), `pay_to`, `amount_units`
-    /// (a number, or its decimal digits), `asset` (USDC's address or symbol), `nonce_prefix` and `block_number`.
+    /// Returns the transfer of a receipt. The receipt's `settlement` has `tx_hash`, `network`, `wallet` (the payer),
+    /// `pay_to`, `amount_units` (a number or decimal digits), `asset` (the address or symbol of USDC), `nonce_prefix`
+    /// and `block_number`.
     pub fn of(statement: &VerifiedStatement) -> Result<Self, NoTransfer> {
         if statement.kind() != Some(StatementKind::Receipt) {
             return Err(NoTransfer::Unstated);
@@ -110,18 +112,19 @@ impl StatedTransfer {
         })
     }
 
-    /// The transaction's hash, the parameter of `eth_getTransactionReceipt`.
+    /// Returns the transaction hash, which is the parameter of `eth_getTransactionReceipt`.
     pub fn tx_hash(&self) -> &str {
         &self.tx_hash
     }
 
-    /// The number of the transaction's block as a quantity, the parameter of `eth_getBlockByNumber`.
+    /// Returns the number of the transaction's block as a quantity, which is the parameter of `eth_getBlockByNumber`.
     pub fn block_number(&self) -> String {
         format!("0x{:x}", self.block_number)
     }
 
-    /// Compares what a node responded with the statement: network, transaction, block, the use of the authorization, and
-    /// the transfer that follows. Returns the hash of the block, or why the transfer is not there.
+    /// Compares a node's responses with the receipt: the network, the transaction, the block, the use of the
+    /// authorization, and the transfer that follows. Returns the block hash, or the reason why the transfer was not
+    /// found.
     pub fn find(&self, responses: &NodeResponses) -> Result<String, String> {
         let NodeResponses {
             chain_id,
@@ -155,7 +158,7 @@ impl StatedTransfer {
         Ok(hash.to_owned())
     }
 
-    /// Finds the one use of the authorization and, as the next log, the transfer.
+    /// Finds the single use of the authorization and, as the next log, the transfer.
     fn find_log(&self, receipt: &Value) -> Result<(), String> {
         let logs = receipt.get("logs").and_then(Value::as_array);
         let logs = logs.map(Vec::as_slice).unwrap_or_default();
@@ -189,7 +192,7 @@ impl StatedTransfer {
         Ok(())
     }
 
-    /// The three topics of a log of the token that no reorganization removed, in lowercase.
+    /// Returns the three topics of a token log in lower case, unless a reorganization removed the log.
     fn topics(&self, log: &Value) -> Option<[String; 3]> {
         let is_removed = log.get("removed").and_then(Value::as_bool) == Some(true);
         if is_removed || !has_text(log, "address", self.network.usdc) {
@@ -201,7 +204,7 @@ impl StatedTransfer {
     }
 }
 
-/// Whether a member is this text, in any case.
+/// Returns whether a field has this text, in any case.
 fn has_text(value: &Value, name: &str, wanted: &str) -> bool {
     let text = value.get(name).and_then(Value::as_str);
     text.is_some_and(|text| text.eq_ignore_ascii_case(wanted))
@@ -211,18 +214,18 @@ fn address_word(address: &str) -> String {
     word(address.trim_start_matches("0x"))
 }
 
-/// A word of the ABI: 32 bytes, padded on the left.
+/// Returns an ABI word: 32 bytes, padded on the left.
 fn word(digits: &str) -> String {
     format!("0x{digits:0>64}")
 }
 
-/// A quantity (Ethereum JSON-RPC).
+/// Parses a quantity (Ethereum JSON-RPC).
 fn number(value: &Value) -> Option<u64> {
     let digits = value.as_str()?.strip_prefix("0x")?;
     u64::from_str_radix(digits, 16).ok()
 }
 
-/// Parses `0x` and this number of bytes in hexadecimal, and returns it in lowercase.
+/// Parses `0x` and this number of bytes in hexadecimal, and returns the text in lower case.
 fn hexadecimal(text: &str, bytes: usize) -> Option<String> {
     let digits = text.strip_prefix("0x")?;
     let is_hex = digits.len() == bytes.saturating_mul(2) && digits.bytes().all(|digit| digit.is_ascii_hexdigit());

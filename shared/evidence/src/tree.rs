@@ -1,4 +1,4 @@
-//! The Merkle tree of RFC 6962 §2.1: hashes, and the verification of proofs.
+//! The Merkle tree of RFC 6962 §2.1: hashes and the verification of proofs.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ct_merkle::{ConsistencyProof, InclusionProof, RootHash};
@@ -6,15 +6,15 @@ use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::str::FromStr;
 
-/// The largest tree. `ct-merkle` numbers a tree's nodes with 64 bits and panics beyond 2^63 leaves.
+/// The maximum number of leaves. `ct-merkle` numbers the nodes of a tree with 64 bits and panics beyond 2^63 leaves.
 pub const LARGEST_TREE: u64 = 1 << 62;
 
-/// A SHA-256 hash of the tree. As text, it is standard base64 with padding.
+/// A SHA-256 hash in the tree. The text form is standard base64 with padding.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Hash([u8; 32]);
 
 impl Hash {
-    /// The hash of these bytes.
+    /// Creates a hash from bytes.
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
@@ -24,29 +24,29 @@ impl Hash {
         &self.0
     }
 
-    /// The root of the empty tree: the hash of no bytes.
+    /// Returns the root of the empty tree, which is the hash of an empty input.
     pub fn of_empty_tree() -> Self {
         Self(Sha256::digest(b"").into())
     }
 
-    /// The hash of a leaf: SHA-256(0x00, data).
+    /// Returns the hash of a leaf: SHA-256(0x00, data).
     pub fn of_leaf(data: &[u8]) -> Self {
         Self(Sha256::new().chain_update([0x00]).chain_update(data).finalize().into())
     }
 
-    /// The hash of an inner node: SHA-256(0x01, left, right).
+    /// Returns the hash of an inner node: SHA-256(0x01, left, right).
     pub fn of_node(left: &Self, right: &Self) -> Self {
         let hasher = Sha256::new().chain_update([0x01]);
         Self(hasher.chain_update(left.0).chain_update(right.0).finalize().into())
     }
 
-    /// The root of a tree of these hashes (MTH over hashes instead of leaves).
+    /// Returns the root of a tree whose leaves have these hashes (MTH over hashes instead of leaves).
     pub(crate) fn of_hashes(hashes: &[Self]) -> Self {
         match hashes {
             [] => Self::of_empty_tree(),
             [hash] => *hash,
             _ => {
-                // The largest power of two smaller than the count.
+                // The largest power of two that is smaller than the count.
                 let half = hashes.len().next_power_of_two() >> 1;
                 let (left, right) = hashes.split_at(half);
                 Self::of_node(&Self::of_hashes(left), &Self::of_hashes(right))
@@ -67,7 +67,7 @@ impl fmt::Debug for Hash {
     }
 }
 
-/// The text is not the one base64 form of 32 bytes.
+/// The error for a text that is not the canonical base64 form of 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the hash is not 32 bytes in padded base64")]
 pub struct HashError;
@@ -81,22 +81,22 @@ impl FromStr for Hash {
     }
 }
 
-/// The size of a tree, in leaves, and its root.
+/// The number of leaves of a tree, and the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeHead {
     /// The number of leaves, at most [`LARGEST_TREE`].
     pub size: u64,
-    /// The root.
+    /// The root hash.
     pub root: Hash,
 }
 
-/// Why a proof is refused.
+/// Why a proof is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
-    /// The leaf's index is not below the tree's size, or a tree is too large, or the new tree is smaller.
+    /// The index is not below the size of the tree, a tree is too large, or the new tree is smaller than the old tree.
     #[error("the proof is about an impossible tree")]
     Range,
-    /// The hashes do not lead to the root, or their number is wrong.
+    /// The hashes do not lead to the root, or there are too many or too few.
     #[error("the proof's hashes do not lead to the tree's root")]
     Hashes,
 }
@@ -106,7 +106,7 @@ fn concatenated(hashes: &[Hash]) -> Vec<u8> {
 }
 
 impl TreeHead {
-    /// The head of the empty tree.
+    /// Returns the head of the empty tree.
     pub fn empty() -> Self {
         Self {
             size: 0,
@@ -129,8 +129,8 @@ impl TreeHead {
             .map_err(|_| ProofError::Hashes)
     }
 
-    /// Verifies that this tree begins with all leaves of an older tree. Every tree begins with the empty one; its proof
-    /// has no hashes.
+    /// Verifies that this tree begins with all leaves of an older tree. Every tree begins with the empty tree, and the
+    /// proof then has no hashes.
     pub fn verify_consistency(&self, older: &Self, hashes: &[Hash]) -> Result<(), ProofError> {
         if self.size > LARGEST_TREE || older.size > self.size {
             return Err(ProofError::Range);

@@ -1,7 +1,7 @@
-//! Verifying a document offline: a bare statement, or a proof that carries one.
+//! Verifies a document offline: a statement, or a proof that contains a statement.
 //!
-//! Every step is listed, with its outcome. A document is verified only if its statement's signature is, and if no step
-//! failed; what a document has no part for is skipped, and the report says so.
+//! The report lists every step with the outcome. A document is verified only if the statement's signature is valid and
+//! no step failed. Steps for parts that the document does not have are listed as skipped.
 
 use crate::json::parse_json;
 use crate::jwk::JwkSet;
@@ -12,24 +12,24 @@ use crate::statement::VerifiedStatement;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The trusted keys: those of statements, of logs and of witnesses.
+/// The trusted keys of statements, logs, witnesses and providers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trust {
-    /// The keys that statements are verified with.
+    /// The keys that verify statements.
     pub keys: JwkSet,
-    /// The logs and witnesses.
+    /// The trusted logs and witnesses.
     pub policy: Policy,
-    /// The keys of providers, by the host of their resources.
+    /// The trusted keys of providers, by the host of the resources.
     pub providers: Vec<ProviderKey>,
 }
 
-/// Why a trust file is refused.
+/// Why a trust file is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TrustError {
-    /// The file is not the JSON that is described at [`Trust::parse`].
+    /// The file is not JSON in the form that [`Trust::parse`] describes.
     #[error("the trust file is unreadable: {0}")]
     Unreadable(String),
-    /// The logs and witnesses make no policy.
+    /// The logs and witnesses do not form a valid policy.
     #[error("the trust file has no usable policy: {0}")]
     Policy(#[from] PolicyError),
     /// A provider's key is malformed.
@@ -67,8 +67,8 @@ struct LogEntry {
 
 impl Trust {
     /// Parses a trust file: JSON with `jwks` (a JSON Web Key Set), `logs` (each a `vkey` and an `origin`), `witnesses`
-    /// (vkeys), `quorum` (the number of witnesses that must have cosigned) and `providers` (each a `host` and `keys`:
-    /// `did:key`, `did:jwk` or addresses). All but `jwks` may be missing; other members are refused.
+    /// (vkeys), `quorum` (the required number of cosigning witnesses) and `providers` (each a `host` and `keys`:
+    /// `did:key`, `did:jwk` or addresses). Only `jwks` is required. Other fields are rejected.
     pub fn parse(json: &str) -> Result<Self, TrustError> {
         let unreadable = |error: &dyn fmt::Display| TrustError::Unreadable(error.to_string());
         let file = parse_json(json.as_bytes()).and_then(TrustFile::deserialize);
@@ -96,25 +96,27 @@ impl Trust {
 pub enum StepName {
     /// A key of the key set signed the statement.
     Statement,
-    /// The statement is an entry of the checkpoint's tree.
+    /// The statement is an entry in the tree of the checkpoint.
     Inclusion,
     /// A trusted log signed the checkpoint.
     Checkpoint,
     /// Enough witnesses cosigned the checkpoint.
     Witnesses,
-    /// The chain has the payment that the statement is about. Asked by the caller: nothing here has a network.
+    /// The chain has the payment that the statement is about. The caller adds this step, because this crate makes no
+    /// network calls.
     Chain,
-    /// The hashes in the decision are those of its parts and of the documents beside it.
+    /// The hashes in the decision match the parts of the decision and the enclosed documents.
     Hashes,
-    /// The decision and the receipt are about one payment.
+    /// The decision and the receipt are about the same payment.
     Payment,
-    /// What the file repeats of its statements is what they state.
+    /// Values that the file repeats from its statements are equal to the values in the statements.
     Copies,
-    /// The log's tree has all entries of an older checkpoint. Asked by the caller, which has the tiles.
+    /// The log's tree has all entries of an older checkpoint. The caller adds this step, because the caller has the
+    /// tiles.
     Consistency,
-    /// The provider signed an offer of this payment.
+    /// The provider signed an offer for this payment.
     Offer,
-    /// The provider signed a receipt of this payment.
+    /// The provider signed a receipt for this payment.
     ProviderReceipt,
 }
 
@@ -136,30 +138,30 @@ impl fmt::Display for StepName {
     }
 }
 
-/// The outcome of a step, with what was found, or why.
+/// The outcome of a step, with what was found, or the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", content = "detail", rename_all = "snake_case")]
 pub enum Outcome {
-    /// The step's claim holds.
+    /// The step succeeded.
     Passed(String),
-    /// It does not.
+    /// The step failed.
     Failed(String),
-    /// It was not looked at.
+    /// The step was not made.
     Skipped(String),
 }
 
 /// A step and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// The step.
+    /// The name of the step.
     pub step: StepName,
-    /// Its outcome.
+    /// The outcome of the step.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
 impl Step {
-    /// A step with its outcome.
+    /// Creates a step with an outcome.
     pub const fn new(step: StepName, outcome: Outcome) -> Self {
         Self { step, outcome }
     }
@@ -179,7 +181,7 @@ impl Step {
     }
 }
 
-/// The outcomes of a verification's steps.
+/// The outcomes of all verification steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     steps: Vec<Step>,
@@ -187,12 +189,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// The steps, in order.
+    /// Returns the steps in order.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// The statement, if its signature is valid and no step has failed.
+    /// Returns the statement, if its signature is valid and no step has failed.
     pub fn statement(&self) -> Option<&VerifiedStatement> {
         self.statement.as_ref().filter(|_| self.is_verified())
     }
@@ -203,28 +205,27 @@ impl Report {
         self.statement.is_some() && !self.steps.iter().any(failed)
     }
 
-    /// Adds the outcome of a step that the caller took.
+    /// Adds a step that the caller made.
     pub fn add(&mut self, step: Step) {
         self.steps.push(step);
     }
 }
 
-/// The document is neither a statement nor a proof.
+/// Why a document can't be verified: it is neither a statement, a proof nor an evidence file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
-    /// The document begins like a proof and is malformed.
+    /// The document begins like a proof but is malformed.
     #[error(transparent)]
     Proof(#[from] ProofTextError),
-    /// The document begins like a file of evidence and is malformed.
+    /// The document begins like an evidence file but is malformed.
     #[error("the file of evidence is malformed: {0}")]
     Evidence(String),
-    /// The document is something else.
+    /// The document has none of the known formats.
     #[error("the document is neither a JWS compact serialization nor a C2SP tlog-proof")]
     Unknown,
 }
 
-/// Verifies a document: a statement, exactly and without a line break at its end, or a proof that carries the statement
-/// as `extra`.
+/// Verifies a document: a statement without a line break at the end, or a proof that contains the statement as `extra`.
 pub fn verify(document: &str, trust: &Trust) -> Result<Report, DocumentError> {
     if document.starts_with(PROOF_HEADER) {
         return Ok(verify_proof(&document.parse()?, trust));
@@ -242,8 +243,8 @@ pub fn verify(document: &str, trust: &Trust) -> Result<Report, DocumentError> {
     })
 }
 
-/// Whether a text has the characters of a JWS, padding and line breaks at its end included, about which the step says
-/// more.
+/// Returns whether a text looks like a JWS. Padding and line breaks at the end are included, because the verification
+/// step reports them more precisely.
 fn is_like_a_statement(document: &str) -> bool {
     let is_part =
         |part: &str| !part.is_empty() && part.bytes().all(|c| c.is_ascii_alphanumeric() || b"-_=".contains(&c));

@@ -1,12 +1,13 @@
-//! The exchange with a witness (c2sp.org/tlog-witness): the body of `add-checkpoint`, and what its response has.
+//! The exchange with a witness (c2sp.org/tlog-witness): the body of an `add-checkpoint` request, and the parts of the
+//! response.
 
 use crate::decimal;
 use crate::note::{Note, VerifierKey};
 use crate::tree::Hash;
 use std::fmt::Write as _;
 
-/// The body of a call of `add-checkpoint`: the size of the tree that the witness cosigned last, the proof that the
-/// checkpoint's tree continues it, and the checkpoint.
+/// Returns the body of an `add-checkpoint` request: the size of the tree that the witness cosigned last, the proof that
+/// the checkpoint's tree continues that tree, and the checkpoint.
 pub fn add_checkpoint(older: u64, proof: &[Hash], checkpoint: &str) -> String {
     let mut body = format!("old {older}\n");
     for hash in proof {
@@ -16,7 +17,7 @@ pub fn add_checkpoint(older: u64, proof: &[Hash], checkpoint: &str) -> String {
     format!("{body}\n{checkpoint}")
 }
 
-/// The first line that is a valid cosignature of the checkpoint by this witness, with its line break.
+/// Returns the first line that is a valid cosignature of the checkpoint by this witness, with the line break.
 pub fn find_cosignature(lines: &str, witness: &VerifierKey, checkpoint: &str) -> Option<String> {
     let mut lines = lines.lines().map(|line| format!("{line}\n"));
     lines.find(|line| {
@@ -25,7 +26,7 @@ pub fn find_cosignature(lines: &str, witness: &VerifierKey, checkpoint: &str) ->
     })
 }
 
-/// The size of the tree that the witness cosigned last, as its response with the status 409 has it.
+/// Parses the size of the tree that the witness cosigned last, from a response with status 409.
 pub fn parse_cosigned_size(body: &str) -> Option<u64> {
     decimal::parse(body.strip_suffix('\n')?)
 }

@@ -1,4 +1,4 @@
-//! Documents, verified step by step.
+//! Verifies documents step by step.
 
 use crate::sample::{ORIGIN, checkpoint, log_of, log_signer, proof_of, seed, statement, statement_key, witness};
 use purser_evidence::{
@@ -31,7 +31,7 @@ async fn document() -> String {
     proof_of(&objects, &head, 3, &entries[3], &note).await.to_string()
 }
 
-/// `statement: passed` and so on.
+/// Returns `statement: passed` and so on, for each step.
 fn outcomes(report: &Report) -> Vec<String> {
     let outcome = |step: &Step| match step.outcome {
         Outcome::Passed(_) => "passed",
@@ -98,7 +98,7 @@ async fn what_is_not_trusted_fails() {
         assert_eq!(report.statement(), None);
         assert!(outcomes(&report).contains(&failed.to_owned()), "{:?}", report.steps());
     }
-    // A key that was rotated: the old one still verifies.
+    // The log's key was rotated, and the old key still verifies.
     let rotated = trust_with(|file| {
         let old = file["logs"][0].clone();
         file["logs"] = json!([{"vkey": other.verifier().to_string(), "origin": ORIGIN}, old]);
@@ -132,7 +132,7 @@ async fn each_flipped_bit_of_a_document_is_refused() {
         let Ok(changed) = String::from_utf8(bytes) else {
             continue;
         };
-        // A witness's name is another, unknown witness; the quorum is not met.
+        // A changed name of the witness makes the witness unknown, so the quorum is not reached.
         let is_verified = verify(&changed, &trust).is_ok_and(|report| report.is_verified());
         assert!(!is_verified, "bit {at}: {changed}");
     }

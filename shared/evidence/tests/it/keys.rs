@@ -24,7 +24,7 @@ fn a_key_set_is_published_and_read_again() {
     assert_eq!(first.as_object().unwrap().len(), 7, "{first}");
     let read = JwkSet::parse(&json.to_string()).unwrap();
     assert_eq!(read, set);
-    // A statement of an older key stays valid.
+    // A statement signed with an older key stays valid.
     let statement = older.sign(StatementKind::Receipt, b"{}").unwrap();
     assert!(read.verify(&statement).is_ok());
 }

@@ -1,4 +1,4 @@
-//! The log: its objects, its proofs, and what others may do to it.
+//! Tests the log: the objects, the proofs, and the detection of changes by others.
 
 use crate::sample::{Objects, log_of, statement, text, vectors};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -22,7 +22,7 @@ fn entries(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("entry {number}")).collect()
 }
 
-/// The tree of the library, as the reference.
+/// Returns the library's tree as the reference.
 fn reference(entries: &[String]) -> MemoryBackedTree<Sha256, String> {
     let mut tree = MemoryBackedTree::new();
     for entry in entries {
@@ -116,7 +116,7 @@ fn malformed_tiles_and_bundles_are_refused() {
     assert_eq!(Edge::empty().append(&[vec![0; 65_536]]), Err(AppendError::Entry));
 }
 
-/// The handlers that await these run on any thread.
+/// Handlers that await these futures run on any thread.
 #[test]
 fn readers_may_be_awaited_anywhere() {
     fn is_send(_: &impl Send) {}
@@ -127,7 +127,7 @@ fn readers_may_be_awaited_anywhere() {
     is_send(&unverified_entry(&objects, 3, 0));
 }
 
-/// The example of c2sp.org/tlog-tiles: 70,000 entries.
+/// The example in c2sp.org/tlog-tiles: 70,000 entries.
 #[test]
 fn a_log_has_the_tiles_of_the_specification() {
     let (objects, head) = log_of(&entries(70_000));
@@ -171,7 +171,7 @@ fn a_log_has_the_tiles_of_the_specification() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 5, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Batches of any sizes make the objects of one append, and partial ones on the way.
+    /// Batches of any sizes result in the same objects as one append, plus intermediate partial objects.
     #[test]
     fn batches_make_the_same_log(
         sizes in prop::collection::vec(prop_oneof![0..4_usize, 0..700_usize, Just(256)], 1..12),
@@ -215,7 +215,7 @@ proptest! {
         }
     }
 
-    /// A bit of any object that a proof needs is enough.
+    /// A change of any bit in an object that a proof needs is detected.
     #[test]
     fn a_changed_object_gives_no_proof(count in 1..2_000_usize, index in any::<prop::sample::Index>(), bit in any::<prop::sample::Index>()) {
         let all = entries(count);
@@ -227,12 +227,12 @@ proptest! {
             let mut changed = objects.clone();
             let bit = bit.index(bytes.len() * 8);
             changed.0.get_mut(path).unwrap()[bit / 8] ^= 1 << (bit % 8);
-            // The object may be none that the proof needs; then the proof is the same.
+            // If the proof does not need the object, the proof is unchanged.
             match run(inclusion_proof(&changed, &head, at, all[index].as_bytes())) {
                 Ok(hashes) => prop_assert_eq!(&hashes, &good),
                 Err(error) => prop_assert!(matches!(error, ReadError::OtherTree)),
             }
-            // The right edge is read whole, so no append builds on it.
+            // The right edge is read completely, so no append builds on a changed edge.
             if !path.is_full() {
                 prop_assert!(run(Edge::read(&changed, &head)).is_err());
             }
@@ -274,7 +274,7 @@ fn partial_tiles_may_be_deleted_once_there_are_full_ones() {
     ));
 }
 
-/// A reader who kept a checkpoint finds the change, whatever the log serves now.
+/// A reader who stored a checkpoint detects the change, whatever the log serves later.
 #[test]
 fn forks_cuts_and_rewrites_are_found() {
     let all = entries(700);
@@ -284,18 +284,18 @@ fn forks_cuts_and_rewrites_are_found() {
     grown.write(&honest);
     assert!(run(consistency_proof(&grown, &kept, &honest.head)).is_ok());
 
-    // One entry of the past is another: all hashes above it are computed anew.
+    // One past entry differs, and all hashes above the entry are recomputed.
     for changed in [0, 255, 256, 499] {
         let mut other = all.clone();
         other[changed] = "rewritten".to_owned();
         let (rewritten, head) = log_of(&other);
         let refused = run(consistency_proof(&rewritten, &kept, &head));
         assert!(matches!(refused, Err(ReadError::OtherTree)), "{changed}");
-        // The honest proof is none of the other tree, and no other proof is, either.
+        // Neither the honest proof nor any other proof is valid for the changed tree.
         let honest = run(consistency_proof(&grown, &kept, &honest.head)).unwrap();
         assert_eq!(head.verify_consistency(&kept, &honest), Err(ProofError::Hashes));
     }
-    // An entry is dropped, or put in between.
+    // An entry is removed or inserted.
     let without = [&all[..100], &all[101..]].concat();
     let between = [&all[..100], &["new".to_owned()], &all[100..]].concat();
     for other in [without, between] {
@@ -305,7 +305,7 @@ fn forks_cuts_and_rewrites_are_found() {
             Err(ReadError::OtherTree)
         ));
     }
-    // The last entries are cut off; and the log goes on from there.
+    // The last entries are cut off, and the log continues from there.
     let (cut, head) = log_of(&all[..450]);
     assert!(matches!(
         run(consistency_proof(&cut, &kept, &head)),
@@ -320,7 +320,7 @@ fn forks_cuts_and_rewrites_are_found() {
         run(consistency_proof(&objects, &kept, &forked.head)),
         Err(ReadError::OtherTree)
     ));
-    // Two heads of one size.
+    // Two heads of the same size.
     let fork = TreeHead {
         root: Hash::of_leaf(b"fork"),
         ..kept
@@ -329,14 +329,14 @@ fn forks_cuts_and_rewrites_are_found() {
         run(consistency_proof(&grown, &kept, &fork)),
         Err(ReadError::OtherTree)
     ));
-    // Nor does an append go on from another tree than that of the checkpoint.
+    // An append does not continue from a tree that differs from the checkpoint's tree.
     assert!(matches!(
         run(Edge::read(&objects, &kept)),
         Err(ReadError::OtherTree | ReadError::Missing(_))
     ));
 }
 
-/// A writer that stopped before its checkpoint left objects that the next one writes again.
+/// A writer that stopped before the checkpoint leaves objects that the next writer writes again.
 #[test]
 fn a_stopped_append_loses_and_doubles_nothing() {
     let all = entries(900);

@@ -1,4 +1,4 @@
-//! The formats against the vectors that other implementations accept, and the log against all that may happen to it.
+//! Tests the formats against vectors that other implementations accept, and the log against faults and attacks.
 
 #![expect(
     clippy::arithmetic_side_effects,

@@ -1,4 +1,4 @@
-//! Notes, verifier keys, checkpoints and cosignatures.
+//! Tests notes, verifier keys, checkpoints and cosignatures.
 
 use crate::sample::{ORIGIN, checkpoint, log_of, log_signer, seed, statement, text, vectors, witness};
 use purser_evidence::{
@@ -14,7 +14,7 @@ fn log_key() -> VerifierKey {
 fn verifier_keys_have_one_spelling() {
     let vectors = vectors();
     let vkey = text(&vectors["keys"]["log"]["vkey"]);
-    // Its base64 contains no plus sign; this one's does.
+    // The base64 of the key above contains no plus sign. The base64 of this key does.
     let plus = (0..=255)
         .map(|byte| {
             NoteSigner::new("a", KeyType::Cosignature, &seed(byte))
@@ -41,7 +41,7 @@ fn verifier_keys_have_one_spelling() {
     }
 }
 
-/// Ed25519 is deterministic, so our note is the vectors' note.
+/// Ed25519 is deterministic, so the signed note equals the note in the vectors.
 #[test]
 fn checkpoints_of_the_vectors_are_written_and_read() {
     let vectors = vectors();
@@ -62,7 +62,7 @@ fn checkpoints_of_the_vectors_are_written_and_read() {
     }
 }
 
-/// The traps of the vectors' README, where other implementations differ, among them.
+/// Includes the cases in the README of the vectors in which other implementations differ.
 #[test]
 fn awkward_notes_are_refused() {
     let vectors = vectors();
@@ -73,7 +73,7 @@ fn awkward_notes_are_refused() {
         Checkpoint::open(&note, &log_key(), ORIGIN)
     };
     assert!(opened(good).is_ok());
-    // Signatures of others are ignored, of which nothing is known but the line.
+    // Signatures of unknown signers are ignored.
     assert!(opened(&format!("{good}\u{2014} witness.example AAAAAAE=\n")).is_ok());
     let (text, _) = good.split_once("\n\n").unwrap();
     for (what, wrong) in [
@@ -173,7 +173,7 @@ fn witnesses_cosign_a_time_and_a_text() {
         Err(NoteError::Unsigned(_))
     ));
     assert!(read.verify(log_signer().verifier()).is_ok());
-    // A cosignature is none of the note's text, and the other way round.
+    // A cosignature is not a signature of the note's text, and a signature is not a cosignature.
     assert!(matches!(read.verify(first.verifier()), Err(NoteError::Signature(_))));
     assert!(matches!(
         read.verify_cosignature(log_signer().verifier()),

@@ -1,4 +1,4 @@
-//! Proofs as texts, and the policies that they are verified against.
+//! Tests proofs as text, and the policies for their verification.
 
 use crate::sample::{ORIGIN, checkpoint, log_of, log_signer, proof_of, statement, text, vectors, witness};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -179,7 +179,7 @@ async fn a_quorum_of_witnesses_is_needed() {
         verified(&[&first, &first], 1).await,
         Err(RefusedProof::Witnesses(WitnessError::Note(_)))
     ));
-    // An invalid cosignature of a known witness refuses the note, although others are enough.
+    // An invalid cosignature by a known witness makes the note invalid, although there are enough other cosignatures.
     let invalid = witnesses[2].cosign("other\n", 7).unwrap();
     assert!(verified(&[&first, &second, &invalid], 2).await.is_err());
 
@@ -223,7 +223,7 @@ fn a_log_may_have_several_keys() {
     let text = Note::parse(&note).unwrap().unverified_text().to_owned();
     assert!(opened(&note).is_ok());
     assert!(opened(&format!("{note}{}\n", line_on(&text))).is_ok());
-    // A valid signature does not make up for an invalid one of another trusted key.
+    // A valid signature does not compensate for an invalid signature by another trusted key.
     let refused = CheckpointError::Note(NoteError::Signature(ORIGIN.to_owned()));
     assert_eq!(opened(&format!("{note}{}\n", line_on("other\n"))), Err(refused));
     let only = Policy::new([keys[0].clone()], Vec::new(), 0).unwrap();

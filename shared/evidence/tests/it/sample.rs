@@ -1,4 +1,4 @@
-//! The vectors, test keys, and a log in memory.
+//! The test vectors, test keys, and a log in memory.
 
 use purser_evidence::{
     Appended, Checkpoint, Edge, KeyType, NoteSigner, Seed, StatementKey, StatementKind, TilePath, TileReader,
@@ -11,8 +11,8 @@ use zeroize::Zeroizing;
 
 pub(crate) const ORIGIN: &str = "log.example/decisions";
 
-/// The vectors of `vectors.json`, whose keys are hashes of labels. Foreign implementations in Go, Python, Rust and
-/// JavaScript accept them.
+/// Returns the vectors in `vectors.json`. The keys are hashes of labels. Independent implementations in Go, Python,
+/// Rust and JavaScript accept the vectors.
 pub(crate) fn vectors() -> Value {
     serde_json::from_str(include_str!("../vectors.json")).unwrap()
 }
@@ -45,7 +45,7 @@ pub(crate) fn statement(number: usize) -> String {
         .unwrap()
 }
 
-/// The objects of a log.
+/// The objects of a log, by path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Objects(pub(crate) BTreeMap<TilePath, Vec<u8>>);
 
@@ -64,7 +64,7 @@ impl TileReader for Objects {
     }
 }
 
-/// A log of these entries, appended at once.
+/// Returns a log of these entries, appended at once.
 pub(crate) fn log_of<T: AsRef<[u8]>>(entries: &[T]) -> (Objects, TreeHead) {
     let appended = Edge::empty().append(entries).unwrap();
     let mut objects = Objects::default();
@@ -76,7 +76,7 @@ pub(crate) fn checkpoint(head: TreeHead) -> String {
     Checkpoint::new(ORIGIN, head).unwrap().sign(&log_signer()).unwrap()
 }
 
-/// The proof of an entry, with the entry.
+/// Returns the proof of an entry, including the entry.
 pub(crate) async fn proof_of(objects: &Objects, head: &TreeHead, index: u64, entry: &str, note: &str) -> TlogProof {
     let hashes = inclusion_proof(objects, head, index, entry.as_bytes()).await.unwrap();
     TlogProof::new(Some(entry.as_bytes()), index, hashes, note).unwrap()

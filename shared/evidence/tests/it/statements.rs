@@ -1,4 +1,4 @@
-//! Statements: what is accepted, and what is not.
+//! Tests which statements are accepted and which are rejected.
 
 use crate::sample::{seed, statement_key, text, vectors};
 use aws_lc_rs::digest::{Digest, SHA256};
@@ -104,13 +104,13 @@ fn a_statement_has_one_spelling_and_two_algorithms() {
     assert_eq!(set.verify(&with_header(&twice, &eddsa)), Err(StatementError::Header));
 }
 
-/// Anybody can compute it from a valid statement: the reason that the log holds exact bytes.
+/// Anybody can compute the second signature from a valid statement. Therefore the log contains exact bytes.
 #[test]
 fn es256_has_a_twin_of_each_signature() {
     let statement = text(&vectors()["statements"][0]["jws"]).to_owned();
     let (signed, signature) = statement.rsplit_once('.').unwrap();
     let bytes = URL_SAFE_NO_PAD.decode(signature).unwrap();
-    // n − s, from the right, byte by byte.
+    // Computes n − s byte by byte, from the right.
     let n = u128_pair("FFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551");
     let mut borrow = 0_i16;
     let mut twin = bytes.clone();
@@ -149,7 +149,7 @@ fn each_flipped_bit_of_a_statement_is_refused() {
 fn statements_are_at_most_as_long_as_an_entry() {
     let key = statement_key();
     let signed = |length: usize| key.sign(StatementKind::Decision, &vec![b'x'; length]);
-    // Three bytes of the payload are four characters.
+    // Three bytes of the payload take four characters.
     let rest = LONGEST_STATEMENT - signed(0).unwrap().len();
     let longest = rest / 4 * 3 + [0, 0, 1, 2][rest % 4];
     let statement = signed(longest).unwrap();
@@ -157,7 +157,7 @@ fn statements_are_at_most_as_long_as_an_entry() {
     assert!(matches!(signed(longest + 1), Err(SignError::TooLong)));
 }
 
-/// Signs as KMS does: a digest, and the answer in DER.
+/// A signer like KMS: it signs a digest and returns the signature in DER.
 struct Digests(EcdsaKeyPair);
 
 impl DigestSigner for Digests {

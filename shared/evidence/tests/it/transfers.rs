@@ -1,4 +1,4 @@
-//! The transfer that a receipt states, and a node's answers.
+//! Compares the transfer that a receipt states with a node's responses.
 
 use crate::sample::statement_key;
 use purser_evidence::{JwkSet, Network, NoTransfer, NodeResponses, StatedTransfer, StatementKind, VerifiedStatement};
@@ -25,7 +25,7 @@ fn stated(kind: StatementKind, payload: &Value) -> VerifiedStatement {
     JwkSet::new(key.jwk().clone(), []).verify(&statement).unwrap()
 }
 
-/// What an honest node responds about the payload's transaction.
+/// Returns an honest node's responses about the transaction of the payload.
 fn responses() -> NodeResponses {
     let word = |digits: &str| format!("0x{digits:0>64}");
     let usdc = Network::of("base").unwrap().usdc;
@@ -111,7 +111,7 @@ fn a_stated_transfer_is_found_or_not() {
             }
         });
     }
-    // The authorization was used twice, or another log is between its use and the transfer.
+    // The authorization was used twice, or there is another log between the use and the transfer.
     for (from, to) in [(1, 1), (0, 2)] {
         refused(&|responses| {
             let logs = responses.receipt["logs"].as_array_mut().unwrap();
@@ -121,7 +121,7 @@ fn a_stated_transfer_is_found_or_not() {
     }
 }
 
-/// Two receipts that claim one transfer differ in their nonces, and the transfer has one.
+/// Two receipts that claim the same transfer have different nonces, and the transfer has only one nonce.
 #[test]
 fn one_transfer_matches_one_of_two_receipts() {
     let mut other = payload();
