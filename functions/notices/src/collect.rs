@@ -1,5 +1,5 @@
-//! Turns events into pending notices, on each channel of a person that wants them. An event without an owner is spread
-//! over the people whom it concerns, a page of people at a time, which bounds the work of a run.
+//! Turns events into pending notifications for each channel of a user that wants them. An event without an owner is
+//! spread over all affected users, one page of users per message, which limits the work of a run.
 
 use crate::{Notices, unread};
 use purser_api::{MessageResult, NoticeOf, NoticeRequest, NoticeWork, SqsRecord};
@@ -11,11 +11,11 @@ use purser_store::{PERSON_PARTS, Waiting};
 use std::collections::BTreeMap;
 use tokio::time::Instant;
 
-/// The number of people that one message covers.
+/// The number of users that one message covers.
 const PAGE: u32 = 10;
 
 impl Notices {
-    /// Takes an event from the bus. Repetitions have no further effect.
+    /// Processes an event from the event bus. Repetitions have no further effect.
     pub(crate) async fn happened(&self, record: &SqsRecord) -> Result<MessageResult> {
         let event = record.event()?;
         if let Some(owner) = event.owner() {
@@ -33,7 +33,7 @@ impl Notices {
         Ok(MessageResult::Done)
     }
 
-    /// Queues the test notice that a person requests, or the notice of a failing webhook.
+    /// Enqueues the test notification that a user requested, or the notification about a failing webhook.
     pub(crate) async fn requested(&self, record: &SqsRecord) -> Result<MessageResult> {
         let NoticeRequest { person, of } = NoticeRequest::parse(&record.body).ok_or_else(unread)?;
         let source = self.0.event_source.clone();
@@ -43,7 +43,7 @@ impl Notices {
                 let failed = self.0.table.failed_calls(&[webhook]).await?;
                 match failed.get(&webhook) {
                     Some(calls) => calls.event(source, &person, webhook),
-                    // A call has succeeded meanwhile.
+                    // A call of the webhook has succeeded meanwhile.
                     None => return Ok(MessageResult::Done),
                 }
             }
@@ -53,7 +53,7 @@ impl Notices {
         Ok(MessageResult::Done)
     }
 
-    /// Processes a message of the queue of notices.
+    /// Processes a message of the notification queue.
     pub(crate) async fn work(&self, record: &SqsRecord, last_call: Instant) -> Result<MessageResult> {
         match NoticeWork::parse(&record.body).ok_or_else(unread)? {
             NoticeWork::Spread { event, part, after } => self.spread(event, part, after, last_call).await,
@@ -91,7 +91,7 @@ impl Notices {
             log_too_late(person, event);
             return Ok(());
         }
-        // A test is sent without delay: its person wants to know whether the channel works.
+        // A test is sent even on a disabled channel, because the user wants to know whether the channel works.
         let ended = match event.kind() {
             EventKind::WebhookTest => BTreeMap::new(),
             _ => shared.table.ended_channels(settings).await?,
@@ -101,8 +101,8 @@ impl Notices {
             event: event.clone(),
         };
         for channel in channels.into_iter().filter(|channel| !ended.contains_key(channel)) {
-            // A notice that is already pending is enqueued again: the function that stored it may have been cut off
-            // before.
+            // The flush of a notification that is already pending is sent again, because the function may have ended
+            // after it stored the notification.
             if shared.table.enqueue(person, channel, &row, now).await? {
                 let flush = NoticeWork::Flush {
                     person: person.clone(),
@@ -114,7 +114,7 @@ impl Notices {
         Ok(())
     }
 
-    /// Stores notices for a page of people, as far as time permits, and enqueues a message for the remaining people.
+    /// Stores notifications for a page of users, as far as time permits, and sends a message for the remaining users.
     async fn spread(
         &self,
         event: Event,
@@ -127,14 +127,14 @@ impl Notices {
         let is_last = u32::try_from(people.len()).unwrap_or(u32::MAX) < PAGE;
         let (mut last, mut is_cut_off) = (None, false);
         for (person, settings) in people {
-            // At least one person is processed, so that each message makes progress.
+            // At least one user is processed, so that each message makes progress.
             is_cut_off = last.is_some() && Instant::now() > last_call;
             if is_cut_off {
                 break;
             }
             match settings {
                 Ok(settings) => self.tell_if_concerned(&settings, &event).await?,
-                // A person whose row is unreadable is skipped, so that all others get their notices.
+                // A user with an unreadable row is skipped, so that all others get their notifications.
                 Err(error) => tracing::error!(%person, cause = %error, "notice.unreadable"),
             }
             last = Some(person);
@@ -157,8 +157,8 @@ impl Notices {
         Ok(())
     }
 
-    /// Whether an event without an owner is relevant to a person: a service is, if one of the person's agents may use
-    /// it.
+    /// Whether an event without an owner affects a user. An event about a service does if one of the user's agents may
+    /// use the service.
     async fn concerns(&self, person: &PersonId, event: &Event) -> Result<bool> {
         match event.subject() {
             EventSubject::Service(service) => self.0.ledger.has_service_enabled(person.as_str(), *service).await,
@@ -167,7 +167,7 @@ impl Notices {
         }
     }
 
-    /// Whether a channel is usable: mail needs a sender.
+    /// Whether a channel is usable. Mail needs a configured sender.
     pub(crate) fn can_use(&self, channel: NoticeChannel) -> bool {
         match channel {
             NoticeChannel::Mail => self.0.mail.is_some(),
@@ -176,7 +176,7 @@ impl Notices {
     }
 }
 
-/// Logs an event that is dropped although the person wants it: it is a day old, or its question is closed.
+/// Logs an event that is dropped although the user wants it, because the event is a day old or its approval is closed.
 pub(crate) fn log_too_late(person: &PersonId, event: &Event) {
     tracing::warn!(
         %person,

@@ -1,9 +1,10 @@
-//! Sends the pending notices of a channel as one message, when its pause is over.
+//! Sends the pending notifications of a channel as one message, when the channel's pause is over.
 //!
-//! Pending rows are deleted after the message is sent. A run that is cut off in between causes a second message. Only
-//! one flush per channel runs at a time. Before it holds the channel it enqueues the message that returns for whatever
-//! waits then (`NoticePace::waker`), so all other messages can be deleted, since the pending notices are rows. The message
-//! that holds the channel could not return itself: it may be a second delivery of one that is deleted.
+//! Pending rows are deleted after the message is sent, so a run that is cut off in between causes a second message.
+//! Only one flush per channel runs at a time. Before a flush takes the channel, it enqueues the message that will wake
+//! up the next flush (`NoticePace::waker`). All other flush messages can be deleted, because the pending notifications
+//! are rows. The message that takes the channel can't be the wake-up itself, because it may be a repeated delivery of a
+//! deleted message.
 
 use crate::{Notices, collect::log_too_late, send::Sent};
 use purser_api::{MessageResult, SqsRecord};
@@ -16,13 +17,13 @@ use purser_store::Waiting;
 use std::collections::BTreeSet;
 use tokio::time::Instant;
 
-/// The most events in one message. The next message has the rest.
+/// The maximum number of events in one message. The next message has the remaining events.
 const MOST: u32 = 200;
 
-/// The notices to send with the next message of a channel.
+/// The notifications for the next message of a channel.
 struct Next {
     wanted: Vec<Waiting>,
-    /// Whether there may be more.
+    /// Whether there may be more pending notifications.
     is_full: bool,
 }
 
@@ -45,7 +46,7 @@ impl Notices {
         }
         let mut waiting = self.waiting(&settings, channel, now).await?;
         if waiting.wanted.is_empty() && is_waker {
-            // Until this is stored, the messages of new notices rely on this one.
+            // Until this is stored, flushes of new notifications rely on this message as the wake-up.
             pace = pace.without_waker();
             if !shared.table.put_notice_pace(person, channel, &pace, now).await? {
                 return Ok(MessageResult::Stays);
@@ -65,7 +66,7 @@ impl Notices {
         let waker = shared.queue.wake(person, channel).await?;
         let turn = pace.taken(&waker, now);
         if !shared.table.put_notice_pace(person, channel, &turn, now).await? {
-            // Another message flushes the channel.
+            // Another flush has taken the channel.
             let pace = shared.table.notice_pace(person, channel).await?;
             return match pace.wait(now) {
                 Some(pause) => self.wait(record, &pace, pause).await,
@@ -87,8 +88,8 @@ impl Notices {
         Ok(MessageResult::Done)
     }
 
-    /// Returns the waker to the queue until the next flush may run. Every other message relies on it; without one, each
-    /// returns itself.
+    /// Hides the wake-up message until the next flush may run. All other messages rely on the wake-up and are deleted.
+    /// Without a wake-up, each message is hidden itself.
     async fn wait(&self, record: &SqsRecord, pace: &NoticePace, pause: Duration) -> Result<MessageResult> {
         if pace.waker.as_ref().is_some_and(|waker| *waker != record.message_id) {
             return Ok(MessageResult::Done);
@@ -97,7 +98,7 @@ impl Notices {
         Ok(MessageResult::Stays)
     }
 
-    /// The next notices to send. Settles those that are obsolete.
+    /// Reads the next notifications to send, and deletes obsolete notifications.
     async fn waiting(&self, settings: &NoticeSettings, channel: NoticeChannel, now: Timestamp) -> Result<Next> {
         let (table, person) = (&self.0.table, &settings.person);
         let waiting = table.waiting_notices(person, channel, MOST).await?;
@@ -107,7 +108,7 @@ impl Notices {
         Ok(Next { wanted, is_full })
     }
 
-    /// The notices to send, and the keys of those that are obsolete. Another person's event is never sent.
+    /// Returns the notifications to send, and the keys of obsolete notifications. Another user's event is never sent.
     fn sorted_out(
         &self,
         settings: &NoticeSettings,
@@ -128,7 +129,7 @@ impl Notices {
                 }
                 Ok(event) if is_wanted(&event) => wanted.push(Waiting { key, event }),
                 Ok(_) => over.push(key),
-                // An unreadable notice does not hold up the others.
+                // An unreadable notification does not delay the others.
                 Err(error) => {
                     tracing::error!(person = %settings.person, cause = %error, "notice.unreadable");
                     over.push(key);
@@ -150,9 +151,9 @@ impl Notices {
         }
     }
 
-    /// The present names of a message's agents, services and operations, and the reasons of its approvals, as far as
-    /// they are known. An agent that belongs to another person by now has no name here, since its name may be that
-    /// person's text.
+    /// Reads the current names of a message's agents, services and operations, and the reasons of its approvals, as far
+    /// as they are available. An agent that now belongs to another user has no name here, because that user may have
+    /// chosen the name.
     async fn names(&self, person: &PersonId, events: &[Event]) -> NoticeNames {
         let shared = &self.0;
         let agents: BTreeSet<AgentId> = events.iter().filter_map(Event::agent).collect();
@@ -192,7 +193,7 @@ impl Notices {
         }
     }
 
-    /// Stores the result of a message: deletes the sent notices, then stores when the next flush may run.
+    /// Stores the result of a message: deletes the sent notifications, then stores the time of the next flush.
     async fn after(
         &self,
         settings: &NoticeSettings,
@@ -226,13 +227,13 @@ impl Notices {
                 turn.failed(now, result, asked, jitter)
             }
         };
-        // A flush that took over has stored its own pace.
+        // If the write fails, a later flush has taken the channel and stored its own pause.
         let _is_stored = shared.table.put_notice_pace(person, channel, &pace, now).await?;
         Ok(())
     }
 }
 
-/// Logs one line for each message, without address, URL or answer.
+/// Logs one line for each message, without address, URL or response.
 fn log(person: &PersonId, channel: NoticeChannel, events: usize, sent: Sent) {
     let outcome = match sent {
         Sent::Taken(_) => "sent",

@@ -1,18 +1,20 @@
-//! The notices function: sends people notices of events by mail and incoming webhook, several events in one message.
+//! The function `notices`: sends users notifications of events by mail and incoming webhook, several events in one
+//! message.
 //!
 //! ```text
 //! people (tests), webhooks (failing) ─▶ queue of requests ┐
-//! bus ─▶ queue of events ─────────────┴collect─▶ rows that wait ┐
-//!                    └─spread (of no single person)─────────────┴─▶ queue of notices ─flush─▶ one message, some minutes apart
+//! bus ─▶ queue of events ─────────────┴collect─▶ pending rows ──┐
+//!                    └─spread (events without an owner)─────────┴─▶ queue of notices ─flush─▶ one message, some minutes apart
 //! ```
 //!
-//! A message stays in its queue until its work is done. A pending notice is a row, which is deleted after it is sent:
-//! a run that is cut off in between sends it twice. Only one flush per channel runs at a time (`pace`).
+//! A message stays in its queue until its work is done. A pending notification is a row, which is deleted after the
+//! notification is sent. If the function ends in between, the notification is sent twice. Only one flush per channel
+//! runs at a time (`NoticePace`).
 //!
-//! Invariants: a person gets notices of their own events, and of services and the deployment; no link decides
-//! anything; no address, URL or answer is logged.
+//! Invariants: a user gets notifications of the user's own events, and of events of services and the deployment. No
+//! link in a notification decides anything. No address, URL or response is logged.
 //!
-//! Elsewhere: the texts (`shared/domain/src/notice`), and the settings of notices (`functions/people`).
+//! Not in this crate: the texts (`shared/domain/src/notice`), and the notification settings (`functions/people`).
 
 mod collect;
 mod flush;
@@ -31,14 +33,14 @@ use tokio::time::Instant;
 
 /// The number of messages that are processed concurrently: the size of a batch.
 const AT_ONCE: usize = 10;
-/// The timeout of one message to the mail service or an incoming webhook.
+/// The timeout of one call to the mail service or an incoming webhook.
 const LONGEST_CALL: Duration = Duration::from_secs(10);
-/// The time reserved for calls of the database and the queue.
+/// The time that is reserved for calls to the database and the queue.
 const BOOKKEEPING: Duration = Duration::from_secs(9);
 
 const PROGRAM: &str = "Purser-Notices";
 
-/// The function, ready to run. Clones share everything.
+/// The function, ready to run. Clones share all state.
 #[derive(Clone)]
 pub struct Notices(Arc<Shared>);
 
@@ -48,38 +50,39 @@ struct Shared {
     catalog: CatalogCache,
     queue: NoticesQueue,
     arns: QueueArns,
-    /// `None` if no mail is sent.
+    /// The mail client; `None` if no mail is sent.
     mail: Option<Mail>,
     incoming: UntrustedHttpClient,
-    /// The key that incoming webhooks' URLs are encrypted with.
+    /// The KMS key that encrypts the URLs of incoming webhooks.
     key: SecretsKey,
-    /// The pages' origin.
+    /// The origin of the dashboard's pages.
     origin: String,
-    /// The deployment, as events name it.
+    /// The deployment's name in events.
     event_source: EventSource,
     clock: Clock,
     entropy: Entropy,
 }
 
-/// The queues that invoke the function. The queue determines what a message may ask for; IAM determines who sends to
-/// it.
+/// The queues that invoke the function. The queue determines which work a message may request, and IAM controls which
+/// functions may send to each queue.
 struct QueueArns {
-    /// From the bus.
+    /// The queue with events from the event bus.
     events: String,
-    /// From `people` and `webhooks`.
+    /// The queue with requests from `people` and `webhooks`.
     requests: String,
-    /// From the function itself.
+    /// The queue with messages from this function.
     notices: String,
 }
 
 impl Notices {
-    /// The function with this configuration: `WEBHOOKS_TABLE`, `LEDGER_TABLE`, `CATALOG_TABLE`, `STACK`, `NOTICES_QUEUE_URL`,
-    /// `NOTICES_QUEUE_ARN`, `NOTICE_REQUESTS_QUEUE_ARN`, `NOTICE_EVENTS_QUEUE_ARN`, `WEBHOOK_SECRETS_KEY_ARN`, `DASHBOARD_URL`, `NOTICES_SENDER`, `WEBHOOK_ALLOWED_HOSTS`.
+    /// Starts the function with this configuration: `WEBHOOKS_TABLE`, `LEDGER_TABLE`, `CATALOG_TABLE`, `STACK`,
+    /// `NOTICES_QUEUE_URL`, `NOTICES_QUEUE_ARN`, `NOTICE_REQUESTS_QUEUE_ARN`, `NOTICE_EVENTS_QUEUE_ARN`,
+    /// `WEBHOOK_SECRETS_KEY_ARN`, `DASHBOARD_URL`, `NOTICES_SENDER`, `WEBHOOK_ALLOWED_HOSTS`.
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
         Self::boot_with(boot, LONGEST_CALL)
     }
 
-    /// The same with another timeout for messages.
+    /// Starts the function with another timeout for calls.
     pub fn boot_with(boot: Boot, longest_call: Duration) -> Result<Self, BootError> {
         let Boot {
             mut env,
@@ -129,10 +132,10 @@ impl Notices {
         })))
     }
 
-    /// Processes a batch of messages within this time. The answer names the messages that stay in their queue.
+    /// Processes a batch of messages within this time. The response names the messages that stay in their queue.
     pub async fn run(&self, event: Value, budget: Duration) -> Result<Value> {
         let now = Instant::now();
-        // A later start might be cut off between a message and its rows.
+        // A call that starts later might end the function before its rows are written.
         let last_call = now
             .checked_add(budget.saturating_sub(LONGEST_CALL.saturating_add(BOOKKEEPING)))
             .unwrap_or(now);
@@ -158,7 +161,7 @@ impl Notices {
     }
 }
 
-/// The error for a message of another form.
+/// Returns the error for a malformed message.
 fn unread() -> Error {
     Error::internal("reading a message of notices", "its shape is not the expected one")
 }

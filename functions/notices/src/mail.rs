@@ -1,4 +1,4 @@
-//! Mail, by SES v2.
+//! Sends mail with SES v2.
 
 use crate::send::Sent;
 use aws_sdk_sesv2::{
@@ -12,15 +12,15 @@ use aws_types::SdkConfig;
 use purser_domain::{CallResult, Error, MailAddress, NoticeMessage, Result};
 use std::time::Duration;
 
-/// Sends mail from one address.
+/// A mail client with a fixed sender.
 pub(crate) struct Mail {
     client: Client,
     sender: MailAddress,
 }
 
 impl Mail {
-    /// A mailer with this sender. `longest` is the timeout of a mail. The SDK does not retry: after a lost answer it
-    /// is unknown whether the mail was sent, and the function retries after a pause.
+    /// Creates a client with this sender. `longest` is the timeout of a call. The SDK does not retry, because after a
+    /// lost response it is unknown whether the mail was sent; the function retries after a pause.
     pub(crate) fn new(aws: &SdkConfig, sender: MailAddress, longest: Duration) -> Self {
         let config = Config::from(aws)
             .to_builder()
@@ -62,7 +62,7 @@ fn content(message: &NoticeMessage, origin: &str) -> Result<Message, BuildError>
         .text(part(message.text(origin))?)
         .html(part(message.html(origin))?)
         .build();
-    // RFC 2369 §3.2: the page on which a signed-in person turns mails off.
+    // RFC 2369 §3.2: links to the page on which a signed-in user turns mails off.
     let unsubscribe = MessageHeader::builder()
         .name("List-Unsubscribe")
         .value(format!("<{}>", NoticeMessage::settings_url(origin)))
@@ -74,8 +74,8 @@ fn content(message: &NoticeMessage, origin: &str) -> Result<Message, BuildError>
         .build())
 }
 
-/// The meaning of a refusal. SES answers `MessageRejected` for an address that takes no mail, and also if the sender
-/// (in the sandbox: the recipient) is not verified. The latter is for an operator to fix and disables no person's
+/// Interprets an error of SES. SES returns `MessageRejected` for an address that accepts no mail, but also if the
+/// sender (in the sandbox, the recipient) is not verified. An operator has to fix the latter, so it disables no user's
 /// mail.
 fn refused(error: &SdkError<SendEmailError>) -> Sent {
     let result = match error {

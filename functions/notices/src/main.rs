@@ -1,4 +1,4 @@
-//! The Lambda function `notices`, which two queues call.
+//! The Lambda function `notices`, which two queues invoke.
 
 use purser_notices::Notices;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! The result of sending a message.
+//! Sends messages by mail and incoming webhook, and interprets the results.
 
 use crate::Notices;
 use axum::http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
@@ -8,11 +8,11 @@ use purser_domain::{CallResult, Duration, Error, NoticeMessage, NoticeSettings, 
 /// The result of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// Accepted by the mail service or the incoming webhook.
+    /// The mail service or the incoming webhook accepted the message.
     Taken(CallResult),
-    /// Failed for now: retried later, and not before the pause that the recipient requested, if any.
+    /// Sending failed temporarily. The function retries later, and not before the pause that the recipient requested.
     Failed(CallResult, Option<Duration>),
-    /// Rejected permanently: the channel's destination does not exist.
+    /// The message was rejected permanently, because the channel's destination does not exist.
     Ended(CallResult),
 }
 
@@ -23,13 +23,13 @@ impl Sent {
         }
     }
 
-    /// There was nothing to send.
+    /// Returns the result if there was nothing to send.
     pub(crate) const fn nothing() -> Self {
         Self::Taken(CallResult::Status(204))
     }
 
-    /// The result of a call of an incoming webhook. Slack answers this way if the webhook, its app or its channel no
-    /// longer exists (Slack, "Sending messages using incoming webhooks").
+    /// Interprets the response of an incoming webhook. Slack returns 403, 404 or 410 if the webhook, its app or its
+    /// channel no longer exists (Slack, "Sending messages using incoming webhooks").
     const fn of_webhook(called: Called) -> Self {
         match called.result {
             result if result.is_success() => Self::Taken(result),
@@ -40,7 +40,7 @@ impl Sent {
 }
 
 impl Notices {
-    /// Mails a message to its person.
+    /// Mails a message to the user.
     pub(crate) async fn send_mail(&self, settings: &NoticeSettings, message: &NoticeMessage) -> Result<Sent> {
         let (Some(mail), Some(to)) = (&self.0.mail, &settings.address) else {
             return Ok(Sent::nothing());
@@ -48,14 +48,14 @@ impl Notices {
         mail.send(to, message, &self.0.origin).await
     }
 
-    /// Posts a message to its person's incoming webhook.
+    /// Posts a message to the user's incoming webhook.
     pub(crate) async fn post(&self, settings: &NoticeSettings, message: &NoticeMessage) -> Result<Sent> {
         let shared = &self.0;
         let Some((place, _)) = &settings.terms.slack else {
             return Ok(Sent::nothing());
         };
         let Some(ciphertext) = shared.table.notice_url(&settings.person, place.url).await? else {
-            // The incoming webhook was replaced meanwhile. The next attempt uses the new one.
+            // The incoming webhook was replaced meanwhile. The next attempt uses the new URL.
             return Ok(Sent::Failed(CallResult::Unreachable, None));
         };
         let of = SecretOf::NoticeUrl {

@@ -1,5 +1,5 @@
-//! The notices with an emulated DynamoDB, SQS and SES, and an incoming webhook on loopback: the recipients, the number
-//! of messages, and the remaining rows. The texts are tested in `shared/domain/src/notice`.
+//! Tests notifications with an emulated DynamoDB, SQS and SES, and an incoming webhook on loopback: the recipients, the
+//! number of messages, and the remaining rows. The texts are tested in `shared/domain/src/notice`.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -39,7 +39,7 @@ const GATHERING_SECS: i64 = 10;
 const BETWEEN_SECS: i64 = 300;
 const ORIGIN: &str = "https://purser.example";
 
-/// An incoming webhook.
+/// An incoming webhook on loopback.
 #[derive(Clone, Default)]
 struct Incoming {
     status: Arc<AtomicU16>,
@@ -130,7 +130,7 @@ impl World {
         self.micros.fetch_add(secs * 1_000_000, SeqCst);
     }
 
-    /// A person whose issuer has verified their address.
+    /// Stores a user whose mail address the issuer has verified.
     async fn person(&self, name: &str) -> PersonId {
         let id = person(name);
         let address = MailAddress::parse(&format!("{name}@example.com")).unwrap();
@@ -138,7 +138,7 @@ impl World {
         id
     }
 
-    /// Gives a person an incoming webhook.
+    /// Stores an incoming webhook for a user.
     async fn slack(&self, person: &PersonId, url: &str) {
         let settings = self.table.notices_of(person).await.unwrap();
         let id = NoticeUrlId::from_uuid(Uuid::new_v4());
@@ -187,7 +187,7 @@ impl World {
         agent
     }
 
-    /// Sends an event as the bus does.
+    /// Sends an event in the form of the event bus.
     fn happen(&self, event: &Event) {
         let from_bus = json!({"version": "0", "detail-type": event.kind().name(), "detail": event.to_json()});
         self.sqs.send(EVENTS, &from_bus.to_string());
@@ -198,7 +198,7 @@ impl World {
         work(&self.sqs, &self.notices).await;
     }
 
-    /// As [`Self::run`], after `secs` seconds.
+    /// Advances the clock by `secs` seconds, then processes visible messages like [`Self::run`].
     async fn run_after(&self, secs: i64) {
         self.pass(secs);
         self.run().await;
@@ -214,7 +214,7 @@ impl World {
         self.sqs.bodies(EVENTS).len() + self.sqs.bodies(NOTICES).len()
     }
 
-    /// Asserts that every message is done when the pauses after the last mails have ended.
+    /// Asserts that no message remains when the pauses after the last mails have ended.
     async fn ends_empty(&self) {
         self.run_after(BETWEEN_SECS).await;
         assert_eq!((self.left(), self.sqs.set_aside(NOTICES)), (0, Vec::new()));
@@ -273,7 +273,7 @@ fn event(
     .unwrap()
 }
 
-/// An event about an approval of an owner's agent: its request or its result.
+/// An event about an approval for an owner's agent: its request or its decision.
 fn approval(kind: EventKind, n: u128, owner: &PersonId, agent: AgentId, at: Timestamp) -> Event {
     let id = Uuid::from_u128(n);
     let data = EventData::new()
@@ -324,7 +324,7 @@ fn text_of(mail: &Value) -> &str {
     mail["Content"]["Simple"]["Body"]["Text"]["Data"].as_str().unwrap()
 }
 
-/// The email and the Slack message link to the approval and escape the agent's name.
+/// The mail and the Slack message link to the approval and escape the agent's name.
 #[tokio::test]
 async fn approval_requests_reach_only_the_agents_owner() {
     let (incoming, url) = Incoming::start().await;
@@ -361,7 +361,7 @@ async fn approval_requests_reach_only_the_agents_owner() {
         "{texts:?}"
     );
     world.ends_empty().await;
-    // Kinds that were not chosen are not sent, and neither are Bob's events.
+    // Events of other kinds, and Bob's events, are not sent.
     world.happen(&approval(EventKind::ApprovalDecided, 7, &ann, agent.id, world.now()));
     world.happen(&frozen(&bob, sample::agent_id(2), 1, world.now()));
     world.run().await;
@@ -369,7 +369,7 @@ async fn approval_requests_reach_only_the_agents_owner() {
     assert_eq!((world.mails_to("ann").len(), world.mails_to("bob").len()), (1, 1));
 }
 
-/// Fifty approval requests, each delivered twice, result in two emails.
+/// Fifty approval requests, each delivered twice, result in two mails.
 #[tokio::test]
 async fn approval_requests_are_batched_and_deduplicated() {
     let world = World::start("").await;
@@ -378,7 +378,7 @@ async fn approval_requests_are_batched_and_deduplicated() {
     let asked: Vec<Event> = (0..50)
         .map(|n| approval(EventKind::ApprovalAsked, n, &ann, agent, world.now()))
         .collect();
-    // Half before the first message, half after. Each is delivered twice.
+    // Half of the events come before the first message, and half after. Each event is delivered twice.
     for part in asked.chunks(25) {
         for event in part.iter().chain(part.iter().rev()) {
             world.happen(event);
@@ -396,7 +396,7 @@ async fn approval_requests_are_batched_and_deduplicated() {
         );
         assert!(text_of(mail).contains("And 5 more."));
     }
-    // The event is delivered again later, too.
+    // The event is delivered once more after the message.
     world.happen(&asked[0]);
     world.run().await;
     world.run_after(BETWEEN_SECS).await;
@@ -404,7 +404,7 @@ async fn approval_requests_are_batched_and_deduplicated() {
     assert_eq!(world.mails_to("ann").len(), 2);
 }
 
-/// 360 events in an hour result in 12 to 14 emails, and none remains in the queue.
+/// 360 events in an hour result in 12 to 14 mails, and no message remains in the queue.
 #[tokio::test]
 async fn frequent_notices_are_combined_into_few_messages() {
     let world = World::start("").await;
@@ -455,14 +455,14 @@ async fn urgent_notices_are_sent_before_older_ones() {
     assert_eq!(mails.len(), 1);
     let text = text_of(&mails[0]);
     assert!(text.starts_with("An agent of yours was frozen"), "{text}");
-    // The remaining notices follow.
+    // The next message contains the remaining notifications.
     world.run_after(GATHERING_SECS).await;
     world.run_after(BETWEEN_SECS).await;
     assert_eq!(world.mails_to("ann").len(), 2);
     world.ends_empty().await;
 }
 
-/// A corrected webhook URL receives the waiting notices without a retry delay.
+/// A corrected webhook URL gets the pending notifications without a retry delay.
 #[tokio::test]
 async fn a_repaired_channel_is_used_immediately() {
     let (incoming, url) = Incoming::start().await;
@@ -483,7 +483,7 @@ async fn a_repaired_channel_is_used_immediately() {
     assert_eq!(incoming.texts()[0].matches("was frozen").count(), 2);
 }
 
-/// An older report of the issuer does not restore the address.
+/// An older claim of the issuer does not restore the address.
 #[tokio::test]
 async fn unverified_addresses_receive_no_email() {
     let world = World::start("").await;
@@ -527,7 +527,7 @@ async fn former_owners_never_see_the_agents_new_name() {
     assert!(!text_of(&mails[0]).contains("Bob"), "{}", text_of(&mails[0]));
 }
 
-/// The order in which the request and its decision arrive does not matter.
+/// The order in which the approval request and its decision arrive does not matter.
 #[tokio::test]
 async fn decided_approvals_are_left_out_of_notices() {
     let world = World::start("").await;
@@ -546,7 +546,7 @@ async fn decided_approvals_are_left_out_of_notices() {
     assert!(text_of(&mails[0]).contains(&Uuid::from_u128(3).to_string()));
 }
 
-/// After an outage of one hour all notices are sent in one email; after a day they are dropped.
+/// After an outage of one hour, all notifications are sent in one mail. After a day, they are dropped.
 #[tokio::test]
 async fn undelivered_notices_are_retried_for_a_day() {
     let world = World::start("").await;
@@ -561,7 +561,7 @@ async fn undelivered_notices_are_retried_for_a_day() {
     }
     assert!(world.ses.mails().is_empty() && world.left() > 0);
     world.ses.behave();
-    // After the pause that follows the fourth failure.
+    // The pause after the fourth failure is over.
     world.run_after(2 * 3_600).await;
     let mails = world.mails_to("ann");
     assert_eq!(mails.len(), 1);
@@ -582,8 +582,8 @@ async fn undelivered_notices_are_retried_for_a_day() {
     world.ends_empty().await;
 }
 
-/// A message that is done is delivered once more, holds the channel, and its mail fails. The messages of later notices
-/// must not rely on it.
+/// A message that is done is delivered again, takes the channel, and its mail fails. Messages of later notifications
+/// must not rely on this message.
 #[tokio::test]
 async fn a_second_delivery_of_a_done_message_loses_no_notice() {
     let world = World::start("").await;
@@ -602,14 +602,14 @@ async fn a_second_delivery_of_a_done_message_loses_no_notice() {
     world.ses.refuse(503, "ServiceUnavailable", "down");
     world.notices.run(done, BUDGET).await.unwrap();
     world.ses.behave();
-    // The second notice's own message finds a pause of five seconds.
+    // The message of the second notification finds a pause of five seconds.
     world.run_after(2).await;
     world.run_after(BETWEEN_SECS).await;
     assert_eq!(world.mails_to("ann").len(), 2);
     world.ends_empty().await;
 }
 
-/// The message that returns finds nothing to send. The clock of the function that gets the next event is behind.
+/// The wake-up message finds nothing to send. The clock of the function that gets the next event is behind.
 #[tokio::test]
 async fn a_message_that_has_returned_is_not_relied_on() {
     let world = World::start("").await;
@@ -632,7 +632,7 @@ async fn a_message_that_has_returned_is_not_relied_on() {
     assert_eq!(world.mails_to("ann").len(), 2);
 }
 
-/// A test message that arrives enables them again.
+/// A test message that arrives enables the channel again.
 #[tokio::test]
 async fn permanently_failing_channels_are_disabled() {
     let (incoming, url) = Incoming::start().await;
@@ -656,7 +656,7 @@ async fn permanently_failing_channels_are_disabled() {
     world.run().await;
     world.run_after(BETWEEN_SECS).await;
     assert!(world.ses.mails().is_empty() && incoming.texts().is_empty());
-    // A test is sent nevertheless. Once it arrives, all waiting notices are sent.
+    // A test is sent on a disabled channel. When it arrives, all pending notifications are sent.
     let request = |n| NoticeRequest {
         person: ann.clone(),
         of: NoticeOf::Test(DeliveryId::at(world.now(), [n; 8])),
@@ -668,7 +668,8 @@ async fn permanently_failing_channels_are_disabled() {
     assert!(world.table.ended_channels(&settings).await.unwrap().is_empty());
 }
 
-/// The notice has what the table has at that time. Once a call has succeeded, there is no notice.
+/// The notification has the failed calls that are stored when it is sent. After a successful call there is no
+/// notification.
 #[tokio::test]
 async fn owners_are_notified_of_failing_webhooks() {
     let world = World::start("").await;
@@ -715,7 +716,7 @@ async fn owners_are_notified_of_failing_webhooks() {
     assert!(!text.contains("switch it on"), "{text}");
 }
 
-/// IAM lets `people` send anything to the queue of requests. Only a request is read.
+/// IAM permits `people` to send any message to the queue of requests. Only requests are accepted.
 #[tokio::test]
 async fn forged_events_in_the_request_queue_are_rejected() {
     let world = World::start("").await;
@@ -736,7 +737,7 @@ async fn forged_events_in_the_request_queue_are_rejected() {
     assert_eq!(world.sqs.set_aside(REQUESTS).len(), bodies.len());
 }
 
-/// A frozen deployment notifies everybody.
+/// A freeze of the deployment notifies all users.
 #[tokio::test]
 async fn service_changes_notify_owners_who_enabled_the_service() {
     let world = World::start("").await;
@@ -762,7 +763,7 @@ async fn service_changes_notify_owners_who_enabled_the_service() {
             .unwrap();
         assert_eq!(stored, Edited::Stored);
     }
-    // There are more people than one message covers.
+    // There are more users than one message covers.
     for n in 0..200 {
         world.person(&format!("p{n}")).await;
     }
@@ -787,7 +788,7 @@ async fn service_changes_notify_owners_who_enabled_the_service() {
     world.ends_empty().await;
 }
 
-/// The notices stay in the queue.
+/// The messages stay in the queue.
 #[tokio::test]
 async fn notices_never_reach_private_addresses_or_redirects() {
     let (incoming, url) = Incoming::start().await;
@@ -817,7 +818,7 @@ fn authority(url: &str) -> &str {
     url.trim_start_matches("http://").split('/').next().unwrap()
 }
 
-/// Lets the function process the queues and kills it at this step; returns the number of steps that it reached.
+/// Lets the function process the queues, and kills it at this step. Returns the number of steps that it reached.
 async fn killed_at(world: &World, step: Option<usize>) -> usize {
     let steps: Arc<Mutex<Vec<Moment>>> = Arc::default();
     let (kill, killed) = tokio::sync::oneshot::channel::<()>();
@@ -852,7 +853,7 @@ async fn killed_at(world: &World, step: Option<usize>) -> usize {
     steps.lock().unwrap().len()
 }
 
-/// The email is sent once or twice.
+/// The mail is sent once or twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn notices_survive_a_kill_at_any_step() {
     let world = World::start("").await;
@@ -876,7 +877,7 @@ async fn notices_survive_a_kill_at_any_step() {
     }
 }
 
-/// `events/notices/what-happened.json` is a batch as the queue's mapping passes it, for tools that call the built
+/// `events/notices/what-happened.json` is a batch in the form of an event source mapping, for tools that call the built
 /// function.
 #[tokio::test]
 async fn a_recorded_batch_is_taken() {

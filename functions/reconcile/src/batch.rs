@@ -1,8 +1,8 @@
-//! Reconciles a batch of settlements: reads the chain for all of them in one call, decides on each, and writes.
+//! Reconciles a batch of settlements: reads the chain for the whole batch, decides on each settlement, and writes.
 //!
 //! Invariants: every write follows from a decision of the domain, on evidence at the run's one final block. The
-//! ledger's conditions guard it, so two concurrent runs, or a run and a `complete`, change a settlement once. A
-//! settlement for which the chain gives no answer stays unchanged and delays no other.
+//! ledger's conditions guard each write, so if two runs, or a run and a `complete`, are concurrent, a settlement is
+//! changed once. A settlement about which the node does not respond stays unchanged and does not delay others.
 
 use crate::{Shared, run::Outcome};
 use purser_api::at_most;
@@ -15,26 +15,26 @@ use purser_store::{Claim, Confirmed, Moved};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// The number of settlements that are reconciled at once: the most nonces of one call.
+/// The number of settlements in a batch: the maximum number of nonces in one call.
 pub(crate) const BATCH: usize = 500;
 /// The number of concurrent writes of a batch.
 const WRITES_AT_ONCE: usize = 32;
 
-/// The reason that settlements are reconciled.
+/// Why settlements are reconciled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// They are held and due, or an operator requested it.
+    /// The settlements are held and due, or an operator requested the reconciliation.
     Due,
     /// The block of their confirmation is no longer on the chain.
     Reorganized,
 }
 
-/// A settlement and the outcomes of reconciling it.
+/// A settlement, and the outcomes of reconciling it.
 pub(crate) struct Reconciled {
     pub(crate) settlement: Settlement,
-    /// The outcomes, in order.
+    /// The outcomes, in the order in which they happened.
     pub(crate) outcomes: Vec<Outcome>,
-    /// Whether its nonce could be derived, so that the chain could be asked about it.
+    /// Whether the settlement's nonce could be derived. Without the nonce, the chain can't be searched.
     pub(crate) has_nonce: bool,
 }
 
@@ -62,9 +62,9 @@ impl From<Outcome> for LoggedOutcome {
 }
 
 impl Shared {
-    /// Reconciles these settlements, in any order. The chain is asked until `until`. The results up to then are
-    /// written even if the time is over: otherwise a search that needs the whole of a run would need the whole of the
-    /// next one too. A settlement whose task panicked is left out.
+    /// Reconciles these settlements, in any order. Chain calls end at `until`. Results up to then are written even
+    /// after `until`, because otherwise the next run would have to repeat a search that takes a whole run. A settlement
+    /// whose task panicked is missing in the result.
     pub(crate) async fn reconcile(
         self: &Arc<Self>,
         settlements: Vec<Settlement>,
@@ -105,8 +105,8 @@ impl Shared {
         done
     }
 
-    /// The evidence to look for on chain, per settlement. A settlement whose nonce was derived with another key is
-    /// skipped: the chain proves nothing about it.
+    /// Derives each settlement's nonce, and returns the evidence to look for on chain. A settlement whose nonce was
+    /// derived with another key is skipped, because the chain proves nothing about it.
     fn with_nonces(&self, settlements: Vec<Settlement>) -> (Vec<(Settlement, Authorization)>, Vec<Reconciled>) {
         let (mut known, mut failed) = (Vec::with_capacity(settlements.len()), Vec::new());
         for settlement in settlements {
@@ -131,7 +131,7 @@ impl Shared {
         (known, failed)
     }
 
-    /// Decides, writes, logs, and returns every outcome.
+    /// Decides on a settlement, writes and logs every outcome, and returns the outcomes.
     async fn apply(
         &self,
         settlement: &Settlement,
@@ -144,7 +144,7 @@ impl Shared {
         let written = self.write(settlement, authorization, block, state, cause, &mut outcomes);
         if let Err(error) = written.await {
             tracing::error!(settlement.id = %settlement.id(), cause = %error, "reconcile.failed");
-            // The line above has the details.
+            // The error line above has the details.
             let reason = if matches!(error.kind(), ErrorKind::TemporarilyUnavailable { .. }) {
                 "ledger_unavailable"
             } else {
@@ -185,7 +185,7 @@ impl Shared {
                                 ..Outcome::ConfirmationReverted.into()
                             };
                             note(outcomes, &settlement, &step);
-                            // It is now a hold like any other, and reconciled as one.
+                            // The settlement is held again, and is reconciled like any other hold.
                             settlement = held;
                             continue;
                         }
@@ -216,7 +216,8 @@ impl Shared {
         let outcome = match confirmed {
             Confirmed::Done(_) => Outcome::Confirmed,
             Confirmed::Already(_) => Outcome::Superseded,
-            // Each transfer is matched by its settlement's own nonce.
+            // Each transfer is matched by the settlement's own nonce, so another settlement can't have claimed the
+            // transfer.
             Confirmed::TransactionUsed { .. } => {
                 return Err(Error::internal(
                     "claiming a transfer",
@@ -237,7 +238,7 @@ pub(crate) fn is_held(settlement: &Settlement) -> bool {
     settlement.state == SettlementState::Authorized
 }
 
-/// The outcome if the chain gave no answer; the cause is logged separately.
+/// Logs and returns the outcome for a settlement about which the node did not respond. The cause is logged separately.
 fn unknown_state(settlement: &Settlement, reason: &'static str) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     note(&mut outcomes, settlement, &failure(reason));
@@ -264,7 +265,7 @@ fn contradicted(mismatch: Mismatch, state: &AuthorizationState) -> LoggedOutcome
     }
 }
 
-/// Logs one line for each outcome. The level hides the outcomes that occur every minute.
+/// Logs one line for each outcome. Outcomes that occur every minute have a level that is hidden by default.
 fn note(outcomes: &mut Vec<Outcome>, settlement: &Settlement, step: &LoggedOutcome) {
     outcomes.push(step.outcome);
     macro_rules! line {

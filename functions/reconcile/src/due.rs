@@ -1,7 +1,9 @@
-//! The due holds: their authorization can't be used in any later block, so the chain decides each.
+//! Reconciles the due holds. A hold is due when its authorization can't be used in any later block, so that the chain
+//! decides it.
 //!
-//! Invariants: a hold that is not due costs nothing; the longest due hold comes first; a run that ends early leaves
-//! the rest to the next run; an undecided hold is put off, so that it delays no other.
+//! Invariants: a hold that is not due costs nothing. The hold that has been due for the longest time comes first. A run
+//! that ends early leaves the remaining holds to the next run. A hold that can't be decided is postponed, so that it
+//! delays no other hold.
 
 use crate::{
     Shared,
@@ -17,12 +19,12 @@ use tokio::time::Instant;
 
 /// The number of index keys that one query reads.
 const PAGE: u16 = 1_000;
-/// The number of concurrent batches: each waits for the node several times.
+/// The number of concurrent batches. Each batch waits for the node several times.
 const BATCHES_AT_ONCE: usize = 4;
 
 impl Shared {
-    /// Reconciles the due holds of this part. It fails if the ledger or the node could not be asked about some of them,
-    /// for a reason that is not specific to a hold.
+    /// Reconciles the due holds of this part. The step fails if the ledger or the node could not be reached, unless the
+    /// cause is specific to a hold.
     pub(crate) async fn due(self: &Arc<Self>, part: Part, block: &FinalBlock, until: Instant) -> Step {
         let (holds, mut step) = self.due_holds(part, block, until).await;
         let batches = holds.chunks(BATCH).map(|batch| {
@@ -30,21 +32,21 @@ impl Shared {
             async move { shared.due_batch(&batch, &block, until).await }
         });
         let done = at_most(BATCHES_AT_ONCE, batches.collect::<Vec<_>>().into_iter()).await;
-        // A batch whose task panicked is left out.
+        // The results of a batch whose task panicked are missing.
         if done.len() < holds.len().div_ceil(BATCH) {
             step = step.incomplete();
         }
         done.into_iter().fold(step, Step::and)
     }
 
-    /// The due holds, the longest due first; the step is incomplete if there are more. An unreadable partition does not
-    /// affect the others.
+    /// Reads the due holds, the longest due first. The step is incomplete if there are more. An unreadable partition
+    /// does not affect the others.
     async fn due_holds(&self, part: Part, block: &FinalBlock, until: Instant) -> (Vec<Held>, Step) {
         let partitions = part.partitions();
         let most = self.most.div_ceil(partitions.len().max(1));
         let (mut holds, mut step) = (Vec::new(), Step::new());
         for partition in partitions {
-            // Even a run without time reports the due holds, but it does not repeat a query that fails.
+            // A run without remaining time still counts the due holds, but does not repeat a query that fails.
             if step.has_failed() && Instant::now() > until {
                 break;
             }
@@ -60,13 +62,13 @@ impl Shared {
         (holds, step)
     }
 
-    /// Up to `most` due holds of one partition; the step is incomplete if there are more.
+    /// Reads up to `most` due holds of one partition. The step is incomplete if there are more.
     async fn due_in(&self, partition: u8, most: usize, block: &FinalBlock) -> (Vec<Held>, Step) {
         let (mut holds, mut step) = (Vec::new(), Step::new());
         let mut from = None;
         loop {
-            // One more than wanted shows whether the list is complete: a query that returns its limit always names a
-            // next position.
+            // One key more than wanted shows whether the list is complete, because a query that returns its limit
+            // always has a next cursor.
             let wanted = most.saturating_sub(holds.len()).saturating_add(1);
             let limit = u16::try_from(wanted).unwrap_or(PAGE).min(PAGE);
             let (page, next) = match self.ledger.due(partition, block.at, from, limit).await {
@@ -98,7 +100,7 @@ impl Shared {
             Err(error) => return not_begun().failed(error),
         };
         let mut step = Step::new();
-        // The index may lag behind: a settlement that has changed is no longer due.
+        // The index may lag behind: a settlement that was changed meanwhile is no longer due.
         let held = step.readable(found).into_iter().filter(is_held).collect();
         let reconciled = self.reconcile(held, block, Cause::Due, until).await;
         for one in &reconciled {
@@ -117,8 +119,8 @@ impl Shared {
         }
     }
 
-    /// Puts off undecided holds. If the chain was asked about nothing else (`in_time`), the fault is the node's and
-    /// none is put off; if the node is down, the run ends.
+    /// Postpones holds that could not be decided. If the chain calls were made in time (`in_time`) and none succeeded,
+    /// the node has failed: no hold is postponed, and the run ends if the node is still down.
     async fn after(&self, reconciled: &[Reconciled], block: &FinalBlock, in_time: bool) -> Result<()> {
         let node_failed = in_time && node_failed(reconciled);
         if node_failed {
@@ -138,14 +140,14 @@ impl Shared {
     }
 }
 
-/// Whether the chain was asked and gave no answer about anything.
+/// Whether chain calls were made and none got a response.
 fn node_failed(reconciled: &[Reconciled]) -> bool {
     let mut asked = reconciled.iter().filter(|one| one.has_nonce).peekable();
     asked.peek().is_some() && asked.all(Reconciled::has_failed)
 }
 
-/// The delay for a hold with this outcome that has been due for `overdue`. The delay grows for a hold that the chain
-/// does not explain.
+/// Returns the delay for a hold with this outcome that has been due for `overdue`. The delay grows for a hold that the
+/// chain does not explain.
 fn pause(outcome: Outcome, overdue: Duration) -> Option<Duration> {
     match outcome {
         Outcome::Failed => Some(A_MINUTE),

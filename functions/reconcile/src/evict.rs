@@ -1,8 +1,8 @@
-//! Evicts expired entries of windows without new payments, on request (`shared/store/src/reconcile/evictions.rs`). It
-//! needs no chain.
+//! Evicts expired payments from windows without new payments, on request (`shared/store/src/reconcile/evictions.rs`).
+//! The chain is not needed.
 //!
 //! Invariants: a request stays until its window is done, so a run that is cut off loses nothing. All windows progress
-//! at the same rate, whatever their length.
+//! at the same rate, regardless of their size.
 
 use crate::Shared;
 use purser_api::at_most;
@@ -15,18 +15,18 @@ const AT_ONCE: usize = 8;
 /// The number of transactions for a window before the next window is processed.
 const STEPS: usize = 10;
 
-/// The progress of a window.
+/// The progress of an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EvictionProgress {
-    /// Nothing is left to evict.
+    /// All expired payments are evicted.
     Done,
-    /// There is more.
+    /// More expired payments remain.
     More,
-    /// The window is in use or was edited: the next run reads it again.
+    /// The window is in use or was changed meanwhile. The next run reads the window again.
     NotNow,
 }
 
-/// Processes requests until this instant. The rest stays for the next run.
+/// Processes requests until this time. The next run processes the remaining requests.
 pub(crate) async fn evict_idle(shared: &Shared, until: Instant) -> Result<()> {
     let mut left = Vec::new();
     for request in shared.ledger.eviction_requests().await? {
@@ -61,7 +61,7 @@ pub(crate) async fn evict_idle(shared: &Shared, until: Instant) -> Result<()> {
     Ok(())
 }
 
-/// Runs up to a fixed number of transactions on one window, fewer if time is up.
+/// Evicts payments from one window, with up to a fixed number of transactions, or fewer if time is up.
 async fn turn(ledger: &Ledger, request: &EvictionRequest, at: Timestamp, until: Instant) -> Result<EvictionProgress> {
     let Some(window) = ledger.window_to_evict(request.scope).await? else {
         return Ok(EvictionProgress::Done);

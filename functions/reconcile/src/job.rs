@@ -1,4 +1,4 @@
-//! The job that a schedule's event asks for.
+//! The job that a schedule's event requests.
 
 use crate::Part;
 use purser_domain::{Error, Result};
@@ -7,14 +7,14 @@ use serde_json::Value;
 /// One of the function's jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Job {
-    /// Every minute: reconciles the payments of this part.
+    /// Reconciles the payments of this part, every minute.
     Payments(Part),
-    /// Every hour: compares the wallets' balances with their limits.
+    /// Compares the wallets' balances with their limits, every hour.
     Wallets,
 }
 
 impl Job {
-    /// The job that the schedule's event names by `job`; without one, the payments of its part.
+    /// Returns the job that the event names in `job`. Without `job`, returns the payments of the event's part.
     pub fn of_event(event: &Value) -> Result<Self> {
         match event.get("job").map(|job| job.as_str()) {
             None => Part::of_event(event).map(Self::Payments),
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// An event with an unknown job or part is refused.
+    /// An event with an unknown job or part is rejected.
     #[test]
     fn events_without_a_job_reconcile_payments() {
         let job = |event| Job::of_event(&event).ok();

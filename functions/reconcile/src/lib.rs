@@ -1,30 +1,30 @@
-//! Reconcile: every signed payment ends as confirmed or expired, by evidence from the chain alone.
+//! The function `reconcile`: brings every signed payment to confirmed or expired, by evidence from the chain alone.
 //!
-//! A schedule invokes it every minute. Each run reads one final block and reconciles the holds that are due at its
-//! time: an authorization that was used for our transfer is confirmed, whoever submitted it and whether or not it was
-//! reported to us; a canceled or unused one is released. A block with confirmations is checked again when it is deep,
-//! and a confirmation is reverted if the chain no longer supports it. The remaining time is for outflows: transfers
-//! out of the wallets are compared with the settlements. Every hour, another schedule starts a comparison of the
-//! wallets' balances.
+//! A schedule invokes the function every minute. Each run reads one final block and reconciles the holds that are due
+//! at this block's time. A payment is confirmed if its authorization was used for the expected transfer, regardless of
+//! who submitted the transfer and whether the agent reported it. A payment is released if its authorization was
+//! canceled or not used. Each block with confirmations is checked again when it is deep, and a confirmation is reverted
+//! if the chain no longer supports it. In the remaining time, the run compares transfers out of the wallets with the
+//! settlements. Another schedule compares the wallets' balances every hour.
 //!
 //! | file | content |
 //! |---|---|
-//! | `job.rs` | the job that a schedule asks for |
+//! | `job.rs` | the job that a schedule requests |
 //! | `part.rs` | the part of the holds that a run reconciles |
 //! | `due.rs` | the due holds |
-//! | `evict.rs` | expired entries of idle windows |
-//! | `requests.rs` | settlements that an operator wants reconciled |
+//! | `evict.rs` | expired payments of idle windows |
+//! | `requests.rs` | settlements whose reconciliation an operator requested |
 //! | `watch.rs` | the second check of blocks with confirmations |
 //! | `batch.rs` | reads the chain for many settlements, decides, and writes |
-//! | `outflows.rs` | transfers out of wallets that no settlement explains |
+//! | `outflows.rs` | transfers out of wallets that belong to no settlement |
 //! | `wallets.rs` | low wallets |
 //! | `witness.rs` | agreement of all endpoints of the node before a release or a revert |
-//! | `run.rs` | the result |
+//! | `run.rs` | the result of a run |
 //!
-//! Runs may overlap or be cut off. Reconciling a settlement ends in one conditional write or in none, and the next run
-//! continues with the rest. Nothing is written while the chain can't be reached.
+//! Runs may overlap or be cut off, because reconciling a settlement ends in one conditional write or none, and the next
+//! run continues with the remaining settlements. Nothing is written while the chain can't be reached.
 //!
-//! Elsewhere: the decision on the chain's state (`shared/domain/src/settlement/reconcile.rs`), finality
+//! Not in this crate: the decision on the chain's state (`shared/domain/src/settlement/reconcile.rs`), finality
 //! (`shared/chain`), and the transactions (`shared/store`).
 
 mod batch;
@@ -52,11 +52,11 @@ use settings::Settings;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The time at the end of a run that is reserved for writing results; nothing else is begun in it. If writing takes
-/// longer, the run is cut off, which is safe.
+/// The time at the end of a run that is reserved for writing results. No other work is started in it. If writing takes
+/// longer, Lambda ends the run, which is safe.
 const LAST_WRITES: Duration = Duration::from_secs(10);
 
-/// The reconciliation, ready to run. Clones share everything.
+/// The function, ready to run. Clones share all state.
 #[derive(Clone)]
 pub struct Reconcile(Arc<Shared>);
 
@@ -73,12 +73,12 @@ struct Shared {
     watch: u64,
     most: usize,
     log_range: u64,
-    /// A wallet below this balance is low. Zero: no wallet is low.
+    /// A wallet below this balance is low. At zero, no wallet is low.
     low_wallet: Amount,
 }
 
 impl Reconcile {
-    /// The reconciliation with this configuration (`settings.rs`). It has no access to the wallet seed.
+    /// Starts the function with this configuration (`settings.rs`). The function has no access to the wallet seed.
     pub async fn boot(boot: Boot) -> Result<Self, BootError> {
         let http = boot.http.clone();
         Self::boot_over(boot, |network, rpc_url, finality| {
@@ -87,8 +87,8 @@ impl Reconcile {
         .await
     }
 
-    /// As [`Self::boot`], over the chain that `chain` makes from the network, the node's address and the finality. The
-    /// simulation has its own chain.
+    /// Starts the function like [`Self::boot`], with a chain that `chain` creates from the network, the RPC secret and
+    /// the finality. The simulation passes its own chain.
     pub async fn boot_over(
         boot: Boot,
         chain: impl FnOnce(Network, &str, Finality) -> Result<Chain, ChainError>,
@@ -123,7 +123,7 @@ impl Reconcile {
         })))
     }
 
-    /// Runs the job that the schedule asks for, within this time.
+    /// Runs a job within this time.
     pub async fn call(&self, job: Job, time_left: Duration) -> Result<()> {
         match job {
             Job::Payments(part) => self.run_part(part, time_left).await.map(|_| ()),
@@ -131,19 +131,19 @@ impl Reconcile {
         }
     }
 
-    /// Compares the wallets' balances, within this time. An error means that the chain or the ledger could not be
+    /// Compares the wallets' balances with their limits, within this time. Fails if the chain or the ledger can't be
     /// reached.
     pub async fn look_at_wallets(&self, time_left: Duration) -> Result<()> {
         self.0.wallet_levels(last_begin(time_left)).await
     }
 
-    /// Reconciles the due holds and evicts requested windows, within this time.
+    /// Reconciles all due holds and evicts requested windows, within this time.
     pub async fn run(&self, time_left: Duration) -> Result<Run> {
         self.run_part(Part::WHOLE, time_left).await
     }
 
     /// Reconciles the due holds of this part, within this time. The first part also does the work that is not divided.
-    /// An error means that the chain or the ledger could not be reached.
+    /// Fails if the chain or the ledger can't be reached.
     pub async fn run_part(&self, part: Part, time_left: Duration) -> Result<Run> {
         let until = last_begin(time_left);
         let evicting = async {
@@ -153,7 +153,7 @@ impl Reconcile {
                 Ok(())
             }
         };
-        // Boxed: together the futures are far larger than a caller's stack frame should be.
+        // Boxed because both futures together are too large for the caller's stack frame.
         let (reconciled, evicted) = tokio::join!(Box::pin(self.reconcile(part, until)), Box::pin(evicting));
         if let Err(error) = evicted {
             tracing::error!(cause = %error, "reconcile.eviction_failed");
@@ -165,7 +165,7 @@ impl Reconcile {
         let shared = &self.0;
         let block = shared.chain.final_block().await;
         let block = block.map_err(|error| Error::internal("reading the final block", error))?;
-        // A failure of one step does not stop the others.
+        // If one step fails, the other steps still run.
         let mut steps = Vec::new();
         if part.is_first() {
             steps.push(shared.requested(&block, until).await);
@@ -177,7 +177,7 @@ impl Reconcile {
         steps.iter().for_each(Step::log_failure);
         let (run, failure) = steps.into_iter().fold(Step::new(), Step::and).into_run();
         run.log();
-        // Last, and without effect on the run's result: no payment depends on it.
+        // Outflows come last and do not affect the run's result, because no payment depends on them.
         if let Err(error) = shared.outflows(part.wallets(), &block, until).await {
             tracing::error!(cause = %error, "outflows.failed");
         }
@@ -185,7 +185,7 @@ impl Reconcile {
     }
 }
 
-/// The instant until which work may be begun.
+/// Returns the time until which work may be started.
 fn last_begin(time_left: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(time_left.saturating_sub(LAST_WRITES)).unwrap_or(now)

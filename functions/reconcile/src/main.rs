@@ -1,4 +1,4 @@
-//! The Lambda function `reconcile`, which schedules call.
+//! The Lambda function `reconcile`, which schedules invoke.
 
 use purser_reconcile::{Job, Reconcile};
 use serde_json::Value;

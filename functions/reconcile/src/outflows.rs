@@ -1,14 +1,15 @@
-//! Transfers out of the agents' wallets that no settlement explains: somebody else signs with their keys.
+//! Finds transfers out of the agents' wallets that belong to no settlement, which means that somebody else signs with
+//! the wallets' keys.
 //!
-//! The transfers of all wallets are searched at once, block by block, at the depth of the watch. By then a payment in
-//! the block is usually confirmed, and a claim explains it by its settlement's nonce. A held payment is found among
-//! its agent's settlements of that time.
+//! The transfers of all wallets are searched together, block by block, at the depth of the watch. At this depth a
+//! payment in the block is usually confirmed, and its claim has the settlement's nonce. A held payment is found among
+//! the agent's settlements of that time.
 //!
-//! Invariants: the position advances only after all earlier transfers were explained or reported, so no block is left
-//! out however a run ends. A reported outflow is stored, so it is reported once. A settlement that explains an outflow
-//! has its nonce, payee and amount, or was proven to be its payment when it was confirmed. Blocks in which a wallet
-//! has more logs than the node returns are logged as errors and skipped, so that one wallet's flood does not stop the
-//! search for all others.
+//! Invariants: the checkpoint advances only after all earlier transfers were matched with settlements or reported, so
+//! no block is left out if a run ends early. A reported outflow is stored, so it is reported once. A settlement matches
+//! an outflow if nonce, payee and amount are equal, or if the transfer was proven to be its payment at the
+//! confirmation. Blocks in which a wallet has more logs than the node returns are logged as errors and skipped, so that
+//! a flood on one wallet does not stop the search for others.
 
 use crate::{
     Shared,
@@ -30,10 +31,10 @@ use tokio::time::Instant;
 const SEARCHING: &str = "searching for outflows";
 /// The number of blocks whose claims are read concurrently.
 const BLOCKS_AT_ONCE: usize = 32;
-/// The longest time between a settlement's authorization and the block of its payment: the longest validity, plus
-/// clock skew.
+/// The maximum time between the authorization of a settlement and the block of its payment: the longest validity plus
+/// the maximum clock difference.
 const LONGEST_HELD: Duration = Duration::from_secs_u32(3_600 + 3_600);
-/// The longest time by which an authorization may follow its payment's block, by a clock that is ahead.
+/// The maximum time by which an authorization may seem later than its payment's block, because a clock is ahead.
 const CLOCKS_APART: Duration = Duration::from_secs_u32(3_600);
 
 /// An outflow, the agent whose wallet it left, and the time of its block.
@@ -45,9 +46,10 @@ struct Unexplained {
 
 /// How the nonce of an outflow matches a settlement.
 enum Pays {
-    /// It is the settlement's nonce.
+    /// The outflow has the settlement's nonce.
     Surely(B256),
-    /// The settlement's nonce was derived with another key; this nonce has its start, payee and amount.
+    /// The settlement's nonce was derived with another key. This nonce has the stored prefix, and payee and amount
+    /// match.
     ByAnotherKey(B256),
 }
 
@@ -63,14 +65,15 @@ impl Shared {
             return Ok(());
         }
         let Some(place) = self.ledger.outflow_place(part).await? else {
-            // A stack's first run comes within a minute of its deployment.
+            // A stack's first run is within a minute of its deployment.
             return self.ledger.save_outflow_place(part, deep).await;
         };
         let mut first = place.saturating_add(1);
         if first > deep {
             return Ok(());
         }
-        // Read after the final block: a wallet that is missing had no key when the last of these blocks was made.
+        // The wallets are read after the final block, so a wallet that is missing had no key in the last of these
+        // blocks.
         let wallets = self.wallets(part).await?;
         let addresses: Vec<Address> = wallets.keys().copied().collect();
         let mut noisy = BTreeSet::new();
@@ -102,7 +105,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The wallets of this part. Unreadable rows are reported and skipped.
+    /// Reads the wallets of this part. Unreadable rows are logged and skipped.
     async fn wallets(&self, part: WalletPart) -> Result<BTreeMap<Address, AgentId>> {
         let mut wallets = BTreeMap::new();
         for wallet in self.ledger.wallets(part).await? {
@@ -116,7 +119,7 @@ impl Shared {
         Ok(wallets)
     }
 
-    /// The outflows that no settlement explains; `None` if time ran out.
+    /// Returns the outflows that belong to no settlement; `None` if time ran out.
     async fn unexplained(
         self: &Arc<Self>,
         wallets: &BTreeMap<Address, AgentId>,
@@ -149,7 +152,7 @@ impl Shared {
         Ok(Some(unexplained))
     }
 
-    /// The payments that settlements claim in these blocks, by agent, nonce and transaction.
+    /// Reads the payments that settlements claim in these blocks, by agent, nonce and transaction.
     async fn claimed(self: &Arc<Self>, outflows: &[Outflow]) -> Result<HashSet<(AgentId, B256, TxHash)>> {
         let blocks: BTreeSet<u64> = outflows.iter().map(|outflow| outflow.block.number).collect();
         let count = blocks.len();
@@ -168,7 +171,7 @@ impl Shared {
         Ok(claimed)
     }
 
-    /// The time of an outflow's block, which must still be on the chain.
+    /// Returns the time of an outflow's block. Fails if the block is no longer on the chain.
     async fn time_of(&self, outflow: &Outflow, times: &mut HashMap<u64, FinalBlock>) -> Result<Timestamp> {
         let number = outflow.block.number;
         let header = if let Some(header) = times.get(&number) {
@@ -185,7 +188,7 @@ impl Shared {
         Ok(header.at)
     }
 
-    /// The nonces that are payments of the agent's settlements; `None` if time ran out.
+    /// Returns the nonces of outflows that are payments of the agent's settlements; `None` if time ran out.
     async fn explained(
         self: &Arc<Self>,
         agent: AgentId,
@@ -223,7 +226,7 @@ impl Shared {
                             released.push(settlement);
                         }
                     }
-                    // As for every settlement whose nonce can't be derived (`batch.rs`), nothing is concluded.
+                    // Nothing is concluded about a settlement whose nonce can't be derived, as in `batch.rs`.
                     Some(Pays::ByAnotherKey(nonce)) => {
                         explained.insert(nonce);
                         tracing::error!(settlement.id = %settlement.id(), reason = "nonce_key_changed", "outflows.failed");
@@ -236,7 +239,7 @@ impl Shared {
                 break;
             }
         }
-        // A payment that is found after its release counts again.
+        // A payment that is found after its release is counted again.
         let reconciled = self.reconcile(released, block, Cause::Due, until).await;
         if reconciled.iter().any(Reconciled::has_failed) {
             return Err(Error::internal(
@@ -247,8 +250,8 @@ impl Shared {
         Ok(Some(explained))
     }
 
-    /// The settlement's payment among these outflows. If its nonce was derived with another key, the payment is the
-    /// outflow whose nonce has the stored start.
+    /// Finds the settlement's payment among these outflows. If the settlement's nonce was derived with another key, the
+    /// payment is the outflow whose nonce has the stored prefix.
     fn pays(&self, settlement: &Settlement, of_nonce: &HashMap<B256, &Outflow>) -> Option<Pays> {
         let terms = &settlement.terms;
         let is_it = |nonce: B256, outflow: &Outflow| outflow.is_of(&Expected::of(terms, nonce));
@@ -262,8 +265,8 @@ impl Shared {
         found.map(|(nonce, _)| Pays::ByAnotherKey(*nonce))
     }
 
-    /// Reports the outflow, unless its row exists. The log line precedes the row: a run that is killed in between
-    /// reports it a second time.
+    /// Reports an outflow unless its audit row exists. The line is logged before the row is written, so a run that is
+    /// killed in between logs the line again.
     async fn tell(&self, unexplained: &Unexplained) -> Result<()> {
         let Unexplained { agent, outflow, at } = unexplained;
         let record = outflow.audit_record(*agent, *at);
@@ -287,7 +290,7 @@ impl Shared {
     }
 }
 
-/// Logs blocks that were skipped because the node does not return all of the wallet's logs in them.
+/// Logs blocks that were skipped because the node does not return all of the wallet's logs.
 fn log_unsearched(wallets: &BTreeMap<Address, AgentId>, unsearched: &Unsearched) {
     let Unsearched { wallet, first, last } = unsearched;
     tracing::error!(

@@ -1,11 +1,10 @@
-//! The part of the holds and wallets that a run processes. Runs of different parts share nothing and may run
-//! concurrently.
+//! The part of the holds and wallets that a run processes. Runs of different parts share no data and may be concurrent.
 
 use purser_domain::{Error, Result};
 use purser_store::{PARTITIONS, WalletPart};
 use serde_json::Value;
 
-/// One of several equal parts of the index of holds, and of the wallets.
+/// One of several equal parts of the hold index and of the wallets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     index: u8,
@@ -13,17 +12,17 @@ pub struct Part {
 }
 
 impl Part {
-    /// The whole.
+    /// All holds and wallets.
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 
-    /// Part `index`, counted from 0, of `of` parts. `of` must divide the number of the index's partitions.
+    /// Returns part `index`, counted from 0, of `of` parts; `None` unless `of` divides the number of index partitions.
     pub fn of(index: u64, of: u64) -> Option<Self> {
         let (index, of) = (u8::try_from(index).ok()?, u8::try_from(of).ok()?);
         let is_divisor = PARTITIONS.checked_rem(of)? == 0;
         (is_divisor && index < of).then_some(Self { index, of })
     }
 
-    /// The part that the schedule's event names by `part` and `of`; without them, the whole.
+    /// Returns the part that the event names by `part` and `of`. Without these fields, returns the whole.
     pub fn of_event(event: &Value) -> Result<Self> {
         match (event.get("part"), event.get("of")) {
             (None, None) => Ok(Self::WHOLE),
@@ -35,12 +34,12 @@ impl Part {
         }
     }
 
-    /// Whether it is the first part, which also does the work that is not divided.
+    /// Whether this is the first part, which also does the work that is not divided.
     pub(crate) const fn is_first(self) -> bool {
         self.index == 0
     }
 
-    /// Its wallets.
+    /// Returns this part's wallets.
     pub(crate) const fn wallets(self) -> WalletPart {
         WalletPart {
             index: self.index,
@@ -48,7 +47,7 @@ impl Part {
         }
     }
 
-    /// Its partitions.
+    /// Returns this part's index partitions.
     pub(crate) fn partitions(self) -> Vec<u8> {
         (self.index..PARTITIONS).step_by(self.of.into()).collect()
     }

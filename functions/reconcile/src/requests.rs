@@ -1,4 +1,4 @@
-//! Settlements that an operator wants reconciled now, in any state.
+//! Settlements, in any state, whose reconciliation an operator requested.
 
 use crate::{Shared, batch::Cause, run::Step};
 use purser_domain::{AgentId, FinalBlock, Result, Settlement, SettlementId};
@@ -26,8 +26,8 @@ impl Shared {
             Ok(found) => found,
             Err(error) => return step.failed(error),
         };
-        // Which settlement is unreadable is unknown, so then no request counts as one for a settlement that does not
-        // exist.
+        // If a settlement is unreadable, its request can't be told from a request for a settlement that does not exist,
+        // so all requests stay.
         let are_all_readable = found.iter().all(Result::is_ok);
         let settlements = step.readable(found);
         let mut kept: HashSet<SettlementId> = if are_all_readable {

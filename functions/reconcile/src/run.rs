@@ -2,33 +2,33 @@
 
 use purser_domain::{Duration as Length, Error, Result};
 
-/// The outcome of reconciling one settlement. Each has a name in the log and in the metrics.
+/// The outcome of reconciling one settlement, with a name for the log and the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Paid and confirmed.
+    /// The payment is confirmed.
     Confirmed,
-    /// It can no longer be paid; the spend was released.
+    /// The payment can no longer happen, and the reserved amount was released.
     Released,
-    /// Its confirmation was reverted: it is held again.
+    /// The confirmation was reverted, and the settlement is held again.
     ConfirmationReverted,
-    /// Its transaction is now in another block; it stays confirmed.
+    /// The transaction is now in another block. The settlement stays confirmed.
     BlockChanged,
-    /// Not decidable yet.
+    /// The chain can't decide yet.
     NotYet,
     /// The stored state is still correct.
     Unchanged,
-    /// It was changed concurrently.
+    /// The settlement was changed concurrently.
     Superseded,
-    /// Its authorization was used, but the transaction was not found.
+    /// The authorization was used, but the transaction was not found.
     Untraced,
-    /// Its authorization was used, but not for its payment.
+    /// The authorization was used, but not for the expected transfer.
     Contradicted,
     /// The chain or the ledger could not be reached.
     Failed,
 }
 
 impl Outcome {
-    /// Every outcome, for tables.
+    /// All outcomes.
     pub const ALL: [Self; 10] = [
         Self::Confirmed,
         Self::Released,
@@ -42,7 +42,7 @@ impl Outcome {
         Self::Failed,
     ];
 
-    /// Its name in the log and in the metrics.
+    /// Returns the name in the log and in the metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Confirmed => "confirmed",
@@ -58,8 +58,8 @@ impl Outcome {
         }
     }
 
-    /// Whether a hold with this outcome still waits for the chain. A hold whose payment the chain contradicts waits
-    /// for a person.
+    /// Whether a hold with this outcome still waits for the chain. A hold whose payment the chain contradicts waits for
+    /// an operator instead.
     pub(crate) const fn waits(self) -> bool {
         match self {
             Self::NotYet | Self::Untraced | Self::Failed => true,
@@ -82,22 +82,22 @@ pub struct Run {
     pub lag: Length,
     /// The number of due holds that still wait for the chain.
     pub waiting: usize,
-    /// Whether all due holds were begun.
+    /// Whether all due holds were processed.
     pub is_complete: bool,
 }
 
 impl Run {
-    /// The number of settlements with this outcome.
+    /// Returns the number of settlements with this outcome.
     pub fn count(&self, outcome: Outcome) -> usize {
         self.outcomes.iter().filter(|seen| **seen == outcome).count()
     }
 
-    /// All outcomes. A settlement whose confirmation was reverted has two.
+    /// Returns all outcomes. A settlement whose confirmation was reverted has two.
     pub fn outcomes(&self) -> &[Outcome] {
         &self.outcomes
     }
 
-    /// Logs one line. Rare outcomes are not counted here: their settlements have lines of their own.
+    /// Logs the run in one line. Rare outcomes are not counted here, because each has its own line.
     pub(crate) fn log(&self) {
         tracing::info!(
             looks = self.outcomes.len(),
@@ -112,7 +112,7 @@ impl Run {
     }
 }
 
-/// The result of a step of a run. A step that failed has the results from before its failure.
+/// The result of a step of a run. A failed step has the results from before its failure.
 #[derive(Debug)]
 pub(crate) struct Step {
     run: Run,
@@ -120,7 +120,7 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// A complete step without outcomes.
+    /// Creates a complete step without outcomes.
     pub(crate) const fn new() -> Self {
         Self {
             run: Run {
@@ -133,19 +133,19 @@ impl Step {
         }
     }
 
-    /// This step, incomplete.
+    /// Marks the step as incomplete.
     pub(crate) fn incomplete(mut self) -> Self {
         self.run.is_complete = false;
         self
     }
 
-    /// This step, incomplete for this reason. The first reason is kept.
+    /// Marks the step as failed and incomplete. The first error is kept.
     pub(crate) fn failed(mut self, error: Error) -> Self {
         self.error = self.error.or(Some(error));
         self.incomplete()
     }
 
-    /// This step and another one.
+    /// Combines the results of two steps.
     pub(crate) fn and(mut self, other: Self) -> Self {
         self.run.outcomes.extend(other.run.outcomes);
         self.run.lag = self.run.lag.max(other.run.lag);
@@ -155,20 +155,20 @@ impl Step {
         self
     }
 
-    /// This step with the outcomes of a settlement.
+    /// Adds the outcomes of a settlement.
     pub(crate) fn with(mut self, outcomes: &[Outcome]) -> Self {
         self.run.outcomes.extend_from_slice(outcomes);
         self
     }
 
-    /// This step with a hold that waits for the chain and has been due for `overdue`.
+    /// Adds a hold that waits for the chain and has been due for `overdue`.
     pub(crate) fn with_waiting(mut self, overdue: Length) -> Self {
         self.run.waiting = self.run.waiting.saturating_add(1);
         self.run.lag = self.run.lag.max(overdue);
         self
     }
 
-    /// The rows that could be read. The others are logged and count as failed.
+    /// Returns the readable rows. Unreadable rows are logged and count as failed.
     pub(crate) fn readable<T>(&mut self, rows: impl IntoIterator<Item = Result<T>>) -> Vec<T> {
         let mut read = Vec::new();
         for row in rows {
@@ -183,24 +183,24 @@ impl Step {
         read
     }
 
-    /// Whether it failed.
+    /// Whether the step failed.
     pub(crate) const fn has_failed(&self) -> bool {
         self.error.is_some()
     }
 
-    /// Logs why it failed, if it did.
+    /// Logs the error of a failed step.
     pub(crate) fn log_failure(&self) {
         if let Some(failure) = &self.error {
             tracing::error!(cause = %failure, "reconcile.failed");
         }
     }
 
-    /// Whether nothing is left to do.
+    /// Whether the step left nothing to do.
     pub(crate) const fn is_complete(&self) -> bool {
         self.run.is_complete
     }
 
-    /// The run of which this is the only step, and why it failed, if it did.
+    /// Converts the only step of a run to the run's result, with the error of a failed step.
     pub(crate) fn into_run(self) -> (Run, Option<Error>) {
         (self.run, self.error)
     }

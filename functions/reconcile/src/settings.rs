@@ -1,4 +1,4 @@
-//! The function's configuration: environment variables, named as in `template.yaml`.
+//! The function's configuration, from environment variables that `template.yaml` sets.
 
 use purser_api::Env;
 use purser_chain::Finality;
@@ -15,12 +15,12 @@ pub(crate) struct Settings {
     /// The depth at which a block with confirmations is checked again. A value below finality has the same effect as
     /// finality.
     pub(crate) watch: u64,
-    /// The most settlements that one run reconciles.
+    /// The maximum number of settlements that one run reconciles.
     pub(crate) most: u32,
-    /// The most blocks that the node searches for logs in one call. If it refuses a range, smaller ranges are asked
-    /// for.
+    /// The maximum number of blocks that one log search covers. If the node rejects a range, smaller ranges are
+    /// searched.
     pub(crate) log_range: u64,
-    /// A wallet below this balance is low. Zero: no wallet is low.
+    /// A wallet below this balance is low. At zero, no wallet is low.
     pub(crate) low_wallet: Amount,
 }
 
@@ -36,7 +36,7 @@ impl Settings {
             finality: Finality {
                 confirmations: env.number("FINALITY_CONFIRMATIONS", 5, 1..=10_000),
             },
-            // Ten minutes of Base.
+            // 300 blocks take ten minutes on Base.
             watch: env.number("WATCH_CONFIRMATIONS", 300, 1..=100_000),
             most: env.number("RECONCILE_MOST_SETTLEMENTS", 20_000, 1..=100_000),
             log_range: env.number("LOG_BLOCK_RANGE", 1_000, 1..=100_000),

@@ -1,11 +1,11 @@
-//! Wallets that have become low, or are no longer low: each balance in the final block is compared with the stored
-//! level.
+//! Finds wallets that have become low, or are no longer low, by comparing each balance in the final block with the
+//! stored level.
 //!
-//! Invariants: a wallet whose balance the node can't read, or about which two endpoints disagree, keeps its level;
-//! nothing is written without a change. A comparison that is cut off is continued by the next one.
+//! Invariants: a wallet keeps its level if the node can't read its balance, or if two endpoints disagree about the
+//! balance. Nothing is written without a change. The next run continues a comparison that was cut off.
 //!
-//! Elsewhere: the definition of a low wallet (`shared/domain/src/policy/wallet_level.rs`), and the event
-//! (`functions/events`, from the row).
+//! Not in this file: the definition of a low wallet (`shared/domain/src/policy/wallet_level.rs`), and the event, which
+//! `functions/events` creates from the row.
 
 use crate::Shared;
 use purser_domain::{Address, AgentId, Error, FinalBlock, Result, WalletLevel};
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 /// The number of balances that are read before changes are written.
 const AT_ONCE: usize = 500;
 
-/// A wallet, and its level before and after.
+/// A wallet with its level before and after.
 struct Changed {
     agent: AgentId,
     wallet: Address,
@@ -27,7 +27,7 @@ struct Changed {
 }
 
 impl Shared {
-    /// Compares all wallets, as far as time permits.
+    /// Compares the balances of all wallets, as far as time permits.
     pub(crate) async fn wallet_levels(&self, until: Instant) -> Result<()> {
         if self.low_wallet.is_zero() {
             return Ok(());
@@ -59,7 +59,8 @@ impl Shared {
         self.ledger.save_level_place(next).await
     }
 
-    /// Writes the changed levels; returns the number of wallets whose balance is unknown.
+    /// Compares the balances of these wallets and writes the changed levels. Returns the number of wallets whose
+    /// balance is unknown.
     async fn look_at(
         &self,
         wallets: &[(AgentId, Address)],
@@ -87,7 +88,7 @@ impl Shared {
             let Changed {
                 agent, before, level, ..
             } = one;
-            // A concurrent comparison may have written it, which then has published the change.
+            // If the row was written concurrently, the other run has published the change.
             if self.ledger.put_wallet_level(agent, before.as_ref(), &level).await? {
                 tracing::info!(agent.id = %agent, low = level.is_low, balance_units = %level.balance, "wallet.changed");
             }
@@ -95,7 +96,7 @@ impl Shared {
         Ok(unknown)
     }
 
-    /// The balances on which all endpoints of the node agree.
+    /// Returns the changes on which all endpoints of the node agree.
     async fn agreed_levels(&self, mut changed: Vec<Changed>, block: &FinalBlock, until: Instant) -> Vec<Changed> {
         let witnesses = self.chain.witnesses();
         if witnesses.len() < 2 {
@@ -126,7 +127,8 @@ impl Shared {
         Ok(wallets)
     }
 
-    /// An unreadable row stays as it is: the next write for its wallet has the condition that there is no row.
+    /// Reads all levels. An unreadable row is not overwritten, because the write for its wallet requires that no row
+    /// exists.
     async fn every_level(&self) -> Result<HashMap<AgentId, WalletLevel>> {
         let mut levels = HashMap::new();
         for level in self.ledger.wallet_levels().await? {

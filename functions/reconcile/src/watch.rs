@@ -1,10 +1,11 @@
-//! The watch of confirmations: each block with confirmations is checked again when it is deep. If the block is still
-//! on the chain, that is all, whatever its number of payments. If not, each of its confirmations is reconciled again.
+//! Checks each block with confirmations again when the block is deep. If the block is still on the chain, nothing else
+//! is done, regardless of the number of its payments. If the block was replaced, each of its confirmations is
+//! reconciled again.
 //!
-//! Invariants: blocks are checked in order, and the position advances only after every block up to it was still on the
-//! chain or all its confirmations were reconciled; so no block is left out however a run ends. A claim is removed only
-//! after its settlement is no longer confirmed by it. A confirmation that the chain contradicts, or that is
-//! unreadable, was reported and waits for a person, with its claim.
+//! Invariants: blocks are checked in order, and the checkpoint advances only after every earlier block was still on the
+//! chain or all its confirmations were reconciled. No block is left out if a run ends early. A claim is removed only
+//! after its settlement no longer depends on it. A confirmation that the chain contradicts, or that is unreadable, is
+//! reported and stays with its claim until an operator acts.
 
 use crate::{
     Shared,
@@ -25,39 +26,39 @@ const CHECKING: &str = "checking a block once more";
 
 /// The number of blocks whose claims are read concurrently.
 const BLOCKS_AT_ONCE: usize = 32;
-/// The number of blocks that the node is asked for concurrently.
+/// The number of concurrent calls to the node.
 const NODE_CALLS_AT_ONCE: usize = 8;
 
-/// The claims in a block, if any, and the block with its number that is on the chain.
+/// The claims in a block, and the block with the same number that is on the chain.
 struct Claimed {
     number: u64,
     claims: Vec<StoredClaim>,
     on_chain: Result<Option<BlockId>, ChainError>,
 }
 
-/// The result for a confirmation whose block is gone.
+/// What became of a confirmation whose block is no longer on the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unsupported {
-    /// It is reverted, or moved to another block: nothing depends on its claim.
+    /// The confirmation was reverted or moved to another block, so nothing depends on its claim.
     Ended,
-    /// It stays confirmed and was reported to a person.
+    /// The settlement stays confirmed, and the problem was reported.
     Kept,
-    /// The next run checks it again.
+    /// The next run checks the confirmation again.
     Open,
 }
 
 impl Shared {
     /// Checks the blocks that have become deep since the last run.
     pub(crate) async fn watch(self: &Arc<Self>, block: &FinalBlock, until: Instant) -> Step {
-        // The final block's own depth is `confirmations`, and each block below it is one deeper.
+        // The final block has the depth `confirmations`, and each block below it is one deeper.
         let below = self.watch.saturating_sub(self.confirmations);
         let Some(deep) = block.number.checked_sub(below) else {
             return Step::new();
         };
         let checked = match self.ledger.checked_block().await {
             Ok(Some(checked)) => checked,
-            // A stack's first run comes within a minute of its deployment. If it comes later, earlier confirmations
-            // are not watched.
+            // A stack's first run is within a minute of its deployment. If it is later, earlier confirmations are not
+            // watched.
             Ok(None) => return self.save_checked(Step::new(), deep).await,
             Err(error) => return Step::new().failed(error),
         };
@@ -74,7 +75,8 @@ impl Shared {
                 let below = claimed.number.saturating_sub(1);
                 step = step.and(self.check(claimed, block, until).await);
                 if !step.is_complete() {
-                    // The next run begins here, so a node with few calls a minute gets through all blocks.
+                    // The next run starts here, so even a node that allows few calls per minute gets through all
+                    // blocks.
                     return self.save_checked(step, below).await;
                 }
             }
@@ -94,7 +96,7 @@ impl Shared {
         }
     }
 
-    /// The blocks with claims, in order.
+    /// Reads the blocks with claims, in order.
     async fn claimed_between(self: &Arc<Self>, first: u64, last: u64) -> Result<Vec<Claimed>> {
         let reads = (first..=last).map(|number| {
             let shared = Arc::clone(self);
@@ -126,8 +128,8 @@ impl Shared {
         Ok(claimed)
     }
 
-    /// Reconciles the confirmations in a block that is no longer on the chain. The step is incomplete if they have to be
-    /// looked at again.
+    /// Reconciles the confirmations in a block that is no longer on the chain. The step is incomplete if the next run
+    /// has to check the block again.
     async fn check(self: &Arc<Self>, claimed: Claimed, block: &FinalBlock, until: Instant) -> Step {
         let Claimed {
             number,
@@ -181,7 +183,7 @@ impl Shared {
         }
         for claim in gone.iter().filter(|claim| ended.contains(&claim.settlement)) {
             match self.ledger.remove_claim(claim).await {
-                // A process with an older view has confirmed the settlement meanwhile.
+                // Another process, which read the chain earlier, has confirmed the settlement meanwhile.
                 Ok(is_removed) => are_done &= is_removed,
                 Err(error) => return step.failed(error),
             }
@@ -194,7 +196,7 @@ impl Shared {
     }
 }
 
-/// The results of all futures, at most `limit` of them at a time; an error if one was cut off.
+/// Runs all futures, at most `limit` at a time, and returns their results. Fails if a task panicked.
 pub(crate) async fn all<T: Send + 'static>(
     limit: usize,
     count: usize,
@@ -207,9 +209,9 @@ pub(crate) async fn all<T: Send + 'static>(
     Err(Error::internal("looking at blocks", "a look was cut off"))
 }
 
-/// The result for a confirmation, by the outcome of reconciling it.
+/// Returns what became of a confirmation, from the outcome of reconciling it.
 fn unsupported(reconciled: &Reconciled) -> Unsupported {
-    // Once reverted, it is a hold like any other.
+    // After the revert, the settlement is held and reconciled like any other.
     if reconciled.outcomes.contains(&Outcome::ConfirmationReverted) {
         return Unsupported::Ended;
     }
@@ -230,7 +232,8 @@ fn unsupported(reconciled: &Reconciled) -> Unsupported {
     }
 }
 
-/// Whether one of these claims is the one that confirmed the settlement. It may have been confirmed elsewhere since.
+/// Whether one of these claims is the claim by which the settlement is confirmed. The settlement may have been
+/// confirmed in another block since.
 fn was_confirmed_by(settlement: &Settlement, number: u64, claims: &[StoredClaim]) -> bool {
     let SettlementState::Confirmed {
         tx_hash, block_number, ..

@@ -1,4 +1,4 @@
-//! Agreement of endpoints: before a release or a revert, every endpoint of the node must lead to the same decision.
+//! Before a release or a revert, every endpoint of the node has to lead to the same decision.
 
 use crate::Shared;
 use purser_chain::Authorization;
@@ -8,8 +8,8 @@ use tokio::time::Instant;
 type Known = (Settlement, Authorization);
 
 impl Shared {
-    /// The states, with `unknown` in place of each state on which a release or a revert would depend and the endpoints
-    /// disagree. With one endpoint, all states are kept.
+    /// Replaces each state by unknown if a release or a revert would follow from the state and another endpoint
+    /// disagrees. With one endpoint, all states stay.
     pub(crate) async fn agreed(
         &self,
         known: &[Known],
@@ -35,7 +35,7 @@ impl Shared {
                 .await;
             for ((of, undoes, state), told) in asked.into_iter().zip(told) {
                 if told.and_then(|told| undoing(of, block, &told)) != Some(undoes) {
-                    // An endpoint that was not asked in time does not contradict.
+                    // An endpoint that was not called in time does not contradict.
                     if Instant::now() <= until {
                         tracing::warn!(settlement.id = %of.0.id(), "rpc.disagreed");
                     }
@@ -47,7 +47,7 @@ impl Shared {
     }
 }
 
-/// The decision that follows from this state, if it is a release or a revert.
+/// Returns the decision that follows from this state, if the decision is a release or a revert.
 fn undoing(
     (settlement, authorization): &Known,
     block: &FinalBlock,

@@ -1,22 +1,22 @@
-//! One call of a webhook, signed.
+//! Makes one signed webhook call.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_TYPE};
 use purser_api::{AllowedHosts, Called, UntrustedHttpClient};
 use purser_domain::{Delivery, Timestamp, WebhookSecret, WebhookTerms, WebhookUrl, webhook_signature};
 use std::{pin::Pin, time::Duration};
 
-/// The timeout of one call, at least as long as Standard Webhooks recommends.
+/// The timeout of one call. Standard Webhooks recommends at least this duration.
 pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(15);
 
 const PROGRAM: &str = "Purser-Webhooks";
 
-/// The connection to people's programs.
+/// The connection to webhook receivers.
 pub trait Programs: Send + Sync {
     /// Posts a body to a URL, within the timeout of a call.
     fn post<'a>(&'a self, url: &'a WebhookUrl, headers: HeaderMap, body: String, now: Timestamp) -> Posted<'a>;
 }
 
-/// The result of a call, when it is known.
+/// The future of a webhook call's result.
 pub type Posted<'a> = Pin<Box<dyn Future<Output = Called> + Send + 'a>>;
 
 impl Programs for UntrustedHttpClient {
@@ -25,21 +25,22 @@ impl Programs for UntrustedHttpClient {
     }
 }
 
-/// People's programs on the internet, with this timeout for a call.
+/// Connects to webhook receivers on the internet, with this timeout for a call.
 pub(crate) fn programs(allowed: AllowedHosts, longest: Duration) -> reqwest::Result<Box<dyn Programs>> {
     Ok(Box::new(UntrustedHttpClient::new(PROGRAM, allowed, longest)?))
 }
 
-/// Calls webhooks.
+/// A client that signs and makes webhook calls.
 pub(crate) struct Caller(Box<dyn Programs>);
 
 impl Caller {
-    /// A caller of these programs.
+    /// Creates a client with this connection.
     pub(crate) fn new(programs: Box<dyn Programs>) -> Self {
         Self(programs)
     }
 
-    /// Calls a webhook with a delivery's event, signed with each of these secrets; `None` if it can't be signed.
+    /// Calls a webhook with the event of a delivery. The call has a signature for each of these secrets. `None` if the
+    /// call can't be signed.
     pub(crate) async fn call(
         &self,
         terms: &WebhookTerms,

@@ -1,9 +1,10 @@
-//! One delivery: the call and its result.
+//! Processes one delivery: makes the call and stores its result.
 //!
-//! The row is written after the call; then the next call's message is sent or its pause stored; then the message is
-//! deleted from its queue. After a cut in between, the message is received again, and the row shows whether the call
-//! was made. Two messages may therefore concern one delivery. Later calls are claimed in the row before they are made.
-//! The first call is not, which saves a write for each delivery.
+//! The delivery's row is written after the call. Then the message for the next call is sent or the pause is stored, and
+//! then the current message is deleted from its queue. If the function ends in between, the message is received again,
+//! and the row shows whether the call was made. Two messages may therefore belong to one delivery. Every call except
+//! the first one is claimed in the row before it is made. The first call is not claimed, which saves a write for each
+//! delivery.
 
 use crate::{LONGEST_CALL, Webhooks};
 use purser_api::{DeliveryMessage, DeliveryOf, MessageResult, NoticeOf, NoticeRequest, SqsRecord, WebhookRequest};
@@ -13,12 +14,12 @@ use purser_domain::{
 };
 use tokio::time::Instant;
 
-/// The lifetime of a claim: longer than a run of the function.
+/// The lifetime of a claim, which is longer than a run of the function.
 const CLAIM: Duration = Duration::from_secs_u32(60);
 const _: () = assert!(LONGEST_CALL.as_secs() < 60, "a claim outlives its call");
 
 impl Webhooks {
-    /// Makes the call that a message of the queue of deliveries names.
+    /// Makes the call that a message of the delivery queue names.
     pub(crate) async fn deliver(&self, record: &SqsRecord, last_call: Instant) -> Result<MessageResult> {
         let message = DeliveryMessage::parse(&record.body)
             .ok_or_else(|| Error::internal("reading a delivery's message", "its shape is not the expected one"))?;
@@ -40,8 +41,8 @@ impl Webhooks {
         }
     }
 
-    /// Makes a call that a person requests. The request has only ids: the event of a test is made here, and any other
-    /// event is read from its delivery's row, which `people` can't write.
+    /// Makes a call that a user requested. The request contains only ids. The event of a test is created here, and any
+    /// other event is read from its delivery's row, which `people` can't write.
     pub(crate) async fn requested(&self, record: &SqsRecord, last_call: Instant) -> Result<MessageResult> {
         let request = WebhookRequest::parse(&record.body)
             .ok_or_else(|| Error::internal("reading a request of webhooks", "its shape is not the expected one"))?;
@@ -68,12 +69,12 @@ impl Webhooks {
         Ok(webhooks.into_iter().find(|webhook| webhook.id == id))
     }
 
-    /// Makes the next call of a delivery, if it is due.
+    /// Makes the next call of a delivery if the call is due.
     async fn make(&self, webhook: &Webhook, mut delivery: Delivery, last_call: Instant) -> Result<MessageResult> {
         let shared = &self.0;
         let now = shared.clock.now();
         match delivery.due(now) {
-            // A redelivery that has ended may have been pending before.
+            // A delivery that was requested again and has ended may have been pending before.
             Due::Over => {
                 shared.table.clear_waiting(&webhook.person, delivery.id).await?;
                 return Ok(MessageResult::Done);
@@ -99,8 +100,8 @@ impl Webhooks {
         self.make_call(webhook, delivery).await
     }
 
-    /// Whether to call the webhook as it is now: it may have been edited since the event. A requested call is made
-    /// whatever the webhook's kinds, agents and state; another person's event is never sent.
+    /// Whether the webhook, as it is now, should be called. The user may have changed the webhook since the event. A
+    /// requested call is made regardless of the webhook's kinds, agents and state. Another user's event is never sent.
     async fn is_wanted(&self, webhook: &Webhook, delivery: &Delivery) -> Result<bool> {
         let event = Event::parse(delivery.event.as_bytes());
         let event = event.map_err(|problem| Error::internal("reading a delivery's event", problem))?;
@@ -133,8 +134,8 @@ impl Webhooks {
         Ok(MessageResult::Done)
     }
 
-    /// Keeps a delivery pending for the next call after its first one. If too many deliveries of its person are
-    /// pending, it fails.
+    /// Counts a delivery as pending after its first call failed. The delivery fails if the user has too many pending
+    /// deliveries.
     async fn waits(
         &self,
         webhook: &Webhook,
@@ -166,8 +167,8 @@ impl Webhooks {
         Ok(secrets)
     }
 
-    /// Records a failed call among the failed calls of its webhook, and requests a notice when they reach a new stage. A
-    /// success ends them, and writes only if there are any. Returns the stage after a failed call.
+    /// Records a failed call of the webhook, and requests a notification if the failures reach a new stage. A
+    /// successful call clears the record, and writes only if there is one. Returns the stage after a failed call.
     async fn record_result(&self, webhook: &Webhook, call: Attempt, attempt: u32) -> Result<Option<FailureStage>> {
         let shared = &self.0;
         let now = shared.clock.now();
@@ -180,7 +181,7 @@ impl Webhooks {
         }
         let mut calls = FailedCalls::with(old.clone(), webhook.version, call, attempt);
         let stage = calls.stage;
-        // Otherwise a concurrent call has recorded its own result, and requests the notice.
+        // If the write fails, a concurrent call has recorded its own result and requests the notification.
         let is_stored = shared
             .table
             .put_failed_calls(webhook.id, &calls, old.as_ref(), now)
@@ -189,7 +190,7 @@ impl Webhooks {
             tracing::warn!(webhook.id = %webhook.id, stage = stage.name(), "webhook.failing");
             let (person, of) = (webhook.person.clone(), NoticeOf::Webhook(webhook.id));
             shared.notice_requests.send(&NoticeRequest { person, of }).await?;
-            // After the request, which a cut repeats: the notice has the same id.
+            // Stored after the request. If the function ends in between, the repeated notification has the same id.
             let stored = calls.clone();
             calls.notified = stage;
             shared
@@ -207,8 +208,8 @@ impl Webhooks {
         let secrets = self.secrets(webhook, &ids).await?;
         let began = shared.clock.now();
         let Some(called) = shared.caller.call(&webhook.terms, &delivery, &secrets, began).await else {
-            // The webhook was removed, or its secret replaced, since it was read. The repeated message sees the
-            // change.
+            // The webhook was removed, or its secret replaced, since it was read. The message is received again and
+            // reads the change.
             tracing::warn!(webhook.id = %webhook.id, "webhook.without_secret");
             return Ok(MessageResult::Stays);
         };
@@ -222,12 +223,13 @@ impl Webhooks {
         let (delivery, after) = delivery.called(attempt, called.asked, jitter);
         let (delivery, after) = self.waits(webhook, delivery, after, ended).await?;
         log(&delivery, attempt, after);
-        // Before the row, so that a cut between the two does not leave a webhook that is called again and again.
+        // Written before the delivery's row, so that the function can't end in between and leave a failing webhook that
+        // is called again and again.
         if self.record_result(webhook, attempt, delivery.attempts).await? == Some(FailureStage::Disabled) {
             shared.table.note_gone(webhook, ended).await?;
         }
         if !shared.table.put_delivery(&delivery, ended).await? {
-            // Another run processed the same message: its row is read when this message is received again.
+            // Another run processed the same message. When this message is received again, its row is read again.
             return Ok(MessageResult::Stays);
         }
         match after {
@@ -245,7 +247,7 @@ impl Webhooks {
     }
 }
 
-/// Logs one line for each call, without URL and answer: a URL may contain a person's secret.
+/// Logs one line for each call, without the URL and the response, because a URL may contain a user's secret.
 fn log(delivery: &Delivery, attempt: Attempt, after: AfterCall) {
     let outcome = match after {
         AfterCall::Delivered => "delivered",

@@ -1,20 +1,21 @@
-//! The webhooks function: calls people's programs with their events.
+//! The function `webhooks`: calls users' webhook receivers with events.
 //!
 //! ```text
-//! bus ─▶ queue of events ─fan_out─▶ queue of deliveries ─deliver─▶ a person's program
+//! bus ─▶ queue of events ─fan_out─▶ queue of deliveries ─deliver─▶ a user's webhook receiver
 //!                                     ▲            └─pause─▶ rows ┐
 //!                                     └────sweep, each minute─────┘
-//! people ─▶ queue of requests (tests, redeliveries) ─deliver─▶ a person's program
+//! people ─▶ queue of requests (tests, redeliveries) ─deliver─▶ a user's webhook receiver
 //! deliver, if calls fail for long ─▶ notices' queue of requests
 //! ```
 //!
-//! Three queues invoke it with batches; IAM determines who sends to each. A message stays in its queue until its work
-//! is done, so an environment that ends loses nothing. The row of each delivery records its calls, so a repeated
-//! message does not repeat a call that was answered. At worst a call is made twice, with the same `webhook-id`.
+//! Three queues invoke the function with batches of messages; IAM controls which functions may send to each queue. A
+//! message stays in its queue until its work is done, so an instance that ends loses nothing. Each delivery's row
+//! records its calls, so a repeated message does not repeat a call that got a response. In the worst case, a call is
+//! made twice with the same `webhook-id`.
 //!
-//! Invariants: an event is sent only to webhooks of its owner; no secret, signature, URL or answer is logged.
+//! Invariants: an event is sent only to webhooks of its owner. No secret, signature, URL or response is logged.
 //!
-//! Elsewhere: the settings of webhooks (`functions/people`), and the events (`functions/events`).
+//! Not in this crate: the settings of webhooks (`functions/people`), and the creation of events (`functions/events`).
 
 mod call;
 mod deliver;
@@ -34,13 +35,13 @@ use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The number of messages that are processed concurrently: more than a batch has, so that a slow webhook delays no
+/// The number of messages that are processed concurrently. The number exceeds a batch, so a slow webhook delays no
 /// other.
 const AT_ONCE: usize = 32;
-/// The time reserved for calls of the database and the queue.
+/// The time that is reserved for calls to the database and the queue.
 const BOOKKEEPING: Duration = Duration::from_secs(9);
 
-/// The function, ready to run. Clones share everything.
+/// The function, ready to run. Clones share all state.
 #[derive(Clone)]
 pub struct Webhooks(Arc<Shared>);
 
@@ -49,40 +50,40 @@ struct Shared {
     deliveries: DeliveriesQueue,
     notice_requests: NoticeRequestsQueue,
     arns: QueueArns,
-    /// The deployment, as events name it.
+    /// The deployment's name in events.
     event_source: EventSource,
-    /// The key that secrets are encrypted with.
+    /// The KMS key that encrypts webhook secrets.
     key: SecretsKey,
     caller: Caller,
     clock: Clock,
     entropy: Entropy,
 }
 
-/// The queues that invoke the function. The queue determines what a message may ask for.
+/// The queues that invoke the function. The queue determines which work a message may request.
 struct QueueArns {
-    /// From the bus.
+    /// The queue with events from the event bus.
     events: String,
-    /// From `people`.
+    /// The queue with requests from `people`.
     requests: String,
-    /// From the function itself.
+    /// The queue with deliveries from this function.
     deliveries: String,
 }
 
 impl Webhooks {
-    /// The function with this configuration: `WEBHOOKS_TABLE`, `STACK`, `DELIVERIES_QUEUE_URL`,
-    /// `DELIVERIES_QUEUE_ARN`, `NOTICE_REQUESTS_QUEUE_URL`, `WEBHOOK_REQUESTS_QUEUE_ARN`, `WEBHOOK_EVENTS_QUEUE_ARN`, `WEBHOOK_SECRETS_KEY_ARN`,
-    /// `WEBHOOK_ALLOWED_HOSTS`.
+    /// Starts the function with this configuration: `WEBHOOKS_TABLE`, `STACK`, `DELIVERIES_QUEUE_URL`,
+    /// `DELIVERIES_QUEUE_ARN`, `NOTICE_REQUESTS_QUEUE_URL`, `WEBHOOK_REQUESTS_QUEUE_ARN`, `WEBHOOK_EVENTS_QUEUE_ARN`,
+    /// `WEBHOOK_SECRETS_KEY_ARN`, `WEBHOOK_ALLOWED_HOSTS`.
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
         Self::boot_with(boot, LONGEST_CALL)
     }
 
-    /// The same with another timeout for calls.
+    /// Starts the function with another timeout for calls.
     pub fn boot_with(boot: Boot, longest_call: Duration) -> Result<Self, BootError> {
         Self::boot_over(boot, |allowed| Ok(programs(allowed, longest_call)?))
     }
 
-    /// The same with the programs that `programs` creates from the hosts that may have any address. The simulation has
-    /// its own programs.
+    /// Starts the function with the connection that `programs` creates from the hosts that may have any address. The
+    /// simulation passes its own connection.
     pub fn boot_over(
         boot: Boot,
         programs: impl FnOnce(AllowedHosts) -> Result<Box<dyn Programs>, BootError>,
@@ -120,8 +121,8 @@ impl Webhooks {
         })))
     }
 
-    /// Handles an event of Lambda within this time: a batch of messages, whose answer names the messages that stay in
-    /// their queue; any other event is from the schedule.
+    /// Handles an event of Lambda within this time. For a batch of messages, the response names the messages that stay
+    /// in their queue. Any other event comes from the schedule.
     pub async fn call(&self, event: Value, budget: Duration) -> Result<Value> {
         if event.get("Records").is_some() {
             self.run(event, budget).await
@@ -131,10 +132,10 @@ impl Webhooks {
         }
     }
 
-    /// Processes a batch of messages within this time. The answer names the messages that stay in their queue.
+    /// Processes a batch of messages within this time. The response names the messages that stay in their queue.
     pub async fn run(&self, event: Value, budget: Duration) -> Result<Value> {
         let now = Instant::now();
-        // A later start might be cut off between a call and its row.
+        // A call that starts later might end the function before its row is written.
         let last_call = now
             .checked_add(budget.saturating_sub(LONGEST_CALL.saturating_add(BOOKKEEPING)))
             .unwrap_or(now);

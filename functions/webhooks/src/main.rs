@@ -1,4 +1,4 @@
-//! The Lambda function `webhooks`, which three queues and a schedule call.
+//! The Lambda function `webhooks`, which three queues and a schedule invoke.
 
 use purser_webhooks::Webhooks;
 use std::process::ExitCode;

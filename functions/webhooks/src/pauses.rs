@@ -1,7 +1,8 @@
-//! The pause before the next call of a delivery: a delayed message if SQS can delay it for that long, otherwise a row.
+//! Stores the pause before the next call of a delivery: as a delayed message if SQS supports the delay, otherwise as a
+//! row.
 //!
-//! The sweep runs every minute and sends a message for each row that ends within the next minute. It deletes a row
-//! after its message was sent, so a run that is cut off sends a message twice and loses none.
+//! The sweep runs every minute and sends a message for each row whose pause ends within the next minute. The row is
+//! deleted after its message was sent, so a sweep that is cut off may send a message twice and loses none.
 
 use crate::{BOOKKEEPING, Webhooks};
 use purser_api::{DeliveriesQueue, DeliveryMessage, DeliveryOf, at_most};
@@ -9,15 +10,15 @@ use purser_domain::{Causes, Delivery, Duration, Result, Timestamp, Webhook};
 use purser_store::{PERSON_PARTS, Pause};
 use tokio::time::Instant;
 
-/// The time until the sweep's next run.
+/// The time until the next sweep.
 const AHEAD: Duration = Duration::from_secs_u32(60);
 /// The number of rows that one query reads.
 const PAGE: u32 = 100;
-/// The number of rows of one part that are processed concurrently.
+/// The number of rows of one shard that are processed concurrently.
 const AT_ONCE: usize = 8;
 
 impl Webhooks {
-    /// Delays a delivery until its next call. A repetition for the same delivery adds no second row.
+    /// Delays a delivery until its next call. Repeating this for the same delivery adds no second row.
     pub(crate) async fn pause(&self, webhook: &Webhook, delivery: &Delivery, now: Timestamp) -> Result<()> {
         let ends_at = delivery.next_at.unwrap_or(now);
         let pause = Pause {
@@ -43,9 +44,9 @@ impl Webhooks {
         self.0.deliveries.send(&message, rest).await
     }
 
-    /// Sends a message for each pause that ends within a minute, within this time. The parts are processed
-    /// concurrently, so that a part with many rows delays no other. A failure is logged, and its row is left to the
-    /// next run.
+    /// Sends a message for each pause that ends within a minute, within the budget. The shards are processed
+    /// concurrently, so that a shard with many rows delays no other. If a row fails, the error is logged, and the next
+    /// sweep tries again.
     pub async fn sweep(&self, budget: std::time::Duration) {
         let now = Instant::now();
         let stop_at = now.checked_add(budget.saturating_sub(BOOKKEEPING)).unwrap_or(now);

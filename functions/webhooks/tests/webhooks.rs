@@ -1,6 +1,6 @@
-//! The webhooks with an emulated DynamoDB and SQS, and receivers on loopback that verify calls with the official
-//! library: the recipients and contents of calls, their number, and the remaining messages. The pauses are tested in
-//! `shared/domain/src/webhook/retry.rs`.
+//! Tests webhooks with an emulated DynamoDB and SQS, and with receivers on loopback that verify calls with the official
+//! Standard Webhooks library: which receivers are called, with what content, how often, and which messages remain. The
+//! pauses are tested in `shared/domain/src/webhook/retry.rs`.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -42,7 +42,7 @@ const EVENTS: &str = "events";
 const REQUESTS: &str = "requests";
 const DELIVERIES: &str = "deliveries";
 const NOTICES: &str = "notice-requests";
-/// The longest delay of a message that SQS supports.
+/// The maximum delay of an SQS message, in seconds.
 const LONGEST_DELAY_SECS: i64 = 900;
 /// The timeout of a call in these tests.
 const LONGEST_CALL: Duration = Duration::from_secs(3);
@@ -50,7 +50,7 @@ const BUDGET: Duration = Duration::from_secs(30);
 /// The default visibility timeout of a message.
 const VISIBILITY_SECS: i64 = 180;
 
-/// The answer of a receiver.
+/// How a receiver responds.
 #[derive(Clone)]
 enum Answers {
     Status(u16),
@@ -58,7 +58,7 @@ enum Answers {
     Hangs,
 }
 
-/// A person's webhook endpoint.
+/// A webhook receiver of a user.
 #[derive(Clone)]
 struct Receiver {
     url: String,
@@ -192,7 +192,7 @@ impl World {
         self.micros.fetch_add(secs * 1_000_000, SeqCst);
     }
 
-    /// Stores a webhook of a person; returns it with its secret.
+    /// Stores a webhook of a user, and returns the webhook with its secret.
     async fn webhook(
         &self,
         person: &str,
@@ -229,7 +229,7 @@ impl World {
         (webhook, text)
     }
 
-    /// A new secret of a webhook, in its stored form and in the form that the person has.
+    /// Creates a webhook secret, and returns its stored form and the form that the user gets.
     fn secret(&self, person: &PersonId, webhook: WebhookId, byte: u8) -> (NewWebhookSecret, String) {
         let (id, secret) = (
             WebhookSecretId::from_uuid(Uuid::new_v4()),
@@ -244,7 +244,7 @@ impl World {
         (NewWebhookSecret { id, secret: stored }, secret.text().to_string())
     }
 
-    /// Sends an event as the bus does.
+    /// Sends an event in the form of the event bus.
     fn happen(&self, event: &Event) {
         let from_bus = json!({
             "version": "0", "id": Uuid::new_v4().to_string(), "detail-type": event.kind().name(),
@@ -289,7 +289,7 @@ impl World {
             .remove(&webhook.id)
     }
 
-    /// Lets `hours` pass and makes the calls that become due.
+    /// Advances the clock by `hours`, and makes the calls that become due.
     async fn run_for(&self, hours: i64) {
         for _ in 0..hours {
             self.pass(3_600);
@@ -297,12 +297,12 @@ impl World {
         }
     }
 
-    /// The number of messages in the queue of deliveries, hidden or not.
+    /// Returns the number of messages in the delivery queue, hidden or not.
     fn waiting(&self) -> usize {
         self.sqs.bodies(DELIVERIES).len()
     }
 
-    /// The number of rows for long pauses.
+    /// Returns the number of rows for long pauses.
     async fn paused(&self) -> usize {
         let mut count = 0;
         for part in PERSON_PARTS {
@@ -344,7 +344,7 @@ fn frozen(owner: &str, of: AgentId, n: u64, at: Timestamp) -> Event {
     Event::new(id, source, kind, at, EventSubject::Agent(of), Some(person(owner)), data).unwrap()
 }
 
-/// The official library of Standard Webhooks verifies each call.
+/// The official Standard Webhooks library verifies each call.
 #[tokio::test]
 async fn events_call_only_the_owners_subscribed_webhooks() {
     let [all, some, others, bobs] = [(); 4].map(|()| Receiver::start());
@@ -361,7 +361,7 @@ async fn events_call_only_the_owners_subscribed_webhooks() {
     let (_, _) = world
         .webhook("ann", 2, &others.url, |terms| terms.agents = Some([agent(2)].into()))
         .await;
-    // Bob's webhook lists the agent and gets none of Ann's events.
+    // Bob's webhook lists the agent, but gets none of Ann's events.
     world
         .webhook("bob", 0, &bobs.url, |terms| terms.agents = Some([agent(1)].into()))
         .await;
@@ -390,7 +390,7 @@ async fn events_call_only_the_owners_subscribed_webhooks() {
     assert!(world.sqs.bodies(EVENTS).is_empty() && world.waiting() == 0);
 }
 
-/// Each retry has the same ID and a new signature, and no redirect is followed.
+/// Each retry has the same id and a new signature.
 #[tokio::test]
 async fn failed_calls_are_retried_for_about_a_day() {
     let receiver = Receiver::start().await;
@@ -399,7 +399,7 @@ async fn failed_calls_are_retried_for_about_a_day() {
     let elsewhere = Receiver::start().await;
     let failures = [
         (Answers::Status(500), "status_500"),
-        // No redirect is followed.
+        // Redirects are not followed.
         (Answers::With(307, "location", elsewhere.url.clone()), "status_307"),
         (Answers::Hangs, "timeout"),
         (Answers::Status(404), "status_404"),
@@ -423,7 +423,7 @@ async fn failed_calls_are_retried_for_about_a_day() {
             assert_eq!((n, delivery.state), (7, DeliveryState::Failed));
             break;
         };
-        // A short pause is a delayed message, and a long one a row; neither is in flight.
+        // A short pause is a delayed message, and a long pause is a row. Neither is in flight.
         let pause = i64::try_from(next_at.since(world.now()).secs_to_wait()).unwrap();
         let in_row = usize::from(pause > LONGEST_DELAY_SECS);
         assert_eq!(
@@ -432,7 +432,7 @@ async fn failed_calls_are_retried_for_about_a_day() {
             "{result}"
         );
         assert_eq!(world.sqs.in_flight(DELIVERIES), 0);
-        // No call is made earlier.
+        // No call is made before the pause ends.
         world.pass(pause - 2);
         world.run().await;
         assert_eq!(receiver.calls().len(), n + 1, "{result}");
@@ -446,7 +446,6 @@ async fn failed_calls_are_retried_for_about_a_day() {
         "what was given up waits no more"
     );
     assert!(elsewhere.calls().is_empty());
-    // Every call has the same id and a new signature.
     let calls = receiver.calls();
     let ids: BTreeSet<String> = calls.iter().map(Call::id).collect();
     let times: BTreeSet<_> = calls
@@ -480,7 +479,8 @@ async fn a_410_answer_stops_calls_until_an_edit() {
     assert_eq!(receiver.calls().len(), 2);
 }
 
-/// A receiver fails for ten hours and recovers, then fails for a week. Each stage requests one notice, by ids only.
+/// A receiver fails for ten hours and recovers, then fails for a week. Each stage requests one notification, which
+/// contains only ids.
 #[tokio::test]
 async fn failing_webhooks_are_reported_and_disabled() {
     let receiver = Receiver::start().await;
@@ -538,7 +538,7 @@ async fn failing_webhooks_are_reported_and_disabled() {
     assert_eq!((failed.since, failed.stage), (since, FailureStage::Disabled));
     assert_eq!(world.sqs.bodies(NOTICES).len(), 2);
 
-    // An update starts anew.
+    // An update of the webhook clears the failures.
     let calls = receiver.calls().len();
     happen(20).await;
     assert_eq!(receiver.calls().len(), calls, "it is disabled");
@@ -554,7 +554,7 @@ async fn failing_webhooks_are_reported_and_disabled() {
     assert_eq!((failed.version, failed.since, failed.count), (2, since, 1));
 }
 
-/// The row of failed calls is never written while calls succeed.
+/// The record of failed calls is not written while calls succeed.
 #[tokio::test]
 async fn successful_calls_write_no_failed_calls() {
     let receiver = Receiver::start().await;
@@ -573,14 +573,14 @@ async fn successful_calls_write_no_failed_calls() {
     assert_eq!(rows.send().await.unwrap().count(), 0);
 }
 
-/// Long pauses are rows of the table, so that no message stays in flight.
+/// Long pauses are rows of the table, so no message stays in flight.
 #[tokio::test]
 async fn failing_webhooks_do_not_delay_other_people() {
     let [dead, other] = [Receiver::start().await, Receiver::start().await];
     let world = World::start(&[&dead, &other]).await;
     let (_, bobs_secret) = world.webhook("bob", 0, &other.url, |_| {}).await;
     dead.answer(Answers::With(503, "retry-after", "21600".to_owned()));
-    // SQS's limit of messages in flight is 120,000. Each round has more deliveries than the limit set here.
+    // SQS allows 120,000 messages in flight. Each round has more deliveries than the lower limit that is set here.
     world.sqs.limit_in_flight(DELIVERIES, 20);
     for round in 0..4_u64 {
         let mut hooks = Vec::new();
@@ -597,7 +597,7 @@ async fn failing_webhooks_do_not_delay_other_people() {
             (0, 0),
             "round {round}"
         );
-        // Bob's call is made at once in every round.
+        // Bob's call is made immediately in every round.
         world.happen(&frozen("bob", agent(2), round, world.now()));
         world.run().await;
         let calls = other.calls();
@@ -611,7 +611,7 @@ async fn failing_webhooks_do_not_delay_other_people() {
         }
     }
     assert_eq!(world.paused().await, 120);
-    // When the pauses end, those of removed webhooks are dropped without a call.
+    // When the pauses end, deliveries of removed webhooks are dropped without a call.
     world.pass(8 * 3_600);
     world.run().await;
     assert_eq!((world.paused().await, world.waiting(), dead.calls().len()), (0, 0, 120));
@@ -620,7 +620,7 @@ async fn failing_webhooks_do_not_delay_other_people() {
     assert!(!rows.items().iter().any(|row| format!("{row:?}").contains(&waiting)));
 }
 
-/// A webhook that is removed and created again has no additional room.
+/// A webhook that is removed and created again has no additional capacity.
 #[tokio::test]
 async fn waiting_deliveries_are_limited_per_person() {
     let dead = Receiver::start().await;
@@ -634,7 +634,7 @@ async fn waiting_deliveries_are_limited_per_person() {
         world.run().await;
         event
     };
-    // Fills the person's waiting deliveries up to one below the limit.
+    // Fills the user's pending deliveries up to one below the limit.
     for n in 1..Delivery::MOST_WAITING {
         let id = DeliveryId::from_uuid(Uuid::from_u128(n.into()));
         assert!(world.table.wait(&person("ann"), id, world.now()).await.unwrap());
@@ -649,10 +649,10 @@ async fn waiting_deliveries_are_limited_per_person() {
     let too_many = happen("ann", 2).await;
     assert_eq!(state(&first, &too_many).await, (DeliveryState::Failed, 1));
     assert_eq!(world.waiting(), 1, "nothing of it is in the queue");
-    // A delivery of another person may still wait.
+    // A delivery of another user can still be pending.
     let event = happen("bob", 3).await;
     assert_eq!(state(&bobs, &event).await, (DeliveryState::Waiting, 1));
-    // A recreated webhook has no additional room. The person has room again once a delivery has ended.
+    // A recreated webhook has no additional capacity. The user has capacity again when a delivery has ended.
     world.table.remove(&first, &sample::audit()).await.unwrap();
     let (again, _) = world.webhook("ann", 0, &dead.url, |_| {}).await;
     let event = happen("ann", 4).await;
@@ -661,14 +661,14 @@ async fn waiting_deliveries_are_limited_per_person() {
     world.run().await;
     let event = happen("ann", 5).await;
     assert_eq!(state(&again, &event).await, (DeliveryState::Waiting, 1));
-    // A row that a crash left behind no longer counts after it expires.
+    // A row that a crash left behind does not count after it expires.
     world.pass(4 * 86_400);
     world.run().await;
     let event = happen("ann", 6).await;
     assert_eq!(state(&again, &event).await, (DeliveryState::Waiting, 1));
 }
 
-/// An unreadable row does not hold up others, and two sweeps at once make one call.
+/// An unreadable row does not delay others, and two concurrent sweeps make one call.
 #[tokio::test]
 async fn failed_sweeps_lose_no_delivery() {
     let receiver = Receiver::start().await;
@@ -678,7 +678,7 @@ async fn failed_sweeps_lose_no_delivery() {
     world.happen(&frozen("ann", agent(1), 1, world.now()));
     world.run().await;
     assert_eq!(world.paused().await, 1);
-    // The unreadable row is the first of its part.
+    // The unreadable row is the first of its shard.
     let part = person("ann").as_str().chars().next().unwrap();
     let key = |name: &str, text: String| (name.to_owned(), AttributeValue::S(text));
     let put = world.emulator.client.put_item().table_name(WEBHOOKS);
@@ -690,10 +690,10 @@ async fn failed_sweeps_lose_no_delivery() {
     world.run().await;
     assert_eq!((world.paused().await, receiver.calls().len()), (2, 1));
     world.sqs.behave();
-    // Two concurrent sweeps send two messages, and one call is made.
+    // Two concurrent sweeps send two messages, but only one call is made.
     tokio::join!(world.webhooks.sweep(BUDGET), world.webhooks.sweep(BUDGET));
     world.run().await;
-    // The message that found the delivery claimed is received again, and has nothing to do.
+    // The second message found the delivery claimed. It is received again and has nothing to do.
     world.pass(VISIBILITY_SECS);
     world.run().await;
     assert_eq!(
@@ -703,7 +703,7 @@ async fn failed_sweeps_lose_no_delivery() {
     assert_eq!(world.delivery(&webhook).await.state, DeliveryState::Delivered);
 }
 
-/// A compromised `people` can put anything into the queue of requests.
+/// A compromised `people` could send any message to the queue of requests.
 #[tokio::test]
 async fn events_in_the_request_queue_are_never_signed() {
     let receiver = Receiver::start().await;
@@ -737,13 +737,13 @@ async fn events_in_the_request_queue_are_never_signed() {
     }
     assert!(receiver.calls().is_empty());
     assert_eq!(world.sqs.set_aside(REQUESTS).len(), bodies.len());
-    // The original request is for a test, and `webhooks` itself makes the test's event.
+    // The original request is for a test, and `webhooks` itself creates the test's event.
     world.sqs.send(REQUESTS, &request.text());
     world.run().await;
     assert_eq!(receiver.calls()[0].event().kind(), EventKind::WebhookTest);
 }
 
-/// The secret of a removed webhook is deleted with it.
+/// The secret of a removed webhook is deleted together with the webhook.
 #[tokio::test]
 async fn disabled_or_removed_webhooks_receive_no_retries() {
     let [off, removed] = [Receiver::start().await, Receiver::start().await];
@@ -768,7 +768,7 @@ async fn disabled_or_removed_webhooks_receive_no_retries() {
     world.run().await;
     assert_eq!((off.calls().len(), removed.calls().len(), world.waiting()), (1, 1, 0));
     assert_eq!(world.delivery(&off_hook).await.state, DeliveryState::Failed);
-    // The secret was deleted with the webhook.
+    // The secret was deleted together with the webhook.
     let ids: Vec<_> = removed_hook.secrets.iter().map(|term| term.id).collect();
     assert!(world.table.secrets(removed_hook.id, &ids).await.unwrap().is_empty());
 }
@@ -799,7 +799,7 @@ async fn rotated_secrets_sign_for_one_more_day() {
     }
 }
 
-/// Two environments that handle one message at once call twice at most.
+/// Two instances that handle one message concurrently make at most two calls.
 #[tokio::test]
 async fn duplicate_events_are_not_delivered_again() {
     let receiver = Receiver::start().await;
@@ -820,7 +820,7 @@ async fn duplicate_events_are_not_delivered_again() {
     world.run().await;
     assert_eq!(receiver.calls().len(), 1);
 
-    // The queue delivers one message to two environments.
+    // The queue delivers one message to two instances.
     let other = DeliveryMessage {
         of: DeliveryOf::Event(frozen("ann", agent(1), 2, world.now())),
         ..message
@@ -869,13 +869,13 @@ async fn hanging_webhooks_do_not_delay_other_calls() {
     let began = Instant::now();
     let answer = world.webhooks.run(batch.clone(), BUDGET).await.unwrap();
     world.sqs.delete_done(DELIVERIES, &batch, Some(&answer));
-    // The calls are concurrent: none waited for another's timeout.
+    // The calls are concurrent, so none waited for another's timeout.
     assert!(quick.calls()[0].at.duration_since(began) < LONGEST_CALL);
     assert!(began.elapsed() < LONGEST_CALL * 3, "{:?}", began.elapsed());
     assert_eq!((slow.calls().len(), quick.calls().len(), world.waiting()), (8, 1, 8));
 }
 
-/// An event of another person is never sent.
+/// Another user's event is never sent.
 #[tokio::test]
 async fn deliveries_are_sent_again_on_request() {
     let receiver = Receiver::start().await;
@@ -890,7 +890,7 @@ async fn deliveries_are_sent_again_on_request() {
             id: DeliveryId::at(world.now(), [n; 8]),
             again,
         };
-        // Sent twice, as SQS may deliver a message twice.
+        // SQS may deliver a message twice.
         for _ in 0..2 {
             world.sqs.send(REQUESTS, &request.text());
             world.run().await;
@@ -903,7 +903,7 @@ async fn deliveries_are_sent_again_on_request() {
     let unknown = DeliveryId::at(world.now(), [2; 8]);
     assert_eq!(ask(2, Some(unknown)).await, 2);
     assert_eq!(ask(3, None).await, 3);
-    // Another person's event is never sent, even if its message is in the queue.
+    // Another user's event is not sent, even if a message in the queue contains it.
     let message = DeliveryMessage {
         person: person("ann"),
         webhook: webhook.id,
@@ -955,7 +955,7 @@ async fn unreadable_messages_reach_the_dead_letter_queue() {
     assert_eq!(world.sqs.set_aside(DELIVERIES), ["not a delivery"]);
 }
 
-/// `people` writes the rows of secrets, and still can't have one webhook's calls signed with another's secret.
+/// `people` writes the rows of secrets, but can't have the calls of one webhook signed with another webhook's secret.
 #[tokio::test]
 async fn moved_secret_ciphertexts_cannot_sign() {
     let [anns, bobs] = [Receiver::start().await, Receiver::start().await];
@@ -1009,14 +1009,14 @@ async fn secrets_are_decrypted_once_and_calls_await_kms() {
     world.run().await;
     assert_eq!((receiver.calls().len(), world.kms.asked().len()), (4, 1));
     assert!(receiver.calls().iter().all(|call| call.is_signed_with(&secret)));
-    // The secret of a removed webhook signs nothing, although it is cached.
+    // The webhook's secret is cached, but the webhook was removed.
     world.table.remove(&webhook, &sample::audit()).await.unwrap();
     happen(5);
     world.run().await;
     assert_eq!(receiver.calls().len(), 4);
 }
 
-/// Everything that a webhook's delivery stores or logs: no secret, no signature, no part of an answer.
+/// Stored data and log lines of a delivery contain no secret, no signature, and no part of a response.
 #[tokio::test]
 async fn the_delivery_log_contains_no_secret_data() {
     let receiver = Receiver::start().await;
@@ -1045,10 +1045,10 @@ async fn the_delivery_log_contains_no_secret_data() {
     }
 }
 
-/// The calls of one batch, each with the moment at which it can be killed.
+/// The calls of one batch, each with the moment at which the function can be killed.
 type Steps = Arc<Mutex<Vec<(String, Moment)>>>;
 
-/// Lets the function process the queues and kills it at this step; returns the number of steps that it reached.
+/// Lets the function process the queues, and kills it at this step. Returns the number of steps that it reached.
 async fn killed_at(world: &World, step: Option<usize>) -> usize {
     let steps: Steps = Arc::default();
     let (kill, killed) = tokio::sync::oneshot::channel::<()>();
@@ -1086,7 +1086,7 @@ async fn killed_at(world: &World, step: Option<usize>) -> usize {
     steps.lock().unwrap().len()
 }
 
-/// The function is killed at every step, before a successful and before a failed call.
+/// The function is killed at every step, once before a successful and once before a failed call.
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_runs_call_a_webhook_once_or_twice() {
     let receiver = Receiver::start().await;
@@ -1108,13 +1108,13 @@ async fn killed_runs_call_a_webhook_once_or_twice() {
             world.happen(&event);
             killed_at(&world, Some(step)).await;
             let before = called();
-            // The message is hidden until its visibility timeout; by then, the pause after a failed call is over too.
+            // The message is hidden until its visibility timeout. By then, the pause after a failed call is also over.
             receiver.answer(Answers::Status(200));
             for _ in 0..4 {
                 world.pass(VISIBILITY_SECS);
                 world.run().await;
             }
-            // One more call than before the kill if the calls failed, because a failed call delivers nothing.
+            // If the calls fail, one more call is needed than before the kill, because a failed call delivers nothing.
             let least = if answers == 200 { before.max(1) } else { before + 1 };
             let calls = called();
             assert!(
@@ -1149,8 +1149,8 @@ async fn a_queue_or_database_that_fails_loses_nothing() {
     assert_eq!(world.delivery(&webhook).await.state, DeliveryState::Delivered);
 }
 
-/// `events/webhooks/what-happened.json` is a batch as the queue's mapping passes it, for tools that call the built
-/// function.
+/// `events/webhooks/what-happened.json` is a batch in the form of an event source mapping, for tools that call the
+/// built function.
 #[tokio::test]
 async fn a_recorded_batch_calls_its_owners_webhook() {
     let recorded = include_str!("../../../events/webhooks/what-happened.json");
