@@ -1,7 +1,7 @@
-//! The agent-key group with an agent's own data: its identity, the services that it may use, their policies, the remaining
-//! amounts of its limits, and the signed statements about its payments.
+//! The routes with which an agent reads its own data: its identity, the services that it may use, their policies, the
+//! remaining amounts of its limits, and the signed statements about its payments.
 //!
-//! This group writes nothing. Another agent's id in a path is `not_found`, like an unknown id.
+//! This function writes nothing. A path with another agent's id returns `not_found`, like an unknown id.
 
 mod me;
 mod policy;
@@ -25,13 +25,13 @@ struct Agents {
     ledger: Ledger,
     catalog: CatalogCache,
     authenticator: Authenticator,
-    /// The log of statements; `None` if the deployment keeps none.
+    /// The log of statements; `None` if the deployment has no log.
     log: Option<LogReader>,
     clock: Clock,
 }
 
 impl Agents {
-    /// The agent behind a call that needs this permission, if any.
+    /// Authenticates the agent for a call that needs this permission, or no permission.
     async fn authenticate(&self, caller: AgentCredentials, needs: Option<Permission>) -> Result<Authenticated<()>> {
         let (now, key_use) = (self.clock.now(), caller.key_use(needs));
         let call = self.authenticator.begin(caller.scope, caller.key, key_use, now).await?;
@@ -40,8 +40,8 @@ impl Agents {
         self.authenticator.verify(call, agent, (), self.clock.now())
     }
 
-    /// The agent behind a call that reads, and the data of its service that a decision reads; nothing without a
-    /// service.
+    /// Authenticates the agent for a read, and reads the data of the agent's service that a decision would read.
+    /// Without a service, no further data is read.
     async fn authenticate_with_service_state(
         &self,
         caller: AgentCredentials,
@@ -77,12 +77,12 @@ purser_api::routes!(
     statement::decision_statement,
 );
 
-/// The group's part of the OpenAPI document.
+/// Returns this function's part of the OpenAPI document.
 pub fn openapi() -> OpenApi {
     description()
 }
 
-/// The group, ready to serve.
+/// Builds the function's router.
 pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let Boot {
         mut env, aws, clock, ..
@@ -109,7 +109,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         log: log.map(|bucket| LogReader::new(ObjectStore::named(&aws, &bucket))),
         clock,
     });
-    // The first read opens the connection; if the catalog can't be read yet, the first call reads it again.
+    // This read opens the connection. If the catalog can't be read yet, the first request reads it again.
     let _ = agents.catalog.current(agents.clock.now()).await;
     let routes = with_asserted_ip(routes().with_state(agents), client_ip_keys);
     Ok(purser_api::with_middleware(routes, api))

@@ -1,4 +1,4 @@
-//! `GET /mcp/agents/me`: the agent behind the key. Also the way to check whether a key works.
+//! `GET /mcp/agents/me`: the agent that owns the key. Callers also use this route to check whether a key is valid.
 
 use crate::Agents;
 use crate::view::AgentInfo;
@@ -12,7 +12,7 @@ purser_api::error_responses! {
     pub(crate) MeErrors: 401, 403, 429, 500;
 }
 
-/// The agent behind the key.
+/// Returns the agent that owns the key. Use this request to check whether a key is valid.
 #[utoipa::path(
     get,
     path = "/mcp/agents/me",
@@ -28,7 +28,7 @@ pub(crate) async fn me(
     State(agents): State<Arc<Agents>>,
     caller: AgentCredentials,
 ) -> Result<Json<AgentInfo>, Failure> {
-    // Allowed for every valid key: this call is for checking a key.
+    // Every valid key may make this call, because the call checks the key.
     let caller = agents.authenticate(caller, None).await?;
     Ok(Json(AgentInfo::from(&caller.agent)))
 }

@@ -1,4 +1,4 @@
-//! `GET /agents/{agentId}/services/{serviceId}/policy`: the agent's limits for one service, its rules, and their
+//! `GET /agents/{agentId}/services/{serviceId}/policy`: the agent's limits for one service, the agent's rules, and the
 //! remaining amounts.
 
 use crate::view::{EnabledServiceView, PolicyAnswer};
@@ -14,8 +14,8 @@ purser_api::error_responses! {
     pub(crate) PolicyErrors: 401, 403, 404, 429, 500;
 }
 
-/// The agent's policy for one service and all rules of the agent, with the used and remaining amounts of its limits and
-/// of the agent's budgets.
+/// Returns the agent's policy for one service and all rules of the agent, with the used and remaining amounts of the
+/// policy's limits and of the agent's budgets.
 #[utoipa::path(
     get,
     path = "/agents/{agentId}/services/{serviceId}/policy",
@@ -37,7 +37,7 @@ pub(crate) async fn policy(
 ) -> Result<Json<PolicyAnswer>, Failure> {
     let edition = agents.catalog.current(agents.clock.now()).await?;
     let service = edition.catalog.by_reference(&reference);
-    // The policy of a service that has left the catalog remains, and is found only by UUID.
+    // The policy of a service that has left the catalog still exists, and is found only by UUID.
     let id = service
         .map(|service| service.id)
         .or_else(|| ServiceId::parse(&reference));

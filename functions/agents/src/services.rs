@@ -13,7 +13,7 @@ purser_api::error_responses! {
     pub(crate) ServicesErrors: 401, 403, 404, 429, 500;
 }
 
-/// The services enabled for the agent.
+/// Returns the services that are enabled for the agent, each with its policy.
 #[utoipa::path(
     get,
     path = "/mcp/agents/{agentId}/services",

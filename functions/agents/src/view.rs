@@ -1,4 +1,4 @@
-//! The wire shapes of this group's answers.
+//! The JSON of this function's responses.
 
 use purser_api::{PolicyView, RuleView, SpendView, labels_by_key};
 use purser_domain::{Agent, EnabledService, Service, Timestamp, TrustStatus};
@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-/// The agent behind the key.
+/// The agent that owns the key.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Agent)]
 pub(crate) struct AgentInfo {
@@ -14,7 +14,7 @@ pub(crate) struct AgentInfo {
     name: String,
     #[schema(format = DateTime)]
     created_at: String,
-    /// The labels that its owner gave it.
+    /// The labels that the owner gave to the agent.
     #[schema(example = json!({"team": "search"}))]
     labels: BTreeMap<String, String>,
 }
@@ -30,12 +30,12 @@ impl From<&Agent> for AgentInfo {
     }
 }
 
-/// An enabled service of the agent.
+/// A service that is enabled for the agent.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct EnabledServiceView {
     #[schema(value_type = uuid::Uuid)]
     service_id: String,
-    /// For a service that is no longer in the catalog, the slug, name, category and trust status are null.
+    /// The service's slug. If the service is no longer in the catalog, slug, name, category and trust status are null.
     #[schema(required)]
     slug: Option<String>,
     #[schema(required)]
@@ -44,20 +44,20 @@ pub(crate) struct EnabledServiceView {
     category: Option<&'static str>,
     #[schema(required)]
     trust_status: Option<&'static str>,
-    /// Whether the service can be paid under this policy. If false, authorize refuses every new payment.
+    /// Whether the service can be paid under this policy. If false, authorize rejects every new payment.
     enabled: bool,
-    /// The reason that the service is not enabled; null if it is. For `not_in_catalog`, `disabled_in_catalog` and
+    /// Why the service can't be paid; null if it can be paid. For `not_in_catalog`, `disabled_in_catalog` and
     /// `not_curated`, authorize returns `service_not_found`; for `disabled_for_agent`, it returns
     /// `service_not_enabled`.
     #[schema(required)]
     unavailable_reason: Option<&'static str>,
-    /// The number of edits of the policy.
+    /// The number of updates of the policy.
     version: u64,
     policy: PolicyView,
 }
 
 impl EnabledServiceView {
-    /// The service of an agent of this owner, at this time.
+    /// Creates the view of a service of this owner's agent, at this time.
     pub(crate) fn of(enabled: &EnabledService, service: Option<&Service>, owner: &str, at: Timestamp) -> Self {
         let unavailable_reason = unavailable_reason(enabled, service);
         Self {
@@ -73,13 +73,13 @@ impl EnabledServiceView {
         }
     }
 
-    /// By slug; services that have left the catalog last.
+    /// Sorts by slug, with services that have left the catalog last.
     pub(crate) fn sort_key(&self) -> (bool, Option<&str>, &str) {
         (self.slug.is_none(), self.slug.as_deref(), &self.service_id)
     }
 }
 
-/// The reason that authorize refuses all new payments to a service. As in authorize, the catalog is checked before the
+/// Returns why authorize rejects all new payments to a service. As in authorize, the catalog is checked before the
 /// policy.
 fn unavailable_reason(enabled: &EnabledService, service: Option<&Service>) -> Option<&'static str> {
     match service {
@@ -90,7 +90,7 @@ fn unavailable_reason(enabled: &EnabledService, service: Option<&Service>) -> Op
     }
 }
 
-/// An enabled service of the agent, with the used and remaining amounts of its limits.
+/// A service that is enabled for the agent, with the used and remaining amounts of the limits.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ServicePolicy)]
 pub(crate) struct PolicyAnswer {
@@ -98,15 +98,16 @@ pub(crate) struct PolicyAnswer {
     pub(crate) service: EnabledServiceView,
     #[serde(flatten)]
     pub(crate) spend: SpendView,
-    /// All rules of the agent, in the order in which they were added: those with `services` limit payments to these only.
+    /// All rules of the agent, in the order in which they were added. A rule with `services` applies only to payments
+    /// to these services.
     pub(crate) rules: Vec<RuleView>,
 }
 
-/// The services enabled for the agent.
+/// The services that are enabled for the agent.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct EnabledServiceList {
     pub(crate) agent_id: String,
     pub(crate) services: Vec<EnabledServiceView>,
-    /// The number of services in this answer.
+    /// The number of services in this response.
     pub(crate) count: usize,
 }

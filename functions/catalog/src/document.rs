@@ -1,7 +1,7 @@
-//! `GET /openapi.json`: the OpenAPI document of the whole API, as it is in the repository.
+//! `GET /openapi.json`: the OpenAPI document of the whole API, as in the repository.
 //!
-//! `make openapi` generates the file from the code of all groups, and a test compares them: a function can't describe
-//! the others, since functions don't depend on each other.
+//! `make openapi` generates the file from the code of all functions, and a test compares the file with the code. The
+//! document can't be generated here, because functions don't depend on each other.
 
 use crate::CACHE_CONTROL;
 use axum::http::HeaderMap;
@@ -16,7 +16,7 @@ purser_api::error_responses! {
     pub(crate) DocumentErrors: 500;
 }
 
-/// The description of this API, OpenAPI 3.1.
+/// Returns the OpenAPI 3.1 document of this API.
 #[utoipa::path(
     get,
     path = "/openapi.json",

@@ -1,5 +1,5 @@
-//! `GET /llms.txt` and `GET /SKILL.md`: how an agent uses the service and pays, in the forms that agents look for
-//! (llmstxt.org, agentskills.io). A test compares the routes, errors and members in them with the OpenAPI document and
+//! `GET /llms.txt` and `GET /SKILL.md`: guides to the service and to paying, in the formats that agents look for
+//! (llmstxt.org, agentskills.io). A test compares their routes, errors and fields with the OpenAPI document and
 //! docs/errors.md.
 
 use crate::CACHE_CONTROL;
@@ -19,7 +19,7 @@ purser_api::error_responses! {
     pub(crate) GuideErrors: 500;
 }
 
-/// A description of this service and links, for language models.
+/// Returns a description of this service with links, for language models.
 #[utoipa::path(
     get,
     path = "/llms.txt",
@@ -34,7 +34,7 @@ pub(crate) async fn llms_txt(headers: HeaderMap) -> Response {
     OVERVIEW.clone().answer(&headers, CACHE_CONTROL)
 }
 
-/// How an agent pays, step by step, and what it does on each refusal.
+/// Returns a guide for agents: how to pay, step by step, and what to do about each error.
 #[utoipa::path(
     get,
     path = "/SKILL.md",

@@ -1,8 +1,8 @@
-//! The public group: the catalog, the OpenAPI document, the guides to both for agents, and the keys and the checkpoint
-//! with which statements are verified.
+//! The public routes: the catalog, the OpenAPI document, the guides for agents, and the keys and checkpoint that verify
+//! statements.
 //!
-//! Every caller gets the same answer, so that it can be cached; there is no authentication here. The catalog is served
-//! from a copy in memory that follows the table within seconds, and each list is built once per edition.
+//! There is no authentication, and every caller gets the same response, so that responses can be cached. The catalog is
+//! served from a copy in memory that follows the table within seconds, and each list is built once per catalog version.
 
 mod document;
 mod guide;
@@ -22,14 +22,14 @@ use response_cache::ResponseCache;
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 
-/// How long a cached catalog answer may be used without revalidation.
+/// `Cache-Control` of the catalog: the time for which a cached response may be used without revalidation.
 const CACHE_CONTROL: &str = "public, max-age=30";
 
 /// The state that all handlers share.
 struct CatalogApi {
     catalog: CatalogCache,
     prepared: ResponseCache,
-    /// The log of statements; `None` if the deployment keeps none.
+    /// The log of statements; `None` if the deployment has no log.
     log: Option<LogReader>,
     clock: Clock,
 }
@@ -46,12 +46,12 @@ purser_api::routes!(
     log::checkpoint,
 );
 
-/// The group's part of the OpenAPI document.
+/// Returns this function's part of the OpenAPI document.
 pub fn openapi() -> OpenApi {
     description()
 }
 
-/// The group, ready to serve.
+/// Builds the function's router.
 pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let Boot {
         mut env, aws, clock, ..
@@ -66,7 +66,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         log: log.map(|bucket| LogReader::new(ObjectStore::named(&aws, &bucket))),
         clock,
     });
-    // The first read opens the connection; if the catalog can't be read yet, the first call reads it again.
+    // This read opens the connection. If the catalog can't be read yet, the first request reads it again.
     let _ = catalog_api.catalog.current(catalog_api.clock.now()).await;
     let routes = routes()
         .route("/log/tile/{*path}", get(log::tile))

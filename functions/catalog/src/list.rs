@@ -1,7 +1,7 @@
-//! `GET /services`: the catalog, with aggregates instead of operations.
+//! `GET /services`: the catalog's services, with aggregates instead of operations.
 //!
-//! Without a `trust_status` filter, disabled services are omitted; with `slug`, the answer is a list of one service or
-//! none, and a service that is named is shown even if it is disabled, as `GET /services/{serviceId}` does.
+//! Without a `trust_status` filter, disabled services are omitted. With `slug`, the response has one service or none,
+//! and includes a disabled service, as `GET /services/{serviceId}` does.
 
 use crate::response_cache::Listing;
 use crate::view::{CategoryName, ServiceItem, ServiceList, TrustStatusName};
@@ -60,7 +60,7 @@ pub(crate) async fn list(
         limit: usize::try_from(limit).unwrap_or(usize::MAX),
     };
     let list = match slug {
-        // There are as many such lists as slugs, so they are not cached; one service is cheap to serialize.
+        // These lists are not cached, because there are as many as slugs, and one service is cheap to serialize.
         Some(slug) => write(&edition.catalog, listing, now, |service| service.slug.as_str() == slug)?,
         None => catalog_api.prepared.list(&edition, listing, now, || {
             let is_shown =

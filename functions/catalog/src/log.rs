@@ -1,5 +1,5 @@
-//! `GET /.well-known/jwks.json` and `GET /log/…`: what verifies statements of decisions and payments. Pages of any origin
-//! may read these, so that a browser can verify.
+//! `GET /.well-known/jwks.json` and `GET /log/…`: the keys, checkpoint and tiles that verify statements of decisions
+//! and payments. Pages of any origin may read them, so that a browser can verify statements.
 
 use crate::{CACHE_CONTROL, CatalogApi};
 use axum::extract::{Path, Request, State};
@@ -19,7 +19,7 @@ purser_api::error_responses! {
     pub(crate) LogErrors: 404, 500;
 }
 
-/// The keys that sign statements of decisions and payments: the current one first, then older ones.
+/// Returns the keys that sign statements of decisions and payments: the current key first, then older keys.
 #[utoipa::path(
     get,
     path = "/.well-known/jwks.json",
@@ -37,7 +37,7 @@ pub(crate) async fn jwks(State(api): State<Arc<CatalogApi>>, headers: HeaderMap)
     Ok(Cacheable::new(keys).answer(&headers, CACHE_CONTROL))
 }
 
-/// The keys of statements and of the log, as `purser verify --trust` reads them.
+/// Returns the keys of statements and of the log, in the form that `purser verify --trust` reads.
 #[utoipa::path(
     get,
     path = "/log/trust",
@@ -54,7 +54,8 @@ pub(crate) async fn trust(State(api): State<Arc<CatalogApi>>, headers: HeaderMap
     Ok(Cacheable::new(trust.to_bytes()?).answer(&headers, CACHE_CONTROL))
 }
 
-/// The newest checkpoint of the log of statements, at most about a minute after the statements.
+/// Returns the newest checkpoint of the log of statements. The checkpoint is at most about a minute older than the
+/// newest statement.
 #[utoipa::path(
     get,
     path = "/log/checkpoint",
@@ -71,8 +72,9 @@ pub(crate) async fn checkpoint(State(api): State<Arc<CatalogApi>>, headers: Head
     Ok(Cacheable::text(NOTE, checkpoint).answer(&headers, "public, max-age=5"))
 }
 
-/// `GET /log/tile/…`: a tile of hashes, at its path of c2sp.org/tlog-tiles. With the tiles, anybody checks that one
-/// checkpoint continues another. An index is several segments, for which OpenAPI has no parameter.
+/// `GET /log/tile/…`: returns a tile of hashes, at its path of c2sp.org/tlog-tiles. With the tiles, anybody can check
+/// that one checkpoint continues another. OpenAPI can't describe this route, because an index has several path
+/// segments.
 pub(crate) async fn tile(
     State(api): State<Arc<CatalogApi>>,
     Path(path): Path<String>,
@@ -88,7 +90,8 @@ pub(crate) async fn tile(
     Ok(Cacheable::text("application/octet-stream", tile.bytes).answer(&headers, cache_control))
 }
 
-/// Lets pages of any origin read what verifies statements. A missing tile too, because a client then asks for the full one.
+/// Lets pages of any origin read what verifies statements. This includes the 404 for a missing tile, because a client
+/// then requests the full tile.
 pub(crate) async fn allow_origins(request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let is_evidence = path.starts_with("/log/") || path == "/.well-known/jwks.json";

@@ -1,8 +1,9 @@
-//! A cache of the catalog's list answers, which are built once for each edition and each change of a pricing in it.
+//! A cache of the catalog's list responses. A list is built once for each catalog version, and again when a price in it
+//! changes.
 //!
-//! Invariants: an answer is that of the requested edition at the requested time, and the number of cached answers is
-//! limited. Building a list takes some hundred microseconds, and a hash over a few hundred kilobytes; nearly all
-//! callers request the same few lists.
+//! Invariants: a cached response belongs to the requested catalog version and time, and the number of cached responses
+//! is limited. Building a list takes some hundred microseconds, plus a hash over a few hundred kilobytes, and nearly
+//! all callers request the same few lists.
 
 use purser_api::Cacheable;
 use purser_domain::{Category, Result, Timestamp, TrustStatus};
@@ -10,7 +11,7 @@ use purser_store::Edition;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The maximum number of cached lists. Each takes up to a quarter of a megabyte. Other lists are built at every
+/// The maximum number of cached lists. Each takes up to a quarter of a megabyte. Other lists are built for every
 /// request.
 const MOST_KEPT: usize = 16;
 
@@ -22,20 +23,20 @@ pub(crate) struct Listing {
     pub(crate) limit: usize,
 }
 
-/// The cached lists of one edition, between two changes of a pricing.
+/// The cached lists of one catalog version, between two price changes.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseCache(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
     edition: Option<Arc<Edition>>,
-    /// The time of the next change of a pricing.
+    /// The time of the next price change.
     until: Option<Timestamp>,
     lists: HashMap<Listing, Cacheable>,
 }
 
 impl ResponseCache {
-    /// The list of this edition, from the cache or, if it is not cached, from `make`.
+    /// Returns the list of this catalog version from the cache, or from `make` if the list is not cached.
     pub(crate) fn list(
         &self,
         edition: &Arc<Edition>,
@@ -46,7 +47,7 @@ impl ResponseCache {
         if let Some(list) = self.kept(edition, listing, now) {
             return Ok(list);
         }
-        // Outside the lock: two concurrent callers both build the list, and neither waits.
+        // The lock is not held here: two concurrent callers both build the list, and neither waits.
         let list = make()?;
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !kept.is_of(edition, now) {

@@ -7,12 +7,12 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema, Type};
 
-/// One service in the list: aggregates instead of operations.
+/// A service in the list of services, with aggregates instead of operations.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ServiceItem<'a> {
     #[schema(value_type = uuid::Uuid)]
     id: String,
-    /// Accepted in place of the UUID in paths.
+    /// The service's slug. Paths accept the slug in place of the UUID.
     slug: &'a str,
     name: &'a str,
     description: &'a str,
@@ -22,26 +22,26 @@ pub(crate) struct ServiceItem<'a> {
     logo_url: Option<&'a str>,
     #[schema(inline, value_type = CategoryName)]
     category: &'static str,
-    /// The origin of the entry.
+    /// Where the service's data come from.
     source: &'a str,
     #[schema(inline, value_type = TrustStatusName)]
     trust_status: &'static str,
     operation_count: usize,
     paid_operation_count: usize,
     free_operation_count: usize,
-    /// The lowest operation price, in micro-units.
+    /// The lowest price of the service's operations, in micro-units.
     min_price_units: u64,
 }
 
-/// The answer of the list.
+/// The list of services.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ServiceList<'a> {
     pub(crate) services: Vec<ServiceItem<'a>>,
-    /// The number of services in this answer.
+    /// The number of services in this response.
     pub(crate) count: usize,
 }
 
-/// One service with all its operations.
+/// A service with all its operations.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ServiceDetail<'a> {
     #[schema(value_type = uuid::Uuid)]
@@ -60,20 +60,20 @@ pub(crate) struct ServiceDetail<'a> {
     operations: Vec<OperationView<'a>>,
 }
 
-/// One callable operation.
+/// An operation that can be called.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Operation)]
 pub(crate) struct OperationView<'a> {
     #[schema(value_type = uuid::Uuid)]
     id: String,
-    /// The slug that agents send as `operation_id`.
+    /// The operation's slug, which agents send as `operation_id`.
     operation_id: &'a str,
     #[schema(inline, value_type = AvailabilityName)]
     availability: &'static str,
     label: &'a str,
-    /// HTTP method of the provider endpoint.
+    /// The HTTP method of the provider's endpoint.
     method: &'a str,
-    /// May have path parameters, `{name}` (RFC 6570).
+    /// The URL of the provider's endpoint. It may have path parameters, `{name}` (RFC 6570).
     #[schema(format = "uri-template")]
     endpoint: &'a str,
     #[schema(inline, value_type = CategoryName)]
@@ -83,22 +83,23 @@ pub(crate) struct OperationView<'a> {
     estimated_price_units: u64,
     #[schema(required)]
     max_price_units: Option<u64>,
-    /// Parameter descriptor, as the provider gives it.
+    /// The operation's parameters, as the provider describes them.
     #[schema(value_type = Object)]
     params: &'a serde_json::Value,
     #[schema(required)]
     payment: Option<PaymentView<'a>>,
-    /// The pricing that will replace `price_model`, `max_price_units` and `payment`; absent if no change is pending.
+    /// The price and payment that will replace `price_model`, `max_price_units` and `payment`; absent if no change is
+    /// pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     next: Option<NextView<'a>>,
 }
 
-/// How an operation will be paid.
+/// How an operation will be paid after the pending change.
 #[derive(Serialize, ToSchema)]
 #[schema(as = NextOperationPayment)]
 pub(crate) struct NextView<'a> {
-    /// The time from which calls are paid this way; `9999-12-31T23:59:59.999999Z` if that is not decided yet.
+    /// The time from which calls are paid this way; `9999-12-31T23:59:59.999999Z` if the time is not decided yet.
     #[schema(format = DateTime)]
     from: String,
     price_model: &'a str,
@@ -115,12 +116,12 @@ pub(crate) struct PaymentView<'a> {
     network: &'static str,
     token: &'static str,
     amount_units: u64,
-    /// The provider's wallet.
+    /// The address of the provider's wallet.
     pay_to: String,
 }
 
 impl<'a> ServiceItem<'a> {
-    /// A service at this time.
+    /// Creates the view of a service at this time.
     pub(crate) fn of(service: &'a Service, now: Timestamp) -> Self {
         let aggregates = service.aggregates(now);
         Self {
@@ -142,7 +143,7 @@ impl<'a> ServiceItem<'a> {
 }
 
 impl<'a> ServiceDetail<'a> {
-    /// A service at this time.
+    /// Creates the view of a service at this time.
     pub(crate) fn of(service: &'a Service, now: Timestamp) -> Self {
         Self {
             id: service.id.to_string(),
@@ -207,7 +208,7 @@ impl<'a> From<&'a CatalogPayment> for PaymentView<'a> {
     }
 }
 
-/// Schemas of the domain's enums, from the domain's own names.
+/// Declares the schemas of the domain's enums with the domain's own names.
 macro_rules! names {
     ($($about:literal $schema:ident: $type:ty;)+) => {$(
         #[doc = $about]

@@ -1,5 +1,5 @@
-//! The function's service with the tools that MCP's conformance suite calls, beside Purser's own: a suite that knew none
-//! of a server's tools would say little. It prints its address. Run by clients/mcp/test.sh.
+//! Serves the function with additional tools that MCP's conformance suite calls, because the suite checks little
+//! without its own tools. Prints the server's address. `clients/mcp/test.sh` runs this example.
 #![expect(clippy::print_stdout, reason = "the address is for the script that started it")]
 
 use purser_client::Purser;
@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 const IMAGE: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 const SOUND: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA=";
 
-/// The suite's names of its tools.
+/// The names of the tools that the suite calls.
 const FIXTURES: [&str; 6] = [
     "test_simple_text",
     "test_image_content",

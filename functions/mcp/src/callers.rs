@@ -1,9 +1,8 @@
-//! Authentication of callers: an agent's key is verified before the protocol is handled, and callers without one are
-//! throttled.
+//! Authenticates callers: verifies an agent's key before the protocol is handled, and throttles callers without a key.
 //!
-//! Invariants: a message with a key reaches a tool only after the API has accepted that key from that address, at most
-//! [`KEPT_SECS`] ago. The API checks each call that may reach a provider again, with its key (`clients/mcp`). So the
-//! remembered keys save a request only for the list of tools and the catalog, and allow nobody to call a provider.
+//! Invariants: a message with a key reaches a tool only if the API has accepted this key from this address at most
+//! [`KEPT_SECS`] ago. The API checks the key again for each call that may reach a provider (`clients/mcp`). The cached
+//! keys therefore save a request only for the list of tools and the catalog, and permit nobody to call a provider.
 
 use crate::open_calls::OpenCalls;
 use crate::responses::Responses;
@@ -17,18 +16,19 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use tokio::time::Instant;
 
-/// How long an accepted key is not verified again, in seconds.
+/// The time for which an accepted key is not verified again, in seconds.
 const KEPT_SECS: u32 = 15;
-/// The maximum number of accepted keys that an environment remembers; other keys are verified for each message.
+/// The maximum number of cached keys per instance. Other keys are verified for each message.
 const MOST_KEPT: usize = 10_000;
-/// The time limit of the API's answer about a key.
+/// The timeout of the API call that verifies a key.
 const VERIFYING: std::time::Duration = std::time::Duration::from_secs(5);
-/// `Retry-After`, in seconds, if the API could not be asked.
+/// `Retry-After`, in seconds, if the API could not be reached.
 const RETRY_AFTER: u64 = 2;
 
 pub(crate) struct Callers {
     pub(crate) throttle: Throttle,
-    /// Without them, the API counts all callers by this function's own address.
+    /// The keys to assert the caller's address. Without them, the API counts all callers under this function's own
+    /// address.
     pub(crate) assertion_keys: Option<AssertionKeys>,
     pub(crate) clock: Clock,
     pub(crate) accepted: Accepted,
@@ -36,12 +36,12 @@ pub(crate) struct Callers {
     pub(crate) responses: Responses,
 }
 
-/// The throttle scope of a request without a key: its address.
+/// Returns the throttle scope of a request without a key: its IP address.
 pub(crate) fn scope_of(parts: &Parts) -> ThrottleScope {
     ThrottleScope::of(&parts.extensions)
 }
 
-/// The key that a request presents, as the API reads it (`presented_key`).
+/// Parses the key in a request like the API does (`presented_key`).
 fn key_of(headers: &HeaderMap) -> Result<(PresentedKey, AgentKey)> {
     let presented = presented_key(headers)?;
     let text = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -51,7 +51,7 @@ fn key_of(headers: &HeaderMap) -> Result<(PresentedKey, AgentKey)> {
 }
 
 impl Callers {
-    /// The verified caller of a request, for the address of the request; `None` if it has no key.
+    /// Verifies the caller of a request; `None` if the request has no key.
     pub(crate) async fn verified(&self, purser: &Purser, parts: &Parts) -> Result<Option<Caller>> {
         let Some(authorization) = parts.headers.get(header::AUTHORIZATION) else {
             return Ok(None);
@@ -59,7 +59,7 @@ impl Callers {
         let now = self.clock.now();
         let (presented, key) = match key_of(&parts.headers) {
             Ok(key) => key,
-            // The API does not get this request, so it is counted here.
+            // The API does not get this request, so the rejection is counted here.
             Err(error) => {
                 return self.throttle.limit(scope_of(parts), now, async { Err(error) }).await;
             }
@@ -81,7 +81,7 @@ impl Callers {
         }))
     }
 
-    /// The client, with calls that assert the address of the request.
+    /// Returns a client whose calls assert the address of the request.
     async fn asserting(&self, purser: Purser, parts: &Parts) -> Purser {
         let Some(ip) = client_ip(&parts.extensions) else {
             return purser;
@@ -98,7 +98,7 @@ impl Callers {
     }
 }
 
-/// The error for a key that the API does not accept.
+/// Converts the error for a key that the API does not accept.
 fn refused(error: ApiError) -> Error {
     let unavailable = ErrorKind::TemporarilyUnavailable {
         retry_after: RETRY_AFTER,
@@ -111,7 +111,7 @@ fn refused(error: ApiError) -> Error {
     match slug {
         Slug::InvalidAgentKey => ErrorKind::InvalidAgentKey,
         Slug::InvalidAuthorizationHeader => ErrorKind::InvalidAuthorizationHeader,
-        // Any key may read its own agent, but only from its allowed networks.
+        // Any key may read its own agent, but only from the key's allowed networks.
         Slug::KeyNotAllowed => ErrorKind::KeyNotAllowed {
             missing: KeyLack::Network,
         },
@@ -126,7 +126,7 @@ fn refused(error: ApiError) -> Error {
     .into()
 }
 
-/// Keys that the API has accepted, by the digest of key and address, each until its time is over.
+/// Keys that the API has accepted, as digests of key and address, with the time at which each expires.
 #[derive(Default)]
 pub(crate) struct Accepted(Mutex<HashMap<[u8; 32], Timestamp>>);
 

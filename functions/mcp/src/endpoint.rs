@@ -1,4 +1,4 @@
-//! The endpoint: one answer for each POST, and no stream.
+//! The endpoint: one response for each POST, and no streams.
 
 use crate::callers::{Callers, scope_of};
 use crate::protocol::{self, Service};
@@ -17,28 +17,28 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The time limit of a tool call. It is shorter than the lease of an open call (lib.rs), the function's timeout of 29 s
-/// (template.yaml), and the gateway's of 30 s.
+/// The timeout of a tool call. It is shorter than the lease of an open call (lib.rs), the function's timeout of 29 s
+/// (template.yaml), and the gateway's timeout of 30 s.
 const LONGEST: Duration = Duration::from_secs(25);
 
 /// The state of the endpoint.
 pub(crate) struct Endpoint {
     providers: Providers,
     service: OnceLock<(Purser, Service)>,
-    /// The API's address, if it is known before the first call.
+    /// The API's URL, if it is configured. Otherwise the first request determines it.
     api_url: Option<String>,
     callers: Callers,
 }
 
-/// MCP's streamable HTTP without sessions or streams, for these tools.
+/// Creates a service for MCP's streamable HTTP without sessions or streams, with these tools.
 pub fn stateless<H: ServerHandler + Clone>(tools: H) -> StreamableHttpService<H, NeverSessionManager> {
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_sse_keep_alive(None)
-        // Not needed against DNS rebinding: the gateway has only one name, and callers have to send a key.
+        // Not needed against DNS rebinding, because the gateway has only one name, and callers have to send a key.
         .disable_allowed_hosts()
-        // Requests from web pages are refused: no page should have an agent key.
+        // Rejects requests from web pages, because no page should have an agent key.
         .enforce_origin_validation();
     StreamableHttpService::new(move || Ok(tools.clone()), NeverSessionManager::default().into(), config)
 }
@@ -61,7 +61,7 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// The service over the API at this address. Later addresses are other names of the same API.
+    /// Returns the service for the API at this URL. Later URLs are other names of the same API.
     fn service(&self, api_url: &str) -> Result<&(Purser, Service)> {
         if let Some(service) = self.service.get() {
             return Ok(service);
@@ -93,7 +93,8 @@ impl Endpoint {
         let spoken = protocol::spoken(service, parts, body);
         match without_key {
             None => Ok(spoken.await),
-            // The message is handled while the throttle counts it: without a key, it can only read the catalog.
+            // The message is handled while the throttle counts the request. A message without a key can only read the
+            // catalog.
             Some(scope) => {
                 let now = self.callers.clock.now();
                 self.callers
@@ -105,7 +106,7 @@ impl Endpoint {
     }
 }
 
-/// A client for providers at public addresses and at these hosts.
+/// Creates a client for providers at public addresses and at these hosts.
 fn providers(allowed: AllowedHosts) -> reqwest::Result<Providers> {
     let client = client_for_public("Purser-MCP").build()?;
     Ok(Providers::new(client, move |url| allowed.may_call(url)))
@@ -116,9 +117,9 @@ purser_api::error_responses! {
     pub(crate) McpErrors: 401, 413, 429, 500, 503;
 }
 
-/// The Model Context Protocol (streamable HTTP, stateless): JSON-RPC 2.0, one answer in JSON for each request. The list
-/// of tools, and the tools that read the catalog, need no key and are throttled by IP address. All other tools require
-/// an agent key. A key that is sent is always verified first.
+/// Handles a Model Context Protocol message (streamable HTTP, stateless): JSON-RPC 2.0, one JSON response for each
+/// request. The list of tools, and the tools that read the catalog, need no key and are throttled by IP address. All
+/// other tools require an agent key. If a key is sent, it is always verified first.
 #[utoipa::path(
     post,
     path = "/mcp",

@@ -1,14 +1,16 @@
-//! `/mcp`: the tools of `clients/mcp` over HTTP (MCP's streamable HTTP, stateless, answers in JSON).
+//! Serves `/mcp`: the tools of `clients/mcp` over HTTP (MCP's streamable HTTP, stateless, JSON responses).
 //!
-//! It is a client of providers, and of the API with its caller's agent key, which is sent only to the API. In AWS it
-//! may only count callers without a key, count open calls, keep responses for their keys, and read the keys for asserted
-//! addresses. Elsewhere: the
-//! tools (`clients/mcp`), and all decisions (the API).
+//! The function is a client of providers, and of the API with its caller's agent key, which it sends only to the API.
+//! In AWS it may only count callers without a key, count open calls, store responses for their keys, and read the keys
+//! for asserted addresses. The tools are in `clients/mcp`, and the API makes all decisions.
 //!
-//! Invariants: the API checks each call of a provider first. One key, and one provider, occupy a limited number of
-//! environments. Without a key, only the catalog is served, to each address up to the throttle's limit. The API counts
-//! and checks the address of the caller, not of this function. A provider is called only at a public internet address,
-//! which is checked when the connection is opened. A tool's answer is ready before the gateway's timeout.
+//! Invariants:
+//! - The API checks each provider call before it is made.
+//! - One key, and one provider, occupy a limited number of instances.
+//! - Without a key, only the catalog is served, and each address is throttled.
+//! - The API counts and checks the caller's address, and not the address of this function.
+//! - A provider is called only at a public internet address, which is checked when the connection is opened.
+//! - A tool responds before the gateway's timeout.
 
 mod callers;
 mod endpoint;
@@ -32,22 +34,22 @@ use url::Url;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
-/// The lease of an open call: longer than the function's `Timeout` (template.yaml), so that no call outlives it.
+/// The lease of an open call: longer than the function's `Timeout` (template.yaml), so that no call outlives its lease.
 const LONGEST_LEASE: Duration = Duration::from_secs_u32(30);
 
-/// How long a response is kept for its key.
+/// The time for which a response is stored for its key.
 const KEPT_FOR: Duration = Duration::from_secs_u32(15 * 60);
 const _: () = assert!(purser_mcp::KEPT_FOR.as_secs() == 15 * 60);
 
-/// The group's part of the OpenAPI document: only the route, since the protocol describes the rest.
+/// Returns this function's part of the OpenAPI document: only the route, because the protocol describes the messages.
 pub fn openapi() -> OpenApi {
     OpenApiRouter::<Arc<Endpoint>>::new()
         .routes(utoipa_axum::routes!(endpoint::mcp))
         .into_openapi()
 }
 
-/// The group, ready to serve. Optional variables: `API_URL`, by default the name by which the gateway was called; and
-/// `MCP_ALLOWED_HOSTS`, the `host:port` of providers that may have any address, for the local stack.
+/// Builds the function's router. Optional variables: `API_URL`, by default the host name by which the gateway was
+/// called; and `MCP_ALLOWED_HOSTS`, the `host:port` of providers that may have any address, for the local stack.
 #[expect(clippy::unused_async, reason = "built like every other function")]
 pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let Boot {
@@ -62,7 +64,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let allowed = env.allowed_hosts("MCP_ALLOWED_HOSTS");
     let table = env.text("THROTTLE_TABLE");
     let throttle_per_minute = env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
-    // Each open call occupies one of the function's environments (`ReservedConcurrentExecutions`).
+    // Each open call occupies one of the function's instances (`ReservedConcurrentExecutions`).
     let calls_per_key = env.number("CALLS_PER_KEY", 4, 1..=1_000);
     let calls_per_provider = env.number("CALLS_PER_PROVIDER", 10, 1..=1_000);
     let client_ip_keys = env.get("CLIENT_IP_KEY_SECRET_ARNS").map(str::to_owned);
@@ -88,8 +90,8 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         responses,
     };
     let endpoint = Arc::new(Endpoint::new(api_url, allowed, callers)?);
-    // All methods are routed here: MCP requires 405 for those that would open or end a stream. Hosts may add a slash to
-    // the address, and don't follow a redirect with a body.
+    // All methods are routed here, because MCP requires 405 for methods that would open or end a stream. Hosts may add
+    // a slash to the path, and don't follow a redirect with a body.
     let routes = Router::new()
         .route("/mcp", any(endpoint::mcp))
         .route("/mcp/", any(endpoint::mcp))

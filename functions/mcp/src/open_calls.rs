@@ -1,7 +1,7 @@
-//! The limit of concurrent calls of one agent key, and to one provider, over all environments.
+//! Limits the concurrent calls of one agent key, and to one provider, over all instances.
 //!
-//! A call occupies its environment until its provider has answered, up to 25 s, and the function has a fixed number of
-//! environments. Without this limit, one key, or one provider that stalls, could occupy all of them.
+//! A call occupies its instance until the provider responds, up to 25 s, and the function has a fixed number of
+//! instances. Without this limit, one key or one provider that does not respond could occupy all instances.
 
 use purser_api::Clock;
 use purser_domain::{AgentId, KeyId};
@@ -10,7 +10,7 @@ use purser_store::{CallLease, CallLeased, CallLeases};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The wait after a failure to count the open calls.
+/// The pause before a retry if the open calls could not be counted.
 const AFTER_A_FAILURE: Duration = Duration::from_secs(2);
 
 /// The open calls of all keys and providers. Cloning is cheap.
@@ -23,7 +23,7 @@ pub(crate) struct OpenCalls {
 }
 
 impl OpenCalls {
-    /// The limit for the holder of this key, which is verified.
+    /// Returns the call limit for the owner of this verified key.
     pub(crate) fn of(&self, agent: AgentId, key: KeyId) -> CallLimit {
         let calls = self.clone();
         let caller = format!("key {agent}#{key}");

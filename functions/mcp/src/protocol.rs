@@ -1,7 +1,7 @@
-//! The protocol's own answers, with every error as JSON.
+//! Handles messages so that every error is JSON.
 //!
-//! `rmcp` reports an invalid HTTP request in plain text. Here the report becomes the API's envelope, and a body that is
-//! not a message gets a JSON-RPC error (JSON-RPC 2.0 §5.1).
+//! `rmcp` reports an invalid HTTP request in plain text. This file converts the report to the API's error envelope. A
+//! body that is not a message gets a JSON-RPC error (JSON-RPC 2.0 §5.1).
 
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -16,10 +16,10 @@ use rmcp::transport::streamable_http_server::{StreamableHttpService, session::ne
 /// MCP's streamable HTTP service with the tools.
 pub(crate) type Service = StreamableHttpService<Tools, NeverSessionManager>;
 
-/// The methods that this server answers.
+/// The methods that this server supports.
 const METHODS: [&str; 5] = ["initialize", "ping", "server/discover", "tools/call", "tools/list"];
 
-/// Answers a message.
+/// Handles a message and returns the response.
 pub(crate) async fn spoken(service: &Service, mut parts: Parts, body: Bytes) -> Response {
     let request_id = parts.extensions.get::<RequestId>().cloned();
     let is_json = is_json(&parts.headers);
@@ -27,7 +27,8 @@ pub(crate) async fn spoken(service: &Service, mut parts: Parts, body: Bytes) -> 
         let message = "only application/json is answered, and `Accept` excludes it";
         return envelope(request_id, StatusCode::NOT_ACCEPTABLE, "not_acceptable", message);
     }
-    // `rmcp` requires both types, even if it never streams. The protocol requires clients to name both, but some don't.
+    // `rmcp` requires both types, even if it never streams. The protocol requires clients to accept both, but some
+    // don't.
     parts.headers.insert(
         header::ACCEPT,
         HeaderValue::from_static("application/json, text/event-stream"),
@@ -63,7 +64,7 @@ pub(crate) async fn spoken(service: &Service, mut parts: Parts, body: Bytes) -> 
     envelope(request_id, status, slug, message)
 }
 
-/// 405: this server has no streams, and no sessions to end.
+/// Returns 405, because this server has no streams, and no sessions to end.
 pub(crate) fn method_not_allowed(extensions: &Extensions) -> Response {
     let id = extensions.get::<RequestId>().cloned();
     let (status, message) = (StatusCode::METHOD_NOT_ALLOWED, "only POST is supported here");
@@ -90,7 +91,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// Whether a client accepts JSON (RFC 9110 §12.5.1): the most specific media range that includes it decides. Without
+/// Whether a client accepts JSON (RFC 9110 §12.5.1). The most specific media range that includes JSON decides. Without
 /// the header, everything is accepted.
 fn accepts_json(headers: &HeaderMap) -> bool {
     const RANGES: [&str; 3] = ["application/json", "application/*", "*/*"];
@@ -108,7 +109,7 @@ fn accepts_json(headers: &HeaderMap) -> bool {
         };
         let is_weight = |part: &&str| part.trim().get(..2).is_some_and(|name| name.eq_ignore_ascii_case("q="));
         let weight = parts.find(is_weight).and_then(|part| part.trim().get(2..));
-        // A weight of zero is "not acceptable".
+        // A weight of zero means "not acceptable".
         let is_taken = weight.is_none_or(|weight| weight.trim().bytes().any(|digit| !matches!(digit, b'0' | b'.')));
         if found.is_none_or(|(best, _)| place < best) {
             found = Some((place, is_taken));
@@ -117,7 +118,7 @@ fn accepts_json(headers: &HeaderMap) -> bool {
     found.is_some_and(|(_, is_taken)| is_taken)
 }
 
-/// The id of a request for a known method with invalid parameters: `rmcp` would report an unknown method.
+/// Returns the id of a request with a known method and invalid parameters. `rmcp` would report an unknown method.
 fn misfit(body: &[u8]) -> Option<MessageId> {
     let Ok(ClientJsonRpcMessage::Request(message)) = serde_json::from_slice(body) else {
         return None;
@@ -128,8 +129,8 @@ fn misfit(body: &[u8]) -> Option<MessageId> {
     }
 }
 
-/// The answer to a body that is not a message: JSON-RPC's parse error or invalid request. It omits the parser's
-/// message.
+/// Builds the response to a body that is not a message: JSON-RPC's parse error or invalid request. The response omits
+/// the parser's message.
 fn unreadable(body: &[u8]) -> Response {
     let error = match serde_json::from_slice::<serde::de::IgnoredAny>(body) {
         Err(_) => ErrorData::parse_error("the body is not JSON", None),

@@ -1,4 +1,4 @@
-//! The responses that are kept for a key to read on, over all environments.
+//! Stores responses that a key may continue to read, for all instances.
 
 use purser_api::Clock;
 use purser_domain::{AgentId, KeyId};
@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The kept responses of all keys. Cloning is cheap.
+/// The stored responses of all keys. Cloning is cheap.
 #[derive(Clone)]
 pub(crate) struct Responses {
     pub(crate) store: KeptResponses,
@@ -20,7 +20,7 @@ pub(crate) struct Responses {
 }
 
 impl Responses {
-    /// The kept responses of this key, which is verified.
+    /// Returns the stored responses of this verified key.
     pub(crate) fn for_key(&self, agent: AgentId, key: KeyId) -> Arc<dyn ResponseStore> {
         Arc::new(KeyResponses {
             responses: self.clone(),

@@ -1,10 +1,10 @@
-//! One call of a provider without paying, and the answer.
+//! Makes one call to a provider without paying, and parses the price in the response.
 //!
-//! Invariants: a connection goes only to an address that was checked here, at every step of a redirect, with no other
-//! name resolution in between; a call has a time limit, even if the provider stalls; and only the price is kept of an
-//! answer.
+//! Invariants: a connection goes only to an address that was checked here, also after a redirect, and the host name is
+//! not resolved again after the check. A call has a timeout, even if the provider responds slowly. Only the price in a
+//! response is kept.
 //!
-//! The answer is untrusted. It reaches the catalog only through `purser_domain::Service::probed`.
+//! The response is untrusted. The price reaches the catalog only through `purser_domain::Service::probed`.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use encoding_rs::{Encoding, UTF_8};
@@ -17,34 +17,34 @@ use reqwest::{
 use serde_json::Value;
 use std::{error::Error as StdError, time::Duration};
 
-/// The time limit of a call with its redirects.
+/// The timeout of a call including its redirects.
 pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(10);
 /// The maximum number of redirects. Sites redirect to https, to `www` and to a version.
 const MAX_REDIRECTS: usize = 3;
-/// The maximum length of an answer. Requirements of either version have two to three KiB.
+/// The maximum length of a response, in bytes. Payment requirements of either version have two to three KiB.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
-/// The maximum number of headers. Servers usually send about two dozen.
+/// The maximum number of response headers. Servers usually send about two dozen.
 const MAX_HEADERS: usize = 100;
 
 /// The name in `User-Agent`.
 const PROGRAM: &str = "Purser-Probe";
 const PAYMENT_REQUIRED: HeaderName = HeaderName::from_static("payment-required");
 
-/// Calls providers.
+/// A client that calls providers.
 pub(crate) struct Caller {
     network: Network,
     allowed: AllowedHosts,
     /// Connects only to public addresses.
     strict: Client,
-    /// Connects to any address; used only for the allowed hosts.
+    /// Connects to any address. Only the allowed hosts are called with this client.
     plain: Client,
     longest: Duration,
 }
 
 impl Caller {
-    /// A caller for offers on that network. `longest` is the timeout of a call.
+    /// Creates a client that reads payment requirements for this network. `longest` is the timeout of a call.
     pub(crate) fn new(network: Network, allowed: AllowedHosts, longest: Duration) -> reqwest::Result<Self> {
-        // Redirects are checked like the first address, so they are followed by hand.
+        // Redirects are followed by hand, because each URL is checked like the first one.
         let finish = |client: ClientBuilder| client.http1_only().http1_max_headers(MAX_HEADERS).build();
         Ok(Self {
             network,
@@ -55,7 +55,7 @@ impl Caller {
         })
     }
 
-    /// Calls an operation's provider without paying.
+    /// Calls the provider of an operation without paying.
     pub(crate) async fn probe(&self, operation: &Operation) -> ProbeResult {
         let Some(address) = operation.endpoint.address() else {
             return Err(Obstacle::PathParameters);
@@ -96,7 +96,7 @@ impl Caller {
         request.send().await.map_err(|error| obstacle_of(&error))
     }
 
-    /// The client that may call a URL. Names are checked again when they are resolved.
+    /// Returns the client that may call this URL. The strict client checks host names again when it resolves them.
     fn client_for(&self, url: &Url) -> Result<&Client, Obstacle> {
         if self.allowed.contains(url) {
             return Ok(&self.plain);
@@ -116,7 +116,7 @@ impl Caller {
         if status != StatusCode::PAYMENT_REQUIRED {
             return Err(Obstacle::Status(status.as_u16()));
         }
-        // v2 has the requirement in a header, v1 in the body (`docs/x402.md` §1, §2).
+        // x402 v2 has the payment requirements in a header, v1 in the body (`docs/x402.md` §1, §2).
         let requirement = if let Some(requirement) = in_header(response.headers())? {
             requirement
         } else {
@@ -129,8 +129,8 @@ impl Caller {
     }
 }
 
-/// The target of a redirect. Not followed: a redirect that a browser would turn into another request, and one from
-/// https to http, which anyone on the network path could answer.
+/// Returns the target of a redirect. Rejects a redirect that a browser would turn into another method, and a redirect
+/// from https to http, because anyone on the network path could respond.
 fn next(method: &Method, url: &Url, response: &Response) -> Result<Url, Obstacle> {
     let keeps_method = matches!(
         response.status(),
@@ -150,7 +150,7 @@ fn next(method: &Method, url: &Url, response: &Response) -> Result<Url, Obstacle
     target.filter(plain).filter(as_safe).ok_or(Obstacle::BadRedirect)
 }
 
-/// The requirement in `PAYMENT-REQUIRED`: strict base64 of a JSON object; the header may occur once.
+/// Parses the payment requirements in `PAYMENT-REQUIRED`: strict base64 of a JSON object. The header may occur once.
 fn in_header(headers: &HeaderMap) -> Result<Option<Value>, Obstacle> {
     let mut values = headers.get_all(PAYMENT_REQUIRED).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -164,7 +164,7 @@ fn in_header(headers: &HeaderMap) -> Result<Option<Value>, Obstacle> {
     parse_json(&json).map(Some).map_err(|_| Obstacle::NotX402)
 }
 
-/// The charset that a response names; UTF-8 if it names none that is known.
+/// Returns the charset of a response; UTF-8 if the response names no known charset.
 fn charset(headers: &HeaderMap) -> &'static Encoding {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.unwrap_or_default().to_ascii_lowercase();
@@ -250,7 +250,7 @@ mod tests {
         })
     }
 
-    /// Answers 402 to GET and HEAD; to POST only with the body and the type that a probe sends.
+    /// Responds to GET and HEAD with 402, and to POST only with the body and the content type that a probe sends.
     async fn paid(headers: HeaderMap, method: Method, body: Bytes) -> axum::response::Response {
         assert!(
             headers[header::USER_AGENT]
@@ -411,7 +411,7 @@ mod tests {
             ("get", "/v2", Err(Obstacle::MethodNotProbed)),
             ("GET", "/v1", Ok(asks())),
             ("GET", "/latin1", Ok(asks())),
-            // Its requirement is in the body, which HEAD does not get.
+            // v1 has the payment requirements in the body, which a HEAD response lacks.
             ("HEAD", "/v1", Err(Obstacle::NotX402)),
             ("GET", "/cheapest", Ok(asks())),
             ("GET", "/free", Ok(Quote::Free)),
@@ -453,12 +453,12 @@ mod tests {
         }
     }
 
-    /// An allowed address is an exception; redirects are checked too.
+    /// An allowed address is an exception. Redirects are also checked.
     #[tokio::test]
     async fn probes_never_reach_private_addresses() {
         let authority = provider().await;
         let (_, port) = authority.split_once(':').unwrap();
-        // A server may answer at all of these addresses, but only one is allowed.
+        // A server may listen at all of these addresses, but only one address is allowed.
         let allowed = caller(&[&authority], LONG);
         let strict = caller(&[], LONG);
         assert_eq!(
@@ -476,7 +476,7 @@ mod tests {
             "x.localhost",
         ] {
             let (host, url) = (format!("{host}:{port}"), format!("http://{host}:{port}/v2"));
-            // `127.1` is another spelling of the allowed address.
+            // `127.1` is another notation of the allowed address.
             let expected = if host.starts_with("127.1:") {
                 Ok(asks())
             } else {
@@ -499,7 +499,7 @@ mod tests {
                 "{url}"
             );
         }
-        // The same host with another port is another address.
+        // The same host with another port is not allowed.
         let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", other.local_addr().unwrap());
         assert_eq!(call(&allowed, "GET", &url).await, Err(Obstacle::BlockedAddress));
@@ -510,7 +510,7 @@ mod tests {
         let authority = provider().await;
         let (_, port) = authority.split_once(':').unwrap();
         let caller = caller(&[], LONG);
-        // Skips the check of the name itself, as for a public name that resolves to this machine.
+        // Skips the check of the name itself, like a public name that resolves to this machine.
         let error = caller
             .strict
             .get(format!("http://localhost:{port}/v2"))
@@ -538,7 +538,7 @@ mod tests {
     /// A server that sends `head`, and then `rest` repeatedly.
     async fn talker(head: &'static str, rest: &'static [u8]) -> String {
         async fn talk(mut stream: TcpStream, head: &str, rest: &[u8]) -> std::io::Result<()> {
-            // An HTTP server reads the request before it answers.
+            // An HTTP server reads the request before it responds.
             let mut request = [0; 1_024];
             let _ = stream.read(&mut request).await?;
             stream.write_all(head.as_bytes()).await?;

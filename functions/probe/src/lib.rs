@@ -1,11 +1,12 @@
-//! The probe: checks regularly what payment the providers of the catalog's operations ask for.
+//! The function `probe`: regularly checks which payment the providers of the catalog's operations require.
 //!
-//! A schedule invokes it every minute. Each run takes the operations that are due - requested by an operator, never
-//! probed, or not probed for a while - calls their providers without paying, and records the results. Runs may overlap
-//! or be interrupted: a result names the address that was called, and an operation without a recorded result is due
-//! again.
+//! A schedule invokes the function every minute. Each run selects the operations that are due: an operator requested a
+//! probe, or the operation was never probed or not probed for some time. The run calls their providers without paying
+//! and records the results. Runs may overlap or be interrupted, because a result names the URL that was called, and an
+//! operation without a recorded result stays due.
 //!
-//! Invariant: the probe writes results beside the entries, and never an entry (`shared/domain/src/catalog/probe.rs`).
+//! Invariant: the probe records results in separate rows, and never changes the catalog's services
+//! (`shared/domain/src/catalog/probe.rs`).
 
 mod call;
 
@@ -20,18 +21,19 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// The maximum number of operations of one run. [`SERVICES_AT_ONCE`] times [`CALLS_PER_SERVICE`] calls run
-/// concurrently, for ten seconds each: 100 take 40 s at worst, if they belong to many services.
+/// concurrently, for at most ten seconds each. If the operations belong to many services, 100 calls take 40 s in the
+/// worst case.
 const MOST_OPERATIONS: usize = 100;
 /// The number of services that are probed concurrently.
 const SERVICES_AT_ONCE: usize = 8;
 /// The maximum number of concurrent calls to a provider.
 const CALLS_PER_SERVICE: usize = 4;
-/// The time limit of recording: two attempts of a transaction, and a pause.
+/// The maximum time to record a service's results: two attempts of a transaction, and a pause.
 const RECORDING: Duration = Duration::from_secs(5);
 /// The time that is reserved for writing the results of all services.
 const STORING: Duration = Duration::from_secs(5);
 
-/// The probe, ready to run. Clones share everything.
+/// The function, ready to run. Clones share all state.
 #[derive(Clone)]
 pub struct Probe(Arc<Shared>);
 
@@ -49,12 +51,12 @@ pub struct Report {
     pub services: usize,
     /// The number of operations whose results were recorded.
     pub operations: usize,
-    /// The number of services whose results could not be recorded: another run was faster, or the database failed. They
-    /// are due again.
+    /// The number of services whose results could not be recorded because another run was faster or the database
+    /// failed. These services are due again.
     pub dropped: usize,
 }
 
-/// A service whose operations are due.
+/// A service with due operations.
 struct Due {
     service: Service,
     record: ProbeRecord,
@@ -62,7 +64,8 @@ struct Due {
 }
 
 impl Probe {
-    /// The probe with this configuration: `CATALOG_TABLE`, `NETWORK`, `PROBE_INTERVAL_SECONDS`, `PROBE_ALLOWED_HOSTS`.
+    /// Starts the function with this configuration: `CATALOG_TABLE`, `NETWORK`, `PROBE_INTERVAL_SECONDS`,
+    /// `PROBE_ALLOWED_HOSTS`.
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
         const DEFAULT_INTERVAL_SECONDS: u32 = 21_600;
         let Boot {
@@ -126,7 +129,7 @@ impl Probe {
         Ok(report)
     }
 
-    /// Writes the results of all services for the catalog's readers, if they differ from the written ones. This
+    /// Writes the results of all services for the catalog's readers, if they differ from the stored results. This
     /// includes results that an earlier run recorded but did not write.
     async fn show(&self, probed: &[(Service, ProbeRecord)]) {
         let seen = Sightings::of(probed.iter().map(|(service, record)| (service, record)));
@@ -139,7 +142,7 @@ impl Probe {
         }
     }
 
-    /// The due probes, the most urgent first: requested, then never probed, then the oldest probe.
+    /// Returns the due probes, most urgent first: requested, then never probed, then the oldest probe.
     fn due(&self, probed: &[(Service, ProbeRecord)]) -> Vec<Due> {
         let now = self.0.clock.now();
         let mut due = Vec::new();
@@ -170,7 +173,7 @@ impl Probe {
         due
     }
 
-    /// Calls the due operations of a service and records the results; `None` if there was no time for any call.
+    /// Probes the due operations of a service and records the results; `None` if there was no time for any call.
     async fn look(&self, due: Due, last_call: Instant) -> Result<Option<Recorded>, Dropped> {
         let Due {
             service,
@@ -219,7 +222,7 @@ impl Probe {
     }
 }
 
-/// The probe results of a service, which were recorded.
+/// The recorded probe results of a service.
 struct Recorded {
     service: ServiceId,
     record: ProbeRecord,
@@ -239,7 +242,7 @@ impl Due {
     }
 }
 
-/// Logs one line per call, with the result and without the provider's text.
+/// Logs one line for each call, with the result and without any text of the provider.
 fn log(service: ServiceId, operation: &Operation, seen: &ProbeResult, latency_ms: u64) {
     let payment = match seen {
         Ok(Quote::Paid(payment)) => Some(payment),
@@ -259,7 +262,7 @@ fn log(service: ServiceId, operation: &Operation, seen: &ProbeResult, latency_ms
     );
 }
 
-/// Logs one line for each difference from the catalog that this run was the first to find.
+/// Logs one line for each difference from the catalog that this run found first.
 fn log_changes(entry: &Service, before: &ProbeRecord, after: &ProbeRecord, at: Timestamp) {
     for operation in &entry.operations {
         let Some(change) = after.change(operation, at).filter(|change| change.since == at) else {

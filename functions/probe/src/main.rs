@@ -1,4 +1,4 @@
-//! The Lambda function `probe`, which a schedule calls.
+//! The Lambda function `probe`, which a schedule invokes.
 
 use purser_probe::Probe;
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! The probe with an emulated DynamoDB and providers on loopback: the calls of a run, and the stored results.
-//! Scheduling is tested in `shared/domain/src/catalog/probe.rs`, and over HTTP in `tests/it/operators.rs`; the allowed
+//! Tests the probe with an emulated DynamoDB and providers on loopback: the calls of a run, and the stored results.
+//! Scheduling is tested in `shared/domain/src/catalog/probe.rs`, the routes in `tests/it/operators.rs`, and the allowed
 //! addresses in `src/call.rs`.
 
 #![expect(
@@ -38,13 +38,13 @@ const NOTHING: Report = Report {
     dropped: 0,
 };
 
-/// State of the provider: counters of its calls, and an edit to make.
+/// The state of the provider: counters of its calls, and an update to make.
 #[derive(Default)]
 struct Provider {
     calls: AtomicUsize,
     at_once: AtomicUsize,
     most_at_once: AtomicUsize,
-    /// An edit that is made while `/paid` is called, once.
+    /// An update of the service that is made once, while `/paid` is called.
     edit: Mutex<Option<(CatalogTable, Service)>>,
 }
 
@@ -112,7 +112,7 @@ impl World {
         Probe::boot(boot).map_err(|error| error.to_string())
     }
 
-    /// A probe that may call this provider.
+    /// Creates a probe that may call this provider.
     fn probe(&self) -> Probe {
         let allowed = format!("lab.example:443, {}", self.authority);
         self.boot(&[
@@ -127,12 +127,12 @@ impl World {
         Timestamp::from_micros(self.micros.load(Ordering::SeqCst)).unwrap()
     }
 
-    /// The number of calls that the provider received since the last time that this was read.
+    /// Returns the number of calls to the provider since the last call of this function.
     fn calls(&self) -> usize {
         self.provider.calls.swap(0, Ordering::SeqCst)
     }
 
-    /// A service with an operation at each of these pages of the provider.
+    /// Stores a service with an operation at each of these paths of the provider.
     async fn list(&self, n: u128, pages: &[&str]) -> Service {
         let operations = (0..).zip(pages).map(|(index, page)| Operation {
             id: OperationUuid::from_uuid(Uuid::from_u128(n * 1_000 + index)),
@@ -179,7 +179,7 @@ const fn recorded(services: usize, operations: usize) -> Report {
     }
 }
 
-/// It writes no catalog entry, and the next run makes no calls.
+/// The run changes no service of the catalog, and the next run makes no calls.
 #[tokio::test]
 async fn a_run_probes_all_due_services_once() {
     let world = World::start().await;
@@ -208,7 +208,7 @@ async fn a_run_probes_all_due_services_once() {
     assert_eq!(world.calls(), 0);
 }
 
-/// The failed write of the summary for readers does not fail the run.
+/// A failed write of the summary for readers does not fail the run.
 #[tokio::test]
 async fn the_next_run_repairs_an_unwritten_summary() {
     let world = World::start().await;
@@ -247,7 +247,7 @@ async fn the_next_run_repairs_an_unwritten_summary() {
     assert_eq!(writes().await, 0);
 }
 
-/// The edited operation is probed again by the next run.
+/// The next run probes the updated operation again.
 #[tokio::test]
 async fn results_for_an_edited_operation_are_not_used() {
     let world = World::start().await;
@@ -284,7 +284,7 @@ async fn two_runs_at_once_leave_what_one_would() {
     }
 }
 
-/// Requested services come first, and the next run continues with the rest.
+/// Requested services come first, and the next run continues with the remaining services.
 #[tokio::test]
 async fn a_run_makes_at_most_one_hundred_calls() {
     let world = World::start().await;
