@@ -158,7 +158,7 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// The underlying error.
+    /// Returns the underlying error.
     pub fn source(&self) -> &(dyn std::error::Error + 'static) {
         &*self.source
     }

@@ -114,7 +114,7 @@ pub struct SessionLimits {
 }
 
 impl SessionLimits {
-    /// Whether the session is valid at `now`.
+    /// Returns whether the session is valid at `now`.
     pub fn is_open(&self, session: &Session, now: Timestamp) -> bool {
         now < session.ends_at && now < session.seen_at.after(self.idle)
     }

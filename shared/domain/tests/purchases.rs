@@ -10,7 +10,7 @@ use purser_domain::{
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// A service with one operation, at `https://lab.example/<page>`.
+/// Returns a service with one operation, at `https://lab.example/<page>`.
 fn service(n: u128, slug: &str, page: &str, curated: bool, trust_status: TrustStatus) -> Service {
     Service {
         id: ServiceId::from_uuid(Uuid::from_u128(n)),

@@ -68,12 +68,12 @@ impl Checkpoint {
         signer.sign(&self.to_string())
     }
 
-    /// The log's origin.
+    /// Returns the log's origin.
     pub fn origin(&self) -> &str {
         &self.origin
     }
 
-    /// The tree's size and root.
+    /// Returns the tree's size and root.
     pub const fn head(&self) -> TreeHead {
         self.head
     }

@@ -81,12 +81,12 @@ impl VerifierKey {
         })
     }
 
-    /// The key's name.
+    /// Returns the key's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The kind of message that the key signs.
+    /// Returns the kind of message that the key signs.
     pub const fn kind(&self) -> KeyType {
         self.kind
     }

@@ -146,7 +146,7 @@ impl StatementKey {
         Ok(Self { key, jwk })
     }
 
-    /// The public key.
+    /// Returns the public key.
     pub const fn jwk(&self) -> &Jwk {
         &self.jwk
     }
@@ -258,7 +258,7 @@ impl VerifiedStatement {
         StatementKind::of(&self.typ)
     }
 
-    /// The header's `typ`.
+    /// Returns the header's `typ`.
     pub fn typ(&self) -> &str {
         &self.typ
     }

@@ -61,7 +61,7 @@ impl TilePath {
         self.content == Content::Entries
     }
 
-    /// The number of hashes or entries.
+    /// Returns the number of hashes or entries.
     pub const fn width(&self) -> u16 {
         self.width
     }

@@ -199,7 +199,7 @@ impl Report {
         self.statement.as_ref().filter(|_| self.is_verified())
     }
 
-    /// Whether the statement's signature is valid and no step failed.
+    /// Returns whether the statement's signature is valid and no step failed.
     pub fn is_verified(&self) -> bool {
         let failed = |step: &Step| matches!(step.outcome, Outcome::Failed(_));
         self.statement.is_some() && !self.steps.iter().any(failed)

@@ -78,7 +78,7 @@ fn texts<T: ToString>(items: &[T]) -> Value {
 }
 
 impl Agent {
-    /// An agent's members in the audit log. A key has the members that its owner can see.
+    /// Returns the fields of an agent for the audit log. A key has the fields that the owner can see.
     pub fn audit_members(&self) -> Members {
         let mut members = vec![
             ("name".to_owned(), json!(self.name)),
@@ -142,7 +142,7 @@ impl BacktestRun {
 }
 
 impl EnabledService {
-    /// The members in the audit log of an agent's policy for a service.
+    /// Returns the fields of an agent's policy for a service, for the audit log.
     pub fn audit_members(&self) -> Members {
         let policy = &self.policy;
         let raise = self.policy.raise.as_ref().map(|raise| ("raise", raise.audit_value()));
@@ -166,7 +166,7 @@ impl EnabledService {
 }
 
 impl Raise {
-    /// The value in the audit log of a raise.
+    /// Returns a temporary limit increase as the audit log stores it.
     fn audit_value(&self) -> Value {
         json!({
             "max_per_call_units": self.caps.max_per_call.map(Amount::units),
@@ -177,7 +177,7 @@ impl Raise {
 }
 
 impl PayoutRecord {
-    /// The members in the audit log of an agent's payout address.
+    /// Returns the fields of an agent's payout address for the audit log.
     pub fn audit_members(&self) -> Members {
         let named = self.address.as_ref();
         let members = named.map(|named| {
@@ -192,7 +192,7 @@ impl PayoutRecord {
 }
 
 impl PayoutGrant {
-    /// The members in the audit log of a payout.
+    /// Returns the fields of a withdrawal for the audit log.
     pub fn audit_members(&self) -> Members {
         let members = [
             ("amount_units", json!(self.amount().units())),

@@ -25,7 +25,7 @@ named! {
         AgentArchived = "agent_archived",
         /// An archived agent was restored. The agent stays frozen.
         AgentRestored = "agent_restored",
-        /// An agent's labels were edited.
+        /// An agent's labels were updated.
         AgentLabelsEdited = "agent_labels_edited",
         /// An agent key was created.
         KeyCreated = "key_created",
@@ -37,7 +37,7 @@ named! {
         ServiceEnabled = "service_enabled",
         /// A service was disabled for an agent.
         ServiceDisabled = "service_disabled",
-        /// An agent's policy for a service was edited.
+        /// An agent's policy for a service was updated.
         PolicyEdited = "policy_edited",
         /// A rule was added.
         RuleAdded = "rule_added",
@@ -59,13 +59,13 @@ named! {
         ApprovalWithdrawn = "approval_withdrawn",
         /// A webhook was created.
         WebhookCreated = "webhook_created",
-        /// A webhook's URL or events were edited.
+        /// A webhook's URL or events were updated.
         WebhookEdited = "webhook_edited",
         /// A webhook's secret was rotated.
         WebhookSecretRotated = "webhook_secret_rotated",
         /// A webhook was removed.
         WebhookRemoved = "webhook_removed",
-        /// A person's notice settings were edited.
+        /// A user's notification settings were updated.
         NoticesEdited = "notices_edited",
         /// A backtest was started.
         BacktestStarted = "backtest_started",
@@ -85,11 +85,11 @@ named! {
         PolicyTemplateApplied = "policy_template_applied",
         /// An agent stopped following a policy template.
         PolicyTemplateUnfollowed = "policy_template_unfollowed",
-        /// A person signed in.
+        /// A user signed in.
         SessionStarted = "session_started",
         /// A session was ended.
         SessionEnded = "session_ended",
-        /// All sessions of a person were ended.
+        /// All sessions of a user were ended.
         SessionsEnded = "sessions_ended",
         /// A catalog entry was created or replaced.
         CatalogEdited = "catalog_edited",
@@ -139,9 +139,9 @@ pub enum AuditScope {
 /// The actor of an act.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Actor {
-    /// A person.
+    /// A user.
     Person {
-        /// The person's id.
+        /// The user's id.
         id: PersonId,
         /// The user's session. `None` if the user authenticated with an ID token.
         session: Option<SessionId>,
@@ -157,7 +157,7 @@ pub enum Actor {
     },
 }
 
-/// The person's id, the operator's name, `reconcile`, or `rule`.
+/// The user's id, the operator's name, `reconcile`, or `rule`.
 impl fmt::Display for Actor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -201,7 +201,7 @@ pub struct RequestSource {
     pub user_agent: Option<String>,
     /// The request id, which is also in the response and in the log lines.
     pub request_id: String,
-    /// The caller's reason for an edit of limits.
+    /// The caller's reason for an update of limits.
     pub reason: Option<EditReason>,
 }
 

@@ -77,7 +77,7 @@ impl Endpoint {
         Some(Self { url, text, parameters })
     }
 
-    /// The address as it was written, with braces.
+    /// Returns the address as it was written, with braces.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -106,17 +106,17 @@ impl Endpoint {
         network.is_testnet() || self.scheme() == "https"
     }
 
-    /// The scheme: `http` or `https`.
+    /// Returns the scheme: `http` or `https`.
     pub fn scheme(&self) -> &str {
         self.url.scheme()
     }
 
-    /// The host.
+    /// Returns the host.
     pub fn host(&self) -> Option<Host<&str>> {
         self.url.host()
     }
 
-    /// The host as text.
+    /// Returns the host as text.
     pub fn host_str(&self) -> Option<&str> {
         self.url.host_str()
     }
@@ -173,7 +173,7 @@ impl Endpoint {
         address_digest(&self.url, self.parameters)
     }
 
-    /// The digest of the endpoint's scheme, host, port and number of segments: see [`length_digest`].
+    /// Returns the digest of the endpoint's scheme, host, port and number of segments: see [`length_digest`].
     pub(crate) fn length_digest(&self) -> u64 {
         length_digest(&self.url)
     }
@@ -234,14 +234,14 @@ fn encoded(segment: &str, digits: [u8; 2]) -> bool {
         .any(|three| matches!(three, [b'%', a, b] if a.eq_ignore_ascii_case(&high) && b.eq_ignore_ascii_case(&low)))
 }
 
-/// The name in `%7Bname%7D`, which is how the URL standard writes `{name}` in a path.
+/// Returns the name in `%7Bname%7D`, which is how the URL standard writes `{name}` in a path. `None` for other segments.
 fn parameter_name(segment: &str) -> Option<&str> {
     let name = segment.strip_prefix("%7B")?.strip_suffix("%7D")?;
     let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     is_name.then_some(name)
 }
 
-/// Whether this segment may be the value of a parameter.
+/// Returns whether this segment may be the value of a parameter.
 fn is_value(segment: &str) -> bool {
     !segment.is_empty() && !encoded(segment, *b"2f") && !encoded(segment, *b"5c")
 }

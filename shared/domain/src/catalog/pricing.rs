@@ -88,7 +88,7 @@ impl Pricing<'_> {
 }
 
 impl NextPricing {
-    /// The delayed pricing as a [`Pricing`].
+    /// Returns the delayed pricing as a [`Pricing`].
     pub fn pricing(&self) -> Pricing<'_> {
         Pricing {
             price_model: &self.price_model,
@@ -105,7 +105,7 @@ impl NextPricing {
 }
 
 impl Operation {
-    /// The pricing of a call at this time.
+    /// Returns the pricing of a call at this time.
     pub fn pricing(&self, at: Timestamp) -> Pricing<'_> {
         match &self.next {
             Some(next) if next.from <= at => next.pricing(),
@@ -192,7 +192,7 @@ pub enum NotAccepted {
 pub struct Edit<'a> {
     /// The operator who updates the service.
     pub by: &'a OperatorName,
-    /// The time of the edit.
+    /// The time of the update.
     pub at: Timestamp,
     /// The delay of a new pricing.
     pub delay: Duration,

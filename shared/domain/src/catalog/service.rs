@@ -20,12 +20,12 @@ macro_rules! named {
             /// Every value, in the order of the specification.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The value's name.
+            /// Returns the value's name.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $text,)* }
             }
 
-            /// The value with this name.
+            /// Returns the value with this name.
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|value| value.name() == name)
             }
@@ -227,7 +227,7 @@ impl Service {
         self.curated && self.trust_status != TrustStatus::Disabled
     }
 
-    /// The counts of `docs/spec.md` §2.1 at this time.
+    /// Returns the counts of operations at this time (`docs/spec.md` §2.1).
     pub fn aggregates(&self, at: Timestamp) -> Aggregates {
         let count = |paid: bool, seen: Availability| {
             let is_such = |one: &&Operation| match one.pricing(at).payment {
@@ -245,7 +245,7 @@ impl Service {
         }
     }
 
-    /// The operation with this slug.
+    /// Returns the operation with this slug.
     pub fn operation(&self, slug: &OperationSlug) -> Option<&Operation> {
         self.operations.iter().find(|operation| operation.slug == *slug)
     }
@@ -317,7 +317,7 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// A catalog of these services, in the order of their slugs.
+    /// Creates a catalog of these services, ordered by slug.
     pub fn new(mut services: Vec<Service>) -> Self {
         services.sort_by(|a, b| a.slug.cmp(&b.slug));
         let places = || services.iter().enumerate();
@@ -356,7 +356,7 @@ impl Catalog {
         }
     }
 
-    /// Every service, by slug.
+    /// Returns all services, ordered by slug.
     pub fn services(&self) -> &[Service] {
         &self.services
     }
@@ -367,14 +367,14 @@ impl Catalog {
         services.filter_map(|service| service.next_change(at)).min()
     }
 
-    /// The service with this UUID.
+    /// Returns the service with this UUID.
     pub fn by_id(&self, id: ServiceId) -> Option<&Service> {
         let first = self.by_id.partition_point(|(other, _)| *other < id);
         let (_, place) = self.by_id.get(first).filter(|(other, _)| *other == id)?;
         self.services.get(*place)
     }
 
-    /// The service with this slug or, if the text is a UUID, with this UUID.
+    /// Returns the service with this slug or, if the text is a UUID, with this UUID.
     pub fn by_reference(&self, reference: &str) -> Option<&Service> {
         let by_slug = self
             .services
@@ -456,7 +456,8 @@ impl Catalog {
         with_named(at_address, named).or_else(|| with_named(self.at_host(url), named))
     }
 
-    /// The open services with an operation at the host of this address, on any port, in the order of the catalog.
+    /// Returns the open services with an operation at the host of this address, on any port, in the order of the
+    /// catalog.
     fn at_host(&self, url: &Url) -> impl Iterator<Item = &Service> {
         let digest = host_digest(url.host().as_ref());
         let first = self.by_host.partition_point(|(other, _)| *other < digest);
@@ -471,7 +472,7 @@ impl Catalog {
     }
 }
 
-/// The first of the services that has the named operation; if none has it, the first service.
+/// Returns the first service that has the named operation, or else the first service.
 fn with_named<'a>(services: impl Iterator<Item = &'a Service>, named: Option<&OperationSlug>) -> Option<&'a Service> {
     let mut services = services.peekable();
     let first = services.peek().copied();
@@ -485,7 +486,7 @@ mod tests {
     use proptest::prelude::*;
     use uuid::Uuid;
 
-    /// A service with an operation at each address.
+    /// Returns a service with an operation at each address.
     fn service(n: usize, addresses: &[&str]) -> Service {
         let id = u128::try_from(n).unwrap();
         let operation = |address: &&str| Operation {

@@ -56,11 +56,11 @@ named! {
         /// A key was rotated or revoked. The key ends at once or after an overlap. A key that expires by its own scope
         /// causes no event.
         KeyEnded = "purser.key.ended.v1",
-        /// A policy was created or edited.
+        /// A policy was created or updated.
         PolicyChanged = "purser.policy.changed.v1",
         /// A rule was added.
         RuleCreated = "purser.rule.created.v1",
-        /// A rule was edited.
+        /// A rule was updated.
         RuleChanged = "purser.rule.changed.v1",
         /// A rule was removed.
         RuleRemoved = "purser.rule.removed.v1",

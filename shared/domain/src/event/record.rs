@@ -82,7 +82,7 @@ impl EventSource {
         Self::of(text.strip_prefix(Self::SCHEME)?)
     }
 
-    /// The URI as text.
+    /// Returns the URI as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -95,7 +95,7 @@ pub enum EventSubject {
     Agent(AgentId),
     /// A service.
     Service(ServiceId),
-    /// A person.
+    /// A user.
     Person(PersonId),
     /// The whole deployment.
     Deployment,

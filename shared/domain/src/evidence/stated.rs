@@ -1,7 +1,7 @@
 //! Replays a decision from its signed statement and the documents of its inputs.
 //!
 //! The statement and the documents are parsed into the types of the evaluation. Before the replay, both are serialized
-//! again and compared with the originals. If anything differs, the replay is refused, because a field was skipped or
+//! again and compared with the originals. If anything differs, the replay is rejected, because a field was skipped or
 //! misread.
 
 use crate::{

@@ -97,13 +97,13 @@ impl Day {
         (day.to_string() == text).then_some(day)
     }
 
-    /// The time at which the day starts.
+    /// Returns the time at which the day starts.
     pub fn start(self) -> Timestamp {
         let secs = u64::from(self.0).saturating_mul(Self::SECONDS);
         Timestamp::from_secs(secs).unwrap_or(Timestamp::MAX)
     }
 
-    /// The day `days` days later.
+    /// Returns the day `days` days later.
     #[must_use]
     pub const fn plus(self, days: u32) -> Self {
         Self(self.0.saturating_add(days))

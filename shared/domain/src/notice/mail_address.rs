@@ -25,7 +25,7 @@ impl MailAddress {
         (fits && is_named && domain.split('.').all(is_label)).then(|| Self(text.to_owned()))
     }
 
-    /// The address as text.
+    /// Returns the address as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -10,7 +10,7 @@ const MOST_TOLD: usize = 20;
 /// The path of the page with the notification settings.
 const SETTINGS: &str = "/dashboard/notices";
 
-/// A message to a person.
+/// A message to a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoticeMessage {
     /// The message's subject line.
@@ -113,7 +113,7 @@ impl NoticeMessage {
         json!({"text": text.trim_end(), "unfurl_links": false, "unfurl_media": false}).to_string()
     }
 
-    /// The URL of the page with the notice settings.
+    /// Returns the URL of the page with the notification settings.
     pub fn settings_url(origin: &str) -> String {
         format!("{origin}{SETTINGS}")
     }

@@ -56,7 +56,7 @@ impl Default for ChannelTerms {
 }
 
 impl ChannelTerms {
-    /// The event kinds of the channel.
+    /// Returns the event kinds of the channel.
     pub fn kinds(&self) -> BTreeSet<EventKind> {
         self.kinds.clone().unwrap_or_else(|| DEFAULT_NOTICES.into())
     }
@@ -118,10 +118,10 @@ impl NoticeTerms {
     }
 }
 
-/// A person's notice settings.
+/// A user's notification settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoticeSettings {
-    /// The person.
+    /// The user.
     pub person: PersonId,
     /// The number of updates.
     pub version: u64,

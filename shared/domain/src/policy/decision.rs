@@ -250,7 +250,7 @@ impl LoggedDecision {
         }
     }
 
-    /// The agent.
+    /// Returns the agent.
     pub const fn agent(&self) -> AgentId {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.agent,
@@ -289,7 +289,7 @@ impl LoggedDecision {
         }
     }
 
-    /// The result.
+    /// Returns the result.
     pub const fn result(&self) -> DecisionResult {
         match self {
             Self::Allowed(_) => DecisionResult::Allow,

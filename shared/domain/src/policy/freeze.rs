@@ -208,7 +208,7 @@ impl FreezeChange {
         })
     }
 
-    /// The target.
+    /// Returns the target.
     pub const fn target(&self) -> &FreezeTarget {
         &self.target
     }

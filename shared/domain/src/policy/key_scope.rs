@@ -97,14 +97,14 @@ impl KeyScope {
         }
     }
 
-    /// Whether the key may be used for this service.
+    /// Returns whether the key may be used for this service.
     pub fn covers(&self, service: ServiceId) -> bool {
         self.services
             .as_ref()
             .is_none_or(|services| services.contains(&service))
     }
 
-    /// The permissions.
+    /// Returns the permissions.
     pub fn permissions(&self) -> &[Permission] {
         self.permissions.as_deref().unwrap_or(Permission::ALL)
     }

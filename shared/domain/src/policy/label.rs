@@ -29,7 +29,7 @@ impl LabelKey {
         fits.then(|| Self(text.to_owned()))
     }
 
-    /// The key as text.
+    /// Returns the key as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -109,12 +109,12 @@ impl Labels {
         Self(kept.map(|(key, value)| (key.clone(), value.clone())).collect())
     }
 
-    /// The value of the label with this key.
+    /// Returns the value of the label with this key.
     pub fn get(&self, key: &LabelKey) -> Option<&LabelValue> {
         self.0.get(key)
     }
 
-    /// The labels, sorted by key.
+    /// Returns the labels, sorted by key.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&LabelKey, &LabelValue)> {
         self.0.iter()
     }
@@ -124,7 +124,7 @@ impl Labels {
         self.0.is_empty()
     }
 
-    /// The number of labels.
+    /// Returns the number of labels.
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -234,7 +234,7 @@ pub enum Vendor {
 }
 
 impl Vendor {
-    /// The service, if the vendor is a service.
+    /// Returns the service, if the vendor is a service.
     pub const fn service(&self) -> Option<&ServiceSlug> {
         match self {
             Self::Service(slug) => Some(slug),
@@ -242,7 +242,7 @@ impl Vendor {
         }
     }
 
-    /// The wallet, if the vendor is a wallet.
+    /// Returns the wallet, if the vendor is a wallet.
     pub const fn wallet(&self) -> Option<Address> {
         match self {
             Self::Service(_) => None,
@@ -365,7 +365,7 @@ impl RuleKind {
         }
     }
 
-    /// Whether the rule applies to payments to this service.
+    /// Returns whether the rule applies to payments to this service.
     pub fn applies_to(&self, service: &ServiceSlug) -> bool {
         self.services().is_none_or(|services| services.contains(service))
     }
@@ -544,7 +544,7 @@ pub enum RuleRefusal {
     TooMany,
     /// The agent already has [`Agent::MOST_BUDGETS`] rules that count payments.
     TooManyBudgets,
-    /// The agent already has an automatic freeze.
+    /// The agent already has an automatic freeze rule.
     SecondBrake,
     /// The rule has a different kind. A rule's kind can't change, because the stored window belongs to the kind.
     OtherKind,
@@ -628,7 +628,7 @@ pub(crate) mod tests {
     use crate::{AgentId, AgentStatus, TimeOfDay, Timestamp, Wallet, Weekday, ZoneName};
     use uuid::Uuid;
 
-    /// An agent without keys and rules.
+    /// Returns an agent without keys and rules.
     pub(crate) fn agent() -> Agent {
         Agent {
             id: AgentId::from_uuid(Uuid::nil()),

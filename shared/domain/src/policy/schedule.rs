@@ -79,7 +79,7 @@ impl TimeOfDay {
         (time <= Self::END).then_some(time)
     }
 
-    /// The minutes since midnight.
+    /// Returns the minutes since midnight.
     pub const fn minutes(self) -> u16 {
         self.0
     }
@@ -112,7 +112,7 @@ const DAY: i64 = 24 * 60 * MINUTE;
 const SEARCHED_DAYS: u8 = 15;
 
 impl Schedule {
-    /// Whether payments are allowed at this time.
+    /// Returns whether payments are allowed at this time.
     pub fn is_open(&self, at: Timestamp) -> bool {
         let secs = seconds(at);
         self.is_open_at_wall(secs.saturating_add(self.zone.offset(secs)))

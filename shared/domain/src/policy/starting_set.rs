@@ -100,7 +100,7 @@ impl StartingSet {
         &self.services
     }
 
-    /// Whether the set contains this service.
+    /// Returns whether the set contains this service.
     pub fn contains(&self, service: ServiceId) -> bool {
         self.services.binary_search(&service).is_ok()
     }

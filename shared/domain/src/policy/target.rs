@@ -46,12 +46,12 @@ impl Target {
         }
     }
 
-    /// The whole URL.
+    /// Returns the whole URL.
     pub const fn url(&self) -> &Url {
         &self.url
     }
 
-    /// The host in normal form.
+    /// Returns the host in normal form.
     pub fn host(&self) -> &str {
         &self.host
     }
@@ -146,7 +146,7 @@ impl DomainPattern {
         })
     }
 
-    /// Whether the pattern matches the target.
+    /// Returns whether the pattern matches the target.
     pub fn matches(&self, target: &Target) -> bool {
         match self.shape {
             Shape::Any => true,
@@ -180,7 +180,7 @@ impl DomainPattern {
         host.strip_suffix(&self.text).is_some_and(|rest| rest.ends_with('.'))
     }
 
-    /// Whether the pattern matches every target.
+    /// Returns whether the pattern matches every target.
     pub const fn is_any(&self) -> bool {
         matches!(self.shape, Shape::Any)
     }

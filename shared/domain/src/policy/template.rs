@@ -35,7 +35,7 @@ impl TemplateName {
         fits.then(|| Self(text.to_owned()))
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

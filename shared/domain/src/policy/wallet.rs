@@ -61,7 +61,7 @@ impl PublicKey {
         Self(bytes)
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub const fn as_bytes(&self) -> &[u8; 33] {
         &self.0
     }
@@ -78,7 +78,7 @@ impl WalletAttestation {
         Self(bytes)
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub const fn as_bytes(&self) -> &[u8; 65] {
         &self.0
     }

@@ -195,7 +195,7 @@ pub struct PayoutGrant {
 }
 
 impl PayoutGrant {
-    /// The agent's id.
+    /// Returns the agent's id.
     pub const fn agent(&self) -> AgentId {
         self.agent
     }
@@ -215,7 +215,7 @@ impl PayoutGrant {
         self.amount
     }
 
-    /// The time of the decision.
+    /// Returns the time of the decision.
     pub const fn at(&self) -> Timestamp {
         self.at
     }

@@ -28,7 +28,7 @@ impl TxHash {
         Self(hash)
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub const fn b256(self) -> B256 {
         self.0
     }
@@ -119,7 +119,7 @@ impl Transfer {
         self.tx_hash
     }
 
-    /// The block of the transaction.
+    /// Returns the block of the transaction.
     pub const fn block(&self) -> BlockId {
         self.block
     }

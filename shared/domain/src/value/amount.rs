@@ -57,7 +57,7 @@ impl Amount {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// Whether it is zero.
+    /// Returns whether the amount is zero.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }

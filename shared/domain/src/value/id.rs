@@ -24,7 +24,7 @@ macro_rules! uuid_ids {
                 (text.len() == 36).then(|| Uuid::parse_str(text).ok()).flatten().map(Self)
             }
 
-            /// The UUID.
+            /// Returns the UUID.
             pub const fn uuid(self) -> Uuid {
                 self.0
             }

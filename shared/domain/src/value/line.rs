@@ -38,7 +38,7 @@ macro_rules! line {
                 fits.then(|| Self(line.to_owned()))
             }
 
-            /// The text.
+            /// Returns the text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

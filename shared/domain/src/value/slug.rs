@@ -18,7 +18,7 @@ macro_rules! slugs {
                 (text.len() <= 128 && valid(text)).then(|| Self(text.to_owned()))
             }
 
-            /// The slug as text.
+            /// Returns the slug as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -63,7 +63,7 @@ impl OperatorName {
         Self(format!("{}{}", Self::IN_BROWSER, self.registered()))
     }
 
-    /// Whether the operator acted in a browser.
+    /// Returns whether the operator acted in a browser.
     pub fn is_in_browser(&self) -> bool {
         self.0.starts_with(Self::IN_BROWSER)
     }

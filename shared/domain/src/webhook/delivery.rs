@@ -21,7 +21,7 @@ impl DeliveryState {
     /// Every state.
     pub const ALL: [Self; 3] = [Self::Waiting, Self::Delivered, Self::Failed];
 
-    /// The state's name.
+    /// Returns the state's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -30,7 +30,7 @@ impl DeliveryState {
         }
     }
 
-    /// The state with this name.
+    /// Returns the state with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name() == name)
     }

@@ -26,12 +26,12 @@ impl WebhookUrl {
         (is_web && is_plain && url.as_str().len() <= Self::MAX).then_some(Self(url))
     }
 
-    /// Whether the connection is encrypted.
+    /// Returns whether the connection is encrypted.
     pub fn is_https(&self) -> bool {
         self.0.scheme() == "https"
     }
 
-    /// The URL.
+    /// Returns the URL.
     pub const fn url(&self) -> &Url {
         &self.0
     }
@@ -133,14 +133,14 @@ pub struct Webhook {
     pub version: u64,
     /// The time at which the webhook was created.
     pub created_at: Timestamp,
-    /// The person's settings.
+    /// The user's settings.
     pub terms: WebhookTerms,
     /// The webhook's secrets, oldest first.
     pub secrets: Vec<SecretTerm>,
 }
 
 impl Webhook {
-    /// The maximum number of a person's webhooks.
+    /// The maximum number of a user's webhooks.
     pub const MOST: u8 = 10;
     /// How long a replaced secret still signs calls.
     pub const OVERLAP: Duration = Duration::DAY;

@@ -106,12 +106,12 @@ impl Metadata {
         Value::Object(self.0.clone()).to_string()
     }
 
-    /// The members, by name.
+    /// Returns the fields, by name.
     pub const fn members(&self) -> &Map<String, Value> {
         &self.0
     }
 
-    /// Whether there are no members.
+    /// Returns whether there are no fields.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

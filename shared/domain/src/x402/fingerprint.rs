@@ -116,7 +116,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// The objects in which null members count as absent (`docs/decisions.md` §9).
+/// The objects in which null fields count as absent (`docs/decisions.md` §9).
 const OURS: [&str; 2] = ["original_request", "metadata"];
 
 impl Serialize for Asked<'_> {

@@ -37,7 +37,7 @@ impl Network {
         }
     }
 
-    /// The network with this [`Network::name`].
+    /// Returns the network with this [`Network::name`].
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|network| network.name() == name)
     }
@@ -50,7 +50,7 @@ impl Network {
         }
     }
 
-    /// The EIP-155 chain id.
+    /// Returns the EIP-155 chain id.
     pub const fn chain_id(self) -> u64 {
         match self {
             Self::Base => 8453,

@@ -34,7 +34,7 @@ impl X402Version {
         }
     }
 
-    /// The version with this [`X402Version::number`].
+    /// Returns the version with this [`X402Version::number`].
     pub fn from_number(number: u64) -> Option<Self> {
         Self::ALL
             .into_iter()
@@ -178,7 +178,7 @@ impl Offer {
         self.amount
     }
 
-    /// The payee.
+    /// Returns the payee.
     pub const fn pay_to(&self) -> Address {
         self.pay_to
     }
