@@ -10,7 +10,7 @@
 //! - The first attestation of a service that opens takes effect at once. The exceptions: another attested service lists
 //!   or listed the same call with a different payee or a lower price, or another attested service lost a call within
 //!   the delay.
-//! - A payee that is already attested for the same operation, method and address keeps its start time, also if its
+//! - A payee that is already attested for the same operation, method and address keeps the start time, even if the
 //!   price is lowered.
 //! - If the catalog puts a delayed payee into effect before its start time, then a second operator accepted the payee.
 //!   The payee may be paid after the shorter delay for accepted payees.
@@ -324,8 +324,8 @@ impl Attesting<'_> {
         (delay.micros() > 0).then(|| self.at.after(delay))
     }
 
-    /// Returns whether another service makes this call suspicious: the other service lists or listed the call without a
-    /// payable entry for the same wallet and at least this price, or the other service recently lost a call.
+    /// Returns whether another service lists or listed a call of this operation but has no payee in effect with the same
+    /// wallet and at least this price, or whether another service recently lost a call.
     fn is_listed_elsewhere(&self, service: &Service, operation: &Operation, wanted: &AttestedPayee) -> bool {
         let mut others = self.others.iter().filter(|other| other.service != service.id);
         others.any(|other| {

@@ -17,8 +17,8 @@ macro_rules! line {
                 " characters, some of them visible, without control characters and direction marks"
             );
 
-            /// Parses and trims a new text. Returns `None` if the text is too long or contains characters that readers
-            /// can't see.
+            /// Parses and trims a new text. Returns `None` if the text is blank, is too long, or contains control
+            /// characters or direction marks.
             pub fn parse(text: &str) -> Option<Self> {
                 Self::from_stored(text).filter(|line| $crate::is_readable(line.as_str()))
             }
