@@ -285,12 +285,12 @@ class Template(unittest.TestCase):
 
     def test_the_ledgers_stream_passes_on_every_row_that_events_reads(self):
         mapping = self.resources["EventsFunctionLedgerChanges"]["Properties"]
-        [pattern] = mapping["FilterCriteria"]["Filters"]
-        keys = json.loads(pattern["Pattern"])["dynamodb"]["Keys"]["pk"]["S"]
-        passed = {key["prefix"] for key in keys}
+        patterns = [json.loads(each["Pattern"]) for each in mapping["FilterCriteria"]["Filters"]]
+        passed = {key["prefix"] for pattern in patterns for key in pattern["dynamodb"]["Keys"]["pk"]["S"]}
         stream = ROOT / "shared/store/src/stream"
-        read = [(stream / file).read_text() for file in ("rows.rs", "signs.rs")]
-        prefixes = {f"{kind}#" for text in read for kind in re.findall(r'^ +"([A-Z]+)"(?: if \w+)? =>', text, re.MULTILINE)}
+        arms = "".join((stream / file).read_text() for file in ("rows.rs", "signs.rs"))
+        arms = re.findall(r'^ +(?:Some\()?("[A-Z]+"(?: \| "[A-Z]+")*)\)?(?: if \w+)? =>', arms, re.MULTILINE)
+        prefixes = {f"{kind}#" for arm in arms for kind in re.findall("[A-Z]+", arm)}
         self.assertEqual(passed, prefixes)
 
     def test_every_alarm_has_a_section_in_the_runbook_and_the_reverse(self):
