@@ -293,6 +293,14 @@ class Template(unittest.TestCase):
         prefixes = {f"{kind}#" for arm in arms for kind in re.findall("[A-Z]+", arm)}
         self.assertEqual(passed, prefixes)
 
+    def test_the_streams_pass_on_every_row_that_history_reads(self):
+        mappings = [self.resources[f"HistoryFunction{table}Changes"]["Properties"] for table in ("Ledger", "Decisions")]
+        patterns = [json.loads(each["Pattern"]) for mapping in mappings for each in mapping["FilterCriteria"]["Filters"]]
+        passed = {key["prefix"] for pattern in patterns for key in pattern["dynamodb"]["Keys"]["pk"]["S"]}
+        stream = ROOT / "shared/store/src/stream"
+        read = "".join((stream / file).read_text() for file in ("payments.rs", "approvals.rs"))
+        self.assertEqual(passed, set(re.findall(r'"([A-Z]+#)"', read)))
+
     def test_every_alarm_has_a_section_in_the_runbook_and_the_reverse(self):
         named = set()
         for name, alarm in self.of_type("AWS::CloudWatch::Alarm").items():

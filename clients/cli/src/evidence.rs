@@ -113,6 +113,7 @@ async fn of_decision(purser: &Purser, decision: Uuid, arguments: &Evidence) -> R
         "settlement_id": null,
         "decision": found.decision,
         "receipt": null,
+        "changes": found.changes,
     }))
 }
 

@@ -390,6 +390,8 @@ pub struct AgentDecisionStatement {
     pub settlement_id: Option<Uuid>,
     /// The statement.
     pub decision: SignedStatement,
+    /// The statements of the changes of its approval or of its payment, in the log's order.
+    pub changes: Vec<SignedStatement>,
 }
 
 /// The answer of `GET /agents/{id}/settlements`: a list of settlements.

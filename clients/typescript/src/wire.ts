@@ -237,6 +237,7 @@ export interface AgentDecisionStatement {
   transaction_id: string;
   settlement_id: string | null;
   decision: SignedStatement;
+  changes: SignedStatement[];
 }
 
 export interface DescribedCall {

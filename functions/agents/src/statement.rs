@@ -94,6 +94,9 @@ pub(crate) struct AgentDecisionStatement {
     settlement_id: Option<String>,
     /// The statement.
     decision: FoundStatement,
+    /// The statements of what followed, in the log's order: of its approval (an approval, a rejection, a withdrawal or an
+    /// expiry), or of the later changes of its payment.
+    changes: Vec<FoundStatement>,
 }
 
 /// Read the signed statement of a decision, with the proof that it is in the log.
@@ -124,9 +127,11 @@ pub(crate) async fn decision_statement(
     let subject = subject.filter(|subject| subject.agent == caller.agent.id);
     let subject = subject.ok_or(ErrorKind::NotFound)?;
     caller.scope()?.check_service(subject.service)?;
+    let changed = subject.settlement.map_or(id.uuid(), SettlementId::uuid);
     Ok(Json(AgentDecisionStatement {
         transaction_id: id.to_string(),
         settlement_id: subject.settlement.map(|id| id.to_string()),
         decision,
+        changes: log.changes(changed, id.decided_at()).await?,
     }))
 }

@@ -11,7 +11,7 @@ use crate::{
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use purser_domain::{
     Causes, ConfirmationReverted, Duration as Length, JournalEntry, LoggedDecision, LoggedReceipt, PaymentChange,
-    Result, Timestamp, receipt_statement,
+    Result, StatedApproval, Timestamp, receipt_statement,
 };
 use purser_evidence::JwkSet;
 use purser_log::{Confirmation, LogReader, StatedFact};
@@ -75,6 +75,22 @@ impl Records<'_> {
                 Ok(match logged.differing_member(&rebuilt) {
                     Some(name) => Some(format!("`{name}` differs from the statement")),
                     None => self.compare_history(&recorded).await?,
+                })
+            }
+            Record::Approval(approval, decision_hash, _) => {
+                let StatedFact::ApprovalChanged(_, change, at) = logged.fact else {
+                    return Ok(None);
+                };
+                let stated = StatedApproval {
+                    approval: &approval,
+                    decision_hash,
+                    change,
+                    at,
+                };
+                Ok(match logged.differing_member(&stated.to_json(&self.shared.source)) {
+                    Some(name) => Some(format!("`{name}` differs from the statement")),
+                    None if approval.was_changed(change, at) => None,
+                    None => Some("the approval is in another state".to_owned()),
                 })
             }
             Record::Reversal(reverted, settlement, _) => {

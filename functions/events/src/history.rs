@@ -75,14 +75,19 @@ impl HistoryState {
         if let Some(oldest) = changes.iter().map(|change| change.at).min() {
             self.usage.report_lag(oldest, self.clock.now()).await?;
         }
-        let changes = changes
-            .iter()
-            .filter_map(|change| self.ledger.journal_change(change).ok().flatten());
-        let changes: Vec<_> = changes.collect();
+        // The facts are in the order of the records.
+        let (records, mut changes, mut facts) = (changes, Vec::new(), Vec::new());
+        for record in &records {
+            if let Ok(Some(decided)) = self.ledger.decided_approval(record) {
+                facts.push(statements::fact_of_approval(&decided));
+            } else if let Ok(Some(change)) = self.ledger.journal_change(record) {
+                facts.extend(statements::facts_of(&change));
+                changes.push(change);
+            }
+        }
         let agents: BTreeSet<_> = changes.iter().map(|change| change.agent).collect();
         let owners = self.ledger.owners(&agents).await?;
         if let Some(objects) = &self.log {
-            let facts = changes.iter().filter_map(statements::facts_of).collect();
             let shard = shard.to_owned();
             PendingBatch { shard, facts }.write(objects).await?;
         }

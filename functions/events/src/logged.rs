@@ -1,7 +1,8 @@
 //! A statement as it was signed.
 
 use purser_domain::{
-    AgentId, CHANGE_STATEMENT, DECISION_STATEMENT, RECEIPT_STATEMENT, SettlementId, Timestamp, TransactionId, TxHash,
+    AgentId, ApprovalChange, ApprovalId, CHANGE_STATEMENT, DECISION_STATEMENT, RECEIPT_STATEMENT, SettlementId,
+    Timestamp, TransactionId, TxHash,
 };
 use purser_evidence::JwkSet;
 use purser_log::{Confirmation, StatedFact};
@@ -42,6 +43,12 @@ impl Logged {
                     text("/settlement/agent_id")?,
                     StatedFact::Confirmed(settlement??, confirmation),
                 )
+            }
+            CHANGE_STATEMENT if payload.get("approval").is_some() => {
+                let id = ApprovalId::parse(text("/approval/approval_id")?)?;
+                let change = ApprovalChange::from_name(text("/change")?)?;
+                let fact = StatedFact::ApprovalChanged(id, change, Timestamp::parse(text("/changed_at")?)?);
+                (text("/approval/agent_id")?, fact)
             }
             CHANGE_STATEMENT => {
                 let fact = match text("/change")? {

@@ -2,9 +2,10 @@
 
 use crate::{Shared, logged::Logged, payees::is_corrupt, signer::Signer};
 use purser_domain::{
-    AgentId, Causes, ConfirmationReverted, DecisionIds, Duration, Error, InputDocuments, LoggedDecision, LoggedReceipt,
-    Network, PaymentChange, RECEIPT_STATEMENT, RecordedDecision, ReplayDifference, Result, Settlement, SettlementId,
-    SettlementState, StatedDecision, Timestamp, TransactionId, TxHash, receipt_statement, replay,
+    AgentId, Approval, ApprovalChange, Causes, ConfirmationReverted, DecisionIds, DocumentHash, Duration, Error,
+    InputDocuments, LoggedDecision, LoggedReceipt, Network, PaymentChange, RECEIPT_STATEMENT, RecordedDecision,
+    ReplayDifference, Result, Settlement, SettlementId, SettlementState, StatedApproval, StatedDecision, Timestamp,
+    TransactionId, TxHash, receipt_statement, replay,
 };
 use purser_evidence::{Hash, JwkSet, StatementKind};
 use purser_log::{Confirmation, LogReader, Outcome, PendingFact, Stated, StatedFact, Stating, unverified_payload};
@@ -29,6 +30,8 @@ pub(crate) enum Record {
     Payment(Box<Settlement>, RowHash),
     /// A reverted confirmation with its payment, and the hash of the row of the revert.
     Reversal(Box<ConfirmationReverted>, Box<Settlement>, RowHash),
+    /// An approval, the `decision_hash` of the decision that required it, and the hash of the approval's row.
+    Approval(Box<Approval>, DocumentHash, RowHash),
     /// A row is missing: this one.
     Missing(&'static str),
 }
@@ -73,6 +76,20 @@ impl Records<'_> {
                     Some(settlement) => Record::Reversal(Box::new(reverted), Box::new(settlement), row),
                     None => Record::Missing("the settlement"),
                 })
+            }
+            StatedFact::ApprovalChanged(id, ..) => {
+                let approval = ledger.approval_with_hash(*id).await?;
+                let Some((approval, row)) = approval.filter(|(approval, _)| approval.agent == agent) else {
+                    return Ok(Record::Missing("the approval"));
+                };
+                let logged = ledger.recorded_decision(agent, approval.transaction).await?;
+                let Some(LoggedDecision::Refused(refusal)) = logged else {
+                    return Ok(Record::Missing("the decision"));
+                };
+                let ids = DecisionIds::of_refusal(&refusal);
+                let (decision, inputs) = (&RecordedDecision::of_refusal(refusal, self.network), None);
+                let hash = StatedDecision { ids, decision, inputs }.hash();
+                Ok(Record::Approval(Box::new(approval), hash, row))
             }
             StatedFact::Confirmed(id, _) | StatedFact::Released(id, _) | StatedFact::Withdrawn(id) => {
                 Ok(match ledger.settlement_with_hash(agent, *id).await? {
@@ -181,9 +198,18 @@ impl Signing<'_> {
         let row_in_stream = RowHash::from_digits(&pending.row);
         match self.records.read(agent, fact).await? {
             Record::Missing(what) => Ok(Made::Differs(what)),
-            Record::Decision(.., row) | Record::Payment(_, row) | Record::Reversal(.., row) if row != row_in_stream => {
+            Record::Decision(.., row)
+            | Record::Payment(_, row)
+            | Record::Reversal(.., row)
+            | Record::Approval(.., row)
+                if row != row_in_stream =>
+            {
                 Ok(Made::Differs(REWRITTEN))
             }
+            Record::Approval(approval, hash, _) => match fact {
+                StatedFact::ApprovalChanged(_, change, at) => self.approval(&approval, hash, *change, *at).await,
+                _ => Ok(Made::Nothing),
+            },
             Record::Decision(decision, ids, ..) => {
                 let payload = self.records.decision(&decision, ids, true).await?;
                 Ok(Made::Payload(StatementKind::Decision, ids.transaction.uuid(), payload))
@@ -207,9 +233,40 @@ impl Signing<'_> {
                     let payload = self.records.change(&settlement, PaymentChange::Withdrawal).await?;
                     Ok(Made::Payload(StatementKind::Change, id.uuid(), payload))
                 }
-                StatedFact::Allowed(_) | StatedFact::Refused(_) | StatedFact::Reverted(_) => Ok(Made::Nothing),
+                _ => Ok(Made::Nothing),
             },
         }
+    }
+
+    /// An expiry is noted again if the run that notes it is stopped, so the log may have its statement.
+    async fn approval(
+        &self,
+        approval: &Approval,
+        decision_hash: DocumentHash,
+        change: ApprovalChange,
+        at: Timestamp,
+    ) -> Result<Made> {
+        if !approval.was_changed(change, at) {
+            return Ok(Made::Differs("the approval was rewritten"));
+        }
+        let stated = StatedApproval {
+            approval,
+            decision_hash,
+            change,
+            at,
+        };
+        let payload = stated.to_json(&self.records.shared.source);
+        let (id, since) = (approval.transaction.uuid(), approval.transaction.decided_at());
+        if change == ApprovalChange::Expired {
+            let stated = self.log.changes(id, since).await?;
+            if stated
+                .iter()
+                .any(|one| unverified_payload(&one.statement).as_ref() == Some(&payload))
+            {
+                return Ok(Made::Nothing);
+            }
+        }
+        Ok(Made::Payload(StatementKind::Change, id, payload))
     }
 
     /// The logged receipt of a reverted confirmation; `None` if the confirmation was reverted before it was stated.
@@ -312,7 +369,8 @@ impl Stating for Signing<'_> {
             StatedFact::Confirmed(..)
             | StatedFact::Reverted(_)
             | StatedFact::Released(..)
-            | StatedFact::Withdrawn(_) => return None,
+            | StatedFact::Withdrawn(_)
+            | StatedFact::ApprovalChanged(..) => return None,
         };
         Some(Stated { kind, id, statement })
     }
@@ -368,6 +426,7 @@ pub(crate) fn subject(fact: &StatedFact) -> String {
         StatedFact::Reverted(id) => format!("reversal {id}"),
         StatedFact::Released(id, _) => format!("the release of settlement {id}"),
         StatedFact::Withdrawn(id) => format!("the withdrawal by settlement {id}"),
+        StatedFact::ApprovalChanged(id, change, _) => format!("{} of approval {id}", change.name()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Statements of decisions and confirmed payments: they are noted with each batch of the journal, and signed and
+//! Statements of decisions, payments and approvals: they are noted with each batch of the journal, and signed and
 //! appended to the log by the schedule, every minute, which also archives the log and checks it.
 
 use crate::{
@@ -10,13 +10,13 @@ use crate::{
 use aws_types::SdkConfig;
 use futures_util::stream::{self, StreamExt as _};
 use purser_api::Secrets;
-use purser_domain::{Causes, Error, LoggedDecision, Network, Result, SettlementState};
+use purser_domain::{Approval, ApprovalChange, Causes, Error, LoggedDecision, Network, Result, SettlementState};
 use purser_evidence::{KeyType, NoteSigner, Seed, StatementKey};
 use purser_log::{
-    Archive, Archived, Confirmation, Log, LogReader, ObjectStore, PendingFact, StatedFact, TRUST, TrustDocument,
-    Witnesses, audit,
+    Archive, Archived, Confirmation, Log, LogReader, ObjectStore, PendingBatch, PendingFact, StatedFact, TRUST,
+    TrustDocument, Witnesses, audit,
 };
-use purser_store::{Change, JournalChange};
+use purser_store::{Change, DecidedApproval, JournalChange, RowHash};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::{sync::Arc, time::Duration};
@@ -36,6 +36,9 @@ const BUSY: usize = 10;
 const AT_ONCE: usize = 16;
 /// The time after which a batch is left to the schedule, so that publishing does not wait for KMS.
 const AHEAD: Duration = Duration::from_secs(10);
+
+/// The shard of approvals that expired.
+const EXPIRED: &str = "expired";
 
 /// The statements of a deployment.
 pub(crate) struct Statements {
@@ -221,12 +224,43 @@ impl Shared {
         Ok(())
     }
 
+    /// Notes what expired, to be stated. No record of a stream is about an expiry.
+    pub(crate) async fn note_expired(&self, expired: &[(Approval, RowHash)]) -> Result<()> {
+        let Some(statements) = &self.statements else {
+            return Ok(());
+        };
+        // The clock is read for each page of a run, so the sequence numbers increase.
+        let now = self.clock.now();
+        let facts = (now.micros()..)
+            .zip(expired)
+            .map(|(sequence, (approval, row))| PendingFact {
+                sequence: format!("{sequence:040}"),
+                changed_at: now,
+                agent: approval.agent,
+                fact: StatedFact::ApprovalChanged(approval.id, ApprovalChange::Expired, approval.expires_at),
+                row: row.to_string(),
+            });
+        let (shard, facts) = (EXPIRED.to_owned(), facts.collect());
+        PendingBatch { shard, facts }.write(&statements.objects).await
+    }
+
     /// Makes what was set aside pending again. Returns the number of changes.
     pub(crate) async fn state_again(&self) -> Result<usize> {
         match &self.statements {
             Some(statements) => purser_log::state_again(&statements.objects, self.clock.now()).await,
             None => Ok(0),
         }
+    }
+}
+
+/// What is stated of an approval decision.
+pub(crate) fn fact_of_approval(decided: &DecidedApproval) -> PendingFact {
+    PendingFact {
+        sequence: decided.sequence.to_string(),
+        changed_at: decided.changed_at,
+        agent: decided.approval.agent,
+        fact: StatedFact::ApprovalChanged(decided.approval.id, decided.change, decided.at),
+        row: decided.row.to_string(),
     }
 }
 

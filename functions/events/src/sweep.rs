@@ -2,8 +2,8 @@
 //! take effect.
 
 use crate::{Shared, bus::Published};
-use purser_domain::{Error, Result, Timestamp};
-use purser_store::{Fact, Reminder, ReminderKind};
+use purser_domain::{Approval, Error, Result, Timestamp};
+use purser_store::{Fact, Reminder, ReminderKind, RowHash};
 use std::{collections::BTreeSet, time::Duration};
 use tokio::time::Instant;
 
@@ -25,9 +25,9 @@ impl Shared {
         loop {
             let page = self.usage.reminders(now, after, AT_ONCE).await?;
             failure = page.unreadable.or(failure);
-            let (mut facts, mut seen) = (Vec::new(), Vec::new());
+            let (mut facts, mut seen, mut expired) = (Vec::new(), Vec::new(), Vec::new());
             for reminder in page.found {
-                match self.facts_due(reminder, now).await {
+                match self.facts_due(reminder, now, &mut expired).await {
                     Ok(facts_due) => {
                         facts.extend(facts_due);
                         seen.push(reminder);
@@ -36,6 +36,7 @@ impl Shared {
                 }
             }
             self.tell_facts(facts).await?;
+            self.note_expired(&expired).await?;
             for reminder in seen {
                 self.usage.forget(reminder).await?;
             }
@@ -46,12 +47,19 @@ impl Shared {
         }
     }
 
-    /// The events of a reminder's row. A row that was removed, used or withdrawn has none.
-    async fn facts_due(&self, reminder: Reminder, now: Timestamp) -> Result<Vec<Fact>> {
+    /// The events of a reminder's row, whose approval is added to `expired` if it has expired. A row that was removed, used
+    /// or withdrawn has none.
+    async fn facts_due(
+        &self,
+        reminder: Reminder,
+        now: Timestamp,
+        expired: &mut Vec<(Approval, RowHash)>,
+    ) -> Result<Vec<Fact>> {
         Ok(match reminder.of {
             ReminderKind::Expiry(approval) => {
-                let approval = self.ledger.approval(approval).await?;
-                let fact = approval.and_then(|approval| Fact::expired(&approval, now));
+                let approval = self.ledger.approval_with_hash(approval).await?;
+                let fact = approval.as_ref().and_then(|(approval, _)| Fact::expired(approval, now));
+                expired.extend(approval.filter(|_| fact.is_some()));
                 fact.into_iter().collect()
             }
             ReminderKind::Pricing(service) => {

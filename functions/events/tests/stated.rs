@@ -2,6 +2,7 @@
 
 #![expect(
     clippy::indexing_slicing,
+    clippy::panic,
     clippy::unwrap_used,
     reason = "a test stops where its ground is missing"
 )]
@@ -15,7 +16,8 @@ use flate2::read::GzDecoder;
 use purser_domain::SettlementId;
 use purser_evidence::{Hash, Note, StatementKind, Trust, unverified_entries, verify};
 use purser_log::{LogReader, ObjectStore, unverified_payload};
-use purser_testkit::sample;
+use purser_store::{ApprovalDecision, Reminder, ReminderKind, UsageTable};
+use purser_testkit::{USAGE, sample};
 use serde_json::{Value, json};
 use stating::{NAMES, ORIGIN, Stating, TIME};
 use std::collections::BTreeSet;
@@ -285,6 +287,84 @@ async fn withdrawals_are_stated() {
     let lines = rewrites::Lines::start();
     stating.state(&events).await;
     assert_eq!(lines.alarms(), [Value::Null; 0]);
+}
+
+/// The owner's decisions on approval requests and their expiries have statements, which name the decision that required
+/// the approval. An expiry that is noted twice is stated once.
+#[tokio::test]
+async fn approval_decisions_and_expiries_are_stated() {
+    let folder = Folder::new();
+    let stating = Stating::start(&folder.0).await;
+    let events = stating.function(None);
+    let mut requests = Vec::new();
+    for key in ["approved", "rejected", "withdrawn", "unanswered"] {
+        requests.push(stating.request_approval(key).await);
+    }
+    let [approved, rejected, withdrawn, unanswered] = &requests[..] else {
+        panic!()
+    };
+    stating.decide(approved.id, ApprovalDecision::Approve).await;
+    stating.decide(rejected.id, ApprovalDecision::Reject).await;
+    stating.decide(withdrawn.id, ApprovalDecision::Approve).await;
+    stating.withdraw(withdrawn.id).await;
+    let lines = rewrites::Lines::start();
+    stating.pass(Some(&events)).await;
+    stating.state(&events).await;
+    stating.sleep();
+    stating.sleep();
+    let usage = UsageTable::new(stating.emulator.client.clone(), USAGE);
+    for _ in 0..2 {
+        let (of, at) = (ReminderKind::Expiry(unanswered.id), unanswered.expires_at);
+        usage.remind(Reminder { of, at }).await.unwrap();
+        events.sweep(TIME).await.unwrap();
+        stating.state(&events).await;
+    }
+    // The daily check rebuilds each of them.
+    stating.sleep();
+    stating.sleep();
+    stating.state(&events).await;
+    assert_eq!(lines.alarms(), [Value::Null; 0]);
+
+    let lines = archived(&folder);
+    let line = lines
+        .iter()
+        .find(|line| line["result"] == "approval_withdrawal")
+        .unwrap();
+    assert_eq!(line["agent_id"], sample::agent_id(1).to_string());
+    assert_eq!(line["approval_id"], withdrawn.id.to_string());
+    let reader = LogReader::new(folder.log());
+    for (request, expected) in [
+        (approved, vec!["approval", "approval_expiry"]),
+        (rejected, vec!["rejection"]),
+        (withdrawn, vec!["approval", "approval_withdrawal"]),
+        (unanswered, vec!["approval_expiry"]),
+    ] {
+        let id = request.transaction;
+        let changes = reader.changes(id.uuid(), id.decided_at()).await.unwrap();
+        let payloads: Vec<Value> = changes
+            .iter()
+            .map(|change| unverified_payload(&change.statement).unwrap())
+            .collect();
+        let names: Vec<&str> = payloads
+            .iter()
+            .map(|payload| payload["change"].as_str().unwrap())
+            .collect();
+        assert_eq!(names, expected);
+        let decision = reader.decision(id, id.decided_at()).await.unwrap().unwrap();
+        let decision = unverified_payload(&decision.statement).unwrap();
+        for payload in &payloads {
+            let is_expiry = payload["change"] == "approval_expiry";
+            assert_eq!(payload["changed_decision"]["transaction_id"], id.to_string());
+            assert_eq!(payload["changed_decision"]["decision_hash"], decision["decision_hash"]);
+            assert_eq!(payload["approval"]["approval_id"], request.id.to_string());
+            assert_eq!(payload["approval"]["amount_units"], 7);
+            assert_eq!(
+                payload["approval"]["decided_by"],
+                if is_expiry { Value::Null } else { "owner".into() }
+            );
+            assert!(!NAMES.iter().any(|name| payload.to_string().contains(name)));
+        }
+    }
 }
 
 /// What outlives an agent's rows has no name of it: neither the log nor the archive.

@@ -284,7 +284,11 @@ pub fn verify_evidence(document: &str, trust: &Trust) -> Result<EvidenceReport, 
         let change = report.add_part(Part::Changes, StatementKind::Change, Some(stated), trust);
         if let Some(change) = change.as_ref().map(payload) {
             let receipt = file.receipt.as_ref().filter(|_| paid.is_some());
-            let outcome = changed(&change, paid.as_ref().or(decided.as_ref()), receipt);
+            let outcome = if change.get("approval").is_some() {
+                decided_approval(&change, decided.as_ref())
+            } else {
+                changed(&change, paid.as_ref().or(decided.as_ref()), receipt)
+            };
             report.add(Part::Changes, Step::new(StepName::Payment, outcome));
             for member in ["statement", "proof"].into_iter().chain(stated.index.map(|_| "index")) {
                 rest.take(&format!("/changes/{index}/{member}"));
@@ -433,6 +437,19 @@ fn changed(change: &Value, payment: Option<&Value>, receipt: Option<&Stated>) ->
         return Outcome::Failed("the receipt is void, because its confirmation was reverted".to_owned());
     }
     Outcome::Passed(text("/change").unwrap_or_default().to_owned())
+}
+
+/// Whether an approval decision is about the decision of the file.
+fn decided_approval(change: &Value, decided: Option<&Value>) -> Outcome {
+    let is_of = |name: &str| {
+        let changed = change.get("changed_decision").and_then(|changed| changed.get(name));
+        changed.is_some() && decided.and_then(|decided| decided.get(name)) == changed
+    };
+    if !is_of("transaction_id") || !is_of("decision_hash") {
+        return Outcome::Failed("the approval decision is about another decision".to_owned());
+    }
+    let name = change.get("change").and_then(Value::as_str);
+    Outcome::Passed(name.unwrap_or_default().to_owned())
 }
 
 /// Whether both statements are about one payment.

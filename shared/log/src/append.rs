@@ -78,7 +78,7 @@ pub struct Written {
 pub struct Stated {
     /// Its kind.
     pub kind: StatementKind,
-    /// What it is about: the transaction of a decision, the settlement of a receipt.
+    /// What it is about: the transaction of a decision or of an approval's decision, the settlement of a receipt.
     pub id: Uuid,
     /// The exact statement.
     pub statement: String,

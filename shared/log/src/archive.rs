@@ -35,7 +35,7 @@ const COLUMNS: [(&str, &str, &str, &str); 19] = [
         "/changed_decision/transaction_id",
     ),
     ("settlement_id", "/settlement_id", "/settlement_id", "/settlement_id"),
-    ("approval_id", "/approval_id", "", ""),
+    ("approval_id", "/approval_id", "", "/approval/approval_id"),
     (
         "agent_id",
         "/facts/agent_id",
@@ -240,7 +240,11 @@ fn line(log_index: u64, committed_at: Timestamp, entry: &str) -> Value {
             None => "",
         };
         // An empty pointer is the whole document.
-        let value = payload.pointer(place).filter(|_| !place.is_empty());
+        let of_approval = || payload.pointer(&place.replace("/settlement/", "/approval/"));
+        let value = payload
+            .pointer(place)
+            .or_else(of_approval)
+            .filter(|_| !place.is_empty());
         line.insert(column.to_owned(), value.cloned().unwrap_or_default());
     }
     line.insert("log_index".to_owned(), log_index.into());

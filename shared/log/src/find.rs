@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::ops::Range;
 use utoipa::ToSchema;
+use uuid::Uuid;
 
 /// The readers' side of the log.
 #[derive(Clone, Debug)]
@@ -114,7 +115,11 @@ pub(crate) fn about(statement: &str) -> Option<About> {
             TransactionId::parse(payload.get("transaction_id")?.as_str()?)?.uuid(),
         ),
         RECEIPT_STATEMENT => (StatementKind::Receipt, id("settlement_id")?),
-        CHANGE_STATEMENT => (StatementKind::Change, id("settlement_id")?),
+        CHANGE_STATEMENT => {
+            let decision = || TransactionId::parse(payload.pointer("/changed_decision/transaction_id")?.as_str()?);
+            let id = id("settlement_id").or_else(|| decision().map(TransactionId::uuid));
+            (StatementKind::Change, id?)
+        }
         _ => return None,
     };
     Some(About { kind, id })
@@ -175,18 +180,25 @@ impl LogReader {
 
     /// The statements of a payment after its decision. A payment that was taken back keeps its receipt.
     pub async fn payment(&self, settlement: &Settlement) -> Result<PaymentStatements> {
-        let (kind, id) = (StatementKind::Change, settlement.id());
-        let since = settlement.terms.authorized_at;
-        let mut changes = Vec::new();
-        for index in index::find(&self.0, About { kind, id: id.uuid() }, since).await? {
-            changes.extend(self.prove(index).await?);
-        }
+        let (id, since) = (settlement.id(), settlement.terms.authorized_at);
+        let changes = self.changes(id.uuid(), since).await?;
         let receipt = match settlement.settled_at() {
             Some(settled_at) => self.receipt(id, settled_at).await?,
             None if changes.is_empty() => None,
             None => self.receipt(id, since).await?,
         };
         Ok(PaymentStatements { receipt, changes })
+    }
+
+    /// The statements of the changes of a payment, by its settlement, or of the approval that a decision at this time
+    /// required, by its transaction; in the log's order.
+    pub async fn changes(&self, id: Uuid, since: Timestamp) -> Result<Vec<FoundStatement>> {
+        let kind = StatementKind::Change;
+        let mut changes = Vec::new();
+        for index in index::find(&self.0, About { kind, id }, since).await? {
+            changes.extend(self.prove(index).await?);
+        }
+        Ok(changes)
     }
 
     /// The indexes and the entries of a payment's receipts, which were settled at or after `since`.

@@ -19,8 +19,8 @@ const LISTED: u16 = 1_000;
 /// for one.
 const MAX_PAGES: u8 = 18;
 
-/// What an entry states: a decision by its transaction, a receipt and a payment's change by the settlement. All ids are
-/// `UUIDv7`s of the time of the decision.
+/// What an entry states: a decision by its transaction, a receipt and a payment's change by the settlement, and a change
+/// of an approval by the transaction of the decision that required it. All ids are `UUIDv7`s of the time of the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct About {
     pub(crate) kind: StatementKind,

@@ -2,7 +2,9 @@
 //! sequence number of its record; a repeated batch writes the same facts again.
 
 use crate::objects::ObjectStore;
-use purser_domain::{AgentId, Error, Result, SettlementId, Timestamp, TransactionId, TxHash};
+use purser_domain::{
+    AgentId, ApprovalChange, ApprovalId, Error, Result, SettlementId, Timestamp, TransactionId, TxHash,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
@@ -25,6 +27,8 @@ pub enum StatedFact {
     Released(SettlementId, Timestamp),
     /// A payout was authorized.
     Withdrawn(SettlementId),
+    /// An approval was decided, withdrawn or expired at this time.
+    ApprovalChanged(ApprovalId, ApprovalChange, Timestamp),
 }
 
 /// The transaction of the chain that confirmed a payment.
@@ -90,6 +94,17 @@ pub(crate) struct StoredFact {
     confirmed: Option<StoredConfirmation>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     change: Option<StoredChange>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    approval: Option<StoredApproval>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct StoredApproval {
+    id: String,
+    /// The name of the change.
+    change: String,
+    /// In microseconds.
+    at: i64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,12 +138,24 @@ impl PendingFact {
                 };
                 (Some(id.to_string()), None, Some(confirmed))
             }
+            StatedFact::ApprovalChanged(..) => (None, None, None),
         };
         let change = match &self.fact {
             StatedFact::Reverted(_) => Some(StoredChange::Reversal),
             StatedFact::Released(..) => Some(StoredChange::Release),
             StatedFact::Withdrawn(_) => Some(StoredChange::Withdrawal),
-            StatedFact::Allowed(_) | StatedFact::Refused(_) | StatedFact::Confirmed(..) => None,
+            StatedFact::Allowed(_)
+            | StatedFact::Refused(_)
+            | StatedFact::Confirmed(..)
+            | StatedFact::ApprovalChanged(..) => None,
+        };
+        let approval = match &self.fact {
+            StatedFact::ApprovalChanged(id, change, at) => Some(StoredApproval {
+                id: id.to_string(),
+                change: change.name().to_owned(),
+                at: at.micros(),
+            }),
+            _ => None,
         };
         StoredFact {
             seq: self.sequence.clone(),
@@ -139,6 +166,7 @@ impl PendingFact {
             transaction,
             confirmed,
             change,
+            approval,
         }
     }
 
@@ -147,6 +175,11 @@ impl PendingFact {
         let transaction = stored.transaction.as_deref().map(TransactionId::parse);
         let changed_at = Timestamp::from_secs(stored.at)?;
         let fact = match (settlement, transaction, &stored.confirmed, stored.change) {
+            (None, None, None, None) => {
+                let StoredApproval { id, change, at } = stored.approval.as_ref()?;
+                let change = ApprovalChange::from_name(change)?;
+                StatedFact::ApprovalChanged(ApprovalId::parse(id)?, change, Timestamp::from_micros(*at)?)
+            }
             (Some(id), None, None, None) => StatedFact::Allowed(id?),
             (Some(id), None, None, Some(StoredChange::Release)) => StatedFact::Released(id?, changed_at),
             (Some(id), None, None, Some(StoredChange::Withdrawal)) => StatedFact::Withdrawn(id?),

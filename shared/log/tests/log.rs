@@ -140,6 +140,7 @@ fn stated(run: Uuid, fact: &PendingFact) -> Stated {
         StatedFact::Refused(id) => (StatementKind::Decision, id.uuid()),
         StatedFact::Reverted(id) => (StatementKind::Change, id.uuid()),
         StatedFact::Released(id, _) | StatedFact::Withdrawn(id) => (StatementKind::Change, id.uuid()),
+        StatedFact::ApprovalChanged(id, ..) => (StatementKind::Change, id.uuid()),
         StatedFact::Confirmed(id, _) => (StatementKind::Receipt, id.uuid()),
     };
     let payload = format!(r#"{{"about":"{:?}","run":"{run}"}}"#, fact.fact);

@@ -79,6 +79,7 @@ pub use people::throttle::Throttle;
 pub use reconcile::evictions::EvictionRequest;
 pub use reconcile::holds::{Held, IndexPosition, ReconcileRequest};
 pub use reconcile::outflows::WalletPart;
+pub use stream::approvals::DecidedApproval;
 pub use stream::change::{Change, Unreadable};
 pub use stream::fact::{Fact, FactOwner};
 pub use stream::owners::{OwnedAgent, Owners};

@@ -59,7 +59,12 @@ fn payload(statement: &VerifiedStatement) -> Value {
     let payload: Value = serde_json::from_slice(statement.payload()).unwrap();
     let schema: Value = serde_json::from_str(include_str!("../../../docs/statements.schema.json")).unwrap();
     let schemas = schema["oneOf"].as_array().unwrap();
-    let own = |schema: &&Value| schema["properties"]["statement"]["const"] == payload["statement"];
+    let own = |schema: &&Value| {
+        let properties = &schema["properties"];
+        let changes = properties["change"]["enum"].as_array();
+        properties["statement"]["const"] == payload["statement"]
+            && changes.is_none_or(|changes| changes.contains(&payload["change"]))
+    };
     compare(&payload, schemas.iter().find(own).unwrap());
     payload
 }
@@ -410,4 +415,37 @@ async fn evidence_of_each_result_verifies_with_its_checks_and_inputs() {
             std::fs::write(folder.join(name), serde_json::to_string_pretty(&file).unwrap() + "\n").unwrap();
         }
     }
+}
+
+/// The owner and the agent read the statement of an approval decision with the decision that required the approval, and the
+/// file of the decision verifies it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_decision_is_stated_with_the_decision_that_required_it() {
+    let home = home().await;
+    let (world, agent) = (&home.world, &home.agent);
+    home.set_policy(json!({"max_per_call_units": dollars(5), "require_approval_above_units": 1}))
+        .await;
+    let escalated = world.authorize(agent, &body_of(world.offer(1_000))).await.body;
+    let (id, approval) = (&escalated["transaction_id"], escalated["approval_id"].as_str().unwrap());
+    let path = format!("/approvals/{approval}/approve");
+    home.edit(Method::POST, &path, json!({})).await.ok();
+    home.state().await;
+    let trust = home.trust().await;
+    let path = format!("/x402/decisions/{}/statement", id.as_str().unwrap());
+    let read = world.call(Method::GET, &path, Some(&agent.key), None).await.ok();
+    let changes = read["changes"].as_array().unwrap();
+    assert_eq!(changes.len(), 1);
+    assert_eq!(home.statement_of(id).await["changes"], read["changes"]);
+    let stated = payload(&verified(&changes[0], &trust));
+    assert_eq!(stated["change"], "approval");
+    assert_eq!(stated["approval"]["approval_id"], approval);
+    assert_eq!(stated["changed_decision"]["decision_hash"], escalated["decision_hash"]);
+    let file = json!({"transaction_id": id, "decision": read["decision"], "receipt": null, "changes": changes});
+    let report = verify_evidence(&file.to_string(), &trust).unwrap();
+    assert!(report.is_verified(), "{:?}", report.steps());
+    assert_eq!(report.unverified(), [""; 0]);
+
+    // The daily check reads the approval, as the role of `events` permits.
+    world.set_clock(world.now().after(purser_domain::Duration::from_secs_u32(25 * 3_600)));
+    home.state().await;
 }

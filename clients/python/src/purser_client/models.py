@@ -283,6 +283,7 @@ class AgentDecisionStatement(TypedDict):
     transaction_id: str
     settlement_id: str | None
     decision: SignedStatement
+    changes: list[SignedStatement]
 
 
 class DescribedCall(TypedDict):

@@ -13,6 +13,7 @@ use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{SettlementId, TransactionId};
 use purser_evidence::{Checkpoint, Note, TreeHead, Trust, consistency_proof, verify};
 use purser_log::{LogReader, ObjectStore};
+use purser_store::ApprovalDecision;
 use purser_testkit::{DECISIONS, LEDGER, USAGE, invariants::scan};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -66,17 +67,19 @@ enum Kind {
     Reversal,
     Release,
     Payout,
+    Approval,
     History,
 }
 
 impl Kind {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Rejection,
         Self::Payment,
         Self::Call,
         Self::Reversal,
         Self::Release,
         Self::Payout,
+        Self::Approval,
         Self::History,
     ];
 
@@ -88,6 +91,7 @@ impl Kind {
             Self::Reversal => "reverted confirmation (decisions table)",
             Self::Release => "released payment (`S#`)",
             Self::Payout => "withdrawal (`S#`)",
+            Self::Approval => "approved request (`AP#`)",
             Self::History => "entry of the decision history (`J#`)",
         }
     }
@@ -95,7 +99,7 @@ impl Kind {
     const fn table(self) -> &'static str {
         match self {
             Self::Rejection | Self::Reversal => DECISIONS,
-            Self::Payment | Self::Call | Self::Release | Self::Payout => LEDGER,
+            Self::Payment | Self::Call | Self::Release | Self::Payout | Self::Approval => LEDGER,
             Self::History => USAGE,
         }
     }
@@ -110,6 +114,9 @@ impl Kind {
             Self::Rejection | Self::Reversal => ids.contains(sk),
             Self::Payment | Self::Release | Self::Payout => pk.starts_with("S#") && ids.contains(sk),
             Self::Call => pk.starts_with("I#") && text("sid").is_some_and(|id| ids.contains(id)),
+            Self::Approval => pk
+                .strip_prefix("AP#")
+                .is_some_and(|lineage| ids.iter().any(|id| id == lineage)),
             Self::History => pk.starts_with("J#") && !pk.ends_with("#R") && ids.contains(sk),
         }
     }
@@ -121,7 +128,7 @@ struct Case {
     /// `None` for the whole row.
     attribute: Option<String>,
     is_removed: bool,
-    /// The ids of the decision: of the settlement, of the transaction, and of an idempotency record.
+    /// The ids of the decision: of the settlement, of the transaction, of an idempotency record, and of an approval.
     ids: Vec<String>,
 }
 
@@ -207,6 +214,11 @@ impl Rig {
             let after = self.ids_of_rejections().await;
             return after.difference(&before).cloned().collect();
         }
+        if kind == Kind::Approval {
+            let id = self.stating.request_approval(&key).await.id;
+            self.stating.decide(id, ApprovalDecision::Approve).await;
+            return vec![id.to_string(), id.lineage()];
+        }
         if kind == Kind::Payout {
             let id = self.stating.pay_out().await;
             // An agent has one open payout.
@@ -267,6 +279,14 @@ impl Rig {
             }
         }
         cases
+    }
+
+    /// Puts these rows back.
+    async fn put_back(&self, kind: Kind, rows: Vec<Row>) {
+        for row in rows {
+            let put = self.stating.emulator.client.put_item().table_name(kind.table());
+            put.set_item(Some(row)).send().await.unwrap();
+        }
     }
 
     async fn change(&self, cases: &[Case]) {
@@ -333,6 +353,7 @@ async fn rewritten_and_removed_rows_are_found() {
     let reversal = rig.decide(Kind::Reversal).await;
     let release = rig.decide(Kind::Release).await;
     let payout = rig.decide(Kind::Payout).await;
+    let approval = rig.decide(Kind::Approval).await;
     rig.stating.state(&events).await;
     for kind in Kind::ALL {
         let ids = match kind {
@@ -340,6 +361,7 @@ async fn rewritten_and_removed_rows_are_found() {
             Kind::Reversal => &reversal,
             Kind::Release => &release,
             Kind::Payout => &payout,
+            Kind::Approval => &approval,
             Kind::Rejection | Kind::History => &rejection,
         };
         let rows = rig.rows(kind).await;
@@ -357,6 +379,11 @@ async fn rewritten_and_removed_rows_are_found() {
     rig.stating.pass(Some(&events)).await;
     // In a quiet minute nothing is signed before the run that states it.
     std::fs::remove_dir_all(folder.0.join("log/signed")).unwrap();
+    let rows = rig.rows(Kind::Approval).await;
+    let approvals = rows
+        .into_iter()
+        .filter(|row| row["pk"].as_s().unwrap().starts_with("AP#"));
+    let approvals = approvals.collect();
     rig.change(&cases).await;
     events.state(TIME).await.unwrap();
     // What can't be stated holds up nothing else.
@@ -373,6 +400,10 @@ async fn rewritten_and_removed_rows_are_found() {
     note(&mut found, &cases, before, "signing", &lines.alarms());
     rig.stating.pass(Some(&events)).await;
     note(&mut found, &cases, before, "stream", &lines.alarms());
+    // A request reads all approvals that wait.
+    rig.put_back(Kind::Approval, approvals).await;
+    rig.stating.pass(Some(&events)).await;
+    lines.alarms();
 
     let cases = rig.cases(&samples).await;
     rig.stating.state(&events).await;

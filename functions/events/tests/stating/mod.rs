@@ -1,14 +1,18 @@
 //! Decisions and payments of an agent, stated by the function with a log and an archive in folders.
 
-#![allow(dead_code, reason = "each of the tests uses a part of it")]
+#![allow(
+    clippy::panic,
+    dead_code,
+    reason = "each of the tests uses a part of it, and stops where its ground is missing"
+)]
 
 use purser_api::{Boot, Clock, Env};
 use purser_domain::{
-    Agent, AgentStatus, Fingerprint, LabelKey, LabelValue, Labels, Payout, PayoutAmount, PayoutFacts, PersonId,
-    Purpose, SettlementId, Terms, Timestamp, TransactionId, decide_payout,
+    Agent, AgentStatus, Approval, ApprovalId, ApprovalResolution, Fingerprint, LabelKey, LabelValue, Labels, Payout,
+    PayoutAmount, PayoutFacts, PersonId, Purpose, SettlementId, Terms, Timestamp, TransactionId, decide_payout,
 };
 use purser_events::{Events, History};
-use purser_store::{Backoff, Claim, Ledger, Moved, PayoutReserved};
+use purser_store::{ApprovalDecision, Backoff, Claim, Ledger, Moved, PayoutReserved, Resolved};
 use purser_testkit::{
     Emulator, EventBus, Kms, Proxy, ProxyConfig, SecretsManager, Streams,
     authorize::{Answer, Request, authorize},
@@ -88,7 +92,47 @@ impl Stating {
         let audit = sample::audit();
         let put = stating.ledger.put_policy(agent.id, &enabled, &audit);
         put.await.unwrap();
+        // Payments of the second service require an approval.
+        let enabled = sample::enabled(sample::service_id(2), 1_000_000, 0);
+        let audit = sample::audit();
+        let put = stating.ledger.put_policy(agent.id, &enabled, &audit);
+        put.await.unwrap();
         stating
+    }
+
+    /// Requests a payment that requires an approval.
+    pub(crate) async fn request_approval(&self, key: &str) -> Approval {
+        let request = Request {
+            body: key.to_owned(),
+            ..Request::new(sample::agent_id(1), sample::service_id(2), 7, key)
+        };
+        let answer = authorize(&self.ledger, &request, self.now()).await.unwrap();
+        let Answer::Waits(id) = answer else {
+            panic!("{answer:?}")
+        };
+        self.ledger.approval(id).await.unwrap().unwrap()
+    }
+
+    /// Decides a request as the agent's owner.
+    pub(crate) async fn decide(&self, id: ApprovalId, decision: ApprovalDecision) {
+        let (resolution, audit) = (self.resolution(), sample::audit());
+        let decided = self.ledger.resolve_approval(id, decision, &resolution, &audit);
+        assert!(matches!(decided.await.unwrap(), Resolved::Done(_)));
+    }
+
+    /// Withdraws an approval as the agent's owner.
+    pub(crate) async fn withdraw(&self, id: ApprovalId) {
+        let (resolution, audit) = (self.resolution(), sample::audit());
+        let withdrawn = self.ledger.withdraw_approval(id, &resolution, &audit);
+        assert!(matches!(withdrawn.await.unwrap(), Resolved::Done(_)));
+    }
+
+    fn resolution(&self) -> ApprovalResolution {
+        ApprovalResolution {
+            at: self.now(),
+            by: PersonId::of("https://issuer.example", "owner").to_string(),
+            note: Some(NAMES[1].to_owned()),
+        }
     }
 
     /// The function. `key` is the ARN of the key in KMS that signs statements.

@@ -191,7 +191,8 @@ pub(crate) struct DecisionStatement {
     #[schema(required)]
     receipt: Option<FoundStatement>,
     /// The statements of the later changes of the payment or payout, in the log's order: a reversal or a release, and the
-    /// withdrawal that a payout is. A receipt that a reversal names is void.
+    /// withdrawal that a payout is. A receipt that a reversal names is void. Of a decision that required an approval, or was
+    /// followed by a request for higher limits: what was decided (an approval, a rejection, a withdrawal or an expiry).
     changes: Vec<FoundStatement>,
     /// The policy, the agent's rules and the catalog entry that the statement has the hashes of (SHA-256 of the RFC 8785
     /// form); null if they are not stored.

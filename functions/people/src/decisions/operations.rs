@@ -35,7 +35,7 @@ pub(crate) struct DecisionStatements {
     pub(crate) missing_reason: Option<MissingReason>,
     /// Which statements differ from the record: `decision`, `receipt`.
     pub(crate) differing: Vec<&'static str>,
-    /// The statements of its payment.
+    /// The statements of its payment, or the changes of its approval.
     pub(crate) payment: PaymentStatements,
 }
 
@@ -129,7 +129,7 @@ impl People {
         })
     }
 
-    /// The statement of a decision, and those of its payment.
+    /// The statement of a decision, and those of its payment or of its approval.
     pub(crate) async fn statements(&self, decision: &LoggedDecision) -> Result<DecisionStatements> {
         let Some(log) = &self.log else {
             return Ok(DecisionStatements {
@@ -148,7 +148,10 @@ impl People {
         };
         let payment = match &settlement {
             Some(settlement) => log.payment(settlement).await?,
-            None => PaymentStatements::default(),
+            None => PaymentStatements {
+                receipt: None,
+                changes: log.changes(decision.transaction().uuid(), decision.at()).await?,
+            },
         };
         let statement = match decision {
             LoggedDecision::Allowed(_) | LoggedDecision::Refused(_) => {

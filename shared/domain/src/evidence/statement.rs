@@ -4,9 +4,9 @@
 //! words about a call (`metadata`) nor the names of agents, people or labels.
 
 use crate::{
-    AgentId, ApprovalId, CallDescription, Check, ConfirmationReverted, DecisionRecord, DocumentHash, EventSource,
-    InputDocuments, InputVersions, KeyId, LoggedRefusal, Network, RecordedDecision, ServiceId, Settlement,
-    SettlementId, SettlementState, Terms, Timestamp, TransactionId,
+    AgentId, Amount, Approval, ApprovalChange, ApprovalId, CallDescription, Check, ConfirmationReverted,
+    DecisionRecord, DocumentHash, EventSource, InputDocuments, InputVersions, KeyId, LoggedRefusal, Network,
+    RecordedDecision, ServiceId, Settlement, SettlementId, SettlementState, Terms, Timestamp, TransactionId,
 };
 use serde_json::{Map, Value, json};
 
@@ -182,9 +182,9 @@ fn check(check: &Check) -> Value {
     json!({
         "name": check.name.name(),
         "outcome": check.outcome.name(),
-        "limit": check.limit.map(crate::Amount::units),
-        "used": check.used.map(crate::Amount::units),
-        "remaining": check.remaining.map(crate::Amount::units),
+        "limit": check.limit.map(Amount::units),
+        "used": check.used.map(Amount::units),
+        "remaining": check.remaining.map(Amount::units),
     })
 }
 
@@ -310,6 +310,56 @@ impl PaymentChange<'_> {
             },
             "changed_receipt": changed_receipt,
             "settlement": payment(terms),
+        })
+    }
+}
+
+/// A change of an approval that is stated.
+#[derive(Clone, Copy, Debug)]
+pub struct StatedApproval<'a> {
+    /// The approval.
+    pub approval: &'a Approval,
+    /// The `decision_hash` of the decision that required the approval, or blocked the payment.
+    pub decision_hash: DocumentHash,
+    /// The change.
+    pub change: ApprovalChange,
+    /// The time of the change.
+    pub at: Timestamp,
+}
+
+impl StatedApproval<'_> {
+    /// The payload of the statement, issued by this deployment. It names no user, because only the agent's owner decides.
+    pub fn to_json(&self, issuer: &EventSource) -> Value {
+        let approval = self.approval;
+        let temporary_limits = approval.raise.as_ref().map(|raise| {
+            json!({
+                "max_per_call_units": raise.caps.max_per_call.map(Amount::units),
+                "max_per_day_units": raise.caps.max_per_day.map(Amount::units),
+                "until": raise.until.to_string(),
+            })
+        });
+        json!({
+            "iss": issuer.as_str(),
+            "iat": self.at.secs(),
+            "statement": CHANGE_STATEMENT,
+            "change": self.change.name(),
+            "changed_at": self.at.to_string(),
+            "changed_decision": {
+                "transaction_id": approval.transaction.to_string(),
+                "decision_hash": self.decision_hash.to_string(),
+            },
+            "approval": {
+                "approval_id": approval.id.to_string(),
+                "agent_id": approval.agent.to_string(),
+                "service_id": approval.service.to_string(),
+                "operation_id": approval.operation.to_string(),
+                "amount_units": approval.amount.units(),
+                "pay_to": approval.pay_to.to_string(),
+                "requested_at": approval.created_at.to_string(),
+                "expires_at": approval.expires_at.to_string(),
+                "decided_by": (self.change != ApprovalChange::Expired).then_some("owner"),
+                "temporary_limits": temporary_limits,
+            },
         })
     }
 }

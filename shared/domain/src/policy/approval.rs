@@ -119,6 +119,20 @@ named! {
     }
 }
 
+named! {
+    /// A change of an approval that is stated. Its name is the statement's `change`.
+    ApprovalChange {
+        /// The owner approved.
+        Approved = "approval",
+        /// The owner rejected.
+        Rejected = "rejection",
+        /// The owner withdrew an approval that no payment had used.
+        Withdrawn = "approval_withdrawal",
+        /// The approval was not given, or not used, in time.
+        Expired = "approval_expiry",
+    }
+}
+
 impl ApprovalStatus {
     /// Whether the approval can still lead to a payment. While it can, an identical request uses this approval and
     /// creates no other.
@@ -139,6 +153,18 @@ impl Approval {
             Resolution::Pending | Resolution::Approved(_) => ApprovalStatus::Expired,
             Resolution::Rejected(_) => ApprovalStatus::Rejected,
             Resolution::Executed { .. } => ApprovalStatus::Executed,
+        }
+    }
+
+    /// Whether the approval was changed so at this time, as far as the row shows. A row does not distinguish a rejection
+    /// from a withdrawal, and a withdrawal replaces the time of the approval.
+    pub fn was_changed(&self, change: ApprovalChange, at: Timestamp) -> bool {
+        match (change, &self.resolution) {
+            (ApprovalChange::Approved, Resolution::Approved(ruling) | Resolution::Executed { ruling, .. })
+            | (ApprovalChange::Rejected | ApprovalChange::Withdrawn, Resolution::Rejected(ruling)) => ruling.at == at,
+            (ApprovalChange::Approved, Resolution::Rejected(ruling)) => at <= ruling.at,
+            (ApprovalChange::Expired, Resolution::Pending | Resolution::Approved(_)) => self.expires_at == at,
+            _ => false,
         }
     }
 

@@ -11,6 +11,7 @@ use crate::{
     codec::item::{Draft, Item, Row},
     codec::key::{self, Key},
     codec::ledger::Ledger,
+    stream::row_hash::RowHash,
     transact::{Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;
@@ -52,6 +53,13 @@ impl Ledger {
     pub async fn approval(&self, id: ApprovalId) -> Result<Option<Approval>> {
         let item = self.get(&Key::approval(id)).await?;
         item.map(|item| self.read_approval(id, &item)).transpose()
+    }
+
+    /// [`Self::approval`], with the hash of its row.
+    pub async fn approval_with_hash(&self, id: ApprovalId) -> Result<Option<(Approval, RowHash)>> {
+        let item = self.get(&Key::approval(id)).await?;
+        item.map(|item| Ok((self.read_approval(id, &item)?, RowHash::of(&item))))
+            .transpose()
     }
 
     /// Stores a person's decision on a pending approval that belongs to that person.

@@ -2,10 +2,29 @@
 //! (`usage/reminders.rs`).
 
 use crate::{
-    codec::{attribute::Item, ledger::Ledger},
-    stream::{change::Change, fact::Fact},
+    codec::{attribute::Item, key, ledger::Ledger},
+    stream::{change::Change, fact::Fact, row_hash::RowHash, sequence::SequenceNumber},
 };
-use purser_domain::{Approval, ApprovalStatus, Duration, EventData, EventId, EventKind, Resolution, Result, Timestamp};
+use purser_domain::{
+    Approval, ApprovalChange, ApprovalStatus, Duration, EventData, EventId, EventKind, Resolution, Result, Timestamp,
+};
+
+/// An approval decision that a record of the stream stores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecidedApproval {
+    /// The approval after the decision.
+    pub approval: Approval,
+    /// The decision.
+    pub change: ApprovalChange,
+    /// The time of the decision.
+    pub at: Timestamp,
+    /// The sequence number of the record.
+    pub sequence: SequenceNumber,
+    /// The time of the record, in seconds.
+    pub changed_at: Timestamp,
+    /// The hash of the row, as the stream has it.
+    pub row: RowHash,
+}
 
 /// The delay after an approval's expiry before the expiry is published. The function that authorizes a payment may use
 /// the approval until it expires by that function's clock, and writes within its timeout of 15 seconds. The rest of the
@@ -13,6 +32,29 @@ use purser_domain::{Approval, ApprovalStatus, Duration, EventData, EventId, Even
 const CERTAIN: Duration = Duration::from_secs_u32(120);
 
 impl Ledger {
+    /// The approval decision in a change; `None` if the change stores none. An error means that the row can't be read.
+    pub fn decided_approval(&self, change: &Change) -> Result<Option<DecidedApproval>> {
+        let (Some(old), Some(new)) = (&change.old, &change.new) else {
+            return Ok(None);
+        };
+        if *change.table != *self.table || change.is_none() || !key::partition_key(new).starts_with("AP#") {
+            return Ok(None);
+        }
+        let (old, approval) = (self.listed_approval(old)?, self.listed_approval(new)?);
+        let Some((change_of_approval, at)) = decision(Some(&old), &approval) else {
+            return Ok(None);
+        };
+        let sequence = SequenceNumber::parse(&change.sequence);
+        Ok(Some(DecidedApproval {
+            approval,
+            change: change_of_approval,
+            at,
+            sequence: sequence.ok_or_else(|| self.row(new).corrupt("sequence"))?,
+            changed_at: change.at,
+            row: RowHash::of(new),
+        }))
+    }
+
     /// The fact that an approval was requested, decided, withdrawn or used.
     pub(crate) fn facts_of_approval(&self, change: &Change) -> Result<Vec<Fact>> {
         let read = |image: &Item| self.listed_approval(image);
@@ -20,23 +62,19 @@ impl Ledger {
             return Ok(Vec::new());
         };
         let old = change.old.as_ref().map(read).transpose()?;
-        let was = old.as_ref().map(|old| &old.resolution);
-        let was_pending = matches!(was, Some(Resolution::Pending));
-        let was_approved = matches!(was, Some(Resolution::Approved(_)));
         let told = |kind, at, data| vec![fact(&new, kind, at, data)];
+        if let Some((change, at)) = decision(old.as_ref(), &new) {
+            let (kind, data) = match change {
+                ApprovalChange::Withdrawn => (EventKind::ApprovalWithdrawn, data(&new)),
+                ApprovalChange::Rejected => (EventKind::ApprovalDecided, data(&new).text("status", "rejected")),
+                ApprovalChange::Approved | ApprovalChange::Expired => {
+                    (EventKind::ApprovalDecided, data(&new).text("status", "approved"))
+                }
+            };
+            return Ok(told(kind, at, data));
+        }
         Ok(match &new.resolution {
             Resolution::Pending if old.is_none() => told(EventKind::ApprovalAsked, new.created_at, data(&new)),
-            Resolution::Approved(ruling) if was_pending => told(
-                EventKind::ApprovalDecided,
-                ruling.at,
-                data(&new).text("status", "approved"),
-            ),
-            Resolution::Rejected(ruling) if was_pending => told(
-                EventKind::ApprovalDecided,
-                ruling.at,
-                data(&new).text("status", "rejected"),
-            ),
-            Resolution::Rejected(ruling) if was_approved => told(EventKind::ApprovalWithdrawn, ruling.at, data(&new)),
             Resolution::Executed { settlement, .. } if old.is_some_and(|old| old.settlement().is_none()) => {
                 let data = data(&new).text("settlement_id", settlement);
                 told(EventKind::ApprovalUsed, settlement.authorized_at(), data)
@@ -46,6 +84,16 @@ impl Ledger {
                 Vec::new()
             }
         })
+    }
+}
+
+/// The decision that a change of the row stored, and its time.
+fn decision(old: Option<&Approval>, new: &Approval) -> Option<(ApprovalChange, Timestamp)> {
+    match (&old?.resolution, &new.resolution) {
+        (Resolution::Pending, Resolution::Approved(ruling)) => Some((ApprovalChange::Approved, ruling.at)),
+        (Resolution::Pending, Resolution::Rejected(ruling)) => Some((ApprovalChange::Rejected, ruling.at)),
+        (Resolution::Approved(_), Resolution::Rejected(ruling)) => Some((ApprovalChange::Withdrawn, ruling.at)),
+        _ => None,
     }
 }
 

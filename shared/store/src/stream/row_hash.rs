@@ -14,6 +14,9 @@ use std::fmt;
 /// The attributes of a settlement that its moves change. All others are written once, as are all of a decision's row.
 const MOVES: [&str; 10] = ["rs", "txh", "blk", "settled", "ct", "hp", "hs", "fp", "fph", "unc"];
 
+/// The attributes of an approval that decisions, its use and an ownership transfer change.
+const APPROVAL_MOVES: [&str; 7] = ["st", "resolved", "by", "note", "os", "sid", "owner"];
+
 /// The SHA-256 of a row without what may change in it, as 64 hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowHash(String);
@@ -37,10 +40,12 @@ impl fmt::Display for RowHash {
 }
 
 fn permanent(item: &Item) -> Map<String, Value> {
-    let is_settlement = key::partition_key(item).starts_with("S#");
-    let kept = item
-        .iter()
-        .filter(|(name, _)| !is_settlement || !MOVES.contains(&name.as_str()));
+    let moves: &[&str] = match key::partition_key(item).split('#').next() {
+        Some("S") => &MOVES,
+        Some("AP") => &APPROVAL_MOVES,
+        _ => &[],
+    };
+    let kept = item.iter().filter(|(name, _)| !moves.contains(&name.as_str()));
     kept.map(|(name, value)| (name.clone(), to_json(value))).collect()
 }
 
@@ -50,7 +55,13 @@ pub(crate) fn is_rewritten(old: &Item, new: &Item) -> bool {
     let is_confirmed = |row: &Item| member::<String>(row, "rs").is_some_and(|state| state == CONFIRMED);
     let differs = |name| old.get(name) != new.get(name);
     let is_reconfirmed = is_confirmed(old) && is_confirmed(new) && (differs("txh") || differs("settled"));
-    is_reconfirmed || permanent(old) != permanent(new)
+    let (mut old_permanent, mut new_permanent) = (permanent(old), permanent(new));
+    // Approving a request for higher limits replaces the time at which the approval ends.
+    if old_permanent.contains_key("raise") {
+        old_permanent.remove("ends");
+        new_permanent.remove("ends");
+    }
+    is_reconfirmed || old_permanent != new_permanent
 }
 
 fn to_json(value: &AttributeValue) -> Value {

@@ -23,7 +23,7 @@ pub enum Sign {
     Freeze,
     /// An agent is offered to another owner.
     Handover,
-    /// A decision was changed or removed, or what never changes of a payment was.
+    /// A decision was changed or removed, or what never changes of a payment or an approval was.
     Record,
 }
 
@@ -67,8 +67,8 @@ impl Ledger {
         })
     }
 
-    /// Whether the change is one that no function makes: to a decision, to a settlement besides its moves, or to the
-    /// idempotency record of an authorization, which has the call. The rows are compared unread, so an unreadable one
+    /// Whether the change is one that no function makes: to a decision, to a settlement or an approval besides its moves,
+    /// or to the idempotency record of an authorization, which has the call. The rows are compared unread, so an unreadable one
     /// is found too.
     fn rewrites_record(&self, change: &Change) -> bool {
         let Some(old) = &change.old else { return false };
@@ -77,7 +77,7 @@ impl Ledger {
         }
         let is_permanent = *change.table == *self.table
             && match key::partition_key(old).split('#').next() {
-                Some("S") => true,
+                Some("S" | "AP") => true,
                 Some("I") => member::<String>(old, "kind").is_some_and(|kind| kind == ALLOW),
                 _ => false,
             };
