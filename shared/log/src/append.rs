@@ -9,7 +9,8 @@
 //! unused objects was written.
 //!
 //! One fact holds up no other. A fact that can't be stated is set aside in an object of its own. A fact that can't be
-//! read now is kept in the state, and the next runs try it again. Each shard has the same share of a run.
+//! read now is kept in the state, and the next runs try it again. Each shard has the same share of what a run reads, and
+//! each agent the same share of what it states, so a flood of one agent's facts delays no other agent's.
 
 use crate::{
     aside::ASIDE,
@@ -21,17 +22,23 @@ use crate::{
     witnesses::Witnesses,
 };
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use purser_domain::{Causes, DocumentHash, Duration, Error, Result, Timestamp};
+use purser_domain::{AgentId, Causes, DocumentHash, Duration, Error, Result, Timestamp};
 use purser_evidence::{
     Appended, Checkpoint, Edge, LONGEST_STATEMENT, Note, NoteSigner, StatementKind, TilePath, TileReader, TreeHead,
     VerifierKey, consistency_proof,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::{collections::BTreeMap, pin::pin, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    pin::pin,
+    sync::Arc,
+};
 use uuid::Uuid;
 
-/// The number of facts after which a run reads no further batch.
+/// The number of facts after which a run reads no further batch: more than a minute of the gateway's default rate.
+const MAX_READ: usize = 40_000;
+/// The number of facts that a run states.
 const MOST_FACTS: usize = 5_000;
 /// The size of the statements of a run, after which the others wait for the next run.
 const MAX_BYTES: usize = 8 << 20;
@@ -127,15 +134,20 @@ impl StoredEntry {
 /// The facts of a run, and the batches that they are from.
 #[derive(Default)]
 struct Gathered {
-    /// The facts, each with its shard.
-    facts: Vec<(String, PendingFact)>,
+    facts: Vec<GatheredFact>,
     /// What can't be read as a fact.
     unreadable: Vec<Value>,
-    /// The batches, each with the number of facts up to its end.
-    places: Vec<(PendingPlace, usize)>,
+    places: Vec<PendingPlace>,
     /// The last sequence number of each shard.
     shards: BTreeMap<String, String>,
     has_more: bool,
+}
+
+struct GatheredFact {
+    shard: String,
+    /// The index of its batch in [`Gathered::places`].
+    place: usize,
+    fact: PendingFact,
 }
 
 impl Gathered {
@@ -145,27 +157,48 @@ impl Gathered {
             let is_known = known.is_some_and(|known| *known >= fact.sequence);
             if !is_known && !state.has(&batch.shard, &fact.sequence) {
                 self.shards.insert(batch.shard.clone(), fact.sequence.clone());
-                self.facts.push((batch.shard.clone(), fact));
+                self.facts.push(GatheredFact {
+                    shard: batch.shard.clone(),
+                    place: self.places.len(),
+                    fact,
+                });
             }
         }
         self.unreadable.extend(batch.unreadable);
-        self.places.push((place, self.facts.len()));
+        self.places.push(place);
     }
 
-    /// Leaves the facts after the first `count` to the next run.
-    fn truncate(&mut self, count: usize) {
-        if count >= self.facts.len() {
-            return;
+    /// Orders the facts so that agents take turns. The facts of one agent stay in their order.
+    fn take_turns(&mut self) {
+        let mut turns: BTreeMap<AgentId, usize> = BTreeMap::new();
+        let facts = std::mem::take(&mut self.facts).into_iter().map(|gathered| {
+            let turn = turns.entry(gathered.fact.agent).or_default();
+            *turn = turn.saturating_add(1);
+            (*turn, gathered)
+        });
+        let mut facts: Vec<_> = facts.collect();
+        facts.sort_by_key(|(turn, _)| *turn);
+        self.facts = facts.into_iter().map(|(_, gathered)| gathered).collect();
+    }
+
+    /// Notes in the state that the first `count` facts are stated, and leaves the others and their batches to the next
+    /// run.
+    fn note(&mut self, state: &mut State, count: usize, now: Timestamp) {
+        self.has_more |= count < self.facts.len();
+        let mut facts: Vec<_> = self.facts.iter().enumerate().collect();
+        facts.sort_by_key(|(_, gathered)| (&gathered.shard, &gathered.fact.sequence));
+        let (mut open_shards, mut open_places) = (BTreeSet::new(), BTreeSet::new());
+        for (position, GatheredFact { shard, place, fact }) in facts {
+            if position >= count {
+                open_shards.insert(shard);
+                open_places.insert(*place);
+            } else {
+                state.note(shard, &fact.sequence, open_shards.contains(shard), now);
+            }
         }
-        self.has_more = true;
-        self.facts.truncate(count);
-        self.places.retain(|(_, end)| *end <= count);
-        // The facts of a shard are in their order.
-        let last = self
-            .facts
-            .iter()
-            .map(|(shard, fact)| (shard.clone(), fact.sequence.clone()));
-        self.shards = last.collect();
+        let places = std::mem::take(&mut self.places).into_iter().enumerate();
+        let done = places.filter(|(place, _)| !open_places.contains(place));
+        self.places = done.map(|(_, place)| place).collect();
     }
 }
 
@@ -234,8 +267,9 @@ impl Log {
             self.set_aside(&key, value, "it is not a fact", now, stating).await?;
         }
         let (again, waiting) = split_later(state.later(), now);
-        let pending = gathered.facts.iter().map(|(_, fact)| fact);
-        let facts: Vec<&PendingFact> = again.iter().chain(pending).collect();
+        gathered.take_turns();
+        let pending = gathered.facts.iter().map(|gathered| &gathered.fact);
+        let facts: Vec<&PendingFact> = again.iter().chain(pending.take(MOST_FACTS)).collect();
         let (outcomes, signed) = self.state(&facts, stating).await?;
         if gathered.facts.len() >= OUTAGE && outcomes.iter().all(|outcome| matches!(outcome, Outcome::Later(_))) {
             return Err(Error::temporarily_unavailable(
@@ -269,12 +303,9 @@ impl Log {
         }
         // What was to be tried again comes first.
         later.extend(again.iter().skip(count).cloned());
-        gathered.truncate(count.saturating_sub(again.len()));
-        let is_changed = !gathered.shards.is_empty() || !again.is_empty();
+        let is_changed = count > 0;
         state.set_later(&later);
-        for (shard, sequence) in &gathered.shards {
-            state.note(shard, sequence, now);
-        }
+        gathered.note(&mut state, count.saturating_sub(again.len()), now);
         let statements = entries.len();
         if statements > 0 {
             let edge = self.edge(&state.committed()?).await?;
@@ -293,7 +324,7 @@ impl Log {
             });
         }
         self.publish().await?;
-        let stated = gathered.places.iter().map(|(place, _)| place.to_string());
+        let stated = gathered.places.iter().map(ToString::to_string);
         let spent: Vec<String> = stated.chain(signed.spent(now)).collect();
         let deleted: Vec<_> = spent.iter().map(|key| self.objects.delete(key)).collect();
         stream::iter(deleted).buffered(AT_ONCE).try_collect::<()>().await?;
@@ -334,7 +365,7 @@ impl Log {
         Ok((outcomes, signed))
     }
 
-    /// The pending facts that are not stated yet, an equal share of each shard.
+    /// The pending facts that are not stated yet, an equal share of each shard, in the order of their records.
     async fn gather(&self, state: &State) -> Result<Gathered> {
         let shards = PendingBatch::shards(&self.objects).await?;
         let count = u16::try_from(shards.len()).unwrap_or(MOST_BATCHES);
@@ -358,7 +389,7 @@ impl Log {
         });
         let mut read = pin!(stream::iter(read).buffered(AT_ONCE));
         while let Some((place, batch)) = read.try_next().await? {
-            if gathered.facts.len() >= MOST_FACTS {
+            if gathered.facts.len() >= MAX_READ {
                 gathered.has_more = true;
                 break;
             }

@@ -7,7 +7,7 @@ use crate::{
 use purser_domain::{Duration, Error, Result, Timestamp};
 use purser_evidence::{Hash, TreeHead};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const KEY: &str = "state.json";
 
@@ -45,10 +45,14 @@ pub(crate) struct Batch {
     pub(crate) at: i64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Shard {
+    /// All facts up to this one are stated.
     sequence: String,
     at: i64,
+    /// Later facts that are stated too, because agents take turns.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    ahead: BTreeSet<String>,
 }
 
 fn to_head(head: Option<&Head>) -> Result<TreeHead> {
@@ -100,14 +104,21 @@ impl State {
     pub(crate) fn has(&self, shard: &str, sequence: &str) -> bool {
         self.shards
             .get(shard)
-            .is_some_and(|known| known.sequence.as_str() >= sequence)
+            .is_some_and(|known| known.sequence.as_str() >= sequence || known.ahead.contains(sequence))
     }
 
-    /// The state once the facts of a shard up to this record are stated.
-    pub(crate) fn note(&mut self, shard: &str, sequence: &str, now: Timestamp) {
-        let at = now.micros();
-        let sequence = sequence.to_owned();
-        self.shards.insert(shard.to_owned(), Shard { sequence, at });
+    /// The state once the fact of this record is stated: with all earlier ones of the shard, or ahead of some.
+    pub(crate) fn note(&mut self, shard: &str, sequence: &str, is_ahead: bool, now: Timestamp) {
+        let known = self.shards.entry(shard.to_owned()).or_default();
+        known.at = now.micros();
+        if is_ahead {
+            known.ahead.insert(sequence.to_owned());
+        } else {
+            sequence.clone_into(&mut known.sequence);
+            while known.ahead.first().is_some_and(|ahead| ahead.as_str() <= sequence) {
+                known.ahead.pop_first();
+            }
+        }
         let oldest = now.before(SHARDS_KEPT).micros();
         self.shards.retain(|_, shard| shard.at >= oldest);
     }

@@ -960,3 +960,50 @@ async fn each_shard_has_a_share_of_a_run() {
     let found = LogReader::new(objects).decision(transaction(9), at(9)).await.unwrap();
     assert!(found.is_some());
 }
+
+/// A flood of one agent's facts, with statements as long as an entry may be, leaves another agent's fact that follows to
+/// the same run. All are stated once, and those of an agent in their order, although runs skip some of a shard.
+#[tokio::test]
+async fn a_flood_of_one_agent_delays_no_other() {
+    let folder = Folder::new();
+    let objects = ObjectStore::folder(&folder.0);
+    let (flood, other) = (0..200_u8, 200..203_u8);
+    for numbers in [0..100, 100..200, 200..203] {
+        let facts = numbers.map(|n| PendingFact {
+            agent: AgentId::from_uuid(Uuid::from_u128(if other.contains(&n) { 2 } else { 1 })),
+            ..fact(n, StatedFact::Refused(transaction(n)))
+        });
+        let (shard, facts) = ("shardId-1".to_owned(), facts.collect());
+        PendingBatch { shard, facts }.write(&objects).await.unwrap();
+    }
+    let large = |n: u8| {
+        let statement = format!("{n:03}{}", "x".repeat(60_000));
+        let (kind, id) = (StatementKind::Decision, transaction(n).uuid());
+        Some(Outcome::Stated(Stated { kind, id, statement }))
+    };
+    let numbers = async || -> Vec<u8> {
+        let entries = entries(&objects).await;
+        entries.iter().map(|entry| entry[..3].parse().unwrap()).collect()
+    };
+    let written = log(objects.clone()).write(at(300), &Picky::new(large)).await.unwrap();
+    assert!(written.has_more && written.statements < 200);
+    let first = numbers().await;
+    assert!(other.clone().all(|n| first.contains(&n)), "{first:?}");
+    // A batch that comes again has nothing new.
+    let again = (150..203).map(|n| fact(n, StatedFact::Refused(transaction(n))));
+    let (shard, facts) = ("shardId-1".to_owned(), again.collect());
+    PendingBatch { shard, facts }.write(&objects).await.unwrap();
+    while log(objects.clone())
+        .write(at(300), &Picky::new(large))
+        .await
+        .unwrap()
+        .has_more
+    {}
+    let of = |range: std::ops::Range<u8>, numbers: &[u8]| -> Vec<u8> {
+        numbers.iter().copied().filter(|n| range.contains(n)).collect()
+    };
+    let numbers = numbers().await;
+    assert_eq!(of(flood.clone(), &numbers), flood.collect::<Vec<u8>>());
+    assert_eq!(of(other.clone(), &numbers), other.collect::<Vec<u8>>());
+    assert_eq!(oldest_pending(&objects).await.unwrap(), None);
+}
