@@ -56,6 +56,19 @@ pub fn parameter<'a>(described: &'a Value, name: &str) -> Option<&'a str> {
     parameters.iter().find(is_named)?.get("ParameterValue")?.as_str()
 }
 
+/// The name of the stack's `LogBucket`.
+pub fn log_bucket(stack: &str) -> Result<String, Failed> {
+    let arguments = ["cloudformation", "describe-stack-resource", "--stack-name", stack];
+    let described = aws(
+        &[&arguments[..], &["--logical-resource-id", "LogBucket"]].concat(),
+        None,
+    )?;
+    let name = described
+        .pointer("/StackResourceDetail/PhysicalResourceId")
+        .and_then(Value::as_str);
+    Ok(name.ok_or("the stack has no `LogBucket`")?.to_owned())
+}
+
 /// An output of the described stack.
 pub fn output(described: &Value, name: &str) -> Result<String, Failed> {
     let outputs = described.pointer("/Stacks/0/Outputs").and_then(Value::as_array);

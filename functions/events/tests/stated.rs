@@ -11,16 +11,17 @@ mod rewrites;
 mod stating;
 mod witnesses;
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use flate2::read::GzDecoder;
-use purser_domain::SettlementId;
-use purser_evidence::{Hash, Note, StatementKind, Trust, unverified_entries, verify};
-use purser_log::{LogReader, ObjectStore, unverified_payload};
+use purser_domain::{Day, SettlementId};
+use purser_evidence::{Checkpoint, Hash, Note, StatementKind, Trust, unverified_entries, verify};
+use purser_log::{LogReader, MissingStatements, ObjectStore, unverified_payload};
 use purser_store::{ApprovalDecision, Reminder, ReminderKind, UsageTable};
-use purser_testkit::{USAGE, sample};
+use purser_testkit::{LEDGER, USAGE, sample};
 use serde_json::{Value, json};
 use stating::{NAMES, ORIGIN, Stating, TIME};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::PathBuf;
 
@@ -40,6 +41,12 @@ impl Folder {
 
     fn trust(&self) -> Value {
         serde_json::from_slice(&std::fs::read(self.0.join("log/trust.json")).unwrap()).unwrap()
+    }
+
+    async fn size(&self) -> u64 {
+        let checkpoint = LogReader::new(self.log()).checkpoint().await.unwrap().unwrap();
+        let note = Note::parse(std::str::from_utf8(&checkpoint).unwrap()).unwrap();
+        Checkpoint::parse(note.unverified_text()).unwrap().head().size
     }
 
     /// The first `size` statements.
@@ -287,6 +294,82 @@ async fn withdrawals_are_stated() {
     let lines = rewrites::Lines::start();
     stating.state(&events).await;
     assert_eq!(lines.alarms(), [Value::Null; 0]);
+}
+
+impl Stating {
+    /// Makes pending what the log lacks of the first day.
+    async fn find_missing(&self, folder: &Folder) -> MissingStatements {
+        let (agent, day) = (sample::agent_id(1), Day::of(sample::start()));
+        let (decisions, unreadable) = self.emulator.ledger().decisions_of_day(agent, day).await.unwrap();
+        assert_eq!(unreadable, 0);
+        let decisions = decisions.into_iter().map(|(decision, row)| (decision, row.to_string()));
+        let mut missing = MissingStatements::default();
+        let decisions: Vec<_> = decisions.collect();
+        missing.find(&folder.log(), &decisions, self.now()).await.unwrap();
+        missing
+    }
+}
+
+/// What the streams lost is pending again once, and a release is not, because the record does not have its time. What is
+/// stated, pending, set aside or young is left as it is.
+#[tokio::test]
+async fn missing_statements_are_pending_again_once() {
+    let folder = Folder::new();
+    let stating = Stating::start(&folder.0).await;
+    let events = stating.function(None);
+    let stated = stating.pay(10, "stated").await.unwrap();
+    stating.confirm(stated, 1).await;
+    let rewritten = stating.pay(10, "rewritten").await.unwrap();
+    stating.fold().await;
+    let row = stating.emulator.client.update_item().table_name(LEDGER);
+    let row = row.key("pk", AttributeValue::S(format!("S#{}", sample::agent_id(1))));
+    let row = row.key("sk", AttributeValue::S(rewritten.to_string()));
+    let amount = AttributeValue::N("9".to_owned());
+    let row = row
+        .update_expression("SET amt = :amount")
+        .expression_attribute_values(":amount", amount);
+    row.send().await.unwrap();
+    stating.state(&events).await;
+    let paid = stating.pay(10, "lost").await.unwrap();
+    stating.confirm(paid, 2).await;
+    let reverted = stating.pay(10, "reverted").await.unwrap();
+    stating.confirm(reverted, 3).await;
+    stating.revert(reverted).await;
+    stating.pay(5_000, "blocked").await;
+    let released = stating.pay(10, "released").await.unwrap();
+    stating.release(released).await;
+    let payout = stating.pay_out().await;
+    stating.fold().await;
+    std::fs::remove_dir_all(folder.0.join("log/pending")).unwrap();
+    let reason = |text: &str| (text.to_owned(), 1);
+    let aside = reason("it was set aside: the row was rewritten");
+    let young = stating.find_missing(&folder).await;
+    assert_eq!((young.pending, young.reasons.get(&aside.0)), (0, Some(&1)));
+    stating.sleep();
+    stating.sleep();
+
+    // The payments with their receipt or reversal, the block, the payout and the purchase before it.
+    let missing = stating.find_missing(&folder).await;
+    let time = reason("the record does not have the time of the release");
+    assert_eq!(missing.pending, 8);
+    assert_eq!(missing.reasons, BTreeMap::from([aside.clone(), time.clone()]));
+    let again = stating.find_missing(&folder).await;
+    let pending = ("it is pending".to_owned(), 8);
+    assert_eq!(
+        (again.pending, again.reasons),
+        (0, BTreeMap::from([aside.clone(), pending, time.clone()]))
+    );
+    let before = folder.size().await;
+    stating.state(&events).await;
+    let left = stating.find_missing(&folder).await;
+    assert_eq!((left.pending, left.reasons), (0, BTreeMap::from([aside, time])));
+    assert_eq!(folder.size().await, before + 8);
+    let ledger = stating.emulator.ledger();
+    for (id, has_receipt, changes) in [(paid, true, 0), (reverted, false, 1), (payout, false, 1)] {
+        let settlement = ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
+        let found = LogReader::new(folder.log()).payment(&settlement).await.unwrap();
+        assert_eq!((found.receipt.is_some(), found.changes.len()), (has_receipt, changes));
+    }
 }
 
 /// The owner's decisions on approval requests and their expiries have statements, which name the decision that required

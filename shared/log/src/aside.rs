@@ -10,6 +10,13 @@ use serde::Deserialize;
 
 /// The prefix of what could not be stated.
 pub(crate) const ASIDE: &str = "aside/";
+/// The object of a fact that could not be stated.
+#[derive(Deserialize)]
+pub(crate) struct Aside {
+    pub(crate) fact: StoredFact,
+    pub(crate) reason: String,
+}
+
 /// The shard of the facts that an operator asks to be stated after all.
 const AGAIN: &str = "again";
 
@@ -31,10 +38,6 @@ pub async fn oldest_pending(objects: &ObjectStore) -> Result<Option<Timestamp>> 
 /// number.
 pub async fn state_again(objects: &ObjectStore, now: Timestamp) -> Result<usize> {
     const READING: &str = "reading what was set aside";
-    #[derive(Deserialize)]
-    struct Aside {
-        fact: StoredFact,
-    }
     let (mut facts, mut keys) = (Vec::new(), Vec::new());
     for key in objects.list(ASIDE, None, 1_000).await? {
         let Some(object) = objects.get(&key).await? else {

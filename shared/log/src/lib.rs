@@ -7,6 +7,7 @@
 //! | `signed.rs` | statements that were signed ahead of their commitment |
 //! | `state.rs` | the size and the root of the log, and how far the facts are stated |
 //! | `aside.rs` | what is not stated: the oldest pending change, and what was set aside |
+//! | `missing.rs` | makes pending again what the log has no statement of |
 //! | `append.rs` | appends statements and publishes the tiles, the index and the checkpoint |
 //! | `index.rs` | which entries of the log state a decision or a payment |
 //! | `find.rs` | a statement with its proof |
@@ -35,6 +36,7 @@ mod aside;
 mod audit;
 mod find;
 mod index;
+mod missing;
 mod objects;
 mod pending;
 mod signed;
@@ -50,6 +52,7 @@ pub use find::{
     DecisionSubject, FoundStatement, HashTile, LogReader, MissingReason, PaymentStatements, ToCheck, unverified_payload,
 };
 pub use index::UnreadableObject;
+pub use missing::MissingStatements;
 pub use objects::{ObjectStore, ObjectVersion, StoredObject};
 pub use pending::{Confirmation, PendingBatch, PendingFact, PendingPlace, StatedFact};
 pub use signed::write_signed;

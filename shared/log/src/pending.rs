@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::fmt;
 
 /// The prefix of the objects.
-const PREFIX: &str = "pending/";
+pub(crate) const PREFIX: &str = "pending/";
 
 /// A fact that is to be stated.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! ```text
 //! rebuild --stack <name> --from <day> --to <day>             days of UTC, such as 2026-11-21, both included
 //! rebuild --stack <name> --from <day> --to <day> --names     also replaces former names and labels of agents
+//! rebuild --stack <name> --from <day> --to <day> --statements    instead makes pending what the log has no statement of
 //! ```
 //!
 //! It runs with the permissions of its caller: the `aws` command finds account, region and credentials as usual. It may
@@ -14,9 +15,10 @@
     reason = "a program for people at a terminal"
 )]
 
-use purser_admin::{Failed, aws, environment, output, parameter};
+use purser_admin::{Failed, aws, environment, log_bucket, output, parameter};
 use purser_api::{Boot, Clock};
 use purser_domain::{Agent, AgentId, Day, Duration, PersonId};
+use purser_log::{MissingStatements, ObjectStore};
 use purser_store::{Ledger, Rebuilt, UsageTable, WalletPart};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
@@ -24,15 +26,19 @@ use std::process::ExitCode;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let (arguments, names) = match arguments.split_last() {
-        Some((last, rest)) if last == "--names" => (rest, true),
-        _ => (arguments.as_slice(), false),
+    let (arguments, flag) = match arguments.split_last() {
+        Some((last, rest)) if last == "--names" || last == "--statements" => (rest, last.as_str()),
+        _ => (arguments.as_slice(), ""),
     };
     let Some((stack, days)) = parse(arguments) else {
-        eprintln!("rebuild: usage: rebuild --stack <name> --from <day> --to <day> [--names]");
+        eprintln!("rebuild: usage: rebuild --stack <name> --from <day> --to <day> [--names | --statements]");
         return ExitCode::from(2);
     };
-    match run(stack, days, names).await {
+    let result = match flag {
+        "--statements" => state(stack, days).await,
+        _ => run(stack, days, flag == "--names").await,
+    };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("rebuild: {error}");
@@ -97,11 +103,48 @@ async fn run(stack: &str, (first, last): (Day, Day), names: bool) -> Result<(), 
     Ok(())
 }
 
-/// All owners with the agents that they own or have owned.
-async fn owners(ledger: &Ledger) -> purser_domain::Result<BTreeMap<PersonId, Vec<Agent>>> {
+/// Makes what the log lacks of these days pending.
+async fn state(stack: &str, (first, last): (Day, Day)) -> Result<(), Failed> {
+    let outputs = aws(&["cloudformation", "describe-stacks", "--stack-name", stack], None)?;
+    let [ledger, decisions] = ["LedgerTableName", "DecisionsTableName"].map(|name| output(&outputs, name));
+    let aws = Boot::new(environment(&outputs)?, Clock::system()).aws;
+    let ledger = Ledger::new(purser_store::client(&aws), ledger?, decisions?);
+    let objects = ObjectStore::named(&aws, &log_bucket(stack)?);
+    let (mut missing, mut unreadable) = (MissingStatements::default(), 0_u64);
+    for agent in agents(&ledger).await? {
+        let mut day = first;
+        while day <= last {
+            let (decisions, of_day) = ledger.decisions_of_day(agent, day).await?;
+            let decisions = decisions.into_iter().map(|(decision, row)| (decision, row.to_string()));
+            let decisions: Vec<_> = decisions.collect();
+            missing.find(&objects, &decisions, Clock::system().now()).await?;
+            unreadable = unreadable.saturating_add(of_day);
+            day = day.plus(1);
+        }
+    }
+    println!(
+        "rebuild: {first} to {last}: {} statements are pending again",
+        missing.pending
+    );
+    for (reason, count) in &missing.reasons {
+        println!("rebuild: {count} have no statement: {reason}");
+    }
+    if unreadable > 0 {
+        println!("rebuild: {unreadable} rows can't be read");
+    }
+    Ok(())
+}
+
+/// All agents.
+async fn agents(ledger: &Ledger) -> purser_domain::Result<BTreeSet<AgentId>> {
     let wallets = ledger.wallets(WalletPart { index: 0, of: 1 }).await?.into_iter();
     let wallets: Vec<_> = wallets.collect::<purser_domain::Result<_>>()?;
-    let ids: BTreeSet<AgentId> = wallets.into_iter().map(|(_, agent)| agent).collect();
+    Ok(wallets.into_iter().map(|(_, agent)| agent).collect())
+}
+
+/// All owners with the agents that they own or have owned.
+async fn owners(ledger: &Ledger) -> purser_domain::Result<BTreeMap<PersonId, Vec<Agent>>> {
+    let ids = agents(ledger).await?;
     let mut owners: BTreeMap<PersonId, Vec<Agent>> = BTreeMap::new();
     for agent in ledger.agents(ids).await? {
         let former = agent.former_owners.iter().map(|former| &former.owner);

@@ -15,7 +15,7 @@ use crate::{
         ledger::Ledger,
     },
     payments::decision::read_decision,
-    stream::{payments::JournalSource, sequence::SequenceNumber},
+    stream::{payments::JournalSource, row_hash::RowHash, sequence::SequenceNumber},
     transact::was_made,
     usage::{
         day::{AgentOfDay, AgentsOfDay},
@@ -63,12 +63,12 @@ impl UsageTable {
         let mut rebuilt = Rebuilt::default();
         let stored = self.entries_of_day(owner, day).await?;
         for agent in agents {
-            let (decisions, unreadable) = decisions_of_day(ledger, agent.id, day).await?;
+            let (decisions, unreadable) = ledger.decisions_of_day(agent.id, day).await?;
             // A row that can't be read is counted once, for the present owner.
             if agent.owner == owner.as_str() {
                 rebuilt.unreadable = rebuilt.unreadable.saturating_add(unreadable);
             }
-            for decision in decisions {
+            for (decision, _) in decisions {
                 let then = agent.owner_then(decision.transfers());
                 if then.owner != owner.as_str() {
                     continue;
@@ -243,25 +243,28 @@ fn places_of(day: Day) -> (Uuid, Uuid) {
     (first(day), first(day.plus(1)))
 }
 
-/// The decisions about an agent on a day, from the ledger and the decisions, and the number of rows that can't be read.
-async fn decisions_of_day(ledger: &Ledger, agent: AgentId, day: Day) -> Result<(Vec<LoggedDecision>, u64)> {
-    let (mut found, mut unreadable) = (Vec::new(), 0_u64);
-    let settlements = rows_of_day(&ledger.db, &ledger.table, keys::settlement_partition(agent), day).await?;
-    for item in &settlements {
-        match ledger.read_settlement(agent, item) {
-            Ok(settlement) => found.push(LoggedDecision::of(settlement)),
-            Err(_) => unreadable = unreadable.saturating_add(1),
+impl Ledger {
+    /// The decisions about an agent on a day with the hashes of their rows, from the ledger and the decisions, and the
+    /// number of rows that can't be read.
+    pub async fn decisions_of_day(&self, agent: AgentId, day: Day) -> Result<(Vec<(LoggedDecision, RowHash)>, u64)> {
+        let (mut found, mut unreadable) = (Vec::new(), 0_u64);
+        let settlements = rows_of_day(&self.db, &self.table, keys::settlement_partition(agent), day).await?;
+        for item in &settlements {
+            match self.read_settlement(agent, item) {
+                Ok(settlement) => found.push((LoggedDecision::of(settlement), RowHash::of(item))),
+                Err(_) => unreadable = unreadable.saturating_add(1),
+            }
         }
-    }
-    let table = ledger.decisions_table()?;
-    let decisions = rows_of_day(&ledger.db, table, keys::decision_partition(agent), day).await?;
-    for item in &decisions {
-        match read_decision(agent, Row::new(table, item), item) {
-            Ok(decision) => found.push(decision),
-            Err(_) => unreadable = unreadable.saturating_add(1),
+        let table = self.decisions_table()?;
+        let decisions = rows_of_day(&self.db, table, keys::decision_partition(agent), day).await?;
+        for item in &decisions {
+            match read_decision(agent, Row::new(table, item), item) {
+                Ok(decision) => found.push((decision, RowHash::of(item))),
+                Err(_) => unreadable = unreadable.saturating_add(1),
+            }
         }
+        Ok((found, unreadable))
     }
-    Ok((found, unreadable))
 }
 
 /// The rows of a partition whose sort keys are positions of a day, strongly consistent.

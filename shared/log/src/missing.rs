@@ -1,0 +1,177 @@
+//! Makes decisions and payments pending again that the log has no statement of: the streams lost their records, or they
+//! were made before the deployment kept a log.
+//!
+//! What changed within the last day is left to the streams, so no record arrives later for what is pending again. What
+//! waits or was set aside is left as it is.
+
+use crate::{
+    aside::{ASIDE, Aside},
+    find::{LogReader, unverified_payload},
+    index::{self, About},
+    objects::ObjectStore,
+    pending::{Confirmation, PREFIX, PendingBatch, PendingFact, StatedFact, StoredFact},
+    state::State,
+};
+use purser_domain::{Duration, LoggedDecision, Result, Settlement, SettlementState, Timestamp};
+use purser_evidence::StatementKind;
+use serde::Deserialize as _;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The age of a change from which on no stream has its record: a day, and an hour more.
+const FORGOTTEN: Duration = Duration::from_secs_u32(25 * 3_600);
+/// The shard of what is pending again.
+const SHARD: &str = "missing";
+
+/// The result of a search for missing statements.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MissingStatements {
+    /// The number of statements that are pending again.
+    pub pending: u64,
+    /// The numbers of those that are not, by the reason.
+    pub reasons: BTreeMap<String, u64>,
+}
+
+impl MissingStatements {
+    /// Counts a statement that is not pending again.
+    fn leave(&mut self, reason: impl Into<String>) {
+        let count = self.reasons.entry(reason.into()).or_default();
+        *count = count.saturating_add(1);
+    }
+
+    /// Makes what the log lacks of these decisions pending, each with the digits of its row's hash as it is now.
+    pub async fn find(
+        &mut self,
+        objects: &ObjectStore,
+        decisions: &[(LoggedDecision, String)],
+        now: Timestamp,
+    ) -> Result<()> {
+        let unstated = unstated(objects).await?;
+        let mut facts = Vec::new();
+        for (decision, row) in decisions {
+            for (fact, at) in facts_of(decision) {
+                if is_stated(objects, decision, &fact).await? {
+                    continue;
+                }
+                let known = unstated.iter().find(|(known, _)| *known == fact);
+                match (known, &fact) {
+                    (Some((_, Some(reason))), _) => self.leave(format!("it was set aside: {reason}")),
+                    (Some((_, None)), _) => self.leave("it is pending"),
+                    (None, _) if now.since(at) < FORGOTTEN => self.leave("it changed within the last 25 hours"),
+                    (None, StatedFact::Released(..)) => self.leave("the record does not have the time of the release"),
+                    (None, _) => facts.push(PendingFact {
+                        sequence: String::new(),
+                        changed_at: now,
+                        agent: decision.agent(),
+                        fact,
+                        row: row.clone(),
+                    }),
+                }
+            }
+        }
+        for (sequence, fact) in (now.micros()..).zip(&mut facts) {
+            fact.sequence = format!("{sequence:040}");
+            self.pending = self.pending.saturating_add(1);
+        }
+        let shard = SHARD.to_owned();
+        PendingBatch { shard, facts }.write(objects).await
+    }
+}
+
+/// What is stated of a decision as the record has it now, each with the time of the change.
+fn facts_of(decision: &LoggedDecision) -> Vec<(StatedFact, Timestamp)> {
+    let at = decision.at();
+    let payment = |settlement: &Settlement| match settlement.state {
+        SettlementState::Authorized => None,
+        SettlementState::Expired => Some((StatedFact::Released(settlement.id(), at), at)),
+        SettlementState::Confirmed {
+            tx_hash,
+            block_number,
+            settled_at,
+        } => {
+            let confirmation = Confirmation {
+                tx_hash,
+                block_number,
+                settled_at,
+            };
+            Some((StatedFact::Confirmed(settlement.id(), confirmation), settled_at))
+        }
+    };
+    match decision {
+        LoggedDecision::Refused(refusal) => vec![(StatedFact::Refused(refusal.transaction), at)],
+        LoggedDecision::ConfirmationReverted(reverted) => vec![(StatedFact::Reverted(reverted.transaction), at)],
+        LoggedDecision::Allowed(settlement) => [(StatedFact::Allowed(settlement.id()), at)]
+            .into_iter()
+            .chain(payment(settlement))
+            .collect(),
+        LoggedDecision::PaidOut(settlement) => [(StatedFact::Withdrawn(settlement.id()), at)]
+            .into_iter()
+            .chain(payment(settlement))
+            .collect(),
+    }
+}
+
+/// Whether the log has a statement of this fact.
+async fn is_stated(objects: &ObjectStore, decision: &LoggedDecision, fact: &StatedFact) -> Result<bool> {
+    let (kind, id, name) = match (fact, decision) {
+        (StatedFact::Confirmed(id, _), _) => (StatementKind::Receipt, id.uuid(), None),
+        (StatedFact::Released(id, _), _) => (StatementKind::Change, id.uuid(), Some("release")),
+        (StatedFact::Withdrawn(id), _) => (StatementKind::Change, id.uuid(), Some("withdrawal")),
+        (StatedFact::Reverted(_), LoggedDecision::ConfirmationReverted(reverted)) => {
+            (StatementKind::Change, reverted.settlement.uuid(), Some("reversal"))
+        }
+        _ => (StatementKind::Decision, decision.transaction().uuid(), None),
+    };
+    let log = LogReader::new(objects.clone());
+    for index in index::find(objects, About { kind, id }, decision.at()).await? {
+        let Some(entry) = log.entry(index).await? else { continue };
+        let payload = unverified_payload(&String::from_utf8_lossy(&entry)).unwrap_or_default();
+        let is_same = match fact {
+            StatedFact::Confirmed(_, confirmation) => {
+                let tx_hash = Value::from(confirmation.tx_hash.to_string());
+                let block = Value::from(confirmation.block_number);
+                payload.pointer("/settlement/tx_hash") == Some(&tx_hash)
+                    && payload.pointer("/settlement/block_number") == Some(&block)
+            }
+            StatedFact::Reverted(id) => payload.get("transaction_id") == Some(&id.to_string().into()),
+            _ => name.is_none_or(|name| payload.get("change") == Some(&name.into())),
+        };
+        if is_same {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The facts that wait, and those that were set aside with the reason.
+async fn unstated(objects: &ObjectStore) -> Result<Vec<(StatedFact, Option<String>)>> {
+    let (state, _) = State::read(objects).await?;
+    let mut facts: Vec<_> = state.later().into_iter().map(|later| (later.fact, None)).collect();
+    for prefix in [PREFIX, ASIDE] {
+        let mut after = None::<String>;
+        loop {
+            let keys = objects.list(prefix, after.as_deref(), 1_000).await?;
+            for key in &keys {
+                let Some(object) = objects.get(key).await? else {
+                    continue;
+                };
+                if prefix == ASIDE {
+                    let aside: Option<Aside> = serde_json::from_slice(&object.bytes).ok();
+                    let fact =
+                        aside.and_then(|aside| Some((PendingFact::from_stored(&aside.fact)?.fact, Some(aside.reason))));
+                    facts.extend(fact);
+                } else {
+                    let stored: Vec<Value> = serde_json::from_slice(&object.bytes).unwrap_or_default();
+                    let stored = stored.iter().filter_map(|value| StoredFact::deserialize(value).ok());
+                    let pending = stored.filter_map(|stored| PendingFact::from_stored(&stored));
+                    facts.extend(pending.map(|pending| (pending.fact, None)));
+                }
+            }
+            match keys.last() {
+                Some(last) => after = Some(last.clone()),
+                None => break,
+            }
+        }
+    }
+    Ok(facts)
+}
