@@ -1,12 +1,13 @@
-//! Verifying a file of evidence: the statements about one payment with their proofs, the documents that their hashes are
-//! of, and the provider's own objects.
+//! Verifies an evidence file: the statements about one payment with their proofs, the documents whose hashes the
+//! statements contain, and the provider's own objects.
 //!
-//! The file is JSON: `decision` and `receipt` (each with `statement`, `proof` and perhaps `index`, or null), `inputs`
-//! (documents, or null), `settlement` (the receipt as the API shows it), the ids of both, `changes` (the statements of the
-//! payment's later changes, or missing), and `provider` (`offers` and `receipt`, or missing).
+//! The file is JSON: `decision` and `receipt` (each with `statement`, `proof` and an optional `index`, or null),
+//! `inputs` (documents, or null), `settlement` (the receipt as the API returns it), the ids of the decision and the
+//! settlement, `changes` (the statements about later changes to the payment, optional), and `provider` (`offers` and
+//! `receipt`, optional).
 //!
-//! Whatever no step has compared with something signed is listed as unverified, by its JSON pointer (RFC 6901): each
-//! step takes what it has compared out of [`Unverified`], and the rest is the list. So a member that is new in the file is
+//! Whatever no step has compared with signed data is listed as unverified, by JSON Pointer (RFC 6901): each step
+//! removes what it has compared from [`Unverified`], and the rest is the list. Therefore a new field in the file is
 //! listed until a step verifies it.
 
 use crate::json::parse_json;
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// The part of a file of evidence that a step is about.
+/// The part of an evidence file that a step is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
@@ -28,16 +29,16 @@ pub enum Part {
     Decision,
     /// The statement of the confirmed payment.
     Receipt,
-    /// The statements of the payment's later changes.
+    /// The statements about later changes to the payment.
     Changes,
     /// The provider's own objects.
     Provider,
-    /// The file's copies of what is signed.
+    /// The file's copies of signed data.
     File,
 }
 
 impl Part {
-    /// The part's name in the file.
+    /// Returns the part's name in the file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Decision => "decision",
@@ -59,7 +60,7 @@ pub struct PartStep {
     pub step: Step,
 }
 
-/// The outcomes of the steps of a file of evidence.
+/// The result of each verification step of an evidence file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EvidenceReport {
     steps: Vec<PartStep>,
@@ -71,7 +72,7 @@ pub struct EvidenceReport {
     missing_dids: Vec<String>,
 }
 
-/// The members of a file that no step has compared with something signed.
+/// The fields of a file that no step has compared with signed data.
 struct Unverified {
     file: Value,
     rest: Value,
@@ -83,7 +84,7 @@ impl Unverified {
         Self { file, rest }
     }
 
-    /// Takes out a member that was compared.
+    /// Removes a field that was compared.
     fn take(&mut self, pointer: &str) {
         let Some((parent, name)) = pointer.rsplit_once('/') else {
             return;
@@ -93,7 +94,8 @@ impl Unverified {
         }
     }
 
-    /// The pointers of the rest: of a whole object or list if nothing of it was taken.
+    /// Returns the JSON Pointers of the remaining fields. An object or list of which no field was removed is listed as
+    /// a whole.
     fn into_pointers(self) -> Vec<String> {
         fn list(file: &Value, rest: &Value, at: &str, pointers: &mut Vec<String>) {
             match rest {
@@ -118,7 +120,7 @@ impl Unverified {
     }
 }
 
-/// Whether a document is a file of evidence rather than a statement or a proof.
+/// Returns whether a document is an evidence file, and not a statement or a proof.
 pub fn is_evidence(document: &str) -> bool {
     document.trim_start().starts_with('{')
 }
@@ -151,7 +153,7 @@ struct Provider {
     receipt: Option<Value>,
 }
 
-/// The payment that verified statements are about, to compare a provider's objects with.
+/// The payment that the verified statements are about, for the comparison with a provider's objects.
 struct Payment {
     url: Option<String>,
     network: Option<String>,
@@ -163,35 +165,36 @@ struct Payment {
 }
 
 impl EvidenceReport {
-    /// The steps, in order.
+    /// Returns the steps in order.
     pub fn steps(&self) -> &[PartStep] {
         &self.steps
     }
 
-    /// Whether no step failed and the essential statement is verified: the receipt, or a decision that denied. A decision
-    /// that allowed a payment does not show that the payment was made.
+    /// Returns whether no step failed and the essential statement is verified: the receipt, or a decision that denied
+    /// the payment. A decision that allowed a payment does not show that the payment was made.
     pub fn is_verified(&self) -> bool {
         let failed = |step: &PartStep| matches!(step.step.outcome, Outcome::Failed(_));
         (self.receipt.is_some() || self.is_denial) && !self.steps.iter().any(failed)
     }
 
-    /// The JSON pointers of what was compared with nothing that is signed. It may be false in a file that is verified.
+    /// Returns the JSON Pointers of values that were not compared with signed data. These values may be false even in a
+    /// verified file.
     pub fn unverified(&self) -> &[String] {
         &self.unverified
     }
 
-    /// The `did:web`s of the resource's host whose documents have the keys of provider's objects, and that
-    /// [`Trust::providers`] does not have.
+    /// Returns the `did:web`s of the resource's host whose documents contain the keys of the provider's objects, if
+    /// [`Trust::providers`] lacks the keys.
     pub fn missing_dids(&self) -> &[String] {
         &self.missing_dids
     }
 
-    /// The statement of the decision, if its signature is valid and no step about it failed.
+    /// Returns the statement of the decision, if its signature is valid and no step about it failed.
     pub const fn decision(&self) -> Option<&VerifiedStatement> {
         self.decision.as_ref()
     }
 
-    /// The statement of the receipt, if its signature is valid and no step about it failed.
+    /// Returns the statement of the receipt, if its signature is valid and no step about it failed.
     pub const fn receipt(&self) -> Option<&VerifiedStatement> {
         self.receipt.as_ref()
     }
@@ -201,7 +204,7 @@ impl EvidenceReport {
         self.steps.push(PartStep { part, step });
     }
 
-    /// Adds the steps of a statement, or that the file has none.
+    /// Adds the steps for a statement, or a skipped step if the file has no such statement.
     fn add_part(
         &mut self,
         part: Part,
@@ -224,7 +227,7 @@ impl EvidenceReport {
         stated: &Stated,
         trust: &Trust,
     ) -> Option<VerifiedStatement> {
-        // A bare statement would verify as well, without its place in the log.
+        // A statement without a proof would verify as well, but without a position in the log.
         let proof = stated.proof.parse::<TlogProof>().map_err(DocumentError::from);
         let verified = proof.and_then(|proof| Ok((proof.index(), verify(&stated.proof, trust)?)));
         let (index, report) = match verified {
@@ -256,7 +259,7 @@ impl EvidenceReport {
     }
 }
 
-/// Verifies a file of evidence. The chain is left to the caller, as in [`verify`].
+/// Verifies an evidence file. As in [`verify`], the caller checks the chain.
 pub fn verify_evidence(document: &str, trust: &Trust) -> Result<EvidenceReport, DocumentError> {
     let malformed = |error: serde_json::Error| DocumentError::Evidence(error.to_string());
     let json = parse_json(document.as_bytes()).map_err(malformed)?;
@@ -343,7 +346,7 @@ impl EvidenceReport {
                     rest.take(&format!("{at}{member}"));
                 }
             }
-            // A host is asked only about its own resources.
+            // A host is only queried about its own resources.
             if let Some((did, host)) = signed.ok().and_then(|signed| signed.signer.missing_did())
                 && payment.host().as_ref() == Some(&host)
                 && !self.missing_dids.contains(&did)
@@ -356,15 +359,15 @@ impl EvidenceReport {
             };
             self.add(Part::Provider, Step::new(step, outcome));
         }
-        // A 402 may offer several ways to pay; one of them was used.
+        // A 402 response may contain several payment requirements, and only one of them was paid.
         keep_one_match(&mut self.steps);
     }
 }
 
-/// The first word of the outcome of an offer that is valid and about another payment.
+/// The beginning of the outcome for a valid offer of a different payment.
 const OTHER: &str = "another payment: ";
 
-/// Offers of other payments are skipped if one is of this payment, and failed if none is.
+/// Marks offers of other payments as skipped if one offer is for this payment, and as failed otherwise.
 fn keep_one_match(steps: &mut [PartStep]) {
     let is_offer = |step: &&PartStep| step.step.step == StepName::Offer;
     let has_match = steps.iter().filter(is_offer).any(|step| match &step.step.outcome {
@@ -386,7 +389,7 @@ fn payload(statement: &VerifiedStatement) -> Value {
     serde_json::from_slice(statement.payload()).unwrap_or_default()
 }
 
-/// The SHA-256 of the RFC 8785 form, in hexadecimal.
+/// Returns the SHA-256 of the RFC 8785 form, in hexadecimal.
 fn hash(document: &Value) -> String {
     let canonical = serde_json_canonicalizer::to_vec(document).unwrap_or_default();
     hexadecimal(&Sha256::digest(canonical))
@@ -397,7 +400,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
     digits.fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }
 
-/// The step of the hashes of a decision.
+/// Makes the step that compares the hashes of a decision.
 fn hashes(payload: &Value, inputs: Option<&Value>, rest: &mut Unverified) -> Outcome {
     let member = |name: &str| payload.get(name).cloned().unwrap_or_default();
     let hashed = json!({
@@ -426,7 +429,7 @@ fn hashes(payload: &Value, inputs: Option<&Value>, rest: &mut Unverified) -> Out
     Outcome::Passed("`decision_hash`, and those of the agent, the policy and the service".to_owned())
 }
 
-/// Whether a change is of this payment and leaves its receipt valid.
+/// Checks that a change is about this payment and leaves the receipt valid.
 fn changed(change: &Value, payment: Option<&Value>, receipt: Option<&Stated>) -> Outcome {
     let text = |at: &str| change.pointer(at).and_then(Value::as_str);
     if payment.is_some_and(|payment| payment.get("settlement_id") != change.get("settlement_id")) {
@@ -439,7 +442,7 @@ fn changed(change: &Value, payment: Option<&Value>, receipt: Option<&Stated>) ->
     Outcome::Passed(text("/change").unwrap_or_default().to_owned())
 }
 
-/// Whether an approval decision is about the decision of the file.
+/// Checks that an approval decision is about the decision in the file.
 fn decided_approval(change: &Value, decided: Option<&Value>) -> Outcome {
     let is_of = |name: &str| {
         let changed = change.get("changed_decision").and_then(|changed| changed.get(name));
@@ -452,7 +455,7 @@ fn decided_approval(change: &Value, decided: Option<&Value>) -> Outcome {
     Outcome::Passed(name.unwrap_or_default().to_owned())
 }
 
-/// Whether both statements are about one payment.
+/// Checks that both statements are about the same payment.
 fn same_payment(decided: &Value, paid: &Value) -> Outcome {
     let pairs = [
         ("/settlement_id", "/settlement_id"),
@@ -472,7 +475,8 @@ fn same_payment(decided: &Value, paid: &Value) -> Outcome {
     }
 }
 
-/// The step of what the file repeats of its statements: both ids, and each member of `settlement` that is stated.
+/// Makes the step that compares what the file repeats from its statements: both ids, and each field of `settlement`
+/// that a statement contains.
 fn copies(file: &Value, decided: Option<&Value>, paid: Option<&Value>, rest: &mut Unverified) -> Outcome {
     let stated = |of_receipt: &str, of_decision: &str| {
         let of_receipt = paid.and_then(|payload| payload.pointer(of_receipt));
@@ -496,14 +500,14 @@ fn copies(file: &Value, decided: Option<&Value>, paid: Option<&Value>, rest: &mu
     for (at, signed) in ids.into_iter().chain(row) {
         let Some(shown) = file.pointer(&at) else { continue };
         let is_same = match at.as_str() {
-            // A receipt is signed of a confirmed payment alone.
+            // A receipt is only signed for a confirmed payment.
             "/settlement/receipt_status" => paid.map(|_| shown.as_str() == Some("confirmed")),
             _ => stated(&signed, &signed.replace("/settlement/", "/facts/")).map(|signed| is_copy(&at, shown, signed)),
         };
         match is_same {
             Some(true) => compared.push(at),
             Some(false) => return Outcome::Failed(format!("`{at}` of the file is not what the statement has")),
-            // Not stated, so it stays among what is not verified.
+            // No statement contains the field, so the field stays unverified.
             None => {}
         }
     }
@@ -516,13 +520,14 @@ fn copies(file: &Value, decided: Option<&Value>, paid: Option<&Value>, rest: &mu
     Outcome::Passed(format!("{} members of the file are as they are stated", compared.len()))
 }
 
-/// Whether a member that is shown is the signed one. The API names the network and the token, and both write times.
+/// Returns whether a displayed field equals the signed field. The API uses names for the network and the token, and
+/// times may have different precision.
 fn is_copy(at: &str, shown: &Value, signed: &Value) -> bool {
     let (Some(shown_text), Some(signed_text)) = (shown.as_str(), signed.as_str()) else {
         return shown == signed;
     };
     let network = |text: &str| Network::of(text).map(|network| network.chain_id);
-    // RFC 3339 in UTC, with or without zeros at the end of the fraction.
+    // RFC 3339 in UTC, with or without trailing zeros in the fraction.
     let time = |text: &str| {
         let text = text.strip_suffix('Z')?;
         let text = if text.contains('.') {
@@ -568,7 +573,7 @@ impl Payment {
         }
     }
 
-    /// The host of the resource that is paid for, with its port unless this is the scheme's.
+    /// Returns the host of the paid resource, with the port unless the port is the default of the scheme.
     fn host(&self) -> Option<String> {
         let (_, rest) = self.url.as_ref()?.split_once("://")?;
         let authority = rest.split(['/', '?', '#']).next()?;
@@ -576,7 +581,7 @@ impl Payment {
         Some(host.to_ascii_lowercase())
     }
 
-    /// The step of a provider's object.
+    /// Makes the step for a provider's object.
     fn compare(&self, kind: ProviderObject, signed: &SignedByProvider, trust: &Trust) -> Outcome {
         let text = |name: &str| signed.payload.get(name).and_then(Value::as_str);
         let amount = self.amount.map(|amount| amount.to_string());
@@ -598,7 +603,7 @@ impl Payment {
         let (mut unstated, mut remark) = (None, "");
         for (name, stated) in known {
             let found = text(name).unwrap_or_default();
-            // Providers may leave the transaction out for privacy.
+            // Providers may omit the transaction for privacy.
             if name == "transaction" && found.is_empty() {
                 remark = "; it names no transaction, so it may be about another payment by this wallet for this URL";
                 continue;
@@ -607,7 +612,7 @@ impl Payment {
                 unstated = unstated.or(Some(name));
                 continue;
             };
-            // Addresses and hashes have no one case.
+            // Addresses and hashes may be written in either case.
             let is_same = if name == "resourceUrl" {
                 found == stated
             } else {

@@ -1,7 +1,7 @@
-//! Statements: what this deployment says about a decision or a payment, as the payload of a signed document.
+//! Statements about a decision or a payment: the payloads of documents that this deployment signs.
 //!
-//! A statement is a function of stored facts, so it is the same however often it is made. It has neither the agent's own
-//! words about a call (`metadata`) nor the names of agents, people or labels.
+//! A statement is a function of stored rows, so it is always the same for the same rows. A statement contains neither
+//! the agent's own statements about a call (`metadata`) nor the names of agents, users or labels.
 
 use crate::{
     AgentId, Amount, Approval, ApprovalChange, ApprovalId, CallDescription, Check, ConfirmationReverted,
@@ -10,14 +10,14 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// The kind of a decision's statement, in its member `statement`.
+/// The kind of a statement about a decision, in the field `statement`.
 pub const DECISION_STATEMENT: &str = "purser.decision.v1";
-/// The kind of a receipt's statement, in its member `statement`.
+/// The kind of a statement about a receipt, in the field `statement`.
 pub const RECEIPT_STATEMENT: &str = "purser.receipt.v1";
-/// The kind of a change's statement, in its member `statement`.
+/// The kind of a statement about a change, in the field `statement`.
 pub const CHANGE_STATEMENT: &str = "purser.change.v1";
 
-/// What identifies a decision about a purchase.
+/// The ids of a decision about a purchase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecisionIds {
     /// The id of the decision.
@@ -28,14 +28,14 @@ pub struct DecisionIds {
     pub key: KeyId,
     /// The service.
     pub service: ServiceId,
-    /// The settlement, if it was allowed.
+    /// The settlement, if the purchase was allowed.
     pub settlement: Option<SettlementId>,
-    /// The approval that was created or used.
+    /// The approval that the decision requested or used.
     pub approval: Option<ApprovalId>,
 }
 
 impl DecisionIds {
-    /// Those of the decision that allowed this purchase; `None` for a payout.
+    /// Returns the ids of the decision that allowed this purchase, or `None` for a withdrawal.
     pub fn of_settlement(settlement: &Settlement) -> Option<Self> {
         Self::from_terms(&settlement.terms)
     }
@@ -52,7 +52,7 @@ impl DecisionIds {
         })
     }
 
-    /// Those of a block or an escalation.
+    /// Returns the ids of a block or an escalation.
     pub const fn of_refusal(refusal: &LoggedRefusal) -> Self {
         Self {
             transaction: refusal.transaction,
@@ -65,7 +65,7 @@ impl DecisionIds {
     }
 }
 
-/// The `decision_hash` of an allow that is about to be stored; `None` for a payout.
+/// Returns the `decision_hash` of an allowed purchase that is about to be stored, or `None` for a withdrawal.
 pub fn hash_of_allow(terms: &Terms, call: CallDescription) -> Option<DocumentHash> {
     let ids = DecisionIds::from_terms(terms)?;
     let decision = &RecordedDecision::from_terms(terms, call)?;
@@ -73,7 +73,7 @@ pub fn hash_of_allow(terms: &Terms, call: CallDescription) -> Option<DocumentHas
     Some(StatedDecision { ids, decision, inputs }.hash())
 }
 
-/// The `decision_hash` of a block or an escalation that is about to be stored, on the deployment's network.
+/// Returns the `decision_hash` of a block or an escalation that is about to be stored, on the deployment's network.
 pub fn hash_of_rejection(record: &DecisionRecord, network: Network) -> DocumentHash {
     let ids = DecisionIds {
         transaction: record.transaction,
@@ -88,25 +88,26 @@ pub fn hash_of_rejection(record: &DecisionRecord, network: Network) -> DocumentH
     StatedDecision { ids, decision, inputs }.hash()
 }
 
-/// A decision that is stated.
+/// The content of a statement about a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct StatedDecision<'a> {
-    /// What identifies it.
+    /// The ids of the decision.
     pub ids: DecisionIds,
     /// The decision.
     pub decision: &'a RecordedDecision,
-    /// Its inputs, if it was judged by the checks and they are stored.
+    /// The inputs of the decision, if the checks were made and the inputs are stored.
     pub inputs: Option<(InputVersions, &'a InputDocuments)>,
 }
 
 impl StatedDecision<'_> {
-    /// What the caller gets with the decision, and the statement repeats: the hash of the object of `transaction_id`,
-    /// `settlement_id`, `approval_id`, `facts`, `result` and `reason`. It needs no inputs.
+    /// Returns the `decision_hash`, which the caller receives with the decision and the statement repeats: the hash of
+    /// the object with `transaction_id`, `settlement_id`, `approval_id`, `facts`, `result` and `reason`. The hash does
+    /// not depend on the inputs.
     pub fn hash(&self) -> DocumentHash {
         DocumentHash::of(&self.hashed())
     }
 
-    /// The payload of the statement, issued by this deployment.
+    /// Returns the payload of the statement by this deployment.
     pub fn to_json(&self, issuer: &EventSource) -> Value {
         let hashed = self.hashed();
         let mut payload = json!({
@@ -188,8 +189,8 @@ fn check(check: &Check) -> Value {
     })
 }
 
-/// The payload of the statement of a confirmed payment or payout, issued by this deployment; `None` if it is not
-/// confirmed.
+/// Returns the payload of the statement about a confirmed payment or withdrawal by this deployment. Returns `None` if
+/// the settlement is not confirmed.
 pub fn receipt_statement(settlement: &Settlement, issuer: &EventSource) -> Option<Value> {
     let SettlementState::Confirmed {
         tx_hash,
@@ -241,8 +242,8 @@ fn payment(terms: &Terms) -> Map<String, Value> {
         .collect()
 }
 
-/// Whether the logged statement of a payment's decision or receipt names another payment than the record does. Of a
-/// receipt of an earlier confirmation, the transaction is not compared.
+/// Returns whether the logged statement about a payment's decision or receipt names a different payment than the
+/// record. For the receipt of an earlier confirmation, the transaction is not compared.
 pub fn payment_differs(payload: &Value, settlement: &Settlement) -> bool {
     let Some(stated) = payload.get("settlement").or_else(|| payload.get("facts")) else {
         return true;
@@ -259,29 +260,29 @@ pub fn payment_differs(payload: &Value, settlement: &Settlement) -> bool {
     members.any(|(name, value)| stated.get(name).is_some_and(|stated| stated != value))
 }
 
-/// A later change of a payment that is stated.
+/// A later change to a payment that has a statement.
 #[derive(Clone, Copy, Debug)]
 pub enum PaymentChange<'a> {
-    /// Its confirmation was reverted. The receipt is that of the reverted confirmation, if it is in the log.
+    /// The confirmation was reverted. The receipt is the receipt of the reverted confirmation, if it is in the log.
     Reversal(&'a ConfirmationReverted, Option<LoggedReceipt>),
-    /// It expired, and its amount was released at this time.
+    /// The payment expired, and the amount was released at this time.
     Release(Timestamp),
-    /// It is a payout, which the agent's owner decided.
+    /// The payment is a withdrawal, which the agent's owner decided.
     Withdrawal,
 }
 
-/// The place of a receipt's statement in the log.
+/// The position of a receipt's statement in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoggedReceipt {
-    /// Its index.
+    /// The index in the log.
     pub index: u64,
-    /// The hash of its leaf (RFC 6962 §2.1).
+    /// The hash of the leaf (RFC 6962 §2.1).
     pub leaf_hash: [u8; 32],
 }
 
 impl PaymentChange<'_> {
-    /// The payload of the statement of this change of a payment, issued by this deployment. `call` is that of the
-    /// payment, whose decision the statement names by its hash; a payout has none.
+    /// Returns the payload of the statement about this change by this deployment. `call` is the payment's call, because
+    /// the statement names the decision by its hash. A withdrawal has no call.
     pub fn to_json(self, terms: &Terms, call: Option<CallDescription>, issuer: &EventSource) -> Value {
         let (name, at, transaction, changed_receipt) = match self {
             Self::Reversal(reverted, receipt) => {
@@ -314,12 +315,12 @@ impl PaymentChange<'_> {
     }
 }
 
-/// A change of an approval that is stated.
+/// The content of a statement about an approval request's change.
 #[derive(Clone, Copy, Debug)]
 pub struct StatedApproval<'a> {
-    /// The approval.
+    /// The approval request.
     pub approval: &'a Approval,
-    /// The `decision_hash` of the decision that required the approval, or blocked the payment.
+    /// The `decision_hash` of the decision that required the approval or blocked the payment.
     pub decision_hash: DocumentHash,
     /// The change.
     pub change: ApprovalChange,
@@ -328,7 +329,8 @@ pub struct StatedApproval<'a> {
 }
 
 impl StatedApproval<'_> {
-    /// The payload of the statement, issued by this deployment. It names no user, because only the agent's owner decides.
+    /// Returns the payload of the statement by this deployment. The payload names no user, because only the agent's owner
+    /// decides.
     pub fn to_json(&self, issuer: &EventSource) -> Value {
         let approval = self.approval;
         let temporary_limits = approval.raise.as_ref().map(|raise| {

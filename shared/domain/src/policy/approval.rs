@@ -1,4 +1,4 @@
-//! A request to a person (`docs/spec.md` §2.8, §3.3).
+//! An approval request to a user (`docs/spec.md` §2.8, §3.3).
 //!
 //! ```text
 //! pending ──approve──▶ approved ──retry──▶ executed (once)
@@ -6,31 +6,32 @@
 //!    ├──reject──▶ rejected└──time──▶ expired
 //!    └──time──▶ expired
 //! ```
-//! Expiry is computed from the time, not written: a stored `pending` or `approved` reads as expired from `expires_at`
-//! on.
+//! Expiry is computed from the time and never written: a stored `pending` or `approved` request counts as expired from
+//! `expires_at` on.
 //!
-//! A request for a raise is an approval, too, of the payment that was refused. Approving it grants the raise; no payment
-//! uses it, so it stays approved until the raise ends.
+//! An agent's request for a temporary limit increase is also an approval request, about the payment that was denied.
+//! Approving the request grants the increase. No payment uses the approval, so it stays approved until the increase
+//! ends.
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, AskingRule, CallDescription, Fingerprint, Intent, KeyId, OperationSlug,
     RaiseRequest, ServiceId, SettlementId, Timestamp, TransactionId, catalog::service::named,
 };
 
-/// One request to a person, bound to exactly one payment request.
+/// An approval request to a user, bound to exactly one payment request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Approval {
     /// The approval's id.
     pub id: ApprovalId,
     /// The requesting agent.
     pub agent: AgentId,
-    /// The `sub` of the person who owns the agent and decides on the approval.
+    /// The id of the user who owns the agent and decides the request.
     pub owner: String,
     /// The key of the request.
     pub key: KeyId,
-    /// The decision that escalated to this approval, or the refusal after which the agent asks for a raise.
+    /// The decision that escalated to this request, or the denial after which the agent requests a limit increase.
     pub transaction: TransactionId,
-    /// The hash of the request.
+    /// The fingerprint of the payment request.
     pub fingerprint: Fingerprint,
     /// The service.
     pub service: ServiceId,
@@ -40,30 +41,30 @@ pub struct Approval {
     pub amount: Amount,
     /// The payee.
     pub pay_to: Address,
-    /// The call, as the agent describes it.
+    /// The call as the agent described it.
     pub call: CallDescription,
     /// The policy's threshold at the time of the request.
     pub threshold: Amount,
     /// The rule that requires the approval, if the threshold does not.
     pub rule: Option<AskingRule>,
-    /// The raise that the agent asks for, if this is a request for one.
+    /// The requested limit increase, if this is a request for one.
     pub raise: Option<RaiseRequest>,
     /// The time of the request.
     pub created_at: Timestamp,
-    /// The time at which it expires.
+    /// The time at which the request expires.
     pub expires_at: Timestamp,
-    /// The decision.
+    /// The user's decision.
     pub resolution: Resolution,
 }
 
 impl Approval {
-    /// The fingerprint of an agent's request for a raise after this refusal. There is at most one such request, and it is
-    /// the fingerprint of no payment.
+    /// Returns the fingerprint of an agent's request for a limit increase after this denial. There is at most one such
+    /// request per denial, and no payment has the same fingerprint.
     pub fn fingerprint_of_raise(refused: TransactionId) -> Fingerprint {
         Fingerprint::of_text(&format!("raise {refused}"))
     }
 
-    /// Whether the approval is for this request, at these terms.
+    /// Returns whether the approval is for this payment request, with the same amount and payee.
     pub fn is_for(&self, intent: &Intent) -> bool {
         self.fingerprint == intent.fingerprint
             && self.amount == intent.offer.amount()
@@ -71,32 +72,32 @@ impl Approval {
     }
 }
 
-/// A person's decision and its result.
+/// A user's decision and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolution {
-    /// No decision yet.
+    /// The user has not decided yet.
     Pending,
-    /// Approved.
+    /// The user approved the request.
     Approved(ApprovalResolution),
-    /// Rejected.
+    /// The user rejected the request.
     Rejected(ApprovalResolution),
-    /// Approved, and used by a payment: the approval can't be used again.
+    /// The user approved the request, and a payment used the approval. The approval can't be used again.
     Executed {
-        /// The approving decision.
+        /// The decision that approved the request.
         ruling: ApprovalResolution,
-        /// The settlement of the payment that used it.
+        /// The settlement of the payment that used the approval.
         settlement: SettlementId,
     },
 }
 
-/// A person's decision on an approval.
+/// A user's decision about an approval request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApprovalResolution {
     /// The time of the decision.
     pub at: Timestamp,
-    /// The `sub` of the person who decided.
+    /// The id of the user who decided.
     pub by: String,
-    /// Their note for themselves and the agent: at most [`NOTE_MAX`] characters.
+    /// The user's note, for the user and the agent: at most [`NOTE_MAX`] characters.
     pub note: Option<String>,
 }
 
@@ -104,46 +105,46 @@ pub struct ApprovalResolution {
 pub const NOTE_MAX: usize = 500;
 
 named! {
-    /// The status of an approval at an instant.
+    /// The status of an approval request at a given time.
     ApprovalStatus {
-        /// Waiting for a person.
+        /// The request waits for a user's decision.
         Pending = "pending",
-        /// Approved: a retry with the approval is allowed.
+        /// The request was approved, and a retry with the approval is allowed.
         Approved = "approved",
-        /// Rejected by a person.
+        /// A user rejected the request.
         Rejected = "rejected",
-        /// The approval was not given, or not used, in time.
+        /// The request was not decided in time, or the approval was not used in time.
         Expired = "expired",
-        /// Used by a payment.
+        /// A payment used the approval.
         Executed = "executed",
     }
 }
 
 named! {
-    /// A change of an approval that is stated. Its name is the statement's `change`.
+    /// A change of an approval request that a statement reports. The name is the `change` in the statement.
     ApprovalChange {
-        /// The owner approved.
+        /// The owner approved the request.
         Approved = "approval",
-        /// The owner rejected.
+        /// The owner rejected the request.
         Rejected = "rejection",
-        /// The owner withdrew an approval that no payment had used.
+        /// The owner withdrew an unused approval.
         Withdrawn = "approval_withdrawal",
-        /// The approval was not given, or not used, in time.
+        /// The request was not decided in time, or the approval was not used in time.
         Expired = "approval_expiry",
     }
 }
 
 impl ApprovalStatus {
-    /// Whether the approval can still lead to a payment. While it can, an identical request uses this approval and
-    /// creates no other.
+    /// Returns whether the request can still lead to a payment. While it can, an identical payment request uses this
+    /// approval request and creates no other.
     pub const fn is_open(self) -> bool {
         matches!(self, Self::Pending | Self::Approved)
     }
 }
 
 impl Approval {
-    /// The approval's status at `now`. A request for a raise can be decided by the person who was asked alone: for
-    /// another owner of the agent, it has expired.
+    /// Returns the status at `now`. Only the user who received a request for a limit increase can decide it. For a
+    /// later owner of the agent, the request counts as expired.
     pub fn status(&self, now: Timestamp) -> ApprovalStatus {
         let is_theirs = self.raise.as_ref().is_none_or(|raise| raise.asked_of == self.owner);
         let in_time = now < self.expires_at && is_theirs;
@@ -156,8 +157,8 @@ impl Approval {
         }
     }
 
-    /// Whether the approval was changed so at this time, as far as the row shows. A row does not distinguish a rejection
-    /// from a withdrawal, and a withdrawal replaces the time of the approval.
+    /// Returns whether this change was made at this time, as far as the row shows. A row does not distinguish a rejection
+    /// from a withdrawal of an approval, and such a withdrawal replaces the time of the approval.
     pub fn was_changed(&self, change: ApprovalChange, at: Timestamp) -> bool {
         match (change, &self.resolution) {
             (ApprovalChange::Approved, Resolution::Approved(ruling) | Resolution::Executed { ruling, .. })
@@ -168,7 +169,7 @@ impl Approval {
         }
     }
 
-    /// A person's decision, if there is one.
+    /// Returns the user's decision, if there is one.
     pub const fn ruling(&self) -> Option<&ApprovalResolution> {
         match &self.resolution {
             Resolution::Pending => None,
@@ -178,8 +179,8 @@ impl Approval {
         }
     }
 
-    /// The approval as the agent's present owner sees it: an approval that was no longer open when the ownership was
-    /// transferred stays with the earlier owner, and so does the earlier owner's note.
+    /// Returns the approval request as the agent's present owner sees it. A request that was no longer open when the
+    /// ownership was transferred stays with the earlier owner, and so does the earlier owner's note.
     pub fn seen_by(mut self, owner: &str, now: Timestamp) -> Option<Self> {
         if self.owner != owner && !self.status(now).is_open() {
             return None;
@@ -195,12 +196,12 @@ impl Approval {
         Some(self)
     }
 
-    /// The time of a person's decision.
+    /// Returns the time of the user's decision.
     pub fn resolved_at(&self) -> Option<Timestamp> {
         self.ruling().map(|ruling| ruling.at)
     }
 
-    /// The settlement of the payment that used the approval.
+    /// Returns the settlement of the payment that used the approval.
     pub const fn settlement(&self) -> Option<SettlementId> {
         match self.resolution {
             Resolution::Executed { settlement, .. } => Some(settlement),
@@ -215,7 +216,7 @@ pub(crate) mod tests {
     use crate::{Duration, Metadata, Offer, ProviderRequest, RaisedCaps, Url};
     use uuid::Uuid;
 
-    /// A pending approval of an amount of zero.
+    /// Returns a pending approval request for an amount of zero.
     pub(crate) fn approval() -> Approval {
         let agent = AgentId::from_uuid(Uuid::nil());
         let fingerprint = Fingerprint::of_text("x");

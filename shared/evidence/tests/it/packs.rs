@@ -1,4 +1,4 @@
-//! Files of evidence, and the signed objects of providers in them. The objects are those of the official package.
+//! Tests evidence files and the signed objects of providers in them. The objects were created by the official package.
 
 use crate::sample::{ORIGIN, checkpoint, log_of, log_signer, proof_of, statement_key};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
@@ -10,7 +10,7 @@ use purser_evidence::{
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// Whichever of the two a reader's parser keeps, another one may keep the other.
+/// Different parsers may keep different ones of two equal keys.
 #[test]
 fn a_field_that_is_there_twice_is_rejected_wherever_it_is() {
     let trust = trust();
@@ -36,7 +36,7 @@ fn a_field_that_is_there_twice_is_rejected_wherever_it_is() {
             let Some((name, value)) = sample[at..].split_once(':') else {
                 continue;
             };
-            // Doubles a field with a short value: an object's end or a comma follows it.
+            // Repeats a field with a short value, which is followed by a comma or the end of the object.
             let Some(end) = value.find([',', '}', ']', '{', '[']) else {
                 continue;
             };
@@ -67,7 +67,7 @@ fn trust() -> Trust {
     Trust::parse(&file.to_string()).unwrap()
 }
 
-/// The SHA-256 of the RFC 8785 form.
+/// Returns the SHA-256 of the RFC 8785 form.
 fn hash(document: &Value) -> String {
     let digest = Sha256::digest(serde_json_canonicalizer::to_vec(document).unwrap());
     digest
@@ -75,18 +75,18 @@ fn hash(document: &Value) -> String {
         .fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }
 
-/// A file about the payment of the vectors, with these provider's objects.
+/// Returns a file about the payment of the vectors, with these objects of the provider.
 async fn file(provider: Value) -> Value {
     file_of("allow", provider).await
 }
 
-/// The same with another result of the decision.
+/// Returns the same file with a different result of the decision.
 async fn file_of(result: &str, provider: Value) -> Value {
     file_with(result, provider, &[]).await
 }
 
-/// The same with these changes: 2 is a release, 3 a reversal of the receipt, and 4 the release of another payment;
-/// 5 is an approval of this decision, and 6 of another one.
+/// Returns the same file with these changes: 2 is a release, 3 is a reversal of the receipt, 4 is the release of another
+/// payment, 5 is an approval for this decision, and 6 is an approval for another decision.
 async fn file_with(result: &str, provider: Value, changes: &[usize]) -> Value {
     let vectors = vectors();
     let inputs = json!({"agent": {"status": "active"}, "policy": null, "service": {"slug": "lab"}});
@@ -177,7 +177,7 @@ async fn a_receipt_whose_confirmation_was_reverted_is_void() {
         (vec![4], vec!["changes payment: failed"]),
         (vec![5], vec![]),
         (vec![6], vec!["changes payment: failed"]),
-        // A decision is no change.
+        // A decision is not a change.
         (vec![0], vec!["changes statement: failed"]),
     ] {
         let mut file = file_with("allow", none(), &changes).await;
@@ -191,7 +191,7 @@ async fn a_receipt_whose_confirmation_was_reverted_is_void() {
             )
         );
         assert_eq!(pointers.count() > 0, changes == [0]);
-        // Without its receipt, a reversal voids nothing in the file.
+        // Without the receipt in the file, a reversal makes nothing in the file void.
         file["receipt"] = Value::Null;
         let report = verified(&file);
         assert_eq!(
@@ -201,7 +201,7 @@ async fn a_receipt_whose_confirmation_was_reverted_is_void() {
     }
 }
 
-/// The steps that neither passed nor are about witnesses, as `part step: outcome`.
+/// Returns the steps that did not pass, except the steps about witnesses, as `part step: outcome`.
 fn not_passed(report: &EvidenceReport) -> Vec<String> {
     let steps = report.steps().iter();
     let steps = steps.filter(|step| step.step.step.to_string() != "witnesses");
@@ -236,7 +236,7 @@ fn objects_of_providers_have_the_signer_that_the_official_package_finds() {
         assert_eq!(signed.signer, expected, "{}", vector["name"]);
         assert_eq!(signed.payload["resourceUrl"], vectors()["url"]);
 
-        // A changed payload has no valid signature, or that of somebody else.
+        // A changed payload has an invalid signature, or the signature of a different signer.
         let mut changed = vector["object"].clone();
         if changed["payload"].is_object() {
             changed["payload"]["network"] = json!("eip155:8453");
@@ -280,7 +280,7 @@ async fn a_file_of_evidence_passes_each_step() {
         ["/how_to_check", "/provider/offers/0/acceptIndex", "/trust"]
     );
 
-    // Without the documents of the inputs, the decision or the provider's objects, the rest is verified.
+    // Without the documents of the inputs, the decision or the provider's objects, the rest is still verified.
     for (name, missing) in [
         ("inputs", &[][..]),
         (
@@ -306,7 +306,7 @@ async fn a_file_of_evidence_passes_each_step() {
     }
 }
 
-/// The step that finds a change of a file, and the change.
+/// The step that detects a change of a file, and the change.
 type Change<'a> = (&'a str, &'a dyn Fn(&mut Value));
 
 #[tokio::test]
@@ -349,7 +349,7 @@ async fn a_changed_file_of_evidence_is_refused() {
     }
 }
 
-/// The decision alone proves no payment, unless it denied one.
+/// The decision alone proves no payment, unless the decision denied the payment.
 #[tokio::test]
 async fn a_file_without_what_is_essential_is_not_verified() {
     for (result, is_verified) in [("allow", false), ("block", true), ("escalate", true)] {
@@ -360,13 +360,13 @@ async fn a_file_without_what_is_essential_is_not_verified() {
         assert_eq!(not_passed(&report), ["receipt statement: skipped"]);
         assert_eq!(report.is_verified(), is_verified, "{result}");
     }
-    // A bare statement in place of a proof has no place in the log.
+    // A statement instead of a proof has no position in the log.
     let mut file = file(Value::Null).await;
     file["receipt"]["proof"] = file["receipt"]["statement"].clone();
     assert!(!verified(&file).is_verified());
 }
 
-/// Every leaf of a file, and every member, by JSON pointer.
+/// Collects the JSON Pointers of all fields and elements of a file.
 fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
     let members: Vec<(String, &Value)> = match value {
         Value::Object(members) => members.iter().map(|(name, member)| (name.clone(), member)).collect(),
@@ -383,7 +383,7 @@ fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Other values in place of one.
+/// Returns different values to replace a value with.
 fn mutations(value: &Value) -> Vec<Value> {
     let mut other = vec![Value::Null, json!("x"), json!(7), json!({}), json!([]), json!({"x": 1})];
     match value {
@@ -399,7 +399,7 @@ fn mutations(value: &Value) -> Vec<Value> {
     other
 }
 
-/// Each change of a file is found, or the changed member is listed as unverified; none goes by in silence.
+/// Each change of a file is detected, or the changed field is listed as unverified.
 #[tokio::test]
 async fn each_mutated_leaf_fails_or_is_listed_as_unverified() {
     let receipt = object("a receipt by the payee");
@@ -425,7 +425,7 @@ async fn each_mutated_leaf_fails_or_is_listed_as_unverified() {
     }
 }
 
-/// The changes of a file with which it still verifies although the changed member is not listed as unverified.
+/// Returns the changes of a file that are not detected although the changed field is not listed as unverified.
 fn silent_changes(file: &Value) -> Vec<String> {
     let mut all = Vec::new();
     pointers(file, "", &mut all);
@@ -444,7 +444,7 @@ fn silent_changes(file: &Value) -> Vec<String> {
             };
             let mut listed = report.unverified().iter();
             let is_listed = listed.any(|listed| is_within(at, listed) || is_within(listed, at));
-            // A part that is taken out claims nothing.
+            // A part that is removed claims nothing.
             let is_part = file.pointer(at).is_some_and(|part| part.is_object() || part.is_array());
             let is_taken_out = is_part && (other.is_null() || other == json!({}) || other == json!([]));
             if report.is_verified() && !is_listed && !is_taken_out {
@@ -455,8 +455,8 @@ fn silent_changes(file: &Value) -> Vec<String> {
     silent
 }
 
-/// Anybody can sign an object and put an own key into it. A signer counts if it is the payee, if the host of the resource
-/// publishes the key, or if the reader trusts the key for this host.
+/// Anybody can sign an object and put their own key into it. A signer counts if the signer is the payee, if the host of
+/// the resource publishes the key, or if the reader trusts the key for this host.
 #[tokio::test]
 async fn signers_that_are_not_bound_to_the_payee_are_skipped() {
     for (offer, receipt) in [
@@ -483,7 +483,7 @@ async fn signers_that_are_not_bound_to_the_payee_are_skipped() {
     );
 }
 
-/// The document of the `did:web` of the vectors.
+/// Returns the document of the `did:web` in the vectors.
 fn did_document(host: &str) -> Value {
     let did = format!("did:web:{host}");
     let jwk = json!({"kty": "OKP", "crv": "Ed25519", "x": "hR_aSWMxc4v3ZpI5Y5wqKOQBQEJ0lAF4MMhiDONUwHg"});
@@ -509,7 +509,7 @@ async fn keys_of_the_host_count_for_its_resources_alone() {
     assert_eq!(steps(Vec::new()), (skipped.to_vec(), did.clone()));
     let of_host = ProviderKey::from_did_document(&did_document("provider.example")).unwrap();
     assert_eq!(steps(of_host), (Vec::new(), Vec::new()));
-    // The document of another host, whatever its keys, and a key that the host does not publish for assertions.
+    // The document of another host, whatever its keys are, and a key that the host does not publish for assertions.
     let of_another = ProviderKey::from_did_document(&did_document("attacker.example")).unwrap();
     assert_eq!(steps(of_another), (skipped.to_vec(), did.clone()));
     let mut unpublished = did_document("provider.example");
@@ -519,7 +519,7 @@ async fn keys_of_the_host_count_for_its_resources_alone() {
         let refused = ProviderKey::from_did_document(&did_document(wrong));
         assert_eq!(refused, Err(ProviderKeyError::Did), "{wrong}");
     }
-    // A key in the trust file, for this host and for another.
+    // A key in the trust file, for this host and for another host.
     let trusted = |host: &str| {
         let key = "did:key:z6MkoQvSUGEwGvmff3C8umDgJUDQjmKZuTGjYLyXBTG7Xt71";
         let file = json!({"jwks": {"keys": []}, "providers": [{"host": host, "keys": [key]}]});
@@ -533,7 +533,7 @@ async fn keys_of_the_host_count_for_its_resources_alone() {
     assert_eq!(ProviderKey::for_host("a", "did:key:no"), Err(ProviderKeyError::Text));
 }
 
-/// A provider's object that does not say which payment it is about proves nothing, whoever signed it.
+/// A provider's object that does not identify the payment proves nothing, whoever signed it.
 #[test]
 fn objects_without_a_required_member_are_rejected() {
     let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
