@@ -1,45 +1,45 @@
 //! Pagination of lists, newest first.
 //!
-//! A row's position in its list never changes. The position of the last row read is the cursor of the next page. A
-//! filtered list reads up to [`READS`] times [`READ_AT_ONCE`] rows per page, so a page can have fewer rows than
-//! requested and still be followed by another.
+//! A row's position in its list never changes. The position of the last row that was read is the cursor of the next
+//! page. For a filtered list, a page reads up to [`READS`] times [`READ_AT_ONCE`] rows, so a page can have fewer rows
+//! than requested even if more pages follow.
 
 use purser_domain::Result;
 
 /// One page of a list.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Page<T, P> {
-    /// The rows, newest first.
+    /// The rows of the page, newest first.
     pub items: Vec<T>,
     /// The position at which the next page begins; `None` at the end of the list.
     pub next: Option<P>,
 }
 
 impl<T, P> Default for Page<T, P> {
-    /// The only page of an empty list.
+    /// Returns the only page of an empty list.
     fn default() -> Self {
         let (items, next) = (Vec::new(), None);
         Self { items, next }
     }
 }
 
-/// The requested part of a list.
+/// Which page of a list to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRequest<P> {
-    /// Only rows before this position are listed; `None` starts with the newest row.
+    /// The page contains only rows before this position; `None` starts with the newest row.
     pub before: Option<P>,
-    /// The maximum number of rows to return: [`READ_AT_ONCE`] or less.
+    /// The maximum number of rows on the page: at most [`READ_AT_ONCE`].
     pub limit: u32,
 }
 
-/// The decision on whether a page includes a row.
+/// Whether a page includes a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filter {
-    /// Includes the row.
+    /// The page includes the row.
     Keep,
-    /// Leaves the row out.
+    /// The page leaves the row out.
     Skip,
-    /// Leaves out the row and every older row.
+    /// The page leaves out this row and all older rows.
     Stop,
 }
 
@@ -50,13 +50,13 @@ impl Filter {
     }
 }
 
-/// The maximum number of rows read in one call.
+/// The maximum number of rows that one call reads.
 pub const READ_AT_ONCE: u32 = 100;
 /// The maximum number of read calls for one page.
 pub const READS: u32 = 10;
 
-/// Reads the page of `slice` with the rows that `filter` keeps (`None` keeps all), in at most `reads` calls. `read` has
-/// the parameters position and limit, and returns the newest rows before the position, up to the limit.
+/// Reads the page of `slice` with the rows that `filter` keeps (`None` keeps all), in at most `reads` calls. `read`
+/// gets a position and a limit, and returns the newest rows before the position, up to the limit.
 pub async fn page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     slice: PageRequest<P>,
     reads: u32,
@@ -67,7 +67,7 @@ pub async fn page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     page_of(slice, (reads, READ_AT_ONCE), filter, place, read).await
 }
 
-/// [`page`], where each call of a filtered page reads `rows` rows.
+/// Reads a page like [`page`], but each call for a filtered page reads `rows` rows.
 pub async fn page_of<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     slice: PageRequest<P>,
     (reads, rows): (u32, u32),
@@ -154,12 +154,12 @@ mod tests {
         }
     }
 
-    /// A list that just fills a page takes one read; rare rows take several.
+    /// A list that just fills a page takes one read, and a page of rare rows takes several.
     #[tokio::test]
     async fn pages_are_read_until_full_or_exhausted() {
         assert_eq!(all(25, 1, 0, 25).await.1, 1);
         assert_eq!(all(26, 1, 0, 25).await.1, 2);
-        // Only rows 0, 5,000 and 10,000 of 10,001 are wanted; each page reads a thousand rows.
+        // Only rows 0, 5,000 and 10,000 of 10,001 match; each page reads a thousand rows.
         assert_eq!(all(10_001, 5_000, 0, 25).await, (vec![10_000, 5_000, 0], 11));
         // Reading ends at the first row below `last`.
         assert_eq!(all(10_001, 5_000, 9_900, 25).await, (vec![10_000], 1));

@@ -1,12 +1,11 @@
-//! Rows of the audit log, written in the same transaction as the edits they record.
+//! Rows of the audit log, which are written in the same transaction as the changes that they record.
 //!
-//! Every function that stores an edit by a person or an operator has an [`AuditEntry`] as parameter and writes it in
-//! the same transaction. So no edit lacks its row, and no row records an edit that was not made. A committed row is
-//! also logged, with its SHA-256. IAM can't prevent a role that may put rows from overwriting them, but no function can
-//! change the log.
+//! Every function that stores a change by a user or an operator has an [`AuditEntry`] as parameter and writes it in the
+//! same transaction. Every change therefore has its row, and no row records a change that was not made. A committed row
+//! is also logged with its SHA-256. IAM can't prevent a role that may put rows from overwriting rows, but no function
+//! can change the log.
 //!
-//! An act of an operator or of reconcile that concerns a person also writes a second row, in a partition of that
-//! person.
+//! An action of an operator or of reconcile that affects a user also writes a second row in a partition of this user.
 
 use crate::{
     codec::attribute::{Attribute, Item, text},
@@ -19,28 +18,28 @@ use purser_domain::{Actor, AuditId, AuditOutcome, AuditRecord, EditReason, Finge
 use std::sync::Arc;
 use tracing::info;
 
-/// A row of the audit log to write, with a copy for the person whom the act concerns.
+/// An audit row to write, with a copy for the user whom the action affects.
 #[derive(Clone, Debug)]
 pub struct AuditEntry {
     table: Arc<str>,
     item: Item,
     line: Line,
-    /// The person whom the act concerns, and their copy of the row.
+    /// The user whom the action affects, and the user's copy of the row.
     told: Option<(PersonId, Item)>,
     mark: EditMark,
 }
 
-/// The attribute of a row of an act by a rule of the person in whose partition it is.
+/// The attribute that marks an action of a rule. The row is in the partition of the rule's owner.
 pub(crate) const BY_RULE: &str = "rule";
 
-/// Who made an edit and why. It is stored with the edited record, and so with its version.
+/// Who made a change and why. The value is stored with the changed record, and therefore with its version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EditMark {
-    /// The person; `None` for an edit that no person made, or before marks were stored.
+    /// The user; `None` if no user made the change, or if the change is older than this attribute.
     pub by: Option<PersonId>,
-    /// The row of the audit log; `None` as above.
+    /// The id of the audit row; `None` if the change is older than this attribute.
     pub audit_id: Option<AuditId>,
-    /// The person's reason, if they gave one.
+    /// The user's reason, if the user gave one.
     pub reason: Option<EditReason>,
 }
 
@@ -49,12 +48,12 @@ impl EditMark {
     pub(crate) const AUDIT_ID: &'static str = "aid";
     pub(crate) const REASON: &'static str = "why";
 
-    /// Whether Purser made the edit, by a rule. Edits from before marks were stored have no row of the audit log.
+    /// Whether a rule made the change. A change that is older than this attribute has no audit row.
     pub fn is_by_rule(&self) -> bool {
         self.by.is_none() && self.audit_id.is_some()
     }
 
-    /// The mark in the item of a record.
+    /// Reads the attributes of the record's last change.
     pub(crate) fn read(row: Row<'_>) -> Result<Self> {
         Ok(Self {
             by: row.get_optional(Self::BY)?,
@@ -63,7 +62,7 @@ impl EditMark {
         })
     }
 
-    /// The item of a record, with this mark.
+    /// Adds the attributes of this change to a record's item.
     pub(crate) fn write(&self, mut item: Item) -> Item {
         let mut set = |name: &str, value: Option<AttributeValue>| {
             if let Some(value) = value {
@@ -77,7 +76,7 @@ impl EditMark {
     }
 }
 
-/// The fields of a row's log line, besides its digest.
+/// The fields of a row's log line, without the digest.
 #[derive(Clone, Debug)]
 struct Line {
     id: String,
@@ -89,7 +88,7 @@ struct Line {
 }
 
 impl AuditEntry {
-    /// The record as a row of the audit table `table`.
+    /// Creates a row of the audit table `table`.
     pub fn new(table: impl Into<Arc<str>>, record: &AuditRecord) -> Self {
         let act = &record.act;
         let line = Line {
@@ -119,13 +118,13 @@ impl AuditEntry {
         }
     }
 
-    /// The item of the edited record, with who made the edit and why.
+    /// Adds to a changed record's item who made the change and why.
     pub(crate) fn marked(&self, item: Item) -> Item {
         self.mark.write(item)
     }
 
-    /// Adds a copy for the person whom the act concerns, without the address and user agent of the actor. A person's
-    /// own act gets no copy.
+    /// Adds a copy for the user whom the action affects, without the actor's address and user agent. A user's own
+    /// action gets no copy.
     #[must_use]
     pub fn telling(self, person: Option<&PersonId>) -> Self {
         let partition = |person: &PersonId| key::told_partition(&self.line.actor, person).zip(Some(person.clone()));
@@ -138,20 +137,20 @@ impl AuditEntry {
         Self { told, ..self }
     }
 
-    /// The audit table's name.
+    /// Returns the audit table's name.
     pub(crate) fn table(&self) -> &str {
         &self.table
     }
 
-    /// The row. Its id is random, so an existing row with it could only be this row.
+    /// Returns the row. The id is random, so an existing row with this id can only be this row.
     pub(crate) fn item(&self) -> Item {
         self.item.clone()
     }
 
-    /// The condition of the puts of the rows.
+    /// The condition of the rows' puts.
     pub(crate) const IS_NEW: &str = "attribute_not_exists(pk)";
 
-    /// The puts of the rows, for a transaction.
+    /// Returns the rows' puts for a transaction.
     pub(crate) fn puts(&self) -> impl Iterator<Item = PutBuilder> {
         let items = std::iter::once(&self.item).chain(self.told.iter().map(|(_, item)| item));
         items.map(|item| {
@@ -162,7 +161,7 @@ impl AuditEntry {
         })
     }
 
-    /// Logs the rows. Call it once they are committed.
+    /// Logs the rows. Must be called after the commit.
     pub(crate) fn log(&self) {
         self.line.log(None, &digest_of(&self.item));
         if let Some((person, item)) = &self.told {
@@ -201,9 +200,9 @@ impl Line {
     }
 }
 
-/// The SHA-256 of a row's JSON, with sorted members.
+/// Computes the SHA-256 of a row's JSON with sorted fields.
 pub(crate) fn digest_of(item: &Item) -> Fingerprint {
-    // A row has only strings and integers, which all have a JSON form.
+    // A row has only strings and integers, which always have a JSON form.
     let text = json::write_item(item).unwrap_or_default().to_string();
     Fingerprint::of_audit_row(text.as_bytes())
 }

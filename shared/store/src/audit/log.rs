@@ -1,4 +1,4 @@
-//! The audit table: adding rows outside of other transactions, and reading rows.
+//! The audit table: adds rows outside of other transactions, and reads rows.
 
 use crate::{
     audit::entry::{AuditEntry, BY_RULE, digest_of},
@@ -18,24 +18,24 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-/// The audit table.
+/// A client of the audit table.
 #[derive(Clone, Debug)]
 pub struct AuditLog {
     db: Client,
     table: Arc<str>,
 }
 
-/// A stored row.
+/// A stored audit row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRow {
-    /// The record in the row.
+    /// The recorded action.
     pub record: AuditRecord,
-    /// The row's SHA-256, which is also in its log line.
+    /// The row's SHA-256, which the row's log line also contains.
     pub sha256: Fingerprint,
 }
 
 impl AuditLog {
-    /// The audit log in this table.
+    /// Creates a client for this table.
     pub fn new(db: Client, table: impl Into<Arc<str>>) -> Self {
         Self {
             db,
@@ -43,12 +43,12 @@ impl AuditLog {
         }
     }
 
-    /// The row of this record, for the transaction of the recorded edit.
+    /// Creates the row of this record, for the transaction of the recorded change.
     pub fn entry(&self, record: &AuditRecord) -> AuditEntry {
         AuditEntry::new(Arc::clone(&self.table), record)
     }
 
-    /// Adds the row of an act that changed nothing.
+    /// Adds the row of an action that changed nothing.
     pub async fn add(&self, record: &AuditRecord) -> Result<()> {
         let entry = self.entry(record);
         let put = self
@@ -57,14 +57,15 @@ impl AuditLog {
             .table_name(entry.table())
             .set_item(Some(entry.item()))
             .condition_expression(AuditEntry::IS_NEW);
-        // The id is random, so an existing row is this one, written by an attempt whose response was lost.
+        // The id is random, so an existing row was written by an attempt whose response was lost.
         was_made(put.send().await, "adding to the audit log")?;
         entry.log();
         Ok(())
     }
 
-    /// Runs `work` and returns its result. If it fails and `refused` returns a record for the error, the record is
-    /// added first. If that fails, its error is returned instead, so no such refusal is answered without a row.
+    /// Runs `work` and returns its result. If `work` fails and `refused` returns a record for the error, the record is
+    /// added before the error is returned. If adding the record fails, returns that error instead, so no recorded
+    /// rejection is returned without its row.
     pub async fn judged<T>(
         &self,
         work: impl Future<Output = Result<T>>,
@@ -79,16 +80,16 @@ impl AuditLog {
         result
     }
 
-    /// Adds the rows of a finding that is not an edit, unless they exist.
+    /// Adds the rows of a finding that is not a change, unless the rows exist.
     pub async fn add_found(&self, entry: &AuditEntry) -> Result<()> {
         let mut transaction = Transaction::new();
         transaction.audit((), entry)?;
-        // If its own rows exist, they were added before.
+        // Existing rows were added before.
         let _there = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 
-    /// Whether a row of this actor with this id exists, strongly consistent.
+    /// Whether a row of this actor with this id exists. The read is strongly consistent.
     pub async fn has(&self, actor: &Actor, id: AuditId) -> Result<bool> {
         let get = self
             .db
@@ -100,7 +101,7 @@ impl AuditLog {
         Ok(answer.item.is_some())
     }
 
-    /// A page of the rows of one scope of the log that match the filter, newest first.
+    /// Reads a page of the rows in one scope of the log that match the filter, newest first.
     pub async fn page(
         &self,
         scope: &AuditScope,
@@ -127,7 +128,7 @@ impl AuditLog {
         page(slice, READS, is_filtered.then_some(keep), place, read).await
     }
 
-    /// The rows of one scope of the log with an id before `before`, or the newest ones; newest first, up to `limit`.
+    /// Reads up to `limit` rows of one scope with an id before `before`, or the newest rows, newest first.
     async fn rows(&self, scope: &AuditScope, before: Option<Uuid>, limit: u32) -> Result<Vec<AuditRow>> {
         let mut reads = JoinSet::new();
         for partition in key::audit_partitions(scope) {

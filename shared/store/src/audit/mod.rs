@@ -1,4 +1,4 @@
-//! The audit log: writing and reading its rows.
+//! The audit log: writes and reads its rows.
 
 pub(crate) mod entry;
 pub(crate) mod log;

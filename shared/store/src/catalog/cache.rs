@@ -1,7 +1,7 @@
-//! The in-memory cache of the catalog. The catalog changes rarely, is the same for every caller, and its pinned payees
-//! and prices are only compared with the offer.
+//! The in-memory cache of the catalog. A cache is possible because the catalog changes rarely and is the same for every
+//! caller, and its payees and prices are only compared with the payment requirements.
 //!
-//! Invariant: a cached edition is at most five seconds old, or 65 seconds while the table can't be read.
+//! Invariant: the cached catalog is at most five seconds old, or 65 seconds while the table can't be read.
 
 use crate::catalog::{sightings::Sightings, table::CatalogTable};
 use purser_domain::{Catalog, Duration, Result, Timestamp};
@@ -19,25 +19,25 @@ const AGES: RefreshPolicy = RefreshPolicy {
 /// One version of the catalog.
 #[derive(Debug)]
 pub struct Edition {
-    /// The table's version, for `ETag`.
+    /// The version in the table, which is used in `ETag`.
     pub version: u64,
-    /// The services, with the labels of the probe results.
+    /// The services, with labels from probe results.
     pub catalog: Catalog,
-    /// The summary of probe results; empty in a cache that is used for payment decisions.
+    /// The summary of probe results; empty in a cache for payment decisions.
     pub sightings: Sightings,
 }
 
-/// The catalog, kept between requests. Clones share the cache.
+/// A cache of the catalog. Clones share the cache.
 #[derive(Clone, Debug)]
 pub struct CatalogCache {
     table: CatalogTable,
-    /// Whether probe results are read.
+    /// Whether the cache also reads probe results.
     shows_sightings: bool,
     edition: Arc<Refreshed<Arc<Edition>>>,
 }
 
 impl CatalogCache {
-    /// A cache of this table for display, with probe results. The first request fills it.
+    /// Creates a cache for display, with probe results. The first request fills the cache.
     pub fn new(table: CatalogTable) -> Self {
         Self {
             shows_sightings: true,
@@ -45,8 +45,8 @@ impl CatalogCache {
         }
     }
 
-    /// A cache of this table for decisions, without probe results, which don't affect decisions. The first request
-    /// fills it.
+    /// Creates a cache for decisions, without probe results, because they do not affect decisions. The first request
+    /// fills the cache.
     pub fn without_sightings(table: CatalogTable) -> Self {
         let edition = Refreshed::new("reading the catalog", AGES, |error| {
             tracing::warn!(%error, "the catalog can't be refreshed; an older edition is served");
@@ -58,21 +58,21 @@ impl CatalogCache {
         }
     }
 
-    /// The cached edition, of any age. Used to guess which rows to read while [`CatalogCache::current`] confirms it; no
-    /// decision is based on it.
+    /// Returns the cached catalog, however old. Callers use it to guess which rows to read while
+    /// [`CatalogCache::current`] runs; no decision is based on it.
     pub fn latest(&self) -> Option<Arc<Edition>> {
         self.edition.latest()
     }
 
-    /// The cached edition, refreshed if it is stale.
+    /// Returns the cached catalog, and reads it again if it is stale.
     pub async fn current(&self, now: Timestamp) -> Result<Arc<Edition>> {
         self.edition.current(now, || self.fetch()).await
     }
 
-    /// The newest edition: the cached one if its version is still current.
+    /// Reads the newest catalog, or returns the cached catalog if its version is still current.
     async fn fetch(&self) -> Result<Arc<Edition>> {
-        // The version is read before the services, so services loaded afterwards can only be newer, and the next
-        // refresh loads them again.
+        // The version is read before the services, so the services can only be newer than the version, and the next
+        // refresh reads them again.
         let (version, sightings) = tokio::join!(self.table.version(), self.sightings());
         let version = version?;
         match self.latest() {

@@ -1,4 +1,4 @@
-//! The catalog table, and the cache of it in each environment.
+//! The catalog table, and the cache of the catalog in each instance.
 
 pub(crate) mod cache;
 pub(crate) mod object;

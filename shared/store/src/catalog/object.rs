@@ -1,13 +1,13 @@
-//! The catalog as one compressed object, which a function reads instead of scanning the table. An item holds 400 KB, so
-//! the object consists of a head and as many chunks as needed.
+//! The catalog as one compressed object, which a function reads instead of scanning the table. An item can have 400 KB,
+//! so the object consists of a head and as many chunks as needed.
 //!
 //! Invariants:
-//! - the object contains exactly the services of the version in its head. That was the table's version before and after
-//!   they were read, and every change of a service increments it in the same transaction;
-//! - a head is written after its chunks, and only replaces a head of a lower version. A chunk's key contains the
-//!   version and hash of its object, so a reader gets one whole object or none;
-//! - the object is a copy. Every function that changes the catalog rebuilds it afterwards. If it is missing, outdated,
-//!   damaged or unreadable, the table is scanned.
+//! - The object contains exactly the services of the version in its head. This was the table's version before and after
+//!   the services were read, and every change of a service increments the version in the same transaction.
+//! - A head is written after its chunks, and only replaces a head of a lower version. A chunk's key contains the
+//!   object's version and hash, so a reader gets one whole object or none.
+//! - The object is a copy. Every function that changes the catalog rebuilds the object afterwards. If the object is
+//!   missing, outdated, damaged or unreadable, the table is scanned.
 
 use crate::{
     catalog::{
@@ -32,17 +32,17 @@ use serde_json::Value;
 use std::{collections::HashMap, time::Duration};
 use tokio::time::timeout;
 
-/// The maximum size of a chunk, in bytes: an item's 409,600, less its key and some headroom.
+/// The maximum size of a chunk, in bytes: an item's 409,600 bytes, minus the key and some headroom.
 const CHUNK_BYTES: usize = 400_000;
 /// The maximum number of chunks, which one response of `BatchGetItem` can contain (16 MB).
 const MOST_CHUNKS: u32 = 40;
-/// The maximum size of all services, uncompressed: three times the size of 10,000 services.
+/// The maximum uncompressed size of all services, in bytes: three times the size of 10,000 services.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 /// The zlib level. Higher levels take twice the time and reduce the size by only a tenth.
 const LEVEL: u8 = 6;
-/// The timeout for reading the object. It leaves enough time to scan the table afterwards and still answer.
+/// The timeout for reading the object. It leaves enough time to scan the table and respond.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// The number of attempts to read an object that is replaced while it is read.
+/// The maximum number of attempts to read an object that is replaced while it is read.
 const ATTEMPTS: u32 = 3;
 
 const STORING: &str = "storing the catalog's object";
@@ -54,7 +54,7 @@ pub enum ObjectStored {
     Stored,
     /// The stored object already has the table's version.
     Present,
-    /// The catalog was changed meanwhile, or a newer object was stored; nothing of this object remains. The function
+    /// The catalog was changed meanwhile, or a newer object was stored. Nothing of this object remains. The function
     /// that made the change stores the object.
     Overtaken,
 }
@@ -73,7 +73,7 @@ impl Head {
         key::chunks_of(self.version, &self.digest)
     }
 
-    /// The keys of its chunks, in order.
+    /// Returns the keys of the object's chunks, in order.
     fn keys(&self) -> Vec<String> {
         let prefix = self.prefix();
         (0..self.chunks).map(|index| format!("{prefix}{index}")).collect()
@@ -81,7 +81,7 @@ impl Head {
 }
 
 impl CatalogTable {
-    /// The catalog at this version or later, with the probe results, from the object or otherwise by a scan.
+    /// Reads the catalog at this version or later from the object or, if that fails, by a scan. Adds the probe results.
     pub(crate) async fn edition(&self, version: u64, sightings: Sightings) -> Result<Edition> {
         let (version, services) = match self.object(version).await {
             Some(found) => found,
@@ -95,7 +95,8 @@ impl CatalogTable {
         })
     }
 
-    /// The services in the object and their version, if it is at least `least` and the object can be read.
+    /// Reads the services in the object and their version; `None` if the version is below `least` or the object can't
+    /// be read.
     async fn object(&self, least: u64) -> Option<(u64, Vec<Service>)> {
         let told = match timeout(PATIENCE, self.read_object(least)).await {
             Ok(Ok(found)) => return found,
@@ -114,7 +115,7 @@ impl CatalogTable {
             let Some(head) = head.filter(|head| head.version >= least) else {
                 return Ok(None);
             };
-            // Chunks are removed only after a newer head was written. If the head is unchanged, they are lost.
+            // Chunks are removed only after a newer head was written. If the head is unchanged, the chunks are lost.
             if lost.as_ref() == Some(&head) {
                 return Err(damaged("a chunk is missing"));
             }
@@ -128,7 +129,7 @@ impl CatalogTable {
         Err(damaged("it was replaced during each read"))
     }
 
-    /// The object's bytes; `None` if a chunk is missing.
+    /// Reads the object's bytes; `None` if a chunk is missing.
     async fn read_chunks(&self, head: &Head) -> Result<Option<Vec<u8>>> {
         let keys = head.keys();
         let wanted = keys.iter().map(|key| Draft::of_partition(key.clone()).into_item());
@@ -149,8 +150,8 @@ impl CatalogTable {
         Ok(Some(packed))
     }
 
-    /// Builds and stores the object of the table's current version. Call it after every change, or after a series of
-    /// changes. If a call is interrupted, the next one stores the object.
+    /// Builds and stores the object of the table's current version. Must be called after every change, or after a
+    /// series of changes. If a call is interrupted, the next call stores the object.
     pub async fn store_object(&self) -> Result<ObjectStored> {
         let version = self.version().await?;
         let stored = self.get(key::OBJECT.to_owned()).await?;
@@ -193,7 +194,7 @@ impl CatalogTable {
         })
     }
 
-    /// Writes this head over one of a lower version. Returns the head that is stored afterwards.
+    /// Writes this head over a head of a lower version. Returns the head that is stored afterwards.
     async fn put_head(&self, head: &Head) -> Result<Head> {
         let row = Draft::of_partition(key::OBJECT.to_owned())
             .with("ver", &head.version)
@@ -209,15 +210,15 @@ impl CatalogTable {
         if was_made(put.send().await, STORING)? {
             return Ok(head.clone());
         }
-        // The stored head is another writer's, or this one if an attempt's response was lost.
+        // The stored head belongs to another writer, or to this call if an attempt's response was lost.
         let item = self.get(key::OBJECT.to_owned()).await?;
         let item = item.ok_or_else(|| Error::internal(STORING, Fault::new("the head is gone")))?;
         self.read_head(&item)
     }
 
-    /// Removes those of the chunks in `keys` that no head can refer to any more. The version of the head only
-    /// increases, so these are the chunks of the current version or lower that don't belong to the current head. Chunks
-    /// of higher versions are still being written.
+    /// Removes the chunks in `keys` to which no head can refer any more. A head's version only increases, so these are
+    /// the chunks of the current version or lower that do not belong to the current head. Chunks of higher versions are
+    /// still being written.
     async fn remove_chunks(&self, keys: impl Iterator<Item = String>, current: &Head) -> Result<()> {
         let own = current.prefix();
         for key in keys {
@@ -248,8 +249,8 @@ impl CatalogTable {
 
 const BYTES: &str = "bytes";
 
-/// Compresses the services' items, in order of key, so that the same catalog always gives the same bytes. The items are
-/// not decoded, so attributes that a later version of this code adds are preserved.
+/// Compresses the services' items in the order of their keys, so that the same catalog always gives the same bytes. The
+/// items are not decoded, so attributes that a later version of this code adds are preserved.
 fn pack(mut services: Vec<Item>) -> Result<Vec<u8>> {
     services.sort_by(|a, b| partition(a).cmp(partition(b)));
     let services: Option<Vec<Value>> = services.iter().map(write_item).collect();
@@ -261,7 +262,7 @@ fn pack(mut services: Vec<Item>) -> Result<Vec<u8>> {
     Ok(compress_to_vec_zlib(text.as_bytes(), LEVEL))
 }
 
-/// The items in bytes from [`pack`].
+/// Decompresses the items in bytes from [`pack`].
 fn unpack(packed: &[u8]) -> Result<Vec<Item>> {
     let text = decompress_to_vec_zlib_with_limit(packed, MOST_BYTES);
     let text = text.map_err(|error| Error::internal(READING, Fault::new(error.to_string())))?;

@@ -1,8 +1,8 @@
-//! The summary of probe results of the whole catalog, in one item. Readers of the catalog show it with the services.
-//! Only the probe writes it, and the probe writes no service.
+//! The summary of all probe results, in one item. Readers of the catalog show these results with the services. Only the
+//! probe writes this item, and the probe writes no service.
 //!
-//! It contains only the labels of [`ProbeRecord::shown`], which have no effect on payments. It is a copy of the probe
-//! records: the next run of the probe updates it, and while it can't be read, readers keep the previous summary.
+//! The summary contains only the labels of [`ProbeRecord::shown`], which do not affect payments. It is a copy of the
+//! probe records: the next run of the probe updates it, and while it can't be read, readers keep the previous summary.
 
 use crate::{
     catalog::table::{CatalogTable, READING},
@@ -15,27 +15,27 @@ use crate::{
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{Availability, Fingerprint, ProbeRecord, Result, Service};
 
-/// The first bytes of the hash of a service, or of an operation at its address. The probability of a collision among
-/// ten thousand is below one in 10^11; its effect would be one wrong label.
+/// The first bytes of a hash over a service, or over an operation and its URL. The probability of a collision among ten
+/// thousand tokens is below one in 10^11, and a collision would cause one wrong label.
 type Token = [u8; TOKEN];
 const TOKEN: usize = 8;
-/// The maximum number of tokens, because an item holds 400 KB. Further operations and services are shown as never
+/// The maximum number of tokens, because an item can have 400 KB. Further operations and services appear as never
 /// probed.
 const MOST: usize = 48_000;
 
-/// The summary of probe results of the catalog.
+/// The summary of all probe results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sightings {
-    /// Operations whose provider asks for a payment, sorted.
+    /// Operations whose provider requires a payment, sorted.
     paid: Vec<Token>,
-    /// Operations whose provider answers without a payment, sorted.
+    /// Operations whose provider responds without a payment, sorted.
     free: Vec<Token>,
     /// Services that have passed their probes, sorted.
     passed: Vec<Token>,
 }
 
 impl Sightings {
-    /// The summary of the probe records of these services.
+    /// Creates the summary of these services' probe records.
     pub fn of<'a>(probed: impl IntoIterator<Item = (&'a Service, &'a ProbeRecord)>) -> Self {
         let mut seen = Self::default();
         for (service, record) in probed {
@@ -60,7 +60,7 @@ impl Sightings {
         seen
     }
 
-    /// The service with the labels that readers show.
+    /// Adds the labels that readers show to a service.
     pub(crate) fn shown(&self, mut service: Service) -> Service {
         if *self == Self::default() {
             return service;
@@ -97,10 +97,10 @@ fn token(text: &str) -> Token {
 }
 
 impl CatalogTable {
-    /// The last stored summary; empty before the first run of the probe.
+    /// Reads the stored summary; empty before the first run of the probe.
     pub async fn sightings(&self) -> Result<Sightings> {
         let get = self.db.get_item().table_name(&*self.table);
-        // The read is eventually consistent, at half a read unit per 4 KB: a slightly old summary is good enough.
+        // Eventually consistent, at half a read unit per 4 KB, because a slightly old summary is good enough.
         let get = get.set_key(Some(Draft::of_partition(key::SIGHTINGS.to_owned()).into_item()));
         let Some(item) = get.send().await.map_err(failed(READING))?.item else {
             return Ok(Sightings::default());

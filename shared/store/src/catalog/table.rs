@@ -1,9 +1,10 @@
-//! The catalog table: one item per service, one per claimed slug, one per service with its probe record, the version
-//! counter, a copy of all services in one object (`object.rs`), and a summary of probe results (`sightings.rs`).
+//! The catalog table: one item per service, per claimed slug and per probe record, the version counter, a copy of all
+//! services in one object (`object.rs`), and the summary of probe results (`sightings.rs`).
 //!
-//! Invariants: a slug belongs to one service. Every change of a service is conditional on the version that it was made
-//! on, and increments the catalog's version in the same transaction, so services read after a version are at least as
-//! new as that version. The probe record is not part of the service; recording a probe writes only the probe record.
+//! Invariants: a slug belongs to one service. Every change of a service is conditional on the version that it was based
+//! on, and increments the catalog's version in the same transaction, so services that are read after a version are at
+//! least as new as this version. The probe record is not part of the service, and recording a probe writes only the
+//! probe record.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -28,7 +29,7 @@ use std::{
     sync::Arc,
 };
 
-/// The catalog table.
+/// A client of the catalog table.
 #[derive(Clone, Debug)]
 pub struct CatalogTable {
     pub(crate) db: Client,
@@ -40,12 +41,12 @@ pub struct CatalogTable {
 pub enum Listed {
     /// The service is stored.
     Stored,
-    /// Another service has the slug; nothing was written.
+    /// Another service has the slug. Nothing was written.
     SlugTaken {
-        /// The other service.
+        /// The service that has the slug.
         by: ServiceId,
     },
-    /// The stored version is not the one that the change is based on; nothing was written.
+    /// The change is not based on the stored version. Nothing was written.
     Changed {
         /// The stored version; zero if the service is not stored.
         version: u64,
@@ -65,7 +66,7 @@ enum Role {
 pub(crate) const READING: &str = "reading the catalog";
 
 impl CatalogTable {
-    /// The catalog in this table.
+    /// Creates a client for this table.
     pub fn new(db: Client, table: impl Into<Arc<str>>) -> Self {
         Self {
             db,
@@ -73,7 +74,7 @@ impl CatalogTable {
         }
     }
 
-    /// The number of changes so far. Equal numbers mean equal catalogs.
+    /// Reads the number of changes so far. Equal numbers mean equal catalogs.
     pub async fn version(&self) -> Result<u64> {
         match self.get(key::VERSION.to_owned()).await? {
             None => Ok(0),
@@ -81,18 +82,18 @@ impl CatalogTable {
         }
     }
 
-    /// Every service, strongly consistent.
+    /// Reads all services, strongly consistent.
     pub async fn load(&self) -> Result<Catalog> {
         self.services().await.map(Catalog::new)
     }
 
-    /// Every service, in any order, strongly consistent.
+    /// Reads all services in any order, strongly consistent.
     pub async fn services(&self) -> Result<Vec<Service>> {
         let items = self.scan(&[key::SERVICES]).await?;
         items.iter().map(|item| self.read_service(item)).collect()
     }
 
-    /// Every service with its probe record, strongly consistent, sorted by slug.
+    /// Reads all services with their probe records, strongly consistent, sorted by slug.
     pub async fn load_probed(&self) -> Result<Vec<(Service, ProbeRecord)>> {
         let items = self.scan(&[key::SERVICES, key::PROBES]).await?;
         let mut services = Vec::new();
@@ -113,21 +114,21 @@ impl CatalogTable {
         Ok(services.into_iter().map(with_record).collect())
     }
 
-    /// One service, strongly consistent.
+    /// Reads one service, strongly consistent.
     pub async fn service(&self, id: ServiceId) -> Result<Option<Service>> {
         let item = self.get(key::service(id)).await?;
         item.map(|item| self.read_service(&item)).transpose()
     }
 
-    /// The probe record of a service, strongly consistent; empty for a service that was never probed.
+    /// Reads the probe record of a service, strongly consistent; empty if the service was never probed.
     pub async fn probes(&self, id: ServiceId) -> Result<ProbeRecord> {
         let item = self.get(key::probes(id)).await?;
         let record = item.map(|item| self.read_probes(&item)).transpose()?;
         Ok(record.unwrap_or_default())
     }
 
-    /// Stores a service and claims its slug. The version must be 1 for a new service, otherwise the one after the
-    /// stored version.
+    /// Stores a service and claims its slug. The service's version must be the stored version plus one, or 1 for a new
+    /// service.
     pub async fn put(&self, service: &Service, audit: &AuditEntry) -> Result<Listed> {
         let mut backoff = Backoff::new();
         loop {
@@ -162,14 +163,14 @@ impl CatalogTable {
         }
     }
 
-    /// Stores the results of a probe run, if the record has not changed since the run began. Returns `false`, without a
-    /// write, if another run has stored its results.
+    /// Stores the results of a probe run if the record has not changed since the run began. Returns `false` and writes
+    /// nothing if another run has stored results.
     pub async fn put_probes(&self, id: ServiceId, record: &ProbeRecord) -> Result<bool> {
         let probes = record.operations.iter();
         let probes = probes
             .map(|(operation, probe)| write_probe(*operation, probe))
             .collect();
-        // `requested` is not written: a new probe may be requested during the run.
+        // `requested` is not written, because a new probe may be requested during the run.
         let update = self
             .db
             .update_item()
@@ -184,7 +185,7 @@ impl CatalogTable {
         if update_once_free(&update, "recording probes").await? {
             return Ok(true);
         }
-        // The response to an earlier attempt may have been lost. Each version of the record is written by only one run.
+        // The response to an earlier attempt may have been lost. Only one run writes each version of the record.
         let met = self.probes(id).await?;
         Ok((met.version, &met.operations) == (record.version, &record.operations))
     }
@@ -199,8 +200,8 @@ impl CatalogTable {
         let mut transaction = Transaction::new();
         transaction.update(Role::Probes, update)?;
         transaction.audit(Role::Audit, audit)?;
-        // The only condition is that the audit row is new. If it fails, an attempt whose response was lost wrote the
-        // row.
+        // The only condition is that the audit row is new. If it fails, the row was written by an attempt whose
+        // response was lost.
         transaction
             .send_until_known(&self.db, &mut Backoff::new())
             .await
@@ -231,7 +232,7 @@ impl CatalogTable {
         Ok(transaction)
     }
 
-    /// The put of a service, conditional on the previous version.
+    /// Creates the put of a service, conditional on the previous version.
     fn next_edition(&self, service: &Service) -> PutBuilder {
         let put = PutBuilder::default()
             .table_name(&*self.table)
@@ -244,7 +245,7 @@ impl CatalogTable {
         }
     }
 
-    /// The update that increments the catalog's version.
+    /// Creates the update that increments the catalog's version.
     fn count(&self) -> UpdateBuilder {
         UpdateBuilder::default()
             .table_name(&*self.table)
@@ -253,10 +254,10 @@ impl CatalogTable {
             .expression_attribute_values(":one", 1_u32.write())
     }
 
-    /// Every item whose key starts with one of `prefixes`.
+    /// Reads all items whose key starts with one of `prefixes`.
     pub(crate) async fn scan(&self, prefixes: &[&str]) -> Result<Vec<Item>> {
         let scan = self.db.scan().table_name(&*self.table).consistent_read(true);
-        // The scan is read page by page, because the paginator over items passes each item through the async runtime.
+        // Pages are read one by one, because the SDK's paginator over items passes each item through the async runtime.
         let mut pages = scan.into_paginator().send();
         let mut items = Vec::new();
         while let Some(page) = pages.next().await {
@@ -291,7 +292,7 @@ impl CatalogTable {
             category: row.get("category")?,
             source: row.get("source")?,
             trust_status: row.get("trust_status")?,
-            // Entries that predate the curated set are not in it until an operator adds them.
+            // A service that is older than this attribute is not curated until an operator adds it to the curated set.
             curated: row.get_optional("curated")?.unwrap_or(false),
             operations: row.get("operations")?,
             history: ListingHistory {
@@ -317,10 +318,10 @@ impl CatalogTable {
     }
 }
 
-/// The version of entries that predate stored versions.
+/// The version of services that are older than the attribute `ver`.
 const UNCOUNTED: u64 = 1;
 
-/// The condition that an entry is at the version `:old`.
+/// Returns the condition that a service has the version `:old`.
 const fn at_version(old: u64) -> &'static str {
     match old {
         UNCOUNTED => "ver = :old OR (attribute_exists(pk) AND attribute_not_exists(ver))",

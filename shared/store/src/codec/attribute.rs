@@ -1,7 +1,8 @@
-//! The encoding of each domain type as an attribute.
+//! Encodes each domain type as an attribute.
 //!
-//! Invariants: a written value reads back equal; any other attribute reads as `None`. Numbers are integers, times are
-//! microseconds, hashes are bytes. Names and ids are text, so that a person can search for them in the console.
+//! Invariants: a written value reads back equal, and any other attribute reads as `None`. Numbers are integers, times
+//! are microseconds, and hashes are bytes. Names and ids are text, so that operators can search for them in the
+//! console.
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{
@@ -22,18 +23,18 @@ pub(crate) type Item = HashMap<String, AttributeValue>;
 
 /// A value that is stored as one attribute.
 pub(crate) trait Attribute: Sized {
-    /// The attribute.
+    /// Encodes the value.
     fn write(&self) -> AttributeValue;
-    /// The value; `None` if [`Attribute::write`] would not write this attribute.
+    /// Decodes the value; `None` if [`Attribute::write`] would not write this attribute.
     fn read(value: &AttributeValue) -> Option<Self>;
 }
 
-/// A text attribute.
+/// Encodes a text.
 pub(crate) fn text(text: &str) -> AttributeValue {
     AttributeValue::S(text.to_owned())
 }
 
-/// The text of an attribute from [`text`].
+/// Decodes a text.
 pub(crate) fn read_text(value: &AttributeValue) -> Option<&str> {
     value.as_s().ok().map(String::as_str)
 }
@@ -52,7 +53,7 @@ macro_rules! numbers {
 }
 numbers!(u32 u64 i64);
 
-/// Types that are stored as one number.
+/// Implements [`Attribute`] for types that are stored as one number.
 macro_rules! written_as_number {
     ($($name:ty, $number:ty, $write:expr, $read:expr;)*) => {$(
         impl Attribute for $name {
@@ -70,12 +71,12 @@ macro_rules! written_as_number {
 written_as_number! {
     Amount, u64, |amount| amount.units(), Self::from_units;
     Timestamp, i64, |at| at.micros(), Self::from_micros;
-    // Window lengths are whole seconds.
+    // Window durations are whole seconds.
     Duration, u64, |length| length.secs(), |secs| u32::try_from(secs).ok().map(Self::from_secs_u32);
     X402Version, u64, |version| version.number().into(), Self::from_number;
 }
 
-/// Types that are stored as one text.
+/// Implements [`Attribute`] for types that are stored as one text.
 macro_rules! written_as_text {
     ($($name:ty, $write:expr, $read:expr;)*) => {$(
         impl Attribute for $name {
@@ -135,7 +136,8 @@ written_as_text! {
     PersonId, ToString::to_string, Self::parse;
     TemplateName, ToString::to_string, Self::parse;
     TemplateKey, ToString::to_string, Self::parse;
-    // A provider's JSON may have numbers and nesting depths that a DynamoDB map does not support.
+    // Stored as text, because a provider's JSON may have numbers and nesting depths that a DynamoDB map does not
+    // support.
     Value, ToString::to_string, |text| serde_json::from_str(text).ok();
     Map<String, Value>, |members| Value::Object(members.clone()).to_string(), |text| serde_json::from_str(text).ok();
 }
@@ -158,7 +160,7 @@ impl Attribute for BTreeSet<PersonId> {
     }
 }
 
-/// Encoded as bytes to keep it small: every decision reads such a set.
+/// Encoded as bytes to keep the set small, because every decision reads it.
 impl Attribute for BTreeSet<AgentId> {
     fn write(&self) -> AttributeValue {
         let bytes = self.iter().map(|id| Blob::new(id.uuid().into_bytes()));
@@ -171,7 +173,7 @@ impl Attribute for BTreeSet<AgentId> {
     }
 }
 
-/// Types that are stored as bytes of a fixed length.
+/// Implements [`Attribute`] for types that are stored as bytes of a fixed length.
 macro_rules! written_as_bytes {
     ($($name:ty, $write:expr, $read:expr;)*) => {$(
         impl Attribute for $name {
@@ -193,11 +195,11 @@ written_as_bytes! {
     B256, |hash| hash.to_vec(), Self::new;
     PublicKey, |key| key.as_bytes().to_vec(), Self::from_bytes;
     WalletAttestation, |attestation| attestation.as_bytes().to_vec(), Self::from_bytes;
-    // A settlement lists up to twenty rule ids and must stay below 1 KB: 16 bytes each instead of 36.
+    // 16 bytes instead of 36, because a settlement lists up to twenty rule ids and must stay below 1 KB.
     RuleId, |id| id.uuid().as_bytes().to_vec(), |bytes| Self::from_uuid(Uuid::from_bytes(bytes));
 }
 
-/// A map of texts.
+/// Labels are stored as a map of texts.
 impl Attribute for Labels {
     fn write(&self) -> AttributeValue {
         let labels = self.iter().map(|(key, value)| (key.to_string(), text(value.as_str())));

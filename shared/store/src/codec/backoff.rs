@@ -1,40 +1,40 @@
-//! Backoff under contention and under throttling.
+//! Backoff after conflicts and throttling.
 //!
-//! DynamoDB cancels a transaction that conflicts with another one on an item, and the SDK doesn't retry a cancelled one
-//! (developer guide, "Transaction conflict handling"). The backoff and the limit on attempts are therefore implemented
-//! here.
+//! DynamoDB cancels a transaction that conflicts with another transaction on an item, and the SDK does not retry a
+//! cancelled transaction (developer guide, "Transaction conflict handling"). The backoff and the maximum number of
+//! attempts are therefore implemented here.
 //!
-//! A conflict passes within milliseconds, and a retry costs little. Throttling lasts until the next second's throughput
-//! is available, and each retry adds to the load. So its pauses are long and few, after which the caller gets a
-//! retryable error.
+//! A conflict ends within milliseconds, and a retry costs little. Throttling lasts until the next second's throughput
+//! is available, and each retry adds to the load. The pauses after throttling are therefore long and few, and then the
+//! caller gets a retryable error.
 
 use crate::codec::fault::Fault;
 use purser_domain::{Error, Result};
 use std::time::Duration;
 
-/// The retries of one operation. Create one per request and pass it along.
+/// The retries of one operation. Create one value per request and pass it along.
 #[derive(Debug, Default)]
 pub struct Backoff {
     attempts: u32,
 }
 
 impl Backoff {
-    /// The maximum first pause. Measured under DynamoDB's conflict rule: 1 to 2 ms cause 1.3 to 1.6 times as many
-    /// transactions, and 16 to 32 ms raise the 99th percentile 1.5 to 2 times. 4 to 8 ms are a compromise.
+    /// The maximum first pause, in microseconds. Measured under DynamoDB's conflict rule: 1 to 2 ms cause 1.3 to 1.6
+    /// times as many transactions, and 16 to 32 ms raise the 99th percentile 1.5 to 2 times. 4 to 8 ms are a
+    /// compromise.
     const BASE_MICROS: u64 = 6_000;
-    /// The pause grows up to 2^5 times the base, 192 ms.
+    /// The maximum pause is 2^5 times the base, 192 ms.
     const DOUBLINGS: u32 = 5;
     /// The maximum number of pauses. Eighty take 7.3 s on average, half of a function's timeout: (6 + 12 + 24 + 48 +
     /// 96)/2 + 75 × 192/2 ms.
     const ATTEMPTS: u32 = 80;
 
-    /// A backoff with no retries yet.
+    /// Creates a backoff without retries.
     pub const fn new() -> Self {
         Self { attempts: 0 }
     }
 
-    /// Waits for a random time that grows on average with each attempt (full jitter). Returns an error after the last
-    /// attempt.
+    /// Waits for a random time that grows on average with each attempt (full jitter). Fails after the last attempt.
     pub async fn wait(&mut self) -> Result<()> {
         if self.attempts >= Self::ATTEMPTS {
             return Err(Error::temporarily_unavailable(
@@ -53,14 +53,14 @@ impl Backoff {
         Ok(())
     }
 
-    /// Whether a transaction that only conflicted with others should be rebuilt: on every fourth attempt, because the
-    /// state it was built on is getting old.
+    /// Whether a transaction that only conflicted with others should be built again from new reads. This is the case on
+    /// every fourth attempt.
     pub(crate) const fn needs_fresh_read(&self) -> bool {
         self.attempts > 0 && self.attempts.is_multiple_of(4)
     }
 }
 
-/// Logs the number of retries once, when the operation ends.
+/// Logs the number of retries when the operation ends.
 impl Drop for Backoff {
     fn drop(&mut self) {
         if self.attempts > 0 {
@@ -69,19 +69,19 @@ impl Drop for Backoff {
     }
 }
 
-/// The number of retries of a throttled call. Their pauses ([`throttling_pause`]) add up to at most a second.
+/// The maximum number of retries of a throttled call. The pauses ([`throttling_pause`]) take at most a second together.
 pub(crate) const THROTTLING_PAUSES: u32 = 2;
 
-/// A random pause of 100 to 500 ms before a throttled call is retried. DynamoDB counts throughput by the second
-/// (developer guide, "Burst and adaptive capacity"), so a shorter pause would end within the same second.
+/// Returns a random pause of 100 to 500 ms before the retry of a throttled call. DynamoDB counts throughput by the
+/// second (developer guide, "Burst and adaptive capacity"), so a shorter pause would often end within the same second.
 pub(crate) fn throttling_pause() -> Duration {
     const SHORTEST_MILLIS: u64 = 100;
     const SPREAD_MILLIS: u64 = 400;
     Duration::from_millis(SHORTEST_MILLIS.saturating_add(up_to(SPREAD_MILLIS)))
 }
 
-/// A random number from zero to `most`. It need not be unpredictable. It comes from the thread's generator, which the
-/// SDK uses for its own backoff too, so a simulation that seeds it reproduces the same pauses.
+/// Returns a random number from zero to `most`, which need not be unpredictable. The SDK uses the same generator of the
+/// thread for its own backoff, so a simulation that seeds the generator reproduces all pauses.
 fn up_to(most: u64) -> u64 {
     fastrand::u64(..=most)
 }

@@ -1,4 +1,4 @@
-//! A decision's checks, encoded as one short binary attribute, so that all of them fit into a settlement's 1 KB.
+//! Encodes a decision's checks as one short binary attribute, so that all checks fit into a settlement's 1 KB.
 //!
 //! Each check consists of its code, a byte with the outcome and flags for the numbers that follow, and these numbers as
 //! LEB128. Codes never change, because stored rows contain them.
@@ -99,7 +99,7 @@ const fn outcome_code(outcome: CheckOutcome) -> u8 {
     }
 }
 
-/// Writes seven bits per byte, lowest first; the high bit is set if more bytes follow.
+/// Writes seven bits per byte, lowest first. The high bit is set if more bytes follow.
 pub(crate) fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
     loop {
         let [low, ..] = number.to_le_bytes();

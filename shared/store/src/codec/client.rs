@@ -1,8 +1,8 @@
-//! The DynamoDB client, with its timeouts and retries.
+//! The DynamoDB client with its timeouts and retries.
 //!
-//! Only this client retries throttled calls, whether reads, writes or cancelled transactions. A call that is still
-//! throttled afterwards fails with `temporarily_unavailable` (`fault.rs`). Conflicts are retried by the writing
-//! operation (`backoff.rs`).
+//! Only this client retries throttled calls: reads, writes and cancelled transactions. A call that is still throttled
+//! afterwards fails with `temporarily_unavailable` (`fault.rs`). The writing operation retries conflicts
+//! (`backoff.rs`).
 
 use crate::codec::{
     backoff::{THROTTLING_PAUSES, throttling_pause},
@@ -27,11 +27,11 @@ use aws_types::{
 };
 use std::time::Duration;
 
-/// A client that times out early enough for the calling function to answer.
+/// Creates a client with timeouts that leave the calling function enough time to respond.
 ///
-/// One attempt may take 2 s; a transaction usually takes a few hundredths of a second. Three attempts fit into 6 s, and
-/// two such operations in a row fit into the 15 s of a function. The SDK's default pause before a second attempt, up to
-/// a second, is meant for services that are slower than DynamoDB.
+/// One attempt may take 2 s; a transaction usually takes some hundredths of a second. Three attempts fit into 6 s, and
+/// two such operations in a row fit into a function's 15 s. The SDK's default pause before a second attempt is up to a
+/// second, because it is meant for slower services than DynamoDB.
 pub fn client(config: &SdkConfig) -> Client {
     let timeouts = TimeoutConfig::builder()
         .operation_attempt_timeout(Duration::from_secs(2))
@@ -40,8 +40,8 @@ pub fn client(config: &SdkConfig) -> Client {
     let retries = RetryConfig::standard()
         .with_max_attempts(THROTTLING_PAUSES.saturating_add(1))
         .with_initial_backoff(Duration::from_millis(50));
-    // All calls share the SDK's retry quota. Throttling takes nothing from it, because its pauses already limit it, and
-    // one agent's hot partition must not use up the retries of all other calls.
+    // All calls share the SDK's retry quota. Retries after throttling do not use the quota, because their pauses limit
+    // them already, and one agent's hot partition must not use up the retries of all other calls.
     let quota = TokenBucket::builder().throttling_retry_cost(0).build();
     Client::from_conf(
         Builder::from(config)
@@ -53,14 +53,14 @@ pub fn client(config: &SdkConfig) -> Client {
     )
 }
 
-/// The same client for unimportant calls: a throttled call fails at once.
+/// Creates a client for unimportant calls, which fail at once when they are throttled.
 pub(crate) fn without_throttling_pauses(db: &Client) -> Client {
     let config = db.config().to_builder();
     Client::from_conf(config.retry_classifier(Throttling::GivenUp).build())
 }
 
-/// The handling of throttled calls. The SDK recognizes throttling exceptions, but not a transaction cancelled for
-/// throttling. A call is not retried if any classifier forbids it.
+/// How throttled calls are handled. The SDK recognizes throttling exceptions, but not a transaction that was cancelled
+/// because of throttling. A call is not retried if any classifier forbids the retry.
 #[derive(Clone, Copy, Debug)]
 enum Throttling {
     /// Throttled calls are retried after a pause.

@@ -1,7 +1,6 @@
-//! Errors of DynamoDB calls, reduced to text that is safe to log.
+//! Converts errors of DynamoDB calls to text that is safe to log.
 //!
-//! The SDK's error keeps the raw response, including items, and prints it in its debug form. None of that may be
-//! logged, so every error is reduced to safe text here at once.
+//! The SDK's error contains the raw response with its items and prints it in its debug form, which must not be logged.
 
 use aws_sdk_dynamodb::{
     error::{ProvideErrorMetadata, SdkError},
@@ -17,12 +16,12 @@ use std::error::Error as StdError;
 pub struct Fault(String);
 
 impl Fault {
-    /// A fault with the given text.
+    /// Creates a fault with the given text.
     pub(crate) fn new(words: impl Into<String>) -> Self {
         Self(words.into())
     }
 
-    /// The SDK's error, without request and response.
+    /// Converts the SDK's error, without request and response.
     pub(crate) fn of<E>(error: &SdkError<E>) -> Self
     where
         E: ProvideErrorMetadata + StdError + 'static,
@@ -39,8 +38,8 @@ impl Fault {
     }
 }
 
-/// Converts an SDK error into an internal error, for `map_err`. A call that is still throttled after the client's
-/// retries (`client.rs`) becomes `temporarily_unavailable`.
+/// Converts an SDK error to an internal error, for `map_err`. If the call is still throttled after the client's retries
+/// (`client.rs`), the error is `temporarily_unavailable`.
 pub(crate) fn failed<E>(doing: &'static str) -> impl FnOnce(SdkError<E>) -> Error
 where
     E: ProvideErrorMetadata + StdError + 'static,
@@ -64,14 +63,14 @@ fn is_throttling(code: &str) -> bool {
     )
 }
 
-/// The cancellation reasons (API reference, `TransactWriteItems`).
+/// Codes of cancellation reasons (API reference, `TransactWriteItems`).
 pub(crate) const CONDITION_FAILED: &str = "ConditionalCheckFailed";
 pub(crate) const CONFLICT: &str = "TransactionConflict";
 pub(crate) const THROTTLED: &str = "ThrottlingError";
 pub(crate) const THROUGHPUT_EXCEEDED: &str = "ProvisionedThroughputExceeded";
 
-/// Whether a transaction was cancelled for throttling, and for no reason that would cancel it again at once. A conflict
-/// does not count as such a reason: it ends before the throttling does.
+/// Whether a transaction was cancelled because of throttling, and for no reason that would cancel it again immediately.
+/// A conflict is not such a reason, because it ends before the throttling does.
 pub(crate) fn is_throttled(reasons: &[CancellationReason]) -> bool {
     let mut codes = reasons.iter().filter_map(CancellationReason::code);
     let lasts = |code| !matches!(code, "None" | CONFLICT | THROTTLED | THROUGHPUT_EXCEEDED);

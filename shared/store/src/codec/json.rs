@@ -1,13 +1,15 @@
-//! Items as plain JSON, for the catalog's object. Strings, integers, booleans, lists and maps map to the JSON types.
+//! Converts items to plain JSON, for the catalog's object. Strings, integers, booleans, lists and maps become the JSON
+//! types.
 //!
-//! Invariant: a written item reads back equal. An item with an attribute of another type is not written at all.
+//! Invariant: a written item reads back equal. An item with an attribute of another type is not written.
 
 use crate::codec::attribute::Item;
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Map, Number, Value};
 use std::collections::BTreeMap;
 
-/// The item as JSON. Members are sorted, so that equal items are equal texts. `None` if an attribute has no JSON form.
+/// Converts an item to JSON; `None` if an attribute has no JSON form. Fields are sorted, so that equal items give equal
+/// texts.
 pub(crate) fn write_item(item: &Item) -> Option<Value> {
     let members: BTreeMap<_, _> = item.iter().collect();
     let members = members
@@ -16,7 +18,7 @@ pub(crate) fn write_item(item: &Item) -> Option<Value> {
     members.collect::<Option<Map<_, _>>>().map(Value::Object)
 }
 
-/// The item in this JSON.
+/// Converts JSON from [`write_item`] to an item.
 pub(crate) fn read_item(value: Value) -> Option<Item> {
     match read(value)? {
         AttributeValue::M(item) => Some(item),
@@ -38,7 +40,7 @@ fn write(value: &AttributeValue) -> Option<Value> {
         AttributeValue::Bool(value) => Some(Value::Bool(*value)),
         AttributeValue::L(values) => values.iter().map(write).collect::<Option<_>>().map(Value::Array),
         AttributeValue::M(item) => write_item(item),
-        // Bytes, sets and null. No service has these types.
+        // Bytes, sets and null, which no service has.
         _ => None,
     }
 }

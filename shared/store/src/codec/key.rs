@@ -1,12 +1,12 @@
-//! The format of every key, defined once.
+//! Defines the format of every key.
 //!
 //! IAM restricts a function to items by the prefix of their partition key (`dynamodb:LeadingKeys`), so items that
-//! different functions write have different prefixes. Where several functions write the same item, such as a window's
-//! totals, IAM restricts each to its attributes (`dynamodb:Attributes`).
+//! different functions write have different prefixes. If several functions write the same item, for example a window's
+//! totals, IAM restricts each function to its attributes (`dynamodb:Attributes`).
 //!
-//! Sort keys rely on text order: in a window's partition `#W` sorts before the entries, and entries, settlements and
-//! decisions sort by time. Times are therefore zero-padded: to 16 digits for microseconds, enough until the year 2286,
-//! and to 12 digits for seconds.
+//! The order of sort keys is the order of texts: in a window's partition, `#W` sorts before the counted payments;
+//! counted payments, settlements and decisions sort by time. Times are therefore zero-padded: to 16 digits for
+//! microseconds, which is enough until the year 2286, and to 12 digits for seconds.
 
 use crate::codec::attribute::Item;
 use aws_sdk_dynamodb::{operation::query::builders::QueryFluentBuilder, types::AttributeValue};
@@ -24,13 +24,13 @@ pub(crate) struct Key {
     pub(crate) sk: String,
 }
 
-/// The sort key of the only item, or the first item, of a partition.
+/// The sort key of a partition's only or first item.
 const ONLY: &str = "#";
-/// The partition of the wallet counter and of the spare keys, from which new wallets are made.
+/// The partition of the wallet counter and of the spare keys for new wallets.
 const WALLETS: &str = "WALLETS";
 /// The sort key of a window's totals.
 pub(crate) const WINDOW: &str = "#W";
-/// The prefix of the sort keys of window entries.
+/// The prefix of the sort keys of payments that a window counts.
 const ENTRIES: &str = "E#";
 
 impl Key {
@@ -38,17 +38,15 @@ impl Key {
         Self { pk, sk: sk.into() }
     }
 
-    /// The agent's record.
     pub(crate) fn agent(agent: AgentId) -> Self {
         Self::new(format!("A#{agent}"), ONLY)
     }
 
-    /// An idempotency record.
     pub(crate) fn idempotency(agent: AgentId, key: &Fingerprint) -> Self {
         Self::new(format!("I#{agent}"), key.to_string())
     }
 
-    /// The set of ids of the agent's approvals that may be waiting for a person.
+    /// The set of ids of the agent's approvals that may be pending.
     pub(crate) fn waiting(agent: AgentId) -> Self {
         Self::new(format!("O#{agent}"), ONLY)
     }
@@ -62,28 +60,28 @@ impl Key {
         Self::new(decision_partition(agent), id.to_string())
     }
 
-    /// The agent's payout address.
+    /// The agent's withdrawal address.
     pub(crate) fn payout_record(agent: AgentId) -> Self {
         Self::new(payout_partition(agent), ONLY)
     }
 
-    /// The record of a payout's idempotency key. Agents' idempotency keys are in another partition, so the two can't
-    /// collide.
+    /// The record of a withdrawal's idempotency key. Idempotency keys of payments are in another partition, so the two
+    /// can't collide.
     pub(crate) fn payout_key(agent: AgentId, key: &Fingerprint) -> Self {
         Self::new(payout_partition(agent), format!("K#{key}"))
     }
 
-    /// The claim on a wallet's address by the agent that it was attested for.
+    /// The claim on a wallet's address by the agent for which the wallet was attested.
     pub(crate) fn wallet_claim(wallet: Address) -> Self {
         Self::new(format!("ATTESTED#{wallet:#x}"), ONLY)
     }
 
-    /// The claim on an agent by the wallet that was attested for it.
+    /// The claim on an agent by the wallet that was attested for the agent.
     pub(crate) fn claim_by_wallet(agent: AgentId) -> Self {
         Self::new(format!("ATTESTED#{agent}"), ONLY)
     }
 
-    /// A row of the audit log, in its own table.
+    /// A row of the audit log, which is a separate table.
     pub(crate) fn audit(actor: &Actor, id: AuditId) -> Self {
         Self::new(audit_partition(actor), id.to_string())
     }
@@ -92,12 +90,11 @@ impl Key {
         Self::new(policy_partition(agent), service.to_string())
     }
 
-    /// A window's totals.
     pub(crate) fn window(scope: WindowScope) -> Self {
         Self::new(window_partition(scope), WINDOW)
     }
 
-    /// One entry of a window.
+    /// One payment that a window counts.
     pub(crate) fn entry(scope: WindowScope, at: Timestamp, settlement: SettlementId) -> Self {
         Self::new(
             window_partition(scope),
@@ -110,8 +107,8 @@ impl Key {
         Self::new(approval_partition(id), format!("{:010}", id.sequence()))
     }
 
-    /// A settlement's claim on the transaction in this block that confirmed it. With a log index, the claim is on one
-    /// transfer of a transaction that has already confirmed another settlement.
+    /// The claim of a settlement on the transaction in this block that confirmed the settlement. With a log index, the
+    /// claim is on one transfer of a transaction that has already confirmed another settlement.
     pub(crate) fn claim(network: Network, block: u64, hash: TxHash, log_index: Option<u64>) -> Self {
         let shard = hash.b256().first().copied().unwrap_or_default() % CLAIM_SHARDS;
         let sk = match log_index {
@@ -121,7 +118,6 @@ impl Key {
         Self::new(claim_partition(network, block, shard), sk)
     }
 
-    /// A preflight's replay key.
     pub(crate) fn preflight(agent: AgentId, replay_key: &Fingerprint) -> Self {
         Self::new(format!("R#{agent}#{replay_key}"), ONLY)
     }
@@ -131,12 +127,12 @@ impl Key {
         Self::new(PLACES.to_owned(), ONLY)
     }
 
-    /// The last block up to which part `index` of `of` parts of the wallets was searched for outflows.
+    /// The last block that was searched for outflows of part `index` of `of` parts of the wallets.
     pub(crate) fn outflow_place(index: u8, of: u8) -> Self {
         Self::new(PLACES.to_owned(), format!("{OUTFLOW_PLACES}{index}#{of}"))
     }
 
-    /// The agent whose wallet's balance was checked last; the next check continues after it.
+    /// The agent whose wallet's balance was checked last. The next check continues after this agent.
     pub(crate) fn level_place() -> Self {
         Self::new(PLACES.to_owned(), "LEVELS")
     }
@@ -146,17 +142,17 @@ impl Key {
         Self::new(level_partition(wallet_digit(agent) % WALLET_SHARDS), agent.to_string())
     }
 
-    /// An agent's entry in the list of all wallets.
+    /// An agent's row in the list of all wallets.
     pub(crate) fn wallet(agent: AgentId) -> Self {
         Self::new(wallet_partition(wallet_digit(agent) % WALLET_SHARDS), agent.to_string())
     }
 
-    /// A reconcile request for a settlement.
+    /// A request to reconcile a settlement.
     pub(crate) fn reconcile_request(agent: AgentId, id: SettlementId) -> Self {
         Self::new(MARKED.to_owned(), format!("{agent}#{id}"))
     }
 
-    /// A request to evict a window's expired entries.
+    /// A request to evict a window's expired payments.
     pub(crate) fn eviction_request(scope: WindowScope) -> Self {
         Self::new(EVICT.to_owned(), window_partition(scope))
     }
@@ -185,7 +181,7 @@ impl Key {
         Self::new(format!("HANDOVER#{agent}"), ONLY)
     }
 
-    /// The number of wallets assigned so far.
+    /// The counter of assigned wallets.
     pub(crate) fn wallets() -> Self {
         Self::new(WALLETS.to_owned(), ONLY)
     }
@@ -195,32 +191,30 @@ impl Key {
         Self::new(WALLETS.to_owned(), "SPARE")
     }
 
-    /// A person's record: their identity at the issuer, and the time at which all their sessions were last ended.
+    /// A user's record: the identity at the issuer, and the time at which all sessions of the user were last ended.
     pub(crate) fn person(person: &PersonId) -> Self {
         Self::new(person_partition(person), ONLY)
     }
 
-    /// A person's session.
     pub(crate) fn session(person: &PersonId, session: &SessionId) -> Self {
         Self::new(person_partition(person), format!("{SESSIONS}{session}"))
     }
 
-    /// The list of a person's policy templates.
+    /// The list of a user's policy templates.
     pub(crate) fn templates(person: &PersonId) -> Self {
         Self::new(person_partition(person), "TEMPLATES")
     }
 
-    /// A version of a policy template. A person's versions are all different.
+    /// A version of a policy template. Version numbers are unique among all templates of a user.
     pub(crate) fn template(person: &PersonId, version: u64) -> Self {
         Self::new(person_partition(person), format!("TEMPLATE#{version:020}"))
     }
 
-    /// A webhook, in one of its owner's slots.
+    /// A webhook in one of its owner's slots.
     pub(crate) fn webhook(person: &PersonId, slot: u8) -> Self {
         Self::new(webhooks::partition(person), slot.to_string())
     }
 
-    /// A secret of a webhook.
     pub(crate) fn webhook_secret(webhook: WebhookId, secret: WebhookSecretId) -> Self {
         Self::new(format!("K#{webhook}"), secret.to_string())
     }
@@ -230,12 +224,11 @@ impl Key {
         Self::new(format!("G#{webhook}"), ONLY)
     }
 
-    /// The failed calls of a webhook, in the partition of its mark.
+    /// The failed calls of a webhook, in the partition of the marker.
     pub(crate) fn failed_calls(webhook: WebhookId) -> Self {
         Self::new(format!("G#{webhook}"), "FAILED")
     }
 
-    /// A delivery to a webhook.
     pub(crate) fn delivery(webhook: WebhookId, id: DeliveryId) -> Self {
         Self::new(webhooks::deliveries(webhook), id.to_string())
     }
@@ -250,17 +243,17 @@ impl Key {
         Self::new(webhooks::pauses(notices::shard_of(person)), format!("{ends_at}#{id}"))
     }
 
-    /// A person's notice settings.
+    /// A user's notification settings.
     pub(crate) fn notice_settings(person: &PersonId) -> Self {
         Self::new(notices::recipients(notices::shard_of(person)), person.as_str())
     }
 
-    /// A URL to which a person's notices are posted.
+    /// An incoming webhook's URL to which a user's notifications are posted.
     pub(crate) fn notice_url(person: &PersonId, url: NoticeUrlId) -> Self {
         Self::new(format!("U#{person}"), url.to_string())
     }
 
-    /// The marker of an ended channel.
+    /// The marker of a channel that can no longer deliver messages.
     pub(crate) fn ended_channel(person: &PersonId, channel: NoticeChannel) -> Self {
         Self::new(notices::ended(person), channel.name())
     }
@@ -280,23 +273,23 @@ impl Key {
         Self::new(format!("T#{}#{person}", channel.name()), key)
     }
 
-    /// The attested payees of a service, in the usage table.
+    /// The verified payees of a service, in the usage table.
     pub(crate) fn attested(service: ServiceId) -> Self {
         Self::new(attested::partition(attested::shard_of(service)), service.to_string())
     }
 
-    /// The time at which the payees of the whole catalog were first attested, in the usage table.
+    /// The time at which the payees of the whole catalog were first verified, in the usage table.
     pub(crate) fn attested_since() -> Self {
         Self::new("PAYEES#SINCE".to_owned(), ONLY)
     }
 
-    /// The key of the table's item, from an item of an index.
+    /// Returns the key of the table's item for an item of an index.
     pub(crate) fn of(item: &Item) -> Option<Self> {
         let (pk, sk) = part(item, "pk").zip(part(item, "sk"))?;
         Some(Self::new(pk.clone(), sk))
     }
 
-    /// The key as DynamoDB attributes.
+    /// Converts the key to DynamoDB attributes.
     pub(crate) fn attributes(&self) -> Item {
         Item::from([
             ("pk".to_owned(), AttributeValue::S(self.pk.clone())),
@@ -304,23 +297,21 @@ impl Key {
         ])
     }
 
-    /// Whether this is the item's key.
+    /// Whether this key is the item's key.
     pub(crate) fn is_of(&self, item: &Item) -> bool {
         part(item, "pk") == Some(&self.pk) && part(item, "sk") == Some(&self.sk)
     }
 }
 
-/// The partition of an agent's settlements.
 pub(crate) fn settlement_partition(agent: AgentId) -> String {
     format!("S#{agent}")
 }
 
-/// The partition of an agent's payout address.
+/// The partition of an agent's withdrawal address.
 pub(crate) fn payout_partition(agent: AgentId) -> String {
     format!("PO#{agent}")
 }
 
-/// The partition of an agent's policies.
 pub(crate) fn policy_partition(agent: AgentId) -> String {
     format!("P#{agent}")
 }
@@ -334,8 +325,8 @@ const BY_PERSON: &str = "P#";
 const BY_OPERATORS: &str = "OPERATORS";
 const OUTFLOWS: &str = "OUTFLOWS";
 
-/// The partition of the actor's acts in the audit table: one for each person, with the acts of their agents' rules, one
-/// for all operators, and one for reconcile's findings.
+/// The partition of the actor's actions in the audit table: one partition for each user, including the actions of the
+/// user's agents' rules, one for all operators, and one for reconcile's findings.
 pub(crate) fn audit_partition(actor: &Actor) -> String {
     match actor {
         Actor::Person { id: person, .. } | Actor::Rule { owner: person } => format!("{BY_PERSON}{person}"),
@@ -344,9 +335,8 @@ pub(crate) fn audit_partition(actor: &Actor) -> String {
     }
 }
 
-/// The partition of the audit rows that inform a person of an operator's act on the person's objects, or of a finding
-/// by reconcile. Each function that writes such rows has its own partition. `None` for acts of a person and of their
-/// agents' rules, which have only one row.
+/// The partition of audit rows that inform a user of an operator's action, or of a finding by reconcile. Each function
+/// that writes such rows has its own partition. `None` for actions of a user and of rules, which have only one row.
 pub(crate) fn told_partition(actor: &Actor, person: &PersonId) -> Option<String> {
     match actor {
         Actor::Person { .. } | Actor::Rule { .. } => None,
@@ -355,7 +345,7 @@ pub(crate) fn told_partition(actor: &Actor, person: &PersonId) -> Option<String>
     }
 }
 
-/// The partitions of the audit log that make up this scope.
+/// Returns the audit log's partitions in this scope.
 pub(crate) fn audit_partitions(scope: &AuditScope) -> Vec<String> {
     match scope {
         AuditScope::Person(person) => ["P", "O", "W"].map(|kind| format!("{kind}#{person}")).into(),
@@ -364,12 +354,12 @@ pub(crate) fn audit_partitions(scope: &AuditScope) -> Vec<String> {
     }
 }
 
-/// The person whose act a row of the audit log records.
+/// Returns the user whose action an audit row records.
 pub(crate) fn actor_of(item: &Item) -> Option<PersonId> {
     PersonId::parse(part(item, "pk")?.strip_prefix(BY_PERSON)?)
 }
 
-/// The agent in the key of its record, settlement or set of waiting approvals.
+/// Parses the agent from the key of its record, settlement or set of pending approvals.
 pub(crate) fn agent_of(item: &Item) -> Option<AgentId> {
     let (_, agent) = part(item, "pk")?.split_once('#')?;
     AgentId::parse(agent)
@@ -378,12 +368,11 @@ pub(crate) fn agent_of(item: &Item) -> Option<AgentId> {
 /// The prefix of the sort keys of sessions.
 pub(crate) const SESSIONS: &str = "SESSION#";
 
-/// The partition of a person.
 pub(crate) fn person_partition(person: &PersonId) -> String {
     format!("PERSON#{person}")
 }
 
-/// The partition of a window. Each window has its own, so that a busy one does not slow the others.
+/// The partition of a window. Each window has its own partition, so that a busy window does not slow others.
 pub(crate) fn window_partition(scope: WindowScope) -> String {
     match scope {
         WindowScope::Day { agent, service } => format!("L#{agent}#{service}"),
@@ -391,31 +380,30 @@ pub(crate) fn window_partition(scope: WindowScope) -> String {
     }
 }
 
-/// The partition of reconcile's cursors.
+/// The partition of reconcile's checkpoints.
 pub(crate) const PLACES: &str = "RECONCILE";
-/// The prefix of the sort keys of the cursors of the search for outflows.
+/// The prefix of the sort keys of the checkpoints of the search for outflows.
 pub(crate) const OUTFLOW_PLACES: &str = "OUTFLOWS#";
 
-/// Parses the index of a part of the wallets, and the number of parts, from such a sort key.
+/// Parses the index of a part of the wallets, and the number of parts, from a checkpoint's sort key.
 pub(crate) fn parse_outflow_place(sk: &str) -> Option<(u8, u8)> {
     let (index, of) = sk.strip_prefix(OUTFLOW_PLACES)?.split_once('#')?;
     index.parse().ok().zip(of.parse().ok())
 }
 
-/// The number of partitions of the wallets: each of four runs of reconcile reads its own.
+/// The number of partitions of the wallets. Each of four concurrent runs of reconcile reads one.
 pub(crate) const WALLET_SHARDS: u8 = 4;
 
-/// A partition of the wallets.
 pub(crate) fn wallet_partition(shard: u8) -> String {
     format!("WALLET#{shard}")
 }
 
-/// A partition of the wallets' levels, sharded like the wallets.
+/// A partition of the wallets' levels. Levels have the same shards as wallets.
 pub(crate) fn level_partition(shard: u8) -> String {
     format!("LEVEL#{shard}")
 }
 
-/// The digit that shards wallets: the last hexadecimal digit of the agent's id, which is random.
+/// The digit that determines a wallet's shard: the last hexadecimal digit of the agent's id, which is random.
 pub(crate) fn wallet_digit(agent: AgentId) -> u8 {
     let [.., last] = agent.uuid().into_bytes();
     last & 0xf
@@ -424,7 +412,7 @@ pub(crate) fn wallet_digit(agent: AgentId) -> u8 {
 /// The partition of all requests for evictions.
 pub(crate) const EVICT: &str = "EVICT";
 
-/// The window whose partition has this name.
+/// Parses a window from its partition key.
 pub(crate) fn parse_window(partition: &str) -> Option<WindowScope> {
     let (kind, ids) = partition.split_once('#')?;
     let (agent, other) = ids.split_once('#')?;
@@ -443,14 +431,14 @@ pub(crate) fn approval_partition(id: ApprovalId) -> String {
     format!("{APPROVAL_LINEAGES}{}", id.lineage())
 }
 
-/// The id of the approval in an item, from its key.
+/// Parses the approval's id from an item's key.
 pub(crate) fn approval_of(item: &Item) -> Option<ApprovalId> {
     let lineage = part(item, "pk")?.strip_prefix(APPROVAL_LINEAGES)?;
     ApprovalId::of_lineage(lineage, sort_key(item).parse().ok()?)
 }
 
-/// The number of partitions for the claims of one block: at a thousand payments a second, two thousand claims may be
-/// made at once, and a partition accepts a thousand writes a second.
+/// The number of partitions for the claims of one block. At a thousand payments a second, two thousand claims may be
+/// made at the same time, and a partition accepts a thousand writes a second.
 pub(crate) const CLAIM_SHARDS: u8 = 4;
 
 /// A partition of the claims on transactions in one block.
@@ -458,25 +446,25 @@ pub(crate) fn claim_partition(network: Network, block: u64, shard: u8) -> String
     format!("X#{}#{block:012}#{shard}", network.name())
 }
 
-/// The transaction in a claim's sort key.
+/// Parses the transaction from a claim's sort key.
 pub(crate) fn parse_claim(sk: &str) -> Option<TxHash> {
     TxHash::parse(sk.split('#').next()?)
 }
 
-/// The partition of all reconcile requests.
+/// The partition of all requests to reconcile.
 pub(crate) const MARKED: &str = "MARKS";
 
-/// The agent and the settlement in a reconcile request's sort key.
+/// Parses the agent and the settlement from a reconcile request's sort key.
 pub(crate) fn parse_reconcile_request(sk: &str) -> Option<(AgentId, SettlementId)> {
     let (agent, settlement) = sk.split_once('#')?;
     Some((AgentId::parse(agent)?, SettlementId::parse(settlement)?))
 }
 
-/// The number of copies of the operators' freezes. Each decision reads one, and a partition serves 3,000 read units a
-/// second; a thousand decisions a second should not all read the same one.
+/// The number of copies of the operators' freezes. Each decision reads one copy. A partition serves 3,000 read units a
+/// second, so a thousand decisions a second should not all read the same copy.
 pub(crate) const FREEZES_COPIES: u8 = 4;
 
-/// The copy that an agent's decisions read, by the last bits of its id, which are random.
+/// Returns the copy that an agent's decisions read, by the last bits of the agent's id, which are random.
 pub(crate) fn freezes_copy(agent: AgentId) -> u8 {
     let [.., last] = agent.uuid().into_bytes();
     last % FREEZES_COPIES
@@ -488,7 +476,7 @@ const FROZEN_AGENT: &str = "agent#";
 const FROZEN_OWNER: &str = "owner#";
 const FROZEN_DEPLOYMENT: &str = "deployment";
 
-/// The frozen target in the sort key of such a record.
+/// Parses the freeze's target from the record's sort key.
 pub(crate) fn parse_freeze(sk: &str) -> Option<FreezeTarget> {
     if sk == FROZEN_DEPLOYMENT {
         Some(FreezeTarget::Deployment)
@@ -509,19 +497,19 @@ pub(crate) mod hold {
     pub const PARTITIONS: u8 = 16;
 
     /// The index partition of a settlement: the last hexadecimal digit of its id, which is random, so the partitions
-    /// fill evenly. A payment writes the index twice, and one partition accepts 1,000 writes a second. The key is
-    /// short, since it is part of the settlement's row, which must stay below 1 KB.
+    /// fill evenly. A payment writes the index twice, and one partition accepts 1,000 writes a second. The key is short
+    /// because it is part of the settlement's row, which must stay below 1 KB.
     pub(crate) fn partition(id: SettlementId) -> String {
         format!("{:x}", id.uuid().as_u128() & 0xf)
     }
 
-    /// The index sort key of a hold: the time from which the chain decides its outcome (its payment's `validBefore`),
-    /// or the time of the next attempt. It is not unique.
+    /// The index sort key of a hold: the time from which the chain decides the outcome (the payment's `validBefore`),
+    /// or the time of the next attempt. The key is not unique.
     pub(crate) fn due(at: Timestamp) -> String {
         format!("{:012}", at.secs())
     }
 
-    /// The time in this sort key.
+    /// Parses the time from a hold's sort key.
     pub(crate) fn parse_due(text: &str) -> Option<Timestamp> {
         Timestamp::from_secs(text.parse().ok()?)
     }
@@ -536,26 +524,25 @@ pub(crate) mod owned {
     pub(crate) const INDEX: &str = "owner";
     /// The prefix of the index sort keys of agents.
     pub(crate) const AGENTS: &str = "A#";
-    /// The prefix of the index sort keys of approvals that a person has decided.
+    /// The prefix of the index sort keys of approvals that a user has decided.
     const DECIDED: &str = "AP#";
-    /// The prefix of the index sort keys of approvals that no person has decided: they wait, or have expired.
+    /// The prefix of the index sort keys of approvals that no user has decided: pending or expired approvals.
     const UNDECIDED: &str = "AW#";
 
-    /// An agent's index sort key.
     pub(crate) fn agent(id: AgentId, created_at: Timestamp) -> String {
         format!("{AGENTS}{:016}#{id}", created_at.micros())
     }
 
-    /// An index sort key after those of all agents and before those of approvals.
+    /// An index sort key between the keys of all agents and the keys of approvals.
     pub(crate) const AFTER_AGENTS: &str = "A#~";
 
-    /// Parses the agent and its creation time from an index sort key. `None` for any other key.
+    /// Parses the agent and its creation time from an index sort key; `None` for any other key.
     pub(crate) fn parse_agent(os: &str) -> Option<(AgentId, Timestamp)> {
         let (at, id) = os.strip_prefix(AGENTS)?.split_once('#')?;
         Some((AgentId::parse(id)?, Timestamp::from_micros(at.parse().ok()?)?))
     }
 
-    /// The index sort key of an approval that nobody has decided.
+    /// The index sort key of an approval that no user has decided.
     pub(crate) fn undecided(id: ApprovalId, created_at: Timestamp) -> String {
         approval(UNDECIDED, id, created_at)
     }
@@ -569,18 +556,18 @@ pub(crate) mod owned {
         format!("{prefix}{:016}#{id}", created_at.micros())
     }
 
-    /// The time and id in an approval's index sort key, as text in their order.
+    /// Returns the part of an approval's index sort key with time and id. These parts sort by time.
     pub(crate) fn place_of_approval(os: &str) -> Option<&str> {
         os.strip_prefix(UNDECIDED).or_else(|| os.strip_prefix(DECIDED))
     }
 
-    /// The inclusive bounds of the index sort keys of undecided approvals that were created from `since` on, and before
-    /// `before`. They are in the wrong order if there are none.
+    /// Returns the inclusive bounds of the index sort keys of undecided approvals that were created from `since` on and
+    /// before `before`. If there are no such keys, the first bound is greater than the second.
     pub(crate) fn undecided_between(since: Timestamp, before: Option<(Timestamp, ApprovalId)>) -> (String, String) {
         between(UNDECIDED, since, before)
     }
 
-    /// The same of decided approvals.
+    /// Returns the inclusive bounds of the index sort keys of decided approvals that were created before `before`.
     pub(crate) fn decided_before(before: Option<(Timestamp, ApprovalId)>) -> (String, String) {
         between(DECIDED, Timestamp::EPOCH, before)
     }
@@ -588,21 +575,21 @@ pub(crate) mod owned {
     fn between(prefix: &str, since: Timestamp, before: Option<(Timestamp, ApprovalId)>) -> (String, String) {
         let first = approval(prefix, ApprovalId::from_uuid(Uuid::nil()), since);
         let (at, id) = before.unwrap_or((Timestamp::MAX, ApprovalId::from_uuid(Uuid::max())));
-        // No id lies between this one and the one before it.
+        // The largest id before `id`.
         let previous = Uuid::from_u128(id.uuid().as_u128().saturating_sub(1));
         (first, approval(prefix, ApprovalId::from_uuid(previous), at))
     }
 
-    /// The prefix of the index sort keys of offers of agents. The `owner` of an offer is the person who may accept it.
+    /// The prefix of the index sort keys of offers of agents. The `owner` of an offer is the user who may accept it.
     pub(crate) const HANDOVERS: &str = "HO#";
 
-    /// An offer's index sort key.
     pub(crate) fn handover(agent: AgentId, offered_at: Timestamp) -> String {
         format!("{HANDOVERS}{:016}#{agent}", offered_at.micros())
     }
 }
 
-/// A query for the newest items of a partition whose sort keys are `UUIDv7`s, before `before` if it is given.
+/// Adds to a query that it reads the newest items of a partition whose sort keys are `UUIDv7`s, before `before` if
+/// given.
 pub(crate) fn newest(
     query: QueryFluentBuilder,
     partition: String,
@@ -621,7 +608,7 @@ pub(crate) fn newest(
     }
 }
 
-/// The time and settlement in an entry's sort key. `None` for any other sort key.
+/// Parses the time and the settlement from the sort key of a counted payment; `None` for any other sort key.
 pub(crate) fn parse_entry(sk: &str) -> Option<(Timestamp, SettlementId)> {
     let (at, settlement) = sk.strip_prefix(ENTRIES)?.split_once('#')?;
     Some((
@@ -630,12 +617,10 @@ pub(crate) fn parse_entry(sk: &str) -> Option<(Timestamp, SettlementId)> {
     ))
 }
 
-/// An item's sort key.
 pub(crate) fn sort_key(item: &Item) -> &str {
     part(item, "sk").map_or("", String::as_str)
 }
 
-/// An item's partition.
 pub(crate) fn partition_key(item: &Item) -> &str {
     part(item, "pk").map_or("", String::as_str)
 }
@@ -644,12 +629,12 @@ fn part<'a>(item: &'a Item, name: &str) -> Option<&'a String> {
     item.get(name)?.as_s().ok()
 }
 
-/// The key of an entry.
+/// The key of a counted payment.
 pub(crate) fn of_entry(scope: WindowScope, entry: &Entry) -> Key {
     Key::entry(scope, entry.at, entry.settlement)
 }
 
-/// The catalog table's keys.
+/// The keys of the catalog table.
 pub(crate) mod catalog {
     use purser_domain::{Fingerprint, ServiceId, ServiceSlug};
 
@@ -659,7 +644,7 @@ pub(crate) mod catalog {
     pub(crate) const SERVICES: &str = "SVC#";
     /// The prefix of the keys of probe records.
     pub(crate) const PROBES: &str = "PROBE#";
-    /// The summary of probe results of all services.
+    /// The summary of all probe results.
     pub(crate) const SIGHTINGS: &str = "SIGHTINGS";
     /// The head of the catalog's object.
     pub(crate) const OBJECT: &str = "OBJECT";
@@ -670,94 +655,88 @@ pub(crate) mod catalog {
         format!("{SERVICES}{id}")
     }
 
-    /// The probe record of a service.
     pub(crate) fn probes(id: ServiceId) -> String {
         format!("{PROBES}{id}")
     }
 
-    /// The prefix of the keys of the chunks of the object with this version and this hash.
+    /// The prefix of the keys of an object's chunks.
     pub(crate) fn chunks_of(version: u64, digest: &Fingerprint) -> String {
         format!("{CHUNKS}{version}#{digest}#")
     }
 
-    /// The version in a chunk's key.
+    /// Parses the version from a chunk's key.
     pub(crate) fn version_of_chunk(key: &str) -> Option<u64> {
         key.strip_prefix(CHUNKS)?.split('#').next()?.parse().ok()
     }
 
-    /// The claim on a slug.
     pub(crate) fn slug(slug: &ServiceSlug) -> String {
         format!("SLUG#{slug}")
     }
 }
 
-/// The partitions of attested payees, in the usage table.
+/// The partitions of verified payees, in the usage table.
 pub(crate) mod attested {
     use super::ServiceId;
 
-    /// The number of partitions. A partition serves 3,000 read units a second, and each environment of `payments` reads
-    /// a service's row once for each version of the catalog.
+    /// The number of partitions. A partition serves 3,000 read units a second, and each instance of `payments` reads a
+    /// service's row once for each catalog version.
     pub(crate) const SHARDS: u8 = 4;
 
-    /// A partition.
     pub(crate) fn partition(shard: u8) -> String {
         format!("PAYEES#{shard}")
     }
 
-    /// The partition of a service, by the last bits of its id, which are random.
+    /// Returns the shard of a service, by the last bits of its id, which are random.
     pub(crate) fn shard_of(service: ServiceId) -> u8 {
         let [.., last] = service.uuid().into_bytes();
         last % SHARDS
     }
 }
 
-/// The partitions of the table of webhooks.
+/// The partitions of the webhooks table.
 pub(crate) mod webhooks {
     use super::{Item, PersonId, WebhookId, sort_key};
     use purser_domain::Webhook;
 
-    /// The partition of a person's webhooks.
     pub(crate) fn partition(person: &PersonId) -> String {
         format!("P#{person}")
     }
 
-    /// The slot in a webhook's sort key.
+    /// Parses the slot from a webhook's sort key.
     pub(crate) fn slot(item: &Item) -> Option<u8> {
         sort_key(item).parse().ok().filter(|slot| *slot < Webhook::MOST)
     }
 
-    /// The partition of a person's deliveries that wait for their next attempt.
+    /// The partition of a user's deliveries that wait for their next attempt.
     pub(crate) fn waiting(person: &PersonId) -> String {
         format!("W#{person}")
     }
 
-    /// The partition of the long pauses of one shard of people.
+    /// The partition of long pauses for one shard of users.
     pub(crate) fn pauses(part: char) -> String {
         format!("N#{part}")
     }
 
-    /// The partition of a webhook's deliveries.
     pub(crate) fn deliveries(webhook: WebhookId) -> String {
         format!("D#{webhook}")
     }
 }
 
-/// The partitions of notices, in the table of webhooks.
+/// The partitions of notifications, in the webhooks table.
 pub(crate) mod notices {
     use super::{NoticeChannel, PersonId};
 
-    /// The partition of one shard of notice settings. There are sixteen shards, by the first digit of the person's id,
-    /// so that all recipients can be listed.
+    /// The partition of one shard of notification settings. There are sixteen shards, by the first digit of the user's
+    /// id, so that all recipients can be listed.
     pub(crate) fn recipients(shard: char) -> String {
         format!("R#{shard}")
     }
 
-    /// The shard of a person.
     pub(crate) fn shard_of(person: &PersonId) -> char {
         person.as_str().chars().next().unwrap_or('0')
     }
 
-    /// The partition of a person's ended channels.
+    /// The partition of a user's channels that can no longer deliver messages.
     pub(crate) fn ended(person: &PersonId) -> String {
         format!("X#{person}")
     }
@@ -768,7 +747,7 @@ pub(crate) mod notices {
     }
 }
 
-/// The throttle table's key for the latest use of an agent key.
+/// The throttle table's key for the last use of an agent key.
 pub(crate) fn key_use(agent: AgentId, key: KeyId) -> String {
     format!("K#{agent}#{key}")
 }
@@ -778,17 +757,17 @@ pub(crate) fn open_calls(kind: ThrottleKind, scope: &str) -> String {
     format!("{}#open#{scope}", kind.prefix())
 }
 
-/// The throttle table's key for the counter of a scope's kept responses, in `mcp`'s part.
+/// The throttle table's key for the counter of a scope's stored responses, under the prefix of `mcp`.
 pub(crate) fn kept_responses(scope: &str) -> String {
     format!("MCP#kept#{scope}")
 }
 
-/// The throttle table's key for a chunk of a kept response.
+/// The throttle table's key for a chunk of a stored response.
 pub(crate) fn kept_response(scope: &str, slot: u8, chunk: usize) -> String {
     format!("{}#{slot}#{chunk}", kept_responses(scope))
 }
 
-/// A kind of counter. A function's IAM role is limited to one kind.
+/// A kind of counter. A function's IAM role can access only one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThrottleKind {
     /// The counters of the API.

@@ -1,4 +1,4 @@
-//! The cache of starting sets (`people/starting_set.rs`).
+//! The cache of default services (`people/starting_set.rs`).
 
 use purser_domain::{Fingerprint, StartingSet};
 use std::{
@@ -6,11 +6,11 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// The maximum number of sets that one environment caches; if it is exceeded, the cache is cleared. A set has 16 bytes
-/// for each service.
+/// The maximum number of sets that an instance caches. At the maximum, the cache is cleared. A set has 16 bytes for
+/// each service.
 const MOST_KEPT: usize = 32;
 
-/// The sets that this environment has read or written.
+/// The sets that this instance has read or written.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KnownSets(Arc<Mutex<HashMap<Fingerprint, Arc<StartingSet>>>>);
 

@@ -1,6 +1,7 @@
-//! The ledger table (agents, policies, windows, settlements, idempotency keys and approvals) and the decisions table.
+//! The client of the ledger table (agents, policies, windows, settlements, idempotency keys and approvals) and of the
+//! decisions table.
 //!
-//! Each operation has its own file; this file contains the code that they share.
+//! Each operation has its own file; this file contains shared code.
 
 use crate::{
     codec::backoff::{THROTTLING_PAUSES, throttling_pause},
@@ -19,7 +20,7 @@ use aws_sdk_dynamodb::{
 use purser_domain::{Error, Result};
 use std::{collections::HashMap, sync::Arc};
 
-/// The ledger and decisions tables.
+/// A client of the ledger and decisions tables.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     pub(crate) db: Client,
@@ -29,19 +30,19 @@ pub struct Ledger {
     pub(crate) sets: KnownSets,
 }
 
-/// The result of an edit that is based on a given version.
+/// The result of a change that is based on a given version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edited {
-    /// The edit is stored, by this or an earlier attempt.
+    /// The change is stored, by this or an earlier attempt.
     Stored,
-    /// Another edit came first, or the item does not exist; nothing was written.
+    /// Another change came first, or the item does not exist. Nothing was written.
     Conflict,
 }
 
 const READING: &str = "reading the ledger";
 
-/// Reads items of a table by their keys, which must be distinct, and returns them in any order. `consistent` makes the
-/// read strongly consistent.
+/// Reads items of a table by their keys, which must be distinct, and returns the items in any order. `consistent` makes
+/// the read strongly consistent.
 pub(crate) async fn get_all(
     db: &Client,
     table: &str,
@@ -67,7 +68,7 @@ pub(crate) async fn get_all(
         // Keys beyond the table's throughput are returned unprocessed, which is throttling without an error.
         let left = answer.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
         wanted = left.flat_map(|left| left.keys).collect();
-        // Only rounds without progress count towards the limit.
+        // Only rounds without progress count towards the maximum.
         if wanted.len() < asked {
             pauses = 0;
         }
@@ -87,7 +88,7 @@ pub(crate) async fn get_all(
 }
 
 impl Ledger {
-    /// The ledger in these tables.
+    /// Creates a client for these tables.
     pub fn new(db: Client, ledger: impl Into<Arc<str>>, decisions: impl Into<Arc<str>>) -> Self {
         Self {
             db,
@@ -97,7 +98,7 @@ impl Ledger {
         }
     }
 
-    /// The ledger in this table, for a function that doesn't use decisions. Adding or reading a decision fails.
+    /// Creates a client for a function that does not use decisions. Adding or reading a decision fails.
     pub fn without_decisions(db: Client, ledger: impl Into<Arc<str>>) -> Self {
         Self {
             db,
@@ -107,7 +108,7 @@ impl Ledger {
         }
     }
 
-    /// The decisions table.
+    /// Returns the decisions table's name.
     pub(crate) fn decisions_table(&self) -> Result<&str> {
         let words = "this ledger was opened without its decisions";
         self.decisions
@@ -115,12 +116,11 @@ impl Ledger {
             .ok_or_else(|| Error::internal("finding the decisions", Fault::new(words)))
     }
 
-    /// An item of the ledger, for reading.
     pub(crate) fn row<'a>(&'a self, item: &'a Item) -> Row<'a> {
         Row::new(&self.table, item)
     }
 
-    /// One item, strongly consistent.
+    /// Reads one item, strongly consistent.
     pub(crate) async fn get(&self, key: &Key) -> Result<Option<Item>> {
         let get = self
             .db
@@ -131,23 +131,23 @@ impl Ledger {
         Ok(get.send().await.map_err(failed(READING))?.item)
     }
 
-    /// Several items, strongly consistent, in any order; their keys must be distinct.
+    /// Reads several items, strongly consistent, in any order. Their keys must be distinct.
     pub(crate) async fn get_all(&self, keys: &[Key]) -> Result<Vec<Item>> {
         let keys = keys.iter().map(Key::attributes).collect();
         get_all(&self.db, &self.table, keys, true, READING).await
     }
 
-    /// A put that replaces a whole item of the ledger.
+    /// Creates a put that replaces a whole item of the ledger.
     pub(crate) fn put(&self, item: Item) -> PutBuilder {
         PutBuilder::default().table_name(&*self.table).set_item(Some(item))
     }
 
-    /// A put of an item that must not exist yet.
+    /// Creates a put of an item that must not exist yet.
     pub(crate) fn put_new(&self, item: Item) -> PutBuilder {
         self.put(item).condition_expression("attribute_not_exists(pk)")
     }
 
-    /// An update of an item of the ledger.
+    /// Creates an update of an item of the ledger.
     pub(crate) fn update(&self, key: &Key) -> UpdateBuilder {
         UpdateBuilder::default()
             .table_name(&*self.table)

@@ -1,4 +1,4 @@
-//! The encoding of domain types that are stored as a map of other attributes.
+//! Encodes domain types that are stored as a map of other attributes.
 
 use crate::codec::attribute::{Attribute, read_text, text};
 use crate::codec::item::{Draft, Item, member, optional_member};
@@ -11,7 +11,7 @@ use purser_domain::{
 };
 use uuid::Uuid;
 
-/// Types that are stored as a map.
+/// Implements [`Attribute`] for types that are stored as a map.
 macro_rules! written_as_map {
     ($($name:ty, $write:expr, $read:expr;)*) => {$(
         impl Attribute for $name {
@@ -88,8 +88,8 @@ written_as_map! {
     Wallet, write_wallet, read_wallet;
 }
 
-/// Structs that are stored as a map of their fields: first the required fields; after `|`, the optional ones; after
-/// `||`, the fields that are not stored, each with the value that it has after reading.
+/// Implements [`Attribute`] for structs that are stored as a map of their fields: first the required fields; after `|`,
+/// the optional fields; after `||`, fields that are not stored, each with its value after reading.
 macro_rules! written_as_fields {
     ($($name:ty {
         $($field:ident: $member:literal,)*
@@ -197,11 +197,11 @@ fn read_wallet(map: &Item) -> Option<Wallet> {
     })
 }
 
-/// The values of a wallet's `custody` attribute.
+/// The values of a wallet's attribute `custody`.
 const SEED: &str = "seed";
 const KMS: &str = "kms";
 
-/// Writes one operation of a probe record. An answer without a payment means that the operation is free.
+/// Encodes one operation of a probe record. If the provider responded without a payment, the operation is free.
 pub(crate) fn write_probe(operation: OperationUuid, probe: &Probe) -> AttributeValue {
     let draft = Draft::nested()
         .with("id", &operation)
@@ -221,14 +221,14 @@ pub(crate) fn write_probe(operation: OperationUuid, probe: &Probe) -> AttributeV
     AttributeValue::M(draft.into_item())
 }
 
-/// Reads an operation that [`write_probe`] wrote.
+/// Decodes an operation that [`write_probe`] wrote.
 pub(crate) fn read_probe(value: &AttributeValue) -> Option<(OperationUuid, Probe)> {
     let map = value.as_m().ok()?;
     let quote = optional_member(map, "payment")?.map_or(Quote::Free, Quote::Paid);
     let answer = optional_member(map, "since")?.map(|since| Answer { quote, since });
     let seen = match optional_member(map, "obstacle")? {
         Some(obstacle) => Err(obstacle),
-        // Without an obstacle, the last answer is this probe's answer.
+        // Without an obstacle, the last response is the response to this probe.
         None => Ok(answer.as_ref()?.quote.clone()),
     };
     let probe = Probe {
@@ -268,7 +268,7 @@ fn read_key(map: &Item) -> Option<AgentKey> {
     })
 }
 
-/// The kind is absent where it is [`AskingKind::ApprovalRequired`].
+/// The attribute for the kind is absent if the kind is [`AskingKind::ApprovalRequired`].
 fn write_asking(asking: &AskingRule) -> Draft {
     let kind = Some(&asking.kind).filter(|kind| **kind != AskingKind::ApprovalRequired);
     Draft::nested()
@@ -285,7 +285,7 @@ fn read_asking(map: &Item) -> Option<AskingRule> {
     })
 }
 
-/// Rules as an agent's are stored. Their ids are only numbers.
+/// Numbers the rules, because stored rules need ids. The ids are only numbers.
 pub(crate) fn numbered(kinds: &[RuleKind]) -> Vec<Rule> {
     let rules = kinds.iter().zip(1_u128..).map(|(kind, number)| Rule {
         id: RuleId::from_uuid(Uuid::from_u128(number)),
@@ -295,7 +295,7 @@ pub(crate) fn numbered(kinds: &[RuleKind]) -> Vec<Rule> {
     rules.collect()
 }
 
-/// An edit of a policy. `ops` is absent for an unchanged scope, and `all` stands for every operation.
+/// Encodes a change of a policy. `ops` is absent if the scope is unchanged, and `all` means every operation.
 pub(crate) fn write_change(change: &PolicyChange) -> Draft {
     let PolicyChange { enabled, policy } = change;
     let (all, only) = match &policy.enabled_operations {
@@ -313,7 +313,7 @@ pub(crate) fn write_change(change: &PolicyChange) -> Draft {
         .with_optional("domains", policy.allowed_domains.as_ref())
 }
 
-/// The edit that [`write_change`] wrote.
+/// Decodes a change that [`write_change`] wrote.
 pub(crate) fn read_change(map: &Item) -> Option<PolicyChange> {
     let (all, only) = (optional_member::<bool>(map, "all")?, optional_member(map, "ops")?);
     let enabled_operations = match (all, only) {
@@ -456,7 +456,7 @@ fn read_rule(map: &Item) -> Option<Rule> {
     })
 }
 
-/// The names are short because the map is part of rows that should stay below 1 KB.
+/// Attribute names are short because the map is part of rows that must stay below 1 KB.
 fn write_call(call: &CallDescription) -> Draft {
     let price = call.catalog_price.as_ref();
     Draft::nested()

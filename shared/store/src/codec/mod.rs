@@ -1,4 +1,4 @@
-//! The encoding of items: keys, attributes and conditions. Uses no other module of this crate.
+//! Encodes items: keys, attributes and conditions. Uses no other module of this crate.
 
 pub(crate) mod attribute;
 pub(crate) mod backoff;

@@ -1,4 +1,4 @@
-//! Notices to people: their settings, the waiting events, and the pace of each channel.
+//! Notifications: users' settings, waiting events, and the send slots of each channel.
 
 pub(crate) mod pace;
 pub(crate) mod pending;

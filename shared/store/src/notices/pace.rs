@@ -1,5 +1,5 @@
-//! The pace of a channel: the time from which its next message may be sent. Its version ensures that only one of two
-//! concurrent runs sends a message.
+//! The send slots of a channel: the time from which the channel's next message may be sent. The version of this record
+//! ensures that only one of two concurrent runs sends a message.
 
 use crate::{
     codec::attribute::Attribute as _, codec::item::Draft, codec::key::Key, transact::was_made,
@@ -7,11 +7,11 @@ use crate::{
 };
 use purser_domain::{NoticeChannel, NoticePace, PersonId, Result, Timestamp};
 
-/// The time in seconds for which an unused pace is kept: longer than a waiting event.
+/// The lifetime of an unused record, in seconds: longer than the lifetime of a waiting event.
 const KEPT_SECS: u64 = 7 * 86_400;
 
 impl WebhooksTable {
-    /// The pace of a channel, strongly consistent.
+    /// Reads the record of a channel, strongly consistent.
     pub async fn notice_pace(&self, person: &PersonId, channel: NoticeChannel) -> Result<NoticePace> {
         let item = self
             .get(&Key::notice_pace(person, channel), "reading the pace of notices")
@@ -29,8 +29,8 @@ impl WebhooksTable {
         })
     }
 
-    /// Stores the next version if the previous one is stored, or for the first version, if nothing is stored. Returns
-    /// whether it was stored.
+    /// Stores the next version if the previous version is stored or, for the first version, if nothing is stored.
+    /// Returns whether it was stored.
     pub async fn put_notice_pace(
         &self,
         person: &PersonId,

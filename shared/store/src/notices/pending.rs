@@ -1,5 +1,6 @@
-//! Events that wait to be sent on a channel, and markers of events that were sent or need not be. A redelivered event
-//! neither waits twice nor is sent again. The answer to a question closes it even if the answer arrives first.
+//! Events that wait to be sent on a channel, and markers of events that were sent or need not be sent. Because of the
+//! markers, a repeated event is neither queued twice nor sent again. An approval's decision marks the request as
+//! obsolete, even if the decision arrives first.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -13,17 +14,17 @@ use crate::{
 use aws_sdk_dynamodb::types::builders::{ConditionCheckBuilder, PutBuilder};
 use purser_domain::{Event, NoticeChannel, PersonId, Result, Timestamp};
 
-/// The time in seconds for which a row is kept. An event that is a day old is never sent, even if redelivered.
+/// The lifetime of a row, in seconds. An event that is a day old is never sent, even if it is repeated.
 const KEPT_SECS: u64 = 2 * 86_400;
-/// The maximum number of events that one transaction settles. Each requires two of its hundred writes (API reference).
+/// The maximum number of events that one transaction marks. Each event takes two of its hundred writes (API reference).
 const AT_ONCE: usize = 50;
 
 /// An event that waits to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// The event's key.
+    /// The key that identifies the event on the channel.
     pub key: String,
-    /// The event.
+    /// The waiting event.
     pub event: Event,
 }
 
@@ -34,8 +35,8 @@ enum Role {
 }
 
 impl WebhooksTable {
-    /// Queues an event, unless it is already queued, was sent, or need not be sent. Returns whether it is in the queue
-    /// now.
+    /// Queues an event, unless the event is already queued, was sent, or need not be sent. Returns whether the event is
+    /// now in the queue.
     pub async fn enqueue(
         &self,
         person: &PersonId,
@@ -62,7 +63,7 @@ impl WebhooksTable {
         }
     }
 
-    /// Up to `limit` events that wait on a channel with their keys, ordered by importance and then age, strongly
+    /// Reads up to `limit` waiting events of a channel with their keys, by importance and then age, strongly
     /// consistent. Each unreadable event is a separate error.
     pub async fn waiting_notices(
         &self,
@@ -83,7 +84,7 @@ impl WebhooksTable {
         Ok(answer.items().iter().map(read).collect())
     }
 
-    /// Settles events that were sent or need not be: they no longer wait, and are not queued again.
+    /// Marks events that were sent or need not be sent: they no longer wait, and are not queued again.
     pub async fn settle_notices(
         &self,
         person: &PersonId,
@@ -97,7 +98,7 @@ impl WebhooksTable {
                 transaction.put_unseen(Role::Told, self.told(person, channel, key, now))?;
                 transaction.delete(Role::Waiting, self.delete(&Key::waiting_notice(person, channel, key)))?;
             }
-            // The transaction has no condition, so it can't be refused.
+            // The transaction has no condition, so it can't be rejected.
             transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         }
         Ok(())

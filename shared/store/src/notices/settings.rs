@@ -1,8 +1,8 @@
-//! People's notice settings: one row for each person, in one of sixteen shards, so that all can be listed in pages.
+//! Users' notification settings: one row for each user, in one of sixteen shards, so that all can be listed in pages.
 //!
-//! Only `people` writes them. The mail address comes from the issuer and is not an edit by the person, so it has no
-//! version. The function `notices` records ended channels in separate rows. A URL is stored once, encrypted; `people`,
-//! which stores it, can't decrypt it.
+//! Only `people` writes the settings. The mail address comes from the issuer and is not a change by the user, so it has
+//! no version. The function `notices` records ended channels in separate rows. A URL is stored once, encrypted;
+//! `people`, which stores the URL, can't decrypt it.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -22,16 +22,16 @@ use purser_domain::{
 };
 use std::collections::BTreeMap;
 
-/// The shards of people's rows.
+/// The shards of users' rows.
 pub const PERSON_PARTS: [char; 16] = [
     '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f',
 ];
 
-/// A URL to store.
+/// The URL of an incoming webhook, to be stored.
 pub struct NewNoticeUrl {
     /// The id of the URL.
     pub id: NoticeUrlId,
-    /// The URL, encrypted because anyone who knows it can post to it.
+    /// The URL, encrypted because anyone who has the URL can post to it.
     pub url: Ciphertext,
 }
 
@@ -43,7 +43,7 @@ enum Role {
 }
 
 impl WebhooksTable {
-    /// A person's notice settings, strongly consistent.
+    /// Reads a user's notification settings, strongly consistent.
     pub async fn notices_of(&self, person: &PersonId) -> Result<NoticeSettings> {
         let item = self.get(&Key::notice_settings(person), "reading notices").await?;
         match item {
@@ -52,8 +52,8 @@ impl WebhooksTable {
         }
     }
 
-    /// Up to `limit` people of a shard after `after`, in order, with their settings. Each row with unreadable settings
-    /// is a separate error.
+    /// Reads up to `limit` users of a shard after `after`, in order, with their settings. Each row with unreadable
+    /// settings is a separate error.
     pub async fn recipients(
         &self,
         part: char,
@@ -101,7 +101,7 @@ impl WebhooksTable {
                 .update_expression("SET mail = :mail, said = :at")
                 .condition_expression(LATER)
                 .expression_attribute_values(":mail", address.write()),
-            // No row is created for a person without an address.
+            // No row is created for a user without an address.
             None => update
                 .update_expression("SET said = :at REMOVE mail")
                 .condition_expression(format!("attribute_exists(mail) AND {LATER}")),
@@ -109,7 +109,7 @@ impl WebhooksTable {
         was_made(update.send().await, "keeping a mail address")
     }
 
-    /// Stores the next version if the previous one is stored. Also stores a new URL and removes the one that it
+    /// Stores the next version if the previous version is stored. Also stores a new URL, and removes the URL that it
     /// replaces.
     pub async fn edit_notices(
         &self,
@@ -143,13 +143,13 @@ impl WebhooksTable {
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(Edited::Stored),
-            // The audit row exists, so an attempt whose response was lost had stored the edit.
+            // The audit row exists, so an attempt whose response was lost has stored the change.
             TransactionOutcome::Refused(refusal) if refusal.names(Role::Audit) => Ok(Edited::Stored),
             TransactionOutcome::Refused(_) => Ok(Edited::Conflict),
         }
     }
 
-    /// A person's URL, encrypted, strongly consistent. A missing URL was replaced or removed.
+    /// Reads a user's encrypted URL, strongly consistent. `None` if the URL was replaced or removed.
     pub async fn notice_url(&self, person: &PersonId, id: NoticeUrlId) -> Result<Option<Ciphertext>> {
         let item = self
             .get(&Key::notice_url(person, id), "reading the address of a channel")
@@ -172,7 +172,8 @@ impl WebhooksTable {
         Ok(())
     }
 
-    /// The channels of a person that have ended with their current address or URL, strongly consistent.
+    /// Reads the user's channels that can no longer deliver messages to the current address or URL, strongly
+    /// consistent.
     pub async fn ended_channels(&self, settings: &NoticeSettings) -> Result<BTreeMap<NoticeChannel, EndedChannel>> {
         let query = self
             .db
@@ -201,7 +202,7 @@ impl WebhooksTable {
         Ok(ended)
     }
 
-    /// Removes the marker of an ended channel, because the channel has delivered again.
+    /// Removes the marker of an ended channel, because the channel has delivered a message again.
     pub async fn revive_channel(&self, person: &PersonId, channel: NoticeChannel) -> Result<()> {
         let delete = self
             .db
