@@ -1,8 +1,8 @@
-//! Decisions: blocked and escalated requests with their reasons, and reverted confirmations, for the agent's owner.
+//! Decisions for the agent's owner: blocked and escalated requests with their reasons, and reverted confirmations.
 //!
-//! A row is added once and never changed. The row of a refusal contains the numbers of every check, which give more
-//! detail than its single reason. An allowed payment has no row; its settlement contains the numbers. The log
-//! ([`Ledger::decisions`]) shows both.
+//! A row is added once and never changed. The row of a blocked or escalated request contains the numbers of every
+//! check, in addition to its one reason. An allowed payment has no row, because its settlement contains the numbers.
+//! The log ([`Ledger::decisions`]) lists both.
 
 use crate::{
     codec::attribute::text,
@@ -21,7 +21,7 @@ use purser_domain::{
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// A range of positions in an agent's log, both ends included.
+/// A range of positions in an agent's log, including both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRange {
     /// The first position.
@@ -33,7 +33,7 @@ pub struct LogRange {
 }
 
 impl LogRange {
-    /// The range of the decisions from this time on and before that time.
+    /// Creates the range of decisions from the time `from` to before the time `to`.
     pub fn of(from: Timestamp, to: Timestamp, newest_first: bool) -> Self {
         Self {
             first: SettlementId::at(from, [0; 8]).uuid(),
@@ -48,20 +48,20 @@ impl LogRange {
 pub struct LogPage {
     /// The decisions, in the order of the range.
     pub decisions: Vec<LoggedDecision>,
-    /// The rest of the range; `None` at its end.
+    /// The range that was not read yet; `None` at the end.
     pub rest: Option<LogRange>,
 }
 
-/// Payments of an agent.
+/// An agent's past payments.
 #[derive(Clone, Debug)]
 pub struct PastPayments {
     /// The payments, newest first.
     pub payments: Vec<PastPayment>,
-    /// Whether earlier ones were not read.
+    /// Whether earlier payments were not read.
     pub is_partial: bool,
 }
 
-/// Rows of a query, and the position of the last one if there are more.
+/// Rows of a query, and the position of the last row if more rows follow.
 struct Rows {
     items: Vec<Item>,
     end: Option<Uuid>,
@@ -76,7 +76,7 @@ const fn after(place: Uuid) -> Uuid {
 }
 
 impl Ledger {
-    /// Adds a decision that creates no approval: 1 write unit.
+    /// Adds a decision that creates no approval. Takes 1 write unit.
     pub async fn record(&self, decision: &DecisionRecord) -> Result<()> {
         let put = self
             .db
@@ -84,12 +84,12 @@ impl Ledger {
             .table_name(self.decisions_table()?)
             .set_item(Some(write_decision(decision)))
             .condition_expression("attribute_not_exists(pk)");
-        // The id is random, so an existing row is this decision, written by an attempt whose response was lost.
+        // The id is random, so an existing row was written by an attempt whose response was lost.
         was_made(put.send().await, "recording a decision").map(|_| ())
     }
 
-    /// The agent's decisions before the position `before` in the log, or the newest ones; newest first, up to `limit`,
-    /// eventually consistent.
+    /// Reads up to `limit` of the agent's decisions before the position `before`, or the newest decisions, newest
+    /// first, eventually consistent.
     pub async fn decisions(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<LoggedDecision>> {
         let (allowed, recorded) = tokio::try_join!(
             self.recent_settlements(agent, before, limit),
@@ -102,8 +102,8 @@ impl Ledger {
         Ok(log)
     }
 
-    /// A page of the agent's decisions between these positions, both included, eventually consistent: up to `limit` of
-    /// the payments and of the other decisions. So it may be short, and still be followed by another.
+    /// Reads a page of the agent's decisions in this range, eventually consistent: up to `limit` payments and up to
+    /// `limit` other decisions. A page may be short even if more pages follow.
     pub async fn decisions_between(&self, agent: AgentId, range: LogRange, limit: u32) -> Result<LogPage> {
         let (allowed, recorded) = tokio::try_join!(
             self.rows_between(&self.table, key::settlement_partition(agent), range, limit),
@@ -119,7 +119,7 @@ impl Ledger {
         let decisions: Result<Vec<LoggedDecision>> = settlements.chain(others).collect();
         let mut decisions = decisions?;
         decisions.sort_by_key(LoggedDecision::place);
-        // Beyond the last row of a cut list, decisions of that list are missing.
+        // Decisions beyond the last row of an incomplete list may be missing, so the page ends there.
         let ends = [allowed.end, recorded.end].into_iter().flatten();
         let rest = if range.newest_first {
             decisions.reverse();
@@ -143,8 +143,8 @@ impl Ledger {
         })
     }
 
-    /// The newest payments of an agent between these positions, up to some more than `most`, newest first, eventually
-    /// consistent. The newest `calls` of them have their calls.
+    /// Reads the agent's newest payments in this range, newest first, eventually consistent. May read some more than
+    /// `most`. The newest `calls` payments include their provider calls.
     pub async fn payments_between(
         &self,
         agent: AgentId,
@@ -160,7 +160,7 @@ impl Ledger {
             }),
         );
         while let Some(range) = rest.filter(|_| payments.len() < most) {
-            // A page of a Query has at most a megabyte, a thousand of these rows.
+            // A Query page has at most one megabyte, which is a thousand of these rows.
             let page = self
                 .rows_between(&self.table, key::settlement_partition(agent), range, 1_000)
                 .await?;
@@ -187,7 +187,7 @@ impl Ledger {
     }
 
     async fn rows_between(&self, table: &str, pk: String, range: LogRange, limit: u32) -> Result<Rows> {
-        // DynamoDB refuses a range whose end is before its start.
+        // DynamoDB rejects a range whose end is before its start.
         if range.first > range.last {
             let (items, end) = (Vec::new(), None);
             return Ok(Rows { items, end });
@@ -215,7 +215,7 @@ impl Ledger {
         })
     }
 
-    /// The calls that these settlements pay for, as the agents described them, by settlement id.
+    /// Reads the provider calls that these settlements pay for, as the agents described them, by settlement id.
     pub async fn calls(&self, settlements: &[Settlement]) -> Result<HashMap<SettlementId, CallDescription>> {
         let terms = settlements.iter().map(|settlement| &settlement.terms);
         let keys: Vec<Key> = terms
@@ -227,13 +227,13 @@ impl Ledger {
         rows.map(|row| Ok((row.get("sid")?, row.get("call")?))).collect()
     }
 
-    /// One decision of the agent that has its own row.
+    /// Reads one decision of the agent that has its own row.
     pub async fn recorded_decision(&self, agent: AgentId, id: TransactionId) -> Result<Option<LoggedDecision>> {
         let decision = self.decision_with_hash(agent, id).await?;
         Ok(decision.map(|(decision, _)| decision))
     }
 
-    /// [`Self::recorded_decision`], with the hash of its row.
+    /// Reads a decision like [`Self::recorded_decision`], with the hash of its row.
     pub async fn decision_with_hash(
         &self,
         agent: AgentId,
@@ -254,8 +254,8 @@ impl Ledger {
         item.map(read).transpose()
     }
 
-    /// The agent's decisions that have their own rows (all except allowed payments and payouts) before `before`, or the
-    /// newest ones; newest first, up to `limit`.
+    /// Reads up to `limit` of the agent's decisions with their own rows (all except allowed payments and withdrawals)
+    /// before `before`, or the newest decisions, newest first.
     pub async fn recorded(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<LoggedDecision>> {
         let table = self.decisions_table()?;
         let query = self.db.query().table_name(table);
@@ -268,7 +268,7 @@ impl Ledger {
     }
 }
 
-/// The decision in a row.
+/// Decodes a decision's row.
 pub(crate) fn read_decision(agent: AgentId, row: Row<'_>, item: &Item) -> Result<LoggedDecision> {
     let id = TransactionId::parse(key::sort_key(item));
     let id = id.ok_or_else(|| row.corrupt("sk"))?;
@@ -276,7 +276,7 @@ pub(crate) fn read_decision(agent: AgentId, row: Row<'_>, item: &Item) -> Result
         DecisionResult::RevertConfirmation => {
             read_confirmation_reverted(agent, id, row).map(LoggedDecision::ConfirmationReverted)
         }
-        // Allowed payments and payouts have no row.
+        // Allowed payments and withdrawals have no row.
         DecisionResult::Allow | DecisionResult::Payout => Err(row.corrupt("result")),
         result @ (DecisionResult::Block | DecisionResult::Escalate) => {
             read_refusal(agent, id, result, row).map(LoggedDecision::Refused)
@@ -301,7 +301,7 @@ fn read_confirmation_reverted(agent: AgentId, id: TransactionId, row: Row<'_>) -
     })
 }
 
-/// The row of a reverted confirmation.
+/// Encodes the row of a reverted confirmation.
 pub(crate) fn write_taken_back(taken_back: &ConfirmationReverted) -> Item {
     Draft::of(&Key::decision(taken_back.agent, taken_back.transaction))
         .with_optional("ot", Some(&taken_back.transfers).filter(|transfers| **transfers > 0))
@@ -343,7 +343,7 @@ fn read_refusal(agent: AgentId, id: TransactionId, result: DecisionResult, row: 
     })
 }
 
-/// The row of a decision.
+/// Encodes the row of a decision.
 pub(crate) fn write_decision(decision: &DecisionRecord) -> Item {
     let reason = &decision.reason;
     let hostname = match reason {

@@ -1,9 +1,9 @@
-//! Everything that a decision reads, in one round trip: a `BatchGetItem` of single rows, including the policy, and a
+//! Reads all inputs of a decision in one round trip: a `BatchGetItem` of single rows, including the policy, and a
 //! concurrent Query of the window.
 //!
-//! Reads of several items are not a snapshot, so they may be torn. That is safe, because the conditions of the
-//! resulting write check every fact again. Only a policy and the stamp on its window's totals must agree before the
-//! decision; they are read again until they do.
+//! Reads of several items are not a snapshot, so they may be inconsistent. This is safe, because the conditions of the
+//! resulting write check every input again. Only a policy and the policy version in its window's totals must be equal
+//! before the decision, so they are read again until they are.
 
 use crate::{
     codec::backoff::Backoff,
@@ -22,7 +22,7 @@ use purser_domain::{
 /// The items to read in addition to the calling agent's record.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DecisionKeys {
-    /// The service. Without it no window is read.
+    /// The service to pay. Without a service, no window is read.
     pub service: Option<ServiceId>,
     /// The hash of the idempotency key.
     pub key: Option<Fingerprint>,
@@ -32,12 +32,12 @@ pub struct DecisionKeys {
     pub freezes: bool,
 }
 
-/// The inputs of a decision. None is older than the call that read it.
+/// The inputs of a decision. No input is older than the call that read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecisionInputs {
-    /// The idempotency record.
+    /// The idempotency record, if the key was used.
     pub record: Option<IdempotencyRecord>,
-    /// The approval; it may belong to another agent.
+    /// The approval, which may belong to another agent.
     pub approval: Option<Approval>,
     /// The policy and windows; `None` if no service was requested.
     pub service_state: Option<ServiceState>,
@@ -56,7 +56,7 @@ pub struct ServiceState {
     pub day: Window,
     /// The window of each of the agent's rules that count payments.
     pub budgets: Vec<(RuleId, Window)>,
-    /// The agent's recent payments to the service, as far as its rules needed them.
+    /// The agent's recent payments to the service, as far as the agent's rules need them.
     pub recent: RecentPayments,
 }
 
@@ -76,13 +76,13 @@ impl From<AgentId> for Reader<'_> {
 }
 
 impl DecisionInputs {
-    /// The service state; an error if no service was requested.
+    /// Returns the service state; an error if no service was requested.
     pub fn service_state_mut(&mut self) -> Result<&mut ServiceState> {
         let missing = || Error::internal("reading the service state", Fault::new("no service was asked for"));
         self.service_state.as_mut().ok_or_else(missing)
     }
 
-    /// The operators' freeze that applies to the agent, if any; an error if freezes were not requested.
+    /// Returns the operators' freeze that applies to the agent, if any; an error if freezes were not requested.
     pub fn frozen_by_operators(&self, agent: &Agent) -> Result<Option<Freeze>> {
         let missing = || Error::internal("reading the freezes", Fault::new("they were not asked for"));
         Ok(self.freezes.as_ref().ok_or_else(missing)?.of(agent))
@@ -90,21 +90,22 @@ impl DecisionInputs {
 }
 
 impl ServiceState {
-    /// Every window, the day window first.
+    /// Returns all windows, the day window first.
     pub fn windows(&self) -> impl Iterator<Item = &Window> {
         std::iter::once(&self.day).chain(self.budgets.iter().map(|(_, window)| window))
     }
 
-    /// A window with more expired entries at `at` than [`Ledger::read_live`] reads, so that its spend is unknown.
+    /// Returns a window with more expired payments at `at` than [`Ledger::read_live`] reads, so that its spend is
+    /// unknown.
     pub fn too_long(&self, at: Timestamp) -> Option<&Window> {
         self.windows().find(|window| window.hides_expired(at))
     }
 }
 
 impl Ledger {
-    /// Reads the inputs and the agent, if it exists: 5 read units, 6 with an approval, and one more for each rule that
-    /// counts payments, which need a second round trip. If an unverified caller's key is not a valid key of the agent, budgets are not
-    /// read, so that a wrong secret causes the same work as an agent that does not exist.
+    /// Reads the inputs and the agent, if it exists. Takes 5 read units, 6 with an approval, and one more for each rule
+    /// that counts payments, which are read in a second round trip. If an unverified caller's key is not a valid key of
+    /// the agent, budgets are not read, so that a wrong secret causes the same work as an agent that does not exist.
     pub async fn decision_inputs(
         &self,
         caller: impl Into<Reader<'_>>,
@@ -156,8 +157,8 @@ impl Ledger {
         }
     }
 
-    /// Reads more of each window that may have unread expired entries, so that its spend at `at` is exact. If more
-    /// entries have expired than one call reads, it stays unknown ([`ServiceState::too_long`]).
+    /// Reads more of each window that may have unread expired payments, so that the window's spend at `at` is exact. If
+    /// more payments have expired than one call reads, the spend stays unknown ([`ServiceState::too_long`]).
     pub async fn read_live(&self, service_state: &mut ServiceState, at: Timestamp) -> Result<()> {
         let left = PagesLeft::of_a_call();
         let budgets = service_state.budgets.iter_mut().map(|(_, window)| window);
@@ -167,7 +168,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The service state from the day window and the agent's budgets; `None` if a policy or budget and its window were
+    /// Combines the policy, the day window and the agent's budgets; `None` if a policy or budget and its window were
     /// read at different versions.
     async fn service_state(
         &self,
@@ -175,8 +176,8 @@ impl Ledger {
         (mut day, recent): (Window, RecentPayments),
         agent: Option<&Agent>,
     ) -> Result<Option<ServiceState>> {
-        // Policy and window are stored together. If neither is, a default may apply, and the window begins at its
-        // version.
+        // Policy and window are stored together. If neither is stored, a default may apply, and the window begins at
+        // its version.
         let is_stored = day.stamp != 0;
         if policy.is_some() != is_stored || policy.as_ref().is_some_and(|enabled| enabled.version != day.stamp) {
             return Ok(None);
@@ -242,7 +243,8 @@ impl Ledger {
         self.day_head(scope).await.map(Some)
     }
 
-    /// The windows of the agent's rules that count payments, read concurrently; `None` if one does not have its rule's stamp.
+    /// Reads the windows of the agent's rules that count payments, concurrently; `None` if a window was read at another
+    /// version than its rule.
     async fn budgets(&self, agent: Option<&Agent>) -> Result<Option<Vec<(RuleId, Window)>>> {
         let mut reads = tokio::task::JoinSet::new();
         let Some(agent) = agent else {

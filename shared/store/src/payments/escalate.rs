@@ -1,8 +1,8 @@
-//! The escalation: writes the approval, its idempotency record and the decision in one transaction.
+//! Escalates a decision: writes the approval, its idempotency record and the decision in one transaction.
 //!
 //! Invariant: at most one approval of a request is open. The approvals of identical requests share one partition and
-//! are numbered from 0; each number can be used once. If an open approval has the number of an escalation, the
-//! escalation uses that approval. The number of an agent's waiting approvals is limited (`waiting.rs`). Nothing is
+//! are numbered from 0, and each number can be used once. If an open approval has the number that an escalation tries,
+//! the escalation uses this approval. The number of an agent's pending approvals is limited (`waiting.rs`). Nothing is
 //! reserved.
 
 use crate::{
@@ -25,14 +25,14 @@ use purser_domain::{
 /// The result of an escalation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Escalated {
-    /// A new approval waits for a person.
+    /// A new approval is pending.
     Staged(Approval),
-    /// An identical request is already waiting under another idempotency key; this one waits for the same approval.
+    /// An identical request with another idempotency key already has a pending approval, which this request uses.
     Joined(Approval),
-    /// The idempotency key was used already. The caller compares the fingerprint.
+    /// The idempotency key was already used. The caller compares the fingerprint.
     IdempotencyRecord(IdempotencyRecord),
-    /// The agent has the maximum number of waiting approvals, and no open approval is for this request. Nothing was
-    /// written, so the caller records the refusal under the same id.
+    /// The agent has the maximum number of pending approvals, and no open approval is for this request. Nothing was
+    /// written, so the caller records the rejection under the same id.
     TooMany,
 }
 
@@ -40,16 +40,16 @@ pub enum Escalated {
 enum Role {
     Key,
     Approval,
-    /// The set of the agent's approvals that may be waiting.
+    /// The set of the agent's approvals that may be pending.
     Waiting,
     Decision,
 }
 
-/// The approval for the idempotency record.
+/// The approval to which the idempotency key is bound.
 enum Place {
     /// A new approval.
     New(Approval),
-    /// An existing approval, which is open.
+    /// An existing open approval.
     Taken(Approval),
 }
 
@@ -69,13 +69,13 @@ impl Place {
 }
 
 impl Ledger {
-    /// Creates the approval that a decision requires, or uses the open one, and binds the idempotency key to it. The
-    /// decision is recorded in the same transaction, with the approval's id. A new approval expires at `expires_at`. It
-    /// is created only if fewer than `most` of the agent's approvals are waiting.
+    /// Creates the approval that a decision requires, or uses the open approval, and binds the idempotency key to it.
+    /// The same transaction records the decision with the approval's id. A new approval expires at `expires_at`. It is
+    /// created only if fewer than `most` of the agent's approvals are pending.
     ///
-    /// If several conditions failed, the first of these determines the result: the key is used, the approval's number
-    /// is used, too many approvals wait. So the limit never refuses a repeated request, or one that uses an open
-    /// approval.
+    /// If several conditions fail, the first of the following determines the result: the key is used, the approval's
+    /// number is used, too many approvals are pending. The limit therefore never rejects a repeated request, or a
+    /// request that uses an open approval.
     pub async fn escalate(
         &self,
         key: &Fingerprint,
@@ -155,7 +155,7 @@ impl Ledger {
         Ok(transaction)
     }
 
-    /// Reads the newest approval of this request: uses it if it is open, and otherwise the next number.
+    /// Reads the newest approval of this request. Uses the approval if it is open, and otherwise the next number.
     async fn next_place(&self, decision: &DecisionRecord, expires_at: Timestamp) -> Result<Place> {
         let Some(newest) = self.newest_approval(decision.agent, &decision.fingerprint).await? else {
             return Ok(Place::New(asked(decision, expires_at, 0)?));
@@ -169,7 +169,7 @@ impl Ledger {
         Ok(Place::New(asked(decision, expires_at, next)?))
     }
 
-    /// The newest approval of a request.
+    /// Reads the newest approval of a request.
     pub(crate) async fn newest_approval(&self, agent: AgentId, fingerprint: &Fingerprint) -> Result<Option<Approval>> {
         let first = ApprovalId::of(agent, fingerprint, 0);
         let query = self
@@ -191,13 +191,13 @@ fn is_open(approval: &Approval, decision: &DecisionRecord) -> bool {
     approval.status(decision.at).is_open()
 }
 
-/// Whether an attempt of the same escalation, whose response was lost, bound the key.
+/// Whether the key was bound by an attempt of the same escalation whose response was lost.
 fn is_ours(record: &IdempotencyRecord, decision: &DecisionRecord, place: &Place) -> bool {
     matches!(record, IdempotencyRecord::Escalated { transaction, approval, .. }
         if *transaction == decision.transaction && *approval == place.approval().id)
 }
 
-/// The approval that a decision requires.
+/// Creates the approval that a decision requires.
 fn asked(decision: &DecisionRecord, expires_at: Timestamp, sequence: u32) -> Result<Approval> {
     let (Reason::ApprovalRequired { threshold, rule, .. }, Some(operation)) =
         (&decision.reason, decision.operation.clone())

@@ -1,10 +1,10 @@
-//! The maximum number of holds of one agent, so that no agent creates more holds than reconcile can resolve in time.
+//! Limits the number of one agent's holds, so that no agent creates more holds than reconcile can resolve in time.
 //!
 //! A hold is open until its payment is confirmed or can no longer be made, which takes at most as long as the longest
-//! authorization. So all payments within a span of that length are counted, regardless of their outcome, and the end of
-//! a hold needs no write. Spans are fixed, so an interval of one span's length that crosses a boundary may contain
-//! twice the maximum, and each environment may exceed it by a chunk. `people/chunked_counter.rs` implements the
-//! counters.
+//! authorization is valid. Therefore all payments within a span of this duration are counted, regardless of their
+//! outcome, and the end of a hold needs no write. Spans are fixed, so an interval of the same duration that crosses a
+//! boundary may contain twice the maximum, and each instance may exceed the maximum by a chunk.
+//! `people/chunked_counter.rs` implements the counters.
 
 use crate::people::chunked_counter::ChunkedCounter;
 use aws_sdk_dynamodb::Client;
@@ -16,7 +16,7 @@ use std::{num::NonZeroU64, sync::Arc};
 pub struct HoldLimit(ChunkedCounter<AgentId, ()>);
 
 impl HoldLimit {
-    /// Creates the limit with its counters in the throttle table. Each counter is limited to `most` in a span as long
+    /// Creates the limit with counters in the throttle table: at most `most` payments per agent within a span as long
     /// as the longest authorization.
     pub fn new(db: Client, table: impl Into<Arc<str>>, most: u32, longest: Duration) -> Self {
         let span = NonZeroU64::new(longest.secs()).unwrap_or(NonZeroU64::MIN);
@@ -28,7 +28,7 @@ impl HoldLimit {
         self.0.check(agent, now, |()| true)
     }
 
-    /// Counts a payment that was reserved.
+    /// Counts a reserved payment.
     pub fn count(&self, agent: AgentId, now: Timestamp) {
         self.0.count(agent, now, || format!("holds {agent}"), || Some(()));
     }

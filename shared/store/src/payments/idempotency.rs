@@ -1,38 +1,38 @@
-//! The record of an idempotency key's use.
+//! The record of an idempotency key.
 
 use crate::codec::item::Row;
 use purser_domain::{ApprovalId, BoundPayment, Fingerprint, Result, TransactionId};
 
-/// The use of an idempotency key. An authorization is permanent.
+/// What an idempotency key was used for. The record of an authorization is permanent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdempotencyRecord {
-    /// An authorization.
+    /// The key authorized a payment.
     Allowed {
         /// The fingerprint of the request.
         fingerprint: Fingerprint,
         /// The authorized payment.
         payment: BoundPayment,
     },
-    /// An escalation. The approved retry replaces this record.
+    /// The key was used for an escalated request. A retry after the approval replaces this record.
     Escalated {
         /// The fingerprint of the request.
         fingerprint: Fingerprint,
         /// The approval that the request waits for.
         approval: ApprovalId,
-        /// The decision.
+        /// The escalated decision.
         transaction: TransactionId,
     },
 }
 
 impl IdempotencyRecord {
-    /// The fingerprint of the request that the key was first used for.
+    /// Returns the fingerprint of the request for which the key was first used.
     pub const fn fingerprint(&self) -> &Fingerprint {
         match self {
             Self::Allowed { fingerprint, .. } | Self::Escalated { fingerprint, .. } => fingerprint,
         }
     }
 
-    /// The record in an idempotency row.
+    /// Decodes an idempotency row.
     pub(crate) fn read(row: Row<'_>) -> Result<Self> {
         let fingerprint = row.get("rh")?;
         match row.get::<String>("kind")?.as_str() {

@@ -1,4 +1,5 @@
-//! Payments (decision inputs, reservation, settlement, decision record), payouts, and the claims of wallets by agents.
+//! Payments (decision inputs, reservation, settlement, decision record), withdrawals, and the claims of wallets by
+//! agents.
 
 pub(crate) mod decision;
 pub(crate) mod decision_inputs;

@@ -1,13 +1,14 @@
-//! An agent's payout address, and the reservation of a payout to it.
+//! An agent's withdrawal address, and the reservation of a withdrawal to this address.
 //!
-//! Invariants: only `payments` writes the address and its delay, by its own clock. A payout is one transaction with the
-//! record that its decision used. So it goes to the stored address after the delay, and only one of two concurrent
-//! payouts is reserved. It is conditional on the agent's owner, so that none is reserved for an earlier owner once a
-//! handover is accepted. A payout's idempotency key is bound permanently. No payout is reserved while the latest one is
-//! open; a revert can reopen an earlier one (`revert_confirmation.rs`).
+//! Invariants: only `payments` writes the address and its delay, by its own clock. A withdrawal is reserved in one
+//! transaction with the record that its decision used, so it goes to the stored address after the delay, and only one
+//! of two concurrent withdrawals is reserved. The transaction is conditional on the agent's owner, so nothing is
+//! reserved for an earlier owner after an ownership transfer. A withdrawal's idempotency key is bound permanently. No
+//! withdrawal is reserved while the latest withdrawal is open; a revert can reopen an earlier one
+//! (`revert_confirmation.rs`).
 //!
-//! The record names the latest payout, which is open while its settlement is authorized. So the record need not change
-//! when the payout ends on chain.
+//! The record names the latest withdrawal, which is open while its settlement is authorized. The record therefore need
+//! not change when the withdrawal ends on chain.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -24,7 +25,7 @@ use purser_domain::{
     Agent, AgentId, Fingerprint, Freezes, PayoutAddress, PayoutGrant, PayoutRecord, Result, SettlementId, Terms,
 };
 
-/// The record of a payout's idempotency key.
+/// The record of a withdrawal's idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PayoutKey {
     /// The fingerprint of the request.
@@ -33,25 +34,25 @@ pub struct PayoutKey {
     pub settlement: SettlementId,
 }
 
-/// The inputs of a payout's decision, strongly consistent.
+/// The inputs of a decision on a withdrawal, strongly consistent.
 #[derive(Clone, Debug)]
 pub struct PayoutInputs {
-    /// The agent; `None` if it does not exist.
+    /// The agent; `None` if the agent does not exist.
     pub agent: Option<Agent>,
-    /// The record of its payout address.
+    /// The record of the agent's withdrawal address.
     pub record: PayoutRecord,
     /// The operators' freezes.
     pub freezes: Freezes,
-    /// The record of the idempotency key, if it was used.
+    /// The record of the idempotency key, if the key was used.
     pub key: Option<PayoutKey>,
 }
 
-/// The result of reserving a payout.
+/// The result of reserving a withdrawal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayoutReserved {
-    /// The payout is reserved, with the given terms.
+    /// The withdrawal is reserved with the given terms.
     Done,
-    /// An input of the decision has changed, or may have. The caller reads and decides again.
+    /// An input of the decision has changed, or may have changed. The caller reads and decides again.
     Raced,
 }
 
@@ -59,23 +60,23 @@ pub enum PayoutReserved {
 enum Role {
     Agent,
     Record,
-    /// The idempotency key.
+    /// The record of the idempotency key.
     Key,
     Settlement,
-    /// The latest payout.
+    /// The settlement of the latest withdrawal.
     Latest,
     Audit,
 }
 
 impl Ledger {
-    /// The agent's payout address and latest payout: one read unit.
+    /// Reads the agent's withdrawal address and latest withdrawal. Takes one read unit.
     pub async fn payout_record(&self, agent: AgentId) -> Result<PayoutRecord> {
         let item = self.get(&Key::payout_record(agent)).await?;
         item.map_or_else(|| Ok(PayoutRecord::default()), |item| self.read_payout_record(&item))
     }
 
-    /// Reads the agent, its payout address, the operators' freezes and the record of this idempotency key: four read
-    /// units, one round trip.
+    /// Reads the agent, its withdrawal address, the operators' freezes and the record of this idempotency key. Takes
+    /// four read units in one round trip.
     pub async fn payout_inputs(&self, agent: AgentId, used: &Fingerprint) -> Result<PayoutInputs> {
         let keys = [
             Key::agent(agent),
@@ -93,7 +94,7 @@ impl Ledger {
         })
     }
 
-    /// Replaces the record with its next version: 4 write units.
+    /// Replaces the record with its next version. Takes 4 write units.
     pub async fn put_payout_record(&self, agent: AgentId, next: &PayoutRecord, audit: &AuditEntry) -> Result<Edited> {
         let mut transaction = Transaction::new();
         let put = self
@@ -116,8 +117,8 @@ impl Ledger {
         }
     }
 
-    /// Reserves a payout: 11 write units, and 2 more if the agent had a payout before. A transaction that only
-    /// conflicted with others is sent again after a pause; after four pauses the caller must read again.
+    /// Reserves a withdrawal. Takes 11 write units, and 2 more if the agent had a withdrawal before. A transaction that
+    /// only conflicted with others is sent again after a pause; after four pauses the caller must read again.
     pub async fn reserve_payout(
         &self,
         grant: &PayoutGrant,
@@ -151,7 +152,7 @@ impl Ledger {
             .expression_attribute_values(":owner", text(grant.owner().as_str()));
         transaction.check(Role::Agent, owned)?;
         if let Some(latest) = grant.record().latest {
-            // A reorganization may have reopened the latest payout since it was read.
+            // A reorganization may have reopened the latest withdrawal since it was read.
             let check = ConditionCheck::builder()
                 .table_name(&*self.table)
                 .set_key(Some(Key::settlement(terms.agent, latest).attributes()))
@@ -183,7 +184,7 @@ impl Ledger {
         })
     }
 
-    /// The record in an item.
+    /// Decodes the record of a withdrawal address.
     pub(crate) fn read_payout_record(&self, item: &Item) -> Result<PayoutRecord> {
         let row = self.row(item);
         let address = row.get_optional("addr")?.map(|address| {

@@ -1,5 +1,5 @@
-//! Replay keys of preflights: one row each, with the fingerprint of the request. They don't affect spending: authorize
-//! never reads them, and DynamoDB deletes them by TTL.
+//! Replay keys of preflights: one row for each key, with the fingerprint of the request. Replay keys do not affect
+//! spending, because authorize never reads them. DynamoDB deletes the rows by TTL.
 
 use crate::{
     codec::attribute::Attribute as _, codec::fault::failed, codec::item::Draft, codec::key::Key, codec::ledger::Ledger,
@@ -10,14 +10,14 @@ use purser_domain::{AgentId, Duration, Fingerprint, Result, Timestamp};
 /// The request to which a replay key belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayKey {
-    /// This request holds the key, for a day from now.
+    /// The key belongs to this request for a day from now.
     Held,
     /// The request with this fingerprint used the key less than a day ago.
     Taken(Fingerprint),
 }
 
 impl Ledger {
-    /// Stores a replay key for a request, unless another request has it: 1 write unit.
+    /// Stores a replay key for a request, unless another request has the key. Takes 1 write unit.
     pub async fn hold_replay_key(
         &self,
         agent: AgentId,
@@ -27,7 +27,8 @@ impl Ledger {
     ) -> Result<ReplayKey> {
         let row = Draft::of(&Key::preflight(agent, replay_key))
             .with("rh", fingerprint)
-            // In seconds, as TTL requires. Deletion can lag by days, so the condition below compares the time itself.
+            // In seconds, as TTL requires. DynamoDB may delete the row days later, so the condition below compares the
+            // time.
             .with("ttl", &now.after(Duration::DAY).secs());
         let put = self
             .db

@@ -1,6 +1,7 @@
-//! An agent's request for a raise: one approval for each refusal, so that a repeated request finds the first.
+//! An agent's request for a temporary limit increase: one approval for each blocked payment, so that a repeated request
+//! finds the first.
 //!
-//! The number of an agent's waiting approvals is limited (`waiting.rs`), and requests for raises count among them.
+//! The number of an agent's pending approvals is limited (`waiting.rs`), and these requests count as pending approvals.
 
 use crate::{
     codec::backoff::Backoff,
@@ -10,14 +11,14 @@ use crate::{
 };
 use purser_domain::{Approval, Result};
 
-/// The result of asking for a raise.
+/// The result of requesting a temporary limit increase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RaiseAsked {
-    /// The request waits for a person.
+    /// The request is pending.
     New(Approval),
-    /// There is a request after this refusal already, decided or not. The caller compares the terms.
+    /// An earlier request exists for this blocked payment, decided or not. The caller compares the parameters.
     Already(Approval),
-    /// The agent has the maximum number of waiting approvals. Nothing was written.
+    /// The agent has the maximum number of pending approvals. Nothing was written.
     TooMany,
 }
 
@@ -28,7 +29,7 @@ enum Role {
 }
 
 impl Ledger {
-    /// Stores a request for a raise, if fewer than `most` of the agent's approvals wait.
+    /// Stores a request for a temporary limit increase, if fewer than `most` of the agent's approvals are pending.
     pub async fn ask_for_raise(&self, asked: &Approval, most: u32) -> Result<RaiseAsked> {
         let mut backoff = Backoff::new();
         loop {

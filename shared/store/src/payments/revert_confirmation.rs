@@ -1,10 +1,10 @@
-//! The revert of a confirmation whose transfer is no longer on the chain: the settlement is held again, and a decision
+//! Reverts a confirmation whose transfer is no longer on the chain: the settlement is held again, and a decision
 //! records the revert.
 //!
-//! Both are written in one transaction. The window entry is not changed, because it counted all the time. The claim on
-//! the transaction names a block that is no longer on the chain; it stays until that block is checked.
+//! One transaction writes both. The window is not changed, because the payment counted all the time. The claim on the
+//! transaction names a block that is no longer on the chain, and stays until this block is checked.
 //!
-//! Deliberately elsewhere: the proof (only the domain makes a [`TransferGone`]), and the processing of the hold.
+//! Not in this file: the proof (only the domain creates a [`TransferGone`]), and the processing of the hold.
 
 use crate::{
     codec::attribute::{Attribute as _, text},
@@ -29,7 +29,7 @@ enum Role {
 const TAKING_BACK: &str = "taking a confirmation back";
 
 impl Ledger {
-    /// Reverts a confirmation: 5 write units. The decision gets this id and this time.
+    /// Reverts a confirmation. Takes 5 write units. The decision gets this id and this time.
     pub async fn revert_confirmation(
         &self,
         settlement: &Settlement,
@@ -68,7 +68,7 @@ impl Ledger {
         else {
             return Ok(Moved::Done(settlement.clone().confirmation_reverted(transfer_gone)));
         };
-        // The id is random, so the existing row is this decision, written by an attempt whose response was lost.
+        // The id is random, so the existing row was written by an attempt whose response was lost.
         if refusal.names(Role::Decision) {
             return Ok(Moved::Done(settlement.clone().confirmation_reverted(transfer_gone)));
         }

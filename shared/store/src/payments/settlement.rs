@@ -1,7 +1,7 @@
 //! Settlements: one row each in the agent's partition, with an id that sorts by time.
 //!
-//! A row stays below 1 KB, so that each write costs one unit. The payment header and the nonce are not stored, because
-//! both can be derived from the row. A row is in the index `hold` exactly while the spend is held.
+//! A row stays below 1 KB, so that each write takes one unit. The payment header and the nonce are not stored, because
+//! both can be derived from the row. A row is in the index `hold` exactly while the amount is held.
 
 use crate::{
     codec::attribute::{Attribute as _, text},
@@ -23,23 +23,23 @@ pub(crate) const AUTHORIZED: &str = "authorized";
 pub(crate) const CONFIRMED: &str = "confirmed";
 pub(crate) const EXPIRED: &str = "expired";
 
-/// The `kind` of a payout. A purchase has no `kind`.
+/// The `kind` of a withdrawal. A purchase has no `kind`.
 const PAYOUT: &str = "payout";
 
 impl Ledger {
-    /// A settlement of the agent, strongly consistent.
+    /// Reads a settlement of the agent, strongly consistent.
     pub async fn settlement(&self, agent: AgentId, id: SettlementId) -> Result<Option<Settlement>> {
         let item = self.get(&Key::settlement(agent, id)).await?;
         item.map(|item| self.read_settlement(agent, &item)).transpose()
     }
 
-    /// The agent's settlements before the id `before`, or the newest ones; newest first, up to `limit`, strongly
-    /// consistent.
+    /// Reads up to `limit` of the agent's settlements before the id `before`, or the newest settlements, newest first,
+    /// strongly consistent.
     pub async fn settlements(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<Settlement>> {
         self.list_settlements(agent, before, limit, true).await
     }
 
-    /// [`Ledger::settlements`], eventually consistent, at half the cost.
+    /// Reads settlements like [`Ledger::settlements`], but eventually consistent, at half the cost.
     pub async fn recent_settlements(
         &self,
         agent: AgentId,
@@ -58,7 +58,7 @@ impl Ledger {
     ) -> Result<Vec<Settlement>> {
         let query = self.db.query().table_name(&*self.table);
         let query = key::newest(query, key::settlement_partition(agent), before, limit).consistent_read(is_consistent);
-        // A Query page holds 1 MB, a thousand of these rows; `limit` is at most a hundred.
+        // A Query page has 1 MB, which is a thousand of these rows, and `limit` is at most a hundred.
         let answer = query.send().await.map_err(failed("listing settlements"))?;
         answer
             .items()
@@ -67,7 +67,7 @@ impl Ledger {
             .collect()
     }
 
-    /// An update of a single settlement, outside a transaction.
+    /// Creates an update of a single settlement, outside a transaction.
     pub(crate) fn update_settlement(&self, agent: AgentId, id: SettlementId) -> UpdateItemFluentBuilder {
         self.db
             .update_item()
@@ -75,7 +75,7 @@ impl Ledger {
             .set_key(Some(Key::settlement(agent, id).attributes()))
     }
 
-    /// Counts a proof that the chain did not confirm, unless it is the one counted last: 1 write unit.
+    /// Counts a proof that the chain did not confirm, unless the same proof was counted last. Takes 1 write unit.
     pub async fn note_failed_proof(&self, settlement: &Settlement, tx_hash: TxHash) -> Result<()> {
         if settlement.failed_proofs.last == Some(tx_hash) {
             return Ok(());
@@ -89,7 +89,7 @@ impl Ledger {
         update_once_free(&update, "counting a failed proof").await.map(|_| ())
     }
 
-    /// The settlement in an item.
+    /// Decodes a settlement's row.
     pub(crate) fn read_settlement(&self, agent: AgentId, item: &Item) -> Result<Settlement> {
         let row = self.row(item);
         let id = SettlementId::parse(key::sort_key(item));
@@ -151,7 +151,7 @@ fn read_purpose(row: Row<'_>) -> Result<Purpose> {
     }
 }
 
-/// The row of a payment that has just been authorized.
+/// Encodes the row of a payment that was just authorized.
 pub(crate) fn write_settlement(terms: &Terms) -> Item {
     let row = Draft::of(&Key::settlement(terms.agent, terms.id))
         .with("txid", &terms.transaction)

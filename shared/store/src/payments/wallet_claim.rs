@@ -1,8 +1,8 @@
-//! The claims that bind a wallet to the agent that it was attested for: two rows, which only `payments` can write.
+//! Claims that bind a wallet to the agent for which the wallet was attested: two rows, which only `payments` can write.
 //!
 //! Invariants: a wallet is claimed by one agent, an agent claims one wallet, and neither row is changed or removed.
-//! `payments` writes both before it signs an attestation, so a wallet's key attests at most one agent. For agents that
-//! were attested before claims existed, operators write the claims once, with `claim-wallets`.
+//! `payments` writes both rows before it signs an attestation, so a wallet's key attests at most one agent. For agents
+//! that are older than claims, operators write the claims once with the command `claim-wallets`.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -22,7 +22,7 @@ pub enum WalletClaim {
     Granted,
     /// Another agent has claimed the wallet.
     OtherAgent,
-    /// The agent has claimed another wallet.
+    /// The agent has claimed a different wallet.
     OtherWallet,
 }
 
@@ -31,8 +31,8 @@ pub enum WalletClaim {
 pub struct ClaimedWallets {
     /// The number of agents that have claimed their wallet.
     pub claimed: usize,
-    /// The agents without a claim: another agent has claimed their wallet, they have claimed another wallet, or their
-    /// wallet has not attested them.
+    /// The agents without a claim, because another agent has claimed their wallet, because they have claimed another
+    /// wallet, or because their wallet has not attested them.
     pub refused: Vec<AgentId>,
     /// The number of unreadable rows.
     pub unreadable: usize,
@@ -45,8 +45,8 @@ enum Role {
 }
 
 impl Ledger {
-    /// Claims each agent's wallet for it if `is_attested` returns `true`: 4 write units for each. A repetition changes
-    /// nothing.
+    /// Claims each agent's wallet if `is_attested` returns `true` for the agent. Takes 4 write units for each agent.
+    /// Repeating the call changes nothing.
     pub async fn claim_wallets(&self, is_attested: impl Fn(&Agent) -> bool) -> Result<ClaimedWallets> {
         let mut done = ClaimedWallets::default();
         let all = WalletPart { index: 0, of: 1 };
@@ -69,7 +69,7 @@ impl Ledger {
         Ok(done)
     }
 
-    /// Claims a wallet for an agent: 4 write units.
+    /// Claims a wallet for an agent. Takes 4 write units.
     pub async fn claim_wallet(&self, agent: AgentId, wallet: Address) -> Result<WalletClaim> {
         let mut transaction = Transaction::new();
         let by_agent = Draft::of(&Key::wallet_claim(wallet)).with("agent", &agent);

@@ -1,15 +1,14 @@
-//! Windows: their totals, and one small entry for each authorization that counts.
+//! Windows: their totals, and one small item for each authorization that counts (a counted payment).
 //!
-//! Invariants: `total` is the sum of the existing entries; every write that adds, evicts or releases an entry changes
-//! `total` and `ver` in the same transaction. The horizon is the time of the newest entry that was evicted because it
-//! was older than the length of the window; no entry that old is ever added again. `pver` and `aver` bind every charge
-//! to the versions of the policy and of the agent's record. The totals of a day's window also remember recent payments
-//! (`recent.rs`). Entries must not expire by TTL, because `total` would not
-//! be lowered.
+//! Invariants: `total` is the sum of the existing counted payments. Every write that adds, evicts or releases a counted
+//! payment changes `total` and `ver` in the same transaction. The eviction watermark is the time of the newest payment
+//! that was evicted because it was older than the window; no payment of this age is added later. `pver` and `aver` bind
+//! every charge to the versions of the policy and of the agent's record. The totals of a day window also contain recent
+//! payments (`recent.rs`). Counted payments must not expire by TTL, because that would not reduce `total`.
 //!
-//! The function `people` writes the stamps `pver` and `aver`; `payments` and `reconcile` write everything else. Their
-//! IAM roles restrict both to their own attributes, so a write of a stamp must name no others. A window begins with its
-//! first stamp, and has no `total` until an entry is added.
+//! The function `people` writes the versions `pver` and `aver`; `payments` and `reconcile` write everything else. Their
+//! IAM roles restrict both to their own attributes, so a write of a version must name no other attribute. A window
+//! begins with its first version, and has no `total` until a payment is counted.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -31,37 +30,39 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
-/// The number of oldest entries that a decision reads. An authorization adds one and evicts up to this many, so expired
-/// entries do not accumulate. With policy and totals, ten items of some 150 bytes fit into the 4 KB of one read unit.
+/// The number of oldest counted payments that a decision reads. An authorization adds one and evicts up to this many,
+/// so expired payments do not accumulate. Together with policy and totals, ten items of some 150 bytes fit into the 4
+/// KB of one read unit.
 const OLDEST: u16 = 8;
-/// The number of entries read in each further query: `LOOKED_AT` of the domain.
+/// The number of counted payments that each further query reads: `LOOKED_AT` of the domain.
 const PAGE: u16 = 1_000;
-/// The maximum number of pages that one call reads to compute its windows' spend: 20,000 entries, more than authorize
-/// can evict within its timeout, for some 740 read units. A longer window waits until reconcile evicts
-/// ([`crate::EvictionRequest`]).
+/// The maximum number of pages that one call reads to compute the spend of its windows: 20,000 counted payments, more
+/// than authorize can evict within its timeout, for some 740 read units. A larger window waits until reconcile evicts
+/// payments ([`crate::EvictionRequest`]).
 const MOST_PAGES: u32 = 20;
-/// The maximum number of expired entries that one transaction evicts. The totals take one of its 100 actions; the rest
-/// is headroom.
+/// The maximum number of expired payments that one transaction evicts. The totals take one of its 100 actions; the
+/// remaining actions are headroom.
 const DRAIN: u16 = 90;
 
-/// Requires that the versions used for the charge are still current: the same policy or rule, and no narrowing edit of
-/// the agent's record after the version that was read.
+/// Requires that the versions on which the charge was based are current: the same policy or rule, and no narrowing
+/// change of the agent's record after the version that was read.
 const STAMPS: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";
-/// Requires that no entry after the following time was evicted from the window.
+/// Requires that no payment after the following time was evicted from the window.
 const NOT_CLEARED: &str = "(attribute_not_exists(#horizon) OR #horizon <=";
 /// Requires that the added amount fits.
 const ROOM: &str = "(attribute_not_exists(#total) OR #total <= :room)";
 
-/// The result of evicting a window's expired entries.
+/// The result of evicting a window's expired payments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cleared {
-    /// All expired entries were evicted.
+    /// All expired payments were evicted.
     All,
-    /// As many entries as fit into one transaction were evicted; there may be more.
+    /// As many payments as fit into one transaction were evicted. There may be more.
     More,
-    /// None were evicted, because of a concurrent write to the same window.
+    /// Nothing was evicted, because of a concurrent write to the same window.
     Superseded,
-    /// None were evicted, because the policy or rule has been edited since the window was read; its length may differ.
+    /// Nothing was evicted, because the policy or rule was changed after the window was read, and its duration may
+    /// differ.
     Outdated,
 }
 
@@ -70,7 +71,7 @@ pub enum Cleared {
 pub(crate) struct PagesLeft(Arc<AtomicU32>);
 
 impl PagesLeft {
-    /// The number of pages that one call may read.
+    /// Returns the number of pages that one call may read.
     pub(crate) fn of_a_call() -> Self {
         Self(Arc::new(AtomicU32::new(MOST_PAGES)))
     }
@@ -90,12 +91,13 @@ enum Role {
 }
 
 impl Ledger {
-    /// Reads a window's totals and oldest entries in one Query, which is not a snapshot: see [`crate::DecisionInputs`].
+    /// Reads a window's totals and oldest payments in one Query, which is not a snapshot: see
+    /// [`crate::DecisionInputs`].
     pub(crate) async fn head(&self, scope: WindowScope, length: Duration) -> Result<Window> {
         self.head_with(scope, length, OLDEST).await
     }
 
-    /// As [`Ledger::head`] of a day's window, with the recent payments to the service.
+    /// Reads a day window like [`Ledger::head`], together with the recent payments to the service.
     pub(crate) async fn day_head(&self, scope: WindowScope) -> Result<(Window, RecentPayments)> {
         self.head_of(scope, Duration::DAY, OLDEST).await
     }
@@ -106,7 +108,7 @@ impl Ledger {
     }
 
     async fn head_of(&self, scope: WindowScope, length: Duration, oldest: u16) -> Result<(Window, RecentPayments)> {
-        // One more item for the totals, which are before the entries.
+        // One more item for the totals, which sort before the counted payments.
         let (items, complete) = self.partition(scope, None, oldest.saturating_add(1)).await?;
         let mut window = empty(scope, length, complete);
         let mut payments = RecentPayments::default();
@@ -130,17 +132,17 @@ impl Ledger {
         Ok(())
     }
 
-    /// The horizon of a window of this length, from its totals; the epoch if nothing was evicted.
+    /// Reads the eviction watermark of a window of this duration from its totals; the epoch if nothing was evicted.
     pub(crate) fn read_horizon(&self, totals: &Item, length: Duration) -> Result<Timestamp> {
         let horizon = optional_member(totals, &horizon_name(length)).ok_or_else(|| self.row(totals).corrupt("hz"))?;
         Ok(horizon.unwrap_or(Timestamp::EPOCH))
     }
 
-    /// Whether the window is unchanged since it was read and the idempotency key has authorized nothing. If so, the
+    /// Whether the window is unchanged since it was read, and the idempotency key has authorized nothing. If so, the
     /// read of the window was a consistent snapshot, valid between the two reads.
     ///
     /// The key is read again because it may have been read before the window: a concurrent duplicate of the call may
-    /// have authorized this same payment, which then counts in the window.
+    /// have authorized the same payment, which then counts in the window.
     pub async fn unchanged_since(&self, window: &Window, key: &Fingerprint) -> Result<bool> {
         let (WindowScope::Day { agent, .. } | WindowScope::Budget { agent, .. }) = window.scope;
         let (totals, key) = (Key::window(window.scope), Key::idempotency(agent, key));
@@ -149,8 +151,8 @@ impl Ledger {
             .map(|item| IdempotencyRecord::read(self.row(&item)))
             .transpose()?;
         let is_unchanged = match &totals {
-            // Totals are never removed, so there were none when the window was read. The stamp that it has nevertheless
-            // is the version of the default policy.
+            // Totals are never removed, so there were none when the window was read. The window's version is then the
+            // version of the default policy.
             None => window.version == 0,
             Some(totals) => {
                 let mut now = empty(window.scope, window.length, true);
@@ -161,8 +163,8 @@ impl Ledger {
         Ok(is_unchanged && !matches!(record, Some(IdempotencyRecord::Allowed { .. })))
     }
 
-    /// Reads more of the window's oldest entries, for [`Window::tells_more`]. They may be newer than the rest of the
-    /// window, so the caller must check [`Ledger::unchanged_since`] afterwards.
+    /// Reads more of the window's oldest payments, for [`Window::tells_more`]. The payments may be newer than the
+    /// window's other data, so the caller must check [`Ledger::unchanged_since`] afterwards.
     pub async fn read_further(&self, window: &mut Window) -> Result<()> {
         let after = window.oldest.last().map(|last| key::of_entry(window.scope, last));
         let after = after.unwrap_or_else(|| Key::window(window.scope));
@@ -174,11 +176,10 @@ impl Ledger {
         Ok(())
     }
 
-    /// The given windows whose total is not zero. Their spend at `at` ([`Window::spend`]) is exact, or an upper bound
-    /// if more entries have expired than one call reads. For display only: no decision depends on it, and the reads are
-    /// not a snapshot.
+    /// Reads the given windows whose total is not zero. Their spend at `at` ([`Window::spend`]) is exact, or an upper
+    /// bound if more payments have expired than one call reads. For display only, because the reads are not a snapshot.
     pub async fn windows_in_use(&self, scopes: &[(WindowScope, Duration)], at: Timestamp) -> Result<Vec<Window>> {
-        /// The maximum number of windows read concurrently.
+        /// The maximum number of windows that are read concurrently.
         const AT_ONCE: usize = 100;
         let keys: Vec<Key> = scopes.iter().map(|(scope, _)| Key::window(*scope)).collect();
         let left = PagesLeft::of_a_call();
@@ -215,7 +216,7 @@ impl Ledger {
         Ok(window)
     }
 
-    /// Continues reading while the window may have unread expired entries and pages are left. Expired entries are
+    /// Continues reading while the window may have unread expired payments and pages are left. Expired payments are
     /// subtracted and dropped page by page, so memory use does not grow with the window.
     pub(crate) async fn read_expired(&self, window: &mut Window, at: Timestamp, left: &PagesLeft) -> Result<()> {
         let last = window.oldest.last().map(|last| key::of_entry(window.scope, last));
@@ -234,9 +235,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// Evicts the entries that have expired at `at`, oldest first, as many as fit into one transaction. Used for a
-    /// window with more expired entries than a decision reads. Only the scope, length and stamp of `window` are used;
-    /// the rest is read again.
+    /// Evicts the payments that have expired at `at`, oldest first, as many as fit into one transaction. Used for a
+    /// window with more expired payments than a decision reads. Only the scope, duration and version of `window` are
+    /// used; everything else is read again.
     pub async fn clear_expired(&self, window: &Window, at: Timestamp) -> Result<Cleared> {
         let current = self.head_with(window.scope, window.length, DRAIN).await?;
         if current.stamp != window.stamp {
@@ -261,9 +262,9 @@ impl Ledger {
         })
     }
 
-    /// Evicts up to [`DRAIN`] of these entries of a window and writes nothing else. Returns `false` if a concurrent
-    /// write prevents it. The entries have expired under this version of the policy or rule; under another version,
-    /// with another length, they may still count. `cleared` is the horizon that was read.
+    /// Evicts up to [`DRAIN`] of these payments and writes nothing else. Returns `false` if a concurrent write prevents
+    /// it. The payments have expired under this version of the policy or rule; under another version with another
+    /// duration, they may still count. `cleared` is the eviction watermark that was read.
     pub(crate) async fn evict(
         &self,
         scope: WindowScope,
@@ -300,8 +301,8 @@ impl Ledger {
         }
     }
 
-    /// Adds a charge to a reservation: the totals with all their conditions, the entry, and the evictions. The day's
-    /// totals may also remember the payment.
+    /// Adds a charge to a reservation: the totals with all their conditions, the counted payment, and the evictions.
+    /// The totals of a day window may also store the recent payment.
     pub(crate) fn charge<R: Copy + PartialEq>(
         &self,
         transaction: &mut Transaction<R>,
@@ -312,8 +313,8 @@ impl Ledger {
         remembered: Option<&RecentUpdate>,
     ) -> Result<()> {
         let delta = add(0, charge.amount).saturating_sub(add(0, charge.evicted));
-        // A condition can't do arithmetic: `total + delta <= cap` is written as `total <= cap - delta`. A missing total
-        // is zero, and the evaluation has compared the amount with the cap.
+        // A condition can't do arithmetic, so `total + delta <= cap` is written as `total <= cap - delta`. A missing
+        // total is zero, and the evaluation has compared the amount with the cap.
         let room = add(0, charge.cap).saturating_sub(delta);
         let update = self
             .update(&Key::window(charge.scope))
@@ -324,7 +325,7 @@ impl Ledger {
             .expression_attribute_values(":room", room.write())
             .expression_attribute_values(":agent", agent_version.write())
             .expression_attribute_values(":one", 1_u32.write());
-        // A write that evicts advances the horizon. Writes that don't leave it unchanged, so they commute.
+        // A write that evicts advances the eviction watermark. Other writes leave it unchanged, so they commute.
         let (set, condition, update) = match charge.evict.last() {
             Some(newest) => (
                 "#horizon = :cleared",
@@ -361,7 +362,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Fences a window: makes it reject every decision that was made on an earlier version of the agent's record.
+    /// Makes a window reject every decision that was made on an earlier version of the agent's record.
     pub(crate) async fn fence_older_versions(&self, scope: WindowScope, agent_version: u64) -> Result<()> {
         let update = self
             .db
@@ -371,13 +372,14 @@ impl Ledger {
             .update_expression("SET aver = :version")
             .condition_expression("attribute_exists(pk) AND (attribute_not_exists(aver) OR aver < :version)")
             .expression_attribute_values(":version", agent_version.write());
-        // If the condition fails, the window is fenced by this or a later version, or does not exist.
+        // The condition fails if the window already rejects decisions on all versions before this version, or if the
+        // window does not exist.
         update_once_free(&update, "shutting a window").await.map(|_| ())
     }
 
-    /// The update that begins a window, or stamps a new version of its policy or rule on it. A new window rejects
-    /// decisions on versions of the agent's record before `agent_version`, because an edit that completed before the
-    /// window existed could not fence the window.
+    /// Creates the update that begins a window, or writes a new version of its policy or rule to it. A new window
+    /// rejects decisions on versions of the agent's record before `agent_version`, because a change that was completed
+    /// before the window existed could not update the window.
     pub(crate) fn stamp(&self, scope: WindowScope, version: u64, agent_version: u64) -> UpdateBuilder {
         self.update(&Key::window(scope))
             .update_expression("SET pver = :stamp, aver = if_not_exists(aver, :agent)")
@@ -385,8 +387,8 @@ impl Ledger {
             .expression_attribute_values(":agent", agent_version.write())
     }
 
-    /// Reads up to `limit` items of a window's partition in order, after a key. Also returns whether no items follow
-    /// them.
+    /// Reads up to `limit` items of a window's partition in order, after a key. Also returns whether these are the last
+    /// items.
     async fn partition(&self, scope: WindowScope, after: Option<&Key>, limit: u16) -> Result<(Vec<Item>, bool)> {
         let query = self
             .db
@@ -399,7 +401,7 @@ impl Ledger {
             .scan_index_forward(true)
             .consistent_read(true);
         let answer = query.send().await.map_err(failed("reading a window"))?;
-        // A page that ends exactly at the limit may be reported as incomplete; that only costs one more read.
+        // A page that ends exactly at the limit may be reported as incomplete, which costs only one more read.
         let complete = answer.last_evaluated_key.is_none();
         Ok((answer.items.unwrap_or_default(), complete))
     }
@@ -421,14 +423,14 @@ pub(crate) fn write_entry(scope: WindowScope, at: Timestamp, settlement: Settlem
         .into_item()
 }
 
-/// The attribute with the horizon of a window of this length. The horizon plus the length is the earliest time that an
-/// entry may have. Each length has its own horizon: combined with a changed length, an old horizon could postpone an
-/// entry's time into the future.
+/// Returns the name of the attribute with the eviction watermark of a window of this duration. The watermark plus the
+/// duration is the earliest time that a counted payment may have. Each duration has its own watermark, because with
+/// another duration an old watermark could move a payment's time into the future.
 pub(crate) fn horizon_name(length: Duration) -> String {
     format!("hz{}", length.secs())
 }
 
-/// A window that was never written. Its version and stamp are zero, which no stored window has.
+/// Returns a window that was never written. Its version is zero, which no stored window has.
 const fn empty(scope: WindowScope, length: Duration, complete: bool) -> Window {
     Window {
         scope,
@@ -442,8 +444,8 @@ const fn empty(scope: WindowScope, length: Duration, complete: bool) -> Window {
     }
 }
 
-/// Adds an amount to a sum that may be negative. Amounts are below 2^53 and the sum of a hundred below 2^60, so the
-/// addition never saturates.
+/// Adds an amount to a sum that may be negative. Amounts are below 2^53 and a sum of a hundred amounts is below 2^60,
+/// so the addition never saturates.
 pub(crate) fn add(sum: i64, amount: Amount) -> i64 {
     sum.saturating_add_unsigned(amount.units())
 }
