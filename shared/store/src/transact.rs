@@ -1,8 +1,9 @@
 //! Sends transactions and interprets the cancellation reasons.
 //!
-//! A refusal names the conditions that failed, each with the item it was evaluated on. A transaction that only
-//! conflicted with others can be sent again unchanged, because every condition is evaluated again. A transaction whose
-//! response was lost is sent again too, and is refused by its own rows if it had committed.
+//! The result names the conditions that failed, each with the item against which it was evaluated. A transaction that
+//! only conflicted with others can be sent again unchanged, because every condition is evaluated again. A transaction
+//! whose response was lost is also sent again. If the first attempt had committed, the conditions fail because of its
+//! own rows.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -29,7 +30,7 @@ use std::error::Error as StdError;
 /// The maximum number of actions in one transaction (developer guide, "`TransactWriteItems` API").
 pub(crate) const MOST_ACTIONS: usize = 100;
 
-/// Writes that are applied together or not at all. `Role` identifies each write in a refusal.
+/// Writes that are applied together or not at all. `Role` identifies each write when its condition fails.
 #[derive(Clone, Debug)]
 pub(crate) struct Transaction<Role> {
     writes: Vec<(Role, TransactWriteItem)>,
@@ -54,7 +55,8 @@ pub(crate) enum Sent<Role> {
     Refused(FailedConditions<Role>),
     /// Nothing was written, because of a conflicting transaction.
     Contended,
-    /// The response was lost: the transaction was applied, was not applied, or may still be applied.
+    /// The response was lost. The transaction may have been applied, may not have been applied, or may still be
+    /// applied.
     Unknown(Error),
 }
 
@@ -63,8 +65,8 @@ pub(crate) enum Sent<Role> {
 pub(crate) struct FailedConditions<Role>(Vec<(Role, Option<Item>)>);
 
 impl<Role: Copy + PartialEq> FailedConditions<Role> {
-    /// The item against which this role's condition was evaluated, if the condition failed and its write returns the
-    /// item.
+    /// Returns the item against which this role's condition was evaluated, if the condition failed and its write
+    /// returns the item.
     pub(crate) fn met(&self, role: Role) -> Option<&Item> {
         self.0
             .iter()
@@ -86,7 +88,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         }
     }
 
-    /// The number of actions.
+    /// Returns the number of actions.
     pub(crate) const fn len(&self) -> usize {
         self.writes.len()
     }
@@ -115,7 +117,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(())
     }
 
-    /// Adds a condition on an item that is not written. If it fails, the existing item is returned.
+    /// Adds a condition on an item that is not written. If the condition fails, the existing item is returned.
     pub(crate) fn check(&mut self, role: Role, check: ConditionCheckBuilder) -> Result<()> {
         let check = check.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         let check: ConditionCheck = check.build().map_err(incomplete)?;
@@ -148,7 +150,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(())
     }
 
-    /// Adds the audit rows of this transaction. The act is logged once the transaction is known to have committed.
+    /// Adds the audit rows of this transaction. They are logged when the transaction is known to have committed.
     pub(crate) fn audit(&mut self, role: Role, entry: &AuditEntry) -> Result<()> {
         for put in entry.puts() {
             self.put(role, put)?;
@@ -157,7 +159,8 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(())
     }
 
-    /// Sends the transaction once. The SDK's retries use the same client token, so it commits at most once.
+    /// Sends the transaction once. The SDK's retries use the same client token, so the transaction commits at most
+    /// once.
     pub(crate) async fn send(&self, db: &Client) -> Result<Sent<Role>> {
         let items = self.writes.iter().map(|(_, write)| write.clone()).collect();
         let answer = db.transact_write_items().set_transact_items(Some(items)).send().await;
@@ -165,7 +168,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         if let Some((role, entry)) = &self.audit {
             let is_committed = match &sent {
                 Sent::Committed => true,
-                // The audit row exists, so an attempt whose response was lost had committed.
+                // The audit row exists, so an attempt whose response was lost has committed.
                 Sent::Refused(refusal) => refusal.names(*role),
                 Sent::Contended | Sent::Unknown(_) => false,
             };
@@ -176,7 +179,8 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(sent)
     }
 
-    /// Sends the transaction until it is committed or refused, for writes that recognize their own rows when repeated.
+    /// Sends the transaction until it commits or its conditions fail. The writes must recognize their own rows when
+    /// they are repeated.
     pub(crate) async fn send_until_known(
         &self,
         db: &Client,
@@ -189,8 +193,8 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         }
     }
 
-    /// Sends the transaction until it is committed or refused. Returns `None` once [`Backoff::needs_fresh_read`] asks
-    /// for a rebuild.
+    /// Sends the transaction until it commits or its conditions fail. Returns `None` when [`Backoff::needs_fresh_read`]
+    /// requires new reads.
     pub(crate) async fn send_while_fresh(
         &self,
         db: &Client,
@@ -202,7 +206,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
                 Sent::Committed => return Ok(Some(TransactionOutcome::Committed)),
                 Sent::Refused(refusal) => return Ok(Some(TransactionOutcome::Refused(refusal))),
                 Sent::Contended => {}
-                // A second attempt, sent unchanged, either commits or is refused by its own rows.
+                // A second attempt either commits, or its conditions fail because of the first attempt's rows.
                 Sent::Unknown(error) if lost_before => return Err(error),
                 Sent::Unknown(_) => lost_before = true,
             }
@@ -232,8 +236,8 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         }
     }
 
-    /// Interprets the reasons, one per action, in order. A failed condition takes precedence, because it names what has
-    /// changed.
+    /// Interprets the reasons, which are in the order of the actions. A failed condition takes precedence, because it
+    /// names what has changed.
     fn reasons(&self, reasons: &[CancellationReason]) -> Result<Sent<Role>> {
         let mut refused = Vec::new();
         for ((role, _), reason) in self.writes.iter().zip(reasons) {
@@ -267,7 +271,7 @@ fn incomplete(error: aws_sdk_dynamodb::error::BuildError) -> Error {
     Error::internal("building a transaction", error)
 }
 
-/// Whether a single write failed because a transaction is in progress on its item. The SDK doesn't retry it.
+/// Whether a single write failed because a transaction is in progress on its item. The SDK does not retry this error.
 pub(crate) fn is_conflict<E: ProvideErrorMetadata>(error: &SdkError<E>) -> bool {
     error.code() == Some("TransactionConflictException")
 }
@@ -355,7 +359,7 @@ mod tests {
         }
     }
 
-    /// What is unknown is sent again, and what can't have been carried out is an error.
+    /// An attempt with an unknown result is sent again. An attempt that can't have been applied is an error.
     #[test]
     fn an_attempt_without_an_answer_may_have_committed() {
         let response = || Response::new(400_u16.try_into().unwrap(), SdkBody::empty());

@@ -1,8 +1,9 @@
-//! An agent's record: one item with its identity, keys, status and rules, so that one read authenticates the caller and
+//! An agent's record: one item with identity, keys, status and rules, so that one read authenticates the caller and
 //! returns the current rules.
 //!
-//! A rule that counts payments also has a window. Its totals are written in the same transaction as the rule, so that
-//! a charge is conditional on the rule's version, as on a policy's. A removed rule's window stays, unused.
+//! A rule that counts payments also has a window. The window's totals are written in the same transaction as the rule,
+//! so that a charge is conditional on the rule's version, as it is on a policy's version. The window of a removed rule
+//! stays, unused.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -32,14 +33,14 @@ enum Role {
 }
 
 /// The version of the layout of an agent's record and of all other items of the agent (`docs/data-model.md`). A record
-/// with another layout can't be read, so no decision uses it. That allows a future layout change to migrate one agent
-/// at a time.
+/// with another layout can't be read, so no decision uses it. A future change of the layout can therefore migrate one
+/// agent at a time.
 const LAYOUT: u32 = 1;
 
-/// The maximum number of windows written concurrently.
+/// The maximum number of windows that are written concurrently.
 const AT_ONCE: usize = 32;
 
-/// Whether an edit narrows, that is, may refuse what the previous version allowed.
+/// Whether a change narrows, which means that it may reject what the previous version allowed.
 fn narrows(old: &Agent, new: &Agent) -> bool {
     let ends = |agent: &Agent| -> Vec<_> { agent.keys.iter().map(|key| (key.id, key.ends_at)).collect() };
     let added_only = ends(old).iter().all(|key| ends(new).contains(key));
@@ -47,13 +48,13 @@ fn narrows(old: &Agent, new: &Agent) -> bool {
 }
 
 impl Ledger {
-    /// The agent's record, strongly consistent.
+    /// Reads the agent's record, strongly consistent.
     pub async fn agent(&self, id: AgentId) -> Result<Option<Agent>> {
         let item = self.get(&Key::agent(id)).await?;
         item.map(|item| self.read_agent(id, &item)).transpose()
     }
 
-    /// Stores a new agent, and adds its wallet to the list of wallets whose outflows are compared with the settlements.
+    /// Stores a new agent, and adds its wallet to the list of wallets whose outflows are compared with settlements.
     pub async fn create_agent(&self, agent: &Agent, audit: &AuditEntry) -> Result<Created> {
         let mut transaction = Transaction::new();
         transaction.put(Role::Agent, self.put_new(audit.marked(write_agent(agent))))?;
@@ -79,13 +80,13 @@ impl Ledger {
 
     /// Replaces an agent's record with its next version.
     ///
-    /// After a narrowing edit has returned, nothing is authorized on an earlier version, not even by a decision in
-    /// progress, because the edit is stamped on the windows that every authorization writes.
+    /// After a narrowing change has returned, nothing is authorized on an earlier version, not even by a decision in
+    /// progress, because the change writes its version to all windows, and every authorization writes a window.
     ///
-    /// A changed counting rule is enforced from this write on. The entries in its window still count. Payments authorized
-    /// before the rule existed, or evicted from a shorter window, do not.
+    /// A changed counting rule applies from this write on. The payments in its window still count. Payments that were
+    /// authorized before the rule existed, or that were evicted from a shorter window, do not count.
     ///
-    /// An edit that is already stored adds no row to the audit log.
+    /// A change that is already stored adds no audit row.
     pub async fn put_agent(&self, agent: &Agent, audit: &AuditEntry) -> Result<Edited> {
         let Some(old) = self.agent(agent.id).await? else {
             return Ok(Edited::Conflict);
@@ -129,10 +130,10 @@ impl Ledger {
         }
     }
 
-    /// Fences the agent's windows: makes them reject every decision on a version before this record's, which must be
-    /// stored. [`Ledger::put_agent`] does so for a narrowing edit; the acceptance of a handover must. A caller that finds
-    /// its change already stored must call it too, because the request that stored the change may have failed before
-    /// this step.
+    /// Makes the agent's windows reject every decision on an earlier version than this record's version, which must be
+    /// stored. [`Ledger::put_agent`] does this for a narrowing change; the acceptance of an ownership transfer must
+    /// call this function. A caller that finds its change already stored must call it too, because the request that
+    /// stored the change may have failed before this step.
     pub async fn fence_windows(&self, agent: &Agent) -> Result<()> {
         let services = self.services_with_policy(agent.id).await?;
         for batch in services.chunks(AT_ONCE) {
@@ -152,7 +153,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Creates or stamps the window of every counting rule that is new or changed.
+    /// Creates the window of every new counting rule, and writes the version of every changed rule to its window.
     fn stamp_budgets(&self, transaction: &mut Transaction<Role>, agent: &Agent, old: &[Rule]) -> Result<()> {
         for budget in agent.counting_rules() {
             let rule = budget.rule;
@@ -170,7 +171,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The agent in an item.
+    /// Decodes an agent's record.
     pub(crate) fn read_agent(&self, id: AgentId, item: &Item) -> Result<Agent> {
         let row = self.row(item);
         if row.get::<u32>("lay")? != LAYOUT {

@@ -1,4 +1,4 @@
-//! Authentication of agents by their keys, in three steps around the first read of a request:
+//! Authenticates agents by their keys, in three steps around the first read of a request:
 //!
 //! ```text
 //! let call = authenticator.begin(scope, key, key_use, now).await?;
@@ -8,8 +8,9 @@
 //! ```
 //!
 //! Invariants: a key is verified at a time after its agent was read, so a key that ended meanwhile is rejected. An
-//! unknown agent costs the same comparison as a wrong secret. Only the holder of a valid key can learn which uses the
-//! key does not allow. A 429 takes precedence over the result of the read; a 429 from memory also prevents the read.
+//! unknown agent takes the same comparison as a wrong secret. Only a caller with a valid key can learn which uses the
+//! key does not permit. A 429 takes precedence over the result of the read, and a 429 from memory also prevents the
+//! read.
 
 use crate::{people::key_limit::KeyLimit, people::key_use::KeyUses, people::throttle::Throttle};
 use purser_domain::{Agent, ErrorKind, KeyId, KeyScope, KeyUse, PresentedKey, Result, Timestamp};
@@ -18,9 +19,9 @@ use std::fmt;
 /// Authenticates agents by their keys.
 #[derive(Clone, Debug)]
 pub struct Authenticator {
-    /// The counters of calls by source.
+    /// The request counters by source.
     pub throttle: Throttle,
-    /// The counters of calls by key.
+    /// The request counters by key.
     pub key_limit: KeyLimit,
     /// The record of the last use of keys.
     pub key_uses: KeyUses,
@@ -29,16 +30,16 @@ pub struct Authenticator {
 /// A caller with a valid key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authenticated<T> {
-    /// The agent's record that the key was verified against.
+    /// The agent's record against which the key was verified.
     pub agent: Agent,
     /// The key of the call.
     pub key: KeyId,
-    /// The rest of what was read in the same round trip.
+    /// The other data that was read in the same round trip.
     pub read: T,
 }
 
 impl<T> Authenticated<T> {
-    /// The scope of the caller's key.
+    /// Returns the scope of the caller's key.
     pub fn scope(&self) -> Result<&KeyScope> {
         scope_of(&self.agent, self.key)
     }
@@ -49,10 +50,9 @@ fn scope_of(agent: &Agent, key: KeyId) -> Result<&KeyScope> {
     Ok(&key.scope)
 }
 
-/// A call with a well-formed key, which is not verified yet. It does not implement `Debug`, because its key is a
-/// secret.
+/// A call with a well-formed key that is not verified yet. There is no `Debug`, because the key is a secret.
 pub struct UnverifiedCall {
-    /// The key.
+    /// The key in the request.
     pub key: PresentedKey,
     key_use: KeyUse,
     /// The scope of the throttle's counter.
@@ -61,8 +61,8 @@ pub struct UnverifiedCall {
 }
 
 impl Authenticator {
-    /// Begins a call whose requests are counted by `scope`, such as a source address. Refuses a key that this
-    /// environment remembers as throttled. Also refuses a malformed key, and counts its request.
+    /// Begins a call whose requests are counted by `scope`, for example a source address. Rejects a key that this
+    /// instance has cached as throttled. Also rejects a malformed key, and counts its request.
     pub async fn begin(
         &self,
         scope: impl fmt::Display,
@@ -84,17 +84,17 @@ impl Authenticator {
         })
     }
 
-    /// Runs the read of a call's agent while the call's request is counted; 429 without the read for a scope that this
-    /// environment remembers as throttled.
+    /// Runs the read of a call's agent while the call's request is counted. Returns 429 without the read for a scope
+    /// that this instance has cached as throttled.
     ///
-    /// `read` must not write, since it runs before the throttle's result is known. Its work must not reveal whether the
-    /// agent exists, unless the key is a valid key of the agent.
+    /// `read` must not write, because it runs before the throttle's result is known. The amount of its work must not
+    /// reveal whether the agent exists, unless the key is a valid key of the agent.
     pub async fn counting<T>(&self, call: &UnverifiedCall, read: impl Future<Output = Result<T>>) -> Result<T> {
         self.throttle.limit(&call.scope, call.began, read).await
     }
 
-    /// Verifies the key and its use against the agent's record, counts the key's call, and records its use. `now` is a
-    /// time after the read.
+    /// Verifies the key and its use against the agent's record, counts the call for the key, and records the key's use.
+    /// `now` must be a time after the read.
     pub fn verify<T>(
         &self,
         call: UnverifiedCall,
@@ -131,7 +131,8 @@ mod tests {
     use purser_domain::{Address, AgentId, AgentStatus, NewKey, Wallet};
     use uuid::Uuid;
 
-    /// The call begins, the key is revoked, and then the agent is read: the completed revocation must take effect.
+    /// The call begins, the key is revoked, and then the agent is read. The revocation was completed, so it must take
+    /// effect.
     #[test]
     fn keys_revoked_during_authentication_are_rejected() {
         let id = AgentId::from_uuid(Uuid::from_u128(1));

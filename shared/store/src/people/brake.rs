@@ -1,7 +1,7 @@
-//! The freeze of an agent by its anomaly brake.
+//! Freezes an agent because its anomaly rule (automatic freeze) applies.
 //!
-//! It is an edit like a person's, but does not fence the agent's windows: nobody waits for it, and a payment that is
-//! being decided may still be made, as if the freeze were that much later.
+//! The freeze is a change like a user's, but does not update the agent's windows: nobody waits for the freeze, and a
+//! payment that is being decided may still be made, as if the freeze were slightly later.
 
 use crate::{
     audit::entry::{AuditEntry, EditMark},
@@ -21,17 +21,18 @@ enum Role {
 }
 
 impl Ledger {
-    /// The agent's record, and who edited it last, strongly consistent.
+    /// Reads the agent's record with the author of its last change, strongly consistent.
     pub async fn marked_agent(&self, id: AgentId) -> Result<Option<(Agent, EditMark)>> {
         let item = self.get(&Key::agent(id)).await?;
         let read = |item: Item| Ok((self.read_agent(id, &item)?, EditMark::read(self.row(&item))?));
         item.map(read).transpose()
     }
 
-    /// Freezes the agent, if its record still has the version of `agent`. It writes only what a freeze changes.
+    /// Freezes the agent, if its record still has the version of `agent`. Writes only the attributes that a freeze
+    /// changes.
     pub async fn freeze_by_brake(&self, agent: &Agent, audit: &AuditEntry) -> Result<Edited> {
         const AUDIT_ID: &str = EditMark::AUDIT_ID;
-        // The mark replaces that of the edit before, which has members that this one lacks.
+        // The attributes of the previous change are replaced, including those that this change does not have.
         let mark = audit.marked(Item::new());
         let mut sets = vec!["#st = :st".to_owned(), "#ver = :next".to_owned()];
         let mut removes = Vec::new();
@@ -66,7 +67,7 @@ impl Ledger {
             TransactionOutcome::Committed => Ok(Edited::Stored),
             TransactionOutcome::Refused(refusal) => {
                 let met = refusal.met(Role::Agent).and_then(|met| met.get(AUDIT_ID));
-                // An attempt whose answer was lost.
+                // An attempt whose response was lost has stored the freeze.
                 let is_own = met.is_some() && met == mark.get(AUDIT_ID);
                 Ok(if is_own { Edited::Stored } else { Edited::Conflict })
             }

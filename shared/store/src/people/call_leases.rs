@@ -1,10 +1,10 @@
-//! The limit on concurrent calls across all Lambda environments: a call leases one of the slots of its scope, and
-//! returns it when it ends.
+//! Limits concurrent calls across all Lambda instances: a call leases one slot of its scope, and returns the slot when
+//! the call ends.
 //!
-//! A scope is one item, with the end of each slot's lease. A lease is acquired by a conditional update of one free
-//! slot, so two calls never have the same slot. If a call is killed, its slot is free again when the lease ends.
-//! Acquiring and returning a slot cost one write unit each, and each attempt at a slot that is no longer free costs one
-//! more. If the item can't be written, the call is refused, because it must not occupy an environment uncounted.
+//! A scope is one item, with the end of each slot's lease. A conditional update of one free slot acquires a lease, so
+//! two calls never have the same slot. If a call is killed, its slot is free when the lease ends. Acquiring and
+//! returning a slot take one write unit each, and each attempt at a slot that is no longer free takes one more. If the
+//! item can't be written, the call is rejected, because it must not occupy an instance uncounted.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -24,7 +24,7 @@ use aws_sdk_dynamodb::{
 use purser_domain::{Duration, Result, Timestamp};
 use std::{fmt, sync::Arc};
 
-/// The open calls of each scope, such as an agent key or a provider.
+/// The leases of open calls, by scope, for example an agent key or a provider.
 #[derive(Clone, Debug)]
 pub struct CallLeases {
     db: Client,
@@ -44,19 +44,19 @@ pub struct CallLease {
 /// The result of requesting a slot.
 #[derive(Debug)]
 pub enum CallLeased {
-    /// The call has this slot.
+    /// The call has leased this slot.
     Taken(CallLease),
     /// No slot is free.
     Full {
-        /// The time until the first lease ends; its call may end earlier.
+        /// The time until the first lease ends. The call with this lease may end earlier.
         retry_after: Duration,
     },
 }
 
-/// The maximum number of attempts to acquire a slot. Each later attempt is for a slot that was free in the last
+/// The maximum number of attempts to acquire a slot. Each further attempt tries a slot that was free in the last
 /// response.
 const ATTEMPTS: u32 = 4;
-/// The wait if slots were free, but other calls acquired them first.
+/// The pause before a retry if slots were free, but other calls acquired them first.
 const AFTER_A_RACE: Duration = Duration::from_secs_u32(1);
 
 impl CallLeases {
@@ -70,7 +70,7 @@ impl CallLeases {
         }
     }
 
-    /// Creates the leases of `mcp`, which can't access those of the API.
+    /// Creates the leases of `mcp`, which can't access the leases of the API.
     pub fn of_mcp(db: &Client, table: impl Into<Arc<str>>, length: Duration) -> Self {
         Self {
             kind: ThrottleKind::Mcp,
@@ -85,7 +85,7 @@ impl CallLeases {
         let mut slots: Vec<u32> = (0..most).collect();
         let mut ends = Vec::new();
         for _ in 0..ATTEMPTS {
-            // Any free slot is suitable; different calls start with different slots.
+            // Any free slot will do. The time selects the slot, so that different calls try different slots.
             let count = u64::try_from(slots.len()).unwrap_or(0);
             let chosen = now.micros().unsigned_abs().checked_rem(count);
             let chosen = chosen.and_then(|at| slots.get(usize::try_from(at).ok()?));
@@ -108,7 +108,7 @@ impl CallLeases {
         })
     }
 
-    /// Returns a slot. If the lease has ended meanwhile and another call has the slot, nothing changes.
+    /// Returns a slot. If the lease has ended and another call has the slot, nothing changes.
     pub async fn end(&self, lease: CallLease) -> Result<()> {
         let update = self.update(&lease.scope, lease.slot);
         let update = update
@@ -149,7 +149,6 @@ impl CallLeases {
     }
 }
 
-/// The attribute of a slot.
 fn name_of(slot: u32) -> String {
     format!("s{slot}")
 }

@@ -1,10 +1,10 @@
-//! Counters per span of time, such as a minute, which all Lambda environments share and update in chunks. For most
-//! calls, such a limit costs only an addition in memory.
+//! Counters per time span, for example a minute, which all Lambda instances share and update in chunks. For most calls,
+//! such a limit costs only an addition in memory.
 //!
 //! Calls are counted in memory and added to the stored counter in the background, in chunks of a fiftieth of the limit.
-//! The updated counter shows whether all environments together have reached the limit; from then on this environment
-//! refuses calls from memory. So the number of allowed calls is between limit and limit + environments × chunk, plus
-//! those that arrive while a chunk is being added. If a chunk can't be added, no call is refused, so no spending limit
+//! The updated counter shows whether all instances together have reached the limit; from then on, this instance rejects
+//! calls without a read. The number of allowed calls is therefore between limit and limit + instances × chunk, plus the
+//! calls that arrive while a chunk is being added. If a chunk can't be added, no call is rejected, so no spending limit
 //! may depend on these counters.
 
 use crate::{
@@ -25,11 +25,11 @@ use std::{
 
 /// The number of chunks in a limit.
 const CHUNKS: u32 = 50;
-/// The maximum number of counters that one environment remembers. If it is exceeded, only those that have reached their
-/// limit are kept, or none if all have.
+/// The maximum number of counters that an instance caches. At the maximum, only counters that have reached their limit
+/// are kept, or none if all have.
 const MOST_REMEMBERED: usize = 10_000;
 
-/// Counters by `K` with a common limit. A record `R` is kept for each counter that has reached it. Clones share the
+/// Counters by `K` with a common limit. Each counter that has reached the limit has a record `R`. Clones share the
 /// counters.
 #[derive(Debug)]
 pub(crate) struct ChunkedCounter<K, R> {
@@ -40,7 +40,7 @@ pub(crate) struct ChunkedCounter<K, R> {
     counts: Arc<Mutex<Counts<K, R>>>,
 }
 
-/// The calls that this environment has counted in one span of time.
+/// The calls that this instance has counted in one time span.
 #[derive(Debug)]
 struct Counts<K, R> {
     span: u64,
@@ -51,7 +51,7 @@ struct Counts<K, R> {
 struct Count<R> {
     /// The number of calls since the last full chunk.
     uncounted: u32,
-    /// The record, once the limit is reached.
+    /// The record, if the limit is reached.
     reached: Option<R>,
 }
 
@@ -65,7 +65,7 @@ impl<K, R> Counts<K, R> {
 }
 
 impl<K: Copy + Eq + Hash, R> Counts<K, R> {
-    /// The counts of this span; those of another span are discarded.
+    /// Returns the counts of this span, and discards those of another span.
     fn of(&mut self, span: u64) -> &mut HashMap<K, Count<R>> {
         if self.span != span {
             *self = Self::new(span);
@@ -80,7 +80,7 @@ impl<K: Copy + Eq + Hash, R> Counts<K, R> {
         })
     }
 
-    /// Counts one call; `true` if it fills a chunk.
+    /// Counts one call. Returns `true` if the call fills a chunk.
     fn add(&mut self, key: K, span: u64, chunk: u32) -> bool {
         let keys = self.of(span);
         if keys.len() >= MOST_REMEMBERED && !keys.contains_key(&key) {
@@ -111,7 +111,7 @@ impl<K: Copy + Eq + Hash, R> Counts<K, R> {
 }
 
 impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, R> {
-    /// Counters in this table.
+    /// Creates counters in this table.
     pub(crate) fn new(db: Client, table: Arc<str>, limit: u32, span_secs: NonZeroU64) -> Self {
         Self {
             db,
@@ -131,8 +131,8 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
         Err(too_many_requests(now, self.span_secs).into())
     }
 
-    /// Counts one call, under the name `scope` in the table. A full chunk is added in the background; if Lambda freezes
-    /// the environment first, it is added when the next request resumes it.
+    /// Counts one call, under the name `scope` in the table. A full chunk is added in the background. If Lambda freezes
+    /// the instance first, the chunk is added when the next request resumes the instance.
     pub(crate) fn count(
         &self,
         key: K,
@@ -156,7 +156,7 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
         });
     }
 
-    /// Adds a chunk to a stored counter. Returns the number of calls that all environments have counted in this span so
+    /// Adds a chunk to a stored counter. Returns the number of calls that all instances have counted in this span so
     /// far.
     async fn add(&self, scope: &str, span: u64, chunk: u32, now: Timestamp) -> Result<u32> {
         let update = self
@@ -223,7 +223,7 @@ mod tests {
         assert!(counts.add('a', 1, 1), "the smallest chunk is one");
     }
 
-    /// If all remembered counters have reached their limit, all are forgotten.
+    /// If all cached counters have reached their limit, all are dropped.
     #[test]
     fn exhausted_counters_are_remembered_among_many_others() {
         let mut counts = Counts::new(0);
@@ -233,7 +233,7 @@ mod tests {
             assert!(counts.of_keys.len() <= MOST_REMEMBERED, "{key}");
         }
         assert_eq!(counts.reached(0, 0), Some(&"record"));
-        // All counters have reached their limit, so all are forgotten.
+        // All counters have reached their limit, so all are dropped.
         for key in 0..=10_000 {
             counts.add(key, 0, 3);
             counts.reach(key, 0, "record");

@@ -1,10 +1,10 @@
-//! Freezes by operators. Every decision reads them, so they are kept in one small item with several copies; the agent's
+//! Freezes by operators. Every decision reads them, so they are in one small item with several copies, and the agent's
 //! id selects the copy that its decisions read. In addition, each freeze has a row with the operator, the time and the
 //! reason.
 //!
-//! Invariants: one transaction writes all copies and the row, so every decision that begins after it is refused, and
-//! it writes only if the row is as it was read, so no change is based on another freeze than the one it replaces. A
-//! missing copy means that nothing is frozen; a copy that can't be read is an error.
+//! Invariants: one transaction writes all copies and the row, so every decision that begins afterwards is rejected. The
+//! transaction writes only if the row is as it was read, so a change always replaces the freeze on which it is based. A
+//! missing copy means that nothing is frozen, and an unreadable copy is an error.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -23,14 +23,14 @@ use aws_sdk_dynamodb::types::{
 use purser_domain::{FreezeChange, FreezeTarget, Freezes, OperatorFreeze, Result};
 use std::collections::{BTreeSet, HashMap};
 
-/// The result of a change to a freeze.
+/// The result of changing a freeze.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FreezeChanged {
-    /// The change is stored, in every copy.
+    /// The change is stored in every copy.
     Stored,
-    /// The stored freeze is no longer the one on which the change is based; nothing was written.
+    /// The stored freeze is not the freeze on which the change is based. Nothing was written.
     Conflict,
-    /// [`Freezes::MOST`] agents or owners are already frozen; nothing was written.
+    /// [`Freezes::MOST`] agents or owners are already frozen. Nothing was written.
     TooMany,
 }
 
@@ -43,7 +43,7 @@ enum Role {
 
 /// A frozen target in its stored form.
 enum Entry {
-    /// The name of a set attribute, and a set with the one element.
+    /// The name of a set attribute, and a set with one element.
     Of(&'static str, AttributeValue),
     Deployment,
 }
@@ -59,8 +59,8 @@ impl Entry {
 }
 
 impl Ledger {
-    /// Changes a freeze, if the stored one is the one on which the change is based. Every decision on the target that
-    /// begins after a freeze was stored is refused.
+    /// Changes a freeze, if the stored freeze is the freeze on which the change is based. Every decision on the target
+    /// that begins after the freeze was stored is rejected.
     pub async fn change_freeze(&self, change: &FreezeChange, audit: &AuditEntry) -> Result<FreezeChanged> {
         let entry = Entry::of(change.target());
         let mut transaction = Transaction::new();
@@ -101,7 +101,7 @@ impl Ledger {
         )
     }
 
-    /// Every freeze by an operator, strongly consistent.
+    /// Reads all freezes by operators, strongly consistent.
     pub async fn operator_freezes(&self) -> Result<Vec<OperatorFreeze>> {
         let items = self
             .db
@@ -118,19 +118,19 @@ impl Ledger {
         items.iter().map(|item| self.read_freeze(item)).collect()
     }
 
-    /// The operators' freezes, strongly consistent: one read unit.
+    /// Reads the operators' freezes, strongly consistent. Takes one read unit.
     pub async fn freezes(&self) -> Result<Freezes> {
         let item = self.get(&Key::freezes(0)).await?;
         self.read_freezes(item.as_ref())
     }
 
-    /// The freeze of a target, strongly consistent; `None` if there is none.
+    /// Reads the freeze of a target, strongly consistent; `None` if the target is not frozen.
     pub async fn operator_freeze(&self, target: &FreezeTarget) -> Result<Option<OperatorFreeze>> {
         let item = self.get(&Key::freeze(target)).await?;
         item.map(|item| self.read_freeze(&item)).transpose()
     }
 
-    /// The freezes in a copy. A missing copy means that nothing was ever frozen.
+    /// Decodes a copy of the freezes. A missing copy means that nothing was ever frozen.
     pub(crate) fn read_freezes(&self, item: Option<&Item>) -> Result<Freezes> {
         let Some(item) = item else {
             return Ok(Freezes::default());
@@ -143,7 +143,7 @@ impl Ledger {
         })
     }
 
-    /// The freeze in its row.
+    /// Decodes the row of a freeze.
     pub(crate) fn read_freeze(&self, item: &Item) -> Result<OperatorFreeze> {
         let row = self.row(item);
         Ok(OperatorFreeze {
@@ -156,7 +156,7 @@ impl Ledger {
     }
 }
 
-/// An update of a copy that adds the entry if the copy already contains it or has fewer than the maximum.
+/// Completes an update that adds the entry to a copy, if the copy contains the entry or has fewer than the maximum.
 fn added(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     match entry {
         Entry::Of(set, one) => {
@@ -179,7 +179,7 @@ fn added(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     }
 }
 
-/// An update of a copy that removes the entry, if the copy contains it.
+/// Completes an update that removes the entry from a copy, if the copy contains the entry.
 fn removed(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     match entry {
         Entry::Of(set, one) => update

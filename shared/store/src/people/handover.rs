@@ -1,8 +1,8 @@
-//! The handover of an agent to another owner. Only operators write the offer. Its acceptance is one transaction that
-//! changes the agent's owner and removes the offer.
+//! Transfers the ownership of an agent. Only operators write an offer. The acceptance is one transaction that changes
+//! the agent's owner and removes the offer.
 //!
-//! Approvals contain their owner too, for the index `owner`. They are moved after the transaction, at the latest when
-//! they are next used: the agent's record determines the owner of its approvals.
+//! Approvals also contain their owner, for the index `owner`. They are moved after the transaction, at the latest when
+//! they are next used, because the agent's record determines the owner of its approvals.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -17,14 +17,14 @@ use crate::{
 use aws_sdk_dynamodb::types::{ConditionCheck, builders::DeleteBuilder};
 use purser_domain::{Agent, AgentId, Approval, FormerOwner, Handover, PersonId, Result, Timestamp};
 
-/// The result of handing an agent over.
+/// The result of an ownership transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandedOver {
     /// The agent belongs to its new owner, because of this or an earlier attempt.
     Done,
-    /// The agent was edited meanwhile; nothing was written.
+    /// The agent was changed meanwhile. Nothing was written.
     Conflict,
-    /// The offer was withdrawn or replaced; nothing was written.
+    /// The offer was withdrawn or replaced. Nothing was written.
     NoOffer,
 }
 
@@ -37,13 +37,13 @@ enum Role {
 }
 
 impl Ledger {
-    /// Stores an offer of an agent and replaces an earlier one.
+    /// Stores an offer of an agent, and replaces an earlier offer.
     pub async fn offer_agent(&self, offer: &Handover, audit: &AuditEntry) -> Result<()> {
         let mut transaction = Transaction::new();
         transaction.put(Role::Offer, self.put(write_offer(offer)))?;
         transaction.audit(Role::Audit, audit)?;
-        // The only condition is that the audit row is new. If it fails, an attempt whose response was lost wrote the
-        // row.
+        // The only condition is that the audit row is new. If it fails, the row was written by an attempt whose
+        // response was lost.
         let _done = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
@@ -59,14 +59,14 @@ impl Ledger {
         Ok(())
     }
 
-    /// The offer of an agent, strongly consistent. Its expiry is not checked.
+    /// Reads the offer of an agent, strongly consistent. The offer's expiry is not checked.
     pub async fn offer_of(&self, agent: AgentId) -> Result<Option<Handover>> {
         let item = self.get(&Key::handover(agent)).await?;
         item.map(|item| self.read_offer(&item)).transpose()
     }
 
-    /// The offers to a person with their agents, oldest first. Their expiry is not checked. A new offer may be missing
-    /// for a moment.
+    /// Reads the offers to a user with their agents, oldest first. Their expiry is not checked. A new offer may be
+    /// missing for a moment.
     pub async fn offers_to(&self, person: &PersonId) -> Result<Vec<(Handover, Agent)>> {
         let agents = self.ids_of(person.as_str(), owned::HANDOVERS, None).await?;
         let both: Vec<Key> = agents
@@ -85,8 +85,9 @@ impl Ledger {
         Ok(offers)
     }
 
-    /// Changes an agent's owner, if its record and the offer are unchanged since they were read. Raises end with it, so
-    /// the caller then calls [`Ledger::fence_windows`], also if an earlier attempt changed the owner.
+    /// Changes an agent's owner, if the agent's record and the offer are unchanged since they were read. This ends
+    /// temporary limit increases, so the caller has to call [`Ledger::fence_windows`] afterwards, even if an earlier
+    /// attempt changed the owner.
     pub async fn hand_over(
         &self,
         old: &Agent,
@@ -103,7 +104,7 @@ impl Ledger {
         let new = Agent {
             owner: offer.to.to_string(),
             former_owners: old.former_owners.iter().cloned().chain([former]).collect(),
-            // It is a template of the earlier owner. Its limits stay.
+            // The template belongs to the earlier owner. The agent keeps the template's limits.
             template: None,
             version: old.version.saturating_add(1),
             ..old.clone()
@@ -138,9 +139,9 @@ impl Ledger {
         }
     }
 
-    /// Moves every open approval of the agent to the agent's owner.
+    /// Moves all open approvals of the agent to the agent's owner.
     pub async fn move_approvals(&self, agent: &Agent, now: Timestamp) -> Result<()> {
-        // It is a single item, but read in a batch, like all other reads of these sets.
+        // A single item, but read in a batch like all other reads of these sets.
         for item in self.get_all(&[Key::waiting(agent.id)]).await? {
             for approval in self.approvals(self.may_wait(&item)?).await? {
                 self.move_approval(&approval, &agent.owner, now).await?;
@@ -149,13 +150,14 @@ impl Ledger {
         Ok(())
     }
 
-    /// Moves an open approval to its agent's owner, unless it has moved, or the agent has changed hands, since they were
-    /// read. One that is no longer open stays with the owner of its time. A request of an earlier owner that is still under way must not take the approval back.
+    /// Moves an open approval to its agent's owner, unless the approval has already moved or the agent's owner has
+    /// changed since they were read. An approval that is no longer open stays with its owner. The condition on the
+    /// agent's owner prevents a concurrent request of an earlier owner from taking the approval back.
     pub async fn move_approval(&self, approval: &Approval, owner: &str, now: Timestamp) -> Result<()> {
         if approval.owner == owner || !approval.status(now).is_open() {
             return Ok(());
         }
-        // A request for a raise has expired for every other owner, so it no longer waits.
+        // A request for a limit increase has expired for every other owner, so it is no longer pending.
         let expired = approval
             .raise
             .as_ref()

@@ -1,8 +1,9 @@
-//! Texts that were paid for, for the caller to read on: of each scope the last few, for some minutes.
+//! Stored texts of paid responses, which the caller may continue to read: the last few texts of each scope, for some
+//! minutes.
 //!
 //! A scope has a fixed number of slots, which are used in turn, so a new text replaces the oldest. A text is written in
-//! chunks, because an item has at most 400 KB. Each chunk has the nonce of its text: a reader never gets a mixture of
-//! two texts.
+//! chunks, because an item has at most 400 KB. Each chunk has the nonce of its text, so a reader never gets a mixture
+//! of two texts.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -23,7 +24,7 @@ use uuid::Uuid;
 /// The size of a chunk, in bytes.
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// The kept texts of each scope, such as an agent key.
+/// The stored texts of each scope, for example of an agent key.
 #[derive(Clone, Debug)]
 pub struct KeptResponses {
     db: Client,
@@ -33,7 +34,7 @@ pub struct KeptResponses {
 }
 
 impl KeptResponses {
-    /// Creates the store in `mcp`'s part of this table, with `slots` texts for each scope.
+    /// Creates the store under the prefix of `mcp` in this table, with `slots` texts for each scope.
     pub fn for_mcp(db: &Client, table: impl Into<Arc<str>>, slots: u8, kept_for: Duration) -> Self {
         Self {
             db: db.clone(),
@@ -43,7 +44,7 @@ impl KeptResponses {
         }
     }
 
-    /// Keeps a text, and returns its slot.
+    /// Stores a text, and returns its slot.
     pub async fn keep(&self, scope: &str, nonce: Uuid, text: &str, now: Timestamp) -> Result<u8> {
         let slot = self.next_slot(scope, now).await?;
         let until = now.after(self.kept_for);
@@ -70,7 +71,8 @@ impl KeptResponses {
         Ok(slot)
     }
 
-    /// Reads at most `bytes` bytes from an offset on, with the size of the whole text; `None` if the text is not kept.
+    /// Reads at most `bytes` bytes from an offset, and returns them with the size of the whole text; `None` if the text
+    /// is no longer stored.
     pub async fn read(
         &self,
         scope: &str,
@@ -103,7 +105,7 @@ impl KeptResponses {
         }
     }
 
-    /// Chooses the slots in turn.
+    /// Returns the next slot of the scope.
     async fn next_slot(&self, scope: &str, now: Timestamp) -> Result<u8> {
         let update = self
             .db

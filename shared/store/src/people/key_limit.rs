@@ -1,7 +1,8 @@
-//! The limit on an agent key's requests, across all source addresses, so that one agent's load does not affect others.
+//! Limits an agent key's requests across all source addresses, so that one agent's load does not affect others.
 //!
-//! Invariant: only calls with a verified key are counted, and only calls with its secret are refused. A caller who has
-//! only the public half learns nothing and can't use up the limit. `chunked_counter.rs` implements the counters.
+//! Invariant: only calls with a verified key are counted, and only calls with the key's secret are rejected. A caller
+//! who has only the public half of a key learns nothing and can't use up the limit. `chunked_counter.rs` implements the
+//! counters.
 
 use crate::people::{chunked_counter::ChunkedCounter, throttle::A_MINUTE};
 use aws_sdk_dynamodb::Client;
@@ -13,14 +14,14 @@ use std::sync::Arc;
 pub struct KeyLimit(ChunkedCounter<(AgentId, KeyId), AgentKey>);
 
 impl KeyLimit {
-    /// Creates the limit with its counters in this table, each limited to `limit_per_minute`.
+    /// Creates the limit with counters in this table: `limit_per_minute` requests per key.
     pub fn new(db: Client, table: impl Into<Arc<str>>, limit_per_minute: u32) -> Self {
         Self(ChunkedCounter::new(db, table.into(), limit_per_minute, A_MINUTE))
     }
 
     /// Returns 429 if the key has reached this minute's limit.
     pub(crate) fn check(&self, presented: &PresentedKey, now: Timestamp) -> Result<()> {
-        // The limit does not apply to a key that has ended, which authentication rejects.
+        // The limit does not apply to a key that has ended, because authentication rejects this key.
         let is_its_secret = |key: &AgentKey| presented.is_the_secret_of(key, now);
         self.0.check((presented.agent, presented.key), now, is_its_secret)
     }

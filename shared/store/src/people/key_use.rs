@@ -1,7 +1,7 @@
-//! The time at which each agent key was last used, for the people who manage keys.
+//! Records when each agent key was last used, for the users who manage keys.
 //!
-//! Best effort: each environment writes the time in the background, at most once a minute, and ignores a failed write.
-//! It is stored in the throttle table, on which no spending depends.
+//! Best effort: each instance writes the time in the background, at most once a minute, and ignores a failed write. The
+//! time is stored in the throttle table, on which no spending depends.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -24,11 +24,11 @@ pub struct KeyUses {
     noted: Arc<Mutex<HashMap<(AgentId, KeyId), Timestamp>>>,
 }
 
-/// The precision of the time of a use.
+/// The precision of a recorded time.
 const PRECISION: Duration = Duration::from_secs_u32(60);
-/// The time for which a use is kept.
+/// The lifetime of a record.
 const KEPT: Duration = Duration::from_secs_u32(400 * 86_400);
-/// The maximum number of keys that one environment remembers; if it is exceeded, all of them are forgotten.
+/// The maximum number of keys that an instance caches. At the maximum, all are dropped.
 const MOST_NOTED: usize = 10_000;
 
 impl KeyUses {
@@ -41,8 +41,8 @@ impl KeyUses {
         }
     }
 
-    /// Records the use of a key in the background. If Lambda freezes the environment first, the write happens when the
-    /// next request resumes it.
+    /// Records the use of a key in the background. If Lambda freezes the instance first, the time is written when the
+    /// next request resumes the instance.
     pub fn note(&self, agent: AgentId, key: KeyId, now: Timestamp) {
         if !self.is_due(agent, key, now) {
             return;
@@ -73,7 +73,7 @@ impl KeyUses {
         true
     }
 
-    /// The time at which each of these keys was last used, if known.
+    /// Returns when each of these keys was last used, if known.
     pub async fn last(&self, agent: AgentId, keys: &[KeyId]) -> Result<HashMap<KeyId, Timestamp>> {
         let wanted = keys
             .iter()

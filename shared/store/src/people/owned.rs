@@ -1,7 +1,7 @@
-//! An owner's agents, and the approvals that they requested.
+//! Lists an owner's agents, and the approvals that they requested.
 //!
-//! The index `owner` only returns keys. It may lag, so a new agent or approval may be missing for a moment; the listed
-//! items are read from the table, strongly consistent.
+//! The index `owner` only returns keys, and the items are read from the table, strongly consistent. The index may lag,
+//! so a new agent or approval may be missing for a moment.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -18,14 +18,14 @@ use uuid::Uuid;
 /// The position of an approval among all approvals of its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ApprovalPlace {
-    /// The time at which it was requested.
+    /// The time of the request.
     pub created_at: Timestamp,
     /// The id, which distinguishes approvals of the same microsecond.
     pub id: ApprovalId,
 }
 
 impl ApprovalPlace {
-    /// The position of this approval.
+    /// Returns the position of this approval.
     pub const fn of(approval: &Approval) -> Self {
         Self {
             created_at: approval.created_at,
@@ -34,19 +34,19 @@ impl ApprovalPlace {
     }
 }
 
-/// A list of an owner's approvals.
+/// Which of an owner's approvals to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApprovalList {
-    /// Those that nobody has decided, created at this time or later.
+    /// Approvals that no user has decided, created at this time or later.
     UndecidedSince(Timestamp),
-    /// Those that a person has decided, and those created before this time, whether decided or not.
+    /// Approvals that a user has decided, and all approvals that were created before this time.
     DecidedOrBefore(Timestamp),
-    /// All.
+    /// All approvals.
     All,
 }
 
 impl ApprovalList {
-    /// The inclusive bounds of the index sort keys in the list, before a position.
+    /// Returns the inclusive bounds of the list's index sort keys before a position.
     fn ranges(self, before: Option<ApprovalPlace>) -> Vec<(String, String)> {
         let before = before.map(|place| (place.created_at, place.id));
         let undecided = |since, before| owned::undecided_between(since, before);
@@ -80,12 +80,13 @@ pub enum AgentOrder {
     /// In order of creation.
     #[default]
     OldestFirst,
-    /// In the reverse order.
+    /// In reverse order of creation.
     NewestFirst,
 }
 
 impl Ledger {
-    /// The agents with these ids, which must be distinct, strongly consistent, in any order. Unknown ids are skipped.
+    /// Reads the agents with these ids, which must be distinct, strongly consistent, in any order. Unknown ids are
+    /// skipped.
     pub async fn agents(&self, ids: impl IntoIterator<Item = AgentId>) -> Result<Vec<Agent>> {
         let keys: Vec<Key> = ids.into_iter().map(Key::agent).collect();
         let mut agents = Vec::with_capacity(keys.len());
@@ -96,14 +97,14 @@ impl Ledger {
         Ok(agents)
     }
 
-    /// The ids of an owner's agents in order of creation: all, or up to `first`. Read from the index alone, so the
+    /// Reads the ids of an owner's agents in order of creation: all, or up to `first`. Only the index is read, so the
     /// caller must check the owner in the agent's record.
     pub async fn ids_of_agents(&self, owner: &str, first: Option<usize>) -> Result<Vec<AgentId>> {
         self.ids_of(owner, owned::AGENTS, first).await
     }
 
-    /// The positions of up to `most` agents of an owner in this order, starting with `from` or the first agent. Read
-    /// from the index alone, so the caller must check the owner in the agent's record.
+    /// Reads the positions of up to `most` agents of an owner in this order, starting with `from` or the first agent.
+    /// Only the index is read, so the caller must check the owner in the agent's record.
     pub async fn agents_from(
         &self,
         owner: &str,
@@ -134,15 +135,15 @@ impl Ledger {
         places.collect()
     }
 
-    /// Every agent of an owner, in order of creation.
+    /// Reads all agents of an owner, in order of creation.
     pub async fn agents_of(&self, owner: &str) -> Result<Vec<Agent>> {
         let mut agents = self.agents(self.ids_of_agents(owner, None).await?).await?;
         agents.sort_by_key(|agent| (agent.created_at, agent.id));
         Ok(agents)
     }
 
-    /// Whether any agent of an owner has this service enabled, by its policy or its starting set. Agents are read in
-    /// batches until one has it.
+    /// Whether any agent of an owner has this service enabled, by its policy or as a default service. Agents are read
+    /// in batches until one has the service enabled.
     pub async fn has_service_enabled(&self, owner: &str, service: ServiceId) -> Result<bool> {
         const AT_ONCE: usize = 50;
         for ids in self.ids_of_agents(owner, None).await?.chunks(AT_ONCE) {
@@ -175,8 +176,8 @@ impl Ledger {
         Ok(false)
     }
 
-    /// These agents in order of creation, each with the ids of its approvals that may be waiting: every waiting
-    /// approval, and possibly some that are no longer waiting.
+    /// Reads these agents in order of creation, each with the ids of its approvals that may be pending. Some of these
+    /// approvals may no longer be pending.
     pub async fn asking(&self, ids: Vec<AgentId>) -> Result<Vec<(Agent, BTreeSet<ApprovalId>)>> {
         let ids = ids.into_iter();
         let both: Vec<Key> = ids.flat_map(|id| [Key::agent(id), Key::waiting(id)]).collect();
@@ -197,8 +198,8 @@ impl Ledger {
         Ok(asking.collect())
     }
 
-    /// The approvals of an owner's agents in a list before `before`, or the newest ones; newest first, up to `limit` and
-    /// at most a hundred.
+    /// Reads up to `limit` and at most a hundred approvals of an owner's agents in a list before `before`, or the
+    /// newest approvals, newest first.
     pub async fn approvals_of(
         &self,
         owner: &str,
@@ -239,8 +240,8 @@ impl Ledger {
         Ok(approvals)
     }
 
-    /// The number of an owner's approvals that nobody has decided, created at `since` or later: up to `most`. Read from
-    /// the index alone, so a decision of this moment may be missing.
+    /// Returns the number of an owner's approvals that no user has decided, created at `since` or later, up to `most`.
+    /// Only the index is read, so a very recent decision may be missing.
     pub async fn count_of_undecided(&self, owner: &str, since: Timestamp, most: u8) -> Result<usize> {
         let (first, last) = owned::undecided_between(since, None);
         let query = self
@@ -254,13 +255,13 @@ impl Ledger {
         usize::try_from(counted).map_err(|error| Error::internal(LISTING, error))
     }
 
-    /// The agents for which the index lists an item of this kind (a record or an offer) under a person: all, or up to
-    /// `first`.
+    /// Returns the agents for which the index lists an item of this kind (a record or an offer) under a user: all, or
+    /// up to `first`.
     pub(crate) async fn ids_of(&self, owner: &str, kind: &str, first: Option<usize>) -> Result<Vec<AgentId>> {
         let most = first.map(|first| i32::try_from(first).unwrap_or(i32::MAX));
         let query = self.owned(owner, kind).set_limit(most);
         let listed = if first.is_some() {
-            // Keys are short, so one response holds hundreds.
+            // Keys are short, so one response contains hundreds.
             query.send().await.map_err(failed(LISTING))?.items.unwrap_or_default()
         } else {
             let listed: Result<Vec<Item>, _> = query.into_paginator().items().send().collect().await;
@@ -271,14 +272,14 @@ impl Ledger {
             .collect()
     }
 
-    /// The query for an owner's items of one kind.
+    /// Creates the query for an owner's items of one kind.
     fn owned(&self, owner: &str, kind: &str) -> QueryFluentBuilder {
         self.owner_index(owner)
             .key_condition_expression("#owner = :owner AND begins_with(os, :kind)")
             .expression_attribute_values(":kind", kind.to_owned().write())
     }
 
-    /// A query of the index for an owner, without a key condition.
+    /// Creates a query of the index for an owner, without a key condition.
     fn owner_index(&self, owner: &str) -> QueryFluentBuilder {
         self.db
             .query()

@@ -1,8 +1,8 @@
-//! An agent's policies, one for each service, in their own partition.
+//! An agent's policies, one for each service, in a separate partition.
 //!
-//! Every edit stamps the policy's version on the totals of the window that it limits, in the same transaction. So a
-//! reservation checks the version of its policy on an item that it writes anyway. A service of the agent's starting set
-//! has a default policy until one is stored (`starting_set.rs`).
+//! Every change writes the policy's version to the totals of the window that the policy limits, in the same
+//! transaction. A reservation therefore checks the version of its policy on an item that it writes anyway. A default
+//! service of the agent has a default policy until a policy is stored (`starting_set.rs`).
 
 use crate::{
     audit::entry::AuditEntry,
@@ -29,23 +29,23 @@ pub(crate) enum Role {
     Audit,
 }
 
-/// The result of granting a raise.
+/// The result of granting a temporary limit increase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RaiseGranted {
-    /// The policy has the raise, and the request is approved.
+    /// The policy has the increase, and the request is approved.
     Done,
-    /// The policy has another version than the one before the raise. Nothing was written.
+    /// The policy does not have the version before the increase. Nothing was written.
     Conflict,
     /// The request was no longer pending, or the agent has another owner. Nothing was written.
     NotPending,
 }
 
 impl Ledger {
-    /// Stores an agent's policy for a service: the first version, or the one after the current version. If the current
-    /// version is the default of the agent's starting set, the default is stored first.
+    /// Stores an agent's policy for a service: the first version, or the version after the current one. If the current
+    /// version is the agent's default, the default is stored first.
     ///
-    /// The first version also creates the window, and is conditional on the version of the agent's record that fences
-    /// the window. Otherwise a concurrent edit of the agent might not apply to the window.
+    /// The first version also creates the window, and is conditional on the version of the agent's record, which the
+    /// window stores. Without the condition, a concurrent change of the agent might not apply to the window.
     pub async fn put_policy(&self, agent: AgentId, enabled: &EnabledService, audit: &AuditEntry) -> Result<Edited> {
         Ok(match self.put_policy_with(agent, enabled, None, audit).await? {
             RaiseGranted::Done => Edited::Stored,
@@ -53,8 +53,8 @@ impl Ledger {
         })
     }
 
-    /// Grants the raise that the pending approval asks for: stores the policy with it, and the approval as approved, in
-    /// one transaction. The approval then lasts as long as the raise.
+    /// Grants the temporary limit increase that the pending approval requests: one transaction stores the policy with
+    /// the increase and the approval as approved. The approval then lasts as long as the increase.
     pub async fn grant_raise(
         &self,
         approval: &Approval,
@@ -109,13 +109,14 @@ impl Ledger {
             } else if refusal.names(Role::Approval) {
                 return Ok(RaiseGranted::NotPending);
             }
-            // The agent was edited concurrently, or the default was written.
+            // The agent was changed concurrently, or the default was written.
             backoff.wait().await?;
         }
     }
 
-    /// The write of a policy version; without `audit` it is no edit, but a default. The first version also creates the window, if the agent's record is at
-    /// `agent_version`; an agent that is not created yet will have version 1.
+    /// Adds the write of a policy version. Without `audit`, the version is a default and not a change. The first
+    /// version also creates the window, if the agent's record has `agent_version`; an agent that is not created yet
+    /// will have version 1.
     pub(crate) fn policy_edit(
         &self,
         agent: AgentId,
@@ -152,7 +153,7 @@ impl Ledger {
         Ok(transaction)
     }
 
-    /// An agent's policy for one service, strongly consistent: the stored one, or the default of its starting set.
+    /// Reads an agent's policy for one service, strongly consistent: the stored policy, or the default policy.
     pub async fn enabled_service(&self, agent: AgentId, service: ServiceId) -> Result<Option<EnabledService>> {
         if let Some(item) = self.get(&Key::policy(agent, service)).await? {
             return self.read_policy(&item).map(Some);
@@ -163,8 +164,8 @@ impl Ledger {
         }
     }
 
-    /// An agent's policies for all services, including those of its starting set and disabled ones, in order of service
-    /// id.
+    /// Reads an agent's policies for all services, including default services and disabled services, in order of
+    /// service id.
     pub async fn enabled_services(&self, agent: &Agent) -> Result<Vec<EnabledService>> {
         let (items, set) = tokio::try_join!(self.policies(agent.id), self.starting_services(agent))?;
         let found = items.iter().map(|item| self.read_policy(item));
@@ -176,7 +177,7 @@ impl Ledger {
         Ok(found)
     }
 
-    /// The services for which the agent's policy has a row.
+    /// Returns the services for which the agent has a stored policy.
     pub(crate) async fn services_with_policy(&self, agent: AgentId) -> Result<Vec<ServiceId>> {
         let items = self.policies(agent).await?;
         items.iter().map(|item| self.row(item).get("svc")).collect()
@@ -194,7 +195,7 @@ impl Ledger {
         items.map_err(failed("listing an agent's policies"))
     }
 
-    /// The policy in an item.
+    /// Decodes a policy's row.
     pub(crate) fn read_policy(&self, item: &Item) -> Result<EnabledService> {
         let row = self.row(item);
         Ok(EnabledService {

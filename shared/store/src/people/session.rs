@@ -1,9 +1,9 @@
-//! Sessions of people: one row each, in the person's partition, under the digest of the session's secret.
+//! Browser sessions of users: one row each, in the user's partition, under the digest of the session's secret.
 //!
-//! A session exists while its row does. Every request reads the row, so deleting it ends the session in all
-//! environments at once. The person's own item records when all sessions were ended, so that no earlier sign-in starts
-//! a session afterwards. Correctness does not depend on TTL: the times in a row are checked, even if TTL has not
-//! deleted it yet.
+//! A session exists while its row exists. Every request reads the row, so deleting the row ends the session in all
+//! instances at once. The user's own item records when all sessions were ended, so that no earlier sign-in starts a
+//! session afterwards. Correctness does not depend on TTL: the times in a row are checked, even if TTL has not deleted
+//! the row yet.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -17,12 +17,12 @@ use crate::{
 };
 use purser_domain::{Error, PersonId, Result, Session, SessionId, Timestamp};
 
-/// A person's identity at the issuer. The person's id is its hash.
+/// A user's identity at the issuer. The user's id is a hash over both fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity<'a> {
-    /// The issuer.
+    /// The issuer's URL.
     pub issuer: &'a str,
-    /// The person's `sub` at the issuer.
+    /// The user's `sub` at the issuer.
     pub subject: &'a str,
 }
 
@@ -31,7 +31,7 @@ pub struct Identity<'a> {
 pub enum Started {
     /// The session is stored.
     Stored,
-    /// All of the person's sessions were ended at or after this sign-in; nothing was written.
+    /// All sessions of the user were ended at or after this sign-in. Nothing was written.
     SignedInTooEarly,
 }
 
@@ -42,13 +42,13 @@ enum Role {
     Audit,
 }
 
-/// The maximum number of sessions ended concurrently.
+/// The maximum number of sessions that are ended concurrently.
 const AT_ONCE: usize = 32;
-/// The time for which a row is kept after the session's end, for environments whose clocks are behind.
+/// The time in seconds for which a row is kept after the session's end, for instances whose clocks are behind.
 const KEPT_SECS: u64 = 3_600;
 
 impl Ledger {
-    /// Stores a new session, unless all of the person's sessions were ended at or after its sign-in.
+    /// Stores a new session, unless all sessions of the user were ended at or after the sign-in.
     pub async fn start_session(
         &self,
         session: &Session,
@@ -65,18 +65,18 @@ impl Ledger {
             .expression_attribute_values(":signed_in", session.signed_in_at.write());
         let mut transaction = Transaction::new();
         transaction.update(Role::Person, person)?;
-        // The secret is random, so an existing row with it could only be this session's.
+        // The secret is random, so an existing row with its digest can only be this session's row.
         transaction.put(Role::Session, self.put(write_session(session)))?;
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(Started::Stored),
-            // The audit row exists, so an attempt whose response was lost had stored the session.
+            // The audit row exists, so an attempt whose response was lost has stored the session.
             TransactionOutcome::Refused(refusal) if refusal.names(Role::Audit) => Ok(Started::Stored),
             TransactionOutcome::Refused(_) => Ok(Started::SignedInTooEarly),
         }
     }
 
-    /// A person's session, strongly consistent. Its times are not checked.
+    /// Reads a user's session, strongly consistent. The session's times are not checked.
     pub async fn session(&self, person: &PersonId, id: &SessionId) -> Result<Option<Session>> {
         let item = self.get(&Key::session(person, id)).await?;
         item.map(|item| self.read_session(person, &item)).transpose()
@@ -96,7 +96,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// A person's sessions that TTL has not deleted yet, strongly consistent, in any order.
+    /// Reads a user's sessions that TTL has not deleted yet, strongly consistent, in any order.
     pub async fn sessions_of(&self, person: &PersonId) -> Result<Vec<Session>> {
         let items = self
             .db
@@ -114,19 +114,19 @@ impl Ledger {
         items.iter().map(|item| self.read_session(person, item)).collect()
     }
 
-    /// Ends a session. Returns whether it existed.
+    /// Ends a session. Returns whether the session existed.
     pub async fn end_session(&self, person: &PersonId, id: &SessionId, audit: &AuditEntry) -> Result<bool> {
         let mut transaction = Transaction::new();
         transaction.delete_existing(Role::Session, &self.table, Key::session(person, id).attributes())?;
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(true),
-            // The audit row exists, so an attempt whose response was lost had ended the session.
+            // The audit row exists, so an attempt whose response was lost has ended the session.
             TransactionOutcome::Refused(refusal) => Ok(refusal.names(Role::Audit)),
         }
     }
 
-    /// Deletes a session that the person's own item has already ended.
+    /// Deletes a session that the user's own item has already ended.
     async fn delete_session(&self, session: &Session) -> Result<()> {
         let delete = self
             .db
@@ -137,11 +137,11 @@ impl Ledger {
         Ok(())
     }
 
-    /// Ends all sessions of a person and prevents new ones based on an earlier sign-in. Returns the number of ended
+    /// Ends all sessions of a user, and prevents new sessions based on an earlier sign-in. Returns the number of ended
     /// sessions.
     ///
-    /// The time is written first. A session that is started concurrently is either refused because of it, or found and
-    /// deleted.
+    /// The time is written first. A session that is started concurrently is either rejected because of this time, or
+    /// found and deleted.
     pub async fn end_sessions(&self, person: &PersonId, now: Timestamp, audit: &AuditEntry) -> Result<usize> {
         let update = self
             .update(&Key::person(person))
@@ -151,7 +151,7 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.update(Role::Person, update)?;
         transaction.audit(Role::Audit, audit)?;
-        // The condition of a repeated attempt fails because of the stored time; the function continues.
+        // The condition of a repeated attempt fails because of the stored time, and the function continues.
         transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         let sessions = self.sessions_of(person).await?;
         for batch in sessions.chunks(AT_ONCE) {
@@ -167,8 +167,8 @@ impl Ledger {
         Ok(sessions.len())
     }
 
-    /// The time at which all sessions of a person were last ended, strongly consistent. Sign-ins up to that time are
-    /// invalid.
+    /// Reads the time at which all sessions of a user were last ended, strongly consistent. Sign-ins up to this time
+    /// are invalid.
     pub async fn sessions_ended_at(&self, person: &PersonId) -> Result<Option<Timestamp>> {
         match self.get(&Key::person(person)).await? {
             Some(item) => self.row(&item).get_optional("nb"),

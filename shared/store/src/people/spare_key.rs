@@ -1,5 +1,5 @@
 //! Spare keys in KMS: keys that were created for an agent that was not stored. A new key can't be used for some
-//! minutes, and the next agent uses the spare key instead of another new one.
+//! minutes, so the next agent uses the spare key instead of another new key.
 
 use crate::{
     codec::attribute::Item,
@@ -11,17 +11,17 @@ use crate::{
 use aws_sdk_dynamodb::{error::ProvideErrorMetadata as _, types::AttributeValue, types::ReturnValue};
 use purser_domain::{AgentId, KmsKeyId, Result};
 
-/// A key without a stored agent, and the agent in its tags.
+/// A key without a stored agent, and the agent's id in the key's tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpareKey {
-    /// The key.
+    /// The id of the KMS key.
     pub key: KmsKeyId,
     /// The id of the agent. Only an agent with this id may have the key's wallet.
     pub agent: AgentId,
 }
 
 impl Ledger {
-    /// Removes the key that was added first and returns it. If the response is lost, the key is found by its tags.
+    /// Removes and returns the key that was added first. If the response is lost, the key can be found by its tags.
     pub async fn take_spare_key(&self) -> Result<Option<SpareKey>> {
         const DOING: &str = "taking a spare key";
         let update = self

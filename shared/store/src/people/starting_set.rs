@@ -1,10 +1,11 @@
-//! Starting sets: the services that are enabled for an agent since its creation, without a row for each.
+//! Default services: the services that are enabled for an agent since its creation, without a row for each service.
 //!
-//! If an agent has no stored policy for a service of its set, the set's default of version 1 applies
-//! ([`StartingSet::record`]), and there is no window. The first edit or payment writes both
+//! If an agent has no stored policy for one of its default services, the default policy with version 1 applies
+//! ([`StartingSet::record`]), and there is no window. The first change or payment writes both
 //! ([`Ledger::write_default`]), so every reservation is conditional on stored rows.
 //!
-//! A set is stored once under its digest and never changed or removed, so it can be cached in memory.
+//! A set of default services is stored once under its digest and never changed or removed, so it can be cached in
+//! memory.
 
 use crate::{
     codec::{
@@ -26,8 +27,8 @@ use purser_domain::{
 use std::sync::Arc;
 
 impl Ledger {
-    /// Stores a set, unless it is known to be stored, and returns its digest. The set must be stored before an agent
-    /// that uses it.
+    /// Stores a set of default services, unless it is known to be stored, and returns its digest. The set must be
+    /// stored before an agent that uses it.
     pub async fn keep_starting_set(&self, set: &StartingSet) -> Result<Fingerprint> {
         let digest = set.digest();
         if self.sets.get(&digest).is_none() {
@@ -51,7 +52,7 @@ impl Ledger {
         Ok(digest)
     }
 
-    /// The services that are enabled for an agent since its creation.
+    /// Reads the services that are enabled for an agent since its creation.
     pub async fn starting_services(&self, agent: &Agent) -> Result<Arc<StartingSet>> {
         const READING: &str = "reading a starting set";
         let Some(digest) = agent.starting_set else {
@@ -82,18 +83,20 @@ impl Ledger {
         Ok(set)
     }
 
-    /// The policy that applies to an agent and a service without a row.
+    /// Returns the default policy for an agent and a service; `None` if the service is not a default service of the
+    /// agent.
     pub(crate) async fn default_of(&self, agent: &Agent, service: ServiceId) -> Result<Option<EnabledService>> {
         let set = self.starting_services(agent).await?;
         Ok(set.record(service))
     }
 
-    /// Writes the default policy of the agent for the service, with its window: 6 write units. The write is conditional
-    /// on the agent's version, which then fences the window. So no concurrent freeze or rule is bypassed: either it is
-    /// written first and nothing is written here, or it finds the policy and thus the window.
+    /// Writes the agent's default policy for the service together with its window. Takes 6 write units. The write is
+    /// conditional on the agent's version, which is stored in the window, so no concurrent freeze or rule is bypassed:
+    /// either the change is written first and nothing is written here, or the change finds the policy and therefore
+    /// updates the window.
     ///
-    /// Returns `true` if the default is stored, by this or a concurrent call; `false` if the agent or the policy was
-    /// edited, or there is no default.
+    /// Returns `true` if the default is stored, by this or a concurrent call. Returns `false` if the agent or the
+    /// policy was changed, or if there is no default.
     pub async fn write_default(&self, agent: &Agent, service: ServiceId) -> Result<bool> {
         let Some(record) = self.default_of(agent, service).await? else {
             return Ok(false);
@@ -112,7 +115,7 @@ impl Ledger {
         }
     }
 
-    /// Writes the default if it applies, for an edit that found no row. Returns `false` if no default applies.
+    /// Writes the default policy for a change that found no row. Returns `false` if no default applies.
     pub(crate) async fn write_default_for_edit(&self, agent: AgentId, service: ServiceId) -> Result<bool> {
         let Some(agent) = self.agent(agent).await? else {
             return Ok(false);
@@ -120,7 +123,7 @@ impl Ledger {
         if self.default_of(&agent, service).await?.is_none() {
             return Ok(false);
         }
-        // If the agent was edited meanwhile, the caller finds no row again and repeats this call.
+        // If the agent was changed meanwhile, the caller finds no row again and repeats this call.
         self.write_default(&agent, service).await?;
         Ok(true)
     }

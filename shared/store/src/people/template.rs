@@ -1,5 +1,5 @@
-//! Policy templates, in their owner's partition: one row lists them, and each version of each has a row, which is never
-//! changed or removed. Agents keep the limits of earlier versions, which are the bases of later merges.
+//! Policy templates, in their owner's partition: one row lists them, and each version of each template has a row, which
+//! is never changed or removed, because agents keep the limits of earlier versions as the base of later merges.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -24,7 +24,7 @@ enum Role {
 }
 
 impl Ledger {
-    /// A person's templates, strongly consistent: one read unit for every 4 KB.
+    /// Reads a user's templates, strongly consistent. Takes one read unit for every 4 KB.
     pub async fn templates(&self, person: &PersonId) -> Result<TemplateList> {
         match self.get(&Key::templates(person)).await? {
             None => Ok(TemplateList::default()),
@@ -32,13 +32,13 @@ impl Ledger {
         }
     }
 
-    /// The limits of a version of a template, strongly consistent.
+    /// Reads the limits of a template version, strongly consistent.
     pub async fn template_terms(&self, person: &PersonId, version: u64) -> Result<Option<TemplateTerms>> {
         let item = self.get(&Key::template(person, version)).await?;
         item.map(|item| self.read_terms(&item)).transpose()
     }
 
-    /// Replaces the list by its next version. `edited` are the limits of the template that this version edits.
+    /// Replaces the list with its next version. `edited` contains the limits of the template that this version changes.
     pub async fn put_templates(
         &self,
         person: &PersonId,
@@ -60,7 +60,7 @@ impl Ledger {
         Ok(
             match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
                 TransactionOutcome::Committed => Edited::Stored,
-                // The audit row is that of an attempt whose response was lost.
+                // The audit row was written by an attempt whose response was lost.
                 TransactionOutcome::Refused(refusal) if refusal.names(Role::Audit) => Edited::Stored,
                 TransactionOutcome::Refused(_) => Edited::Conflict,
             },
@@ -127,7 +127,7 @@ impl Attribute for (TemplateName, TemplateEntry) {
     }
 }
 
-/// The limits of a key.
+/// The limits of a template key.
 impl Attribute for (TemplateKey, PolicyChange) {
     fn write(&self) -> AttributeValue {
         let (key, change) = self;

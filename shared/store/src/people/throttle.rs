@@ -1,9 +1,10 @@
 //! The throttle: one counter per scope and minute, one write per request.
 //!
-//! The counter is incremented while the first reads run, and its refusal takes precedence. A refused scope is refused
-//! from memory until the minute ends, without a read or a write, because its counter can't decrease. If the counter
-//! can't be written, the call continues: the tables that it protects report their own failures (`docs/decisions.md`
-//! §9). So a throttled write of the counter is not retried, because the caller would have to wait.
+//! The counter is incremented while the first reads run, and a rejection takes precedence over their result. A rejected
+//! scope is rejected from memory until the minute ends, without a read or a write, because its counter can't decrease.
+//! If the counter can't be written, the call continues, because the tables that it protects report their own failures
+//! (`docs/decisions.md` §9). A throttled write of the counter is therefore not retried, because the caller would have
+//! to wait.
 
 use crate::{
     codec::attribute::Attribute as _, codec::client::without_throttling_pauses, codec::item::Draft, codec::key,
@@ -18,7 +19,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// The throttle of requests by scope, such as a source address.
+/// Limits requests by scope, for example by source address.
 #[derive(Clone, Debug)]
 pub struct Throttle {
     db: Client,
@@ -28,26 +29,26 @@ pub struct Throttle {
     refused: Arc<Mutex<Refused>>,
 }
 
-/// The time in seconds for which a counter is kept, for environments whose clocks are behind.
+/// The lifetime of a counter in seconds, for instances whose clocks are behind.
 pub(crate) const KEPT: u64 = 3_600;
-/// The length of a counter's span, in seconds.
+/// The span of a counter, in seconds.
 pub(crate) const A_MINUTE: NonZeroU64 = NonZeroU64::new(60).unwrap();
-/// The maximum number of scopes that one environment remembers; other scopes are refused by their counters.
+/// The maximum number of rejected scopes that an instance caches. Other scopes are rejected by their counters.
 const MOST_REMEMBERED: usize = 10_000;
 
-/// The number of whole minutes since the epoch.
+/// Returns the number of whole minutes since the epoch.
 fn minute(now: Timestamp) -> u64 {
     now.secs() / A_MINUTE
 }
 
-/// The refusal of a call, which may be repeated in the next span of `span_secs` seconds.
+/// Returns the error for a call that may be repeated in the next span of `span_secs` seconds.
 pub(crate) fn too_many_requests(now: Timestamp, span_secs: NonZeroU64) -> ErrorKind {
-    // The delay is at least one second, because the remainder is below the span.
+    // At least one second, because the remainder is below the span.
     let retry_after = span_secs.get().saturating_sub(now.secs() % span_secs);
     ErrorKind::TooManyRequests { retry_after }
 }
 
-/// The scopes that were refused in one minute.
+/// The scopes that were rejected in one minute.
 #[derive(Debug, Default)]
 struct Refused {
     minute: u64,
@@ -55,7 +56,7 @@ struct Refused {
 }
 
 impl Refused {
-    /// The scopes of this minute; those of another minute are discarded.
+    /// Returns the scopes of this minute, and discards those of another minute.
     fn of(&mut self, minute: u64) -> &mut HashSet<String> {
         if self.minute != minute {
             *self = Self {
@@ -79,7 +80,7 @@ impl Refused {
 }
 
 impl Throttle {
-    /// Creates the throttle with its counters in this table, each limited to `limit_per_minute`.
+    /// Creates the throttle with counters in this table: `limit_per_minute` requests per scope.
     pub fn new(db: &Client, table: impl Into<Arc<str>>, limit_per_minute: u32) -> Self {
         Self {
             db: without_throttling_pauses(db),
@@ -98,9 +99,9 @@ impl Throttle {
         }
     }
 
-    /// Runs `work` while one request of a scope, such as a source address, is counted. Returns 429 if the scope has
-    /// used up the minute's requests. `work` has already run by then, so it may read but must not write. It doesn't run
-    /// for a scope that this environment has already refused in the same minute.
+    /// Runs `work` while one request of a scope, for example a source address, is counted. Returns 429 if the scope has
+    /// used up the minute's requests. `work` has already run by then, so it may read but must not write. `work` does
+    /// not run for a scope that this instance has already rejected in the same minute.
     pub async fn limit<T>(
         &self,
         scope: impl fmt::Display,
@@ -111,11 +112,11 @@ impl Throttle {
         if self.refused().has(&scope, now) {
             return Err(too_many_requests(now, A_MINUTE).into());
         }
-        // Boxed because the SDK's futures take kilobytes, and `join` copies a finished one.
+        // Boxed because the SDK's futures take kilobytes, and `join` copies a finished future.
         limited(Box::pin(self.count(scope, now)), now, Box::pin(work)).await
     }
 
-    /// Counts one request. Returns whether it is allowed.
+    /// Counts one request. Returns whether the request is allowed.
     async fn count(&self, scope: String, now: Timestamp) -> Result<bool> {
         let update = self
             .db

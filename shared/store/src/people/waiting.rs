@@ -1,8 +1,9 @@
-//! The set of ids of an agent's approvals that may be waiting for a person. Its size limits the number of waiting
-//! approvals, and with it they can be listed without reading the decided ones.
+//! The set of ids of an agent's approvals that may be pending. Its size limits the number of pending approvals, and
+//! they can be listed without reading decided approvals.
 //!
-//! Invariant: a waiting approval is in its agent's set, because one transaction creates and adds it. An approval that
-//! no longer waits stays in the set until the set is full; since it never waits again, it can be removed at any time.
+//! Invariant: a pending approval is in its agent's set, because one transaction creates and adds it. An approval that
+//! is no longer pending stays in the set until the set is full. It never becomes pending again, so it can be removed at
+//! any time.
 
 use crate::{
     codec::attribute::Attribute as _, codec::backoff::Backoff, codec::item::Item, codec::key::Key,
@@ -13,7 +14,7 @@ use purser_domain::{AgentId, Approval, ApprovalId, ApprovalStatus, Fingerprint, 
 use std::collections::BTreeSet;
 
 impl Ledger {
-    /// The approvals with these ids, strongly consistent, in any order. Unknown ids are skipped.
+    /// Reads the approvals with these ids, strongly consistent, in any order. Unknown ids are skipped.
     pub async fn approvals(&self, ids: impl IntoIterator<Item = ApprovalId>) -> Result<Vec<Approval>> {
         let ids: BTreeSet<ApprovalId> = ids.into_iter().collect();
         let keys: Vec<Key> = ids.into_iter().map(Key::approval).collect();
@@ -21,8 +22,8 @@ impl Ledger {
         items.iter().map(|item| self.listed_approval(item)).collect()
     }
 
-    /// Whether another escalation of the agent would be refused, because `most` or more approvals wait and none of the
-    /// open ones is for this request. One read; up to two more if the set is full.
+    /// Whether another escalation of the agent would be rejected, because `most` or more approvals are pending and no
+    /// open approval is for this request. Takes one read, and up to two more if the set is full.
     pub async fn asks_too_many(
         &self,
         agent: AgentId,
@@ -42,12 +43,12 @@ impl Ledger {
         Ok(newest.is_none_or(|newest| !newest.status(at).is_open()))
     }
 
-    /// The ids in the set.
+    /// Decodes the ids in the set.
     pub(crate) fn may_wait(&self, item: &Item) -> Result<BTreeSet<ApprovalId>> {
         Ok(self.row(item).get_optional("ids")?.unwrap_or_default())
     }
 
-    /// Adds a new approval if the set has fewer than `most`.
+    /// Creates an update that adds a new approval if the set has fewer than `most` ids.
     pub(crate) fn add_waiting(&self, approval: &Approval, most: u32) -> UpdateBuilder {
         self.update(&Key::waiting(approval.agent))
             .update_expression("ADD ids :id")
@@ -56,8 +57,8 @@ impl Ledger {
             .expression_attribute_values(":most", most.write())
     }
 
-    /// Removes the approvals that no longer wait from a full set; returns `false` if all still wait. The write is a
-    /// transaction, like every write by the calling function.
+    /// Removes the approvals that are no longer pending from a full set. Returns `false` if all are still pending. The
+    /// write is a transaction, like every write by the calling function.
     pub(crate) async fn make_room(
         &self,
         agent: AgentId,
@@ -77,12 +78,12 @@ impl Ledger {
             .expression_attribute_values(":gone", gone.write());
         let mut transaction = Transaction::new();
         transaction.update((), update)?;
-        // The transaction has no condition, so it can't be refused.
+        // The transaction has no condition, so it can't be rejected.
         let _done = transaction.send_until_known(&self.db, backoff).await?;
         Ok(true)
     }
 
-    /// The ids of the approvals that wait for a person at `at`.
+    /// Returns the ids of the approvals that are pending at `at`.
     async fn still_waiting(&self, ids: &BTreeSet<ApprovalId>, at: Timestamp) -> Result<BTreeSet<ApprovalId>> {
         let approvals = self.approvals(ids.iter().copied()).await?;
         let waiting = approvals

@@ -1,4 +1,4 @@
-//! Wallet indexes, each assigned once.
+//! Assigns wallet indexes, each once.
 
 use crate::{
     codec::attribute::Attribute as _,

@@ -1,7 +1,8 @@
-//! Requests to evict expired entries of a window.
+//! Requests to evict expired payments from a window.
 //!
-//! A call that finds more expired entries than it can read or evict stores a request; reconcile evicts the entries and
-//! removes the request. Correctness does not depend on requests: if one is lost, the next call stores another.
+//! A call that finds more expired payments than it can read or evict stores a request; reconcile evicts the payments
+//! and removes the request. Correctness does not depend on requests: if a request is lost, the next call stores
+//! another.
 
 use crate::{
     codec::attribute::{Attribute as _, text},
@@ -13,17 +14,17 @@ use crate::{
 };
 use purser_domain::{Duration, Result, Timestamp, Window, WindowScope};
 
-/// A request to evict the expired entries of a window.
+/// A request to evict the expired payments of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvictionRequest {
-    /// The window.
+    /// The window to process.
     pub scope: WindowScope,
     /// The time of the request.
     pub asked_at: Timestamp,
 }
 
 impl Ledger {
-    /// Stores a request for a window, unless there is one: 1 write unit.
+    /// Stores a request for a window, unless there is one. Takes 1 write unit.
     pub async fn request_eviction(&self, scope: WindowScope, now: Timestamp) -> Result<()> {
         let row = Draft::of(&Key::eviction_request(scope)).with("t", &now);
         let put = self
@@ -35,7 +36,7 @@ impl Ledger {
         was_made(put.send().await, "requesting an eviction").map(|_| ())
     }
 
-    /// The stored requests, up to the thousands that one query returns. Each unreadable row is a separate error.
+    /// Reads the stored requests, up to the thousands that one query returns. Each unreadable row is a separate error.
     pub async fn eviction_requests(&self) -> Result<Vec<Result<EvictionRequest>>> {
         let query = self
             .db
@@ -58,9 +59,9 @@ impl Ledger {
         Ok(requests.collect())
     }
 
-    /// The window of a request, for [`Ledger::clear_expired`]; `None` for a rule that was removed.
+    /// Reads the window of a request, for [`Ledger::clear_expired`]; `None` if the window's rule was removed.
     ///
-    /// The stamp of a rule's window is set to its version, so that nothing is evicted by an outdated length.
+    /// The window gets the version of the current rule, so that nothing is evicted by an outdated duration.
     pub async fn window_to_evict(&self, scope: WindowScope) -> Result<Option<Window>> {
         let (length, stamp) = match scope {
             WindowScope::Day { .. } => (Duration::DAY, None),

@@ -2,8 +2,8 @@
 //! confirmations were checked again.
 //!
 //! The index is only used to find settlements. It may lag, so every row is read from the table, and every transition is
-//! conditional. A decided hold leaves the index, and an undecided hold is postponed in it. So a run needs no cursor,
-//! even if the previous run was interrupted.
+//! conditional. A decided hold leaves the index, and an undecided hold is postponed in it. A run therefore needs no
+//! cursor, even if the previous run was interrupted.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -21,11 +21,11 @@ use purser_domain::{AgentId, Result, Settlement, SettlementId, Timestamp};
 /// A settlement in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The agent of the settlement.
+    /// The agent that pays.
     pub agent: AgentId,
-    /// The settlement.
+    /// The id of the settlement.
     pub settlement: SettlementId,
-    /// The time since which it is due.
+    /// The time since which the hold is due.
     pub due_at: Timestamp,
 }
 
@@ -33,12 +33,12 @@ pub struct Held {
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndexPosition(Item);
 
-/// A request to reconcile this settlement now.
+/// A request to reconcile a settlement now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReconcileRequest {
-    /// The agent of the settlement.
+    /// The agent that pays.
     pub agent: AgentId,
-    /// The settlement.
+    /// The settlement to reconcile.
     pub settlement: SettlementId,
     /// The time of the request.
     pub asked_at: Timestamp,
@@ -51,9 +51,9 @@ enum Role {
 }
 
 impl Ledger {
-    /// Up to `limit` settlements in a partition of the index that are due at this time, the longest due first, and the
-    /// cursor of the next page, if any. Each unreadable item is a separate error. Half a read unit per 4 KB, which is
-    /// some 25 settlements.
+    /// Reads up to `limit` settlements in a partition of the index that are due at this time, the longest due first,
+    /// and the cursor of the next page, if any. Each unreadable item is a separate error. Takes half a read unit per 4
+    /// KB, which is some 25 settlements.
     pub async fn due(
         &self,
         partition: u8,
@@ -76,8 +76,8 @@ impl Ledger {
         Ok((held, answer.last_evaluated_key.map(IndexPosition)))
     }
 
-    /// Postpones a hold that can't be decided yet until this time: 3 write units. A settlement that is no longer held
-    /// is not changed.
+    /// Postpones a hold that can't be decided yet until this time. Takes 3 write units. A settlement that is no longer
+    /// held is not changed.
     pub async fn put_off(&self, settlement: &Settlement, until: Timestamp) -> Result<()> {
         let update = self
             .update_settlement(settlement.terms.agent, settlement.id())
@@ -88,7 +88,7 @@ impl Ledger {
         update_once_free(&update, "putting a hold off").await.map(|_| ())
     }
 
-    /// Settlements of any agents, strongly consistent, in any order. Missing ones are left out.
+    /// Reads settlements of any agents, strongly consistent, in any order. Missing settlements are left out.
     pub async fn settlements_of(&self, wanted: &[(AgentId, SettlementId)]) -> Result<Vec<Result<Settlement>>> {
         let keys: Vec<Key> = wanted.iter().map(|(agent, id)| Key::settlement(*agent, *id)).collect();
         let items = self.get_all(&keys).await?;
@@ -99,7 +99,7 @@ impl Ledger {
         Ok(items.iter().map(read).collect())
     }
 
-    /// The last block whose confirmations were checked again; `None` if there is none yet.
+    /// Reads the last block whose confirmations were checked again; `None` before the first run.
     pub async fn checked_block(&self) -> Result<Option<u64>> {
         let item = self.get(&Key::checked_block()).await?;
         item.map(|item| self.row(&item).get("blk")).transpose()
@@ -117,19 +117,19 @@ impl Ledger {
         Ok(())
     }
 
-    /// Stores a reconcile request.
+    /// Stores a request to reconcile.
     pub async fn request_reconcile(&self, mark: &ReconcileRequest, audit: &AuditEntry) -> Result<()> {
         let row = Draft::of(&Key::reconcile_request(mark.agent, mark.settlement)).with("t", &mark.asked_at);
         let mut transaction = Transaction::new();
         transaction.put(Role::Mark, self.put(row.into_item()))?;
         transaction.audit(Role::Audit, audit)?;
-        // The only condition is that the audit row is new. If it fails, an attempt whose response was lost wrote the
-        // row.
+        // The only condition is that the audit row is new. If it fails, the row was written by an attempt whose
+        // response was lost.
         transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 
-    /// The stored reconcile requests, up to a hundred. Each unreadable row is a separate error.
+    /// Reads the stored requests to reconcile, up to a hundred. Each unreadable row is a separate error.
     pub async fn reconcile_requests(&self) -> Result<Vec<Result<ReconcileRequest>>> {
         const MOST: i32 = 100;
         let query = self
@@ -154,7 +154,7 @@ impl Ledger {
         Ok(marks.collect())
     }
 
-    /// Removes a reconcile request, unless it was stored again since it was read.
+    /// Removes a request to reconcile, unless it was stored again since it was read.
     pub async fn clear_reconcile_request(&self, mark: &ReconcileRequest) -> Result<()> {
         let delete = self
             .db

@@ -1,8 +1,8 @@
-//! The data of the search for outflows: all wallets, the cursor of each part of them, and an agent's settlements around
-//! a time.
+//! The data of the search for outflows: all wallets, the checkpoint of each part of the wallets, and an agent's
+//! settlements around a time.
 //!
-//! A wallet's row is written with its agent and never changes. A cursor is the last block up to which a part of the
-//! wallets was searched. Its key includes the number of parts, so it stays valid if that number changes.
+//! A wallet's row is written with its agent and never changes. A checkpoint is the last block up to which a part of the
+//! wallets was searched. Its key includes the number of parts, so the checkpoint stays valid if that number changes.
 
 use crate::{
     codec::attribute::{Attribute as _, Item, text},
@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 pub struct WalletPart {
     /// The index of the part, counted from 0.
     pub index: u8,
-    /// The number of parts: a divisor of [`crate::PARTITIONS`].
+    /// The number of parts, which must be a divisor of [`crate::PARTITIONS`].
     pub of: u8,
 }
 
@@ -35,8 +35,8 @@ impl WalletPart {
 }
 
 impl Ledger {
-    /// The wallets of a part with their agents, strongly consistent: up to four queries, one read unit per 4 KB, which
-    /// is some forty wallets. Each unreadable row is a separate error.
+    /// Reads the wallets of a part with their agents, strongly consistent. Takes up to four queries, and one read unit
+    /// per 4 KB, which is some forty wallets. Each unreadable row is a separate error.
     pub async fn wallets(&self, part: WalletPart) -> Result<Vec<Result<(Address, AgentId)>>> {
         let shards = (0..crate::PARTITIONS).filter(|digit| digit.checked_rem(part.of) == Some(part.index));
         let shards: BTreeSet<u8> = shards.map(|digit| digit % WALLET_SHARDS).collect();
@@ -66,10 +66,11 @@ impl Ledger {
         Ok((row.get("address")?, agent))
     }
 
-    /// The last block up to which this part was searched, strongly consistent; `None` if nothing was searched yet.
+    /// Reads the last block up to which this part was searched, strongly consistent; `None` if nothing was searched
+    /// yet.
     ///
-    /// The cursor of a part that contains this one applies to it too. If there is none, as after a change of the number
-    /// of parts, the lowest of all cursors applies, and some blocks are searched again.
+    /// The checkpoint of a part that contains this part also applies. If there is none, for example after a change of
+    /// the number of parts, the lowest of all checkpoints applies, and some blocks are searched again.
     pub async fn outflow_place(&self, part: WalletPart) -> Result<Option<u64>> {
         let query = self
             .db
@@ -109,9 +110,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// A page of an agent's settlements authorized between these times, newest first, and the cursor of the next page,
-    /// if any. The read is eventually consistent, at half a read unit per 4 KB, because the searched payments are not
-    /// recent.
+    /// Reads a page of an agent's settlements that were authorized between these times, newest first, and the cursor of
+    /// the next page, if any. The read is eventually consistent, at half a read unit per 4 KB, because the searched
+    /// payments are not recent.
     pub async fn settlements_between(
         &self,
         agent: AgentId,
@@ -144,7 +145,7 @@ mod tests {
         WalletPart { index, of }
     }
 
-    /// A part covers another part exactly if it contains all of its wallets.
+    /// A part covers another part if and only if it contains all wallets of the other part.
     #[test]
     fn wallet_parts_split_wallets_evenly() {
         let agents = (0..256_u128).map(|n| AgentId::from_uuid(uuid::Uuid::from_u128(n)));

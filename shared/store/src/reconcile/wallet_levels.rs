@@ -1,5 +1,6 @@
 //! The levels of wallets. A wallet gets a row when its balance is first above zero. The row is rewritten only when the
-//! balance becomes low or is no longer low; the table's stream publishes the former (`stream/wallets.rs`).
+//! balance becomes low or is no longer low; the table's stream publishes that a balance has become low
+//! (`stream/wallets.rs`).
 
 use crate::{
     codec::attribute::{Attribute as _, Item, text},
@@ -12,7 +13,7 @@ use crate::{
 use purser_domain::{AgentId, Result, WalletLevel};
 
 impl Ledger {
-    /// The level of every wallet that has one, strongly consistent: four queries, one read unit per 4 KB, which is some
+    /// Reads all stored levels, strongly consistent. Takes four queries, and one read unit per 4 KB, which is some
     /// forty wallets. Each unreadable row is a separate error.
     pub async fn wallet_levels(&self) -> Result<Vec<Result<(AgentId, WalletLevel)>>> {
         let mut levels = Vec::new();
@@ -62,7 +63,7 @@ impl Ledger {
         was_made(put.send().await, "keeping a wallet's level")
     }
 
-    /// The agent and level in a row.
+    /// Decodes the agent and level in a row.
     pub(crate) fn read_wallet_level(&self, item: &Item) -> Result<(AgentId, WalletLevel)> {
         let row = self.row(item);
         let agent = AgentId::parse(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
@@ -77,8 +78,8 @@ impl Ledger {
         Ok((agent, level))
     }
 
-    /// The agent whose wallet was the last one checked by an interrupted run, strongly consistent; `None` if the run
-    /// was complete.
+    /// Reads the agent whose wallet an interrupted run checked last, strongly consistent; `None` if the run was
+    /// complete.
     pub async fn level_place(&self) -> Result<Option<AgentId>> {
         let Some(item) = self.get(&Key::level_place()).await? else {
             return Ok(None);
@@ -86,7 +87,7 @@ impl Ledger {
         self.row(&item).get_optional("agent")
     }
 
-    /// Stores the cursor. The last write of concurrent runs wins, so some wallets may be checked twice, or an hour
+    /// Stores the checkpoint. The last write of concurrent runs wins, so some wallets may be checked twice, or an hour
     /// later.
     pub async fn save_level_place(&self, place: Option<AgentId>) -> Result<()> {
         let row = Draft::of(&Key::level_place()).with_optional("agent", place.as_ref());
