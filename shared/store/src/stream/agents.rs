@@ -1,4 +1,4 @@
-//! Facts about agents: their records with keys and rules, their policies, and their payout addresses.
+//! Change events of agents: of their records with keys and rules, their policies, and their withdrawal addresses.
 
 use crate::{
     audit::entry::EditMark,
@@ -11,8 +11,8 @@ use purser_domain::{
 use std::fmt::Display;
 
 impl Ledger {
-    /// The facts of an edit of an agent's record, which contains the owner. The edit's version makes the ids of its
-    /// facts unique.
+    /// Returns the change events of an update of an agent's record, which contains the owner. The record's version
+    /// makes the ids of the events unique.
     pub(crate) fn facts_of_agent(&self, change: &Change) -> Result<Vec<Fact>> {
         let read = |image: &Item| self.read_agent(self.agent_in(image)?, image);
         let Some(image) = &change.new else {
@@ -43,7 +43,7 @@ impl Ledger {
                 match (old.status, new.status) {
                     (AgentStatus::Active, AgentStatus::Frozen) => {
                         let mark = EditMark::read(self.row(image))?;
-                        // The rule is the owner's.
+                        // The rule belongs to the owner, so the event contains the reason.
                         let reason = mark.reason.as_ref().filter(|_| mark.is_by_rule());
                         let data = by_owner().optional_text("reason", reason.map(EditReason::as_str));
                         facts.push(edit.fact(EventKind::AgentFrozen, &"", data));
@@ -60,7 +60,7 @@ impl Ledger {
         Ok(facts)
     }
 
-    /// The fact that a policy was created or edited. Storing a default policy of the starting set is not a fact.
+    /// Returns the change event of a created or updated policy. Storing a default policy is not an event.
     pub(crate) fn facts_of_policy(&self, change: &Change) -> Result<Vec<Fact>> {
         let Some(image) = &change.new else {
             return Ok(Vec::new());
@@ -72,7 +72,7 @@ impl Ledger {
             enabled,
             policy,
         } = self.read_policy(image)?;
-        // An edit has a mark, except one from before marks were stored.
+        // A change has an audit id, unless it is older than this attribute.
         let is_permissive = enabled && policy == SpendPolicy::permissive();
         let is_default = is_permissive || EditMark::read(self.row(image))?.audit_id.is_none();
         if change.old.is_none() && version == 1 && is_default {
@@ -90,10 +90,10 @@ impl Ledger {
         Ok(vec![Fact::of_agent(agent, kind, id, change.at, data)])
     }
 
-    /// The fact that a payout address was set or removed.
+    /// Returns the change event of a withdrawal address that was set or removed.
     pub(crate) fn facts_of_payout_address(&self, change: &Change) -> Result<Vec<Fact>> {
         let Some(image) = change.new.as_ref().filter(|image| image.contains_key("ver")) else {
-            // The row of a payout's idempotency key has no version.
+            // The row of a withdrawal's idempotency key has no version.
             return Ok(Vec::new());
         };
         let agent = self.agent_in(image)?;
@@ -121,7 +121,7 @@ impl Ledger {
     }
 }
 
-/// An edit of an agent's record.
+/// An update of an agent's record.
 struct Edit<'a> {
     change: &'a Change,
     agent: &'a Agent,
@@ -129,7 +129,7 @@ struct Edit<'a> {
 }
 
 impl Edit<'_> {
-    /// A fact of this edit; `what` distinguishes it from others of its kind.
+    /// Creates a change event of this update; `what` distinguishes it from other events of the same kind.
     fn fact(&self, kind: EventKind, what: &dyn Display, data: EventData) -> Fact {
         let (agent, time) = match kind {
             EventKind::AgentCreated => (self.agent, self.agent.created_at),

@@ -1,4 +1,4 @@
-//! Facts about services of the catalog: availability, payees and maximum prices.
+//! Change events of the catalog's services: availability, payees and maximum prices.
 
 use crate::{
     catalog::table::CatalogTable,
@@ -15,8 +15,8 @@ use purser_domain::{
 use std::fmt::Display;
 
 impl CatalogTable {
-    /// The facts of an edit of a service, at the edit's time: its changes for agents, and the delayed changes that had
-    /// taken effect before the edit and that the row no longer contains as delayed.
+    /// Returns the change events of an update of a service, at the time of the update: the changes that affect agents,
+    /// and delayed changes that took effect before the update and that the row no longer contains as delayed.
     pub(crate) fn facts_of_service(&self, change: &Change) -> Result<Vec<Fact>> {
         let read = |image: &Item| self.read_service(image);
         let Some(new) = change.new.as_ref().map(read).transpose()? else {
@@ -49,7 +49,8 @@ impl CatalogTable {
 }
 
 impl Fact {
-    /// The delayed changes in the service's row that take effect at `from`, unless they were withdrawn.
+    /// Returns the change events of the service's delayed changes that take effect at `from`, unless they were
+    /// withdrawn.
     pub fn in_effect(service: &Service, from: Timestamp) -> Vec<Self> {
         let operations = service.operations.iter().filter(|_| service.is_open());
         let waited = operations.filter_map(|operation| Some((operation, operation.next.as_ref()?)));
@@ -59,8 +60,8 @@ impl Fact {
     }
 }
 
-/// The fact that a delayed change has taken effect. Its id is the same whether it is derived from the row with the
-/// delayed change or from the edit that merges the change into the operation.
+/// Returns the change event of a delayed change that has taken effect. The id is the same whether the event is derived
+/// from the row with the delayed change or from the update that merges the change into the operation.
 fn effect(service: &Service, operation: &Operation, next: &NextPricing) -> Option<Fact> {
     // The epoch is before any delayed change takes effect.
     let (past, present) = (operation.pricing(Timestamp::EPOCH), next.pricing());
@@ -79,7 +80,7 @@ fn effect(service: &Service, operation: &Operation, next: &NextPricing) -> Optio
     })
 }
 
-/// The delayed changes of a service that had taken effect when an edit merged them into the operations.
+/// Returns the change events of delayed changes that had taken effect when an update merged them into the operations.
 fn over(old: &Service, new: &Service, at: Timestamp) -> Vec<Fact> {
     let is_kept = |before: &Operation| {
         let mut operations = new.operations.iter();
@@ -112,7 +113,7 @@ fn of_operation(service: &Service, before: Option<&Operation>, now: &Operation, 
             let data = priced(next.pricing()).time("from", next.from);
             facts.push(tell(EventKind::ServiceChangeDelayed, data));
         }
-        // A change that a second operator accepted is in effect, not withdrawn.
+        // A change that a second operator accepted has taken effect and was not withdrawn.
         None if waited.is_some_and(|waited| waited.pricing() != present) => {
             facts.push(tell(EventKind::ServiceChangeWithdrawn, EventData::new()));
         }

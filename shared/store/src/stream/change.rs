@@ -1,4 +1,4 @@
-//! A record of a table's stream, in Lambda's JSON format (developer guide, "Using Lambda with `DynamoDB`").
+//! A record of a DynamoDB stream, in Lambda's JSON format (developer guide, "Using Lambda with `DynamoDB`").
 
 use crate::codec::attribute::Item;
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
@@ -19,18 +19,18 @@ pub struct Change {
     pub(crate) new: Option<Item>,
 }
 
-/// The error for an unreadable record. It contains names of members and keys, never values.
+/// The error for an unreadable record. It contains names of fields and keys, and never values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{member}` of a stream's record can't be read")]
 pub struct Unreadable {
-    /// The name of the unreadable member.
+    /// The name of the unreadable field.
     pub member: &'static str,
     /// The record's sequence number in its shard, if known.
     pub sequence: Option<String>,
 }
 
 impl Change {
-    /// The change in a record.
+    /// Parses a stream record.
     pub fn parse(record: &Value) -> Result<Self, Unreadable> {
         let stream = record.get("dynamodb");
         let sequence = stream
@@ -62,7 +62,7 @@ impl Change {
         })
     }
 
-    /// The key of the row, for the log. It consists of ids and hashes.
+    /// Returns the row's key for the log. The key consists of ids and hashes.
     pub fn key(&self) -> String {
         let image = self.new.as_ref().or(self.old.as_ref());
         let part = |name| {
@@ -78,14 +78,14 @@ impl Change {
     }
 }
 
-/// The table in a stream's ARN: `arn:aws:dynamodb:<region>:<account>:table/<name>/stream/<label>`.
+/// Parses the table in a stream's ARN: `arn:aws:dynamodb:<region>:<account>:table/<name>/stream/<label>`.
 fn table_of(arn: &str) -> Option<&str> {
     let (_, rest) = arn.split_once(":table/")?;
     let (table, _) = rest.split_once("/stream/")?;
     Some(table)
 }
 
-/// Parses seconds since the epoch and ignores a fraction, which carries no information.
+/// Parses seconds since the epoch, and ignores a fraction.
 fn read_time(value: &Value) -> Option<Timestamp> {
     let text = value.as_number()?.to_string();
     let secs = text.split('.').next()?.parse().ok()?;

@@ -1,14 +1,14 @@
-//! Facts: events before their owner is known and they are published.
+//! Change events: events before their owner is known and before they are published.
 
 use crate::stream::owners::Owners;
 use purser_domain::{
     AgentId, Error, Event, EventData, EventId, EventKind, EventSource, EventSubject, Form, PersonId, Result, Timestamp,
 };
 
-/// A fact.
+/// A change event of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
-    /// The id, which is always the same for the same fact.
+    /// The id, which is always the same for the same event.
     pub id: EventId,
     /// The kind of the event.
     pub kind: EventKind,
@@ -16,25 +16,25 @@ pub struct Fact {
     pub time: Timestamp,
     /// The subject of the event.
     pub subject: EventSubject,
-    /// The owner, as far as the row names it.
+    /// The owner, as far as the row names the owner.
     pub owner: FactOwner,
     /// The details, which depend on the kind.
     pub data: EventData,
 }
 
-/// The owner of a fact.
+/// The owner of a change event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FactOwner {
-    /// The fact has no owner.
+    /// The event has no owner.
     Nobody,
     /// The owner that the row names.
     Person(PersonId),
-    /// The owner of this agent, whom the row does not name.
+    /// The owner of this agent. The row does not name the owner.
     OfAgent(AgentId),
 }
 
 impl Fact {
-    /// A fact about an agent from a row that does not name the owner.
+    /// Creates a change event of an agent from a row that does not name the owner.
     pub(crate) fn of_agent(agent: AgentId, kind: EventKind, id: EventId, time: Timestamp, data: EventData) -> Self {
         Self {
             id,
@@ -46,7 +46,7 @@ impl Fact {
         }
     }
 
-    /// The same fact, owned by this person.
+    /// Sets the owner of the event.
     #[must_use]
     pub(crate) fn owned_by(self, owner: PersonId) -> Self {
         Self {
@@ -55,7 +55,7 @@ impl Fact {
         }
     }
 
-    /// The agent whose owner must be read before the fact can be published.
+    /// Returns the agent whose owner must be read before the event can be published.
     pub const fn agent_of_owner(&self) -> Option<AgentId> {
         match self.owner {
             FactOwner::OfAgent(agent) => Some(agent),
@@ -63,7 +63,7 @@ impl Fact {
         }
     }
 
-    /// The event for this fact, with the owner and the labels that `owners` has for an agent.
+    /// Creates the published event, with the owner and the labels that `owners` has for the agent.
     pub fn told(self, source: &EventSource, owners: &Owners) -> Result<Event> {
         let (owner, data) = match self.owner {
             FactOwner::Nobody => (None, self.data),

@@ -1,4 +1,4 @@
-//! Facts about freezes by operators, from the row with the reason.
+//! Change events of freezes by operators, from the row with the reason.
 
 use crate::{
     codec::ledger::Ledger,
@@ -10,8 +10,8 @@ use crate::{
 use purser_domain::{EventData, EventId, EventKind, EventSubject, FreezeTarget, OperatorFreeze, Result, Timestamp};
 
 impl Ledger {
-    /// The fact that operators began or ended a freeze. A new reason for an existing freeze is not a fact, and neither
-    /// are changes of the copies.
+    /// Returns the change event if operators began or ended a freeze. A new reason for an existing freeze is not an
+    /// event, and neither are changes of the copies.
     pub(crate) fn facts_of_freeze(&self, change: &Change) -> Result<Vec<Fact>> {
         match (&change.old, &change.new) {
             (None, Some(new)) if new.contains_key("why") => {

@@ -1,8 +1,8 @@
-//! The owners, names, labels and brakes of agents, for facts whose rows do not have them.
+//! The owners, names, labels and automatic freeze rules of agents, for change events whose rows do not contain them.
 //!
-//! They are read strongly consistent, after the facts occurred, and used for one batch only. So a previous owner never
-//! receives an event that occurred after the handover. The owner at a decision follows from the number of ownership
-//! transfers in the decision's row, so the time of this read does not matter for it.
+//! They are read strongly consistent after the change, and used for one batch only, so a previous owner never receives
+//! an event that occurred after the ownership transfer. A decision's row contains the number of ownership transfers
+//! before it, which determines the owner at the decision, so the time of this read does not matter.
 
 use crate::codec::{
     backoff::Backoff,
@@ -15,14 +15,14 @@ use aws_sdk_dynamodb::types::KeysAndAttributes;
 use purser_domain::{AgentId, AnomalyBrake, Error, FormerOwner, Labels, OwnerThen, PersonId, Result, Rule};
 use std::collections::{BTreeSet, HashMap};
 
-/// The owners, names, labels and brakes of agents at one time.
+/// The owners, names, labels and automatic freeze rules of agents at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Owners(HashMap<AgentId, OwnedAgent>);
 
-/// An agent's owner, name, labels and brake.
+/// An agent's owner, name, labels and automatic freeze rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedAgent {
-    /// The owner.
+    /// The agent's current owner.
     pub owner: PersonId,
     /// The agent's name.
     pub name: String,
@@ -30,13 +30,14 @@ pub struct OwnedAgent {
     pub labels: Labels,
     /// The agent's former owners.
     pub former_owners: Vec<FormerOwner>,
-    /// The agent's anomaly brake; `None` also if its rules can't be read, with which it can't pay.
+    /// The agent's automatic freeze rule; `None` also if the agent's rules can't be read, because then the agent can't
+    /// pay.
     pub brake: Option<AnomalyBrake>,
 }
 
 impl OwnedAgent {
-    /// The owner at a decision that was made after this number of ownership transfers, with the agent's name and labels
-    /// of that time; `None` if the owner can't be read.
+    /// Returns the owner at a decision that was made after this number of ownership transfers, with the agent's name
+    /// and labels at that time; `None` if the owner can't be read.
     pub(crate) fn owner_then(&self, transfers: u32) -> Option<(PersonId, OwnerThen<'_>)> {
         let now = OwnerThen {
             owner: self.owner.as_str(),
@@ -49,7 +50,7 @@ impl OwnedAgent {
 }
 
 impl Owners {
-    /// The owner, the name, the labels and the brake of an agent, if the agent exists and its record was read.
+    /// Returns the data of an agent, if the agent exists and its record was read.
     pub fn get(&self, agent: AgentId) -> Option<&OwnedAgent> {
         self.0.get(&agent)
     }
@@ -60,7 +61,8 @@ const BATCH: usize = 100;
 const READING: &str = "reading agents' owners";
 
 impl Ledger {
-    /// Reads the owners, names, labels and brakes of these agents, and nothing else of their records: one read unit each.
+    /// Reads the owners, names, labels and automatic freeze rules of these agents, and nothing else of their records.
+    /// Takes one read unit for each agent.
     pub async fn owners(&self, agents: &BTreeSet<AgentId>) -> Result<Owners> {
         let mut owners = HashMap::new();
         let mut wanted: Vec<_> = agents.iter().map(|agent| Key::agent(*agent).attributes()).collect();
@@ -80,7 +82,7 @@ impl Ledger {
             let answer = self.db.batch_get_item().set_request_items(Some(asked)).send().await;
             let answer = answer.map_err(failed(READING))?;
             for item in answer.responses.into_iter().flat_map(HashMap::into_values).flatten() {
-                // An agent whose record can't be read is left out, so only the changes of that agent are quarantined.
+                // An agent whose record can't be read is left out, so only the changes of this agent are quarantined.
                 if let (Ok(agent), Some(owner), Some(name), Some(labels), Some(former)) = (
                     self.agent_in(&item),
                     member(&item, "owner"),

@@ -1,4 +1,4 @@
-//! Facts about settlements and decisions.
+//! Change events of settlements and decisions.
 
 use crate::{
     codec::{attribute::Item, item::Row, key, ledger::Ledger},
@@ -11,8 +11,8 @@ use purser_domain::{
 };
 
 impl Ledger {
-    /// The transitions of a payment, except a reverted confirmation. That fact is derived from its decision, which has
-    /// an id and a time.
+    /// Returns the change events of a payment's transitions, except for a reverted confirmation. That event is derived
+    /// from its decision, which has an id and a time.
     pub(crate) fn facts_of_settlement(&self, change: &Change) -> Result<Vec<Fact>> {
         let read = |image: &Item| -> Result<Settlement> { self.read_settlement(self.agent_in(image)?, image) };
         let Some(new) = change.new.as_ref().map(read).transpose()? else {
@@ -60,20 +60,20 @@ impl Ledger {
         })
     }
 
-    /// The agent in the row's key.
+    /// Parses the agent in the row's key.
     pub(crate) fn agent_in(&self, image: &Item) -> Result<AgentId> {
         key::agent_of(image).ok_or_else(|| self.row(image).corrupt("pk"))
     }
 }
 
-/// A change of a row that the journal has an entry for.
+/// A change of a row that is part of the decision history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalChange {
-    /// The agent.
+    /// The agent whose decision changed.
     pub agent: AgentId,
     /// The table of the row. An agent's rows in one table have one partition key, so their records are in order.
     pub source: JournalSource,
-    /// The sequence number of the record.
+    /// The sequence number of the stream record.
     pub sequence: SequenceNumber,
     /// The time of the change, in seconds.
     pub changed_at: Timestamp,
@@ -85,17 +85,17 @@ pub struct JournalChange {
     pub new: LoggedDecision,
 }
 
-/// A table whose rows the journal has entries for.
+/// A table whose rows are part of the decision history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum JournalSource {
-    /// Settlements, in the ledger.
+    /// Settlements, in the ledger table.
     Ledger,
-    /// All other decisions.
+    /// All other decisions, in the decisions table.
     Decisions,
 }
 
 impl Ledger {
-    /// The change of the journal; `None` if the row has no entry in it. An error means that the row can't be read.
+    /// Returns the change of the decision history; `None` if the row is not part of it. Fails if the row can't be read.
     pub fn journal_change(&self, change: &Change) -> Result<Option<JournalChange>> {
         let Some(new) = change.new.as_ref().filter(|_| !change.is_none()) else {
             return Ok(None);
@@ -127,7 +127,7 @@ impl Ledger {
     }
 }
 
-/// The facts of a decision's row, which is added once and never changed.
+/// Returns the change events of a decision's row, which is added once and never changed.
 pub(crate) fn facts_of_decision(change: &Change) -> Result<Vec<Fact>> {
     let (None, Some(image)) = (&change.old, &change.new) else {
         return Ok(Vec::new());
@@ -137,7 +137,7 @@ pub(crate) fn facts_of_decision(change: &Change) -> Result<Vec<Fact>> {
     Ok(match read_decision(agent, row, image)? {
         LoggedDecision::Refused(refusal) => vec![refused(&refusal)],
         LoggedDecision::ConfirmationReverted(reverted) => vec![taken_back(&reverted)],
-        // Allows and payouts have no row of their own.
+        // Allowed payments and withdrawals have no row in this table.
         LoggedDecision::Allowed(_) | LoggedDecision::PaidOut(_) => Vec::new(),
     })
 }

@@ -1,4 +1,4 @@
-//! Dispatch of changes by the kind of row, which its key determines.
+//! Dispatches changes by the kind of row, which the row's key determines.
 
 use crate::{
     catalog::table::{CatalogTable, partition},
@@ -12,7 +12,7 @@ use crate::{
 use purser_domain::{Result, ServiceId};
 
 impl Change {
-    /// The service whose catalog row changed.
+    /// Returns the service whose catalog row changed.
     pub fn service(&self) -> Option<ServiceId> {
         let image = self.new.as_ref().or(self.old.as_ref())?;
         ServiceId::parse(partition(image).strip_prefix(SERVICES)?)
@@ -20,7 +20,7 @@ impl Change {
 }
 
 impl Ledger {
-    /// The facts of a change of the ledger or of the decisions. An error means that the row can't be read.
+    /// Returns the change events of a change of the ledger or decisions table. Fails if the row can't be read.
     pub fn facts_of(&self, change: &Change) -> Result<Vec<Fact>> {
         if change.is_none() {
             return Ok(Vec::new());
@@ -39,19 +39,19 @@ impl Ledger {
             "PO" => self.facts_of_payout_address(change),
             "FREEZES" => self.facts_of_freeze(change),
             "LEVEL" => self.facts_of_wallet_level(change),
-            // Windows, keys, claims, marks, sessions and counters. Their facts are derived from other rows.
+            // Windows, keys, claims, requests, sessions and counters. Their events are derived from other rows.
             _ => Ok(Vec::new()),
         }
     }
 
-    /// Whether this is the name of the ledger or the decisions table.
+    /// Whether this is the name of the ledger or decisions table.
     pub fn has_table(&self, name: &str) -> bool {
         *self.table == *name || self.decisions_table().is_ok_and(|decisions| decisions == name)
     }
 }
 
 impl CatalogTable {
-    /// The facts of a change of the catalog. An error means that the row can't be read.
+    /// Returns the change events of a change of the catalog table. Fails if the row can't be read.
     pub fn facts_of(&self, change: &Change) -> Result<Vec<Fact>> {
         let image = change.new.as_ref().or(change.old.as_ref());
         if change.is_none() || !image.is_some_and(|image| partition(image).starts_with(SERVICES)) {
@@ -66,7 +66,7 @@ impl CatalogTable {
     }
 }
 
-/// The part of the partition key before the first `#`.
+/// Returns the part of the partition key before the first `#`.
 fn prefix(image: &Item) -> &str {
     key::partition_key(image).split('#').next().unwrap_or_default()
 }

@@ -4,8 +4,8 @@ use crate::codec::attribute::{Attribute, read_text, text};
 use aws_sdk_dynamodb::types::AttributeValue;
 use std::fmt;
 
-/// The sequence number of a stream record, padded with zeros, so that text order is the order of the records. All
-/// changes of one partition key have increasing numbers, across the shards that a stream is split into.
+/// The sequence number of a stream record, padded with zeros, so that text order is the order of the records. The
+/// changes of one partition key have increasing numbers, even across the shards into which a stream is split.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SequenceNumber(String);
 
@@ -20,7 +20,7 @@ impl SequenceNumber {
         (is_number && digits.len() <= Self::DIGITS).then(|| Self(format!("{digits:0>width$}", width = Self::DIGITS)))
     }
 
-    /// The digits without padding.
+    /// Returns the digits without padding.
     pub(crate) fn digits(&self) -> String {
         self.0.trim_start_matches('0').to_owned()
     }

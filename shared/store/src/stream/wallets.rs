@@ -1,4 +1,4 @@
-//! Facts about low wallets.
+//! Change events of low wallets.
 
 use crate::{
     codec::{attribute::Item, ledger::Ledger},
@@ -7,7 +7,7 @@ use crate::{
 use purser_domain::{EventData, EventId, EventKind, Result};
 
 impl Ledger {
-    /// The fact that a wallet's balance has become low. A balance that is no longer low is not a fact.
+    /// Returns the change event if a wallet's balance has become low. A balance that is no longer low is not an event.
     pub(crate) fn facts_of_wallet_level(&self, change: &Change) -> Result<Vec<Fact>> {
         let read = |image: &Item| self.read_wallet_level(image);
         let Some((agent, level)) = change.new.as_ref().map(read).transpose()? else {

@@ -1,8 +1,8 @@
-//! The attested payees of each service (`shared/domain/src/catalog/attested.rs`), in the usage table. Only `events`
+//! The verified payees of each service (`shared/domain/src/catalog/attested.rs`), in the usage table. Only `events`
 //! writes them.
 //!
-//! Invariant: a service's row only replaces the version that it was computed from. So concurrent runs of `events` can't
-//! overwrite each other's results.
+//! Invariant: a service's row only replaces the version from which it was computed, so concurrent runs of `events`
+//! can't overwrite each other's results.
 
 use crate::{
     codec::{
@@ -20,7 +20,7 @@ const READING: &str = "reading attested payees";
 const WRITING: &str = "writing attested payees";
 
 impl UsageTable {
-    /// The attested payees of a service, strongly consistent; `None` for a service that was never open.
+    /// Reads the verified payees of a service, strongly consistent; `None` if the service was never open.
     pub async fn attested(&self, service: ServiceId) -> Result<Option<AttestedService>> {
         let get = self.db.get_item().table_name(&*self.table).consistent_read(true);
         let get = get.set_key(Some(Key::attested(service).attributes()));
@@ -28,7 +28,7 @@ impl UsageTable {
         item.map(|item| self.read_attested(&item)).transpose()
     }
 
-    /// The attested payees of all services, strongly consistent.
+    /// Reads the verified payees of all services, strongly consistent.
     pub async fn all_attested(&self) -> Result<Vec<AttestedService>> {
         let mut services = Vec::new();
         for shard in 0..attested::SHARDS {
@@ -49,7 +49,7 @@ impl UsageTable {
         Ok(services)
     }
 
-    /// Replaces the previous version of a service's attested payees. Returns `false` if another version is stored.
+    /// Replaces the previous version of a service's verified payees. Returns `false` if another version is stored.
     pub async fn put_attested(&self, service: &AttestedService) -> Result<bool> {
         let row = Draft::of(&Key::attested(service.service))
             .with("ver", &service.version)
@@ -70,7 +70,7 @@ impl UsageTable {
         was_made(put.send().await, WRITING)
     }
 
-    /// The time at which the payees of the whole catalog were first attested; `None` before that.
+    /// Reads the time at which the payees of the whole catalog were first verified; `None` before that.
     pub async fn attested_since(&self) -> Result<Option<Timestamp>> {
         let get = self.db.get_item().table_name(&*self.table).consistent_read(true);
         let get = get.set_key(Some(Key::attested_since().attributes()));
@@ -78,7 +78,7 @@ impl UsageTable {
         item.map(|item| Row::new(&self.table, &item).get("t")).transpose()
     }
 
-    /// Records that the payees of the whole catalog are attested.
+    /// Records that the payees of the whole catalog are verified.
     pub async fn set_attested_since(&self, at: Timestamp) -> Result<()> {
         let row = Draft::of(&Key::attested_since()).with("t", &at);
         let put = self

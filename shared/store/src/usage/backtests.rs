@@ -1,7 +1,7 @@
-//! Backtests in the background: the row of each, under its owner, and a marker of those that are not done.
+//! Backtests in the background: a row for each backtest, under its owner, and a marker for each unfinished backtest.
 //!
 //! Invariant: a row changes only from the version that was read, so a repeated run adds no agent twice. The marker is
-//! written before the row, so every row that is not done has one; a marker without a row is removed once it is old.
+//! written before the row, so every unfinished backtest has a marker. A marker without a row is removed when it is old.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -31,9 +31,9 @@ use purser_domain::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The time for which a backtest is kept.
+/// The lifetime of a backtest.
 const KEPT: Duration = Duration::from_secs_u32(30 * 86_400);
-/// The age from which a marker without a row has none.
+/// The age after which a marker's row will no longer appear.
 const ALONE: Duration = Duration::from_secs_u32(600);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,25 +45,25 @@ enum Role {
 const READING: &str = "reading a backtest";
 const WRITING: &str = "writing a backtest";
 
-/// A backtest that may not be done.
+/// A backtest that may be unfinished.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingBacktest {
-    /// The person who asked for it.
+    /// The user who requested the backtest.
     pub owner: PersonId,
-    /// Its id.
+    /// The id of the backtest.
     pub id: BacktestId,
     created_at: Timestamp,
 }
 
 impl WaitingBacktest {
-    /// Whether its row would exist by now.
+    /// Whether the marker is so old that its row, if any, exists.
     pub fn is_alone(&self, now: Timestamp) -> bool {
         now.since(self.created_at) > ALONE
     }
 }
 
 impl UsageTable {
-    /// Puts a new backtest with its audit row: some seven write units, and more for each kilobyte.
+    /// Stores a new backtest with its audit row. Takes some seven write units, and more for each kilobyte.
     pub async fn put_backtest(&self, run: &BacktestRun, audit: &AuditEntry) -> Result<()> {
         let marker = Draft::of(&key::waiting_backtest(run.id))
             .with("owner", &run.owner)
@@ -82,12 +82,12 @@ impl UsageTable {
         let mut transaction = Transaction::new();
         transaction.put(Role::Run, put)?;
         transaction.audit(Role::Audit, audit)?;
-        // Both ids are random, so existing rows are those of an attempt whose response was lost.
+        // Both ids are random, so existing rows were written by an attempt whose response was lost.
         transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 
-    /// Puts the next version of a backtest. Returns whether the stored one was the version before.
+    /// Stores the next version of a backtest. Returns whether the previous version was stored.
     pub async fn replace_backtest(&self, run: &BacktestRun) -> Result<bool> {
         let put = self
             .db
@@ -99,7 +99,7 @@ impl UsageTable {
         was_made(put.send().await, WRITING)
     }
 
-    /// A person's backtest, strongly consistent.
+    /// Reads a user's backtest, strongly consistent.
     pub async fn backtest(&self, owner: &PersonId, id: BacktestId) -> Result<Option<BacktestRun>> {
         let get = self
             .db
@@ -111,7 +111,7 @@ impl UsageTable {
         item.map(|item| self.read_run(owner, &item)).transpose()
     }
 
-    /// A person's newest backtests, up to `limit`, newest first.
+    /// Reads a user's newest backtests, up to `limit`, newest first.
     pub async fn backtests(&self, owner: &PersonId, limit: u32) -> Result<Vec<BacktestRun>> {
         let query = self.db.query().table_name(&*self.table);
         let query = newest(query, key::backtests_partition(owner), None, limit);
@@ -120,7 +120,7 @@ impl UsageTable {
         items.map(|item| self.read_run(owner, item)).collect()
     }
 
-    /// Backtests that may not be done, oldest first, up to `limit`; an error for each marker that can't be read.
+    /// Reads up to `limit` backtests that may be unfinished, oldest first. Each unreadable marker is a separate error.
     pub async fn waiting_backtests(&self, limit: u32) -> Result<Vec<Result<WaitingBacktest>>> {
         let query = self
             .db
@@ -200,7 +200,7 @@ fn write_run(run: &BacktestRun) -> Result<Item> {
     Ok(row.into_item())
 }
 
-/// The edits of policies, to store.
+/// Converts changes of policies to their stored form.
 pub(super) fn changes_of(terms: &BacktestTerms) -> Vec<OfService> {
     let changes = terms.policies.iter().map(|(service, change)| OfService {
         service: *service,
@@ -209,12 +209,12 @@ pub(super) fn changes_of(terms: &BacktestTerms) -> Vec<OfService> {
     changes.collect()
 }
 
-/// Stored edits of policies.
+/// Converts stored changes of policies.
 pub(super) fn policies_of(changes: Vec<OfService>) -> BTreeMap<ServiceId, PolicyChange> {
     changes.into_iter().map(|of| (of.service, of.change)).collect()
 }
 
-/// An edit of the policy of a service.
+/// A change of the policy for a service.
 pub(super) struct OfService {
     service: ServiceId,
     change: PolicyChange,
@@ -234,7 +234,7 @@ impl Attribute for OfService {
     }
 }
 
-/// A result as JSON.
+/// A result in its JSON form.
 #[derive(Serialize, Deserialize)]
 struct StoredResult {
     decisions: u64,

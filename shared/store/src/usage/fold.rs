@@ -1,10 +1,11 @@
-//! Folds changes of the ledger and the decisions into the journal and its sums.
+//! Adds changes of the ledger and decisions tables to the decision history and its sums.
 //!
 //! Invariants:
-//! - the entries of an agent are written in the order of the records of each table, so an entry shows that all earlier
-//!   records of the agent in that table are in the journal, whenever the function is killed;
-//! - the sums are those of the entries, each on the day of its decision;
-//! - an entry is in the history of the agent's owner at its decision, and all later changes go to that entry.
+//! - The entries of an agent are written in the order of each table's records, so an entry shows that all earlier
+//!   records of the agent in that table are in the history, even if the function is killed.
+//! - The sums are those of the entries, each on the day of its decision.
+//! - An entry is in the history of the user who owned the agent at the decision, and all later changes go to this
+//!   entry.
 
 use crate::{
     codec::{backoff::Backoff, item::Corrupt},
@@ -19,10 +20,10 @@ use purser_domain::{AgentId, Day, Error, JournalEntry, PersonId, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::task::JoinSet;
 
-/// The maximum number of owners at once, and of concurrent writes for each.
+/// The maximum number of owners that are processed concurrently, and of concurrent writes for each.
 const AT_ONCE: usize = 16;
 
-/// A change of the journal for its owner.
+/// A change of the decision history, for its owner.
 #[derive(Clone, Debug)]
 struct Folded {
     source: JournalSource,
@@ -35,14 +36,14 @@ struct Folded {
 type ByAgent = BTreeMap<(PersonId, AgentId), Vec<Folded>>;
 
 impl UsageTable {
-    /// Folds these changes. `owners` must have been read after they were made; an agent that is not in it is skipped. A
-    /// decision's own row determines which of the agent's owners it belongs to.
+    /// Adds these changes. `owners` must have been read after the changes were made, and agents that are missing in
+    /// `owners` are skipped. A decision's own row determines to which of the agent's owners the decision belongs.
     ///
-    /// No owner's failure stops another's changes. Returns the errors about rows that can't be read, whose sums are left
-    /// out. Any other error is returned at the end, and the batch must be repeated.
+    /// A failure of one owner's changes does not stop the changes of others. Returns the errors about unreadable rows,
+    /// whose sums are left out. Any other error is returned at the end, and the batch must be repeated.
     ///
-    /// A payment costs one write unit for each change of its settlement (one for two that follow each other), and a
-    /// share of the sums of its agents and of its day, which each call writes once.
+    /// A payment takes one write unit for each change of its settlement (one for two consecutive changes), and a share
+    /// of the sums of its agents and of its day, which each call writes once.
     pub async fn fold(&self, changes: Vec<JournalChange>, owners: &Owners) -> Result<Vec<Error>> {
         let mut by_owner: BTreeMap<PersonId, ByAgent> = BTreeMap::new();
         for change in changes {
@@ -56,7 +57,7 @@ impl UsageTable {
                 old: change.old.map(|old| JournalEntry::of(&old, then.name, then.labels)),
                 new: JournalEntry::of(&change.new, then.name, then.labels),
             };
-            // A row also has attributes that its entry does not show.
+            // A row also has attributes that its entry does not contain.
             if folded.old.as_ref() != Some(&folded.new) {
                 let agents = by_owner.entry(owner.clone()).or_default();
                 agents.entry((owner, change.agent)).or_default().push(folded);
@@ -69,7 +70,7 @@ impl UsageTable {
         all(owners).await
     }
 
-    /// Folds the changes of an owner's agents: the entries, the sums by agent, and then those of the days.
+    /// Adds the changes of an owner's agents: the entries, the sums by agent, and then the sums by day.
     async fn fold_owner(&self, owner: PersonId, mut agents: ByAgent) -> Result<Vec<Error>> {
         for changes in agents.values_mut() {
             changes.sort_by(|a, b| (a.source, &a.sequence).cmp(&(b.source, &b.sequence)));
@@ -104,8 +105,7 @@ impl UsageTable {
         Ok(unreadable)
     }
 
-    /// Writes the entries of an agent's changes. Of changes of one entry that follow each other, only the last is
-    /// written.
+    /// Writes the entries of an agent's changes. Of consecutive changes of one entry, only the last is written.
     async fn put_entries(&self, owner: &PersonId, changes: &[Folded]) -> Result<()> {
         for (index, change) in changes.iter().enumerate() {
             let next = changes.get(index.saturating_add(1));
@@ -147,8 +147,8 @@ impl UsageTable {
     }
 }
 
-/// Runs all of them, some at once, also after one fails. Returns the errors about rows that can't be read; any other
-/// error only after all have ended.
+/// Runs all futures, some concurrently, even after one fails. Returns the errors about unreadable rows. Any other error
+/// is returned after all futures have ended.
 async fn all<F>(work: impl Iterator<Item = F>) -> Result<Vec<Error>>
 where
     F: Future<Output = Result<Vec<Error>>> + Send + 'static,

@@ -1,11 +1,12 @@
-//! The entries of the journal: one for each decision about a payment of an owner's agents, in the order of time.
+//! The entries of the decision history: one for each decision about a payment of an owner's agents, in the order of
+//! time.
 //!
-//! An entry is a copy of a row of the ledger or of the decisions (`JournalEntry::of`) under the owner and the time, so
-//! that the decisions of a whole fleet are one query. Refusals, escalations and reverted confirmations have a second
-//! copy in a partition of their own, in which few of them are found among many payments.
+//! An entry is a copy of a row of the ledger or decisions table (`JournalEntry::of`) under the owner and the time, so
+//! that one query reads the decisions of all agents of an owner. Blocked and escalated requests and reverted
+//! confirmations have a second copy in a separate partition, because they are rare among many payments.
 //!
-//! Invariant: an entry has the sequence number of the record that it was written from, and only a later record replaces
-//! it. So every repetition of records has the same result.
+//! Invariant: an entry has the sequence number of the record from which it was written, and only a later record
+//! replaces it. All repetitions of records therefore have the same result.
 
 use crate::{
     codec::{
@@ -37,7 +38,7 @@ const ROWS: u32 = 80;
 const WRITING: &str = "writing the journal";
 const READING: &str = "reading the journal";
 
-/// An entry with the sequence number of its record; `None` if a rebuild wrote it.
+/// An entry with the sequence number of its record; `None` if a rebuild wrote the entry.
 #[derive(Clone, Debug)]
 pub(super) struct StoredEntry {
     pub(super) entry: JournalEntry,
@@ -45,8 +46,8 @@ pub(super) struct StoredEntry {
 }
 
 impl UsageTable {
-    /// A page of an owner's journal, newest first, eventually consistent. A page has only entries that `keep` keeps; it
-    /// reads at most 160 entries, so it may be shorter than its limit and still be followed by another.
+    /// Reads a page of an owner's decision history, newest first, eventually consistent. The page has only entries that
+    /// `keep` keeps. At most 160 entries are read, so a page may be short even if more pages follow.
     pub async fn journal(
         &self,
         owner: &PersonId,
@@ -61,7 +62,7 @@ impl UsageTable {
         page_of(slice, (JOURNAL_READS, ROWS), keep, |entry| entry.place, read).await
     }
 
-    /// The entry of a decision: at this position, or with this transaction id. Half a read unit.
+    /// Reads the entry of a decision: at this position, or with this transaction id. Takes half a read unit.
     pub async fn entry_of(&self, owner: &PersonId, id: Uuid) -> Result<Option<JournalEntry>> {
         // The ids of a payment's decision and of its settlement begin with the same time.
         let [first, last] = instant_of(id);
@@ -83,7 +84,8 @@ impl UsageTable {
         Ok(None)
     }
 
-    /// The entries that a transaction of the chain confirmed, up to ten: half a read unit, and half for each.
+    /// Reads up to ten entries that a transaction on the chain confirmed. Takes half a read unit, and half for each
+    /// entry.
     pub async fn entries_of_transaction(&self, owner: &PersonId, hash: TxHash) -> Result<Vec<JournalEntry>> {
         let query = self
             .db
@@ -99,7 +101,7 @@ impl UsageTable {
             let row = Row::new(&self.table, item);
             let settlement = key::parse_transaction(sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
             let entry = self.entry_of(owner, settlement.uuid()).await?;
-            // Its block may be gone, and another transaction may have confirmed the payment.
+            // The transaction's block may have been replaced, and another transaction may have confirmed the payment.
             entries.extend(entry.filter(|entry| entry.state().and_then(SettlementState::tx_hash) == Some(hash)));
         }
         Ok(entries)
@@ -119,8 +121,7 @@ impl UsageTable {
         answer.items().iter().map(|item| self.read_entry(item)).collect()
     }
 
-    /// Puts an entry, unless a later record was folded before. An entry without an own settlement is put into both
-    /// parts.
+    /// Stores an entry, unless a later record was added before. An entry without a settlement is stored in both parts.
     pub(super) async fn put_entry(
         &self,
         owner: &PersonId,
@@ -137,7 +138,7 @@ impl UsageTable {
         self.put_transaction(owner, entry).await
     }
 
-    /// Puts the row that leads from the transaction to the entry, if one confirmed it.
+    /// Stores the row that leads from the transaction to the entry, if a transaction confirmed the payment.
     pub(super) async fn put_transaction(&self, owner: &PersonId, entry: &JournalEntry) -> Result<()> {
         let Some(hash) = entry.state().and_then(SettlementState::tx_hash) else {
             return Ok(());
@@ -153,7 +154,7 @@ impl UsageTable {
         Ok(())
     }
 
-    /// The put of an entry into a part, without a condition.
+    /// Creates the put of an entry into a part, without a condition.
     pub(super) fn putting(
         &self,
         owner: &PersonId,
@@ -167,8 +168,8 @@ impl UsageTable {
         self.db.put_item().table_name(&*self.table).set_item(Some(item))
     }
 
-    /// The time at which an entry is deleted, in seconds; `None` for never. It is that of its first write for all later
-    /// ones.
+    /// Returns the time at which an entry is deleted, in seconds; `None` if it is never deleted. The first write of an
+    /// entry sets this time for all later writes.
     fn ends_at(&self, entry: &JournalEntry) -> Option<u64> {
         self.journal_kept.map(|kept| entry.at.after(kept).secs())
     }
@@ -212,9 +213,9 @@ impl UsageTable {
     }
 }
 
-/// The first and the last id of the time of this one.
+/// Returns the first and the last id with the same time as this id.
 fn instant_of(id: Uuid) -> [Uuid; 2] {
-    /// The random half of a `UUIDv7`.
+    /// A mask for the random half of a `UUIDv7`.
     const RANDOM: u128 = (1 << 64) - 1;
     [
         Uuid::from_u128(id.as_u128() & !RANDOM),
@@ -222,12 +223,12 @@ fn instant_of(id: Uuid) -> [Uuid; 2] {
     ]
 }
 
-/// The parts of the journal that have the entry.
+/// Returns the parts of the decision history that contain the entry.
 pub(super) const fn parts_of(entry: &JournalEntry) -> &'static [JournalPart] {
     if entry.payment.is_some() {
         &[JournalPart::All]
     } else {
-        // The list of all entries comes last: where it has the entry, the other part has it.
+        // The list of all entries comes last, so if it has an entry, the other part has it too.
         &[JournalPart::Refusals, JournalPart::All]
     }
 }
@@ -311,7 +312,7 @@ fn write_entry(row: Draft, entry: &JournalEntry, sequence: Option<&SequenceNumbe
     }
 }
 
-/// The time at which an entry changed last, as far as it says: a release happens after `validBefore`.
+/// Returns the time of the entry's last change, as far as it is known: a release happens after `validBefore`.
 pub(super) fn changed_at(entry: &JournalEntry) -> Timestamp {
     match entry
         .payment

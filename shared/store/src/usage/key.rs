@@ -1,4 +1,4 @@
-//! The usage table's keys. Days are ISO 8601, so text order is time order.
+//! The usage table's keys. Days have ISO 8601 form, so text order is time order.
 
 use crate::{
     codec::key::Key,
@@ -6,19 +6,19 @@ use crate::{
 };
 use purser_domain::{AgentId, ApprovalId, BacktestId, Day, PersonId, ServiceId, SettlementId, Timestamp, TxHash};
 
-/// The sort key of the only item of a partition.
+/// The sort key of a partition's only item.
 const ONLY: &str = "#";
 
-/// A part of an owner's journal.
+/// A part of an owner's decision history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalPart {
     /// All entries.
     All,
-    /// The entries that have no settlement of their own: blocks, escalations and reverted confirmations.
+    /// The entries without a settlement: blocked and escalated requests, and reverted confirmations.
     Refusals,
 }
 
-/// The partition of an owner's journal. Its sort keys are the positions of the entries.
+/// The partition of an owner's decision history. Its sort keys are the positions of the entries.
 pub(super) fn journal_partition(owner: &PersonId, part: JournalPart) -> String {
     match part {
         JournalPart::All => format!("J#{owner}"),
@@ -36,7 +36,7 @@ pub(super) fn of_transaction(hash: TxHash) -> String {
     format!("{hash}#")
 }
 
-/// The row that leads from a transaction to an entry that it confirmed. One transaction can confirm several.
+/// The row that leads from a transaction to an entry that it confirmed. One transaction can confirm several payments.
 pub(super) fn transaction(owner: &PersonId, hash: TxHash, settlement: SettlementId) -> Key {
     Key {
         pk: transactions_partition(owner),
@@ -44,7 +44,7 @@ pub(super) fn transaction(owner: &PersonId, hash: TxHash, settlement: Settlement
     }
 }
 
-/// The settlement in the sort key of a transaction's row.
+/// Parses the settlement from the sort key of a transaction's row.
 pub(super) fn parse_transaction(sk: &str) -> Option<SettlementId> {
     SettlementId::parse(sk.split_once('#')?.1)
 }
@@ -54,12 +54,11 @@ pub(super) fn sums_partition(owner: &PersonId) -> String {
     format!("O#{owner}")
 }
 
-/// The prefix of the sort keys of an owner's sums of whole days.
+/// The prefix of the sort keys of an owner's sums by day.
 pub(super) const DAYS: &str = "D#";
 /// The prefix of the sort keys of an owner's sums by agent.
 pub(super) const BY_AGENT: &str = "A#";
 
-/// An owner's sums of a day.
 pub(super) fn day(owner: &PersonId, day: Day) -> Key {
     Key {
         pk: sums_partition(owner),
@@ -67,9 +66,9 @@ pub(super) fn day(owner: &PersonId, day: Day) -> Key {
     }
 }
 
-/// The number of items that have an owner's sums of a day by agent. A batch of stream records writes each item once,
-/// and an agent's sums take some 100 bytes, so an item of 60 agents takes some six write units, shared by the payments
-/// of all of them.
+/// The number of items with an owner's sums by agent for a day. A batch of stream records writes each item once, and an
+/// agent's sums take some 100 bytes, so an item of 60 agents takes some six write units, which the payments of all
+/// these agents share.
 const AGENT_PARTS: u8 = 16;
 
 /// The item with an agent's sums of a day. The last bits of a UUID are random.
@@ -81,13 +80,13 @@ pub(super) fn agents_of_day(owner: &PersonId, day: Day, agent: AgentId) -> Key {
     }
 }
 
-/// The day in a sort key of an owner's sums.
+/// Parses the day from a sort key of an owner's sums.
 pub(super) fn parse_day(sk: &str) -> Option<Day> {
     let (_, rest) = sk.split_once('#')?;
     Day::parse(rest.split('#').next()?)
 }
 
-/// The row that tells how far the journal is behind.
+/// The row that contains how far the decision history is behind.
 pub(super) fn lag() -> Key {
     Key {
         pk: "LAG".to_owned(),
@@ -105,7 +104,7 @@ pub(super) fn policy_version(agent: AgentId, service: ServiceId, version: u64) -
     of_version(format!("V#P#{agent}#{service}"), version)
 }
 
-/// A version of a service's catalog entry.
+/// A version of a service in the catalog.
 pub(super) fn service_version(service: ServiceId, version: u64) -> Key {
     of_version(format!("V#S#{service}"), version)
 }
@@ -134,7 +133,7 @@ pub(super) fn reminder(reminder: Reminder) -> Key {
     }
 }
 
-/// The reminder in a sort key.
+/// Parses a reminder from its sort key.
 pub(super) fn parse_reminder(sk: &str) -> Option<Reminder> {
     let (at, of) = sk.split_once('#')?;
     let of = match of.strip_prefix(OF_SERVICE) {
@@ -145,16 +144,16 @@ pub(super) fn parse_reminder(sk: &str) -> Option<Reminder> {
     Some(Reminder { of, at })
 }
 
-/// The upper bound of the sort keys of reminders at or before this time.
+/// Returns the upper bound of the sort keys of reminders at or before this time.
 pub(super) fn reminders_until(end: Timestamp) -> String {
     // `~` sorts after every character of a key.
     format!("{:016}#~", end.micros())
 }
 
-/// The partition of the markers of backtests that are not done.
+/// The partition of the markers of unfinished backtests.
 pub(super) const BACKTESTS: &str = "BACKTESTS";
 
-/// The marker of a backtest that is not done.
+/// The marker of an unfinished backtest.
 pub(super) fn waiting_backtest(id: BacktestId) -> Key {
     Key {
         pk: BACKTESTS.to_owned(),
@@ -162,12 +161,10 @@ pub(super) fn waiting_backtest(id: BacktestId) -> Key {
     }
 }
 
-/// The partition of a person's backtests.
 pub(super) fn backtests_partition(owner: &PersonId) -> String {
     format!("X#{owner}")
 }
 
-/// A backtest.
 pub(super) fn backtest(owner: &PersonId, id: BacktestId) -> Key {
     Key {
         pk: backtests_partition(owner),
@@ -175,7 +172,7 @@ pub(super) fn backtest(owner: &PersonId, id: BacktestId) -> Key {
     }
 }
 
-/// The shadow that a person attached to an agent.
+/// The shadow policy that a user attached to an agent.
 pub(super) fn shadow(owner: &PersonId, agent: AgentId) -> Key {
     Key {
         pk: format!("SH#{owner}"),

@@ -1,6 +1,6 @@
-//! How far the journal is behind the payments.
+//! Records how far the decision history is behind the payments.
 //!
-//! A batch that comes late leaves a row, which pages show for a while. A journal that is up to date costs no write.
+//! A batch that arrives late stores a row, which pages show for a while. A history that is up to date takes no write.
 
 use crate::{
     codec::{
@@ -12,13 +12,13 @@ use crate::{
 };
 use purser_domain::{Duration, Result, Timestamp};
 
-/// The age of a batch's oldest record from which on the journal is behind. Batches are collected for up to five seconds.
+/// If a batch's oldest record is older than this, the history is behind. Batches are collected for up to five seconds.
 const LATE: Duration = Duration::from_secs_u32(10);
-/// The time for which pages show that the journal was behind. A failing batch is repeated more often.
+/// The time for which pages show that the history was behind. A failing batch is repeated more often.
 const SHOWN: Duration = Duration::from_secs_u32(120);
 
 impl UsageTable {
-    /// Reports that a batch whose oldest record is of this time begins. Costs a write unit if that is late.
+    /// Reports the start of a batch with this time of its oldest record. Takes a write unit if the batch is late.
     pub async fn report_lag(&self, oldest: Timestamp, now: Timestamp) -> Result<()> {
         if now.since(oldest) <= LATE {
             return Ok(());
@@ -36,7 +36,7 @@ impl UsageTable {
         Ok(())
     }
 
-    /// The time up to which the journal is complete, if it was more than ten seconds behind lately.
+    /// Returns the time up to which the history is complete, if it was recently more than ten seconds behind.
     pub async fn complete_until(&self, now: Timestamp) -> Result<Option<Timestamp>> {
         let get = self
             .db

@@ -1,21 +1,21 @@
-//! The usage table: the journal with its sums, the versions of what decisions are based on, the open work of publishing
-//! events, and the attested payees. Only the function `events` and an operator's rebuild write it, except for backtests
-//! and shadows, which `people` writes. Decisions read only the attested payees.
+//! The usage table: the decision history with its sums, the versions of the inputs of decisions, the open work of
+//! publishing events, and the verified payees. Only the function `events` and an operator's rebuild write it, except
+//! for backtests and shadow policies, which `people` writes. Decisions read only the verified payees.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `journal.rs` | the entries of the journal, and their lists |
-//! | `fold.rs` | folds changes of the ledger and the decisions into the journal and its sums |
+//! | `journal.rs` | the entries of the decision history, and their lists |
+//! | `fold.rs` | adds changes of the ledger and decisions tables to the decision history and its sums |
 //! | `day.rs` | the sums of a day |
-//! | `brakes.rs` | the sums that anomaly brakes judge |
-//! | `rebuild.rs` | computes days again from the ledger and the decisions |
-//! | `lag.rs` | how far the journal is behind |
+//! | `brakes.rs` | the sums that automatic freezes check |
+//! | `rebuild.rs` | computes days again from the ledger and decisions tables |
+//! | `lag.rs` | how far the decision history is behind |
 //! | `reminder.rs`, `reminders.rs` | reminders, and quarantined changes |
-//! | `versions.rs` | the versions of agents, policies and catalog entries |
+//! | `versions.rs` | the versions of agents, policies and services |
 //! | `backtests.rs` | the backtests that run in the background, and their results |
-//! | `backtest.rs` | reads what the decisions of a backtest were based on |
-//! | `shadows.rs` | the limits that judge an agent's decisions without effect |
-//! | `attested.rs` | the attested payees |
+//! | `backtest.rs` | reads the inputs of a backtest's decisions |
+//! | `shadows.rs` | the shadow policies of agents, which have no effect on payments |
+//! | `attested.rs` | the verified payees |
 //! | `key.rs` | the keys |
 
 mod attested;

@@ -5,9 +5,9 @@ use purser_domain::{ApprovalId, ServiceId, Timestamp};
 /// A reminder to check a row for an event that happens without a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reminder {
-    /// The awaited event.
+    /// The event to check for.
     pub of: ReminderKind,
-    /// The time at which it happens, unless something else happens first.
+    /// The time at which the event happens, unless something else happens first.
     pub at: Timestamp,
 }
 

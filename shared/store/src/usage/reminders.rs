@@ -1,4 +1,4 @@
-//! Open work of publishing events: reminders of events that happen without a write, and quarantined changes.
+//! The open work of publishing events: reminders of events that happen without a write, and quarantined changes.
 
 use crate::{
     codec::{
@@ -27,10 +27,10 @@ pub struct Reminders {
     pub next: Option<ReminderPlace>,
 }
 
-/// A quarantined change: one that could not be published. It identifies the row but contains none of its values.
+/// A change that could not be published. It identifies the row, but contains none of the row's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuarantinedRow {
-    /// The table.
+    /// The table's name.
     pub table: String,
     /// The sequence number of the stream record in its shard.
     pub sequence: String,
@@ -40,11 +40,11 @@ pub struct QuarantinedRow {
     pub problem: String,
 }
 
-/// The time for which reminders and quarantined changes are kept.
+/// The lifetime of reminders and quarantined changes.
 const KEPT: Duration = Duration::from_secs_u32(90 * 86_400);
 
 impl UsageTable {
-    /// Stores a reminder. Storing it again changes nothing.
+    /// Stores a reminder. Storing the reminder again changes nothing.
     pub async fn remind(&self, reminder: Reminder) -> Result<()> {
         let row = Draft::of(&key::reminder(reminder)).with("ttl", &reminder.at.after(KEPT).secs());
         let put = self
@@ -56,7 +56,8 @@ impl UsageTable {
         Ok(())
     }
 
-    /// A page of up to `most` reminders after `after`, oldest first, of events that have certainly happened by `now`.
+    /// Reads a page of up to `most` reminders after `after`, oldest first, of events that have certainly happened by
+    /// `now`.
     pub async fn reminders(&self, now: Timestamp, after: Option<ReminderPlace>, most: u32) -> Result<Reminders> {
         let query = self
             .db
@@ -94,7 +95,7 @@ impl UsageTable {
         Ok(())
     }
 
-    /// Quarantines a change for a person to examine.
+    /// Stores a change in quarantine, for an operator to examine.
     pub async fn set_aside(&self, aside: &QuarantinedRow, now: Timestamp) -> Result<()> {
         let row = Draft::of(&key::set_aside(&aside.table, &aside.sequence))
             .with("key", &aside.key)

@@ -1,4 +1,4 @@
-//! Shadows: one row for each agent that has one, under the owner who attached it. So a new owner has none.
+//! Shadow policies: one row for each agent that has one, under the owner who attached it, so a new owner has none.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -25,7 +25,7 @@ enum Role {
 }
 
 impl UsageTable {
-    /// An agent's shadow that this person attached, strongly consistent: one read unit.
+    /// Reads an agent's shadow policy that this user attached, strongly consistent. Takes one read unit.
     pub async fn shadow(&self, owner: &PersonId, agent: AgentId) -> Result<Option<Shadow>> {
         let get = self
             .db
@@ -37,7 +37,7 @@ impl UsageTable {
         item.map(|item| self.read_shadow(owner, agent, &item)).transpose()
     }
 
-    /// Puts a shadow in place of the agent's present one, with its audit row.
+    /// Replaces the agent's shadow policy, and writes the audit row.
     pub async fn put_shadow(&self, shadow: &Shadow, audit: &AuditEntry) -> Result<()> {
         let put = PutBuilder::default()
             .table_name(&*self.table)
@@ -45,12 +45,13 @@ impl UsageTable {
         let mut transaction = Transaction::new();
         transaction.put(Role::Shadow, put)?;
         transaction.audit(Role::Audit, audit)?;
-        // An existing audit row is that of an attempt whose response was lost.
+        // An existing audit row was written by an attempt whose response was lost.
         transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 
-    /// Removes a shadow, with its audit row. Returns `false` if another one was attached, or it was removed already.
+    /// Removes a shadow policy, and writes the audit row. Returns `false` if another shadow policy was attached, or if
+    /// it was already removed.
     pub async fn remove_shadow(&self, shadow: &Shadow, audit: &AuditEntry) -> Result<bool> {
         let delete = DeleteBuilder::default()
             .table_name(&*self.table)

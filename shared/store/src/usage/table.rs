@@ -4,17 +4,17 @@ use aws_sdk_dynamodb::Client;
 use purser_domain::Duration;
 use std::sync::Arc;
 
-/// The usage table.
+/// A client of the usage table.
 #[derive(Clone, Debug)]
 pub struct UsageTable {
     pub(super) db: Client,
     pub(super) table: Arc<str>,
-    /// The time after a decision at which its journal entry is deleted; `None` for never.
+    /// The time after a decision at which its entry in the history is deleted; `None` if it is never deleted.
     pub(super) journal_kept: Option<Duration>,
 }
 
 impl UsageTable {
-    /// The usage table with this name.
+    /// Creates a client for the table with this name.
     pub fn new(db: Client, table: impl Into<Arc<str>>) -> Self {
         Self {
             db,
@@ -23,7 +23,7 @@ impl UsageTable {
         }
     }
 
-    /// The table, with entries of the journal that are deleted this long after their decision.
+    /// Sets the time after a decision at which its entry in the history is deleted.
     #[must_use]
     pub const fn keeping_journal(mut self, journal_kept: Option<Duration>) -> Self {
         self.journal_kept = journal_kept;

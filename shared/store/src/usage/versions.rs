@@ -1,11 +1,11 @@
-//! The versions of what decisions are based on: agents' records, policies and catalog entries, in the usage table.
+//! The versions of the inputs of decisions, in the usage table: agents' records, policies and services.
 //!
-//! `events` stores each version that it finds in the streams, a second or so after the edit, so that a decision can be
-//! evaluated again with the inputs that it names. A version never changes, so storing one again changes nothing. The
+//! `events` stores each version that it finds in the streams, about a second after the change, so that a decision can
+//! be evaluated again with the inputs that it names. A version never changes, so storing it again changes nothing. The
 //! ledger and the catalog have the current versions, so a version that is not stored yet is read there.
 //!
-//! The digests of an agent's keys, its name and its labels are left out: no decision depends on them, and a name must not
-//! outlive its agent's.
+//! The digests of an agent's keys, its name and its labels are left out, because no decision depends on them, and a
+//! name must not be stored longer than the agent's own name.
 
 use crate::{
     audit::entry::EditMark,
@@ -27,7 +27,7 @@ use purser_domain::{
     Service, ServiceId, Timestamp,
 };
 
-/// A version of an agent's record, a policy or a catalog entry.
+/// A version of an agent's record, a policy or a service.
 #[derive(Clone, Debug)]
 pub struct InputVersion {
     key: Key,
@@ -35,7 +35,7 @@ pub struct InputVersion {
     body: Item,
 }
 
-/// The inputs of a decision, in the versions that it names.
+/// The inputs of a decision, in the versions that the decision names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredInputs {
     agent: Agent,
@@ -44,7 +44,7 @@ pub struct StoredInputs {
 }
 
 impl StoredInputs {
-    /// The inputs, for a replay.
+    /// Returns the inputs for a replay.
     pub const fn as_inputs(&self) -> ReplayInputs<'_> {
         ReplayInputs {
             agent: &self.agent,
@@ -54,21 +54,22 @@ impl StoredInputs {
     }
 }
 
-/// A version of a record of an agent.
+/// A version of one of an agent's records.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordVersion<T> {
-    /// The version.
+    /// The version number.
     pub version: u64,
-    /// The time of the edit; `None` for about a second, and for an edit before versions were stored.
+    /// The time of the change; `None` for about a second after the change, and for a change before versions were
+    /// stored.
     pub at: Option<Timestamp>,
-    /// Who made the edit, and why; empty for as long as the time is not known.
+    /// Who made the change, and why; empty while the time is not known.
     pub mark: EditMark,
-    /// The record.
+    /// The record in this version.
     pub record: T,
 }
 
 impl Ledger {
-    /// The version of an agent's record or a policy that a change wrote; `None` for other rows. An error means that the
+    /// Returns the version of an agent's record or a policy that a change wrote; `None` for other rows. Fails if the
     /// row can't be read.
     pub fn input_version(&self, change: &Change) -> Result<Option<InputVersion>> {
         let Some(image) = change.new.as_ref().filter(|_| *self.table == *change.table) else {
@@ -98,8 +99,7 @@ impl Ledger {
 }
 
 impl CatalogTable {
-    /// The version of a catalog entry that a change wrote; `None` for other rows. An error means that the row can't be
-    /// read.
+    /// Returns the version of a service that a change wrote; `None` for other rows. Fails if the row can't be read.
     pub fn input_version(&self, change: &Change) -> Result<Option<InputVersion>> {
         let is_service = |image: &&Item| self.has_table(&change.table) && partition(image).starts_with(SERVICES);
         let Some(image) = change.new.as_ref().filter(is_service) else {
@@ -129,8 +129,8 @@ impl UsageTable {
         Ok(())
     }
 
-    /// The inputs of a decision about this agent and service; `None` if a version was replaced before versions were
-    /// stored. Some three read units.
+    /// Reads the inputs of a decision about this agent and service; `None` if a version was replaced before versions
+    /// were stored. Takes some three read units.
     pub async fn inputs(
         &self,
         ledger: &Ledger,
@@ -161,8 +161,8 @@ impl UsageTable {
         }))
     }
 
-    /// Up to `most` versions of an agent's policy for a service, newest first, before a version. Those from the time of
-    /// another owner are left out, except the current one.
+    /// Reads up to `most` versions of an agent's policy for a service before a version, newest first. Versions from the
+    /// time of another owner are left out, except for the current version.
     pub async fn policy_versions(
         &self,
         ledger: &Ledger,
@@ -192,8 +192,8 @@ impl UsageTable {
         Ok(with_current(versions, current, (before, most)))
     }
 
-    /// Up to `most` versions of an agent's record, newest first, before a version; without the digests of its keys.
-    /// Those of another owner are left out.
+    /// Reads up to `most` versions of an agent's record before a version, newest first, without the digests of the
+    /// agent's keys. Versions of another owner are left out.
     pub async fn agent_versions(
         &self,
         ledger: &Ledger,
@@ -205,7 +205,7 @@ impl UsageTable {
         let mut versions = Vec::with_capacity(items.len());
         for (at, body) in &items {
             let record = ledger.read_agent(agent.id, body)?;
-            // All that are older are another owner's, too, or of an earlier time of this owner.
+            // All older versions also belong to another owner, or to an earlier time of this owner.
             if record.owner != agent.owner {
                 break;
             }
@@ -220,16 +220,17 @@ impl UsageTable {
         Ok(with_current(versions, Some(current), (before, most)))
     }
 
-    /// The time from which the agent's decisions are those of its present owner: the second after they accepted it from
-    /// another one; [`Timestamp::EPOCH`] if they created it.
+    /// Returns the time from which the agent's decisions belong to the current owner: the second after the owner
+    /// accepted the agent from another owner; [`Timestamp::EPOCH`] if the owner created the agent.
     pub async fn owned_since(&self, agent: &Agent) -> Result<Timestamp> {
         let accepted_at = self.accepted_at(agent).await?;
-        // The stored time is that of a stream's record, without its fraction of a second.
+        // The stored time is the time of a stream record, without a fraction of a second.
         let next = |at: Timestamp| at.after(Duration::from_secs_u32(1));
         Ok(accepted_at.map_or(Timestamp::EPOCH, next))
     }
 
-    /// The time at which the agent's owner accepted it from another one; `None` if they created it.
+    /// Returns the time at which the owner accepted the agent from another owner; `None` if the owner created the
+    /// agent.
     async fn accepted_at(&self, agent: &Agent) -> Result<Option<Timestamp>> {
         let query = self
             .newest_versions(&key::agent_version(agent.id, 0).pk, None)
@@ -244,7 +245,7 @@ impl UsageTable {
         let last = self.body_of(&item)?;
         let last: u64 = Row::new(&self.table, &last).get("ver")?;
         let next = last.checked_add(2);
-        // Until the version of the acceptance is stored, no version is later than it.
+        // Until the version of the acceptance is stored, no later version exists.
         let first = self
             .versions_before(&key::agent_version(agent.id, 0).pk, next, 1)
             .await?;
@@ -265,7 +266,7 @@ impl UsageTable {
     }
 
     fn newest_versions(&self, partition: &str, before: Option<u64>) -> QueryFluentBuilder {
-        // The key of a version is not below itself.
+        // The range excludes the key of the version itself.
         let before = before.map_or_else(|| "~".to_owned(), |version| format!("{version:020}"));
         self.db
             .query()
@@ -297,7 +298,7 @@ impl UsageTable {
         Ok(current.filter(|service| service.version == version))
     }
 
-    /// The first version of a policy may be the default of the agent's starting set, which has no row before the first
+    /// Reads a version of a policy. The first version may be a default policy, which has no row before the first
     /// payment.
     async fn policy_version(
         &self,
@@ -330,7 +331,7 @@ impl UsageTable {
 
 const READING: &str = "reading a version";
 
-/// The versions, with the current one in front if it belongs to this page and is not stored yet.
+/// Adds the current version in front, if it belongs to this page and is not stored yet.
 fn with_current<T>(
     mut versions: Vec<RecordVersion<T>>,
     current: Option<(u64, T)>,
@@ -353,7 +354,7 @@ fn with_current<T>(
     versions
 }
 
-/// The agent without its name and labels, and with zeros in place of the digests of its keys.
+/// Removes the agent's name and labels, and replaces the digests of its keys with zeros.
 fn evaluated(agent: Agent) -> Agent {
     let keys = agent.keys.into_iter().map(|key| AgentKey {
         digest: SecretDigest::from_bytes([0; 32]),

@@ -1,5 +1,5 @@
-//! Deliveries. Each row records the result of the attempts so far, so that a redelivered message does not repeat a
-//! successful call. Nothing else of a response is kept.
+//! Deliveries. Each row records the results of the attempts so far, so that a repeated message does not repeat a
+//! successful call. Nothing else of a response is stored.
 
 use crate::{
     codec::attribute::{Attribute, text},
@@ -16,17 +16,17 @@ use purser_domain::{
 };
 use uuid::Uuid;
 
-/// The time in seconds for which a delivery is kept: 30 days.
+/// The lifetime of a delivery in seconds: 30 days.
 const KEPT_SECS: u64 = 30 * 86_400;
 
 impl WebhooksTable {
-    /// A delivery, strongly consistent.
+    /// Reads a delivery, strongly consistent.
     pub async fn delivery(&self, webhook: WebhookId, id: DeliveryId) -> Result<Option<Delivery>> {
         let item = self.get(&Key::delivery(webhook, id), "reading a delivery").await?;
         item.map(|item| self.read_delivery(webhook, &item)).transpose()
     }
 
-    /// Stores a delivery if the previous version is stored, or for the first version, if nothing is stored. Returns
+    /// Stores a delivery if the previous version is stored or, for the first version, if nothing is stored. Returns
     /// whether it was stored.
     pub async fn put_delivery(&self, delivery: &Delivery, now: Timestamp) -> Result<bool> {
         let put = self
@@ -43,7 +43,7 @@ impl WebhooksTable {
         was_made(put.send().await, "writing a delivery")
     }
 
-    /// A page of a webhook's deliveries, latest event first.
+    /// Reads a page of a webhook's deliveries, latest event first.
     pub async fn deliveries(&self, webhook: WebhookId, slice: PageRequest<Uuid>) -> Result<Page<Delivery, Uuid>> {
         let place = |delivery: &Delivery| delivery.id.uuid();
         let read = |before, count| self.read_deliveries(webhook, before, count);

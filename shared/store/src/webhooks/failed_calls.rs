@@ -1,6 +1,6 @@
-//! The failed calls of webhooks: a row for each webhook that has failed, next to its mark that it is gone.
+//! The failed calls of webhooks: a row for each webhook that has failed, next to the marker that the webhook is gone.
 //!
-//! `webhooks` can't delete the row, so a success replaces it by one without failed calls. An unused row expires.
+//! `webhooks` can't delete the row, so a success replaces it with a row without failed calls. An unused row expires.
 
 use crate::{
     codec::attribute::{Attribute as _, text},
@@ -13,12 +13,12 @@ use crate::{
 use purser_domain::{CallResult, Duration, FailedCalls, FailureStage, Result, Timestamp, Webhook, WebhookId};
 use std::collections::BTreeMap;
 
-/// The time for which a row is kept after its last change: 30 days.
+/// The lifetime of a row after its last change: 30 days.
 const KEPT: Duration = Duration::from_secs_u32(30 * 86_400);
 const WRITING: &str = "recording a webhook's failed calls";
 
 impl WebhooksTable {
-    /// The webhooks among these with failed calls since their last success, of any of their versions, strongly
+    /// Reads the failed calls of these webhooks since their last success, in any of their versions, strongly
     /// consistent.
     pub async fn failed_calls(&self, ids: &[WebhookId]) -> Result<BTreeMap<WebhookId, FailedCalls>> {
         let keys = ids.iter().map(|id| Key::failed_calls(*id));
@@ -50,8 +50,8 @@ impl WebhooksTable {
         Ok(failed)
     }
 
-    /// Stores failed calls, if `old` of the same version are stored, or those of an earlier version, or none. Returns
-    /// whether they were stored.
+    /// Stores failed calls, if the stored ones are `old` of the same version, belong to an earlier version, or do not
+    /// exist. Returns whether they were stored.
     pub async fn put_failed_calls(
         &self,
         webhook: WebhookId,
@@ -83,7 +83,7 @@ impl WebhooksTable {
         was_made(put.send().await, WRITING)
     }
 
-    /// Records a successful call of a webhook with failed calls: it has none from now on.
+    /// Records a successful call of a webhook with failed calls, which removes the failed calls.
     pub async fn end_failed_calls(&self, webhook: &Webhook, now: Timestamp) -> Result<()> {
         let row = Draft::of(&Key::failed_calls(webhook.id))
             .with("ver", &webhook.version)

@@ -1,4 +1,4 @@
-//! People's webhooks: their URLs, their secrets, and their deliveries.
+//! Users' webhooks: their URLs, their secrets, and their deliveries.
 
 pub(crate) mod delivery;
 pub(crate) mod failed_calls;

@@ -1,9 +1,9 @@
-//! Long pauses of deliveries: rows that a sweep converts into queue messages when they end.
+//! Long pauses of deliveries: rows that a sweep converts to queue messages when the pauses end.
 //!
-//! A paused delivery is in no queue. SQS stops delivering at 120,000 in-flight messages, so messages hidden for hours
-//! would use up a limit that all webhooks share.
+//! A paused delivery is in no queue. SQS stops delivering at 120,000 in-flight messages, so messages that are hidden
+//! for hours would use up a limit that all webhooks share.
 //!
-//! The rows are in sixteen shards, by person. They have no `ttl`: only the sweep removes them.
+//! The rows are in sixteen shards, by user. They have no `ttl`, because only the sweep removes them.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -19,9 +19,9 @@ use purser_domain::{DeliveryId, PersonId, Result, Timestamp, WebhookId};
 pub struct Pause {
     /// The owner of the webhook.
     pub person: PersonId,
-    /// The webhook.
+    /// The webhook to call.
     pub webhook: WebhookId,
-    /// The delivery.
+    /// The delivery to continue.
     pub delivery: DeliveryId,
     /// The time at which the next attempt is due.
     pub ends_at: Timestamp,
@@ -34,7 +34,7 @@ impl Pause {
 }
 
 impl WebhooksTable {
-    /// Stores a pause. Storing it again changes nothing.
+    /// Stores a pause. Storing the pause again changes nothing.
     pub async fn begin_pause(&self, pause: &Pause) -> Result<()> {
         let row = Draft::of(&pause.key())
             .with("person", &pause.person)
@@ -50,8 +50,8 @@ impl WebhooksTable {
         Ok(())
     }
 
-    /// Up to `limit` pauses of a shard after the key `after` that end before `until`, earliest first, each with its
-    /// row's key. Each unreadable row is a separate error.
+    /// Reads up to `limit` pauses of a shard after the key `after` that end before `until`, earliest first, each with
+    /// its row's key. Each unreadable row is a separate error.
     pub async fn pauses(
         &self,
         part: char,

@@ -1,7 +1,7 @@
-//! Webhooks: one row each, in one of ten slots of the owner's partition, so that no race can create more.
+//! Webhooks: one row each, in one of ten slots of the owner's partition, so that concurrent requests can't create more.
 //!
 //! Only `people` writes them. The function `webhooks` marks a webhook as gone in a separate row. The marker applies to
-//! the version that was called, so after any edit the webhook is called again.
+//! the version that was called, so after any update the webhook is called again.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -31,7 +31,7 @@ enum Role {
 }
 
 impl WebhooksTable {
-    /// A person's webhooks, oldest first, strongly consistent.
+    /// Reads a user's webhooks, oldest first, strongly consistent.
     pub async fn of(&self, person: &PersonId) -> Result<Vec<Webhook>> {
         let items = self
             .db
@@ -62,7 +62,7 @@ impl WebhooksTable {
         self.send(transaction, audit).await
     }
 
-    /// Stores the next version of a webhook, if the previous one is stored.
+    /// Stores the next version of a webhook, if the previous version is stored.
     pub async fn edit(&self, webhook: &Webhook, audit: &AuditEntry) -> Result<Edited> {
         let mut transaction = Transaction::new();
         transaction.put(Role::Webhook, self.put(write_webhook(webhook)).next_of(webhook))?;
@@ -86,7 +86,7 @@ impl WebhooksTable {
         self.send(transaction, audit).await
     }
 
-    /// Removes a webhook and its secrets, if this version is stored. Its deliveries are kept until they expire.
+    /// Removes a webhook and its secrets, if this version is stored. The deliveries stay until they expire.
     pub async fn remove(&self, webhook: &Webhook, audit: &AuditEntry) -> Result<Edited> {
         let delete = self
             .delete(&Key::webhook(&webhook.person, webhook.slot))
@@ -105,13 +105,13 @@ impl WebhooksTable {
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(Edited::Stored),
-            // The audit row exists, so an attempt whose response was lost had made the edit.
+            // The audit row exists, so an attempt whose response was lost has made the change.
             TransactionOutcome::Refused(refusal) if refusal.names(Role::Audit) => Ok(Edited::Stored),
             TransactionOutcome::Refused(_) => Ok(Edited::Conflict),
         }
     }
 
-    /// Records that the endpoint answered 410 (Gone) to a call of this version of a webhook.
+    /// Records that the endpoint responded 410 (Gone) to a call of this version of a webhook.
     pub async fn note_gone(&self, webhook: &Webhook, at: Timestamp) -> Result<()> {
         let gone = Draft::of(&Key::webhook_gone(webhook.id))
             .with("ver", &webhook.version)
@@ -125,7 +125,7 @@ impl WebhooksTable {
         Ok(())
     }
 
-    /// The webhooks among these whose current version is marked as gone, with the time of the mark, strongly
+    /// Reads which of these webhooks are marked as gone in their current version, with the time of the marker, strongly
     /// consistent.
     pub async fn gone(&self, webhooks: &[Webhook]) -> Result<BTreeMap<WebhookId, Timestamp>> {
         const DOING: &str = "reading which webhooks are gone";
@@ -148,7 +148,7 @@ impl WebhooksTable {
     fn read_webhook(&self, person: &PersonId, item: &Item) -> Result<Webhook> {
         let row = self.row(item);
         let url: String = row.get("url")?;
-        // Rows of earlier versions have none.
+        // Rows of earlier versions have no content type.
         let content_type = match row.get_optional::<String>("ctype")? {
             None => WebhookContentType::CloudEvents,
             Some(name) => WebhookContentType::from_name(&name).ok_or_else(|| row.corrupt("ctype"))?,
@@ -172,7 +172,7 @@ impl WebhooksTable {
     }
 }
 
-/// The condition on a put of the next version.
+/// Adds the condition that a put replaces the previous version.
 trait ExpectVersion {
     fn next_of(self, webhook: &Webhook) -> Self;
 }

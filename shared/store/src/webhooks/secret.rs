@@ -8,12 +8,12 @@ use crate::{
 };
 use purser_domain::{Ciphertext, Result, WebhookId, WebhookSecretId};
 
-/// A secret to store.
+/// A webhook secret, to be stored.
 #[derive(Clone, Debug)]
 pub struct NewWebhookSecret {
     /// The id of the secret.
     pub id: WebhookSecretId,
-    /// The secret, encrypted.
+    /// The encrypted secret.
     pub secret: Ciphertext,
 }
 
@@ -26,7 +26,8 @@ impl NewWebhookSecret {
 }
 
 impl WebhooksTable {
-    /// The secrets of a webhook with these ids, in the order of `ids`, strongly consistent. A missing secret has ended.
+    /// Reads the secrets of a webhook with these ids, in the order of `ids`, strongly consistent. A missing secret has
+    /// ended.
     pub async fn secrets(
         &self,
         webhook: WebhookId,

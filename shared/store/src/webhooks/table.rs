@@ -1,4 +1,4 @@
-//! The table of webhooks and notices, with the code that its operations share.
+//! The table of webhooks and notifications, with the code that its operations share.
 
 use crate::{
     codec::fault::failed,
@@ -12,7 +12,7 @@ use aws_sdk_dynamodb::{
 use purser_domain::Result;
 use std::sync::Arc;
 
-/// The table of webhooks and notices.
+/// A client of the table of webhooks and notifications.
 #[derive(Clone, Debug)]
 pub struct WebhooksTable {
     pub(crate) db: Client,
@@ -20,7 +20,7 @@ pub struct WebhooksTable {
 }
 
 impl WebhooksTable {
-    /// Creates the access to the table with this name.
+    /// Creates a client for the table with this name.
     pub fn new(db: Client, table: impl Into<Arc<str>>) -> Self {
         Self {
             db,
@@ -28,12 +28,11 @@ impl WebhooksTable {
         }
     }
 
-    /// An item of the table, for reading.
     pub(crate) fn row<'a>(&'a self, item: &'a Item) -> Row<'a> {
         Row::new(&self.table, item)
     }
 
-    /// One item, strongly consistent.
+    /// Reads one item, strongly consistent.
     pub(crate) async fn get(&self, key: &Key, doing: &'static str) -> Result<Option<Item>> {
         let get = self
             .db
@@ -44,14 +43,14 @@ impl WebhooksTable {
         Ok(get.send().await.map_err(failed(doing))?.item)
     }
 
-    /// The deletion of an item.
+    /// Creates the deletion of an item.
     pub(crate) fn delete(&self, key: &Key) -> DeleteBuilder {
         DeleteBuilder::default()
             .table_name(&*self.table)
             .set_key(Some(key.attributes()))
     }
 
-    /// A put of a whole item.
+    /// Creates a put of a whole item.
     pub(crate) fn put(&self, item: Item) -> PutBuilder {
         PutBuilder::default().table_name(&*self.table).set_item(Some(item))
     }

@@ -1,6 +1,6 @@
-//! Markers of a person's deliveries that wait for their next attempt: small rows in addition to the deliveries, so that
-//! counting them is cheap. They are kept by person and not by webhook, so that recreating a webhook does not reset the
-//! limit. A row that outlives its delivery, after a crash, expires.
+//! Markers of a user's deliveries that wait for their next attempt: small rows in addition to the deliveries, so that
+//! counting them is cheap. They are stored by user and not by webhook, so that recreating a webhook does not reset the
+//! limit. A marker that outlives its delivery, after a crash, expires.
 
 use crate::{
     codec::attribute::{Attribute as _, text},
@@ -13,13 +13,13 @@ use crate::{
 use aws_sdk_dynamodb::types::Select;
 use purser_domain::{Delivery, DeliveryId, Duration, PersonId, Result, Timestamp};
 
-/// The time for which a marker is kept. A delivery waits for less: seven pauses of up to six hours each, if the
-/// endpoint requests that.
+/// The lifetime of a marker. A delivery waits for less: seven pauses of up to six hours each, if the endpoint requests
+/// that.
 const KEPT: Duration = Duration::from_secs_u32(3 * 86_400);
 
 impl WebhooksTable {
-    /// Marks a delivery as waiting, if fewer than [`Delivery::MOST_WAITING`] of the person's deliveries wait or it is
-    /// already marked. Returns whether it is marked. Concurrent calls may exceed the limit slightly. Costs half a read
+    /// Marks a delivery as waiting, if it is already marked or if fewer than [`Delivery::MOST_WAITING`] of the user's
+    /// deliveries wait. Returns whether it is marked. Concurrent calls may slightly exceed the limit. Takes half a read
     /// unit for every forty waiting deliveries, and a write unit.
     pub async fn wait(&self, person: &PersonId, id: DeliveryId, now: Timestamp) -> Result<bool> {
         let is_full = self.waiting(person, now).await? >= Delivery::MOST_WAITING;
@@ -44,7 +44,7 @@ impl WebhooksTable {
         Ok(())
     }
 
-    /// The number of a person's waiting deliveries. Counting stops once [`Delivery::MOST_WAITING`] is reached.
+    /// Returns the number of a user's waiting deliveries. Counting stops at [`Delivery::MOST_WAITING`].
     async fn waiting(&self, person: &PersonId, now: Timestamp) -> Result<u32> {
         let (mut count, mut from) = (0_u32, None);
         loop {
@@ -54,7 +54,7 @@ impl WebhooksTable {
                 .table_name(&*self.table)
                 .select(Select::Count)
                 .key_condition_expression("pk = :pk")
-                // TTL may leave expired rows in place for days.
+                // TTL may delete expired rows days later.
                 .filter_expression("#ttl > :now")
                 .expression_attribute_names("#ttl", "ttl")
                 .expression_attribute_values(":pk", text(&key::webhooks::waiting(person)))
