@@ -38,7 +38,7 @@ fn retry(key: &str, id: ApprovalId) -> Request {
     }
 }
 
-/// They may have the same idempotency key or different ones.
+/// The requests may have the same idempotency key or different keys.
 #[tokio::test]
 async fn concurrent_requests_create_one_approval() {
     for keys in [1, 16] {
@@ -106,7 +106,7 @@ async fn stored_approvals_are_found_by_id() {
     );
 }
 
-/// While an approval is open, equal requests join it.
+/// While an approval is open, equal requests use the same approval.
 #[tokio::test]
 async fn closed_approvals_are_followed_by_new_ones() {
     let (emulator, ledger) = ledger_with(1_000, 10).await;
@@ -201,7 +201,7 @@ async fn an_approval_is_withdrawn_only_while_it_is_unused() {
     let retried = authorize(&ledger, &retry("k", id), start).await.unwrap();
     assert!(!matches!(retried, Answer::Allowed(_)), "{retried:?}");
 
-    // Another approval is used by a payment.
+    // A payment uses another approval.
     let used = ask(&ledger, "l", start).await;
     approve(&ledger, used, start).await;
     let paid = authorize(&ledger, &retry("l", used), start).await.unwrap();
@@ -210,7 +210,7 @@ async fn an_approval_is_withdrawn_only_while_it_is_unused() {
     assert_sound(&emulator).await;
 }
 
-/// Whichever write is first, the other is refused.
+/// Whichever write is first, the other is rejected.
 #[tokio::test]
 async fn a_payment_and_a_withdrawal_race_for_one_approval() {
     for n in 0..8 {
@@ -268,7 +268,7 @@ async fn approvals_cover_only_their_request_until_expiry() {
     let start = sample::start();
     let id = ask(&ledger, "k", start).await;
     approve(&ledger, id, start).await;
-    // The store does not rely on its caller to compare the request; the condition compares it.
+    // The store does not rely on the caller to compare the request, because the condition compares it.
     let other = Request {
         body: "another".to_owned(),
         ..retry("other", id)
@@ -306,7 +306,7 @@ async fn waiting_idempotency_keys_reject_other_requests() {
         panic!()
     };
     approve(&ledger, id, start).await;
-    // The approval is valid for this request; the key waits for the other one.
+    // The approval is valid for this request, and the idempotency key belongs to the other request.
     let stolen = Request {
         key: "waits".to_owned(),
         approval: Some(id),
@@ -331,7 +331,7 @@ fn question(n: u32, key: &str) -> Request {
     }
 }
 
-/// Creates waiting approvals up to the limit.
+/// Creates pending approvals up to the maximum.
 async fn fill(ledger: &Ledger, now: Timestamp) -> Vec<ApprovalId> {
     let mut ids = Vec::new();
     for n in 0..MOST_WAITING {
@@ -343,7 +343,7 @@ async fn fill(ledger: &Ledger, now: Timestamp) -> Vec<ApprovalId> {
     ids
 }
 
-/// The number of approvals in the agent's set of waiting approvals.
+/// Returns the number of approvals in the agent's set of pending approvals.
 async fn kept(emulator: &Emulator) -> usize {
     let items = scan(&emulator.client, LEDGER, None).await;
     let set = items.iter().find(|item| item["pk"].as_s().unwrap().starts_with("O#"));
@@ -357,7 +357,7 @@ async fn would_be_refused(ledger: &Ledger, n: u32, now: Timestamp) -> bool {
     refused.await.unwrap()
 }
 
-/// An approval that is decided or expired makes room for another one.
+/// A decided or expired approval makes room for another approval.
 #[tokio::test]
 async fn pending_approvals_per_agent_are_limited() {
     let (emulator, ledger) = ledger_with(1_000, 10).await;
@@ -368,12 +368,12 @@ async fn pending_approvals_per_agent_are_limited() {
     assert_eq!(authorize(&ledger, &more, start).await.unwrap(), Answer::Blocked);
     assert!(would_be_refused(&ledger, MOST_WAITING, start).await);
     assert_eq!(ledger.approvals(ids.clone()).await.unwrap().len(), ids.len());
-    // The same request as before, under any key, gets the same answer.
+    // The same request as before gets the same result under any key.
     assert!(!would_be_refused(&ledger, 3, start).await);
     let joined = authorize(&ledger, &question(3, "joins"), start).await.unwrap();
     assert_eq!(joined, Answer::Waits(ids[3]));
 
-    // An approved approval is open but no longer waits. It can be joined, and makes room.
+    // An approved approval is open but no longer pending. Requests can use it, and it makes room.
     approve(&ledger, ids[0], start).await;
     assert!(!would_be_refused(&ledger, MOST_WAITING, start).await);
     assert!(matches!(
@@ -387,7 +387,7 @@ async fn pending_approvals_per_agent_are_limited() {
     assert!(!would_be_refused(&ledger, 0, start).await);
     assert_eq!(kept(&emulator).await, 20);
 
-    // Expiry removes all of them from the set.
+    // After their expiry, all approvals are removed from the set.
     let late = start.after(Duration::DAY);
     assert!(matches!(
         authorize(&ledger, &another, late).await.unwrap(),
@@ -446,7 +446,7 @@ async fn lost_responses_do_not_duplicate_pending_approvals() {
     }
 }
 
-/// A decision whose answer was lost finds its own key. Another one finds a used key, although it is of the same request.
+/// A decision whose response was lost finds its own key. Another decision finds a used key, even for the same request.
 #[tokio::test]
 async fn a_key_is_bound_by_one_decision() {
     let (emulator, ledger) = ledger_with(1_000, 10).await;
@@ -494,7 +494,7 @@ async fn a_key_is_bound_by_one_decision() {
     assert_sound(&emulator).await;
 }
 
-/// A request for a raise waits as an approval does, and counts once.
+/// A request for a limit increase is pending like an approval, and counts once.
 #[tokio::test]
 async fn requests_for_raises_are_limited_with_approvals() {
     let (emulator, ledger) = ledger_with(1_000, 10).await;

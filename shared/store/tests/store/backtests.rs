@@ -1,4 +1,4 @@
-//! Backtests in the background: what is written is read, and each agent is added once.
+//! Tests backtests in the background: stored rows read back equal, and each agent is added once.
 
 use purser_domain::{
     AgentId, AgentStatus, AgentTested, Amount, BacktestId, BacktestResult, BacktestRun, BacktestTerms, Category,
@@ -22,7 +22,7 @@ fn units(units: u64) -> Option<Amount> {
     Amount::from_units(units)
 }
 
-/// A run over two agents, with every kind of change.
+/// A backtest of two agents, with every kind of change.
 fn run() -> BacktestRun {
     let at = sample::start();
     let domains = vec![DomainPattern::parse("*.example.com").unwrap()];

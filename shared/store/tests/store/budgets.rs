@@ -1,4 +1,4 @@
-//! Budgets: windows over all services, enforced in the same transaction as the day window.
+//! Tests budgets: windows over all services, which are enforced in the same transaction as the day window.
 
 use crate::{assert_sound, at_once, count};
 use purser_domain::{Agent, Rule, RuleKind, Timestamp};
@@ -59,7 +59,7 @@ async fn budgets_count_all_services_within_their_window() {
     assert_sound(&emulator).await;
 }
 
-/// Of 32 payments at two services, exactly ten fit.
+/// Of 32 payments to two services, exactly ten fit.
 #[tokio::test]
 async fn concurrent_payments_never_exceed_the_budget() {
     let (emulator, ledger) = ledger_with(vec![sample::budget(1, 100, sample::secs(HOUR))]).await;
@@ -94,7 +94,7 @@ async fn a_changed_budget_holds_from_its_edit_on() {
     );
     assert!(!is_allowed(&pay(&ledger, 1, 11, start).await));
 
-    // An hour later the first entry is evicted. Then the window's length becomes a day.
+    // An hour later, the first payment is evicted. Then the duration of the window becomes a day.
     let later = start.after(sample::secs(HOUR));
     assert!(is_allowed(&pay(&ledger, 1, 30, later).await));
     let day = Rule {
@@ -140,14 +140,15 @@ async fn large_evictions_happen_before_the_payment() {
     for n in 0..8 {
         assert!(is_allowed(&pay(&ledger, 1, 100 + n, sample::start()).await));
     }
-    // 13 windows with eight expired entries each exceed the hundred actions of a transaction.
+    // 13 windows with eight expired payments each exceed the hundred actions of a transaction.
     let later = sample::start().after(sample::secs(24 * HOUR));
     assert!(is_allowed(&pay(&ledger, 2, 1_000, later).await));
     assert_sound(&emulator).await;
 }
 
-/// A decision, or reconcile, may have read a rule before it was edited. An entry that has rolled out of the shorter
-/// window counts again in the longer one. So nothing may be evicted by the old length, even by a write in progress.
+/// A decision, or reconcile, may have read a rule before the rule was changed. A payment that has left the shorter
+/// window counts again in the longer window. Nothing may therefore be evicted by the old duration, even by a write in
+/// progress.
 #[tokio::test]
 async fn eviction_uses_the_current_window_length() {
     for under_way in [false, true] {

@@ -1,4 +1,4 @@
-//! The catalog, its cache, and the throttle.
+//! Tests the catalog, its cache, and the throttle.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
@@ -174,7 +174,7 @@ fn asks(units: u64) -> Quote {
     })
 }
 
-/// A service with two operations that have distinct ids: `weather.current`, which is pinned, and `weather.free`.
+/// A service with two operations that have different ids: `weather.current`, which has a payment, and `weather.free`.
 fn probed_service(n: u128, slug: &str) -> Service {
     let mut service = service(n, slug);
     for (operation, id) in service.operations.iter_mut().zip(7..) {
@@ -218,7 +218,7 @@ async fn what_probes_see_returns_and_moves_no_version() {
     assert_eq!(table.version().await.unwrap(), 2);
 }
 
-/// The cache that decisions use ignores probe results.
+/// The cache for decisions ignores probe results.
 #[tokio::test]
 async fn cached_probe_results_survive_a_damaged_summary() {
     let emulator = Emulator::start().await;
@@ -247,7 +247,7 @@ async fn cached_probe_results_survive_a_damaged_summary() {
     let all = ("probe_passed", "paid_x402 free_verified".to_owned());
     assert_eq!(labels(&cache, 5).await, all);
     assert_eq!(labels(&deciding, 5).await, unseen);
-    // While the summary is damaged, the previous one is shown.
+    // While the summary is damaged, the previous summary is shown.
     let item =
         [("pk", "SIGHTINGS"), ("paid", "x")].map(|(name, text)| (name.to_owned(), AttributeValue::S(text.to_owned())));
     let put = emulator.client.put_item().table_name(CATALOG);
@@ -284,7 +284,7 @@ fn after(secs: u32) -> Timestamp {
     sample::start().after(sample::secs(secs))
 }
 
-/// Concurrent readers share one load; later only the version is read.
+/// Concurrent readers share one load. Later only the version is read.
 #[tokio::test]
 async fn the_catalog_is_reloaded_only_when_changed() {
     let (emulator, meter) = Emulator::start().await.metered().await;

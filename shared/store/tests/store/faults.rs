@@ -1,4 +1,4 @@
-//! Lost requests and responses. Everything is written once, and the caller gets the true result or an error.
+//! Tests lost requests and responses. Everything is written once, and the caller gets the true result or an error.
 
 use crate::{assert_sound, count, ledger_with, request};
 use purser_domain::{Agent, AgentStatus, ErrorKind};
@@ -14,7 +14,7 @@ use std::sync::{
     atomic::{AtomicU32, Ordering::SeqCst},
 };
 
-/// The SDK makes three attempts, also for throttled calls.
+/// The number of attempts that the SDK makes, also for throttled calls.
 const ATTEMPTS: u32 = 3;
 
 fn losing(lost_answers: u32, lost_requests: u32) -> ProxyConfig {
@@ -77,7 +77,7 @@ async fn escalations_with_lost_responses_stage_one_approval() {
     assert_sound(&emulator).await;
 }
 
-/// A retried confirmation or edit finds that it is already stored.
+/// A retried confirmation or update finds that it is already stored.
 #[tokio::test]
 async fn writes_with_lost_responses_are_recognized() {
     let (emulator, direct) = ledger_with(1_000, 1_000).await;
@@ -156,7 +156,7 @@ async fn partial_batch_reads_are_completed() {
     assert_eq!(ledger.settlements_of(&wanted).await.unwrap().len(), 5);
 }
 
-/// Each call is attempted three times; shorter throttling causes no error.
+/// Each call is attempted three times. Shorter throttling causes no error.
 #[tokio::test]
 async fn lasting_throttling_returns_a_retryable_error() {
     type Case = (&'static str, fn(&Step<'_>) -> Fate);
@@ -284,12 +284,12 @@ async fn edits_and_their_audit_rows_are_atomic() {
             version: agent.version + 1,
             ..agent
         };
-        // The edit may be stored even if the caller gets an error.
+        // The update may be stored even if the caller gets an error.
         let _ = ledger.put_agent(&frozen, &sample::audit()).await;
         let stored = first.agent(frozen.id).await.unwrap().unwrap();
         let is_made = stored == frozen;
         assert_eq!(rows(&emulator).await, written + usize::from(is_made), "{config:?}");
-        // The repeated call makes the edit, or finds it stored and adds no row.
+        // The repeated call makes the update, or finds it stored and adds no row.
         let again = first.put_agent(&frozen, &sample::audit()).await.unwrap();
         assert_eq!(
             (again, rows(&emulator).await),

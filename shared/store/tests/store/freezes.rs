@@ -1,4 +1,4 @@
-//! Operators' freezes: each change is stored only if the freeze is as it was read.
+//! Tests operators' freezes: each change is stored only if the stored freeze is the one that was read.
 
 use purser_domain::{FreezeChange, FreezeTarget, OperatorFreeze, OperatorName, OperatorReason, PersonId};
 use purser_store::{FreezeChanged, Ledger};
@@ -18,8 +18,8 @@ async fn change(ledger: &Ledger, change: FreezeChange) -> FreezeChanged {
     ledger.change_freeze(&change, &sample::audit()).await.unwrap()
 }
 
-/// All pairs of stored and read freezes, in each scope, at one instant: a change that is based on another freeze than the
-/// stored one writes nothing.
+/// Tests all pairs of stored and read freezes in each scope. A change that is based on another freeze than the stored
+/// one writes nothing.
 #[tokio::test]
 async fn freezes_change_only_as_they_were_read() {
     let emulator = Emulator::start().await;
@@ -72,7 +72,7 @@ async fn freezes_change_only_as_they_were_read() {
     }
 }
 
-/// A change whose response was lost is not taken for another operator's.
+/// A change whose response was lost is not mistaken for another operator's change.
 #[tokio::test]
 async fn a_change_whose_response_was_lost_is_stored() {
     let target = FreezeTarget::Deployment;

@@ -1,4 +1,4 @@
-//! Stored items read back equal, and stay small.
+//! Tests that stored items read back equal, and stay small.
 
 use crate::{assert_sound, ledger_with, request};
 use purser_domain::{
@@ -17,7 +17,7 @@ use purser_testkit::{
 /// The size of one write unit in bytes. No item that a payment writes may be larger.
 const ONE_UNIT: usize = 1_024;
 
-/// The scope of a key with the largest stored size.
+/// The key scope with the largest stored size.
 fn longest_scope() -> KeyScope {
     let network = |n: usize| SourceNetwork::parse(&format!("2001:db8:aaaa:bbbb:cccc:dddd:eeee:fff{n:x}/128")).unwrap();
     KeyScope {
@@ -38,7 +38,7 @@ fn longest_labels() -> Labels {
     Labels::of((0..Labels::MOST).map(pair)).unwrap()
 }
 
-/// Every payment reads the agent's record, which costs one unit up to 4 KB.
+/// Every payment reads the agent's record, which takes one read unit up to 4 KB.
 #[tokio::test]
 async fn large_key_scopes_and_labels_fit_in_one_read_unit() {
     let emulator = Emulator::start().await;
@@ -267,7 +267,7 @@ async fn the_longest_settlement_returns_and_costs_one_unit() {
     check_sizes(&emulator).await;
 }
 
-/// Asserts that no item exceeds 1 KB. An agent's record may have up to 4 KB, which a decision reads with one unit.
+/// Asserts that no item exceeds 1 KB. An agent's record may have up to 4 KB, which a decision reads with one read unit.
 async fn check_sizes(emulator: &Emulator) {
     for table in [LEDGER, DECISIONS, CATALOG] {
         for item in scan(&emulator.client, table, None).await {

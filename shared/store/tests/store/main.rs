@@ -33,7 +33,7 @@ use purser_testkit::{
     invariants, sample,
 };
 
-/// A ledger with one agent and its policy for one service, with this daily cap and this approval threshold.
+/// Creates a ledger with one agent and its policy for one service, with this daily cap and this approval threshold.
 async fn ledger_with(max_per_day: u64, require_approval_above: u64) -> (Emulator, purser_store::Ledger) {
     let emulator = Emulator::start().await;
     let ledger = emulator.ledger();
@@ -49,7 +49,7 @@ async fn ledger_with(max_per_day: u64, require_approval_above: u64) -> (Emulator
     (emulator, ledger)
 }
 
-/// A request of the first agent to the first service.
+/// A request of the first agent for the first service.
 fn request(amount: u64, key: &str) -> Request {
     Request::new(sample::agent_id(1), sample::service_id(1), amount, key)
 }
@@ -64,7 +64,7 @@ async fn at_once(ledger: &purser_store::Ledger, requests: Vec<Request>, now: pur
     running.join_all().await
 }
 
-/// The number of answers that match `wanted`.
+/// Returns the number of results that match `wanted`.
 fn count(answers: &[Answer], wanted: impl Fn(&Answer) -> bool) -> usize {
     answers.iter().filter(|answer| wanted(answer)).count()
 }

@@ -1,4 +1,4 @@
-//! The catalog's object: readers get a correct catalog, whatever faults its writers have.
+//! Tests the catalog's object: readers get a correct catalog, even if its writers fail.
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -14,7 +14,7 @@ use std::sync::{
 };
 
 type Item = HashMap<String, AttributeValue>;
-/// A text that a call contains, and the fate of that call.
+/// A text that a call contains, and what happens to this call.
 type Case = (&'static str, fn(&Step<'_>) -> Fate);
 
 const BY_OBJECT: [&str; 3] = ["GetItem", "GetItem", "BatchGetItem"];
@@ -38,7 +38,7 @@ impl Place {
         }
     }
 
-    /// A catalog of `count` services so large that their object has several chunks, with the object stored.
+    /// Creates a catalog of `count` services so large that their object has several chunks, and stores the object.
     async fn with_chunks(count: u32) -> Self {
         let place = Self::start().await;
         for n in 1..=count {
@@ -53,12 +53,12 @@ impl Place {
         assert_eq!(self.table.put(service, &sample::audit()).await.unwrap(), Listed::Stored);
     }
 
-    /// The edition that a newly started function reads through the proxy, and its calls.
+    /// Returns the catalog that a newly started function reads through the proxy, and the function's calls.
     async fn read(&self) -> (Arc<Edition>, Vec<String>) {
         read(&self.emulator, &self.proxy).await
     }
 
-    /// The current responses to reads of single items, by key.
+    /// Returns the current responses to reads of single items, by key.
     async fn answers(&self) -> HashMap<String, Value> {
         let told = Arc::new(Mutex::new(HashMap::new()));
         let noted = Arc::clone(&told);
@@ -77,7 +77,7 @@ impl Place {
         told.clone()
     }
 
-    /// Answers the next reads of single items with these responses.
+    /// Returns these responses to the next reads of single items.
     fn answer(&self, answers: Vec<&Value>) {
         let mut answers: Vec<Value> = answers.into_iter().rev().cloned().collect();
         self.proxy.follow(move |step| {
@@ -114,7 +114,7 @@ impl Place {
         self.items("OBJECT").await.remove(0)
     }
 
-    /// Asserts that the chunks of the object exist, and no others.
+    /// Asserts that exactly the object's chunks exist.
     async fn assert_clean(&self, why: &str) {
         let head = self.head().await;
         let count: usize = head["chunks"].as_n().unwrap().parse().unwrap();
@@ -214,7 +214,7 @@ async fn outdated_catalog_objects_are_not_used() {
 #[tokio::test]
 async fn readers_of_a_replaced_object_retry_or_scan() {
     let place = Place::with_chunks(3).await;
-    // A reader that gets these responses reads the head before the change and the chunks after it.
+    // A reader that gets these responses reads the head before the change and the chunks after the change.
     let before = place.answers().await;
     place.put(&large(1, 2)).await;
     place.table.store_object().await.unwrap();
@@ -246,7 +246,7 @@ async fn a_writer_that_another_change_overtakes_leaves_nothing() {
     assert_eq!(writer.store_object().await.unwrap(), ObjectStored::Overtaken);
     place.assert_clean("of the services").await;
     place.assert_read(&BY_SCAN, "the object is the first one").await;
-    // The change was made and its object stored before the writer stored its own.
+    // The change was made and its object stored before the writer stored its own object.
     place.table.store_object().await.unwrap();
     place.answer(vec![&second["VERSION"], &first["OBJECT"], &second["VERSION"]]);
     assert_eq!(writer.store_object().await.unwrap(), ObjectStored::Overtaken);
@@ -254,7 +254,7 @@ async fn a_writer_that_another_change_overtakes_leaves_nothing() {
     place.assert_read(&BY_OBJECT, "the object is the last one").await;
 }
 
-/// Each edit writes its number into the name of one service. An object contains exactly its version; a scan may be
+/// Each update writes its number into the name of one service. An object contains exactly its version; a scan may be
 /// newer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_during_rewrites_get_one_whole_edition() {
@@ -284,7 +284,7 @@ async fn readers_during_rewrites_get_one_whole_edition() {
                 let mut edits: Vec<u64> = services.iter().map(|service| service.name.parse().unwrap()).collect();
                 edits.sort_by_key(|edit| edit % SERVICES);
                 for (service, edit) in (0..).zip(edits) {
-                    // The last edit of this service among the first `version` ones.
+                    // The last update of this service among the first `version` updates.
                     let back = (edition.version - 1 + SERVICES - service) % SERVICES;
                     let last = edition.version - 1 - back;
                     assert!(
@@ -298,7 +298,7 @@ async fn readers_during_rewrites_get_one_whole_edition() {
     }
     for edit in SERVICES..EDITS {
         place.put(&entry(edit)).await;
-        // Two concurrent writers, as two functions would be.
+        // Two concurrent writers, like two functions.
         let (one, other) = tokio::join!(place.table.store_object(), place.table.store_object());
         let stored = [one.unwrap(), other.unwrap()];
         assert!(stored.contains(&ObjectStored::Stored), "{stored:?}");
@@ -312,7 +312,7 @@ async fn readers_during_rewrites_get_one_whole_edition() {
     place.assert_clean("at the end").await;
 }
 
-/// The writer dies before or after each of its calls. None of its later calls arrive.
+/// The writer dies before or after each of its calls, and none of its later calls arrive.
 #[tokio::test]
 async fn interrupted_writers_leave_a_readable_catalog() {
     let place = Place::with_chunks(3).await;
@@ -334,7 +334,7 @@ async fn interrupted_writers_leave_a_readable_catalog() {
             place
                 .assert_read(if written { &BY_OBJECT } else { &BY_SCAN }, &why)
                 .await;
-            // The same writer again finds its head or writes it. The next writer cleans up.
+            // When the same writer runs again, it finds or writes its head. The next writer cleans up.
             let again = place.table.store_object().await.unwrap();
             assert_eq!(again == ObjectStored::Present, written, "{why}");
             place.assert_read(&BY_OBJECT, &why).await;
@@ -348,8 +348,8 @@ async fn interrupted_writers_leave_a_readable_catalog() {
         }
         steps = step;
     }
-    // Reads of the version (twice), the head and the scan; writes of two chunks and the head; deletes of two old
-    // chunks.
+    // Two reads of the version, one read of the head, and the scan; writes of two chunks and the head; deletes of two
+    // old chunks.
     assert!(steps >= 8, "{steps}");
 }
 
@@ -471,7 +471,7 @@ async fn the_bytes_of_another_catalog_are_no_object() {
     assert_eq!(edition.catalog.services(), [large(1, 2)]);
 }
 
-/// A read that hangs counts as failed.
+/// A read that does not end counts as failed.
 #[tokio::test]
 async fn failed_object_reads_fall_back_to_scans() {
     let place = Place::with_chunks(3).await;

@@ -1,4 +1,4 @@
-//! The owner's view of agents: lists, the decision log, the use of the caps, and the last use of keys.
+//! Tests the owner's view of agents: lists, the decision log, the use of the caps, and the last use of keys.
 
 use crate::{ledger_with, request};
 use purser_domain::{
@@ -46,7 +46,7 @@ async fn agents_are_listed_by_owner_in_creation_order() {
     ledger.create_agent(&foreign, &sample::audit()).await.unwrap();
     assert_eq!(ledger.agents_of(sample::OWNER).await.unwrap(), expected);
     assert_eq!(ledger.agents_of("owner2").await.unwrap(), [foreign]);
-    // Pages, each starting at its first place.
+    // Reads pages, each starting at its first position.
     let places: Vec<AgentPlace> = expected.iter().map(place).collect();
     let list = async |from, most| {
         let oldest_first = AgentOrder::OldestFirst;
@@ -196,7 +196,8 @@ async fn window_usage_is_exact_despite_expired_entries() {
         window.live(at).units()
     };
     assert_eq!(live(at(30)).await, 300);
-    // Twenty of thirty have rolled out, more than a decision reads in one query, and none has been evicted.
+    // Twenty of thirty payments have left the window, more than a decision reads in one query, and none has been
+    // evicted.
     assert_eq!(live(at(86_400 + 19)).await, 100);
     assert_eq!(live(at(86_400 + 29)).await, Amount::ZERO.units());
 }
@@ -259,13 +260,13 @@ async fn key_use_is_recorded_to_the_minute() {
     environment.note(agent, used, at(59));
     environment.note(agent, used, at(60));
     assert!(seen(at(60)).await);
-    // Another environment with a clock that is behind.
+    // Another instance, whose clock is behind.
     emulator.key_uses().note(agent, used, at(30));
     tokio::time::sleep(time::Duration::from_millis(100)).await;
     assert!(seen(at(60)).await);
 }
 
-/// First only the transaction, as if the move of the approvals had been interrupted.
+/// First only the transaction runs, as if the move of the approvals had been interrupted.
 #[tokio::test]
 async fn approvals_move_to_the_agents_new_owner() {
     let (_emulator, ledger) = ledger_with(1_000, 10).await;
@@ -273,7 +274,7 @@ async fn approvals_move_to_the_agents_new_owner() {
         panic!()
     };
     let agent = ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
-    // It follows a template of its owner.
+    // The agent follows a template of its owner.
     let followed = FollowedTemplate {
         begun: vec![3, 4],
         ..FollowedTemplate::with(TemplateName::parse("research").unwrap(), 2)
@@ -344,7 +345,7 @@ async fn approvals_move_to_the_agents_new_owner() {
             .unwrap()
             .is_empty()
     );
-    // A request of the old owner that was in progress, and has read the agent before the handover. (Found by
+    // The old owner's request was in progress, and had read the agent before the ownership transfer. (Found by
     // `tests/model`.)
     let approval = ledger.approval(id).await.unwrap().unwrap();
     ledger.move_approval(&approval, sample::OWNER, at(2)).await.unwrap();

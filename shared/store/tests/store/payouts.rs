@@ -1,4 +1,4 @@
-//! Payouts: reserved only on the record that they were decided on.
+//! Tests withdrawals: a withdrawal is reserved only on the record on which it was decided.
 
 use crate::assert_sound;
 use purser_domain::{
@@ -28,7 +28,7 @@ async fn put_agent(ledger: &Ledger, version: u64, owner: &PersonId) {
     }
 }
 
-/// A grant of a payout of one unit, decided on this record.
+/// A grant of a withdrawal of one unit, decided on this record.
 fn decided(record: &PayoutRecord) -> PayoutGrant {
     let facts = PayoutFacts {
         agent: sample::agent_id(1),
@@ -43,7 +43,7 @@ fn decided(record: &PayoutRecord) -> PayoutGrant {
     decide_payout(&facts).unwrap()
 }
 
-/// Reserves the payout under its own idempotency key.
+/// Reserves the withdrawal under its own idempotency key.
 async fn reserve(ledger: &Ledger, grant: &PayoutGrant, number: u128) -> PayoutReserved {
     let terms = Terms {
         id: SettlementId::from_uuid(Uuid::from_u128(number)),
@@ -65,7 +65,8 @@ async fn reserve(ledger: &Ledger, grant: &PayoutGrant, number: u128) -> PayoutRe
     reserved.await.unwrap()
 }
 
-/// A payout that was decided before a handover is not reserved after it, although the address is the same.
+/// A withdrawal that was decided before an ownership transfer is not reserved afterwards, although the address is the
+/// same.
 #[tokio::test]
 async fn no_payout_is_reserved_for_an_earlier_owner() {
     let emulator = Emulator::start().await;
@@ -83,7 +84,7 @@ async fn no_payout_is_reserved_for_an_earlier_owner() {
     assert_sound(&emulator).await;
 }
 
-/// None is reserved after the payout address is removed.
+/// No withdrawal is reserved after the withdrawal address was removed.
 #[tokio::test]
 async fn only_one_pending_payout_can_be_reserved() {
     let emulator = Emulator::start().await;
@@ -97,10 +98,10 @@ async fn only_one_pending_payout_can_be_reserved() {
 
     let grant = decided(&ledger.payout_record(agent).await.unwrap());
     assert_eq!(reserve(&ledger, &grant, 1).await, PayoutReserved::Done);
-    // The same payout again, as after a lost response, and then another payout.
+    // The same withdrawal again, as after a lost response, and then another withdrawal.
     assert_eq!(reserve(&ledger, &grant, 1).await, PayoutReserved::Done);
     assert_eq!(reserve(&ledger, &grant, 2).await, PayoutReserved::Raced);
-    // Decided on the newest record, but on the false assumption that the first payout has ended.
+    // Decided on the newest record, but on the false assumption that the first withdrawal has ended.
     let record = ledger.payout_record(agent).await.unwrap();
     assert_eq!(reserve(&ledger, &decided(&record), 3).await, PayoutReserved::Raced);
 

@@ -1,4 +1,4 @@
-//! Concurrent payments, with and without DynamoDB's conflict rule: no spend above the cap, and no double payment.
+//! Tests concurrent payments with and without DynamoDB's conflict rule: no spend above the cap, and no double payment.
 
 use crate::{assert_sound, at_once, count, ledger_with, request};
 use purser_domain::{Agent, Duration, EnabledService, SettlementId, Timestamp};
@@ -18,7 +18,7 @@ use std::{
     time,
 };
 
-/// A proxy whose transactions hold their items for as long as in DynamoDB.
+/// A proxy whose transactions lock their items for as long as in DynamoDB.
 const CONFLICTS: ProxyConfig = ProxyConfig {
     hold: Some(time::Duration::from_millis(4)),
     latency: time::Duration::ZERO,
@@ -57,7 +57,7 @@ async fn concurrent_payments_never_exceed_the_cap() {
     }
 }
 
-/// The payment of an answer, if it has one.
+/// Returns the payment in a result, if there is one.
 const fn paid(answer: &Answer) -> Option<SettlementId> {
     match answer {
         Answer::Allowed(id) | Answer::Replayed(id) => Some(*id),
@@ -71,8 +71,8 @@ async fn the_cap_holds_where_transactions_meet() {
     let (ledger, proxy) = emulator.ledger_behind(CONFLICTS).await;
     let requests = (0..64).map(|n| request(25, &n.to_string())).collect();
     let answers = at_once(&ledger, requests, sample::start()).await;
-    // On a busy machine the SDK may send a transaction again before its answer comes; the second finds the rows of the
-    // first, and its payment is then a replayed one.
+    // On a busy machine the SDK may send a transaction again before its response arrives. The second transaction finds
+    // the rows of the first, and its payment is then a replay.
     let paid: BTreeSet<_> = answers.iter().filter_map(paid).collect();
     assert_eq!(paid.len(), 40, "{answers:?}");
     assert_eq!(
@@ -84,7 +84,7 @@ async fn the_cap_holds_where_transactions_meet() {
     assert_sound(&emulator).await;
 }
 
-/// The other 63 requests replay that payment.
+/// The other 63 requests replay this payment.
 #[tokio::test]
 async fn concurrent_requests_with_one_key_pay_once() {
     for conflicts in [false, true] {
@@ -106,7 +106,7 @@ async fn concurrent_requests_with_one_key_pay_once() {
     }
 }
 
-/// Requests with the other body are refused because the key was used before.
+/// Requests with the other body are rejected because the key was used before.
 #[tokio::test]
 async fn one_key_for_two_bodies_pays_once() {
     let (emulator, ledger) = ledger_with(10_000, 10_000).await;
@@ -156,7 +156,7 @@ async fn concurrent_edits_of_one_version_store_one() {
     assert_sound(&emulator).await;
 }
 
-/// A random number from `-most` to `most`.
+/// Returns a random number from `-most` to `most`.
 fn sway(rng: &mut Rng, most: i64) -> i64 {
     i64::try_from(rng.below(u64::try_from(2 * most + 1).unwrap())).unwrap() - most
 }
@@ -214,7 +214,7 @@ async fn the_cap_holds_despite_skew_and_transaction_conflicts() {
     chaos(4, sample::secs(1_800), true).await;
 }
 
-/// Compares every decision with that of a reference model, a plain list of the spends.
+/// Compares every decision with the decision of a reference model, which is a plain list of the payments.
 #[tokio::test]
 async fn decisions_equal_those_of_a_plain_list() {
     const CAP: u64 = 1_000;
@@ -225,7 +225,8 @@ async fn decisions_equal_those_of_a_plain_list() {
         let mut now = sample::start().micros();
         let mut spends: Vec<(i64, u64)> = Vec::new();
         for round in 0..200 {
-            // Sometimes the clock advances exactly to the time when an entry rolls out, or to one microsecond earlier.
+            // Sometimes the clock advances exactly to the time when a payment leaves the window, or to one microsecond
+            // earlier.
             let next = spends.iter().map(|(at, _)| at + day).find(|free| *free > now);
             now = match (rng.below(8), next) {
                 (0, Some(free)) => free,

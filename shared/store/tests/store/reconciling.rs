@@ -1,5 +1,5 @@
-//! Releases, late confirmations and reverted confirmations, concurrently and with conflicts and lost responses; and the
-//! index of holds.
+//! Tests releases, late confirmations and reverted confirmations, concurrently and with conflicts and lost responses;
+//! and the index of holds.
 
 use crate::{assert_sound, ledger_with, request};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -50,7 +50,7 @@ async fn revert_confirmation(ledger: &Ledger, confirmed: &Settlement) -> Moved {
         .unwrap()
 }
 
-/// A ledger whose agent also has a budget in which every payment counts.
+/// Creates a ledger whose agent also has a budget in which every payment counts.
 async fn ledger_with_budget(max: u64) -> (Emulator, Ledger) {
     let (emulator, ledger) = ledger_with(max, max).await;
     let agent = Agent {
@@ -61,7 +61,7 @@ async fn ledger_with_budget(max: u64) -> (Emulator, Ledger) {
     (emulator, ledger)
 }
 
-/// The totals of the day window and of the budget's window, sorted.
+/// Returns the totals of the day window and of the budget's window, sorted.
 async fn totals(emulator: &Emulator) -> Vec<u64> {
     let mut totals: Vec<u64> = scan(&emulator.client, LEDGER, None)
         .await
@@ -103,7 +103,7 @@ async fn released_amounts_can_be_spent_again() {
 async fn releases_skip_windows_that_evicted_the_entry() {
     let (emulator, ledger) = ledger_with_budget(100).await;
     let paid = pay(&ledger, 60, "a", sample::start()).await;
-    // After an hour the payment has rolled out of the budget's window, but not of the day window.
+    // After an hour the payment has left the budget's window, but not the day window.
     let later = sample::start().after(sample::secs(3_600));
     pay(&ledger, 40, "b", later).await;
     assert_eq!(totals(&emulator).await, [40, 100]);
@@ -146,7 +146,7 @@ async fn concurrent_releases_and_confirmations_apply_once() {
         for racer in 0..6 {
             let (ledger, paid) = (proxied.clone(), paid.clone());
             racing.spawn(async move {
-                // The first to start alternates with the rounds.
+                // Which racer starts first alternates with the rounds.
                 if (racer + round) % 2 == 0 {
                     matches!(release(&ledger, &paid).await, Moved::Done(_))
                 } else {
@@ -163,7 +163,7 @@ async fn concurrent_releases_and_confirmations_apply_once() {
     }
 }
 
-/// This holds with conflicts, lost requests and lost responses.
+/// The test covers conflicts, lost requests and lost responses.
 #[tokio::test]
 async fn concurrent_releases_return_the_amount_once() {
     for (lost_answers, lost_requests) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
@@ -189,7 +189,7 @@ async fn concurrent_releases_return_the_amount_once() {
     }
 }
 
-/// They count even if the total then exceeds the caps.
+/// Late payments count even if the total then exceeds the caps.
 #[tokio::test]
 async fn late_proofs_count_from_their_confirmation_time() {
     let (emulator, ledger) = ledger_with_budget(100).await;
@@ -209,7 +209,7 @@ async fn late_proofs_count_from_their_confirmation_time() {
     assert_eq!(again, Confirmed::Already(confirmed));
     assert_eq!(totals(&emulator).await, [160, 160]);
 
-    // The payment rolls out one window length after it was counted, not after it was authorized.
+    // The payment leaves the window one window duration after it was counted, not after it was authorized.
     let out = late.after(sample::secs(3_600));
     let full = authorize(&ledger, &request(1, "c"), out).await.unwrap();
     assert!(
@@ -228,7 +228,7 @@ async fn late_proofs_are_never_counted_at_cleared_times() {
     let first = pay(&ledger, 60, "a", sample::start()).await;
     let second = pay(&ledger, 70, "b", sample::start()).await;
     release(&ledger, &first).await;
-    // A worker whose clock is ahead has cleared both windows up to `second`.
+    // A worker whose clock is ahead has evicted payments from both windows up to `second`.
     let ahead = sample::start().after(Duration::DAY);
     pay(&ledger, 1, "c", ahead).await;
     let Confirmed::Done(confirmed) = confirm(&ledger, &first, sample::start()).await else {
@@ -366,7 +366,7 @@ async fn confirmations_are_reverted_once_despite_lost_messages() {
     }
 }
 
-/// The due settlements in the index, partition by partition, read in pages of three.
+/// Returns the due settlements in the index, partition by partition, read in pages of three.
 async fn due(ledger: &Ledger, at: Timestamp) -> Vec<SettlementId> {
     let mut due = Vec::new();
     for partition in 0..PARTITIONS {
@@ -396,7 +396,7 @@ async fn due_settlements_are_listed_exactly_once() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let mut paid = Vec::new();
     for n in 0..40 {
-        // Two settlements at a time are due together.
+        // Two settlements are due at the same time.
         let at = sample::start().after(sample::secs(n / 2));
         paid.push(pay(&ledger, 10, &n.to_string(), at).await);
     }
@@ -426,7 +426,7 @@ async fn due_settlements_are_listed_exactly_once() {
     assert_sound(&emulator).await;
 }
 
-/// A proof by transaction confirms only the first settlement of that transaction.
+/// A proof by transaction confirms only the first settlement of the transaction.
 #[tokio::test]
 async fn each_transfer_confirms_its_own_settlement() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
@@ -464,7 +464,8 @@ async fn each_transfer_confirms_its_own_settlement() {
     assert!(claimed.iter().all(|claim| claim.tx_hash == sample::tx_hash(1)));
     assert_eq!(ledger.claims_in(network, sample::BLOCK + 1).await.unwrap(), []);
     assert_sound(&emulator).await;
-    // No claim on which a confirmation rests is removed. A claim that was made again since is another one.
+    // A claim on which a confirmation depends is not removed. A claim that was made again meanwhile counts as another
+    // claim.
     for claim in &claimed {
         assert!(!ledger.remove_claim(claim).await.unwrap());
         let mut renewed = claim.clone();
@@ -474,7 +475,7 @@ async fn each_transfer_confirms_its_own_settlement() {
     assert_eq!(ledger.claims_in(network, sample::BLOCK).await.unwrap().len(), 3);
 }
 
-/// Where another block contains a transaction now, its confirmations rest on new claims.
+/// If another block now contains a transaction, the confirmations depend on new claims.
 #[tokio::test]
 async fn confirmations_move_with_their_transaction() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
@@ -501,7 +502,7 @@ async fn confirmations_move_with_their_transaction() {
         ledger.move_confirmation(settlement, &transfer).await.unwrap();
     }
     let network = paid[0].terms.network;
-    // The claims in the former block are left for a run that looks at it.
+    // The claims in the former block are left for a run that checks this block.
     for claim in ledger.claims_in(network, sample::BLOCK).await.unwrap() {
         assert!(ledger.remove_claim(&claim).await.unwrap());
     }
@@ -518,8 +519,8 @@ async fn confirmations_move_with_their_transaction() {
     assert_sound(&emulator).await;
 }
 
-/// The model's schedule "a proof beside two runs": a run with a newer view removes the claim of a proof that is about to
-/// confirm its settlement.
+/// The model's schedule "a proof beside two runs": a run with newer chain data removes the claim of a proof that is
+/// about to confirm its settlement.
 #[tokio::test]
 async fn a_confirmation_survives_the_removal_of_its_claim() {
     for was_released in [false, true] {
@@ -561,13 +562,13 @@ async fn a_confirmation_survives_the_removal_of_its_claim() {
         let claims = direct.claims_in(paid.terms.network, sample::BLOCK).await.unwrap();
         assert_eq!(claims.len(), 1);
         assert_sound(&emulator).await;
-        // Once it is reverted, its claim goes.
+        // After the confirmation is reverted, its claim can be removed.
         revert_confirmation(&direct, &stored(&direct, paid.id()).await).await;
         assert!(direct.remove_claim(&claims[0]).await.unwrap());
     }
 }
 
-/// Only the last failed proof is remembered, so an earlier one counts again.
+/// Only the last failed proof is stored, so an earlier proof counts again.
 #[tokio::test]
 async fn repeated_failed_proofs_are_counted_once() {
     let (_emulator, ledger) = ledger_with(100, 100).await;

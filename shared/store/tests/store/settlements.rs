@@ -1,4 +1,4 @@
-//! Confirmations and lists.
+//! Tests confirmations and lists.
 
 use crate::{assert_sound, ledger_with, request};
 use purser_domain::{LoggedDecision, Settlement, SettlementState};
@@ -131,12 +131,13 @@ async fn unknown_settlements_cannot_be_confirmed() {
     );
 }
 
-/// The payments of an agent and its refusals are one log, whose pages have each decision once, in both directions.
+/// The payments and the blocked requests of an agent are one log. Its pages contain each decision once, in both
+/// directions.
 #[tokio::test]
 async fn the_pages_of_a_log_have_each_decision_once() {
     let (_emulator, ledger) = ledger_with(100, 1_000).await;
     let (start, agent) = (sample::start(), sample::agent_id(1));
-    // The second, the fourth and the fifth do not fit.
+    // The second, the fourth and the fifth payment do not fit.
     for (number, amount) in (1_u32..).zip([60, 50, 30, 20, 11, 10]) {
         let at = start.after(sample::secs(number));
         authorize(&ledger, &request(amount, &number.to_string()), at)

@@ -1,4 +1,4 @@
-//! Default policies without a row: their content, the writes that store them, and that no edit is bypassed.
+//! Tests default policies without a row: their content, the writes that store them, and that no change is bypassed.
 
 use crate::{assert_sound, request};
 use purser_domain::{
@@ -14,7 +14,7 @@ use purser_testkit::{
     sample,
 };
 
-/// A ledger with one agent that starts with the services 1 to 3 and has no policy rows.
+/// Creates a ledger with one agent that has the default services 1 to 3 and no policy rows.
 async fn ledger() -> (Emulator, Ledger, Agent) {
     let emulator = Emulator::start().await;
     let ledger = emulator.ledger();
@@ -49,11 +49,11 @@ fn tighter(version: u64) -> EnabledService {
     }
 }
 
-/// The default has no stored row, and services outside the set have no policy.
+/// The default policy has no stored row, and services outside the set have no policy.
 #[tokio::test]
 async fn starting_set_services_have_a_default_policy() {
     let (emulator, _, agent) = ledger().await;
-    // An environment that has not cached the set.
+    // An instance that has not cached the set.
     let ledger = emulator.ledger();
     let default = |number| EnabledService::pre_enabled(sample::service_id(number));
     let one = sample::service_id(1);
@@ -81,8 +81,8 @@ async fn starting_set_services_have_a_default_policy() {
     );
 }
 
-/// The caps of a set apply without a row, in an environment that has not read the set, and are what the first payment
-/// stores. The set without caps is another one.
+/// The caps of a set apply without a row, even in an instance that has not read the set, and the first payment stores
+/// these caps. The set without caps is a different set.
 #[tokio::test]
 async fn starting_caps_are_judged_by_the_first_payment() {
     let (emulator, ledger, unlimited) = ledger().await;
@@ -122,8 +122,8 @@ async fn starting_caps_are_judged_by_the_first_payment() {
     assert_sound(&emulator).await;
 }
 
-/// The limits of a set apply without a row, and are what the first payment stores, also in an environment that has not read
-/// the set.
+/// The limits of a set apply without a row, even in an instance that has not read the set, and the first payment stores
+/// these limits.
 #[tokio::test]
 async fn limits_of_a_starting_set_apply_without_a_row() {
     let (emulator, ledger, _) = ledger().await;
@@ -203,7 +203,7 @@ async fn templates_are_stored_with_their_versions() {
     assert_eq!(ledger.templates(&person).await.unwrap(), second);
     assert_eq!(ledger.template_terms(&person, 1).await.unwrap(), Some(terms(1)));
     assert_eq!(ledger.template_terms(&person, 2).await.unwrap(), Some(terms(2)));
-    // The versions of a removed template stay, and its name begins with another one.
+    // The versions of a removed template stay, and its name starts with another version.
     let removed = second.without(&name);
     assert_eq!(
         (removed.version, removed.default.clone(), removed.entries.len()),
@@ -216,7 +216,7 @@ async fn templates_are_stored_with_their_versions() {
     assert_eq!(ledger.template_terms(&person, 2).await.unwrap(), Some(terms(2)));
 }
 
-/// Version 1 is the default. A service outside the set starts with version 1.
+/// Version 1 is the default policy. A service outside the set starts with version 1.
 #[tokio::test]
 async fn the_first_policy_edit_is_version_two() {
     let (emulator, ledger, agent) = ledger().await;
@@ -244,7 +244,7 @@ async fn the_first_policy_edit_is_version_two() {
         EnabledService::pre_enabled(sample::service_id(3)),
     ];
     assert_eq!(ledger.enabled_services(&agent).await.unwrap(), all);
-    // A service outside the set begins with its first version.
+    // A service outside the set starts with version 1.
     let other = sample::enabled(sample::service_id(4), 5, 5);
     let second = EnabledService {
         version: 2,
@@ -261,7 +261,7 @@ async fn the_first_policy_edit_is_version_two() {
     assert_sound(&emulator).await;
 }
 
-/// The edit comes before, during or after the write of the default policy.
+/// The change comes before, during or after the write of the default policy.
 #[tokio::test]
 async fn first_payments_respect_concurrent_edits() {
     let freeze = |agent: &Agent| Agent {
@@ -270,7 +270,7 @@ async fn first_payments_respect_concurrent_edits() {
         ..agent.clone()
     };
     let request = request(10, "first");
-    // Without an edit the payment is reserved.
+    // Without a change, the payment is reserved.
     let (emulator, ledger, agent) = ledger().await;
     let granted = grant(&ledger, &request, sample::start()).await;
     assert!(ledger.write_default(&agent, request.service).await.unwrap());
@@ -282,7 +282,7 @@ async fn first_payments_respect_concurrent_edits() {
     assert_sound(&emulator).await;
 
     for is_freeze in [true, false] {
-        // The edit comes before the policy's row, during its write, or after it.
+        // The change comes before the policy's row, during its write, or after it.
         for moment in 0..3 {
             let (emulator, ledger, agent) = self::ledger().await;
             let granted = grant(&ledger, &request, sample::start()).await;
@@ -326,7 +326,7 @@ async fn first_payments_respect_concurrent_edits() {
     }
 }
 
-/// A renamed agent has a new version, which fences nothing. The payment is decided again, and reserved.
+/// A renamed agent has a new version, which does not restrict the window. The payment is decided again, and reserved.
 #[tokio::test]
 async fn new_windows_start_at_the_judged_agent_version() {
     let (emulator, ledger, agent) = ledger().await;

@@ -1,4 +1,4 @@
-//! The claims that bind wallets to agents.
+//! Tests the claims that bind wallets to agents.
 
 use purser_domain::{Agent, Wallet};
 use purser_store::{ClaimedWallets, WalletClaim};
@@ -17,7 +17,7 @@ fn agent(n: u128, wallet: u8) -> Agent {
 #[tokio::test]
 async fn agents_from_before_the_claims_get_theirs() {
     let ledger = Emulator::start().await.ledger();
-    // The third one's record was given the first one's wallet, and the fourth one's wallet has not attested it.
+    // The third agent's record has the first agent's wallet, and the fourth agent's wallet has not attested the agent.
     let agents = [agent(1, 1), agent(2, 2), agent(3, 1), agent(4, 4)];
     for agent in &agents {
         ledger.create_agent(agent, &sample::audit()).await.unwrap();
@@ -41,7 +41,7 @@ async fn agents_from_before_the_claims_get_theirs() {
     assert_eq!(claimed(first, 2).await, WalletClaim::OtherAgent);
     assert_eq!(claimed(second, 9).await, WalletClaim::OtherWallet);
     assert_eq!(claimed(first, 1).await, WalletClaim::Granted);
-    // A claimed wallet can't belong to a second agent, whatever it attests.
+    // A claimed wallet can't belong to a second agent, even if the wallet attests that agent.
     let done = ledger.claim_wallets(|_| true).await.unwrap();
     assert_eq!((done.claimed, done.refused), (3, vec![third]));
 }

@@ -1,4 +1,5 @@
-//! Windows: the conditions of a reservation, the entries that roll out, and the time at which an amount fits.
+//! Tests windows: the conditions of a reservation, payments that leave the window, and the time at which an amount
+//! fits.
 
 use crate::{assert_sound, at_once, count, ledger_with, request};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -29,8 +30,8 @@ async fn use_late(ledger: &Ledger, amount: u64, now: Timestamp, meanwhile: impl 
         .unwrap()
 }
 
-/// Payments under a raise are within the raised cap, however many are made at once, and later ones within the policy's
-/// again.
+/// Until the limit increase ends, concurrent payments stay within the increased cap. Later payments stay within the
+/// policy's cap.
 #[tokio::test]
 async fn payments_are_within_the_raised_cap_until_the_raise_ends() {
     let (emulator, ledger) = ledger_with(100, 1_000).await;
@@ -58,7 +59,7 @@ async fn payments_are_within_the_raised_cap_until_the_raise_ends() {
     );
     let last = until.before(sample::secs(1));
     assert!(matches!(pay(&ledger, 9, "last", last).await, Answer::Allowed(_)));
-    // It is within the raised cap.
+    // The payment would be within the increased cap.
     assert!(matches!(pay(&ledger, 1, "late", until).await, Answer::Full { live, .. } if live == sample::units(249)));
     assert_sound(&emulator).await;
 }
@@ -88,7 +89,7 @@ async fn policy_edits_invalidate_earlier_decisions() {
     assert_sound(&emulator).await;
 }
 
-/// Tries every narrowing edit of the agent's record, and one that does not narrow.
+/// Tries every narrowing change of the agent's record, and one change that does not narrow.
 #[tokio::test]
 async fn restricting_agent_edits_invalidate_earlier_decisions() {
     let narrowing: [fn(&mut Agent); 4] = [
@@ -151,7 +152,7 @@ async fn reservations_check_the_remaining_amount_again() {
     assert_sound(&emulator).await;
 }
 
-/// With a slow clock, a payment is decided again and recorded at the time to which the window was cleared.
+/// With a slow clock, a payment is decided again and recorded at the eviction watermark.
 #[tokio::test]
 async fn payments_are_never_recorded_before_the_horizon() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
@@ -166,7 +167,7 @@ async fn payments_are_never_recorded_before_the_horizon() {
         ));
     });
     assert_eq!(reserved.await, Reserved::Raced, "decided on a window that is gone");
-    // After a new decision, the payment is recorded at the time that the window was cleared to.
+    // After a new decision, the payment is recorded at the eviction watermark.
     let Answer::Allowed(id) = pay(&ledger, 100, "slow", start).await else {
         panic!()
     };
@@ -222,7 +223,7 @@ async fn the_retry_time_is_found_beyond_one_page() {
     }
     let now = start.after(sample::secs(1_000));
     let fits_after = |n| RetryAt::At(start.after(sample::secs(n)).after(Duration::DAY));
-    // 40 units are free when ten entries have rolled out, 900 when 225 have.
+    // 40 units are free when ten payments have left the window, and 900 units when 225 payments have left.
     for (amount, fits) in [
         (1, fits_after(0)),
         (40, fits_after(9)),
@@ -242,7 +243,7 @@ async fn the_retry_time_is_found_beyond_one_page() {
     assert_sound(&emulator).await;
 }
 
-/// The first agent's service state for a service.
+/// Reads the first agent's service state for a service.
 async fn service_state(ledger: &Ledger, service: u128) -> purser_domain::Result<ServiceState> {
     let ask = DecisionKeys {
         service: Some(sample::service_id(service)),
@@ -275,7 +276,7 @@ async fn services_without_a_policy_have_an_empty_window() {
     );
 }
 
-/// Converts the answer to a repeated request into the first answer.
+/// Converts the result of a repeated request to the first result.
 fn replayed(answer: Answer) -> Answer {
     match answer {
         Answer::Replayed(id) => Answer::Allowed(id),
@@ -310,8 +311,9 @@ async fn the_window_horizon_never_moves_back() {
     assert_eq!((day.horizon.micros().to_string(), day.total), (cleared, Amount::ZERO));
 }
 
-/// One worker evicts what it has read while another, whose clock is a day behind, adds an older entry, which is then
-/// older than the horizon. It is evicted all the same, so that its place can be used. (Found by `tests/model`.)
+/// One worker evicts what it has read. Another worker, whose clock is a day behind, adds an older payment, which is
+/// then before the eviction watermark. This payment is also evicted, so that its amount can be used. (Found by
+/// `tests/model`.)
 #[tokio::test]
 async fn an_entry_older_than_the_horizon_is_evicted() {
     let (emulator, ledger) = ledger_with(100, 100).await;
@@ -331,7 +333,7 @@ async fn an_entry_older_than_the_horizon_is_evicted() {
     assert_sound(&emulator).await;
 }
 
-/// If they stay inconsistent, the result is an error.
+/// If the reads stay inconsistent, the result is an error.
 #[tokio::test]
 async fn inconsistent_policy_and_window_reads_are_repeated() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
@@ -358,7 +360,7 @@ async fn whether_a_window_held_still_is_seen() {
     assert!(ledger.unchanged_since(&window, &key("k")).await.unwrap());
     pay(&ledger, 1, "k", sample::start()).await;
     assert!(!ledger.unchanged_since(&window, &key("other")).await.unwrap());
-    // Read again, the window is unchanged, but the room is taken by this same payment.
+    // When read again, the window is unchanged, but the amount is used by this same payment.
     let window_now = service_state(&ledger, 1).await.unwrap().day;
     assert!(ledger.unchanged_since(&window_now, &key("other")).await.unwrap());
     assert!(!ledger.unchanged_since(&window_now, &key("k")).await.unwrap());
@@ -375,8 +377,8 @@ async fn whether_a_window_held_still_is_seen() {
     assert!(ledger.unchanged_since(&never, &key("other")).await.unwrap());
 }
 
-/// A decision reads the agent's record and the policy in two reads. The first may precede a freeze, and the second may
-/// see a policy created after the freeze, whose window the freeze could not fence.
+/// A decision reads the agent's record and the policy in two reads. The first read may precede a freeze, and the second
+/// may see a policy that was created after the freeze, whose window the freeze could not update.
 #[tokio::test]
 async fn new_windows_reject_decisions_made_before_an_edit() {
     let request = request(10, "late");
