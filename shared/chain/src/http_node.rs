@@ -239,7 +239,7 @@ mod tests {
         },
     };
 
-    /// The result of a call, or the error's text. Half of the timeout is enough for an answer.
+    /// Returns the result of a call, or the error's text.
     async fn asked(node: &HttpNode) -> String {
         let request = json!({"jsonrpc": "2.0", "id": 1, "method": "eth_blockNumber", "params": []});
         match node.exchange("eth_blockNumber", &request).await {
@@ -252,13 +252,13 @@ mod tests {
         HttpNode::new(http(), &node.url, Duration::from_secs(1)).unwrap()
     }
 
-    /// A node that replies this way to its first call, and normally to the others.
+    /// A node that sends this reply to its first call, and a normal reply to all other calls.
     async fn at_first(reply: Reply) -> ScriptedNode {
         let mut first = Some(reply);
         ScriptedNode::start(move |_, _| first.take().unwrap_or(Reply::Result(json!(7)))).await
     }
 
-    /// A complete response is never retried, whatever its HTTP status.
+    /// A complete response is never retried, regardless of its HTTP status.
     #[tokio::test]
     async fn calls_without_complete_response_are_retried_once() {
         const STATUS: &str = "`eth_blockNumber` was answered with HTTP status";
@@ -292,7 +292,8 @@ mod tests {
         assert_eq!((node.count("eth_blockNumber"), node.connections()), (2, 2));
     }
 
-    /// A client whose pooled connections receive nothing. It records whether they were removed from the pool.
+    /// A client whose pooled connections receive nothing. It records whether the connections were removed from the
+    /// pool.
     #[derive(Debug)]
     struct DeadPool(Arc<AtomicBool>);
 

@@ -36,7 +36,7 @@ pub(crate) fn too_large() -> Reply {
     Reply::Body(" ".repeat(16 * 1024 * 1024 + 1))
 }
 
-/// Returns all calls except those for the chain id.
+/// Returns all calls except calls for the chain id.
 pub(crate) fn asked(node: &ScriptedNode) -> Vec<(String, Value)> {
     let mut calls = node.calls();
     calls.retain(|(method, _)| method != "eth_chainId");

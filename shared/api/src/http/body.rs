@@ -315,7 +315,7 @@ pub fn object(about: &[&str], members: Vec<(&str, bool, Value)>, may_have_others
 ///     pub(crate) struct Rotate as "RotateBody" {
 ///         /// Whether the old key ends at once.
 ///         at_once: bool,
-///         /// For people.
+///         /// The name of the new key, for users.
 ///         name: Option<purser_api::Text<32>> = {"example": "spare"},
 ///     }
 /// }

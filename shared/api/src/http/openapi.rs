@@ -110,7 +110,7 @@ fn internal_token() -> SecurityScheme {
 ///
 /// ```
 /// purser_api::error_responses! {
-///     /// What a receipt may be refused with.
+///     /// The errors of a receipt.
 ///     pub(crate) ReceiptErrors: 401, 404, 429, 500;
 /// }
 /// ```

@@ -65,7 +65,7 @@ impl<K, R> Counts<K, R> {
 }
 
 impl<K: Copy + Eq + Hash, R> Counts<K, R> {
-    /// Returns the counts of this span, and discards those of another span.
+    /// Returns the counts of this span, and discards the counts of another span.
     fn of(&mut self, span: u64) -> &mut HashMap<K, Count<R>> {
         if self.span != span {
             *self = Self::new(span);

@@ -156,7 +156,8 @@ impl Ledger {
     }
 }
 
-/// Completes an update that adds the entry to a copy, if the copy contains the entry or has fewer than the maximum.
+/// Completes an update that adds the frozen target to a copy, if the copy contains the target or has fewer targets than
+/// the maximum.
 fn added(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     match entry {
         Entry::Of(set, one) => {
@@ -179,7 +180,7 @@ fn added(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     }
 }
 
-/// Completes an update that removes the entry from a copy, if the copy contains the entry.
+/// Completes an update that removes the frozen target from a copy, if the copy contains the target.
 fn removed(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     match entry {
         Entry::Of(set, one) => update

@@ -56,7 +56,7 @@ struct Refused {
 }
 
 impl Refused {
-    /// Returns the scopes of this minute, and discards those of another minute.
+    /// Returns the scopes of this minute, and discards the scopes of another minute.
     fn of(&mut self, minute: u64) -> &mut HashSet<String> {
         if self.minute != minute {
             *self = Self {

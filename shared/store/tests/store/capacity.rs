@@ -1,5 +1,5 @@
-//! Costs of evictions and edits, which the costs of whole operations (`tests/src/costs.rs`) do not cover. The figures
-//! are in `docs/data-model.toml`.
+//! Tests the read and write units of evictions and updates, which the costs of whole operations (`tests/src/costs.rs`)
+//! do not include. The figures are in `docs/data-model.toml`.
 
 use crate::{ledger_with, request};
 use purser_domain::{Address, Duration, Endpoint, OperationUuid, ProbeRecord, Quote, Service, ServiceId, Timestamp};
@@ -11,14 +11,14 @@ use purser_testkit::{
 };
 use uuid::Uuid;
 
-/// A ledger with an agent that has these limits, and a meter of the units consumed from here on.
+/// Creates a ledger with an agent that has these limits, and a meter of the units that are consumed from then on.
 async fn metered_with(max_per_day: u64, require_approval_above: u64) -> (Meter, Ledger) {
     let (emulator, _) = ledger_with(max_per_day, require_approval_above).await;
     let (emulator, meter) = emulator.metered().await;
     (meter, emulator.ledger())
 }
 
-/// Read units, write units and calls of one authorize.
+/// Returns the read units, write units and calls of one authorize request, with its result.
 async fn cost(meter: &Meter, ledger: &Ledger, request: &Request, now: Timestamp) -> ((u32, u32, u32), Answer) {
     meter.take();
     let answer = authorize(ledger, request, now).await.unwrap();
@@ -49,7 +49,7 @@ async fn an_edit_costs_what_the_design_says() {
         .put_policy(agent, &sample::enabled(sample::service_id(2), 1, 1), &sample::audit())
         .await
         .unwrap();
-    // The row of the audit log takes two units of each edit.
+    // The audit row takes two write units of each update.
     assert_eq!(units(), (1, 8, 2), "policy of a new service");
     let budget = sample::budget(1, 100, sample::secs(3_600));
     let agent = purser_domain::Agent {
@@ -62,7 +62,7 @@ async fn an_edit_costs_what_the_design_says() {
     assert_eq!(budgeted, (6, 13, 4), "allow under a budget");
 }
 
-/// Services with one operation each. As in practice, ids and addresses are distinct and the rest repeats.
+/// Services with one operation each. As in practice, only ids and addresses differ.
 #[tokio::test]
 async fn the_catalog_object_is_cheaper_than_a_scan() {
     const SERVICES: u32 = 500;
@@ -85,11 +85,11 @@ async fn the_catalog_object_is_cheaper_than_a_scan() {
     let made = meter.take().units();
     let by_object = load().await;
     // A load reads the version, the head, and either 500 items or the chunk. Building the object reads the version
-    // twice, the missing head, and all items, and writes a unit per KB, where a read unit covers four.
+    // twice, the missing head, and all items. It writes one unit per KB, while a read unit covers 4 KB.
     assert_eq!(by_scan, (67, 0, 3), "by a scan");
     assert_eq!(by_object, (13, 0, 3), "by the object");
     assert_eq!(made, (68, 43, 6), "made");
-    // The summary of all probe results costs half a unit per 4 KB.
+    // The summary of all probe results takes half a read unit per 4 KB.
     let services = table.services().await.unwrap();
     let probed = services.iter().map(|service| {
         let paid = Quote::Paid(service.operations[0].payment.clone().unwrap());
