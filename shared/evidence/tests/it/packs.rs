@@ -134,8 +134,8 @@ async fn file_with(result: &str, provider: Value, changes: &[usize]) -> Value {
         sign(StatementKind::Change, &change)
     };
     let approval = |hash: &Value| {
-        let changed = json!({"transaction_id": "t", "decision_hash": hash});
-        let change = json!({"change": "approval", "changed_decision": changed, "approval": {}});
+        let decided = json!({"transaction_id": "t", "decision_hash": hash});
+        let change = json!({"change": "approval", "changed_decision": decided, "approval": {}});
         sign(StatementKind::Change, &change)
     };
     let entries = [
@@ -196,7 +196,7 @@ async fn a_receipt_whose_confirmation_was_reverted_is_void() {
         let report = verified(&file);
         assert_eq!(
             not_passed(&report).contains(&"changes payment: failed".to_owned()),
-            matches!(changes[..], [4] | [6])
+            matches!(changes[..], [4 | 6])
         );
     }
 }
