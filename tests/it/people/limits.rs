@@ -40,12 +40,20 @@ impl Household {
         body_of(self.world.offer(units))
     }
 
-    /// Pays, as the preflight predicts.
-    async fn pays(&self, body: &Value) {
+    /// Authorizes, as the preflight predicts.
+    async fn pays(&self, body: &Value) -> Value {
         let foreseen = self.world.check(&self.agent, body).await.ok();
         assert_eq!(foreseen["result"], "allow", "{foreseen}");
         let paid = self.world.authorize(&self.agent, body).await.ok();
         self.is_replayed(&paid).await;
+        paid
+    }
+
+    /// Makes an authorized payment on chain, and completes the payment.
+    async fn settles(&self, paid: &Value) {
+        let proof = json!({"payment_response_header": "e30=", "tx_hash": self.world.settle(paid).await});
+        let settlement = paid["settlement_id"].as_str().unwrap();
+        self.world.complete(&self.agent, settlement, &proof).await.ok();
     }
 
     /// Refuses with this kind of rule, in the preflight and in authorize. Returns `retry_at`.
@@ -212,6 +220,32 @@ async fn spellings_of_one_call_are_duplicates() {
     home.refuses(&call, "duplicate_guard", &rule).await;
 }
 
+/// Authorizations that are never paid teach no rule a payee or a price.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_payments_change_what_is_usual() {
+    let home = household().await;
+    let terms = json!({"kind": "price_above_usual", "percent": 20, "over": "median", "of": 3, "action": "ask"});
+    let price = home.with_rule(&terms).await;
+    for units in [1_000, 900, 1_100] {
+        let paid = home.pays(&home.body(units)).await;
+        home.settles(&paid).await;
+    }
+    for _ in 0..4 {
+        home.pays(&home.body(1_200)).await;
+    }
+    home.asks(&home.body(1_201), "price_above_usual", &price).await;
+    home.without_rule(&price).await;
+
+    let payee = home.with_rule(&json!({"kind": "new_payee"})).await;
+    for _ in 0..2 {
+        let first = home.body(PRICE);
+        let approval = home.asks(&first, "new_payee", &payee).await;
+        home.approves(&approval).await;
+        let paid = home.world.authorize(&home.agent, &carrying(&first, &approval)).await;
+        paid.ok();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn new_payees_and_unusual_prices_are_asked_about() {
     let home = household().await;
@@ -225,6 +259,7 @@ async fn new_payees_and_unusual_prices_are_asked_about() {
         .await
         .ok();
     home.is_replayed(&paid).await;
+    home.settles(&paid).await;
     home.pays(&home.body(PRICE)).await;
     home.without_rule(&rule).await;
 
@@ -241,7 +276,8 @@ async fn new_payees_and_unusual_prices_are_asked_about() {
     let terms = json!({"kind": "price_above_usual", "percent": 20, "over": "median", "of": 3, "action": "ask"});
     let rule = home.with_rule(&terms).await;
     for price in [1_000, 900, 1_100] {
-        home.pays(&home.body(price)).await;
+        let paid = home.pays(&home.body(price)).await;
+        home.settles(&paid).await;
     }
     home.asks(&home.body(1_201), "price_above_usual", &rule).await;
     home.pays(&home.body(1_200)).await;

@@ -685,7 +685,7 @@ impl Change<'_> {
                         found.push("its call was paid before");
                     }
                 }
-                "new_payee" if !is_noted('p', &payee) => found.push("its payee is not remembered"),
+                "new_payee" if is_noted('p', &payee) => found.push("its payee is remembered before it is paid"),
                 _ => {}
             }
         }

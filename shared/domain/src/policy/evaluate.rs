@@ -98,7 +98,8 @@ impl<'a> Grant<'a> {
     pub const fn approval(&self) -> Option<ApprovalId> {
         self.facts.approval
     }
-    /// What the reservation remembers of the payment; `None` if no rule needs it.
+    /// What is remembered of the payment once it is paid; `None` if no rule needs it. The reservation remembers
+    /// [`RecentUpdate::only_call`].
     pub fn remembered(&self) -> Option<RecentUpdate> {
         limits::remembered(&self.facts, self.operation)
     }

@@ -1,8 +1,8 @@
 //! What is remembered of an agent's recent payments to one service, for the rules that compare a payment with earlier
 //! ones: `duplicate_guard`, `new_payee`, and `price_above_usual` over the median.
 //!
-//! It is part of the day window's totals, which every reservation writes anyway, and is only written for agents with
-//! such a rule. Each part is bounded; the entry that was used least recently is forgotten first. A forgotten call can be
+//! It is part of the day window's totals, and is only written for agents with such a rule: a call with the reservation,
+//! which a release takes back, and a payee and a price with the confirmation, because an authorization costs nothing. Each part is bounded; the entry that was used least recently is forgotten first. A forgotten call can be
 //! repeated, and a forgotten payee is asked about again.
 //!
 //! Invariant: two reservations of the same call within a guard's time can't both succeed, because each requires that the
@@ -138,7 +138,7 @@ pub struct CallMark {
     pub not_after: Option<Timestamp>,
 }
 
-/// What a reservation remembers.
+/// What is remembered of a payment: its call at the authorization, its payee and price at the confirmation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecentUpdate {
     /// The recorded time of the payment.
@@ -154,6 +154,15 @@ pub struct RecentUpdate {
     /// The entries to forget, each with the time of its last authorization. The write fails if a call or a payee was paid
     /// again meanwhile, which must not be forgotten.
     pub forget: Vec<(RecentKey, Timestamp)>,
+}
+
+impl RecentUpdate {
+    /// The update at the authorization, which does not show yet that the payee is paid; `None` without a call.
+    pub fn only_call(mut self) -> Option<Self> {
+        (self.payee, self.prices) = (None, None);
+        self.forget.retain(|(key, _)| matches!(key, RecentKey::Call(_)));
+        self.call.is_some().then_some(self)
+    }
 }
 
 impl RecentPayments {
@@ -194,7 +203,7 @@ impl RecentPayments {
     }
 
     /// The update that remembers a payment, without entries to forget.
-    pub(crate) fn update(
+    pub fn update(
         &self,
         at: Timestamp,
         call: Option<CallMark>,

@@ -2,7 +2,7 @@
 //! is a settlement too: it is signed, held, found on chain and ended like a purchase, but counts in no window.
 
 use crate::{
-    Address, AgentId, Amount, ApprovalId, B256, Check, Counted, Fingerprint, InputVersions, KeyId, Network,
+    Address, AgentId, Amount, ApprovalId, B256, Check, CheckName, Counted, Fingerprint, InputVersions, KeyId, Network,
     OperationSlug, PersonId, RuleId, ServiceId, SettlementId, Timestamp, TransactionId, Transfer, TransferGone, TxHash,
     Unusable, WindowScope, X402Version, catalog::service::named,
 };
@@ -126,6 +126,12 @@ impl Terms {
             Purpose::Purchase(purchase) => Some(purchase),
             Purpose::Payout(_) => None,
         }
+    }
+
+    /// Whether its decision made this check.
+    pub fn was_checked(&self, name: CheckName) -> bool {
+        let checks = self.purchase().map_or(&[][..], |purchase| &purchase.checks);
+        checks.iter().any(|check| check.name == name)
     }
 
     /// The windows in which it counts, each with the amount that it adds.

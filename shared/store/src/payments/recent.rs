@@ -2,12 +2,18 @@
 //!
 //! Each call, payee and operation is a member of its own, so that concurrent payments don't overwrite each other's. Of
 //! two payments of the same call that race, the condition on the call's member refuses the second. The map is never
-//! removed, and it is only written for an agent whose rules need it.
+//! removed, and it is only written for an agent whose rules need it. A reservation remembers its call, and a release
+//! forgets the call. Payees and prices are remembered only when a payment is confirmed, because an authorization costs the
+//! agent nothing.
 
 use crate::{
     codec::attribute::{Attribute, Item},
+    codec::backoff::Backoff,
     codec::checks::{read_number, write_number},
     codec::item::Row,
+    codec::key::Key,
+    codec::ledger::Ledger,
+    transact::{Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::{
     primitives::Blob,
@@ -15,8 +21,8 @@ use aws_sdk_dynamodb::{
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
 use purser_domain::{
-    Amount, CallDigest, CallMark, OperationDigest, PaidPrices, PayeePrefix, RecentKey, RecentPayments, RecentUpdate,
-    Result, Timestamp,
+    Amount, CallDigest, CallMark, CheckName, OperationDigest, PaidPrices, PayeePrefix, RecentKey, RecentPayments,
+    RecentUpdate, Result, Terms, Timestamp, WindowScope,
 };
 
 /// The attribute with the map.
@@ -86,6 +92,85 @@ pub(crate) fn read(row: Row<'_>, totals: &Item) -> Result<RecentPayments> {
         Some(recent)
     };
     read().ok_or_else(|| row.corrupt(RECENT))
+}
+
+impl Ledger {
+    /// Remembers the payee and the price of a confirmed payment, if its decision compared them: 2 write units, 4 where the
+    /// totals exceed 1 KB.
+    pub(crate) async fn remember_paid(&self, terms: &Terms) -> Result<()> {
+        let Some(purchase) = terms.purchase() else {
+            return Ok(());
+        };
+        let (agent, service) = (terms.agent, purchase.service);
+        let operation = OperationDigest::of(&purchase.operation);
+        let payee = terms
+            .was_checked(CheckName::Payee)
+            .then(|| PayeePrefix::of(terms.pay_to));
+        let price = terms.was_checked(CheckName::Price).then_some((operation, terms.amount));
+        if payee.is_none() && price.is_none() {
+            return Ok(());
+        }
+        let key = Key::window(WindowScope::Day { agent, service });
+        let mut backoff = Backoff::new();
+        while let Some(totals) = self.get(&key).await? {
+            let recent = read(self.row(&totals), &totals)?;
+            let paid = recent.update(terms.authorized_at, None, payee, price);
+            let update = self
+                .update(&key)
+                .expression_attribute_names("#total", "total")
+                .expression_attribute_values(":delta", 0_u32.write())
+                .expression_attribute_values(":one", 1_u32.write());
+            // Of two confirmations neither overwrites the other's price.
+            let known = recent.prices.iter().find(|(known, _)| *known == operation);
+            let is_last =
+                |known: &PaidPrices| known.at == terms.authorized_at && known.prices.last() == Some(&terms.amount);
+            if known.is_some_and(|(_, known)| price.is_some() && is_last(known)) {
+                // By an attempt whose response was lost.
+                return Ok(());
+            }
+            let (update, condition) = match known.filter(|_| price.is_some()) {
+                Some((_, known)) => (
+                    update.expression_attribute_values(":known", known.write()),
+                    "#recent.#prices = :known",
+                ),
+                None if price.is_some() && !paid.is_first => (update, "attribute_not_exists(#recent.#prices)"),
+                None => (update, "attribute_exists(pk)"),
+            };
+            let mut transaction = Transaction::new();
+            transaction.update((), remember(update, &paid, "", condition.to_owned()))?;
+            if let TransactionOutcome::Committed = transaction.send_until_known(&self.db, &mut backoff).await? {
+                return Ok(());
+            }
+            backoff.wait().await?;
+        }
+        Ok(())
+    }
+}
+
+/// The name of the member of the call that was last authorized at this time; `None` if the totals remember no such call,
+/// or several, of which others may be paid.
+pub(crate) fn call_at(totals: &Item, at: Timestamp) -> Option<String> {
+    let map = totals.get(RECENT)?.as_m().ok()?;
+    let calls = map.iter().filter(|(name, _)| name.starts_with('c'));
+    let mut calls = calls.filter(|(_, time)| Timestamp::read(time) == Some(at));
+    let (name, _) = calls.next()?;
+    calls.next().is_none().then(|| name.clone())
+}
+
+/// The update of a day's totals that also removes the call with this member, which must still have this time.
+pub(crate) fn forget_call(
+    update: UpdateBuilder,
+    call: String,
+    at: Timestamp,
+    set: &str,
+    condition: &str,
+) -> UpdateBuilder {
+    update
+        .update_expression(format!("{set} REMOVE #recent.#call"))
+        .condition_expression(format!("{condition} AND #recent.#call = :call"))
+        .expression_attribute_names("#recent", RECENT)
+        .expression_attribute_names("#call", call)
+        .expression_attribute_values(":call", at.write())
 }
 
 /// The update of a day's totals that also remembers a payment. `set` is what it sets besides, and `condition` its

@@ -3,7 +3,8 @@
 //! Invariant: one transaction expires the settlement, deletes its entries and subtracts their amounts from the totals,
 //! so a spend is released once, even by concurrent releases. The condition includes the time of the entries, because a
 //! payment that was released, confirmed late and reverted since it was read has other entries. If an entry was evicted
-//! before, its amount is no longer in the total, and that window is not changed.
+//! before, its amount is no longer in the total, and that window is not changed. With its entry of the day, the duplicate
+//! guards' memory of the call is removed, unless the call was authorized again meanwhile.
 //!
 //! Deliberately elsewhere: the proof that the payment can never be made (only the domain makes an [`Unusable`]).
 
@@ -11,28 +12,31 @@ use crate::{
     codec::attribute::{Attribute as _, text},
     codec::backoff::Backoff,
     codec::fault::Fault,
+    codec::item::Item,
     codec::key::Key,
     codec::ledger::Ledger,
+    payments::recent,
     payments::settle::Moved,
     payments::settlement::{AUTHORIZED, EXPIRED},
     payments::window::add,
     transact::{Transaction, TransactionOutcome},
 };
-use purser_domain::{Amount, Error, Result, Settlement, Unusable, WindowScope};
+use purser_domain::{Amount, CheckName, Error, Result, Settlement, Unusable, WindowScope};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
     Settlement,
     /// The entry in this window.
     Entry(WindowScope),
-    Totals,
+    /// The totals of this window.
+    Totals(WindowScope),
 }
 
 const RELEASING: &str = "releasing a hold";
 
 impl Ledger {
     /// Releases the spend of a held settlement: 7 write units, and 4 more for each budget; 3 for a payout, which counts
-    /// in no window.
+    /// in no window. With a duplicate guard it also reads the day's totals.
     pub async fn release(&self, settlement: &Settlement, unusable: &Unusable) -> Result<Moved> {
         let terms = &settlement.terms;
         if unusable.settlement() != terms.id {
@@ -43,13 +47,21 @@ impl Ledger {
         let mut counted_in = terms.windows();
         let mut backoff = Backoff::new();
         loop {
-            let transaction = self.giving_back(settlement, &counted_in)?;
+            let transaction = self.giving_back(settlement, &counted_in).await?;
             let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await?
             else {
                 return Ok(Moved::Done(settlement.clone().expired(unusable)));
             };
             if let Some(item) = refusal.met(Role::Settlement) {
                 return Ok(Moved::Superseded(self.read_settlement(agent, item)?));
+            }
+            if let Some((day, _)) = terms.windows().first()
+                && let Some(item) = refusal.met(Role::Totals(*day))
+                && self.has_total(item, terms.amount)?
+            {
+                // The call was authorized again since it was read, and stays remembered.
+                backoff.wait().await?;
+                continue;
             }
             let before = counted_in.len();
             counted_in.retain(|(scope, _)| !refusal.names(Role::Entry(*scope)));
@@ -60,7 +72,19 @@ impl Ledger {
         }
     }
 
-    fn giving_back(&self, settlement: &Settlement, counted_in: &[(WindowScope, Amount)]) -> Result<Transaction<Role>> {
+    fn has_total(&self, totals: &Item, amount: Amount) -> Result<bool> {
+        Ok(self
+            .row(totals)
+            .get_optional::<Amount>("total")?
+            .unwrap_or(Amount::ZERO)
+            >= amount)
+    }
+
+    async fn giving_back(
+        &self,
+        settlement: &Settlement,
+        counted_in: &[(WindowScope, Amount)],
+    ) -> Result<Transaction<Role>> {
         let terms = &settlement.terms;
         // `ct` may be absent if it equals the time of the authorization.
         let same_entries = if settlement.counted_at == terms.authorized_at {
@@ -82,12 +106,22 @@ impl Ledger {
             transaction.delete_existing(Role::Entry(*scope), &self.table, entry.attributes())?;
             let update = self
                 .update(&Key::window(*scope))
-                .update_expression("SET #total = #total - :amount, ver = ver + :one")
-                .condition_expression("#total >= :amount")
                 .expression_attribute_names("#total", "total")
                 .expression_attribute_values(":amount", add(0, *amount).write())
                 .expression_attribute_values(":one", 1_u32.write());
-            transaction.update(Role::Totals, update)?;
+            let (set, condition) = ("SET #total = #total - :amount, ver = ver + :one", "#total >= :amount");
+            let call = match scope {
+                WindowScope::Day { .. } if terms.was_checked(CheckName::Duplicate) => {
+                    let totals = self.get(&Key::window(*scope)).await?;
+                    totals.and_then(|totals| recent::call_at(&totals, terms.authorized_at))
+                }
+                WindowScope::Day { .. } | WindowScope::Budget { .. } => None,
+            };
+            let update = match call {
+                Some(call) => recent::forget_call(update, call, terms.authorized_at, set, condition),
+                None => update.update_expression(set).condition_expression(condition),
+            };
+            transaction.update(Role::Totals(*scope), update)?;
         }
         Ok(transaction)
     }

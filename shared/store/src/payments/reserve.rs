@@ -17,7 +17,7 @@ use crate::{
     transact::{FailedConditions, MOST_ACTIONS, Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::builders::{PutBuilder, UpdateBuilder};
-use purser_domain::{ApprovalId, Fingerprint, Grant, Resolution, Result, SettlementId, Terms};
+use purser_domain::{ApprovalId, Fingerprint, Grant, RecentUpdate, Resolution, Result, SettlementId, Terms};
 
 /// The result of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl Ledger {
 
     fn reservation(&self, grant: &Grant<'_>, terms: &Terms, fingerprint: &Fingerprint) -> Result<Transaction<Role>> {
         let mut transaction = Transaction::new();
-        let remembered = grant.remembered();
+        let remembered = grant.remembered().and_then(RecentUpdate::only_call);
         for charge in grant.charges() {
             // The day's window remembers the payment.
             let remembered = remembered.as_ref().filter(|_| charge.scope.budget().is_none());

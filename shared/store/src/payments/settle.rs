@@ -230,8 +230,24 @@ impl Ledger {
     }
 
     /// Confirms a settlement with the transfer that was found on chain: 3 write units, one for the claim, one for the
-    /// settlement and one for the index. If its spend had been released: 4, and 4 for each window.
+    /// settlement and one for the index. If its spend had been released: 4, and 4 for each window. 2 more if its decision
+    /// compared its payee or price with earlier ones.
     pub async fn confirm(
+        &self,
+        settlement: &Settlement,
+        transfer: &Transfer,
+        claim: Claim,
+        now: Timestamp,
+    ) -> Result<Confirmed> {
+        let confirmed = self.confirm_once(settlement, transfer, claim, now).await?;
+        if let Confirmed::Done(settlement) = &confirmed {
+            // The payment is confirmed. If this fails, a rule asks once more or compares with one price less.
+            drop(self.remember_paid(&settlement.terms).await);
+        }
+        Ok(confirmed)
+    }
+
+    async fn confirm_once(
         &self,
         settlement: &Settlement,
         transfer: &Transfer,

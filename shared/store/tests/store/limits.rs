@@ -1,8 +1,11 @@
 //! Rules about how an agent pays: counts in the windows of rules, and the recent payments in the day's window.
 
 use crate::{assert_sound, at_once, count};
-use purser_domain::{Duration, LimitAction, MOST_RECENT_CALLS, RetryAt, Rule, RuleKind, Timestamp, UsualPrice};
-use purser_store::{DecisionKeys, Ledger, Moved};
+use purser_domain::{
+    Check, CheckName, CheckOutcome, Duration, LimitAction, MOST_RECENT_CALLS, Purpose, RetryAt, Rule, RuleKind,
+    Settlement, SettlementId, Timestamp, UsualPrice,
+};
+use purser_store::{Claim, Confirmed, DecisionKeys, Ledger, Moved};
 use purser_testkit::{
     Emulator,
     authorize::{Answer, Request, authorize},
@@ -51,6 +54,23 @@ async fn ledger_with(rules: Vec<Rule>) -> (Emulator, Ledger) {
 
 fn request(amount: u64, key: &str) -> Request {
     crate::request(amount, key)
+}
+
+/// The settlement of a decision that made this check; the test's own decisions record none.
+async fn checked(ledger: &Ledger, id: SettlementId, name: CheckName) -> Settlement {
+    let mut settlement = ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
+    if let Purpose::Purchase(purchase) = &mut settlement.terms.purpose {
+        let outcome = CheckOutcome::Passed;
+        let (limit, used, remaining) = (None, None, None);
+        purchase.checks = vec![Check {
+            name,
+            outcome,
+            limit,
+            used,
+            remaining,
+        }];
+    }
+    settlement
 }
 
 const fn is_allowed(answer: &Answer) -> bool {
@@ -118,6 +138,36 @@ async fn a_call_that_is_paid_again_is_not_forgotten_in_a_race() {
     assert_sound(&emulator).await;
 }
 
+/// A call whose payment was released is no duplicate, unless the call was authorized again since.
+#[tokio::test]
+async fn a_released_call_may_be_repeated() {
+    let (emulator, ledger) = ledger_with(vec![guard(LimitAction::Block)]).await;
+    let start = sample::start();
+    let pay = async |key: &str, at: Timestamp| authorize(&ledger, &request(10, key), at).await.unwrap();
+    let settlement = async |answer: Answer| {
+        let Answer::Allowed(id) = answer else {
+            panic!("{answer:?}")
+        };
+        checked(&ledger, id, CheckName::Duplicate).await
+    };
+    let release = async |settlement: &Settlement| {
+        let released = ledger.release(settlement, &sample::unusable(settlement)).await.unwrap();
+        assert!(matches!(released, Moved::Done(_)));
+    };
+    let first = settlement(pay("a", start).await).await;
+    release(&first).await;
+    let second = settlement(pay("b", start.after(sample::secs(1))).await).await;
+    assert!(!is_allowed(&pay("c", start.after(sample::secs(2))).await));
+
+    // The second call is forgotten only by the release of the last payment.
+    let third = settlement(pay("c", start.after(sample::secs(61))).await).await;
+    release(&second).await;
+    assert!(!is_allowed(&pay("d", start.after(sample::secs(62))).await));
+    release(&third).await;
+    assert!(is_allowed(&pay("d", start.after(sample::secs(62))).await));
+    assert_sound(&emulator).await;
+}
+
 /// The remembered calls are bounded, and the totals keep what else they have.
 #[tokio::test]
 async fn recent_payments_are_bounded() {
@@ -157,7 +207,16 @@ async fn recent_payments_are_bounded() {
     for n in 0..40 {
         at = at.after(Duration::from_secs_u32(1));
         let answer = authorize(&ledger, &request(100 + n, &n.to_string()), at).await.unwrap();
-        assert!(is_allowed(&answer), "{n} {answer:?}");
+        let Answer::Allowed(id) = answer else {
+            panic!("{n} {answer:?}")
+        };
+        // A price is remembered when it is paid; the last is not.
+        if n < 39 {
+            let settlement = checked(&ledger, id, CheckName::Price).await;
+            let transfer = sample::transfer(&settlement, sample::tx_hash(u8::try_from(n).unwrap()));
+            let confirmed = ledger.confirm(&settlement, &transfer, Claim::Transaction, at).await;
+            assert!(matches!(confirmed, Ok(Confirmed::Done(_))), "{n} {confirmed:?}");
+        }
     }
     let keys = DecisionKeys {
         service: Some(sample::service_id(1)),
@@ -172,7 +231,7 @@ async fn recent_payments_are_bounded() {
     let [(_, paid)] = recent.prices.as_slice() else {
         panic!("{recent:?}")
     };
-    assert_eq!(paid.prices, (131..140).map(sample::units).collect::<Vec<_>>());
+    assert_eq!(paid.prices, (130..139).map(sample::units).collect::<Vec<_>>());
     assert_sound(&emulator).await;
 }
 
