@@ -1,30 +1,34 @@
 //! Freezes agents by their anomaly brakes.
 //!
 //! After a batch is folded, each hour in which it has a new payment of an agent with a brake is judged by the sums of
-//! the journal. The freeze is an edit of the agent's record, conditional on the version that was judged; then the hour
-//! is noted as braked, so that the person can unfreeze the agent within it. If the call is killed in between, the batch
+//! the journal. The freeze is an edit of the agent's record, conditional on the version that was judged; then the sum of the
+//! hour is noted, so that the person can unfreeze the agent within it: from then on the agent is frozen again after as much
+//! as in any other hour. If the call is killed in between, the batch
 //! is repeated: an agent that its brake has frozen is not frozen again, and the hour is noted.
 
 use crate::payees::{is_corrupt, report_unreadable};
 use purser_api::Clock;
 use purser_domain::{
     Act, Acting, Actor, Agent, AgentId, AgentStatus, Anomaly, AnomalyBrake, AuditChanges, AuditKind, AuditOutcome,
-    Error, Hour, LoggedDecision, PersonId, RequestSource, Result,
+    Error, Hour, LoggedDecision, PersonId, RequestSource, Result, Timestamp,
 };
 use purser_store::{AuditEntry, AuditLog, Edited, JournalChange, Ledger, Owners, UsageTable};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// The number of attempts to freeze an agent whose record is edited at the same time.
 const ATTEMPTS: u32 = 5;
 
-/// The hours in which these changes have new payments, by agent.
-pub(crate) fn judged_hours(changes: &[JournalChange]) -> BTreeSet<(AgentId, Hour)> {
-    let new = changes.iter().filter(|change| change.old.is_none());
-    let hours = new.filter_map(|change| match &change.new {
-        LoggedDecision::Allowed(settlement) => Some((change.agent, Hour::of(settlement.terms.id.authorized_at()))),
-        LoggedDecision::PaidOut(_) | LoggedDecision::Refused(_) | LoggedDecision::ConfirmationReverted(_) => None,
-    });
-    hours.collect()
+/// The hours in which these changes have new payments, by agent, each with the time of the last payment.
+pub(crate) fn judged_hours(changes: &[JournalChange]) -> BTreeMap<(AgentId, Hour), Timestamp> {
+    let mut hours = BTreeMap::new();
+    for change in changes.iter().filter(|change| change.old.is_none()) {
+        if let LoggedDecision::Allowed(settlement) = &change.new {
+            let at = settlement.terms.id.authorized_at();
+            let last = hours.entry((change.agent, Hour::of(at))).or_insert(at);
+            *last = at.max(*last);
+        }
+    }
+    hours
 }
 
 /// Judges agents by their anomaly brakes, and freezes an agent whose brake trips.
@@ -38,16 +42,16 @@ pub(crate) struct Brakes {
 impl Brakes {
     /// Judges these hours, which must be in the journal, and freezes the agents whose brakes they trip. No agent's failure
     /// stops another's brake.
-    pub(crate) async fn judge(&self, hours: &BTreeSet<(AgentId, Hour)>, owners: &Owners) -> Result<()> {
+    pub(crate) async fn judge(&self, hours: &BTreeMap<(AgentId, Hour), Timestamp>, owners: &Owners) -> Result<()> {
         let mut judged = Ok(());
-        for (agent, hour) in hours {
+        for ((agent, _), at) in hours {
             let Some(owned) = owners.get(*agent) else {
                 continue;
             };
             let Some(brake) = owned.brake else {
                 continue;
             };
-            match self.judge_hour(*agent, &owned.owner, *hour, brake).await {
+            match self.judge_hour(*agent, &owned.owner, *at, brake).await {
                 Err(error) if is_corrupt(&error) => report_unreadable(&error),
                 Err(error) => judged = Err(error),
                 Ok(()) => {}
@@ -56,8 +60,8 @@ impl Brakes {
         judged
     }
 
-    async fn judge_hour(&self, agent: AgentId, owner: &PersonId, hour: Hour, brake: AnomalyBrake) -> Result<()> {
-        match self.usage.anomaly(owner, agent, hour, brake).await? {
+    async fn judge_hour(&self, agent: AgentId, owner: &PersonId, at: Timestamp, brake: AnomalyBrake) -> Result<()> {
+        match self.usage.anomaly(owner, agent, at, brake).await? {
             Some(anomaly) => self.brake(agent, owner, &anomaly).await,
             None => Ok(()),
         }
@@ -70,7 +74,7 @@ impl Brakes {
                 return Ok(());
             };
             let brake = AnomalyBrake::among(&agent.rules);
-            let is_tripped = brake.is_some_and(|brake| brake.is_tripped_by(anomaly.sum, anomaly.busiest));
+            let is_tripped = brake.is_some_and(|brake| brake.is_tripped_by(anomaly.sum, anomaly.usual));
             if !is_tripped || agent.owner != owner.as_str() {
                 return Ok(());
             }

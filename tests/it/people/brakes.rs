@@ -36,7 +36,7 @@ async fn a_burst_at_a_hundred_times_the_usual_hour_is_braked() {
     };
     for _ in 0..3 {
         pays(&home, dollars(1) / 20).await.ok();
-        home.world.pass(3_600);
+        home.world.pass(86_400);
     }
     for _ in 0..5 {
         pays(&home, dollars(1)).await.ok();
@@ -60,13 +60,16 @@ async fn a_burst_at_a_hundred_times_the_usual_hour_is_braked() {
     assert_eq!(row["after"], json!({"status": "frozen"}), "{row}");
     let reason = row["edit_reason"].as_str().unwrap();
     assert!(
-        reason.starts_with("anomaly brake: $5.00 on ") && reason.contains("at most $0.05 an hour"),
+        reason.starts_with("anomaly brake: $5.00 within an hour on ") && reason.contains("at most $0.05 an hour"),
         "{reason}"
     );
 
-    // The person unfreezes it. It is not frozen again for the same hour.
+    // Unfrozen, the agent may pay as much as in another hour, and not without end.
     home.set_status("active").await;
-    pays(&home, dollars(1)).await.ok();
-    pays(&home, dollars(1)).await.ok();
+    for _ in 0..4 {
+        pays(&home, dollars(1)).await.ok();
+    }
     assert_eq!(home.read("").await["status"], "active");
+    pays(&home, dollars(1)).await.ok();
+    pays(&home, dollars(1)).await.refused(403, "policy_blocked");
 }

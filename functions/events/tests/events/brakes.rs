@@ -109,20 +109,23 @@ impl World {
 const FROZEN: AgentStatus = AgentStatus::Frozen;
 const ACTIVE: AgentStatus = AgentStatus::Active;
 
-/// The freeze is an edit with its row in the audit log, and the person is told why. Unfrozen, the agent pays for the rest
-/// of the hour.
+/// The freeze is an edit with its row in the audit log, and the person is told why. Unfrozen, the agent pays as much as in
+/// another hour, and is frozen again.
 #[tokio::test]
 async fn a_burst_freezes_the_agent_once_for_its_hour() {
     let world = World::with_brake(10).await;
-    let (burst, last) = (midnight().after(sample::secs(HOUR)), midnight());
+    let (burst, last) = (
+        midnight().after(sample::secs(HOUR)),
+        midnight().before(sample::secs(24 * HOUR)),
+    );
     world.pays(&[(last, 4), (burst, 45)]).await;
     let mut batches = world.pass_all().await;
     assert_eq!(world.now().await, (ACTIVE, 2), "less than the least");
     world.pays(&[(burst.after(sample::secs(1)), 5)]).await;
     batches.extend(world.pass_all().await);
     assert_eq!(world.now().await, (FROZEN, 3));
-    let reason = "anomaly brake: $0.00005 on 2026-12-11, 01:00 to 02:00 UTC, after at most $0.000004 an hour in the two \
-        weeks before";
+    let reason = "anomaly brake: $0.00005 within an hour on 2026-12-11, 01:00 to 02:00 UTC, after at most $0.000004 an \
+        hour on a usual day";
     let rows = world.freezes().await;
     assert_eq!(rows.len(), 1, "{rows:?}");
     let record = &rows[0].record;
@@ -149,7 +152,7 @@ async fn a_burst_freezes_the_agent_once_for_its_hour() {
     for version in [3, 4] {
         if version == 4 {
             world.edit(&braked(10, 4, ACTIVE)).await;
-            world.pays(&[(burst.after(sample::secs(2)), 90)]).await;
+            world.pays(&[(burst.after(sample::secs(2)), 40)]).await;
             let later = world.pass_all().await;
             repeated.extend(later.concat());
         }
@@ -169,29 +172,45 @@ async fn a_burst_freezes_the_agent_once_for_its_hour() {
     assert_eq!(world.now().await, (ACTIVE, 4));
     assert_eq!(world.freezes().await.len(), 1);
 
-    // The next hour is judged anew. The burst is now the busiest hour before it.
-    let next = burst.after(sample::secs(HOUR));
-    world.pays(&[(next, 100)]).await;
+    // As much as in another hour, and no more. Unfrozen again, what froze the agent does not count in the next hour either.
+    world.pays(&[(burst.after(sample::secs(3)), 10)]).await;
     world.pass_all().await;
-    assert_eq!(world.now().await, (ACTIVE, 4));
+    assert_eq!(world.now().await, (FROZEN, 5));
+    world.edit(&braked(10, 6, ACTIVE)).await;
+    let next = burst.after(sample::secs(HOUR));
+    world.pays(&[(next, 49)]).await;
+    world.pass_all().await;
+    assert_eq!(world.now().await, (ACTIVE, 6));
 }
 
 /// A name, payments of amounts at their times, and the status of the agent after them.
 type Row<'a> = (&'static str, &'a [(Timestamp, u64)], AgentStatus);
 
-/// Hours end on time, also where a day ends, and exactly those of fourteen days count as before.
+/// A burst counts whole across a full hour, also where a day ends. Exactly the hours of fourteen days without the last count
+/// as before, and of each day the busiest.
 #[tokio::test]
 async fn hours_are_compared_with_those_of_fourteen_days() {
     let after = |secs| midnight().after(sample::secs(secs));
     let before = |secs| midnight().before(sample::secs(secs));
-    let rows: [Row<'_>; 7] = [
+    let rows: [Row<'_>; 10] = [
         ("without a past", &[(after(0), 50)], FROZEN),
-        ("two hours beside midnight", &[(before(1), 40), (after(0), 40)], ACTIVE),
-        ("one hour", &[(after(0), 40), (after(HOUR - 1), 40)], FROZEN),
-        ("two hours", &[(after(0), 40), (after(HOUR), 40)], ACTIVE),
+        ("a burst across midnight", &[(before(1), 25), (after(0), 25)], FROZEN),
         (
-            "above twice the hour before",
-            &[(before(1), 30), (after(0), 61)],
+            "a burst across an hour",
+            &[(after(HOUR - 1), 25), (after(HOUR), 25)],
+            FROZEN,
+        ),
+        ("one hour", &[(after(0), 40), (after(HOUR - 1), 40)], FROZEN),
+        ("two hours", &[(after(0), 40), (after(2 * HOUR - 60), 40)], ACTIVE),
+        ("24 hours before", &[(before(24 * HOUR), 40), (after(0), 60)], FROZEN),
+        (
+            "25 hours before",
+            &[(before(24 * HOUR + 1), 40), (after(0), 60)],
+            ACTIVE,
+        ),
+        (
+            "above twice the usual of two days",
+            &[(before(72 * HOUR), 30), (before(48 * HOUR), 45), (after(0), 61)],
             FROZEN,
         ),
         ("336 hours before", &[(before(336 * HOUR), 30), (after(0), 60)], ACTIVE),

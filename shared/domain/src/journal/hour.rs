@@ -8,7 +8,7 @@ use std::fmt;
 pub struct Hour(u32);
 
 impl Hour {
-    const SECONDS: u64 = 3_600;
+    pub(crate) const SECONDS: u64 = 3_600;
     const OF_A_DAY: u32 = 24;
 
     /// The hour of this time.

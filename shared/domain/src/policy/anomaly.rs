@@ -1,16 +1,19 @@
-//! The anomaly brake: a rule that freezes an agent whose payments of an hour are far above those of its busiest hour of
-//! the two weeks before.
+//! The automatic freeze: a rule that freezes an agent whose payments within an hour are far above its usual ones.
 //!
-//! It decides no payment. The sums are judged after the journal has them, some seconds later, so payments can be made
-//! until then. An amount counts in the hour of its decision, until it is released.
+//! The rule decides no payment. The sums are compared after the decision history has them, some seconds later, so payments
+//! can be made until then. An amount counts in the hour of its decision, until it is released.
+//!
+//! Usual is the busiest hour of a usual day: the lower median of the busiest hours of the days with payments, in the two
+//! weeks before without the last 24 hours. So the payments of a day don't raise their own limit, and the limit rises only
+//! when about half of the days with payments were as busy.
 
-use crate::{Amount, EditReason, Hour, Rule, RuleKind};
+use crate::{Amount, Day, EditReason, Hour, Rule, RuleKind, Timestamp};
 use std::collections::BTreeMap;
 
 /// The terms of an anomaly brake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnomalyBrake {
-    /// An hour is unusual above this multiple of the busiest hour: [`BRAKE_TIMES_MIN`] to [`BRAKE_TIMES_MAX`].
+    /// An hour is unusual above this multiple of the usual one: [`BRAKE_TIMES_MIN`] to [`BRAKE_TIMES_MAX`].
     pub times: u32,
     /// An hour with a smaller sum is never unusual. At least one micro-unit.
     pub at_least: Amount,
@@ -25,15 +28,18 @@ pub const BRAKE_TIMES_MAX: u32 = 100;
 /// The number of hours before an hour with which it is compared: 14 days.
 pub const BRAKE_HOURS: u32 = 336;
 
+/// The number of hours before an hour with which it is not compared.
+const BRAKE_HOURS_EXCLUDED: u32 = 24;
+
 /// An hour that tripped a brake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Anomaly {
     /// The hour.
     pub hour: Hour,
-    /// The sum of its payments.
+    /// The sum of the payments of about 60 minutes ([`AnomalyBrake::sum_within_an_hour`]).
     pub sum: Amount,
-    /// The sum of the busiest hour before it; zero if there were no payments.
-    pub busiest: Amount,
+    /// The sum of the busiest hour of a usual day; zero if there were no payments.
+    pub usual: Amount,
 }
 
 impl AnomalyBrake {
@@ -46,19 +52,37 @@ impl AnomalyBrake {
     }
 
     /// Whether this sum of an hour is unusual. Without payments before, the least amount decides alone.
-    pub fn is_tripped_by(self, sum: Amount, busiest: Amount) -> bool {
+    pub fn is_tripped_by(self, sum: Amount, usual: Amount) -> bool {
         // The product of a `u32` and a `u64` always fits.
-        let usual = u128::from(self.times).saturating_mul(u128::from(busiest.units()));
-        sum >= self.at_least && u128::from(sum.units()) > usual
+        let most = u128::from(self.times).saturating_mul(u128::from(usual.units()));
+        sum >= self.at_least && u128::from(sum.units()) > most
     }
 
-    /// Judges an hour by the sums of an agent's hours, of which others than the [`BRAKE_HOURS`] before it are left out.
-    pub fn judge(self, hour: Hour, sums: &BTreeMap<Hour, Amount>) -> Option<Anomaly> {
-        let sum = sums.get(&hour).copied().unwrap_or(Amount::ZERO);
-        let before = sums.range(hour.minus(BRAKE_HOURS)..hour).map(|(_, sum)| *sum);
-        let busiest = before.max().unwrap_or(Amount::ZERO);
-        self.is_tripped_by(sum, busiest)
-            .then_some(Anomaly { hour, sum, busiest })
+    /// The payments of about 60 minutes: the sum of the hour of `at`, and a share of the sum of the hour before, as if its
+    /// payments were spread evenly, rounded up. Bursts just before and after a full hour count whole.
+    pub fn sum_within_an_hour(at: Timestamp, sum: Amount, before: Amount) -> Amount {
+        let passed = at.since(Hour::of(at).start()).secs();
+        let rest = u128::from(Hour::SECONDS.saturating_sub(passed));
+        let share = u128::from(before.units())
+            .saturating_mul(rest)
+            .div_ceil(Hour::SECONDS.into());
+        let share = u64::try_from(share).ok().and_then(Amount::from_units);
+        share.and_then(|share| sum.plus(share)).unwrap_or(Amount::MAX)
+    }
+
+    /// Compares the sum within an hour with the sums of an agent's hours, of which those outside the two weeks before, and
+    /// the last 24 hours, are left out.
+    pub fn compare(self, hour: Hour, sum: Amount, sums: &BTreeMap<Hour, Amount>) -> Option<Anomaly> {
+        let mut busiest: BTreeMap<Day, Amount> = BTreeMap::new();
+        for (hour, sum) in sums.range(hour.minus(BRAKE_HOURS)..hour.minus(BRAKE_HOURS_EXCLUDED)) {
+            let of_day = busiest.entry(hour.day()).or_insert(Amount::ZERO);
+            *of_day = sum.max(of_day).to_owned();
+        }
+        let mut busiest: Vec<Amount> = busiest.into_values().collect();
+        busiest.sort_unstable();
+        let median = busiest.len().saturating_sub(1) / 2;
+        let usual = busiest.get(median).copied().unwrap_or(Amount::ZERO);
+        self.is_tripped_by(sum, usual).then_some(Anomaly { hour, sum, usual })
     }
 
     /// Whether it freezes wherever `before` did.
@@ -70,10 +94,11 @@ impl AnomalyBrake {
 impl Anomaly {
     /// The reason of the freeze, for the agent's person; `None` only if it were longer than a reason may be.
     pub fn reason(&self) -> Option<EditReason> {
-        let Self { hour, sum, busiest } = self;
-        let (sum, busiest) = (sum.to_dollars(), busiest.to_dollars());
+        let Self { hour, sum, usual } = self;
+        let (sum, usual) = (sum.to_dollars(), usual.to_dollars());
         // Two amounts of at most 24 characters and an hour of 31 leave room below the 200 of a reason.
-        let reason = format!("anomaly brake: {sum} on {hour}, after at most {busiest} an hour in the two weeks before");
+        let reason =
+            format!("anomaly brake: {sum} within an hour on {hour}, after at most {usual} an hour on a usual day");
         EditReason::parse(&reason)
     }
 }
@@ -103,7 +128,7 @@ mod tests {
             at_least: units(50),
         };
         let rows = [
-            // Sum, busiest hour before, tripped.
+            // Sum, usual hour, tripped.
             (49, 0, false),
             (50, 0, true),
             (50, 4, true),
@@ -120,46 +145,81 @@ mod tests {
         }
     }
 
+    /// Each row is an hour with ten times the sum of the hour before. The most that passes is one hour below the limit.
+    #[test]
+    fn ten_times_as_much_each_hour_is_frozen_at_the_second_step() {
+        let brake = AnomalyBrake {
+            times: 10,
+            at_least: units(50_000),
+        };
+        for usual in [0, 49_999, 50_000] {
+            let start = hour(20 * 24);
+            let mut sums = BTreeMap::from([(start.minus(100), units(usual))]);
+            let steps = [49_999_u64, 500_000, 5_000_000, 50_000_000];
+            let frozen = steps.iter().enumerate().find_map(|(step, sum)| {
+                let hour = hour(20 * 24 + u32::try_from(step).unwrap());
+                sums.insert(hour, units(*sum));
+                brake.compare(hour, units(*sum), &sums).map(|_| step)
+            });
+            assert_eq!(frozen, Some(if usual == 50_000 { 2 } else { 1 }), "{usual}");
+        }
+    }
+
     #[test]
     fn the_longest_reason_fits() {
         let anomaly = Anomaly {
             hour: Hour::of(Timestamp::MAX),
             sum: Amount::MAX,
-            busiest: Amount::MAX,
+            usual: Amount::MAX,
         };
         assert!(anomaly.reason().is_some());
         let usual = Anomaly {
             hour: Hour::of(Timestamp::parse("2026-11-26T14:59:00Z").unwrap()),
             sum: units(31_200_000),
-            busiest: units(4_100_000),
+            usual: units(4_100_000),
         };
         let reason = usual.reason().unwrap();
-        let expected = "anomaly brake: $31.20 on 2026-11-26, 14:00 to 15:00 UTC, after at most $4.10 an hour in the two \
-            weeks before";
+        let expected = "anomaly brake: $31.20 within an hour on 2026-11-26, 14:00 to 15:00 UTC, after at most $4.10 an hour \
+            on a usual day";
         assert_eq!(reason.as_str(), expected);
     }
 
     proptest! {
-        /// The brake judges as this plain reference: it looks at each of the 336 hours before.
+        /// Whatever an agent pays in the last 24 hours, or on fewer than half of the days with payments, the limit of an hour
+        /// stays: at most `times` the busiest hour of the other days, or the least amount.
         #[test]
-        fn a_brake_judges_as_the_plain_reference(
-            sums in prop::collection::btree_map(0_u32..720, 0_u64..100, 0..60),
-            at in 0_u32..720,
+        fn no_minority_of_days_raises_the_limit(
+            usual in prop::collection::vec(1_u64..100, 2..=6),
+            paid in prop::collection::vec((0_u32..24, 0_u64..u64::from(u32::MAX)), 6),
+            last in prop::collection::vec(0_u64..u64::from(u32::MAX), 24),
+            place in any::<prop::sample::Index>(),
             times in BRAKE_TIMES_MIN..=20,
-            at_least in 1_u64..200,
+            at_least in 1_u64..2_000,
         ) {
-            let of = |hour: u32| sums.get(&hour).copied().unwrap_or_default();
-            let mut busiest = 0;
-            for before in 1..=336 {
-                if at >= before {
-                    busiest = busiest.max(of(at - before));
-                }
+            let now = hour(20 * 24);
+            let at_least = units(at_least);
+            let brake = AnomalyBrake { times, at_least };
+            let mut sums = BTreeMap::new();
+            // The days 2 to 13 before; the attack has fewer of them.
+            let attacks = paid.iter().take(usual.len() - 1);
+            let first = place.index(13 - usual.len() - attacks.len());
+            let days = usual.iter().map(|sum| (0, *sum)).chain(attacks.copied());
+            for (day, (at, sum)) in (first + 2..).zip(days) {
+                sums.insert(now.minus(u32::try_from(day).unwrap() * 24 - at), units(sum));
             }
-            let trips = of(at) >= at_least && of(at) > busiest * u64::from(times);
-            let expected = trips.then(|| Anomaly { hour: hour(at), sum: units(of(at)), busiest: units(busiest) });
-            let by_hour = sums.iter().map(|(number, sum)| (hour(*number), units(*sum))).collect();
-            let brake = AnomalyBrake { times, at_least: units(at_least) };
-            prop_assert_eq!(brake.judge(hour(at), &by_hour), expected);
+            for (back, sum) in (1..).zip(&last) {
+                sums.insert(now.minus(back), units(*sum));
+            }
+            let most = usual.iter().max().unwrap() * u64::from(times);
+            prop_assert!(brake.compare(now, units(most + 1).max(at_least), &sums).is_some());
+        }
+
+        /// The share of the hour before falls from all to nothing.
+        #[test]
+        fn the_hour_before_counts_by_its_share(secs in 0_u64..3_600, now in 0_u64..1_000, before in 0_u64..1_000) {
+            let at = Timestamp::from_secs(7_200 + secs).unwrap();
+            let sum = AnomalyBrake::sum_within_an_hour(at, units(now), units(before)).units();
+            prop_assert_eq!(sum, now + (before * (3_600 - secs)).div_ceil(3_600));
         }
 
         /// A brake as strict as another trips wherever that does.

@@ -2,37 +2,53 @@
 
 use crate::{
     codec::backoff::Backoff,
-    usage::{key, table::UsageTable},
+    usage::{day::AgentOfDay, key, table::UsageTable},
 };
-use purser_domain::{AgentId, Amount, Anomaly, AnomalyBrake, BRAKE_HOURS, Error, Hour, PersonId, Result};
+use purser_domain::{AgentId, Amount, Anomaly, AnomalyBrake, BRAKE_HOURS, Error, Hour, PersonId, Result, Timestamp};
 use std::collections::BTreeMap;
 use tokio::task::JoinSet;
 
 impl UsageTable {
-    /// Judges an hour of an agent by the sums of its owner's journal; `None` also if the brake has frozen the agent for
-    /// this hour before. It reads one item, and the items of 14 days more if the hour's sum is not below the brake's
-    /// least.
+    /// Compares an agent's payments of the hour until `at` with its usual hours, by the sums of its owner's decision history.
+    /// What was paid when the brake last froze the agent no longer counts, so that the agent may be unfrozen. Reads one item,
+    /// in the first hour of a day two, and the items of 14 days more if the sum is not below the brake's least.
     pub async fn anomaly(
         &self,
         owner: &PersonId,
         agent: AgentId,
-        hour: Hour,
+        at: Timestamp,
         brake: AnomalyBrake,
     ) -> Result<Option<Anomaly>> {
-        let mut today = self
-            .agents_of_day(&key::agents_of_day(owner, hour.day(), agent))
-            .await?;
-        let Some(today) = today.agents.remove(&agent) else {
-            return Ok(None);
+        let hour = Hour::of(at);
+        let today = self.agent_of_day(owner, hour, agent).await?;
+        let before = if hour.minus(1).day() == hour.day() {
+            today.unbraked(hour.minus(1))
+        } else {
+            self.agent_of_day(owner, hour.minus(1), agent)
+                .await?
+                .unbraked(hour.minus(1))
         };
-        let sum = today.hours.get(&hour).copied().unwrap_or(Amount::ZERO);
-        // Without an hour before, the least decides alone.
-        if today.braked.contains(&hour) || !brake.is_tripped_by(sum, Amount::ZERO) {
+        let before = if today.braked.contains_key(&hour) {
+            Amount::ZERO
+        } else {
+            before
+        };
+        let sum = AnomalyBrake::sum_within_an_hour(at, today.unbraked(hour), before);
+        // Without payments before, the least decides alone.
+        if !brake.is_tripped_by(sum, Amount::ZERO) {
             return Ok(None);
         }
-        let mut sums = today.hours;
-        sums.extend(self.hours_before(owner, agent, hour).await?);
-        Ok(brake.judge(hour, &sums))
+        Ok(brake.compare(hour, sum, &self.hours_before(owner, agent, hour).await?))
+    }
+
+    async fn agent_of_day(&self, owner: &PersonId, hour: Hour, agent: AgentId) -> Result<AgentOfDay> {
+        let key = key::agents_of_day(owner, hour.day(), agent);
+        Ok(self
+            .agents_of_day(&key)
+            .await?
+            .agents
+            .remove(&agent)
+            .unwrap_or_default())
     }
 
     /// The sums of the hours of the days before an hour's, back to the first with which it is compared.
@@ -57,14 +73,15 @@ impl UsageTable {
         Ok(sums)
     }
 
-    /// Notes that a brake has frozen the agent for this hour, which is not judged again.
+    /// Notes that a brake has frozen the agent in this hour: what it has paid in the hour no longer counts for the brake.
     pub async fn note_braked(&self, owner: &PersonId, agent: AgentId, hour: Hour) -> Result<()> {
         let key = key::agents_of_day(owner, hour.day(), agent);
         let mut backoff = Backoff::new();
         loop {
             let mut item = self.agents_of_day(&key).await?;
             let of_agent = item.agents.entry(agent).or_default();
-            if !of_agent.braked.insert(hour) || self.put_agents(&key, &item).await? {
+            let sum = of_agent.hours.get(&hour).copied().unwrap_or(Amount::ZERO);
+            if of_agent.braked.insert(hour, sum) == Some(sum) || self.put_agents(&key, &item).await? {
                 return Ok(());
             }
             backoff.wait().await?;

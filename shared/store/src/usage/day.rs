@@ -24,10 +24,7 @@ use purser_domain::{
     ServiceId, UsageTotals,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::{cmp::Reverse, collections::BTreeMap};
 
 /// The number of refusals with each `error`.
 pub type Reasons = BTreeMap<String, u64>;
@@ -106,11 +103,17 @@ pub(super) struct AgentOfDay {
     pub(super) nearest: Option<LimitUse>,
     /// The sums of each hour's payments that are not released, without those that are zero.
     pub(super) hours: BTreeMap<Hour, Amount>,
-    /// The hours for which the agent's brake has frozen it.
-    pub(super) braked: BTreeSet<Hour>,
+    /// The hours in which the agent's brake has frozen it, each with its sum when it last did.
+    pub(super) braked: BTreeMap<Hour, Amount>,
 }
 
 impl AgentOfDay {
+    /// The sum of an hour without what was paid when the agent's brake last froze it.
+    pub(super) fn unbraked(&self, hour: Hour) -> Amount {
+        let sum = |sums: &BTreeMap<Hour, Amount>| sums.get(&hour).copied().unwrap_or(Amount::ZERO);
+        sum(&self.hours).above(sum(&self.braked))
+    }
+
     /// Adds an entry, in place of what it was before.
     pub(super) fn add(&mut self, old: Option<&JournalEntry>, new: &JournalEntry) {
         let sums = self.services.entry(new.service).or_default();
@@ -417,8 +420,8 @@ struct StoredAgent {
     /// By hour within the day.
     #[serde(rename = "h", default, skip_serializing_if = "BTreeMap::is_empty")]
     hours: BTreeMap<u8, u64>,
-    #[serde(rename = "b", default, skip_serializing_if = "BTreeSet::is_empty")]
-    braked: BTreeSet<u8>,
+    #[serde(rename = "b", default, skip_serializing_if = "BTreeMap::is_empty")]
+    braked: BTreeMap<u8, u64>,
 }
 
 impl StoredAgent {
@@ -445,7 +448,11 @@ impl StoredAgent {
                 .iter()
                 .map(|(hour, sum)| (hour.within_day(), sum.units()))
                 .collect(),
-            braked: of_day.braked.iter().map(|hour| hour.within_day()).collect(),
+            braked: of_day
+                .braked
+                .iter()
+                .map(|(hour, sum)| (hour.within_day(), sum.units()))
+                .collect(),
         };
         (agent.to_string(), stored)
     }
@@ -470,7 +477,8 @@ impl StoredAgent {
         let services = services.map(|(text, sums)| Some((service(text)?, sums.parse())));
         let hours = self.hours.into_iter();
         let hours = hours.map(|(hour, sum)| Hour::of_day(day, hour).zip(Amount::from_units(sum)));
-        let braked = self.braked.into_iter().map(|hour| Hour::of_day(day, hour));
+        let braked = self.braked.into_iter();
+        let braked = braked.map(|(hour, sum)| Hour::of_day(day, hour).zip(Amount::from_units(sum)));
         Some((
             AgentId::parse(agent)?,
             AgentOfDay {
