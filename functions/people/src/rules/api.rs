@@ -176,9 +176,9 @@ purser_api::body! {
             /// The end of the period, on the next day if it is before the start.
             to: ClockTime = {"example": "17:00"},
         }
-        /// The agent is frozen, and its owner notified, after an hour (UTC) whose payments are above a multiple of those
-        /// of the busiest hour of the two weeks before, and not below an amount. Without payments in the two weeks, the
-        /// amount decides alone. An agent has one at most.
+        /// The agent is frozen, and its owner notified, when its payments within an hour are above a multiple of the
+        /// busiest hour of a usual day, and not below an amount. Usual is the median of the days with payments in the two
+        /// weeks before, without the last 24 hours. Without such days, the amount decides alone. An agent has one at most.
         AnomalyBrake = "anomaly_brake" {
             times: Times,
             at_least_units: Amount = {"minimum": 1},
@@ -222,7 +222,7 @@ purser_api::field! {
 }
 
 purser_api::field! {
-    /// The multiple of the busiest hour.
+    /// The multiple of a usual day's busiest hour.
     pub(crate) struct Times(u32):
     |value| whole_number(value, BRAKE_TIMES_MIN, BRAKE_TIMES_MAX),
     json!({"type": "integer", "format": "int32", "minimum": BRAKE_TIMES_MIN, "maximum": BRAKE_TIMES_MAX, "example": 10})

@@ -466,7 +466,7 @@ fn brake_inputs(inputs: &Inputs<'_>, present: Option<&RuleKind>) -> Markup {
     html! {
         p.muted { "Freezes the agent and tells you, some seconds after the payments. Unfreeze it if the payments are right." }
         div.caps {
-            (inputs.number("times", "Times the busiest hour of two weeks", times.into()))
+            (inputs.number("times", "Times the busiest hour of a usual day", times.into()))
             (inputs.dollars("least", "And at least", "In one hour.", brake.map(|brake| brake.at_least)))
         }
     }

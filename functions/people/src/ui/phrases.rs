@@ -273,7 +273,7 @@ pub(crate) fn rule(kind: &RuleKind, catalog: &Catalog) -> Markup {
             " from " (schedule.from) " to " (schedule.to) " (" (schedule.zone) ")" (scope(kind, catalog)) "."
         },
         RuleKind::AnomalyBrake(brake) => html! {
-            "Is frozen after an hour with more than " (brake.times) " times the busiest hour of the two weeks before, and at least "
+            "Is frozen when it pays more within an hour than " (brake.times) " times the busiest hour of a usual day, and at least "
             (money(brake.at_least)) "."
         },
     }

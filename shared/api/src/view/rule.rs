@@ -130,8 +130,7 @@ enum RuleSays {
     },
     /// Freezes the agent after an hour with unusually high spending.
     AnomalyBrake {
-        /// The rule compares the hour with the busiest hour of the two weeks before. The hour must exceed this multiple
-        /// of it.
+        /// The multiple of a usual day's busiest hour above which the payments within an hour freeze the agent.
         times: u32,
         /// The minimum amount of such an hour, in micro-units.
         at_least_units: u64,
