@@ -343,7 +343,7 @@ mod tests {
         );
     }
 
-    /// Searches one block for the outflows of two wallets.
+    /// Searches one block for the outflows of four wallets.
     async fn two(node: &ScriptedNode) -> FoundOutflows {
         let until = Instant::now() + Duration::from_hours(1);
         let found = chain_at(&node.url)

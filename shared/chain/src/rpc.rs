@@ -123,7 +123,7 @@ impl Rpc {
         }
     }
 
-    /// Combines the response of the other endpoint with the failure of the endpoint that was called first.
+    /// Returns the response of the other endpoint. If both endpoints failed, returns the error to report.
     fn answer_of<T>(
         &self,
         other: &Endpoint,

@@ -180,7 +180,7 @@ mod tests {
             answered(&client, &node, connection).await;
             assert_eq!(node.connections(), connections, "{seconds} {connection:?}");
         }
-        // The server no longer serves the open connections, so only new connections work.
+        // The server drops what is sent on the open connections, so only a new connection gets a response.
         node.forget_connections();
         answered(&client, &node, Some("close")).await;
     }

@@ -24,7 +24,8 @@ use tower_http::{
     },
 };
 
-/// The minimum size of a compressed response, in bytes. Smaller responses fit into one packet with their headers.
+/// The minimum size of a compressed response, in bytes. For smaller responses, compression saves less than the headers
+/// of a packet.
 const FROM: u16 = 1_024;
 
 /// The compression level of both codings. Higher levels of `br` take several times as long and save only a few percent.
