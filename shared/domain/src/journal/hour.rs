@@ -1,4 +1,4 @@
-//! Hours, by which the amounts of an agent's payments are summed.
+//! Hours, for the sums of an agent's payments per hour.
 
 use crate::{Day, Timestamp};
 use std::fmt;
@@ -11,44 +11,44 @@ impl Hour {
     pub(crate) const SECONDS: u64 = 3_600;
     const OF_A_DAY: u32 = 24;
 
-    /// The hour of this time.
+    /// Returns the UTC hour of this time.
     pub fn of(at: Timestamp) -> Self {
         // The last possible hour is in the year 9999: 71 million hours.
         Self(u32::try_from(at.secs() / Self::SECONDS).unwrap_or(u32::MAX))
     }
 
-    /// An hour of a day, from 0 to 23; `None` for any other number.
+    /// Returns an hour of a day. `None` if `hour` is not between 0 and 23.
     pub fn of_day(day: Day, hour: u8) -> Option<Self> {
         let hour = u32::from(hour);
         let first = Self::of(day.start());
         (hour < Self::OF_A_DAY).then_some(Self(first.0.checked_add(hour)?))
     }
 
-    /// The day of this hour.
+    /// Returns the day of this hour.
     pub fn day(self) -> Day {
         Day::of(self.start())
     }
 
-    /// Its number within its day, from 0 to 23.
+    /// Returns the hour's number within the day, from 0 to 23.
     pub fn within_day(self) -> u8 {
-        // A remainder of 24 is at most 23.
+        // A remainder modulo 24 is at most 23.
         u8::try_from(self.0 % Self::OF_A_DAY).unwrap_or_default()
     }
 
-    /// The time at which the hour starts.
+    /// Returns the time at which the hour starts.
     pub fn start(self) -> Timestamp {
         let secs = u64::from(self.0).saturating_mul(Self::SECONDS);
         Timestamp::from_secs(secs).unwrap_or(Timestamp::MAX)
     }
 
-    /// The hour `hours` hours earlier, or the first of all.
+    /// Returns the hour `hours` hours earlier, but not before the first hour.
     #[must_use]
     pub const fn minus(self, hours: u32) -> Self {
         Self(self.0.saturating_sub(hours))
     }
 }
 
-/// The date and both ends of the hour: `2026-11-21, 14:00 to 15:00 UTC`.
+/// Writes the date and both ends of the hour: `2026-11-21, 14:00 to 15:00 UTC`.
 impl fmt::Display for Hour {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hour = self.within_day();

@@ -1,49 +1,51 @@
-//! The automatic freeze: a rule that freezes an agent whose payments within an hour are far above its usual ones.
+//! The automatic freeze: a rule that freezes an agent whose payments within an hour are far above the agent's usual
+//! payments.
 //!
-//! The rule decides no payment. The sums are compared after the decision history has them, some seconds later, so payments
-//! can be made until then. An amount counts in the hour of its decision, until it is released.
+//! The rule does not affect the decision about a payment. The sums are compared once the decision history contains
+//! them, some seconds after the payment, so more payments can be made until then. An amount counts in the hour of its
+//! decision, until the amount is released.
 //!
-//! Usual is the busiest hour of a usual day: the lower median of the busiest hours of the days with payments, in the two
-//! weeks before without the last 24 hours. So the payments of a day don't raise their own limit, and the limit rises only
-//! when about half of the days with payments were as busy.
+//! The usual amount is the busiest hour of a usual day: the lower median of the busiest hours of the days with
+//! payments, in the two weeks before, without the last 24 hours. Therefore the payments of a day don't raise their own
+//! limit. The limit rises only when about half of the days with payments were as busy.
 
 use crate::{Amount, Day, EditReason, Hour, Rule, RuleKind, Timestamp};
 use std::collections::BTreeMap;
 
-/// The terms of an anomaly brake.
+/// The parameters of an automatic freeze.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnomalyBrake {
-    /// An hour is unusual above this multiple of the usual one: [`BRAKE_TIMES_MIN`] to [`BRAKE_TIMES_MAX`].
+    /// The multiple of the usual amount above which an hour is unusual: [`BRAKE_TIMES_MIN`] to [`BRAKE_TIMES_MAX`].
     pub times: u32,
-    /// An hour with a smaller sum is never unusual. At least one micro-unit.
+    /// The minimum sum of an unusual hour: at least one micro-USDC. An hour with a smaller sum is never unusual.
     pub at_least: Amount,
 }
 
-/// The smallest multiple of a brake.
+/// The minimum multiple.
 pub const BRAKE_TIMES_MIN: u32 = 2;
 
-/// The largest multiple of a brake.
+/// The maximum multiple.
 pub const BRAKE_TIMES_MAX: u32 = 100;
 
-/// The number of hours before an hour with which it is compared: 14 days.
+/// The number of past hours that an hour is compared with: 14 days.
 pub const BRAKE_HOURS: u32 = 336;
 
-/// The number of hours before an hour with which it is not compared.
+/// The number of most recent hours that are excluded from the comparison.
 const BRAKE_HOURS_EXCLUDED: u32 = 24;
 
-/// An hour that tripped a brake.
+/// An hour that triggered an automatic freeze.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Anomaly {
     /// The hour.
     pub hour: Hour,
-    /// The sum of the payments of about 60 minutes ([`AnomalyBrake::sum_within_an_hour`]).
+    /// The sum of the payments within about 60 minutes ([`AnomalyBrake::sum_within_an_hour`]).
     pub sum: Amount,
-    /// The sum of the busiest hour of a usual day; zero if there were no payments.
+    /// The sum of the busiest hour of a usual day, or zero if there were no payments.
     pub usual: Amount,
 }
 
 impl AnomalyBrake {
-    /// The brake among an agent's rules, of which at most one is a brake.
+    /// Returns the automatic freeze among an agent's rules. An agent has at most one.
     pub fn among(rules: &[Rule]) -> Option<Self> {
         rules.iter().find_map(|rule| match &rule.kind {
             RuleKind::AnomalyBrake(brake) => Some(*brake),
@@ -51,15 +53,17 @@ impl AnomalyBrake {
         })
     }
 
-    /// Whether this sum of an hour is unusual. Without payments before, the least amount decides alone.
+    /// Returns whether this sum within an hour is unusual. If there were no earlier payments, only the minimum sum
+    /// decides.
     pub fn is_tripped_by(self, sum: Amount, usual: Amount) -> bool {
-        // The product of a `u32` and a `u64` always fits.
+        // The product of a `u32` and a `u64` always fits into a `u128`.
         let most = u128::from(self.times).saturating_mul(u128::from(usual.units()));
         sum >= self.at_least && u128::from(sum.units()) > most
     }
 
-    /// The payments of about 60 minutes: the sum of the hour of `at`, and a share of the sum of the hour before, as if its
-    /// payments were spread evenly, rounded up. Bursts just before and after a full hour count whole.
+    /// Returns the sum of the payments within about 60 minutes: the sum of the hour of `at`, plus a share of the sum of
+    /// the hour before, as if the payments of that hour were spread evenly, rounded up. Therefore a burst across the
+    /// full hour counts completely just after the full hour.
     pub fn sum_within_an_hour(at: Timestamp, sum: Amount, before: Amount) -> Amount {
         let passed = at.since(Hour::of(at).start()).secs();
         let rest = u128::from(Hour::SECONDS.saturating_sub(passed));
@@ -70,8 +74,8 @@ impl AnomalyBrake {
         share.and_then(|share| sum.plus(share)).unwrap_or(Amount::MAX)
     }
 
-    /// Compares the sum within an hour with the sums of an agent's hours, of which those outside the two weeks before, and
-    /// the last 24 hours, are left out.
+    /// Compares the sum within an hour with the sums of an agent's past hours. Hours before the last two weeks and the
+    /// last 24 hours are left out.
     pub fn compare(self, hour: Hour, sum: Amount, sums: &BTreeMap<Hour, Amount>) -> Option<Anomaly> {
         let mut busiest: BTreeMap<Day, Amount> = BTreeMap::new();
         for (hour, sum) in sums.range(hour.minus(BRAKE_HOURS)..hour.minus(BRAKE_HOURS_EXCLUDED)) {
@@ -85,18 +89,20 @@ impl AnomalyBrake {
         self.is_tripped_by(sum, usual).then_some(Anomaly { hour, sum, usual })
     }
 
-    /// Whether it freezes wherever `before` did.
+    /// Returns whether the rule freezes whenever `before` would.
     pub(crate) fn is_as_strict_as(self, before: Self) -> bool {
         self.times <= before.times && self.at_least <= before.at_least
     }
 }
 
 impl Anomaly {
-    /// The reason of the freeze, for the agent's person; `None` only if it were longer than a reason may be.
+    /// Returns the reason for the freeze, for the agent's owner. `None` only if the text were longer than a reason may
+    /// be.
     pub fn reason(&self) -> Option<EditReason> {
         let Self { hour, sum, usual } = self;
         let (sum, usual) = (sum.to_dollars(), usual.to_dollars());
-        // Two amounts of at most 24 characters and an hour of 31 leave room below the 200 of a reason.
+        // Two amounts of at most 24 characters and an hour of 31 characters keep the text below the 200 characters of a
+        // reason.
         let reason =
             format!("anomaly brake: {sum} within an hour on {hour}, after at most {usual} an hour on a usual day");
         EditReason::parse(&reason)
@@ -128,7 +134,7 @@ mod tests {
             at_least: units(50),
         };
         let rows = [
-            // Sum, usual hour, tripped.
+            // Sum, usual hour, expected result.
             (49, 0, false),
             (50, 0, true),
             (50, 4, true),
@@ -145,7 +151,7 @@ mod tests {
         }
     }
 
-    /// Each row is an hour with ten times the sum of the hour before. The most that passes is one hour below the limit.
+    /// In each row, every hour has ten times the sum of the hour before. At most one hour below the limit passes.
     #[test]
     fn ten_times_as_much_each_hour_is_frozen_at_the_second_step() {
         let brake = AnomalyBrake {
@@ -185,8 +191,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever an agent pays in the last 24 hours, or on fewer than half of the days with payments, the limit of an hour
-        /// stays: at most `times` the busiest hour of the other days, or the least amount.
+        /// Whatever an agent pays in the last 24 hours, or on fewer than half of the days with payments, the limit does
+        /// not rise: it is at most `times` the busiest hour of the other days, or the minimum sum.
         #[test]
         fn no_minority_of_days_raises_the_limit(
             usual in prop::collection::vec(1_u64..100, 2..=6),
@@ -200,7 +206,7 @@ mod tests {
             let at_least = units(at_least);
             let brake = AnomalyBrake { times, at_least };
             let mut sums = BTreeMap::new();
-            // The days 2 to 13 before; the attack has fewer of them.
+            // The days 2 to 13 before now. Fewer of these days belong to the attack.
             let attacks = paid.iter().take(usual.len() - 1);
             let first = place.index(13 - usual.len() - attacks.len());
             let days = usual.iter().map(|sum| (0, *sum)).chain(attacks.copied());
@@ -214,7 +220,7 @@ mod tests {
             prop_assert!(brake.compare(now, units(most + 1).max(at_least), &sums).is_some());
         }
 
-        /// The share of the hour before falls from all to nothing.
+        /// The share of the hour before falls from the whole sum to zero.
         #[test]
         fn the_hour_before_counts_by_its_share(secs in 0_u64..3_600, now in 0_u64..1_000, before in 0_u64..1_000) {
             let at = Timestamp::from_secs(7_200 + secs).unwrap();
@@ -222,7 +228,7 @@ mod tests {
             prop_assert_eq!(sum, now + (before * (3_600 - secs)).div_ceil(3_600));
         }
 
-        /// A brake as strict as another trips wherever that does.
+        /// A rule that is as strict as another rule freezes whenever the other rule does.
         #[test]
         fn a_stricter_brake_trips_wherever_the_other_does(
             numbers in (2_u32..10, 1_u64..100, 2_u32..10, 1_u64..100),

@@ -1,16 +1,17 @@
-//! The decision: may this agent make this payment now?
+//! Decides whether an agent may make a payment now.
 //!
-//! [`evaluate`] is a pure function of the [`Facts`]. It runs every check in the order of `docs/errors.md` §4: identity,
-//! scope, price, times and budgets, approval, funds, so that cheap checks and permanent refusals come first. It keeps the
-//! result of each check, so that a refused agent sees every failed check in one answer. The first failed check
-//! determines the answer. An approval waives only questions to a person: caps, scopes and freezes still apply.
+//! [`evaluate`] is a pure function of the [`Facts`]. It makes every check in the order of `docs/errors.md` §4:
+//! identity, scope, price, times and budgets, approval, funds. Therefore cheap checks and permanent denials come first.
+//! The result of each check is returned, so that a denied agent sees every failed check in one response. The first
+//! failed check determines the decision. An approval waives only checks that require an approval: caps, scopes and
+//! freezes still apply.
 //!
-//! An allowed payment allocates no memory: the checks are an array, and a grant borrows its facts. Only a refusal
-//! copies its content (`tests/bench/tests/allocations.rs` counts the allocations).
+//! An allowed payment allocates no memory: the checks are an array, and a grant borrows its inputs. Only a denial
+//! copies (`tests/bench/tests/allocations.rs` counts the allocations).
 //!
-//! Only this module can make a [`Grant`]. Elsewhere: authentication, idempotency and the state of an approval, which
-//! are checked before (`functions/payments`), and the reservation, which is conditional on the versions of the facts
-//! (`shared/store`).
+//! Only this module can create a [`Grant`]. `functions/payments` checks authentication, idempotency and the state of an
+//! approval before the evaluation. `shared/store` makes the reservation, which is conditional on the versions of the
+//! inputs.
 
 use super::{
     check::{Finding, FirstFailure},
@@ -32,13 +33,13 @@ use crate::{
 pub enum Decision<'a> {
     /// The payment may be reserved and signed.
     Allow(Grant<'a>),
-    /// The payment may not be made, or a person must decide first.
+    /// The payment is denied, or a user must approve it first.
     Refuse(Denial),
     /// The request lacks `metadata.target_url`, which this policy needs.
     NeedsTarget,
 }
 
-/// Permission to reserve exactly this payment. Only [`evaluate`] makes one.
+/// The permission to reserve exactly this payment. Only [`evaluate`] creates a grant.
 #[derive(Clone, Debug)]
 pub struct Grant<'a> {
     facts: Facts<'a>,
@@ -48,27 +49,27 @@ pub struct Grant<'a> {
 }
 
 impl<'a> Grant<'a> {
-    /// The recorded time: the settlement's `authorized_at`.
+    /// Returns the recorded time, which is the settlement's `authorized_at`.
     pub const fn at(&self) -> Timestamp {
         self.facts.at
     }
-    /// The agent's id.
+    /// Returns the agent's id.
     pub const fn agent(&self) -> AgentId {
         self.facts.agent.id
     }
-    /// The service's id.
+    /// Returns the service's id.
     pub const fn service(&self) -> ServiceId {
         self.facts.service.id
     }
-    /// The operation's slug.
+    /// Returns the operation's slug.
     pub const fn operation(&self) -> &'a OperationSlug {
         &self.operation.slug
     }
-    /// The amount.
+    /// Returns the amount of the payment.
     pub const fn amount(&self) -> Amount {
         self.facts.intent.offer.amount()
     }
-    /// The call, as its agent describes it.
+    /// Returns the call as the agent described it.
     pub fn call(&self) -> CallDescription {
         CallDescription::of(
             self.facts.intent,
@@ -77,64 +78,65 @@ impl<'a> Grant<'a> {
             self.facts.at,
         )
     }
-    /// The version of the agent's record (status, keys, rules) that allowed the payment.
+    /// Returns the version of the agent's record (status, keys, rules) that allowed the payment.
     pub const fn agent_version(&self) -> u64 {
         self.facts.agent.version
     }
-    /// The policy version that allowed the payment.
+    /// Returns the version of the policy that allowed the payment.
     pub const fn policy_version(&self) -> u64 {
         self.enabled.version
     }
-    /// The versions of the other inputs.
+    /// Returns the versions of the other inputs.
     pub const fn inputs(&self) -> InputVersions {
         self.facts.input_versions()
     }
-    /// The charge that the reservation adds to each window, the day's first. Every window was among the facts, and each
-    /// amount fits.
+    /// Returns the charge that the reservation adds to each window, the daily window first. The evaluation has checked
+    /// that every window is known and every charge fits.
     pub fn charges(&self) -> impl Iterator<Item = Charge<'a>> {
         charges(self.facts, self.enabled).flatten()
     }
-    /// The approval that the reservation uses up.
+    /// Returns the approval that the reservation uses up.
     pub const fn approval(&self) -> Option<ApprovalId> {
         self.facts.approval
     }
-    /// What is remembered of the payment once it is paid; `None` if no rule needs it. The reservation remembers
-    /// [`RecentUpdate::only_call`].
+    /// Returns what is remembered of the payment once it is paid, or `None` if no rule needs it. The reservation writes only
+    /// the part [`RecentUpdate::only_call`].
     pub fn remembered(&self) -> Option<RecentUpdate> {
         limits::remembered(&self.facts, self.operation)
     }
-    /// The rules that count the payment in this way, in the order of [`Grant::charges`].
+    /// Returns the rules that count the payment in this way, in the order of [`Grant::charges`].
     pub fn counted(&self, counted: Counted) -> impl Iterator<Item = RuleId> + use<'a> {
         limits::counted(self.facts, counted)
     }
-    /// Every check, in order.
+    /// Returns all checks in the order of evaluation.
     pub fn checks(&self) -> &[Check] {
         self.checks.made()
     }
 }
 
-/// A refusal or escalation that is not recorded yet.
+/// A denial or escalation that is not recorded yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
     /// The reason of the first failed check.
     pub reason: Reason,
-    /// Every check, in order.
+    /// All checks in the order of evaluation.
     pub checks: Vec<Check>,
-    /// The policy version that refused it; `None` if the service is not enabled.
+    /// The version of the policy that the decision was based on. `None` if the service is not enabled.
     pub policy_version: Option<u64>,
-    /// The versions of the other inputs; `None` if the checks were not made.
+    /// The versions of the other inputs. `None` if the checks were not made.
     pub inputs: Option<InputVersions>,
     /// The time of the evaluation.
     pub at: Timestamp,
 }
 
 impl Denial {
-    /// Whether it escalates to a person.
+    /// Returns whether the payment escalates to a user.
     pub const fn escalates(&self) -> bool {
         matches!(self.reason, Reason::ApprovalRequired { .. })
     }
 
-    /// Whether the answer depends on a window's content, so that it is only valid if the window is unchanged.
+    /// Returns whether the decision depends on the content of a window, and is therefore only valid while the window is
+    /// unchanged.
     pub const fn rests_on_windows(&self) -> bool {
         matches!(
             self.reason,
@@ -159,26 +161,26 @@ pub enum UnpaidDecision {
     Refuse {
         /// The reason of the first failed check.
         reason: Reason,
-        /// Every check, in order.
+        /// All checks in the order of evaluation.
         checks: Vec<Check>,
     },
     /// The request lacks `metadata.target_url`, which this policy needs.
     NeedsTarget,
 }
 
-/// The refusal of a call without a payment, as answered to the caller. It is not recorded.
+/// The denial of a call without a payment, as returned to the caller. The denial is not recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnpaidRefusal {
     /// The reason.
     pub reason: Reason,
-    /// Every check, in order.
+    /// All checks in the order of evaluation.
     pub checks: Vec<Check>,
-    /// The duration of the decision.
+    /// How long the decision took, in milliseconds.
     pub latency_ms: u64,
 }
 
 impl UnpaidRefusal {
-    /// The rejection of a frozen agent's call that is not evaluated.
+    /// Creates the denial of a frozen agent's call, without an evaluation.
     pub fn for_freeze(freeze: Freeze, latency_ms: u64) -> Self {
         Self {
             reason: Reason::PolicyBlocked(Block::AgentFrozen(freeze)),
@@ -188,31 +190,31 @@ impl UnpaidRefusal {
     }
 }
 
-/// A refusal or escalation, as recorded and as answered to the caller.
+/// A denial or escalation, as recorded and as returned to the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The ID of the decision in the audit log.
+    /// The decision's transaction id.
     pub transaction: crate::TransactionId,
     /// The reason.
     pub reason: Reason,
-    /// Every check, in order; empty if none was made.
+    /// All checks in the order of evaluation. Empty if no check was made.
     pub checks: Vec<Check>,
-    /// The hash that its statement has; `None` if the decision was made by an earlier call.
+    /// The `decision_hash` in the statement. `None` if an earlier call made the decision.
     pub hash: Option<crate::DocumentHash>,
-    /// The duration of the decision.
+    /// How long the decision took, in milliseconds.
     pub latency_ms: u64,
 }
 
-/// The checks of one decision, in the order of [`CheckName::ALL`]. They need no allocation.
+/// The checks of one decision, in the order of [`CheckName::ALL`], in an array without allocation.
 #[derive(Clone, Copy, Debug)]
 struct Checks {
     checks: [Check; CheckName::ALL.len()],
-    /// The number of checks that were made; the others are at the end, without meaning.
+    /// The number of checks that were made. Later elements of the array have no meaning.
     count: usize,
 }
 
 impl Checks {
-    /// The checks that were made.
+    /// Collects the checks that were made.
     fn of(checks: &[Option<Check>; CheckName::ALL.len()]) -> Self {
         let mut made = Self {
             checks: [Check::unknown(CheckName::ServiceEnabled); CheckName::ALL.len()],
@@ -230,7 +232,7 @@ impl Checks {
     }
 }
 
-/// Makes the decision; see the module's documentation.
+/// Decides whether an agent may make a payment. The module documentation describes the rules.
 pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
     let mut failure = FirstFailure::default();
     let amount = facts.intent.offer.amount();
@@ -300,8 +302,8 @@ pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
     decide(failure, &checks, facts)
 }
 
-/// Decides whether an agent may make a call without a payment. It makes the checks of [`evaluate`] that need neither an
-/// amount nor an offer's payee, in the same order.
+/// Decides whether an agent may make a call without a payment. The function makes the checks of [`evaluate`] that need
+/// neither an amount nor a payee from payment requirements, in the same order.
 pub fn evaluate_unpaid(call: &CallFacts<'_>) -> UnpaidDecision {
     let mut failure = FirstFailure::default();
     let [service_enabled, agent_active, operation, domain] = first_checks(&mut failure, call);
@@ -323,12 +325,12 @@ pub fn evaluate_unpaid(call: &CallFacts<'_>) -> UnpaidDecision {
     }
 }
 
-/// The agent's policy for the service, if the service is enabled.
+/// Returns the agent's policy for the service, if the service is enabled.
 fn enabled<'a>(call: &CallFacts<'a>) -> Option<&'a EnabledService> {
     call.enabled.filter(|enabled| enabled.enabled)
 }
 
-/// Checks 1 to 4, which concern the call and not its price.
+/// Makes checks 1 to 4, which concern the call and not the price.
 fn first_checks(failure: &mut FirstFailure, call: &CallFacts<'_>) -> [Check; 4] {
     let enabled = enabled(call);
     let policy = enabled.map(|enabled| &enabled.policy);
@@ -358,8 +360,8 @@ fn decide<'a>(failure: FirstFailure, checks: &Checks, facts: &Facts<'a>) -> Deci
         Some(Finding::Reason(reason)) => return refuse(reason),
         None => {}
     }
-    // Every check passed, so there are a policy and an operation, and every charge fits. If one were missing
-    // nevertheless, the payment would be refused.
+    // All checks passed, so there are a policy and an operation, and every charge fits. If anything were missing
+    // nevertheless, the payment would be denied.
     let Some(enabled) = facts.enabled else {
         return refuse(service_not_enabled(facts.service));
     };
@@ -381,15 +383,15 @@ fn decide<'a>(failure: FirstFailure, checks: &Checks, facts: &Facts<'a>) -> Deci
     })
 }
 
-/// The charge that a payment adds to each window, the day's first; `None` for a rule whose window is missing from the
-/// facts.
+/// Returns the charge that a payment adds to each window, the daily window first. `None` for a rule whose window is
+/// missing from the inputs.
 fn charges<'a>(facts: Facts<'a>, enabled: &'a EnabledService) -> impl Iterator<Item = Option<Charge<'a>>> {
     let amount = facts.intent.offer.amount();
     let charge = move |window: &'a Window, counted: Counted, cap| {
         window.charge(counted.of(amount), cap, facts.at, facts.eviction)
     };
-    // The day's write is conditional on the version of the policy that was read, not on the version stored with the
-    // window.
+    // The write to the daily window is conditional on the version of the policy that was read, not on the version that
+    // is stored with the window.
     let day = Charge {
         stamp: enabled.version,
         ..charge(
@@ -427,7 +429,7 @@ fn operation_not_enabled(facts: &CallFacts<'_>, policy: &SpendPolicy) -> Reason 
     }
 }
 
-/// Check 3: the service lists the call as an operation, and the operation is in scope.
+/// Makes check 3: the service lists an operation for the call, and the policy enables the operation.
 fn operation(failure: &mut FirstFailure, facts: &CallFacts<'_>, policy: Option<&SpendPolicy>) -> Check {
     let Some(policy) = policy else {
         return Check::unknown(CheckName::OperationEnabled);
@@ -440,7 +442,7 @@ fn operation(failure: &mut FirstFailure, facts: &CallFacts<'_>, policy: Option<&
     )
 }
 
-/// Check 4: the page that a scrape or crawl fetches.
+/// Makes check 4: the policy allows the host of the page that a scrape or crawl operation fetches.
 fn domain(failure: &mut FirstFailure, facts: &CallFacts<'_>, policy: Option<&SpendPolicy>) -> Check {
     let (Some(policy), Some(operation)) = (policy, facts.operation) else {
         return Check::unknown(CheckName::Domain);
@@ -454,7 +456,7 @@ fn domain(failure: &mut FirstFailure, facts: &CallFacts<'_>, policy: Option<&Spe
         if !allows(target) {
             return Some(target.host().to_owned());
         }
-        // A provider fetches the page that the call names, regardless of the target that the agent declares.
+        // A provider fetches the page that the call names, whatever target the agent declares.
         facts.request.targets(operation).find_map(|named| match named {
             Ok(named) => (named.host() != target.host()).then(|| named.host().to_owned()),
             Err(unreadable) => Some(unreadable),
@@ -473,13 +475,13 @@ fn domain(failure: &mut FirstFailure, facts: &CallFacts<'_>, policy: Option<&Spe
     )
 }
 
-/// The categories that rules apply to: the operation's own, then its service's.
+/// Returns the categories that rules apply to: the operation's category, then the service's category.
 fn categories<'a>(facts: &CallFacts<'a>) -> impl Iterator<Item = Category> + use<'a> {
     let of_operation = facts.operation.map(|operation| operation.category);
     of_operation.into_iter().chain(std::iter::once(facts.service.category))
 }
 
-/// Check 7: the categories.
+/// Makes check 7: no rule blocks the categories.
 fn category(failure: &mut FirstFailure, facts: &CallFacts<'_>) -> Check {
     let blocked = facts.agent.rules.iter().find_map(|rule| blocked_category(rule, facts));
     failure.note(CheckName::Category, blocked.is_none(), || {
@@ -487,7 +489,7 @@ fn category(failure: &mut FirstFailure, facts: &CallFacts<'_>) -> Check {
     })
 }
 
-/// The first of the categories that the rule blocks.
+/// Returns the first category that the rule blocks.
 fn blocked_category(rule: &Rule, facts: &CallFacts<'_>) -> Option<Category> {
     let RuleKind::CategoryBlock { categories: blocked } = &rule.kind else {
         return None;
@@ -495,7 +497,8 @@ fn blocked_category(rule: &Rule, facts: &CallFacts<'_>) -> Option<Category> {
     categories(facts).find(|category| blocked.contains(category))
 }
 
-/// Check 8: every allowlist contains the vendor, and the offer pays the operation's own payee, at most its price.
+/// Makes check 8: every vendor allowlist contains the vendor, and the payment goes to the operation's own payee and is
+/// at most the operation's maximum price.
 fn vendor(failure: &mut FirstFailure, facts: &Facts<'_>) -> Check {
     let Some(operation) = facts.operation else {
         return Check::unknown(CheckName::Vendor);
@@ -506,7 +509,7 @@ fn vendor(failure: &mut FirstFailure, facts: &Facts<'_>) -> Check {
     })
 }
 
-/// Whether every allowlist of the agent contains the service or the payee.
+/// Returns whether every vendor allowlist of the agent contains the service or the payee.
 fn is_listed(agent: &Agent, service: &Service, pay_to: Option<Address>) -> bool {
     agent.rules.iter().all(|rule| match &rule.kind {
         RuleKind::VendorAllowlist { vendors } => vendors.iter().any(|vendor| match vendor {
@@ -544,7 +547,7 @@ fn wrong_vendor(facts: &Facts<'_>, operation: &Operation) -> Option<Block> {
         let from = facts.payee_from.filter(|from| facts.at < *from);
         return from.map(|retry_at| Block::PayeeTooYoung { retry_at });
     }
-    // A provider may already ask for the next payee or price before it takes effect in the catalog.
+    // A provider may already require the next payee or price before the catalog puts it into effect.
     let next = operation.next.as_ref().and_then(NextPricing::known_from);
     let next = next.filter(|from| facts.at < *from && operation.payable(facts.network, *from).is_ok_and(allows));
     Some(match next {
@@ -554,7 +557,7 @@ fn wrong_vendor(facts: &Facts<'_>, operation: &Operation) -> Option<Block> {
     })
 }
 
-/// Check 9: the budgets. The check reports the numbers of the budget with the least left.
+/// Makes check 9: the budgets. The check records the budget with the least remaining.
 fn budget(failure: &mut FirstFailure, facts: &Facts<'_>) -> Check {
     let amount = facts.intent.offer.amount();
     let tightest = limits::tightest(facts, |kind| matches!(kind, RuleKind::BudgetLimit { .. }));
@@ -573,7 +576,7 @@ fn budget(failure: &mut FirstFailure, facts: &Facts<'_>) -> Check {
     })
 }
 
-/// Check 11: the threshold, then the rules that require an approval.
+/// Makes check 11: the approval threshold, then the rules that require an approval.
 fn approval(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
     let Some(policy) = policy else {
         return Check::unknown(CheckName::Approval);
@@ -606,7 +609,8 @@ fn approval(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&Spend
     }
 }
 
-/// The rule and its amount, if its kind is `approval_required` and it requires an approval for this payment.
+/// Returns the rule and its amount, if the rule has the kind `approval_required` and requires an approval for this
+/// payment.
 fn asking_rule(rule: &Rule, facts: &Facts<'_>) -> Option<AskingRule> {
     let RuleKind::ApprovalRequired {
         services,

@@ -230,7 +230,7 @@ pub(super) fn payee(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Che
     Some(failure.ask(CheckName::Payee, facts, asking))
 }
 
-/// Returns what the reservation of an allowed payment remembers for later decisions, or `None` if no rule needs it.
+/// Returns what is remembered of an allowed payment once it is paid, or `None` if no rule needs it.
 pub(super) fn remembered(facts: &Facts<'_>, operation: &Operation) -> Option<RecentUpdate> {
     let mut guarded = false;
     let mut forbidden: Option<Duration> = None;

@@ -1,42 +1,46 @@
-//! What is remembered of an agent's recent payments to one service, for the rules that compare a payment with earlier
-//! ones: `duplicate_guard`, `new_payee`, and `price_above_usual` over the median.
+//! The memory of an agent's recent payments to one service, for the rules that compare a payment with earlier payments:
+//! `duplicate_guard`, `new_payee`, and `price_above_usual` with a median.
 //!
-//! It is part of the day window's totals, and is only written for agents with such a rule: a call with the reservation,
-//! which a release takes back, and a payee and a price with the confirmation, because an authorization costs nothing. Each part is bounded; the entry that was used least recently is forgotten first. A forgotten call can be
-//! repeated, and a forgotten payee is asked about again.
+//! The memory is stored with the totals of the daily window, and is written only for agents with a rule of these kinds.
+//! The reservation writes the call, and a release removes the call again. The confirmation writes the payee and the
+//! price, because an authorization alone costs the agent nothing. Each list is bounded, and the least recently used
+//! entry is forgotten first. A forgotten call can be repeated, and a forgotten payee needs an approval again.
 //!
-//! Invariant: two reservations of the same call within a guard's time can't both succeed, because each requires that the
-//! remembered time of its call is older ([`CallMark::not_after`]). Payees and prices have no such condition: of two
-//! concurrent payments one may be missing, which makes a rule ask once more or compare with one price less.
+//! Invariant: two reservations of the same call within the duration of a duplicate guard can't both succeed, because
+//! each write requires that the remembered time of the call is older ([`CallMark::not_after`]). Payees and prices have
+//! no such condition. If two payments are concurrent, one payee or price may be missing, so that a rule requires one
+//! more approval or compares with one price less.
 
 use crate::{Address, Amount, CallDescription, Intent, OperationSlug, ProviderRequest, Timestamp, Url};
 use sha2::{Digest as _, Sha256};
 use url::Position;
 
-/// The maximum number of remembered calls: 16 * 22 bytes.
+/// The maximum number of remembered calls. 16 calls take 16 * 22 bytes.
 pub const MOST_RECENT_CALLS: usize = 16;
-/// The maximum number of remembered payees: 16 * 27 bytes.
+/// The maximum number of remembered payees. 16 payees take 16 * 27 bytes.
 pub const MOST_RECENT_PAYEES: usize = 16;
-/// The maximum number of operations whose prices are remembered: 8 * 50 bytes, so that the totals stay below 2 KB.
+/// The maximum number of operations with remembered prices. 8 operations take 8 * 50 bytes, so that the totals stay
+/// below 2 KB.
 pub const MOST_PRICED_OPERATIONS: usize = 8;
-/// The maximum number of an operation's remembered prices.
+/// The maximum number of remembered prices per operation.
 pub const MOST_RECENT_PRICES: usize = 9;
 
-/// The start of the SHA-256 of a call: its operation, amount, method, URL, body hash and target.
+/// The first bytes of the SHA-256 of a call: the operation, amount, method, URL, body hash and target.
 ///
-/// Two spellings of one request have one digest: a fragment is never sent (RFC 9110 §4.2.5), an empty query and the order of
-/// parameters change nothing, and GET and HEAD have no body.
+/// Different spellings of the same request have the same digest: a fragment is never sent (RFC 9110 §4.2.5), an empty
+/// query and the order of parameters do not matter, and GET and HEAD have no body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallDigest(pub [u8; 8]);
 
 impl CallDigest {
-    /// The digest of a call. Calls of one service are compared, so the service is not part of it.
+    /// Computes the digest of a call. Only calls to the same service are compared, so the service is not part of the
+    /// digest.
     pub fn of(intent: &Intent, operation: &OperationSlug) -> Self {
         let target = intent.target.as_ref().map(|target| target.url().as_str());
         Self::of_parts(operation, intent.offer.amount(), &intent.request, target)
     }
 
-    /// The digest of a recorded call.
+    /// Computes the digest of a recorded call.
     pub fn of_call(call: &CallDescription, operation: &OperationSlug, amount: Amount) -> Self {
         let target = call.target_url.as_ref().map(Url::as_str);
         Self::of_parts(operation, amount, &call.request, target)
@@ -61,7 +65,7 @@ impl CallDigest {
             target.unwrap_or_default(),
         ];
         for part in parts.into_iter().chain(parameters) {
-            // With their lengths, different parts never have the same concatenation.
+            // Each part is preceded by its length, so that different parts never have the same concatenation.
             hash.update(part.len().to_be_bytes());
             hash.update(part);
         }
@@ -69,23 +73,24 @@ impl CallDigest {
     }
 }
 
-/// The first bytes of a payee's address: too many for somebody to make another address with the same ones.
+/// The first bytes of a payee's address. There are enough bytes that nobody can create a different address with the
+/// same first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PayeePrefix(pub [u8; 12]);
 
 impl PayeePrefix {
-    /// The first bytes of this address.
+    /// Returns the first bytes of this address.
     pub fn of(payee: Address) -> Self {
         Self(payee.first_chunk().copied().unwrap_or_default())
     }
 }
 
-/// The start of the SHA-256 of an operation's slug.
+/// The first bytes of the SHA-256 of an operation's slug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OperationDigest(pub [u8; 8]);
 
 impl OperationDigest {
-    /// The digest of this slug.
+    /// Computes the digest of this slug.
     pub fn of(operation: &OperationSlug) -> Self {
         Self(
             Sha256::digest(operation.as_str())
@@ -101,24 +106,24 @@ impl OperationDigest {
 pub struct PaidPrices {
     /// The time of the last payment.
     pub at: Timestamp,
-    /// Up to [`MOST_RECENT_PRICES`], oldest first.
+    /// Up to [`MOST_RECENT_PRICES`] prices, oldest first.
     pub prices: Vec<Amount>,
 }
 
-/// An agent's recent payments to one service; see the module's documentation.
+/// An agent's remembered payments to one service. The module documentation describes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecentPayments {
-    /// Whether anything was ever remembered.
+    /// Whether the memory was ever stored.
     pub is_stored: bool,
-    /// The calls, each with the time of its last authorization.
+    /// The remembered calls, each with the time of the last authorization.
     pub calls: Vec<(CallDigest, Timestamp)>,
-    /// The payees, each with the time of the last authorization.
+    /// The remembered payees, each with the time of the last authorization.
     pub payees: Vec<(PayeePrefix, Timestamp)>,
-    /// The operations' prices.
+    /// The remembered prices, by operation.
     pub prices: Vec<(OperationDigest, PaidPrices)>,
 }
 
-/// An entry to forget.
+/// The key of an entry to forget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecentKey {
     /// A call.
@@ -132,32 +137,33 @@ pub enum RecentKey {
 /// A call to remember.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallMark {
-    /// The call.
+    /// The digest of the call.
     pub call: CallDigest,
-    /// The write fails if the call was authorized after this time; `None` if no guard forbids it.
+    /// The write fails if the call was authorized after this time. `None` if no duplicate guard forbids the repetition.
     pub not_after: Option<Timestamp>,
 }
 
-/// What is remembered of a payment: its call at the authorization, its payee and price at the confirmation.
+/// What is remembered of a payment: the call at the authorization, and the payee and price at the confirmation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecentUpdate {
     /// The recorded time of the payment.
     pub at: Timestamp,
-    /// Whether it is the first, as far as was read; the write requires that.
+    /// Whether this is the first change, as far as was read. The write fails otherwise.
     pub is_first: bool,
-    /// The call, if a rule guards against duplicates.
+    /// The call, if a rule is a duplicate guard.
     pub call: Option<CallMark>,
-    /// The payee, if a rule asks about new ones.
+    /// The payee, if a rule requires approval for new payees.
     pub payee: Option<PayeePrefix>,
-    /// The operation and its prices with this one, if a rule compares them.
+    /// The operation and its prices including this price, if a rule compares prices.
     pub prices: Option<(OperationDigest, Vec<Amount>)>,
-    /// The entries to forget, each with the time of its last authorization. The write fails if a call or a payee was paid
-    /// again meanwhile, which must not be forgotten.
+    /// The entries to forget, each with the time of the last authorization. The write fails if a call or payee was paid
+    /// again in the meantime, because such an entry must not be forgotten.
     pub forget: Vec<(RecentKey, Timestamp)>,
 }
 
 impl RecentUpdate {
-    /// The update at the authorization, which does not show yet that the payee is paid; `None` without a call.
+    /// Returns the part that is remembered at the authorization: only the call, because the payee is not paid yet. `None`
+    /// if there is no call to remember.
     pub fn only_call(mut self) -> Option<Self> {
         (self.payee, self.prices) = (None, None);
         self.forget.retain(|(key, _)| matches!(key, RecentKey::Call(_)));
@@ -166,7 +172,7 @@ impl RecentUpdate {
 }
 
 impl RecentPayments {
-    /// Nothing remembered.
+    /// The empty memory.
     pub const NONE: &Self = &Self {
         is_stored: false,
         calls: Vec::new(),
@@ -174,24 +180,24 @@ impl RecentPayments {
         prices: Vec::new(),
     };
 
-    /// The time at which this call was last authorized.
+    /// Returns the time at which this call was last authorized.
     pub fn last_call(&self, call: CallDigest) -> Option<Timestamp> {
         self.calls.iter().find(|(known, _)| *known == call).map(|(_, at)| *at)
     }
 
-    /// Whether this payee was paid.
+    /// Returns whether this payee was paid before.
     pub fn has_paid(&self, payee: PayeePrefix) -> bool {
         self.payees.iter().any(|(known, _)| *known == payee)
     }
 
-    /// The operation's remembered prices, oldest first.
+    /// Returns the operation's remembered prices, oldest first.
     pub fn prices_of(&self, operation: OperationDigest) -> &[Amount] {
         let paid = self.prices.iter().find(|(known, _)| *known == operation);
         paid.map_or(&[], |(_, paid)| &paid.prices)
     }
 
-    /// The median of the last `count` prices of an operation, of an even number the lower one; `None` if fewer are
-    /// remembered.
+    /// Returns the median of an operation's last `count` prices, or `None` if fewer are remembered. For an even number,
+    /// the lower middle price is returned.
     pub fn usual_price(&self, operation: OperationDigest, count: u8) -> Option<Amount> {
         let prices = self.prices_of(operation);
         let first = prices.len().checked_sub(count.into())?;
@@ -202,7 +208,7 @@ impl RecentPayments {
         last.get(last.len().checked_sub(1)? / 2).copied()
     }
 
-    /// The update that remembers a payment, without entries to forget.
+    /// Returns the changes that remember a payment.
     pub fn update(
         &self,
         at: Timestamp,
@@ -242,7 +248,7 @@ impl RecentPayments {
         }
     }
 
-    /// Remembers a payment, as the store does.
+    /// Applies the changes, as the store does.
     pub fn remember(&mut self, update: &RecentUpdate) {
         self.is_stored = true;
         for (key, _) in &update.forget {
@@ -271,7 +277,7 @@ impl RecentPayments {
     }
 }
 
-/// The least recently used entries beyond the bound, if `new` is remembered too.
+/// Returns the least recently used entries that exceed the maximum once `new` is remembered.
 fn oldest<K: Copy + PartialEq>(
     entries: impl Iterator<Item = (K, Timestamp)>,
     new: K,
@@ -361,7 +367,7 @@ mod tests {
     }
 
     proptest! {
-        /// The latest entries are kept, up to each bound; a repeated entry takes no room.
+        /// The latest entries are kept up to each maximum. A repeated entry takes no additional space.
         #[test]
         fn the_least_recently_used_entries_are_forgotten(calls in prop::collection::vec(0_u8..40, 1..100)) {
             let mut recent = RecentPayments::default();

@@ -1,5 +1,6 @@
-//! A settlement: one reserved payment, and its receipt once it is seen on chain (`docs/spec.md` §2.4, §3.2). A payout
-//! is a settlement too: it is signed, held, found on chain and ended like a purchase, but counts in no window.
+//! A settlement: one reserved payment, and its receipt once the payment is seen on chain (`docs/spec.md` §2.4, §3.2). A
+//! withdrawal is a settlement too: it is signed, held, found on chain and ended like a purchase, but counts in no
+//! window.
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, B256, Check, CheckName, Counted, Fingerprint, InputVersions, KeyId, Network,
@@ -8,48 +9,48 @@ use crate::{
 };
 use std::fmt;
 
-/// The record of one settlement: its terms and its state.
+/// The record of one settlement: the authorized payment and the state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
-    /// The terms, fixed at authorization.
+    /// The authorized payment, which never changes.
     pub terms: Terms,
-    /// Its state.
+    /// The state of the settlement.
     pub state: SettlementState,
-    /// The time at which it counts in the windows: the time of its authorization or, if it was proven only after its
-    /// hold had been released, the time of its confirmation.
+    /// The time at which the payment counts in the windows: the time of the authorization or, if the payment was proven
+    /// only after the hold had been released, the time of the confirmation.
     pub counted_at: Timestamp,
-    /// The proofs that were not its payment.
+    /// The proofs that turned out not to be the payment.
     pub failed_proofs: FailedProofs,
 }
 
-/// The transactions that an agent named as proof, but that were not the payment according to the chain.
+/// The transactions that an agent named as proof but that are not the payment according to the chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FailedProofs {
-    /// The number of transactions; the same one repeatedly counts once.
+    /// The number of transactions. The same transaction repeatedly counts once.
     pub count: u32,
     /// The last transaction.
     pub last: Option<TxHash>,
 }
 
 impl FailedProofs {
-    /// The maximum number that is looked up on the chain; reconcile finds the payment without a proof. An honest agent
-    /// has one, or two if its provider replaced a transaction; each costs calls to the node.
+    /// The maximum number of proofs that are checked on chain, because each check costs calls to the node. An honest
+    /// agent has one proof, or two if the provider replaced a transaction. Reconcile finds the payment without a proof.
     pub const MOST: u32 = 20;
-    /// The reason with which further transactions are refused without a lookup.
+    /// The reason for rejecting further transactions without a check.
     pub const TOO_MANY: &'static str = "too_many_failed_proofs";
 
-    /// Whether this transaction may still be looked up.
+    /// Returns whether this transaction may still be checked.
     pub fn allow(&self, tx_hash: TxHash) -> bool {
         self.count < Self::MOST || self.last == Some(tx_hash)
     }
 }
 
-/// The authorized terms. The signed bytes are derived from these terms and the deployment's keys alone.
+/// The authorized payment. The signed bytes are derived only from these fields and the deployment's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// The settlement's id; the payment's EIP-3009 nonce is derived from it.
+    /// The settlement's id. The payment's EIP-3009 nonce is derived from this id.
     pub id: SettlementId,
-    /// The audit reference: the decision that allowed a purchase, or the payout's own.
+    /// The transaction id: of the decision that allowed the purchase, or of the withdrawal itself.
     pub transaction: TransactionId,
     /// The paying agent.
     pub agent: AgentId,
@@ -57,70 +58,70 @@ pub struct Terms {
     pub wallet: Address,
     /// The chain.
     pub network: Network,
-    /// The amount of the network's token.
+    /// The amount, in the units of the network's token.
     pub amount: Amount,
     /// The payee.
     pub pay_to: Address,
-    /// The recorded time of the authorization, at which it counts in the windows.
+    /// The recorded time of the authorization, at which the payment counts in the windows.
     pub authorized_at: Timestamp,
     /// EIP-3009 `validBefore`, in whole seconds: the chain accepts the payment only in blocks with an earlier time.
     pub valid_before: Timestamp,
     /// The hash of the request's idempotency key.
     pub idempotency_key: Fingerprint,
-    /// The first bytes of its nonce.
+    /// The first bytes of the payment's nonce.
     pub nonce_prefix: NoncePrefix,
-    /// The number of the agent's ownership transfers before the authorization: it determines the owner
+    /// The number of the agent's ownership transfers before the authorization, which determines the owner
     /// ([`Agent::owner_then`](crate::Agent::owner_then)).
     pub transfers: u32,
-    /// The purpose.
+    /// Whether the payment is a purchase or a withdrawal.
     pub purpose: Purpose,
 }
 
 /// The purpose of a settlement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The agent buys an operation of the catalog. It counts in the windows.
+    /// The agent buys an operation of the catalog. The payment counts in the windows.
     Purchase(Purchase),
-    /// The owner withdraws money to the payout address. It counts in no window.
+    /// The owner withdraws money to the payout address. The payment counts in no window.
     Payout(Payout),
 }
 
-/// A purchase, with its decision.
+/// A purchase and the decision that allowed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Purchase {
-    /// The key that authorized it.
+    /// The key of the payment request.
     pub key: KeyId,
     /// The paid service.
     pub service: ServiceId,
     /// The paid operation.
     pub operation: OperationSlug,
-    /// The protocol version of the offer.
+    /// The version of the x402 protocol that the provider used.
     pub x402_version: X402Version,
-    /// The index of the chosen entry of the offer.
+    /// The index of the chosen payment requirements in `accepts`.
     pub offer_index: u32,
-    /// The policy version that allowed it.
+    /// The version of the policy that allowed the purchase.
     pub policy_version: u64,
-    /// The versions of the decision's other inputs; `None` in rows of earlier releases.
+    /// The versions of the decision's other inputs. `None` in rows of earlier releases.
     pub inputs: Option<InputVersions>,
-    /// The budgets that it counts against, besides the day's window.
+    /// The budgets that the purchase counts against, in addition to the daily window.
     pub budgets: Vec<RuleId>,
-    /// The other rules in whose windows it counts, as one payment.
+    /// The other rules that count the purchase, as one payment.
     pub counts: Vec<RuleId>,
-    /// The approval that it used.
+    /// The approval that the purchase used.
     pub approval: Option<ApprovalId>,
-    /// Every check of the decision, in order: an allowed payment has no other audit row.
+    /// All checks of the decision in the order of evaluation. An allowed payment has no other record of the checks.
     pub checks: Vec<Check>,
 }
 
-/// A payout.
+/// A withdrawal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Payout {
-    /// The person who withdrew the money, and owned the agent at that time.
+    /// The user who withdrew the money and owned the agent at that time.
     pub by: PersonId,
 }
 
 impl Terms {
-    /// The purchase; `None` for a payout.
+    /// Returns the purchase, or `None` for a withdrawal.
     pub const fn purchase(&self) -> Option<&Purchase> {
         match &self.purpose {
             Purpose::Purchase(purchase) => Some(purchase),
@@ -128,13 +129,13 @@ impl Terms {
         }
     }
 
-    /// Whether its decision made this check.
+    /// Returns whether the decision about the purchase made this check.
     pub fn was_checked(&self, name: CheckName) -> bool {
         let checks = self.purchase().map_or(&[][..], |purchase| &purchase.checks);
         checks.iter().any(|check| check.name == name)
     }
 
-    /// The windows in which it counts, each with the amount that it adds.
+    /// Returns the windows in which the payment counts, each with the amount that the payment adds.
     pub fn windows(&self) -> Vec<(WindowScope, Amount)> {
         let Some(purchase) = self.purchase() else {
             return Vec::new();
@@ -152,31 +153,31 @@ impl Terms {
     }
 }
 
-/// The first eight bytes of a payment's nonce. They reveal that the nonce key is not the one with which the payment was
-/// signed, but are too few to use up the nonce in advance.
+/// The first eight bytes of a payment's nonce. They reveal if the present nonce key is not the key with which the
+/// payment was signed, but they are too few to use up the nonce in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoncePrefix(pub [u8; 8]);
 
 impl NoncePrefix {
-    /// The first bytes of this nonce.
+    /// Returns the first bytes of this nonce.
     pub fn of(nonce: B256) -> Self {
         Self(nonce.first_chunk().copied().unwrap_or_default())
     }
 }
 
-/// `0x` and sixteen lower-case hexadecimal digits.
+/// Writes `0x` and sixteen lower-case hexadecimal digits.
 impl fmt::Display for NoncePrefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "0x{:016x}", u64::from_be_bytes(self.0))
     }
 }
 
-/// `receipt_status`, and the data of each value.
+/// The state of a settlement, with the data of each state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettlementState {
-    /// Reserved and signed; the provider may already have the payment.
+    /// The payment is reserved and signed. The provider may already have the payment.
     Authorized,
-    /// Seen on chain.
+    /// The payment was seen on chain.
     Confirmed {
         /// The transaction.
         tx_hash: TxHash,
@@ -185,16 +186,16 @@ pub enum SettlementState {
         /// The time at which Purser recorded the payment.
         settled_at: Timestamp,
     },
-    /// The chain shows that it can never be used; the hold was released.
+    /// The chain shows that the payment can never be made, and the hold was released.
     Expired,
 }
 
 named! {
     /// The `receipt_status` of a state.
     ReceiptStatus {
-        /// Reserved and signed.
+        /// The payment is reserved and signed.
         Authorized = "authorized",
-        /// Seen on chain.
+        /// The payment was seen on chain.
         Confirmed = "confirmed",
         /// The hold was released.
         Expired = "expired",
@@ -202,7 +203,7 @@ named! {
 }
 
 impl SettlementState {
-    /// The transaction that confirmed it.
+    /// Returns the transaction that confirmed the payment.
     pub const fn tx_hash(&self) -> Option<TxHash> {
         match self {
             Self::Confirmed { tx_hash, .. } => Some(*tx_hash),
@@ -210,7 +211,7 @@ impl SettlementState {
         }
     }
 
-    /// The state without its data.
+    /// Returns the state without its data.
     pub const fn status(&self) -> ReceiptStatus {
         match self {
             Self::Authorized => ReceiptStatus::Authorized,
@@ -219,19 +220,19 @@ impl SettlementState {
         }
     }
 
-    /// The `receipt_status` of the state.
+    /// Returns the `receipt_status` of the state.
     pub const fn name(&self) -> &'static str {
         self.status().name()
     }
 }
 
 impl Settlement {
-    /// The settlement's id.
+    /// Returns the settlement's id.
     pub const fn id(&self) -> SettlementId {
         self.terms.id
     }
 
-    /// The transaction that paid it; `None` until confirmed.
+    /// Returns the transaction that paid the settlement, or `None` until the settlement is confirmed.
     pub const fn tx_hash(&self) -> Option<TxHash> {
         match self.state {
             SettlementState::Confirmed { tx_hash, .. } => Some(tx_hash),
@@ -239,7 +240,7 @@ impl Settlement {
         }
     }
 
-    /// The time at which Purser recorded the payment; `None` until confirmed.
+    /// Returns the time at which Purser recorded the payment, or `None` until the settlement is confirmed.
     pub const fn settled_at(&self) -> Option<Timestamp> {
         match self.state {
             SettlementState::Confirmed { settled_at, .. } => Some(settled_at),
@@ -247,7 +248,7 @@ impl Settlement {
         }
     }
 
-    /// The settlement confirmed by this transfer. Only `match_transfer` makes a [`Transfer`].
+    /// Confirms the settlement with this transfer. Only `match_transfer` creates a [`Transfer`].
     #[must_use]
     pub fn confirmed(self, transfer: &Transfer, settled_at: Timestamp) -> Self {
         Self {
@@ -260,7 +261,7 @@ impl Settlement {
         }
     }
 
-    /// The settlement after its hold was released.
+    /// Marks the settlement as expired after its hold was released.
     #[must_use]
     pub fn expired(self, _unusable: &Unusable) -> Self {
         Self {
@@ -269,7 +270,7 @@ impl Settlement {
         }
     }
 
-    /// The settlement after its confirmation was reverted: it is authorized again.
+    /// Makes the settlement authorized again after its confirmation was reverted.
     #[must_use]
     pub fn confirmation_reverted(self, _transfer_gone: &TransferGone) -> Self {
         Self {
