@@ -26,8 +26,8 @@ impl Shared {
             Ok(found) => found,
             Err(error) => return step.failed(error),
         };
-        // If a settlement is unreadable, its request can't be distinguished from a request for a settlement that does not
-        // exist, so no request is removed because its settlement is missing.
+        // If a settlement is unreadable, its request can't be distinguished from a request for a settlement that does
+        // not exist, so no request is removed because its settlement is missing.
         let are_all_readable = found.iter().all(Result::is_ok);
         let settlements = step.readable(found);
         let mut kept: HashSet<SettlementId> = if are_all_readable {

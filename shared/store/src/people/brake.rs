@@ -67,7 +67,7 @@ impl Ledger {
             TransactionOutcome::Committed => Ok(Edited::Stored),
             TransactionOutcome::Refused(refusal) => {
                 let met = refusal.met(Role::Agent).and_then(|met| met.get(AUDIT_ID));
-                // If the stored audit id is this freeze's own, an attempt whose response was lost has stored the freeze.
+                // If the stored audit id is this freeze's id, an attempt whose response was lost has stored the freeze.
                 let is_own = met.is_some() && met == mark.get(AUDIT_ID);
                 Ok(if is_own { Edited::Stored } else { Edited::Conflict })
             }
