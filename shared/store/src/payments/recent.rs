@@ -1,10 +1,10 @@
-//! The recent payments of an agent to a service ([`RecentPayments`]), as a map in the totals of the day's window.
+//! The recent payments of an agent to a service ([`RecentPayments`]), as a map in the totals of the day window.
 //!
-//! Each call, payee and operation is a member of its own, so that concurrent payments don't overwrite each other's. Of
-//! two payments of the same call that race, the condition on the call's member refuses the second. The map is never
-//! removed, and it is only written for an agent whose rules need it. A reservation remembers its call, and a release
-//! forgets the call. Payees and prices are remembered only when a payment is confirmed, because an authorization costs the
-//! agent nothing.
+//! Each call, payee and operation is a separate attribute of the map, so that concurrent payments don't overwrite each
+//! other's values. If two payments of the same call are concurrent, the condition on the call's attribute rejects the
+//! second. The map is never removed, and is only written for an agent whose rules need it. A reservation stores its
+//! call, and a release removes the call. Payees and prices are stored only when a payment is confirmed, because an
+//! authorization costs the agent nothing.
 
 use crate::{
     codec::attribute::{Attribute, Item},
@@ -25,10 +25,10 @@ use purser_domain::{
     RecentUpdate, Result, Terms, Timestamp, WindowScope,
 };
 
-/// The attribute with the map.
+/// The name of the attribute with the map.
 const RECENT: &str = "recent";
 
-/// The first letter of a member's name says what it is; the rest is the digest.
+/// Returns the name of an attribute in the map: a letter for the kind, followed by the digest.
 fn member_name(key: RecentKey) -> String {
     match key {
         RecentKey::Call(CallDigest(bytes)) => format!("c{}", BASE64.encode(bytes)),
@@ -49,7 +49,8 @@ fn parse_member_name(name: &str) -> Option<RecentKey> {
     }
 }
 
-/// The time of the last payment, until the year 4253, and then its prices, oldest first, each as LEB128.
+/// Encoded as the time of the last payment, which fits until the year 4253, and then the prices, oldest first, each as
+/// LEB128.
 impl Attribute for PaidPrices {
     fn write(&self) -> AttributeValue {
         let mut bytes = Vec::new();
@@ -72,7 +73,7 @@ impl Attribute for PaidPrices {
     }
 }
 
-/// The recent payments in a window's totals.
+/// Decodes the recent payments in a window's totals.
 pub(crate) fn read(row: Row<'_>, totals: &Item) -> Result<RecentPayments> {
     let Some(map) = totals.get(RECENT) else {
         return Ok(RecentPayments::default());
@@ -95,8 +96,8 @@ pub(crate) fn read(row: Row<'_>, totals: &Item) -> Result<RecentPayments> {
 }
 
 impl Ledger {
-    /// Remembers the payee and the price of a confirmed payment, if its decision compared them: 2 write units, 4 where the
-    /// totals exceed 1 KB.
+    /// Stores the payee and the price of a confirmed payment, if its decision compared them. Takes 2 write units, or 4
+    /// if the totals exceed 1 KB.
     pub(crate) async fn remember_paid(&self, terms: &Terms) -> Result<()> {
         let Some(purchase) = terms.purchase() else {
             return Ok(());
@@ -120,12 +121,12 @@ impl Ledger {
                 .expression_attribute_names("#total", "total")
                 .expression_attribute_values(":delta", 0_u32.write())
                 .expression_attribute_values(":one", 1_u32.write());
-            // Of two confirmations neither overwrites the other's price.
+            // The condition prevents two concurrent confirmations from overwriting each other's price.
             let known = recent.prices.iter().find(|(known, _)| *known == operation);
             let is_last =
                 |known: &PaidPrices| known.at == terms.authorized_at && known.prices.last() == Some(&terms.amount);
             if known.is_some_and(|(_, known)| price.is_some() && is_last(known)) {
-                // By an attempt whose response was lost.
+                // The price was stored by an attempt whose response was lost.
                 return Ok(());
             }
             let (update, condition) = match known.filter(|_| price.is_some()) {
@@ -147,8 +148,8 @@ impl Ledger {
     }
 }
 
-/// The name of the member of the call that was last authorized at this time; `None` if the totals remember no such call,
-/// or several, of which others may be paid.
+/// Returns the attribute name of the call that was last authorized at this time; `None` if the totals contain no such
+/// call, or several calls, because the others may be paid.
 pub(crate) fn call_at(totals: &Item, at: Timestamp) -> Option<String> {
     let map = totals.get(RECENT)?.as_m().ok()?;
     let calls = map.iter().filter(|(name, _)| name.starts_with('c'));
@@ -157,7 +158,7 @@ pub(crate) fn call_at(totals: &Item, at: Timestamp) -> Option<String> {
     calls.next().is_none().then(|| name.clone())
 }
 
-/// The update of a day's totals that also removes the call with this member, which must still have this time.
+/// Adds to an update of a day's totals that it removes the call in this attribute, which must still have this time.
 pub(crate) fn forget_call(
     update: UpdateBuilder,
     call: String,
@@ -173,8 +174,8 @@ pub(crate) fn forget_call(
         .expression_attribute_values(":call", at.write())
 }
 
-/// The update of a day's totals that also remembers a payment. `set` is what it sets besides, and `condition` its
-/// condition.
+/// Adds to an update of a day's totals that it stores a recent payment. `set` contains the other assignments of the
+/// update, and `condition` its other condition.
 pub(crate) fn remember(
     update: UpdateBuilder,
     remembered: &RecentUpdate,
@@ -274,7 +275,7 @@ mod tests {
         }
     }
 
-    /// What a full map adds to the totals leaves them within two write units.
+    /// A full map keeps the totals within two write units.
     #[test]
     fn a_full_map_takes_less_than_two_kilobytes() {
         let at = Timestamp::parse("2026-11-21T01:09:00.000001Z").unwrap();
@@ -284,7 +285,7 @@ mod tests {
             prices: vec![price; purser_domain::MOST_RECENT_PRICES],
         };
         let name = |key| member_name(key).len();
-        // A number takes a byte for each two digits and one more; a member of a map one more.
+        // A number takes one byte for each two digits and one more byte. An attribute of a map takes one more byte.
         let time = 16_usize.div_ceil(2) + 2;
         let calls = purser_domain::MOST_RECENT_CALLS * (name(RecentKey::Call(CallDigest([0; 8]))) + time);
         let payees = purser_domain::MOST_RECENT_PAYEES * (name(RecentKey::Payee(PayeePrefix([0; 12]))) + time);

@@ -1,12 +1,13 @@
-//! The release of the spend of a payment that can never be made.
+//! Releases the amount of a payment that can never be made.
 //!
-//! Invariant: one transaction expires the settlement, deletes its entries and subtracts their amounts from the totals,
-//! so a spend is released once, even by concurrent releases. The condition includes the time of the entries, because a
-//! payment that was released, confirmed late and reverted since it was read has other entries. If an entry was evicted
-//! before, its amount is no longer in the total, and that window is not changed. With its entry of the day, the duplicate
-//! guards' memory of the call is removed, unless the call was authorized again meanwhile.
+//! Invariant: one transaction expires the settlement, deletes its counted payments and subtracts their amounts from the
+//! totals, so an amount is released once, even by concurrent releases. The condition includes the time at which the
+//! payment is counted, because a payment that was released, confirmed late and reverted since it was read is counted at
+//! another time. If a counted payment was evicted before, its amount is no longer in the total, and this window is not
+//! changed. The call that duplicate guards compare is removed together with the payment in the day window, unless the
+//! call was authorized again meanwhile.
 //!
-//! Deliberately elsewhere: the proof that the payment can never be made (only the domain makes an [`Unusable`]).
+//! Not in this file: the proof that the payment can never be made (only the domain creates an [`Unusable`]).
 
 use crate::{
     codec::attribute::{Attribute as _, text},
@@ -26,7 +27,7 @@ use purser_domain::{Amount, CheckName, Error, Result, Settlement, Unusable, Wind
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
     Settlement,
-    /// The entry in this window.
+    /// The payment that this window counts.
     Entry(WindowScope),
     /// The totals of this window.
     Totals(WindowScope),
@@ -35,8 +36,8 @@ enum Role {
 const RELEASING: &str = "releasing a hold";
 
 impl Ledger {
-    /// Releases the spend of a held settlement: 7 write units, and 4 more for each budget; 3 for a payout, which counts
-    /// in no window. With a duplicate guard it also reads the day's totals.
+    /// Releases the amount of a held settlement. Takes 7 write units, and 4 more for each budget; 3 for a withdrawal,
+    /// which counts in no window. With a duplicate guard, the day's totals are also read.
     pub async fn release(&self, settlement: &Settlement, unusable: &Unusable) -> Result<Moved> {
         let terms = &settlement.terms;
         if unusable.settlement() != terms.id {
@@ -59,7 +60,7 @@ impl Ledger {
                 && let Some(item) = refusal.met(Role::Totals(*day))
                 && self.has_total(item, terms.amount)?
             {
-                // The call was authorized again since it was read, and stays remembered.
+                // The call was authorized again since it was read, so it stays stored.
                 backoff.wait().await?;
                 continue;
             }

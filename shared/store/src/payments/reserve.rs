@@ -1,10 +1,10 @@
-//! The reservation of a payment, in one transaction.
+//! Reserves a payment in one transaction.
 //!
-//! Its conditions check everything that the decision was based on: the agent's record, the policy and the rules by
-//! their stamps on the windows, the available amount by `total`, evictions by `hz`, the idempotency key by its absence,
-//! and the approval by its state. The failed condition determines the result, in the order documented at
-//! [`Ledger::reserve`]. Afterwards either the settlement, its idempotency record and its entries all exist, or none of
-//! them does.
+//! The transaction's conditions check every input of the decision: the agent's record, the policy and the rules by
+//! their versions in the windows, the available amount by `total`, evictions by `hz`, the idempotency key by its
+//! absence, and the approval by its state. The failed condition determines the result, in the order that
+//! [`Ledger::reserve`] documents. Afterwards the settlement, its idempotency record and its counted payments either all
+//! exist, or none exists.
 
 use crate::{
     codec::attribute::{Attribute as _, text},
@@ -24,15 +24,15 @@ use purser_domain::{ApprovalId, Fingerprint, Grant, RecentUpdate, Resolution, Re
 pub enum Reserved {
     /// The payment is reserved, with the given terms.
     Done,
-    /// The idempotency key was used already. The caller compares the fingerprint.
+    /// The idempotency key was already used. The caller compares the fingerprint.
     IdempotencyRecord(IdempotencyRecord),
-    /// The approval was used already.
+    /// The approval was already used.
     ApprovalUsed {
-        /// The settlement that used it.
+        /// The settlement that used the approval.
         settlement: SettlementId,
     },
-    /// An input of the decision has changed, or may have. The caller reads the decision inputs and decides again, with
-    /// [`purser_domain::Eviction::Needed`].
+    /// An input of the decision has changed, or may have changed. The caller reads the decision inputs and decides
+    /// again, with [`purser_domain::Eviction::Needed`].
     Raced,
 }
 
@@ -40,20 +40,21 @@ pub enum Reserved {
 enum Role {
     /// The approval that the payment uses.
     Approval,
-    /// The idempotency key.
+    /// The record of the idempotency key.
     Key,
-    /// Any other input of the decision. If its condition failed, the decision is out of date.
+    /// Any other input of the decision. If its condition failed, the decision is outdated.
     Basis,
 }
 
 impl Ledger {
-    /// Reserves a granted payment: 9 write units, plus 2 for each evicted entry, 2 for an approval, and 4 for each
-    /// rule that counts it; and up to 2 where rules need recent payments, whose totals may exceed 1 KB.
+    /// Reserves a granted payment. Takes 9 write units, plus 2 for each evicted payment, 2 for an approval, and 4 for
+    /// each rule that counts the payment; and up to 2 if rules need recent payments, because the totals may exceed 1
+    /// KB.
     ///
-    /// If several conditions failed, the first of these determines the result: the approval was used, the idempotency
-    /// key was used, any other. A transaction that only conflicted with others is sent again after a pause; after four
-    /// pauses the caller must read again. `backoff` limits the total number of attempts, after which an error is
-    /// returned and nothing is reserved.
+    /// If several conditions fail, the first of the following determines the result: the approval was used, the
+    /// idempotency key was used, any other condition. A transaction that only conflicted with others is sent again
+    /// after a pause; after four pauses the caller must read again. `backoff` limits the total number of attempts;
+    /// after the last attempt an error is returned and nothing is reserved.
     pub async fn reserve(
         &self,
         grant: &Grant<'_>,
@@ -63,7 +64,8 @@ impl Ledger {
     ) -> Result<Reserved> {
         let transaction = self.reservation(grant, terms, fingerprint)?;
         if transaction.len() > MOST_ACTIONS {
-            // Many budgets, each with many expired entries: evict them first, so that the next attempt is small.
+            // There are many budgets with many expired payments each. They are evicted first, so that the next attempt
+            // is small.
             for charge in grant.charges() {
                 // The next read shows whether the eviction succeeded.
                 let _evicted = self
@@ -90,7 +92,7 @@ impl Ledger {
         let mut transaction = Transaction::new();
         let remembered = grant.remembered().and_then(RecentUpdate::only_call);
         for charge in grant.charges() {
-            // The day's window remembers the payment.
+            // The totals of the day window also store the recent call.
             let remembered = remembered.as_ref().filter(|_| charge.scope.budget().is_none());
             let version = grant.agent_version();
             self.charge(&mut transaction, Role::Basis, &charge, version, terms, remembered)?;
@@ -103,10 +105,11 @@ impl Ledger {
         Ok(transaction)
     }
 
-    /// Binds the idempotency key to the settlement. An approved retry replaces the record that its escalation wrote.
+    /// Binds the idempotency key to the settlement. A retry after an approval replaces the record that its escalation
+    /// wrote.
     ///
-    /// The call's description is stored here rather than in the settlement, which is rewritten later and has no room
-    /// for it.
+    /// The call's description is stored in this record and not in the settlement, which is rewritten later and has no
+    /// space for it.
     fn bind_key(&self, grant: &Grant<'_>, terms: &Terms, fingerprint: &Fingerprint) -> PutBuilder {
         let row = Draft::of(&Key::idempotency(terms.agent, &terms.idempotency_key))
             .with_value("kind", text(ALLOW))

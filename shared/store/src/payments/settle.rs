@@ -1,15 +1,15 @@
-//! The confirmation: stores the transfer found on chain, and the settlement's claim on it.
+//! Confirms settlements: stores the transfer that was found on chain, and the settlement's claim on it.
 //!
-//! Invariants: a confirmed settlement has a claim in the partition of its block, with the block's hash, written before
-//! the settlement or with it. A claim is removed only while no confirmation rests on it, and its removal marks the
-//! settlement, which from then on is confirmed only together with a claim: otherwise a confirmation could follow the
-//! removal of its claim. If a claim's settlement is not confirmed, the payment is on chain and reconcile confirms the
-//! settlement. An agent's proof confirms a settlement only if it is the first that claims the transaction (the
-//! contract's 409). Reconcile confirms each settlement by its own transfer, because two transfers are two payments. No
-//! transfer confirms two settlements: each is matched by its settlement's own nonce.
+//! Invariants: a confirmed settlement has a claim in its block's partition, with the block's hash, written before the
+//! settlement or together with it. A claim is removed only while no confirmation depends on it. The removal marks the
+//! settlement, and a marked settlement is confirmed only together with a claim, because otherwise a confirmation could
+//! follow the removal of its claim. If a claim's settlement is not confirmed, the payment is on chain and reconcile
+//! confirms the settlement. An agent's proof confirms a settlement only if it is the first settlement that claims the
+//! transaction (the contract's 409). Reconcile confirms each settlement by its own transfer, because two transfers are
+//! two payments. No transfer confirms two settlements, because each is matched by its settlement's nonce.
 //!
-//! Confirming a held settlement does not change its window: the entry counts until it expires. If the spend had been
-//! released, it is counted again from now on, even above the caps, because the money is spent.
+//! Confirming a held settlement does not change its window, because the payment counts until it expires. If the amount
+//! was released, it is counted again from now on, even above the caps, because the money is spent.
 
 use crate::{
     codec::attribute::{Attribute as _, Item, text},
@@ -48,11 +48,11 @@ pub enum Claim {
 pub enum Confirmed {
     /// The settlement is confirmed with this transfer.
     Done(Settlement),
-    /// The settlement was already confirmed; contains its stored state.
+    /// The settlement was already confirmed. Contains the stored settlement.
     Already(Settlement),
     /// The transaction confirmed another settlement. Nothing was written.
     TransactionUsed {
-        /// The other settlement.
+        /// The settlement that the transaction confirmed.
         by: SettlementId,
     },
 }
@@ -60,35 +60,36 @@ pub enum Confirmed {
 /// The result of another transition of a settlement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Moved {
-    /// The transition was made; contains the stored state.
+    /// The transition was made. Contains the settlement as it is now stored.
     Done(Settlement),
-    /// The stored settlement, which was already in another state, maybe because of an earlier attempt. Nothing was
-    /// written.
+    /// The settlement was already in another state, possibly because of an earlier attempt. Nothing was written.
+    /// Contains the stored settlement.
     Superseded(Settlement),
 }
 
-/// The result of confirming a settlement whose spend is held.
+/// The result of confirming a held settlement.
 enum Held {
     /// The settlement is confirmed.
     Done(Settlement),
-    /// The stored settlement, which was already in another state. Nothing was written.
+    /// The settlement was already in another state. Nothing was written. Contains the stored settlement.
     Superseded(Settlement),
-    /// A claim of it was removed, so it is confirmed only together with a claim. Nothing was written.
+    /// A claim of the settlement was removed, so the settlement is confirmed only together with a claim. Nothing was
+    /// written.
     ClaimRemoved,
 }
 
-/// A settlement's claim on a transaction, as it is stored.
+/// A stored claim of a settlement on a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredClaim {
-    /// The agent of the settlement.
+    /// The agent that pays.
     pub agent: AgentId,
-    /// The settlement.
+    /// The settlement that claims the transaction.
     pub settlement: SettlementId,
-    /// The transaction.
+    /// The claimed transaction.
     pub tx_hash: TxHash,
-    /// The number of the block.
+    /// The number of the transaction's block.
     pub block: u64,
-    /// The hash that the block had when the settlement was confirmed.
+    /// The hash of the block when the settlement was confirmed.
     pub block_hash: B256,
     key: Key,
 }
@@ -98,7 +99,7 @@ enum Role {
     Settlement,
     /// The claim on the transaction or transfer.
     Claim,
-    /// A window in which the settlement is counted again.
+    /// A window in which the payment counts again.
     Window,
 }
 
@@ -106,24 +107,24 @@ enum Role {
 enum Together {
     /// The settlement is confirmed.
     Done(Settlement),
-    /// The stored settlement, which was already in another state. Nothing was written.
+    /// The settlement was already in another state. Nothing was written. Contains the stored settlement.
     Superseded(Settlement),
-    /// Another settlement holds the claim. Nothing was written.
+    /// Another settlement has the claim. Nothing was written.
     Claimed {
-        /// The other settlement.
+        /// The settlement that has the claim.
         by: SettlementId,
     },
 }
 
 const CONFIRMING: &str = "confirming a settlement";
-/// The condition of a claim.
+/// The condition of a claim: it does not exist, or belongs to this settlement.
 const FREE_OR_OWN: &str = "attribute_not_exists(pk) OR sid = :settlement";
-/// The confirmation of a settlement whose spend is held.
+/// The update that confirms a held settlement.
 const CONFIRM_HELD: &str = "SET rs = :confirmed, txh = :hash, blk = :block, settled = :now REMOVE hp, hs";
 
 impl Ledger {
-    /// Reads an agent and one of its settlements, if they exist, strongly consistent: one round trip, one read unit
-    /// each.
+    /// Reads an agent and one of its settlements, if they exist, strongly consistent. Takes one round trip and one read
+    /// unit each.
     pub async fn presented(
         &self,
         agent: AgentId,
@@ -144,14 +145,14 @@ impl Ledger {
         Ok((record, settlement))
     }
 
-    /// The settlement that a transaction in this block confirmed first, strongly consistent: one read unit.
+    /// Reads which settlement a transaction in this block confirmed first, strongly consistent. Takes one read unit.
     pub async fn confirmed_by(&self, network: Network, block: u64, hash: TxHash) -> Result<Option<SettlementId>> {
         let item = self.get(&Key::claim(network, block, hash, None)).await?;
         item.map(|item| self.row(&item).get("sid")).transpose()
     }
 
-    /// All claims on transactions in this block, strongly consistent: at least one read unit for each of four
-    /// partitions, and one per 4 KB.
+    /// Reads all claims on transactions in this block, strongly consistent. Takes at least one read unit for each of
+    /// four partitions, and one per 4 KB.
     pub async fn claims_in(&self, network: Network, block: u64) -> Result<Vec<StoredClaim>> {
         let mut reads = tokio::task::JoinSet::new();
         for shard in 0..CLAIM_SHARDS {
@@ -200,8 +201,9 @@ impl Ledger {
         })
     }
 
-    /// Removes a claim on a transaction in a block that is no longer on the chain, unless the claim was renewed since:
-    /// 4 write units. Returns `false`, and removes nothing, if its settlement is confirmed by it.
+    /// Removes a claim on a transaction in a block that is no longer on the chain, unless the claim was renewed
+    /// meanwhile. Takes 4 write units. Returns `false` and removes nothing if the claim's settlement is confirmed by
+    /// it.
     pub async fn remove_claim(&self, claim: &StoredClaim) -> Result<bool> {
         let StoredClaim { agent, settlement, .. } = *claim;
         let delete = DeleteBuilder::default()
@@ -223,15 +225,15 @@ impl Ledger {
         Ok(
             match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
                 TransactionOutcome::Committed => true,
-                // Without the claim that was read, there is nothing to remove.
+                // If the claim that was read no longer exists, there is nothing to remove.
                 TransactionOutcome::Refused(refusal) => refusal.names(Role::Claim),
             },
         )
     }
 
-    /// Confirms a settlement with the transfer that was found on chain: 3 write units, one for the claim, one for the
-    /// settlement and one for the index. If its spend had been released: 4, and 4 for each window. 2 more if its decision
-    /// compared its payee or price with earlier ones.
+    /// Confirms a settlement with the transfer that was found on chain. Takes 3 write units: for the claim, the
+    /// settlement and the index. If the amount was released, takes 4, and 4 for each window. Takes 2 more if the
+    /// decision compared the payee or price with earlier payments.
     pub async fn confirm(
         &self,
         settlement: &Settlement,
@@ -241,7 +243,8 @@ impl Ledger {
     ) -> Result<Confirmed> {
         let confirmed = self.confirm_once(settlement, transfer, claim, now).await?;
         if let Confirmed::Done(settlement) = &confirmed {
-            // The payment is confirmed. If this fails, a rule asks once more or compares with one price less.
+            // The payment is confirmed. If this write fails, a rule requires one more approval or compares with one
+            // price less.
             drop(self.remember_paid(&settlement.terms).await);
         }
         Ok(confirmed)
@@ -295,7 +298,7 @@ impl Ledger {
         }
     }
 
-    /// Records that a settlement's transaction is now in another block: 4 write units. A settlement that this
+    /// Records that a settlement's transaction is now in another block. Takes 4 write units. A settlement that this
     /// transaction no longer confirms is not changed.
     pub async fn move_confirmation(&self, settlement: &Settlement, transfer: &Transfer) -> Result<()> {
         let terms = &settlement.terms;
@@ -320,7 +323,7 @@ impl Ledger {
         }
     }
 
-    /// Writes a claim alone. Returns the other settlement that holds the claim, if any.
+    /// Writes only a claim. Returns the other settlement that has the claim, if any.
     async fn put_claim(
         &self,
         terms: &Terms,
@@ -354,7 +357,7 @@ impl Ledger {
         }
     }
 
-    /// Confirms a settlement whose spend is held and whose claim is written, unless a claim of it was ever removed.
+    /// Confirms a held settlement whose claim is written, unless a claim of the settlement was ever removed.
     async fn confirm_held(
         &self,
         settlement: &Settlement,
@@ -393,8 +396,8 @@ impl Ledger {
         }
     }
 
-    /// Confirms a settlement together with its claim. If its spend was released, it counts again, at a time whose
-    /// entries were not evicted from any of its windows yet.
+    /// Confirms a settlement together with its claim. If the amount was released, the payment counts again, at a time
+    /// after the eviction watermark of all its windows.
     async fn confirm_together(
         &self,
         settlement: &Settlement,
@@ -428,12 +431,12 @@ impl Ledger {
             if refusal.names(Role::Settlement) || !refusal.names(Role::Window) {
                 return Err(no_such_settlement());
             }
-            // Entries after the chosen time were already evicted from a window, so a later time is needed.
+            // The chosen time is not after the eviction watermark of a window, so a later time is needed.
             backoff.wait().await?;
         }
     }
 
-    /// The put of a claim in a transaction.
+    /// Creates the put of a claim for a transaction.
     fn claim(&self, terms: &Terms, transfer: &Transfer, log_index: Option<u64>) -> PutBuilder {
         self.put(write_claim(terms, transfer, log_index))
             .condition_expression(FREE_OR_OWN)
@@ -470,7 +473,7 @@ impl Ledger {
     }
 
     /// Counts a payment in its windows as if it were authorized now, without checking the caps. Returns the time at
-    /// which it counts: the first one whose entries were not evicted from any of its windows yet.
+    /// which the payment counts: the first time after the eviction watermark of all its windows.
     ///
     /// A budget whose rule was removed is skipped, because it no longer limits anything.
     async fn count_anew(
@@ -505,7 +508,8 @@ impl Ledger {
         Ok(at)
     }
 
-    /// The windows that a payment counts in, each with its current length and the amount that the payment adds.
+    /// Returns the windows in which a payment counts, each with its current duration and the amount that the payment
+    /// adds.
     async fn windows_of(&self, terms: &Terms) -> Result<Vec<(WindowScope, Duration, Amount)>> {
         let windows = terms.windows();
         let agent = if windows.iter().any(|(scope, _)| scope.budget().is_some()) {
@@ -528,7 +532,7 @@ impl Ledger {
     }
 }
 
-/// A claim, with the hash of the block.
+/// Encodes a claim with the block's hash.
 fn write_claim(terms: &Terms, transfer: &Transfer, log_index: Option<u64>) -> Item {
     let block = transfer.block();
     Draft::of(&Key::claim(terms.network, block.number, transfer.tx_hash(), log_index))
