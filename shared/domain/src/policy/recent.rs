@@ -3,8 +3,8 @@
 //!
 //! The memory is stored with the totals of the daily window, and is written only for agents with a rule of these kinds.
 //! The reservation writes the call, and a release removes the call again. The confirmation writes the payee and the
-//! price, because an authorization alone costs the agent nothing. Each list is bounded, and the least recently used
-//! entry is forgotten first. A forgotten call can be repeated, and a forgotten payee needs an approval again.
+//! price, because an authorization alone costs nothing. Each list is bounded, and the least recently used entry is
+//! forgotten first. A forgotten call can be repeated, and a forgotten payee needs an approval again.
 //!
 //! Invariant: two reservations of the same call within the duration of a duplicate guard can't both succeed, because
 //! each write requires that the remembered time of the call is older ([`CallMark::not_after`]). Payees and prices have
