@@ -1,4 +1,4 @@
-//! The signed statements about a payment or a decision of the calling agent.
+//! Returns the signed statements about a payment or a decision of the calling agent.
 
 use crate::Agents;
 use axum::Json;
@@ -22,20 +22,20 @@ pub(crate) struct SettlementStatements {
     settlement_id: String,
     #[schema(value_type = uuid::Uuid)]
     transaction_id: String,
-    /// The statement of the decision; null until it is in the log, about a minute after the decision.
+    /// The statement of the decision; null until the statement is in the log, about a minute after the decision.
     #[schema(required)]
     decision: Option<FoundStatement>,
-    /// Why the decision has no statement; null if it has one.
+    /// Why the decision has no statement; null if it has a statement.
     #[schema(required)]
     missing_reason: Option<MissingReason>,
-    /// Which statements name another payment than the settlement does now: `decision`, `receipt`. The statement has what
-    /// was decided. The record was changed later: report it to the operator.
+    /// Which statements differ from the settlement's current values: `decision`, `receipt`. A statement contains what
+    /// was decided, so a difference means that the record was changed later. Report the difference to the operator.
     differing: Vec<&'static str>,
     /// The statement of the receipt; null until the payment is confirmed and the statement is in the log.
     #[schema(required)]
     receipt: Option<FoundStatement>,
-    /// The statements of its later changes, in the log's order: a reversal (a confirmation that a reorganization of the
-    /// chain took back) or a release (it expired unpaid). A receipt that a reversal names is void.
+    /// The statements of later changes, in the order of the log: a reversal (a reorganization of the chain reverted the
+    /// confirmation) or a release (the payment expired unpaid). A receipt that a reversal names is void.
     changes: Vec<FoundStatement>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) async fn statement(
     caller: AgentCredentials,
     Path(settlement): Path<String>,
 ) -> Result<Json<SettlementStatements>, Failure> {
-    // Any key may read about a payment of its services, as it may read the receipt.
+    // Any key may read statements about a payment, as it may read the receipt.
     let caller = agents.authenticate(caller, None).await?;
     let id = SettlementId::parse(&settlement).ok_or(ErrorKind::NotFound)?;
     let settlement = agents.ledger.settlement(caller.agent.id, id).await?;
@@ -89,13 +89,13 @@ pub(crate) async fn statement(
 pub(crate) struct AgentDecisionStatement {
     #[schema(value_type = uuid::Uuid)]
     transaction_id: String,
-    /// The settlement; null if the decision did not allow the payment.
+    /// The settlement's ID; null if the decision did not allow the payment.
     #[schema(required, value_type = Option<uuid::Uuid>)]
     settlement_id: Option<String>,
-    /// The statement.
+    /// The statement of the decision.
     decision: FoundStatement,
-    /// The statements of what followed, in the log's order: of its approval (an approval, a rejection, a withdrawal or an
-    /// expiry), or of the later changes of its payment.
+    /// The statements of later changes, in the order of the log: of the approval (approved, rejected, withdrawn or
+    /// expired), or of the payment.
     changes: Vec<FoundStatement>,
 }
 
@@ -117,12 +117,12 @@ pub(crate) async fn decision_statement(
     caller: AgentCredentials,
     Path(transaction): Path<String>,
 ) -> Result<Json<AgentDecisionStatement>, Failure> {
-    // Any key may read about a decision of its services, as it may read a receipt.
+    // Any key may read statements about decisions of its services, as it may read a receipt.
     let caller = agents.authenticate(caller, None).await?;
     let id = TransactionId::parse(&transaction).ok_or(ErrorKind::NotFound)?;
     let log = agents.log.as_ref().ok_or(ErrorKind::NotFound)?;
     let decision = log.decision(id, id.decided_at()).await?.ok_or(ErrorKind::NotFound)?;
-    // The log has the decisions of all agents. The statement says whose it is, so no table is read.
+    // The log has the decisions of all agents. The statement names the agent, so no table is read.
     let subject = decision.decision_subject();
     let subject = subject.filter(|subject| subject.agent == caller.agent.id);
     let subject = subject.ok_or(ErrorKind::NotFound)?;

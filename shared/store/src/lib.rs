@@ -1,12 +1,13 @@
-//! Persistence in DynamoDB: items, keys, conditions, and transactions.
+//! Stores data in DynamoDB: items, keys, conditions, and transactions.
 //!
 //! Invariants:
-//! - a write that follows a decision is conditional on the state and version that the decision was based on;
-//! - a payment is one transaction: the window, its entry, the settlement, the idempotency key and the approval change
-//!   together or not at all;
-//! - the `total` of a window (`W`) is the sum of its existing entries, and an entry exists exactly while it counts;
-//! - the reads of a decision are strongly consistent and never cached, and a condition detects any torn read;
-//! - no item that affects spending expires by TTL, and no decision reads an index.
+//! - A write that follows a decision is conditional on the state and version on which the decision was based.
+//! - A payment is one transaction: the window, its counted payment, the settlement, the idempotency key and the
+//!   approval change together or not at all.
+//! - The `total` of a window (`W`) is the sum of its existing counted payments, and a counted payment exists exactly
+//!   while it counts.
+//! - The reads of a decision are strongly consistent and never cached, and a condition detects any inconsistent read.
+//! - No item that affects spending expires by TTL, and no decision reads an index.
 //!
 //! ```text
 //! decision_inputs ─(evaluate)─▶ reserve ─▶ confirm ─▶ revert_confirmation   key.rs      the format of every key
@@ -16,11 +17,11 @@
 //! ```
 //!
 //! Tables: the ledger (`pk`, `sk`, indexes `hold` and `owner`), the decisions and the audit log (`pk`, `sk`), the
-//! catalog (`pk`) and the throttle (`pk`), the webhooks and notices (`pk`, `sk`).
+//! catalog (`pk`) and the throttle (`pk`), the webhooks and notifications (`pk`, `sk`).
 //!
-//! Every edit by a person or an operator writes its row of the audit log in the same transaction (`audit/entry.rs`).
+//! Every change by a user or an operator writes its audit row in the same transaction (`audit/entry.rs`).
 //!
-//! Deliberately elsewhere: the policy (`shared/domain`), HTTP and clocks (`shared/api`), the chain (`shared/chain`).
+//! Not in this crate: the policy (`shared/domain`), HTTP and clocks (`shared/api`), the chain (`shared/chain`).
 
 mod audit;
 mod catalog;

@@ -1,7 +1,7 @@
 //! Approvals: one row each. All approvals of one request share a partition.
 //!
-//! The row stores a person's decision; expiry follows from the time and is never written. Every transition is
-//! conditional on the previous state and on the time.
+//! The row stores a user's decision. Expiry follows from the time and is never written. Every transition is conditional
+//! on the previous state and on the time.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -17,7 +17,7 @@ use crate::{
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;
 use purser_domain::{Approval, ApprovalId, ApprovalResolution, Error, Resolution, Result};
 
-/// A person's decision on an approval.
+/// A user's decision on an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApprovalDecision {
     /// A retry that names the approval may be authorized once.
@@ -26,14 +26,14 @@ pub enum ApprovalDecision {
     Reject,
 }
 
-/// The result of resolving an approval.
+/// The result of deciding an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolved {
     /// The decision is stored.
     Done(Approval),
     /// The approval was no longer pending: it was decided, was used, or has expired. Nothing was written.
     Already(Approval),
-    /// There is no such approval, or it belongs to another person.
+    /// The approval does not exist, or belongs to another user.
     NotFound,
 }
 
@@ -49,22 +49,22 @@ const REJECTED: &str = "rejected";
 pub(crate) const EXECUTED: &str = "executed";
 
 impl Ledger {
-    /// An approval of any agent, strongly consistent.
+    /// Reads an approval of any agent, strongly consistent.
     pub async fn approval(&self, id: ApprovalId) -> Result<Option<Approval>> {
         let item = self.get(&Key::approval(id)).await?;
         item.map(|item| self.read_approval(id, &item)).transpose()
     }
 
-    /// [`Self::approval`], with the hash of its row.
+    /// Reads an approval like [`Self::approval`], with the hash of its row.
     pub async fn approval_with_hash(&self, id: ApprovalId) -> Result<Option<(Approval, RowHash)>> {
         let item = self.get(&Key::approval(id)).await?;
         item.map(|item| Ok((self.read_approval(id, &item)?, RowHash::of(&item))))
             .transpose()
     }
 
-    /// Stores a person's decision on a pending approval that belongs to that person.
+    /// Stores a user's decision on a pending approval that belongs to this user.
     ///
-    /// A repetition of the same decision returns `Done`; a different decision returns `Already`.
+    /// Repeating the same decision returns `Done`; a different decision returns `Already`.
     pub async fn resolve_approval(
         &self,
         id: ApprovalId,
@@ -93,7 +93,7 @@ impl Ledger {
         self.resolved(id, update, ruling, audit, is_ours).await
     }
 
-    /// The update of a pending request for a raise that approves it, until the raise ends.
+    /// Creates the update that approves a pending request for a temporary limit increase, until the increase ends.
     pub(crate) fn raise_approved(&self, asked: &Approval, ruling: &ApprovalResolution) -> Result<UpdateBuilder> {
         let Some(raise) = &asked.raise else {
             return Err(Error::internal(
@@ -110,7 +110,7 @@ impl Ledger {
             .expression_attribute_values(":until", raise.until.write()))
     }
 
-    /// The update of an approval that stores a ruling, without its condition.
+    /// Creates the update that stores an approval decision, without the update's condition.
     fn ruling(&self, id: ApprovalId, set: &str, state: &str, ruling: &ApprovalResolution) -> UpdateBuilder {
         let update = self
             .update(&Key::approval(id))
@@ -126,8 +126,8 @@ impl Ledger {
         }
     }
 
-    /// Sends the update with its row of the audit log. `is_ours` is whether a state that refused it is the one that an
-    /// earlier attempt of the same ruling has stored.
+    /// Sends the update together with its audit row. `is_ours` returns whether an earlier attempt of the same decision
+    /// has stored the approval's state.
     async fn resolved(
         &self,
         id: ApprovalId,
@@ -160,18 +160,18 @@ impl Ledger {
         })
     }
 
-    /// Rejects an approved request that no payment has used and that has not expired. It belongs to the person of the
-    /// ruling. The write and the payment that would use the approval are conditional on the same state, so only one of
-    /// them is stored.
+    /// Rejects an approved request that no payment has used and that has not expired. The approval must belong to the
+    /// deciding user. This write and the payment that would use the approval are conditional on the same state, so only
+    /// one of them is stored.
     ///
-    /// A repetition returns `Done`; an approval in any other state returns `Already`.
+    /// Repeating the call returns `Done`; an approval in any other state returns `Already`.
     pub async fn withdraw_approval(
         &self,
         id: ApprovalId,
         ruling: &ApprovalResolution,
         audit: &AuditEntry,
     ) -> Result<Resolved> {
-        // The note of the approval does not explain the rejection.
+        // The note of the earlier approval does not explain the rejection.
         let set = match ruling.note {
             None => "SET st = :state, resolved = :now, #by = :by REMOVE note",
             Some(_) => "SET st = :state, resolved = :now, #by = :by, note = :note",
@@ -184,13 +184,13 @@ impl Ledger {
         self.resolved(id, update, ruling, audit, is_ours).await
     }
 
-    /// The approval in an item, with the id from the item's key.
+    /// Decodes an approval, with the id from the item's key.
     pub(crate) fn listed_approval(&self, item: &Item) -> Result<Approval> {
         let id = key::approval_of(item).ok_or_else(|| self.row(item).corrupt("sk"))?;
         self.read_approval(id, item)
     }
 
-    /// The approval in an item.
+    /// Decodes an approval.
     pub(crate) fn read_approval(&self, id: ApprovalId, item: &Item) -> Result<Approval> {
         let row = self.row(item);
         let resolution = match row.get::<String>("st")?.as_str() {
@@ -225,14 +225,14 @@ impl Ledger {
     }
 }
 
-/// The update of an approval, if it is pending and its agent belongs to the person of the ruling.
+/// Adds the condition that the approval is pending and that its agent belongs to the deciding user.
 fn if_pending(ruling: UpdateBuilder) -> UpdateBuilder {
     ruling
         .condition_expression("st = :pending AND ends > :now AND #owner = :by")
         .expression_attribute_values(":pending", text(PENDING))
 }
 
-/// The row of an approval.
+/// Encodes an approval's row.
 pub(crate) fn write_approval(approval: &Approval) -> Item {
     let state = match &approval.resolution {
         Resolution::Pending => PENDING,

@@ -1,4 +1,4 @@
-//! Facts about approvals. Expiry does not change an approval's row, so a reminder causes a check
+//! Change events of approvals. Expiry does not change an approval's row, so a reminder triggers a check
 //! (`usage/reminders.rs`).
 
 use crate::{
@@ -9,18 +9,18 @@ use purser_domain::{
     Approval, ApprovalChange, ApprovalStatus, Duration, EventData, EventId, EventKind, Resolution, Result, Timestamp,
 };
 
-/// An approval decision that a record of the stream stores.
+/// An approval decision that a stream record contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecidedApproval {
     /// The approval after the decision.
     pub approval: Approval,
-    /// The decision.
+    /// The kind of decision.
     pub change: ApprovalChange,
     /// The time of the decision.
     pub at: Timestamp,
-    /// The sequence number of the record.
+    /// The sequence number of the stream record.
     pub sequence: SequenceNumber,
-    /// The time of the record, in seconds.
+    /// The time of the stream record, in seconds.
     pub changed_at: Timestamp,
     /// The hash of the row, as the stream has it.
     pub row: RowHash,
@@ -28,11 +28,11 @@ pub struct DecidedApproval {
 
 /// The delay after an approval's expiry before the expiry is published. The function that authorizes a payment may use
 /// the approval until it expires by that function's clock, and writes within its timeout of 15 seconds. The rest of the
-/// delay allows for clock skew.
+/// delay allows for clock differences.
 const CERTAIN: Duration = Duration::from_secs_u32(120);
 
 impl Ledger {
-    /// The approval decision in a change; `None` if the change stores none. An error means that the row can't be read.
+    /// Returns the approval decision in a change; `None` if the change contains none. Fails if the row can't be read.
     pub fn decided_approval(&self, change: &Change) -> Result<Option<DecidedApproval>> {
         let (Some(old), Some(new)) = (&change.old, &change.new) else {
             return Ok(None);
@@ -55,7 +55,7 @@ impl Ledger {
         }))
     }
 
-    /// The fact that an approval was requested, decided, withdrawn or used.
+    /// Returns the change event of an approval that was requested, decided, withdrawn or used.
     pub(crate) fn facts_of_approval(&self, change: &Change) -> Result<Vec<Fact>> {
         let read = |image: &Item| self.listed_approval(image);
         let Some(new) = change.new.as_ref().map(read).transpose()? else {
@@ -87,7 +87,7 @@ impl Ledger {
     }
 }
 
-/// The decision that a change of the row stored, and its time.
+/// Returns the decision that a change of the row stored, with its time.
 fn decision(old: Option<&Approval>, new: &Approval) -> Option<(ApprovalChange, Timestamp)> {
     match (&old?.resolution, &new.resolution) {
         (Resolution::Pending, Resolution::Approved(ruling)) => Some((ApprovalChange::Approved, ruling.at)),
@@ -98,7 +98,7 @@ fn decision(old: Option<&Approval>, new: &Approval) -> Option<(ApprovalChange, T
 }
 
 impl Fact {
-    /// The fact that an approval expired unused according to its row, if that is certain by `now`.
+    /// Returns the change event if the approval certainly expired unused by `now`.
     pub fn expired(approval: &Approval, now: Timestamp) -> Option<Self> {
         if approval.status(now) != ApprovalStatus::Expired || !is_certain(approval.expires_at, now) {
             return None;
@@ -117,7 +117,7 @@ fn is_certain(end: Timestamp, now: Timestamp) -> bool {
     end.after(CERTAIN) <= now
 }
 
-/// The latest expiry of an approval that has certainly expired by `now`.
+/// Returns the latest expiry of an approval that has certainly expired by `now`.
 pub(crate) fn certain_until(now: Timestamp) -> Timestamp {
     now.before(CERTAIN)
 }

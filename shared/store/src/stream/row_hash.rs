@@ -1,5 +1,5 @@
-//! The hash of what never changes in a row that records a decision. `events` takes it from the stream's own image, so a
-//! row that was rewritten afterwards is found before it is stated.
+//! Hashes the attributes that never change in a row that records a decision. `events` computes the hash from the
+//! stream's own image, so a row that was changed afterwards is found before its statement is signed.
 
 use crate::{
     codec::{attribute::Item, item::member, key, key::Key, ledger::Ledger},
@@ -11,23 +11,24 @@ use purser_domain::{AgentId, DocumentHash, Result, Settlement, SettlementId};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
-/// The attributes of a settlement that its moves change. All others are written once, as are all of a decision's row.
+/// The attributes of a settlement that transitions change. All other attributes, and all attributes of a decision's
+/// row, are written once.
 const MOVES: [&str; 10] = ["rs", "txh", "blk", "settled", "ct", "hp", "hs", "fp", "fph", "unc"];
 
 /// The attributes of an approval that decisions, its use and an ownership transfer change.
 const APPROVAL_MOVES: [&str; 7] = ["st", "resolved", "by", "note", "os", "sid", "owner"];
 
-/// The SHA-256 of a row without what may change in it, as 64 hexadecimal digits.
+/// The SHA-256 of a row's permanent attributes, as 64 hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowHash(String);
 
 impl RowHash {
-    /// The hash of a row in the form of DynamoDB JSON, with sets in order.
+    /// Computes the hash over the row as DynamoDB JSON, with sorted sets.
     pub(crate) fn of(item: &Item) -> Self {
         Self(DocumentHash::of(&Value::Object(permanent(item))).to_string())
     }
 
-    /// The hash with these digits.
+    /// Creates the hash from its digits.
     pub fn from_digits(digits: impl Into<String>) -> Self {
         Self(digits.into())
     }
@@ -56,7 +57,7 @@ pub(crate) fn is_rewritten(old: &Item, new: &Item) -> bool {
     let differs = |name| old.get(name) != new.get(name);
     let is_reconfirmed = is_confirmed(old) && is_confirmed(new) && (differs("txh") || differs("settled"));
     let (mut old_permanent, mut new_permanent) = (permanent(old), permanent(new));
-    // Approving a request for higher limits replaces the time at which the approval ends.
+    // Approving a request for a temporary limit increase replaces the time at which the approval ends.
     if old_permanent.contains_key("raise") {
         old_permanent.remove("ends");
         new_permanent.remove("ends");
@@ -89,7 +90,7 @@ fn to_json(value: &AttributeValue) -> Value {
 }
 
 impl Ledger {
-    /// A settlement of the agent with the hash of its row, strongly consistent.
+    /// Reads a settlement of the agent with the hash of its row, strongly consistent.
     pub async fn settlement_with_hash(
         &self,
         agent: AgentId,

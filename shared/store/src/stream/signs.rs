@@ -1,5 +1,5 @@
-//! Changes of rows that may be signs of a compromised function. `events` detects them in the stream, so the function
-//! that writes the rows can't hide them.
+//! Detects changes of rows that may be signs of a compromised function. `events` detects them in the stream, so the
+//! function that writes the rows can't hide them.
 
 use crate::{
     codec::{attribute::Item, item::member, key, ledger::Ledger},
@@ -17,13 +17,13 @@ pub enum Sign {
     Wallet,
     /// An agent has another owner.
     Owner,
-    /// An agent's money may be paid out to another address.
+    /// An agent has another withdrawal address.
     PayoutAddress,
-    /// The operators' freezes have changed. Each changed row gives one sign.
+    /// The operators' freezes have changed. Each changed row counts once.
     Freeze,
     /// An agent is offered to another owner.
     Handover,
-    /// A decision was changed or removed, or what never changes of a payment or an approval was.
+    /// A decision was changed or removed, or an attribute of a payment or an approval that never changes was.
     Record,
 }
 
@@ -43,7 +43,7 @@ impl Sign {
 }
 
 impl Ledger {
-    /// The signs in a change of the ledger. An error means that the row can't be read.
+    /// Returns the signs in a change of the ledger. Fails if the row can't be read.
     pub fn signs_of(&self, change: &Change) -> Result<Vec<Sign>> {
         if change.is_none() {
             return Ok(Vec::new());
@@ -67,9 +67,9 @@ impl Ledger {
         })
     }
 
-    /// Whether the change is one that no function makes: to a decision, to a settlement or an approval besides its moves,
-    /// or to the idempotency record of an authorization, which has the call. The rows are compared unread, so an unreadable one
-    /// is found too.
+    /// Whether no function makes this change: to a decision, to a settlement or an approval except for its transitions,
+    /// or to the idempotency record of an authorization, which contains the call. The rows are compared without
+    /// decoding, so a change of an unreadable row is also found.
     fn rewrites_record(&self, change: &Change) -> bool {
         let Some(old) = &change.old else { return false };
         if self.decisions_table().is_ok_and(|decisions| decisions == change.table) {
@@ -84,7 +84,7 @@ impl Ledger {
         is_permanent && change.new.as_ref().is_none_or(|new| is_rewritten(old, new))
     }
 
-    /// The signs in a change of an agent's record. A new agent gives none, because it has no money yet.
+    /// Returns the signs in a change of an agent's record. A new agent is no sign, because it has no money yet.
     fn signs_of_agent(&self, change: &Change) -> Result<Vec<Sign>> {
         let read = |image: &Item| self.read_agent(self.agent_in(image)?, image);
         let (Some(old), Some(new)) = (&change.old, &change.new) else {
@@ -105,7 +105,7 @@ impl Ledger {
 
     fn signs_of_payout_address(&self, change: &Change) -> Result<Vec<Sign>> {
         let address = |image: Option<&Item>| -> Result<_> {
-            // The row of a payout's idempotency key has no version.
+            // The row of a withdrawal's idempotency key has no version.
             let image = image.filter(|image| image.contains_key("ver"));
             let record = image.map(|image| self.read_payout_record(image)).transpose()?;
             Ok(record.and_then(|record| record.address))

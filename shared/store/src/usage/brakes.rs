@@ -1,4 +1,5 @@
-//! What anomaly brakes judge: the sums of an agent's hours, and the hours for which a brake has frozen it.
+//! The data for automatic freezes: the sums of an agent's hours, and the hours in which the agent was frozen
+//! automatically.
 
 use crate::{
     codec::backoff::Backoff,
@@ -9,9 +10,10 @@ use std::collections::BTreeMap;
 use tokio::task::JoinSet;
 
 impl UsageTable {
-    /// Compares an agent's payments of the hour until `at` with its usual hours, by the sums of its owner's decision history.
-    /// What was paid when the brake last froze the agent no longer counts, so that the agent may be unfrozen. Reads one item,
-    /// in the first hour of a day two, and the items of 14 days more if the sum is not below the brake's least.
+    /// Compares an agent's payments of the hour until `at` with its usual hours, by the sums of the owner's decision
+    /// history. Payments before the agent's last automatic freeze do not count, so that the agent may be unfrozen.
+    /// Reads one item, or two in the first hour of a day, and the items of 14 more days if the sum is not below the
+    /// rule's minimum.
     pub async fn anomaly(
         &self,
         owner: &PersonId,
@@ -34,7 +36,7 @@ impl UsageTable {
             before
         };
         let sum = AnomalyBrake::sum_within_an_hour(at, today.unbraked(hour), before);
-        // Without payments before, the least decides alone.
+        // Without earlier payments, only the minimum decides.
         if !brake.is_tripped_by(sum, Amount::ZERO) {
             return Ok(None);
         }
@@ -51,7 +53,7 @@ impl UsageTable {
             .unwrap_or_default())
     }
 
-    /// The sums of the hours of the days before an hour's, back to the first with which it is compared.
+    /// Reads the sums of the hours before `hour`, back to the first hour with which it is compared.
     async fn hours_before(&self, owner: &PersonId, agent: AgentId, hour: Hour) -> Result<BTreeMap<Hour, Amount>> {
         const READING: &str = "reading the hours before";
         let (first, last) = (hour.minus(BRAKE_HOURS).day(), hour.day());
@@ -73,7 +75,8 @@ impl UsageTable {
         Ok(sums)
     }
 
-    /// Notes that a brake has frozen the agent in this hour: what it has paid in the hour no longer counts for the brake.
+    /// Records that the agent was frozen automatically in this hour, so that its payments of this hour so far no longer
+    /// count.
     pub async fn note_braked(&self, owner: &PersonId, agent: AgentId, hour: Hour) -> Result<()> {
         let key = key::agents_of_day(owner, hour.day(), agent);
         let mut backoff = Backoff::new();

@@ -1,8 +1,8 @@
-//! The sums of an owner's days, which are compressed JSON.
+//! The sums of an owner's days, stored as compressed JSON.
 //!
-//! The sums of a day by agent are in sixteen items, chosen by the agent's id. Invariant: an item has, for each agent and
-//! table, the sequence number of the last record that is in its sums, and changes only together with it. So a record is
-//! added exactly once, however often and in whatever batches it is delivered.
+//! The sums of a day by agent are in sixteen items, and the agent's id determines the item. Invariant: for each agent
+//! and table, an item contains the sequence number of the last record in its sums, and both change together. A record
+//! is therefore added exactly once, however often and in whatever batches it is delivered.
 //!
 //! The sums of the whole day are computed from these items, and written if no other computation was written meanwhile.
 
@@ -26,16 +26,16 @@ use purser_domain::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{cmp::Reverse, collections::BTreeMap};
 
-/// The number of refusals with each `error`.
+/// The number of blocked and escalated requests by `error`.
 pub type Reasons = BTreeMap<String, u64>;
 
-/// The number of agents that the sums of a day name.
+/// The number of agents in the lists of a day's sums.
 const BIGGEST: usize = 10;
-/// The number of labels that the sums of a day have.
+/// The maximum number of labels in a day's sums.
 const MOST_LABELS: usize = 50;
 /// The zlib level.
 const LEVEL: u8 = 6;
-/// The maximum size of an item's JSON: far more than 10,000 agents need, and little memory.
+/// The maximum size of an item's JSON, in bytes. 10,000 agents need far less.
 const MOST_BYTES: usize = 16 * 1024 * 1024;
 
 const READING: &str = "reading usage";
@@ -46,16 +46,16 @@ const WRITING: &str = "writing usage";
 pub struct DaySums {
     /// The sums of all payments.
     pub total: UsageTotals,
-    /// The sums of each service.
+    /// The sums by service.
     pub services: BTreeMap<ServiceId, UsageTotals>,
-    /// The number of refusals with each `error`.
+    /// The number of blocked and escalated requests by `error`.
     pub reasons: Reasons,
     /// The sums of the labels with the largest authorized amounts, by key and value. An agent counts for each of its
     /// labels.
     pub labels: BTreeMap<(LabelKey, LabelValue), UsageTotals>,
     /// The agents with the largest authorized amounts, the largest first.
     pub biggest: Vec<AgentSums>,
-    /// The agents of which a payment used the largest shares of a limit, the largest first.
+    /// The agents with a payment that used the largest shares of a limit, the largest first.
     pub nearest: Vec<AgentLimit>,
     /// The number of agents with any decision.
     pub agents: u64,
@@ -66,9 +66,9 @@ pub struct DaySums {
 pub struct AgentLimit {
     /// The agent.
     pub agent: AgentId,
-    /// Its name when it was counted last.
+    /// The agent's name when it was last counted.
     pub name: String,
-    /// The limit, and the part used after the payment that used most of it.
+    /// The limit, and the used part after the payment that used the largest share.
     pub limit: LimitUse,
 }
 
@@ -77,9 +77,9 @@ pub struct AgentLimit {
 pub struct AgentSums {
     /// The agent.
     pub agent: AgentId,
-    /// Its name when it was counted last.
+    /// The agent's name when it was last counted.
     pub name: String,
-    /// Its sums.
+    /// The agent's sums.
     pub sums: UsageTotals,
 }
 
@@ -99,22 +99,22 @@ pub(super) struct AgentOfDay {
     pub(super) labels: Labels,
     pub(super) services: BTreeMap<Option<ServiceId>, UsageTotals>,
     pub(super) reasons: Reasons,
-    /// The largest used share of a limit after any of the payments.
+    /// The largest used share of a limit after any payment.
     pub(super) nearest: Option<LimitUse>,
-    /// The sums of each hour's payments that are not released, without those that are zero.
+    /// The sums of each hour's payments that are not released, without zeros.
     pub(super) hours: BTreeMap<Hour, Amount>,
-    /// The hours in which the agent's brake has frozen it, each with its sum when it last did.
+    /// The hours in which the agent was frozen automatically, each with the sum at the last freeze.
     pub(super) braked: BTreeMap<Hour, Amount>,
 }
 
 impl AgentOfDay {
-    /// The sum of an hour without what was paid when the agent's brake last froze it.
+    /// Returns the sum of an hour without the payments before the agent's last automatic freeze.
     pub(super) fn unbraked(&self, hour: Hour) -> Amount {
         let sum = |sums: &BTreeMap<Hour, Amount>| sums.get(&hour).copied().unwrap_or(Amount::ZERO);
         sum(&self.hours).above(sum(&self.braked))
     }
 
-    /// Adds an entry, in place of what it was before.
+    /// Adds an entry, and subtracts its previous state.
     pub(super) fn add(&mut self, old: Option<&JournalEntry>, new: &JournalEntry) {
         let sums = self.services.entry(new.service).or_default();
         *sums = sums
@@ -137,7 +137,7 @@ impl AgentOfDay {
         self.labels.clone_from(&new.labels);
     }
 
-    /// The sums over all services.
+    /// Returns the sums over all services.
     pub(super) fn total(&self) -> UsageTotals {
         self.services
             .values()
@@ -147,7 +147,7 @@ impl AgentOfDay {
 }
 
 impl DaySums {
-    /// The sums of the day of these agents.
+    /// Computes a day's sums of these agents.
     pub(super) fn of<'a>(agents: impl Iterator<Item = (AgentId, &'a AgentOfDay)>) -> Self {
         let mut day = Self::default();
         for (agent, of_day) in agents {
@@ -190,8 +190,8 @@ impl DaySums {
 }
 
 impl UsageTable {
-    /// An owner's sums of each day from `first` to `last` that has any, in order, eventually consistent: some half a
-    /// read unit for four days.
+    /// Reads an owner's sums of each day from `first` to `last` that has sums, in order, eventually consistent. Takes
+    /// some half a read unit for four days.
     pub async fn days(&self, owner: &PersonId, first: Day, last: Day) -> Result<Vec<(Day, DaySums)>> {
         let items = self.sums_between(owner, key::DAYS, (first, last), false).await?;
         let days = items.iter().map(|item| {
@@ -203,7 +203,8 @@ impl UsageTable {
         days.collect()
     }
 
-    /// An owner's sums of these days by agent, eventually consistent: some half a read unit for each 60 agents of a day.
+    /// Reads an owner's sums of these days by agent, eventually consistent. Takes some half a read unit for each 60
+    /// agents of a day.
     pub async fn by_agent(&self, owner: &PersonId, first: Day, last: Day) -> Result<BTreeMap<AgentId, UsageTotals>> {
         let items = self.sums_between(owner, key::BY_AGENT, (first, last), false).await?;
         let mut agents: BTreeMap<AgentId, UsageTotals> = BTreeMap::new();
@@ -216,7 +217,7 @@ impl UsageTable {
         Ok(agents)
     }
 
-    /// Computes the sums of a whole day from those of its agents, and writes them if they changed.
+    /// Computes the sums of a whole day from the sums of its agents, and writes them if they changed.
     pub(super) async fn sum_day(&self, owner: &PersonId, day: Day) -> Result<()> {
         loop {
             let key = key::day(owner, day);
@@ -239,7 +240,7 @@ impl UsageTable {
         }
     }
 
-    /// The item with an agent's sums of a day, strongly consistent.
+    /// Reads the item with an agent's sums of a day, strongly consistent.
     pub(super) async fn agents_of_day(&self, key: &Key) -> Result<AgentsOfDay> {
         let get = self
             .db
@@ -250,7 +251,7 @@ impl UsageTable {
         item.map_or_else(|| Ok(AgentsOfDay::default()), |item| self.read_agents(&item))
     }
 
-    /// Puts the item as the next version. Returns whether the version is still the one that was read.
+    /// Stores the item as the next version. Returns whether the version that was read was still stored.
     pub(super) async fn put_agents(&self, key: &Key, agents: &AgentsOfDay) -> Result<bool> {
         let stored: BTreeMap<String, StoredAgent> = agents.agents.iter().map(StoredAgent::of).collect();
         self.put_packed(key, agents.version, pack(&stored)?).await
@@ -341,7 +342,7 @@ pub(super) fn read_packed<T: DeserializeOwned>(row: Row<'_>, item: &Item) -> Res
     serde_json::from_slice(&text).map_err(|_| row.corrupt(PACKED))
 }
 
-/// Sums as JSON.
+/// Sums in their JSON form.
 #[derive(Serialize, Deserialize)]
 #[serde(default)]
 struct StoredSums {
@@ -399,7 +400,7 @@ impl StoredSums {
     }
 }
 
-/// An agent's sums of a day as JSON. The service of a payout's entry is an empty text.
+/// An agent's sums of a day in their JSON form. The service of a withdrawal is an empty text.
 #[derive(Serialize, Deserialize)]
 struct StoredAgent {
     #[serde(rename = "l", default, skip_serializing_if = "Option::is_none")]
@@ -417,7 +418,7 @@ struct StoredAgent {
     /// The used part and the limit.
     #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
     nearest: Option<(u64, u64)>,
-    /// By hour within the day.
+    /// The sums by hour of the day.
     #[serde(rename = "h", default, skip_serializing_if = "BTreeMap::is_empty")]
     hours: BTreeMap<u8, u64>,
     #[serde(rename = "b", default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -510,7 +511,7 @@ fn read_limit((used, limit): (u64, u64)) -> Option<LimitUse> {
     })
 }
 
-/// The sums of a day as JSON.
+/// The sums of a day in their JSON form.
 #[derive(Serialize, Deserialize)]
 struct StoredDay {
     #[serde(rename = "t")]

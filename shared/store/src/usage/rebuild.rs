@@ -1,9 +1,9 @@
-//! Computes days of the journal again from the ledger and the decisions: after records of the streams were lost, or
+//! Computes days of the decision history again from the ledger and decisions tables, after stream records were lost or
 //! could not be read.
 //!
-//! Changes of the last day are left to the streams, which keep their records for a day. So no record can arrive later
-//! for an entry that a rebuild wrote, and it may run while `events` folds. The sums are computed from the entries; they
-//! are read until two reads in a row are equal, so that they are those of one instant.
+//! Changes of the last day are left to the streams, which keep their records for a day. No record can therefore arrive
+//! later for an entry that a rebuild wrote, and a rebuild may run while `events` adds changes. The sums are computed
+//! from the entries, which are read until two consecutive reads are equal, so that the sums belong to one time.
 
 use crate::{
     codec::{
@@ -32,9 +32,9 @@ use purser_domain::{
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// The age of a change from which on no stream has its record: a day, and an hour more.
+/// The age after which no stream has the record of a change: a day, and one more hour.
 const FORGOTTEN: Duration = Duration::from_secs_u32(25 * 3_600);
-/// The number of entries read in one call.
+/// The number of entries that one call reads.
 const AT_ONCE: u32 = 1_000;
 const DOING: &str = "rebuilding the journal";
 
@@ -43,15 +43,15 @@ const DOING: &str = "rebuilding the journal";
 pub struct Rebuilt {
     /// The number of entries that were missing or outdated, and were written.
     pub entries: u64,
-    /// The number of changes of the last day that the journal lacks. The streams still have their records.
+    /// The number of changes of the last day that are missing in the history. The streams still have their records.
     pub young: u64,
     /// The number of rows that can't be read.
     pub unreadable: u64,
 }
 
 impl UsageTable {
-    /// Writes what is missing in `owner`'s journal of these agents, which they own or have owned, on a day, and computes
-    /// the day's sums again. Every step may be repeated.
+    /// Writes the missing entries in `owner`'s history of these agents, which the user owns or has owned, for one day,
+    /// and computes the day's sums again. Every step may be repeated.
     pub async fn rebuild(
         &self,
         ledger: &Ledger,
@@ -64,7 +64,7 @@ impl UsageTable {
         let stored = self.entries_of_day(owner, day).await?;
         for agent in agents {
             let (decisions, unreadable) = ledger.decisions_of_day(agent.id, day).await?;
-            // A row that can't be read is counted once, for the present owner.
+            // An unreadable row is counted once, for the current owner.
             if agent.owner == owner.as_str() {
                 rebuilt.unreadable = rebuilt.unreadable.saturating_add(unreadable);
             }
@@ -90,9 +90,9 @@ impl UsageTable {
         Ok(rebuilt)
     }
 
-    /// Puts the current names and labels of these agents, if they belong to `owner`, in place of former ones in the
-    /// journal of a day and in its sums; amounts stay. Returns the number of changed entries. What changed within the
-    /// last day is left out.
+    /// Replaces earlier names and labels of these agents with the current ones, in the history of a day and in its
+    /// sums, if the agents belong to `owner`. Amounts do not change. Returns the number of changed entries. Changes of
+    /// the last day are left out.
     pub async fn rename(&self, owner: &PersonId, agents: &[Agent], day: Day, now: Timestamp) -> Result<u64> {
         let mut renamed = 0_u64;
         for stored in self.entries_of_day(owner, day).await?.into_values() {
@@ -118,8 +118,8 @@ impl UsageTable {
         Ok(renamed)
     }
 
-    /// Puts an entry in place of the one that was read. Returns whether the list of all entries did not have it yet. The
-    /// other part may have it already, if a fold was killed between the two.
+    /// Replaces the entry that was read. Returns whether the list of all entries did not contain it yet. The other part
+    /// may already contain the entry, if the function was killed between the two writes.
     async fn put_missing(&self, owner: &PersonId, entry: &JournalEntry, known: Option<&StoredEntry>) -> Result<bool> {
         let sequence = known.and_then(|known| known.sequence.as_ref());
         let mut is_made = false;
@@ -148,7 +148,7 @@ impl UsageTable {
                 let key = key::agents_of_day(owner, day, stored.entry.agent);
                 if !items.contains_key(&key.sk) {
                     let AgentsOfDay { version, agents } = self.agents_of_day(&key).await?;
-                    // Which hours a brake has frozen an agent for is in no entry.
+                    // No entry contains in which hours an agent was frozen automatically, so these hours are kept.
                     let braked = agents.into_iter().filter(|(_, of)| !of.braked.is_empty());
                     let agents = braked.map(|(agent, of)| {
                         let braked = of.braked;
@@ -193,7 +193,7 @@ impl UsageTable {
         }
     }
 
-    /// The entries of an owner's day, by position, strongly consistent.
+    /// Reads the entries of an owner's day by position, strongly consistent.
     async fn entries_of_day(&self, owner: &PersonId, day: Day) -> Result<BTreeMap<Uuid, StoredEntry>> {
         let (first, end) = places_of(day);
         let (mut found, mut before) = (BTreeMap::new(), end);
@@ -214,7 +214,8 @@ impl UsageTable {
     }
 }
 
-/// Whether two entries are equal but for the agent's name and labels, which the ledger has only as of now.
+/// Whether two entries are equal except for the agent's name and labels, of which the ledger has only the current
+/// values.
 fn is_same(one: &JournalEntry, other: &JournalEntry) -> bool {
     let other = JournalEntry {
         agent_name: one.agent_name.clone(),
@@ -237,15 +238,14 @@ fn note_last(of_agent: &mut AgentOfDay, entry: &JournalEntry, sequence: Option<S
     }
 }
 
-/// The positions of a day: the first, and the first after it.
+/// Returns the first position of a day, and the first position after the day.
 fn places_of(day: Day) -> (Uuid, Uuid) {
     let first = |day: Day| SettlementId::at(day.start(), [0; 8]).uuid();
     (first(day), first(day.plus(1)))
 }
 
 impl Ledger {
-    /// The decisions about an agent on a day with the hashes of their rows, from the ledger and the decisions, and the
-    /// number of rows that can't be read.
+    /// Reads the decisions about an agent on a day with the hashes of their rows, and the number of unreadable rows.
     pub async fn decisions_of_day(&self, agent: AgentId, day: Day) -> Result<(Vec<(LoggedDecision, RowHash)>, u64)> {
         let (mut found, mut unreadable) = (Vec::new(), 0_u64);
         let settlements = rows_of_day(&self.db, &self.table, keys::settlement_partition(agent), day).await?;
@@ -267,7 +267,7 @@ impl Ledger {
     }
 }
 
-/// The rows of a partition whose sort keys are positions of a day, strongly consistent.
+/// Reads the rows of a partition whose sort keys are positions of a day, strongly consistent.
 async fn rows_of_day(db: &Client, table: &str, pk: String, day: Day) -> Result<Vec<Item>> {
     let (first, end) = places_of(day);
     let query = db

@@ -1,4 +1,4 @@
-//! Rules about how an agent pays: counts in the windows of rules, and the recent payments in the day's window.
+//! Tests the rules about how an agent pays: counts in the windows of rules, and the recent payments in the day window.
 
 use crate::{assert_sound, at_once, count};
 use purser_domain::{
@@ -56,7 +56,7 @@ fn request(amount: u64, key: &str) -> Request {
     crate::request(amount, key)
 }
 
-/// The settlement of a decision that made this check; the test's own decisions record none.
+/// Returns the settlement with a decision that made this check, because the test's own decisions record no checks.
 async fn checked(ledger: &Ledger, id: SettlementId, name: CheckName) -> Settlement {
     let mut settlement = ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
     if let Purpose::Purchase(purchase) = &mut settlement.terms.purpose {
@@ -77,8 +77,8 @@ const fn is_allowed(answer: &Answer) -> bool {
     matches!(answer, Answer::Allowed(_))
 }
 
-/// Of 16 identical calls with different keys, exactly one is paid; and of 16 different ones, all. The first ones also
-/// race to remember anything at all.
+/// Of 16 identical calls with different keys, exactly one is paid. Of 16 different calls, all are paid. The first calls
+/// also compete to create the map of recent payments.
 #[tokio::test]
 async fn of_racing_duplicates_one_is_paid() {
     let (emulator, ledger) = ledger_with(vec![guard(LimitAction::Block)]).await;
@@ -111,7 +111,7 @@ async fn a_repeated_call_fits_after_its_time() {
     assert!(is_allowed(&pay("b", fits).await));
 }
 
-/// A payment that makes room among the remembered calls forgets none that was paid again meanwhile.
+/// A payment that removes old calls from the map does not remove a call that was paid again meanwhile.
 #[tokio::test]
 async fn a_call_that_is_paid_again_is_not_forgotten_in_a_race() {
     let (emulator, ledger) = ledger_with(vec![guard(LimitAction::Block)]).await;
@@ -138,7 +138,7 @@ async fn a_call_that_is_paid_again_is_not_forgotten_in_a_race() {
     assert_sound(&emulator).await;
 }
 
-/// A call whose payment was released is no duplicate, unless the call was authorized again since.
+/// A call whose payment was released is no duplicate, unless the call was authorized again meanwhile.
 #[tokio::test]
 async fn a_released_call_may_be_repeated() {
     let (emulator, ledger) = ledger_with(vec![guard(LimitAction::Block)]).await;
@@ -159,7 +159,7 @@ async fn a_released_call_may_be_repeated() {
     let second = settlement(pay("b", start.after(sample::secs(1))).await).await;
     assert!(!is_allowed(&pay("c", start.after(sample::secs(2))).await));
 
-    // The second call is forgotten only by the release of the last payment.
+    // Only the release of the last payment removes the call.
     let third = settlement(pay("c", start.after(sample::secs(61))).await).await;
     release(&second).await;
     assert!(!is_allowed(&pay("d", start.after(sample::secs(62))).await));
@@ -168,7 +168,7 @@ async fn a_released_call_may_be_repeated() {
     assert_sound(&emulator).await;
 }
 
-/// The remembered calls are bounded, and the totals keep what else they have.
+/// The number of stored calls is limited, and the other attributes of the totals do not change.
 #[tokio::test]
 async fn recent_payments_are_bounded() {
     let price = RuleKind::PriceAboveUsual {
@@ -183,7 +183,7 @@ async fn recent_payments_are_bounded() {
         rule(3, RuleKind::NewPayee { services: None }),
     ];
     let (emulator, ledger) = ledger_with(rules).await;
-    // The payee is new, so a person is asked.
+    // The payee is new, so an approval is required.
     let asked = authorize(&ledger, &request(1, "asked"), sample::start()).await.unwrap();
     assert!(matches!(asked, Answer::Waits(_)), "{asked:?}");
     let known = RuleKind::NewPayee {
@@ -210,7 +210,7 @@ async fn recent_payments_are_bounded() {
         let Answer::Allowed(id) = answer else {
             panic!("{n} {answer:?}")
         };
-        // A price is remembered when it is paid; the last is not.
+        // A price is stored when the payment is confirmed, and the last payment is not.
         if n < 39 {
             let settlement = checked(&ledger, id, CheckName::Price).await;
             let transfer = sample::transfer(&settlement, sample::tx_hash(u8::try_from(n).unwrap()));
@@ -235,7 +235,7 @@ async fn recent_payments_are_bounded() {
     assert_sound(&emulator).await;
 }
 
-/// Of 20 concurrent payments, those fit that the rule allows; a released one makes room for another.
+/// Of 20 concurrent payments, as many are allowed as the rule permits. A released payment makes room for another.
 #[tokio::test]
 async fn a_count_limit_counts_each_payment_as_one() {
     let (emulator, ledger) = ledger_with(vec![count_limit(5)]).await;
