@@ -34,7 +34,7 @@ demo-fleet: ## Fills a running stack (or one that it starts and leaves running) 
 	@infra/demo.sh demo-fleet
 
 .PHONY: test
-test: ## Runs what most changes break, within a quarter of an hour, and says what ran and what was skipped.
+test: ## Runs what most changes break, within ten minutes on two idle cores, and says what ran and what was skipped.
 	@infra/test.sh
 
 .PHONY: test-all

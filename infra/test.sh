@@ -2,7 +2,7 @@
 # Runs the tests, in order, with a summary of what ran, what failed, and what was skipped and why.
 # Steps are independent: one that fails does not keep the others from telling.
 #
-#   infra/test.sh             what most changes break, within a quarter of an hour: `make test`
+#   infra/test.sh             what most changes break, within ten minutes on two idle cores: `make test`
 #   infra/test.sh --rest      everything else, the most telling first
 #   infra/test.sh --all       both: `make test-all`
 #   infra/test.sh --kms <F>   the integration tests that the filter F picks, where KMS has the wallets' keys
@@ -71,11 +71,12 @@ features() { # features <edges>
 # logs, and the texts that must not be logged.
 readonly RECORDS=(PURSER_RECORD="$PWD/target/calls.jsonl" PURSER_LOGS="$PWD/target/logs")
 
-# The Rust tests that `make test` leaves to `make test-all`: those that kill processes, wait or count for long, and of the
-# tests over a whole stack those of single features.
-readonly STORIES='flow|docs|errors|schemas|offers|approvals|attacks|isolation|races'
+# The Rust tests that `make test` leaves to `make test-all`: tests that kill processes, race, rewrite every row, wait or count
+# for long, and of the tests over a whole stack those of single features.
+readonly STORIES='flow|docs|errors|schemas|offers|approvals|attacks|isolation'
 readonly LONG="package(purser-sim) or package(purser-instructions) or package(purser-tests) and binary(it) and not test(/^($STORIES)::/) \
-  or package(purser-events) and test(/kill/) or package(purser-cli) and binary(it)"
+  or package(purser-events) and (test(/kill/) or test(/^rewrites::/) or binary(costs)) or package(purser-cli) and binary(it) \
+  or package(purser-store) and test(/^(object|races)::/) or package(purser-model) and binary(traces)"
 rust_tests() { # rust_tests <filter of nextest>
   env "${RECORDS[@]}" cargo nextest run --locked --workspace --no-fail-fast -E "$1"
 }
