@@ -78,14 +78,23 @@ impl Person {
     /// Sends a write, and returns the version after it.
     pub(crate) async fn write(&self, write: Write<'_>) -> Result<u64, Failure> {
         let reason: Vec<_> = write.reason.iter().map(|reason| ("edit_reason", *reason)).collect();
+        version_of(&self.send(write, &reason).await?)
+    }
+
+    /// Returns the preview of a write. Nothing is saved.
+    pub(crate) async fn preview(&self, write: Write<'_>) -> Result<Value, Failure> {
+        self.send(write, &[("preview", "true")]).await
+    }
+
+    async fn send(&self, write: Write<'_>, query: &[(&str, &str)]) -> Result<Value, Failure> {
         let call = Call {
             method: write.method,
-            query: &reason,
+            query,
             over: Some(write.over),
             body: write.body,
             ..Call::get(write.path)
         };
-        version_of(&self.0.call(call).await?)
+        self.0.call(call).await
     }
 }
 

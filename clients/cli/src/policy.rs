@@ -1,4 +1,5 @@
-//! The people's commands for policies that are kept in a file. `apply` shows its edits before it writes them.
+//! The people's commands for policies that are kept in a file. `apply` asks Purser for a preview of its edits and shows
+//! them before it writes them.
 //!
 //! Each write is conditional on the version that was read. The first refusal stops the command; it can be repeated,
 //! because an edit that is already written is no difference. Agents, services, members and rules that the file doesn't
@@ -152,6 +153,7 @@ async fn apply(
             });
         }
     }
+    problems.extend(preview(person, &mut differing).await?);
     if !problems.is_empty() {
         return Err(wrong(problems.into_iter().collect()));
     }
@@ -247,6 +249,11 @@ fn show(output: &Output, differing: &[Differing], overrides: &Overrides, notes: 
             for change in &edit.changes {
                 output.say(&format!("  {change}{widens}"));
             }
+            if let Some(count) = edit.preview.as_ref().map(count_flips) {
+                output.say(&format!(
+                    "    {count} decisions of the last 7 days would have another result"
+                ));
+            }
         }
     }
 }
@@ -259,6 +266,9 @@ fn as_json(one: &Differing) -> Value {
             "at": edit.at, "by": edit.by, "may_widen": edit.may_widen, "changes": changes,
             "written": index < one.written,
         });
+        if let (Some(preview), Value::Object(told)) = (&edit.preview, &mut told) {
+            told.insert("preview".to_owned(), preview.clone());
+        }
         if let (Some(error), Value::Object(told)) = (one.error.as_ref().filter(|_| is_refused), &mut told) {
             told.insert("error".to_owned(), error.clone());
         }
@@ -270,26 +280,73 @@ fn as_json(one: &Differing) -> Value {
     })
 }
 
+/// Asks for a preview of each distinct edit, for the first agent that it concerns, and keeps the preview with the edit.
+/// Returns the edits that Purser rejects as invalid. Other refusals depend on the time of the write, which reports them.
+async fn preview(person: &Person, differing: &mut [Differing]) -> Result<Vec<String>, Failure> {
+    let (mut distinct, mut problems) = (BTreeSet::new(), Vec::new());
+    for one in differing {
+        let name = format!("{} ({})", one.agent.name, one.agent.id);
+        for edit in &mut one.edits {
+            if !distinct.insert((edit.at.clone(), edit.write.body().map(Value::to_string))) {
+                continue;
+            }
+            let (path, request) = request(&one.agent.id, one.version, &edit.write);
+            match person.preview(Request { path: &path, ..request }).await {
+                Ok(preview) => edit.preview = Some(preview),
+                Err(Failure::Api(ApiError::Refused(refusal))) if refusal.status == 400 => {
+                    let failure = Failure::from(ApiError::Refused(refusal));
+                    problems.push(format!("{name}: {}: {failure}", edit.at));
+                    problems.extend(failure.lines());
+                }
+                Err(Failure::Api(ApiError::Refused(_))) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+    Ok(problems)
+}
+
+/// Counts the recorded decisions that have another result under the edited limits, if nobody approves.
+fn count_flips(preview: &Value) -> u64 {
+    let flips = preview.pointer("/if_declined/flips").and_then(Value::as_array);
+    let counts = flips
+        .into_iter()
+        .flatten()
+        .filter_map(|flip| flip.get("count")?.as_u64());
+    counts.fold(0, u64::saturating_add)
+}
+
+/// Returns the path and the rest of the request that writes an edit of an agent, whose rules have this version.
+fn request<'a>(agent: &'a str, version: u64, write: &'a Write) -> (Vec<&'a str>, Request<'a>) {
+    let (method, path, over) = match write {
+        Write::Enable(_) => (Method::POST, vec!["services"], 0),
+        Write::Edit { service, over, .. } => (Method::PATCH, vec!["services", service], *over),
+        Write::Rule(RuleEdit::Add { .. }) => (Method::POST, vec!["rules"], version),
+        Write::Rule(RuleEdit::Replace { id, .. }) => (Method::PUT, vec!["rules", id], version),
+        Write::Rule(RuleEdit::Remove { id, .. }) => (Method::DELETE, vec!["rules", id], version),
+    };
+    let request = Request {
+        method,
+        path: &[],
+        over,
+        body: write.body(),
+        reason: None,
+    };
+    ([vec!["agents", agent], path].concat(), request)
+}
+
 /// Writes the edits of one agent in order, up to the first refusal.
 async fn write(person: &Person, one: &mut Differing, reason: Option<&str>) -> Result<(), Failure> {
-    let id = one.agent.id.as_str();
     for edit in &one.edits {
-        let (method, path, over, body) = match &edit.write {
-            Write::Enable(body) => (Method::POST, vec!["services"], 0, Some(body)),
-            Write::Edit { service, over, body } => (Method::PATCH, vec!["services", service], *over, Some(body)),
-            Write::Rule(RuleEdit::Add { to }) => (Method::POST, vec!["rules"], one.version, Some(to)),
-            Write::Rule(RuleEdit::Replace { id, to, .. }) => (Method::PUT, vec!["rules", id], one.version, Some(to)),
-            Write::Rule(RuleEdit::Remove { id, .. }) => (Method::DELETE, vec!["rules", id], one.version, None),
-        };
-        let path = [vec!["agents", id], path].concat();
-        let request = Request {
-            method,
-            path: &path,
-            over,
-            body,
-            reason,
-        };
-        let version = person.write(request).await?;
+        let (path, request) = request(&one.agent.id, one.version, &edit.write);
+        let path = &path;
+        let version = person
+            .write(Request {
+                path,
+                reason,
+                ..request
+            })
+            .await?;
         if matches!(edit.write, Write::Rule(_)) {
             one.version = version;
         }

@@ -62,6 +62,17 @@ pub(crate) enum Write {
     Rule(RuleEdit),
 }
 
+impl Write {
+    /// Returns the body of the request; a removal has none.
+    pub(crate) fn body(&self) -> Option<&Value> {
+        match self {
+            Self::Enable(body) | Self::Edit { body, .. } => Some(body),
+            Self::Rule(RuleEdit::Add { to } | RuleEdit::Replace { to, .. }) => Some(to),
+            Self::Rule(RuleEdit::Remove { .. }) => None,
+        }
+    }
+}
+
 /// An edit of an agent.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Edit {
@@ -74,6 +85,8 @@ pub(crate) struct Edit {
     /// sign-in for it.
     pub(crate) may_widen: bool,
     pub(crate) write: Write,
+    /// Purser's preview, for the first agent with the same edit.
+    pub(crate) preview: Option<Value>,
 }
 
 /// The edits of one agent, and what its policies override of each other.
@@ -237,6 +250,7 @@ impl Plan {
         };
         if !changes.is_empty() {
             self.edits.push(Edit {
+                preview: None,
                 at: name.to_owned(),
                 by: policy.name.clone(),
                 changes,
@@ -260,6 +274,7 @@ impl Plan {
         body.remove("enabled");
         body.insert("service_id".to_owned(), json!(service));
         self.edits.push(Edit {
+            preview: None,
             at: service.to_owned(),
             by: policy.name.clone(),
             changes: changes.collect(),
@@ -281,6 +296,7 @@ impl Plan {
                 RuleEdit::Remove { from, .. } => (from.clone(), Value::Null),
             };
             self.edits.push(Edit {
+                preview: None,
                 changes: vec![Change {
                     at: at.clone(),
                     from,

@@ -84,11 +84,13 @@ async fn the_safe_template_is_applied_once_and_exported_unchanged() {
         (&edit["by"], &edit["may_widen"], &edit["written"]),
         (&json!("safe"), &json!(false), &json!(false))
     );
+    assert_eq!(edit["preview"]["preview"], true, "{edit}");
     let lines = home.run(&["policy", "apply", "-f", SAFE, "--dry-run"]).await;
     for line in [
         "lab-search max_per_call_units: 10000000000000 -> 1000000\n",
         &first,
         "rule budget_limit: null -> {",
+        "0 decisions of the last 7 days would have another result",
     ] {
         assert!(lines.err.contains(line), "{line}: {lines:?}");
     }
@@ -279,7 +281,7 @@ async fn a_file_with_problems_changes_nothing() {
     let person = world.person(&DEMO_STRANGER);
     let home = home_of(&world, &person);
     let id = agent(&world, &person, "buyer", &json!({})).await;
-    let apply = ["--json", "policy", "apply", "-f", "policies.yaml", "--yes"];
+    let apply = ["--json", "policy", "apply", "-f", "policies.yaml"];
     let before = world.rows_of("LedgerTable").await;
     let rows = [
         (
@@ -291,16 +293,24 @@ async fn a_file_with_problems_changes_nothing() {
             "there is no agent nobody",
         ),
         ("agents: {all: true}, rule: []", "/policies/0/rule: is no member"),
+        // What only Purser knows: the edit before the invalid one is not written either.
+        (
+            "agents: {all: true}, services: {lab-search: {max_per_call_units: 1}}, \
+             rules: [{kind: count_limit, count: 0, window_seconds: 3600}]",
+            "rule count_limit",
+        ),
     ];
     for (policy, problem) in rows {
         let text = format!("version: 1\npolicies:\n- {{name: a, {policy}}}\n");
         std::fs::write(home.folder().join("policies.yaml"), text).unwrap();
-        let refused = home.run(&apply).await;
-        assert_eq!(refused.code, 1, "{refused:?}");
-        assert!(
-            refused.told()["problems"].to_string().contains(problem),
-            "{problem}: {refused:?}"
-        );
+        for last in ["--yes", "--dry-run"] {
+            let refused = home.run(&[&apply[..], &[last]].concat()).await;
+            assert_eq!(refused.code, 1, "{refused:?}");
+            assert!(
+                refused.told()["problems"].to_string().contains(problem),
+                "{problem}: {refused:?}"
+            );
+        }
     }
     assert_eq!(world.rows_of("LedgerTable").await.changes_since(&before), [""; 0]);
 
