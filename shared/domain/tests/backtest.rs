@@ -767,7 +767,10 @@ impl Recorded {
 
 /// Tests the decisions from `first` on, after counting the payments of the earlier decisions.
 fn backtest(candidate: Candidate, recorded: &[Recorded], first: usize) -> BacktestResult {
-    let mut backtest = Backtest::new(candidate);
+    run(Backtest::new(candidate), recorded, first)
+}
+
+fn run(mut backtest: Backtest, recorded: &[Recorded], first: usize) -> BacktestResult {
     for one in recorded[..first].iter().filter(|one| one.paid().is_some()) {
         backtest.know(one.service.id, &one.service.slug);
         backtest.count(one.payment());
@@ -782,16 +785,17 @@ fn backtest(candidate: Candidate, recorded: &[Recorded], first: usize) -> Backte
 /// amount.
 type Flipped = (BTreeMap<(DecisionResult, DecisionResult, String), (u64, u64)>, u64, u64);
 
-/// Computes from lists what the proposal would have done.
-fn reference(change: &Change, recorded: &[Recorded], first: usize, is_approved: bool) -> Flipped {
+/// A decision of the reference: the result, the reason, and whether the agent paid.
+type Decided = (DecisionResult, String, bool);
+
+/// Computes the decisions of the changed limits from lists.
+fn simulate(change: &Change, recorded: &[Recorded], first: usize, is_approved: bool) -> Vec<Decided> {
     let mut paid: Vec<Paid> = recorded[..first].iter().filter_map(Recorded::paid).collect();
-    let (mut flips, mut saved, mut added) = (BTreeMap::new(), 0, 0);
     let mut unasked = BTreeSet::new();
-    for one in &recorded[first..] {
+    let decide = |one: &Recorded| -> Decided {
         let was = one.decision.result;
         if was == DecisionResult::Allow && one.approval.is_some_and(|approval| unasked.remove(&approval)) {
-            added -= one.step.amount;
-            continue;
+            return (was, one.decision.reason.clone(), false);
         }
         let now = one.decision.at;
         let (is, reason) = change.of(&one.limits).decide(&one.step, one.is_approved, &paid, now);
@@ -804,27 +808,48 @@ fn reference(change: &Change, recorded: &[Recorded], first: usize, is_approved: 
                 released_at: one.released_at,
             });
         }
-        match (was == DecisionResult::Allow, pays) {
-            (true, false) => saved += one.step.amount,
-            (false, true) => {
-                added += one.step.amount;
-                if was == DecisionResult::Escalate {
-                    unasked.extend(one.approval);
-                }
-            }
-            _ => {}
+        if pays && was == DecisionResult::Escalate {
+            unasked.extend(one.approval);
         }
-        if was != is {
-            let reason = if is == DecisionResult::Allow {
-                one.decision.reason.clone()
-            } else {
-                reason
-            };
-            let (count, sum) = flips.entry((was, is, reason)).or_insert((0, 0));
+        (is, reason, pays)
+    };
+    recorded[first..].iter().map(decide).collect()
+}
+
+/// The recorded decisions.
+fn as_recorded(recorded: &[Recorded], first: usize) -> Vec<Decided> {
+    let decided = recorded[first..].iter().map(|one| {
+        let (result, reason) = (one.decision.result, one.decision.reason.clone());
+        (result, reason, result == DecisionResult::Allow)
+    });
+    decided.collect()
+}
+
+/// The difference between two lists of decisions. A payment with an approval is one payment, made when the agent asked
+/// for it or after the approval.
+fn compare(recorded: &[Recorded], before: &[Decided], after: &[Decided]) -> Flipped {
+    let mut flips = BTreeMap::new();
+    for (one, (before, after)) in recorded.iter().zip(before.iter().zip(after)) {
+        if before.0 != after.0 {
+            let allows = after.0 == DecisionResult::Allow;
+            let reason = if allows { &before.1 } else { &after.1 };
+            let (count, sum) = flips.entry((before.0, after.0, reason.clone())).or_insert((0, 0));
             (*count, *sum) = (*count + 1, *sum + one.step.amount);
         }
     }
-    (flips, saved, added)
+    let payments = |decided: &[Decided]| -> BTreeMap<(Option<ApprovalId>, usize), u64> {
+        let paid = recorded.iter().zip(decided).enumerate();
+        let paid = paid.filter(|(_, (_, decided))| decided.2);
+        let key = |number, one: &Recorded| (one.approval, one.approval.map_or(number, |_| 0));
+        paid.map(|(number, (one, _))| (key(number, one), one.step.amount))
+            .collect()
+    };
+    let (before, after) = (payments(before), payments(after));
+    let only = |these: &BTreeMap<_, u64>, others: &BTreeMap<_, u64>| {
+        let only = these.iter().filter(|(key, _)| !others.contains_key(*key));
+        only.map(|(_, amount)| *amount).sum::<u64>()
+    };
+    (flips, only(&before, &after), only(&after, &before))
 }
 
 fn flipped(differences: &Differences) -> Flipped {
@@ -854,8 +879,11 @@ proptest! {
         let result = backtest(change.candidate(), &recorded, first);
         prop_assert_eq!(result.untested, 0);
         prop_assert_eq!(result.decisions, u64::try_from(recorded.len() - first).unwrap());
-        prop_assert_eq!(flipped(&result.if_declined), reference(&change, &recorded, first, false));
-        prop_assert_eq!(flipped(&result.if_approved), reference(&change, &recorded, first, true));
+        let before = as_recorded(&recorded, first);
+        for (is_approved, found) in [(false, &result.if_declined), (true, &result.if_approved)] {
+            let after = simulate(&change, &recorded, first, is_approved);
+            prop_assert_eq!(flipped(found), compare(&recorded[first..], &before, &after));
+        }
     }
 
     /// Repeating the limits that decided changes no decision, even if the payments before the range and the releases
@@ -879,6 +907,41 @@ proptest! {
         let result = backtest.result();
         prop_assert_eq!(result.untested, 0);
         prop_assert!(result.if_declined.is_empty() && result.if_approved.is_empty(), "{:?}", result);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// An update is compared with the current limits, whatever was recorded, and an update that changes nothing has no
+    /// difference.
+    #[test]
+    fn an_update_differs_where_the_current_limits_decide_differently(
+        limits in limits(),
+        steps in prop::collection::vec(step(), 1..60),
+        current in change(),
+        drawn in change(),
+        keeps in 0..3_u8,
+        first in 0..20_usize,
+    ) {
+        let proposed = match keeps {
+            0 => Change { rules: current.rules.clone(), ..drawn },
+            1 => Change { policies: current.policies, ..drawn },
+            _ => drawn,
+        };
+        let recorded = record(limits, &steps);
+        let first = first.min(recorded.len());
+        let preview = |proposed: &Change| {
+            run(Backtest::for_update(current.candidate(), proposed.candidate()), &recorded, first)
+        };
+        let result = preview(&proposed);
+        for (is_approved, found) in [(false, &result.if_declined), (true, &result.if_approved)] {
+            let [before, after] = [&current, &proposed].map(|limits| simulate(limits, &recorded, first, is_approved));
+            prop_assert_eq!(flipped(found), compare(&recorded[first..], &before, &after));
+        }
+        let same = preview(&current);
+        prop_assert!(same.if_declined.is_empty() && same.if_approved.is_empty(), "{:?}", same);
+        prop_assert_eq!(same.decisions, u64::try_from(recorded.len() - first).unwrap());
     }
 }
 

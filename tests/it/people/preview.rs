@@ -94,6 +94,45 @@ async fn a_preview_of_a_policy_tells_what_it_changes_and_saves_nothing() {
     stale.refused(412, "version_conflict");
 }
 
+/// An update that changes nothing has no difference after an earlier update, and an unrelated rule has none of the effects of
+/// that update.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preview_has_no_effects_of_earlier_updates() {
+    let home = home().await;
+    let limits = json!({"max_per_call_units": dollars(5), "max_per_day_units": dollars(20), "require_approval_above_units": dollars(50)});
+    home.set_policy(limits).await;
+    home.asks_for(&[4, 3, 6]).await;
+    let path = "/services/lab-search";
+    home.edit(Method::PATCH, path, json!({"max_per_call_units": dollars(3)}))
+        .await
+        .ok();
+    let blocks = json!({"kind": "category_block", "categories": ["search"]});
+    let budget = json!({"kind": "budget_limit", "limit_units": 1_000_000_000_000_u64, "window_seconds": 3_600});
+    let is_empty = |preview: &Value| {
+        let differences = [&preview["if_declined"], &preview["if_approved"]];
+        differences.into_iter().all(|differences| {
+            *differences == json!({"flips": [], "other_reasons": 0, "saved_units": 0, "added_units": 0})
+        })
+    };
+    for rule in [None, Some(blocks)] {
+        if let Some(rule) = rule {
+            home.edit(Method::POST, "/rules", rule).await.created();
+        }
+        let same = home
+            .edit(Method::PATCH, "/services/lab-search?preview=true", json!({}))
+            .await
+            .ok();
+        assert!(is_empty(&same), "{same}");
+        assert_eq!((&same["widens"], &same["narrows"]), (&json!(false), &json!(false)));
+        let added = home
+            .edit(Method::POST, "/rules?preview=true", budget.clone())
+            .await
+            .ok();
+        assert!(is_empty(&added), "{added}");
+        assert_eq!((&added["decisions"], &added["untested"]), (&json!(3), &json!(0)));
+    }
+}
+
 /// The days before a preview's first count in its budgets, and only its own days are tested.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_preview_of_a_rule_counts_what_was_spent_before() {

@@ -141,7 +141,8 @@ pub(crate) struct TestedView {
     if_approved: DifferencesView,
 }
 
-/// The differences between recorded decisions and those of other limits.
+/// The differences between decisions and those of other limits. A preview compares the current with the proposed limits over
+/// the same requests; a backtest and a shadow compare recorded decisions with the proposed limits.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitsDifferences)]
 pub(crate) struct DifferencesView {
@@ -159,11 +160,11 @@ pub(crate) struct DifferencesView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitsFlips)]
 pub(crate) struct FlipView {
-    /// The recorded result: `allow`, `block` or `escalate`.
+    /// `allow`, `block` or `escalate`: in a preview the result with the current limits, otherwise the recorded result.
     recorded: &'static str,
     /// The result with the edit.
     tested: &'static str,
-    /// The reason of the edit's refusal; of a payment that the edit allows, the reason of the recorded refusal.
+    /// The reason of the edit's refusal; of a payment that the edit allows, the reason of the refusal that `recorded` is.
     reason: String,
     count: u64,
     /// The sum of their amounts.

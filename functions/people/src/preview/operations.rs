@@ -62,6 +62,16 @@ pub(crate) struct EditPreview {
     pub(crate) result: BacktestResult,
 }
 
+/// The candidate with exactly these limits.
+fn candidate_of(limits: &AgentLimits<'_>) -> Candidate {
+    let policies = limits.policies.iter().map(|policy| (policy.service, policy.clone()));
+    Candidate {
+        rules: Some(limits.agent.rules.clone()),
+        status: None,
+        policies: policies.collect(),
+    }
+}
+
 impl People {
     /// The preview of replacing a policy, or of adding one.
     pub(crate) async fn preview_policy(
@@ -74,15 +84,10 @@ impl People {
         let services: Vec<&Service> = edition.catalog.by_id(record.service).into_iter().collect();
         let mut edited = present.clone();
         edited.retain(|policy| policy.service != record.service);
-        edited.push(record.clone());
+        edited.push(record);
         let agent = owned.agent();
         let limits = |policies| AgentLimits { agent, policies };
-        let comparison = compare(&limits(&present), &limits(&edited), &services, self.network, self.now());
-        let candidate = Candidate {
-            policies: [(record.service, record)].into(),
-            ..Candidate::default()
-        };
-        let preview = self.previewed(agent, comparison, candidate, days);
+        let preview = self.compare_limits(limits(&present), limits(&edited), &services, days);
         self.run_long(&agent.owner, preview).await
     }
 
@@ -97,23 +102,20 @@ impl People {
             agent,
             policies: policies.as_slice(),
         };
-        let before = limits(owned.agent());
-        let comparison = compare(&before, &limits(&edited), &services, self.network, self.now());
-        let candidate = Candidate {
-            rules: Some(edited.rules),
-            ..Candidate::default()
-        };
-        let preview = self.previewed(owned.agent(), comparison, candidate, days);
+        let preview = self.compare_limits(limits(owned.agent()), limits(&edited), &services, days);
         self.run_long(&owned.agent().owner, preview).await
     }
 
-    async fn previewed(
+    /// Compares two versions of an agent's limits, and simulates both over its newest decisions.
+    async fn compare_limits(
         &self,
-        agent: &Agent,
-        comparison: Comparison,
-        candidate: Candidate,
+        current: AgentLimits<'_>,
+        proposed: AgentLimits<'_>,
+        services: &[&Service],
         days: PreviewDays,
     ) -> Result<EditPreview> {
+        let agent = current.agent;
+        let comparison = compare(&current, &proposed, services, self.network, self.now());
         let since = self.usage.owned_since(agent).await?;
         let now = self.now();
         // The clock of another function may be ahead.
@@ -129,7 +131,7 @@ impl People {
         if let (true, Some(oldest)) = (is_partial, decisions.last()) {
             from = oldest.at();
         }
-        let mut backtest = Backtest::new(candidate);
+        let mut backtest = Backtest::for_update(candidate_of(&current), candidate_of(&proposed));
         let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network, MOST_CALLS);
         let earlier = reads.count_earlier(&mut backtest, agent, (since, from), MOST_DECISIONS);
         is_partial |= Box::pin(earlier).await?;

@@ -24,8 +24,11 @@
 //! - A recorded escalation that the proposal also escalates has the recorded outcome. Where only the proposal
 //!   escalates, both outcomes are computed: [`BacktestResult::if_declined`] and [`BacktestResult::if_approved`].
 //!
-//! Invariants: a proposal with the recorded limits has no difference. The memory is bounded by the payments within
-//! [`BUDGET_WINDOW_MAX`] and by the bounds of [`RecentPayments`] for each service.
+//! A preview does not compare the proposal with the record, but with the current limits: [`Backtest::for_update`] evaluates
+//! both over the same decisions.
+//!
+//! Invariants: a proposal with the recorded limits has no difference, and a preview of the current limits has no difference.
+//! The memory is bounded by the payments within [`BUDGET_WINDOW_MAX`] and by the bounds of [`RecentPayments`] for each service.
 
 use crate::{
     Agent, AgentId, AgentStatus, Amount, ApprovalId, BUDGET_WINDOW_MAX, CallDescription, CallDigest, CallMark,
@@ -35,6 +38,7 @@ use crate::{
     policy::replay::{Judged, JudgedRecent, Limits, RecordedFacts, Tightest, check_of, rules_of, tightest_of},
 };
 use std::collections::{BTreeMap, VecDeque};
+use std::iter;
 
 /// The proposed limits to test. A field that is `None` or absent stays as it was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,6 +97,12 @@ impl Candidate {
     pub fn names_services(&self) -> bool {
         let mut rules = self.rules.iter().flatten();
         rules.any(|rule| rule.kind.counts().is_some() && rule.kind.services().is_some())
+    }
+
+    /// Whether a rule may remember payments. If the rules are the recorded rules, a rule may.
+    fn remembers(&self) -> bool {
+        let remember = |rules: &Vec<Rule>| rules.iter().any(|rule| rule.kind.remembers());
+        self.rules.as_ref().is_none_or(remember)
     }
 
     fn agent(&self, recorded: &Agent) -> Agent {
@@ -193,7 +203,8 @@ impl BacktestDecision<'_> {
     }
 }
 
-/// The differences between the recorded decisions and the decisions of the proposal.
+/// The differences between the recorded decisions and the decisions of the proposal. In a preview, the decisions of the
+/// current limits take the place of the recorded decisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Differences {
     /// The number of decisions, by recorded and proposed result.
@@ -211,7 +222,7 @@ pub struct Differences {
 /// The key by which changed decisions are grouped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlipKind {
-    /// The recorded result.
+    /// The recorded result. In a preview, the result under the current limits.
     pub recorded: DecisionResult,
     /// The result under the proposed limits.
     pub tested: DecisionResult,
@@ -292,29 +303,37 @@ impl Differences {
         }
     }
 
-    fn note(&mut self, of: &BacktestDecision<'_>, judged: &Judged) -> DecisionResult {
-        let recorded = of.decision.result;
-        // A request without the target that the policy needs is rejected without a recorded decision.
-        let tested = judged.result.unwrap_or(DecisionResult::Block);
-        let count = self.counts.entry((recorded, tested)).or_default();
-        *count = count.saturating_add(1);
-        if recorded == tested {
-            let is_same = judged.reason == of.decision.reason;
-            self.other_reasons = self.other_reasons.saturating_add(u64::from(!is_same));
-            return tested;
+    /// Adds the difference between two decisions about the same request.
+    fn note(&mut self, of: &BacktestDecision<'_>, before: &Outcome, after: &Outcome) {
+        let units = of.decision.amount.units();
+        match (before.paid, after.paid) {
+            (Paid::Now, Paid::No) => self.saved = self.saved.saturating_add(units),
+            (Paid::No, Paid::Now) => self.added = self.added.saturating_add(units),
+            // The payment was added to the other sum when the agent first requested the payment.
+            (Paid::Now, Paid::Earlier) => self.added = self.added.saturating_sub(units),
+            (Paid::Earlier, Paid::Now) => self.saved = self.saved.saturating_sub(units),
+            _ => {}
         }
-        let reason = match tested {
-            DecisionResult::Allow => &of.decision.reason,
-            _ => &judged.reason,
+        let results = (before.result, after.result);
+        let count = self.counts.entry(results).or_default();
+        *count = count.saturating_add(1);
+        if before.result == after.result {
+            let is_same = before.reason == after.reason;
+            self.other_reasons = self.other_reasons.saturating_add(u64::from(!is_same));
+            return;
+        }
+        let reason = match after.result {
+            DecisionResult::Allow => &before.reason,
+            _ => &after.reason,
         };
         let kind = FlipKind {
-            recorded,
-            tested,
+            recorded: before.result,
+            tested: after.result,
             reason: reason.clone(),
         };
         let flips = Flips {
             count: 1,
-            amount: of.decision.amount.units(),
+            amount: units,
             example: FlipExample {
                 agent: of.inputs.agent.id,
                 transaction: of.transaction,
@@ -324,7 +343,36 @@ impl Differences {
             },
         };
         self.add_flips(kind, flips);
-        tested
+    }
+}
+
+/// Whether a decision pays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Paid {
+    No,
+    Now,
+    /// The payment was made without an approval, when the agent first requested the payment.
+    Earlier,
+}
+
+/// The result of a decision, recorded or under simulated limits.
+#[derive(Clone, Debug)]
+struct Outcome {
+    result: DecisionResult,
+    reason: String,
+    paid: Paid,
+}
+
+impl Outcome {
+    fn from_recorded(decision: &RecordedDecision) -> Self {
+        Self {
+            result: decision.result,
+            reason: decision.reason.clone(),
+            paid: match decision.result {
+                DecisionResult::Allow => Paid::Now,
+                _ => Paid::No,
+            },
+        }
     }
 }
 
@@ -358,48 +406,48 @@ impl BacktestResult {
 /// A backtest of one agent. The module documentation describes the method.
 #[derive(Clone, Debug)]
 pub struct Backtest {
-    candidate: Candidate,
+    proposed: Simulation,
+    /// The limits that a preview compares the proposal with. `None` compares the proposal with the recorded decisions.
+    current: Option<Simulation>,
     /// The services of the tested decisions and the counted payments.
     services: BTreeMap<ServiceSlug, ServiceId>,
     /// The real payments.
     real: Payments,
-    /// What the rules remember of the real payments. Unused if no proposed rule remembers payments.
+    /// What the rules remember of the real payments. Unused if no rule remembers payments.
     remembered: Remembered,
     remembers: bool,
-    declined: Track,
-    approved: Track,
-    decisions: u64,
-    untested: u64,
-    authorized: u64,
-    /// The agent with the proposed limits, for the last recorded agent.
-    agent: Option<Agent>,
+    result: BacktestResult,
 }
 
 impl Backtest {
-    /// Creates a backtest of these proposed limits.
+    /// Creates a backtest that compares these proposed limits with the recorded decisions.
     pub fn new(candidate: Candidate) -> Self {
-        let mut rules = candidate.rules.iter().flatten();
         Self {
-            remembers: candidate.rules.is_none() || rules.any(|rule| rule.kind.remembers()),
-            candidate,
+            remembers: candidate.remembers(),
+            proposed: Simulation::new(candidate),
+            current: None,
             services: BTreeMap::new(),
             real: Payments::default(),
             remembered: Remembered::default(),
-            declined: Track::default(),
-            approved: Track {
-                is_approved: true,
-                ..Track::default()
-            },
-            decisions: 0,
-            untested: 0,
-            authorized: 0,
-            agent: None,
+            result: BacktestResult::default(),
         }
     }
 
-    /// Returns the proposed limits.
-    pub const fn candidate(&self) -> &Candidate {
-        &self.candidate
+    /// Creates a backtest that compares the proposed limits with the current limits over the same decisions. Equal limits
+    /// have no difference, whatever was recorded.
+    pub fn for_update(current: Candidate, proposed: Candidate) -> Self {
+        Self {
+            remembers: current.remembers() || proposed.remembers(),
+            current: Some(Simulation::new(current)),
+            ..Self::new(proposed)
+        }
+    }
+
+    /// Returns the proposed limits and, in a preview, the current limits.
+    pub fn candidates(&self) -> impl Iterator<Item = &Candidate> {
+        iter::once(&self.proposed)
+            .chain(&self.current)
+            .map(|one| &one.candidate)
     }
 
     /// Registers a service's slug, because rules name services by slug and payments from before the range have only the
@@ -428,12 +476,10 @@ impl Backtest {
         }
     }
 
-    fn all_remembered(&mut self) -> [&mut Remembered; 3] {
-        [
-            &mut self.remembered,
-            &mut self.declined.remembered,
-            &mut self.approved.remembered,
-        ]
+    fn all_remembered(&mut self) -> impl Iterator<Item = &mut Remembered> {
+        let simulations = iter::once(&mut self.proposed).chain(&mut self.current);
+        let tracks = simulations.flat_map(|one| [&mut one.declined.remembered, &mut one.approved.remembered]);
+        iter::once(&mut self.remembered).chain(tracks)
     }
 
     /// Counts a payment from before the tested range. Payments must be added in the order of time.
@@ -448,7 +494,7 @@ impl Backtest {
 
     /// Records a decision that can't be tested. If the decision allowed a payment, the payment counts.
     pub fn skip(&mut self, allowed: Option<PastPayment>) {
-        self.untested = self.untested.saturating_add(1);
+        self.result.untested = self.result.untested.saturating_add(1);
         if let Some(payment) = allowed {
             self.count(payment);
         }
@@ -464,34 +510,31 @@ impl Backtest {
         if !replayed.is_as_recorded(of.decision) {
             return self.skip(allowed);
         }
-        self.decisions = self.decisions.saturating_add(1);
+        self.result.decisions = self.result.decisions.saturating_add(1);
         if allowed.is_some() && of.approval.is_some() {
             facts.approve();
         }
-        let tested = match self.agent.take() {
-            Some(tested) if tested.version == agent.version => tested,
-            _ => self.candidate.agent(agent),
-        };
         if self.remembers {
             self.learn(&facts, &payment);
         }
-        let policy = self.candidate.policies.get(&service.id);
-        let given = Given {
+        let recorded = Recorded {
             of,
-            facts,
+            facts: &facts,
             payment,
-            agent: &tested,
-            enabled: policy.or(of.inputs.enabled),
             tightest: [CheckName::Budget, CheckName::Count, CheckName::Interval]
                 .map(|name| (name, tightest_of(of.decision, agent, service, name))),
             services: &self.services,
             remembered: self.remembers.then_some(&self.remembered),
         };
-        self.declined.test(&given, &mut self.real);
-        self.approved.test(&given, &mut self.real);
-        self.agent = Some(tested);
+        let [declined, approved] = match &mut self.current {
+            Some(current) => current.decide(&recorded, &mut self.real),
+            None => [(); 2].map(|()| Outcome::from_recorded(of.decision)),
+        };
+        let [if_declined, if_approved] = self.proposed.decide(&recorded, &mut self.real);
+        self.result.if_declined.note(of, &declined, &if_declined);
+        self.result.if_approved.note(of, &approved, &if_approved);
         if let Some(payment) = allowed {
-            self.authorized = self.authorized.saturating_add(payment.amount.units());
+            self.result.authorized = self.result.authorized.saturating_add(payment.amount.units());
             self.real.add(payment);
             if self.remembers {
                 self.remembered.add(&payment);
@@ -501,31 +544,72 @@ impl Backtest {
 
     /// The result so far.
     pub fn result(&self) -> BacktestResult {
-        BacktestResult {
-            decisions: self.decisions,
-            untested: self.untested,
-            authorized: self.authorized,
-            if_declined: self.declined.differences.clone(),
-            if_approved: self.approved.differences.clone(),
-        }
+        self.result.clone()
     }
 }
 
-/// A recorded decision with the proposed limits and the inputs for its evaluation.
+/// Limits, and the payments that these limits would have changed.
+#[derive(Clone, Debug)]
+struct Simulation {
+    candidate: Candidate,
+    /// The agent with these limits, for the last recorded agent.
+    agent: Option<Agent>,
+    declined: Track,
+    approved: Track,
+}
+
+impl Simulation {
+    fn new(candidate: Candidate) -> Self {
+        Self {
+            candidate,
+            agent: None,
+            declined: Track::default(),
+            approved: Track {
+                is_approved: true,
+                ..Track::default()
+            },
+        }
+    }
+
+    /// Evaluates a recorded decision by these limits, once with declined and once with granted approval requests.
+    fn decide(&mut self, recorded: &Recorded<'_>, real: &mut Payments) -> [Outcome; 2] {
+        let inputs = &recorded.of.inputs;
+        let agent = match self.agent.take() {
+            Some(agent) if agent.version == inputs.agent.version => agent,
+            _ => self.candidate.agent(inputs.agent),
+        };
+        let policy = self.candidate.policies.get(&inputs.service.id);
+        let given = Given {
+            recorded,
+            agent: &agent,
+            enabled: policy.or(inputs.enabled),
+        };
+        let outcomes = [self.declined.test(&given, real), self.approved.test(&given, real)];
+        self.agent = Some(agent);
+        outcomes
+    }
+}
+
+/// A recorded decision with the simulated limits.
 struct Given<'a> {
-    of: &'a BacktestDecision<'a>,
-    facts: RecordedFacts<'a>,
-    payment: PastPayment,
+    recorded: &'a Recorded<'a>,
     agent: &'a Agent,
     enabled: Option<&'a EnabledService>,
+}
+
+/// A recorded decision with the inputs for its evaluation.
+struct Recorded<'a> {
+    of: &'a BacktestDecision<'a>,
+    facts: &'a RecordedFacts<'a>,
+    payment: PastPayment,
     tightest: [(CheckName, Option<Tightest>); 3],
     services: &'a BTreeMap<ServiceSlug, ServiceId>,
     /// What the rules remember of the real payments. `None` if no rule remembers payments.
     remembered: Option<&'a Remembered>,
 }
 
-impl Given<'_> {
-    /// Returns how much of a window was used in reality, without the changes by the proposal.
+impl Recorded<'_> {
+    /// Returns how much of a window was used in reality, without the changes by the simulated limits.
     fn used(&self, rule: &CountingRule<'_>, real: &mut Payments) -> Amount {
         let (at, inputs) = (self.of.decision.at, &self.of.inputs);
         let name = check_of(&rule.rule.kind);
@@ -589,12 +673,12 @@ struct Track {
     /// The approvals for payments that the proposal allowed without an approval, with the time of that payment. The
     /// approved call is then not made again.
     unasked: BTreeMap<ApprovalId, Timestamp>,
-    differences: Differences,
 }
 
 impl Track {
-    fn test(&mut self, given: &Given<'_>, real: &mut Payments) {
-        let Given { of, agent, payment, .. } = given;
+    fn test(&mut self, given: &Given<'_>, real: &mut Payments) -> Outcome {
+        let Given { recorded, agent, .. } = given;
+        let Recorded { of, payment, .. } = recorded;
         let (decision, service) = (of.decision, of.inputs.service);
         let day = decision.used_of_day();
         let day_span = Span::of(service.id);
@@ -603,13 +687,13 @@ impl Track {
             |used: Amount, added: Amount, left_out: Amount| used.plus(added).unwrap_or(Amount::MAX).above(left_out);
         let rules = agent.counting_rules();
         let windows = rules.filter(|rule| rule.applies_to(&service.slug)).map(|rule| {
-            let used = given.used(&rule, real);
-            let added = given.sum(&rule, &mut self.added, decision.at);
-            let left_out = given.sum(&rule, &mut self.left_out, decision.at);
+            let used = recorded.used(&rule, real);
+            let added = recorded.sum(&rule, &mut self.added, decision.at);
+            let left_out = recorded.sum(&rule, &mut self.left_out, decision.at);
             (rule.rule.id, changed(used, added, left_out))
         });
         let windows: Vec<(RuleId, Amount)> = windows.collect();
-        let recent = given
+        let recent = recorded
             .remembered
             .map(|real| self.recent(given, real))
             .unwrap_or_default();
@@ -629,33 +713,28 @@ impl Track {
                 .approval
                 .is_some_and(|approval| self.unasked.remove(&approval).is_some())
         {
-            let is_same = (DecisionResult::Allow, DecisionResult::Allow);
-            let count = self.differences.counts.entry(is_same).or_default();
-            *count = count.saturating_add(1);
-            // The proposal already made this payment when the agent first requested it.
-            self.differences.added = self.differences.added.saturating_sub(payment.amount.units());
             self.left_out.add(*payment);
-            return;
+            return Outcome {
+                paid: Paid::Earlier,
+                ..Outcome::from_recorded(decision)
+            };
         }
-        let tested = self.differences.note(of, &given.facts.judge(&limits));
-        let pays = match (decision.result, tested) {
+        let Judged { result, reason, .. } = recorded.facts.judge(&limits);
+        // A request without the target that the policy needs is rejected without a recorded decision.
+        let result = result.unwrap_or(DecisionResult::Block);
+        let pays = match (decision.result, result) {
             (_, DecisionResult::Allow) => true,
             (DecisionResult::Escalate, DecisionResult::Escalate) => false,
             (_, DecisionResult::Escalate) => self.is_approved,
             _ => false,
         };
-        if pays && given.remembered.is_some() {
+        if pays && recorded.remembered.is_some() {
             self.remembered.add(payment);
         }
-        let units = payment.amount.units();
         match (decision.result == DecisionResult::Allow, pays) {
             (true, true) | (false, false) => {}
-            (true, false) => {
-                self.differences.saved = self.differences.saved.saturating_add(units);
-                self.left_out.add(*payment);
-            }
+            (true, false) => self.left_out.add(*payment),
             (false, true) => {
-                self.differences.added = self.differences.added.saturating_add(units);
                 self.added.add(PastPayment {
                     released_at: None,
                     ..*payment
@@ -666,6 +745,11 @@ impl Track {
                     self.unasked.insert(approval, decision.at);
                 }
             }
+        }
+        Outcome {
+            result,
+            reason,
+            paid: if pays { Paid::Now } else { Paid::No },
         }
     }
 
@@ -679,12 +763,18 @@ impl Track {
             call,
             at,
             ..
-        } = given.payment;
-        let (recorded, real, own) = (given.facts.recent(), real.of(service), self.remembered.of(service));
-        let slug = &given.of.inputs.service.slug;
+        } = given.recorded.payment;
+        let (recorded, real, own) = (
+            given.recorded.facts.recent(),
+            real.of(service),
+            self.remembered.of(service),
+        );
+        let slug = &given.recorded.of.inputs.service.slug;
         let were_in_force = |is_of_kind: fn(&RuleKind) -> bool| {
             let mut rules = given.agent.rules.iter();
-            rules.all(|rule| !is_of_kind(&rule.kind) || !rule.kind.applies_to(slug) || given.facts.is_recorded(rule))
+            rules.all(|rule| {
+                !is_of_kind(&rule.kind) || !rule.kind.applies_to(slug) || given.recorded.facts.is_recorded(rule)
+            })
         };
         let mut payments = RecentPayments::default();
         let last = |recent: &RecentPayments| call.and_then(|call| recent.last_call(call));

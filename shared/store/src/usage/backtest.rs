@@ -10,9 +10,9 @@ use crate::{
     usage::{table::UsageTable, versions::StoredInputs},
 };
 use purser_domain::{
-    Agent, AgentId, ApprovalId, Backtest, BacktestDecision, BacktestResult, CallDescription, Candidate, InputVersions,
-    LoggedDecision, Network, PastPayment, RecordedDecision, Result, ServiceId, Settlement, SettlementId, Timestamp,
-    TransactionId,
+    Agent, AgentId, ApprovalId, Backtest, BacktestDecision, BacktestResult, CallDescription, Candidate, Duration,
+    InputVersions, LoggedDecision, Network, PastPayment, RecordedDecision, Result, ServiceId, Settlement, SettlementId,
+    Timestamp, TransactionId,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -93,11 +93,12 @@ impl<'a> BacktestReads<'a> {
         (since, from): (Timestamp, Timestamp),
         most: usize,
     ) -> Result<bool> {
-        let candidate = backtest.candidate();
-        let range = LogRange::of(from.before(candidate.warm_up(&agent.rules)).max(since), from, true);
-        let compares_calls = candidate.compares_calls(agent, None);
+        let warm_ups = backtest.candidates().map(|candidate| candidate.warm_up(&agent.rules));
+        let warm_up = warm_ups.fold(Duration::DAY, Duration::max);
+        let range = LogRange::of(from.before(warm_up).max(since), from, true);
+        let compares_calls = backtest.candidates().any(|one| one.compares_calls(agent, None));
         let calls = if compares_calls { EARLIER_CALLS } else { 0 };
-        let names_services = candidate.names_services();
+        let names_services = backtest.candidates().any(Candidate::names_services);
         let earlier = self.ledger.payments_between(agent.id, range, most, calls).await?;
         if names_services {
             let services = earlier.payments.iter().map(|payment| payment.service);
@@ -171,7 +172,8 @@ impl<'a> BacktestReads<'a> {
                 continue;
             };
             let inputs = inputs.as_inputs();
-            if backtest.candidate().judges_call(&inputs, &purchase.operation) {
+            let mut candidates = backtest.candidates();
+            if candidates.any(|one| one.judges_call(&inputs, &purchase.operation)) {
                 if let Some(left) = self.calls_left.checked_sub(1) {
                     self.calls_left = left;
                     wanted.push(settlement.clone());
