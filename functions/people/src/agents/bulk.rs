@@ -111,7 +111,7 @@ impl BulkAct {
             Self::Limit => {
                 let rules = LIMITS.rules().into_iter().zip(ids);
                 rules
-                    .filter(|(kind, _)| !agent.rules.iter().any(|own| kind.is_replaced_by(&own.kind)))
+                    .filter(|(kind, _)| !agent.rules.iter().any(|own| own.kind.is_as_strict_as(kind)))
                     .try_fold(agent.clone(), |agent, (kind, id)| {
                         agent.with_rule(*id, kind).map_err(refused)
                     })

@@ -176,6 +176,10 @@ pub(crate) fn rules_of(Objects(rules): CandidateRules, catalog: &Catalog, proble
         let message = format!("must have at most {} rules that count payments", Agent::MOST_BUDGETS);
         problems.extend([Problem::at("/rules", message)]);
     }
+    let brakes = kinds.iter().filter(|kind| matches!(kind, RuleKind::AnomalyBrake(_)));
+    if brakes.count() > 1 {
+        problems.extend([Problem::at("/rules", "must have at most one anomaly brake")]);
+    }
     kinds
 }
 

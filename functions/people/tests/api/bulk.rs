@@ -375,6 +375,42 @@ async fn safe_limits_are_set_where_agents_have_none() {
     assert_eq!(answer.status, 400);
 }
 
+/// A looser rule, or a rule for one service, stands in for no safe rule. A stricter rule does.
+#[tokio::test]
+async fn safe_limits_are_added_to_looser_rules() {
+    let world = World::start().await;
+    let agents = world.named(2).await;
+    let loose = [
+        json!({"kind": "budget_limit", "limit_units": 900_000_000, "window_seconds": 86_400}),
+        json!({"kind": "count_limit", "services": ["lab"], "count": 1_000_000, "window_seconds": 60}),
+        json!({"kind": "duplicate_guard", "services": ["lab"], "within_seconds": 1, "action": "ask"}),
+        json!({"kind": "new_payee", "services": ["lab"]}),
+        json!({"kind": "price_above_usual", "percent": 10_000, "over": "catalog", "action": "ask"}),
+    ];
+    let strict = [
+        json!({"kind": "budget_limit", "limit_units": 9, "window_seconds": 2_592_000}),
+        json!({"kind": "count_limit", "count": 100, "window_seconds": 86_400}),
+        json!({"kind": "duplicate_guard", "within_seconds": 601, "action": "block"}),
+        json!({"kind": "new_payee"}),
+        json!({"kind": "price_above_usual", "percent": 9, "over": "catalog", "action": "block"}),
+    ];
+    for (agent, rules, expected) in [(&agents[0], &loose, 5 + 6), (&agents[1], &strict, 5)] {
+        let path = format!("/agents/{agent}/rules");
+        for rule in rules {
+            world.edit(OWNER, "POST", &path, rule.clone()).await.created();
+        }
+        let limit = json!({"act": "limit", "agents": ids(std::slice::from_ref(agent))});
+        for outcome in ["done", "unchanged"] {
+            assert_eq!(
+                world.bulk(OWNER, limit.clone()).await.0,
+                [(agent.clone(), outcome.to_owned())]
+            );
+            let rules = world.get(OWNER, &path).await.ok();
+            assert_eq!(rules["count"], expected, "{rules}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_bulk_unfreeze_requires_a_recent_sign_in() {
     let world = World::start().await;

@@ -225,6 +225,34 @@ async fn wrong_templates_are_refused_by_path() {
     assert_eq!(status, 200);
 }
 
+/// An agent has one anomaly brake, so limits for agents have one, too.
+#[tokio::test]
+async fn a_second_brake_is_rejected_in_every_list_of_rules() {
+    let world = World::start().await;
+    let agent = id(&world.new_agent(json!({"name": "a"})).await);
+    let brake = |times: u32| json!({"kind": "anomaly_brake", "times": times, "at_least_units": 5_000_000});
+    let rows = [
+        ("PUT", PATH.to_owned()),
+        ("PUT", format!("/agents/{agent}/shadow")),
+        ("POST", "/backtests".to_owned()),
+    ];
+    for (method, path) in rows {
+        for (rules, is_accepted) in [(vec![brake(2), brake(3)], false), (vec![brake(2)], true)] {
+            let mut body = json!({"rules": rules});
+            if method == "POST" {
+                body["agents"] = json!({"kind": "all"});
+            }
+            let answer = world.call(OWNER, method, &path, None, Some(body)).await;
+            assert_eq!(answer.status != 400, is_accepted, "{path}: {}", answer.body);
+            assert!(
+                is_accepted || answer.body["details"][0]["path"] == "/rules",
+                "{}",
+                answer.body
+            );
+        }
+    }
+}
+
 /// A limit that a person set is kept, and replaced on demand. All others follow the template, whatever comes between.
 #[tokio::test]
 async fn followers_take_edits_and_keep_overrides() {

@@ -52,7 +52,7 @@ impl SpendPolicy {
 
 impl RuleKind {
     /// Returns whether the rule denies, escalates or freezes the agent after every payment for which `before` did.
-    fn is_as_strict_as(&self, before: &Self) -> bool {
+    pub fn is_as_strict_as(&self, before: &Self) -> bool {
         let covers_services = holds_for_all_of(before.services(), self.services());
         match (before, self) {
             (Self::CategoryBlock { categories: before }, Self::CategoryBlock { categories: now }) => {
