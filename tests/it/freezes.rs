@@ -249,7 +249,7 @@ async fn the_number_of_operator_freezes_is_limited() {
     };
     let none = cost().await;
     let person = |n: usize| format!("owners/{n:064x}");
-    for n in 0..Freezes::MOST {
+    for n in 0..Freezes::MAX {
         let owner = PersonId::parse(&format!("{n:064x}")).unwrap();
         let other = AgentId::from_uuid(fresh_key().parse().unwrap());
         for target in [FreezeTarget::Owner(owner), FreezeTarget::Agent(other)] {

@@ -85,8 +85,8 @@ async fn until_refused(ask: impl AsyncFn() -> Answer) -> (usize, Answer) {
 /// However its payments end: confirmed payments would have been held too.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_at_its_hold_limit_is_throttled() {
-    const MOST: usize = 4;
-    let limit = ("MAX_HOLDS_PER_AGENT".to_owned(), MOST.to_string());
+    const MAX: usize = 4;
+    let limit = ("MAX_HOLDS_PER_AGENT".to_owned(), MAX.to_string());
     let world = World::still_with(Options {
         environment: [limit].into(),
         ..Options::default()
@@ -101,7 +101,7 @@ async fn an_agent_at_its_hold_limit_is_throttled() {
     let paid = world.authorize(&agent, &first).await.ok();
 
     let (answered, refused) = until_refused(async || world.authorize(&agent, &body_of(world.offer(1))).await).await;
-    assert!(answered + 1 >= MOST, "{answered}");
+    assert!(answered + 1 >= MAX, "{answered}");
     let told = refused.refused(429, "too_many_requests");
     assert_eq!(told["retry_after"], 900 - 17);
     assert_eq!(told["message"], "too many requests; wait 883 s");

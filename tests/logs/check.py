@@ -19,8 +19,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 # The least that a whole suite logs and keeps secret. Much less means that recording has stopped somewhere.
-LEAST_LINES = 8_000
-LEAST_SECRETS = {
+MIN_LINES = 8_000
+MIN_SECRETS = {
     "a value of Secrets Manager": 400,
     "a secret at the start": 10,
     "an agent key": 200,
@@ -54,10 +54,10 @@ def main():
         print(f"logs: {what} was logged: {line}", file=sys.stderr)
     if found:
         return 1
-    missing = [f"{LEAST_LINES} lines, and there are {lines}"] if lines < LEAST_LINES else []
+    missing = [f"{MIN_LINES} lines, and there are {lines}"] if lines < MIN_LINES else []
     missing += [
         f"{least} times {what}, and there are {secrets[what]}"
-        for what, least in LEAST_SECRETS.items() if secrets[what] < least
+        for what, least in MIN_SECRETS.items() if secrets[what] < least
     ]
     missing += [f"a line `{message}`" for message in sorted(MESSAGES - messages)]
     for what in missing:

@@ -47,7 +47,7 @@ class TheCheck(unittest.TestCase):
         line = json.dumps({"message": "request"}) + "\n"
         with tempfile.TemporaryDirectory() as folder:
             self.assertEqual(ends(folder), 2)
-            (Path(folder) / "one.log").write_text(line * check.LEAST_LINES)
+            (Path(folder) / "one.log").write_text(line * check.MIN_LINES)
             (Path(folder) / "one.secrets").write_text("")
             self.assertEqual(ends(folder), 2)
             (Path(folder) / "one.secrets").write_text(json.dumps({"what": "it", "text": "request"}) + "\n")

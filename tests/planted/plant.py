@@ -440,8 +440,8 @@ BUGS = [
     Bug(
         "a dead program's deliveries that wait without bound",
         "shared/store/src/webhooks/waiting.rs",
-        "let is_full = self.waiting(person, now).await? >= Delivery::MOST_WAITING;",
-        "let is_full = self.waiting(person, now).await? >= Delivery::MOST_WAITING && !PLANTED;",
+        "let is_full = self.waiting(person, now).await? >= Delivery::MAX_WAITING;",
+        "let is_full = self.waiting(person, now).await? >= Delivery::MAX_WAITING && !PLANTED;",
         "package(purser-webhooks) and test(=waiting_deliveries_are_limited_per_person)",
     ),
     Bug(

@@ -27,19 +27,19 @@ use uuid::Uuid;
 const SOURCE: &str = "bazaar";
 /// The page size that is requested; a facilitator may return less.
 const PAGE: usize = 1_000;
-const MOST_PAGES: u32 = 1_000;
-const MOST_PAGE_BYTES: usize = 16 * 1024 * 1024;
-const MOST_FILE_BYTES: u64 = 128 * 1024 * 1024;
+const MAX_PAGES: u32 = 1_000;
+const MAX_PAGE_BYTES: usize = 16 * 1024 * 1024;
+const MAX_FILE_BYTES: u64 = 128 * 1024 * 1024;
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time limit for all pages.
 const PATIENCE: Duration = Duration::from_mins(10);
 /// The catalog's limit of operations per service.
-const MOST_OPERATIONS: usize = 200;
+const MAX_OPERATIONS: usize = 200;
 /// The longest entry that is written, in bytes. The catalog stores up to 192 KiB of text per service.
-const MOST_ENTRY_BYTES: usize = 190_000;
-const MOST_URL_BYTES: usize = 2_048;
+const MAX_ENTRY_BYTES: usize = 190_000;
+const MAX_URL_BYTES: usize = 2_048;
 /// The highest price: the largest integer that every JSON parser represents exactly.
-const MOST_UNITS: u64 = (1 << 53) - 1;
+const MAX_AMOUNT: u64 = (1 << 53) - 1;
 
 /// The usable part of a Bazaar's listing.
 #[derive(Debug, Default)]
@@ -96,8 +96,8 @@ fn of_file(path: &str) -> Result<Vec<Value>, Failure> {
     let wrong = |what: String| Failure::Words(format!("{path}: {what}"));
     let mut text = String::new();
     let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
-    let length = file.take(MOST_FILE_BYTES).read_to_string(&mut text);
-    if u64::try_from(length.map_err(|error| wrong(error.to_string()))?).is_ok_and(|length| length >= MOST_FILE_BYTES) {
+    let length = file.take(MAX_FILE_BYTES).read_to_string(&mut text);
+    if u64::try_from(length.map_err(|error| wrong(error.to_string()))?).is_ok_and(|length| length >= MAX_FILE_BYTES) {
         return Err(wrong("it is longer than 128 MiB".to_owned()));
     }
     let answer: Value = serde_json::from_str(&text).map_err(|error| wrong(format!("it is no JSON: {error}")))?;
@@ -130,7 +130,7 @@ async fn pages(import: &Import, listing: &mut Listing, seen: &mut Seen) -> Resul
     let mut offset = 0_usize;
     let most = usize::try_from(import.limit).unwrap_or(usize::MAX);
     while listing.entries < most {
-        if listing.pages >= MOST_PAGES || begun.elapsed() > PATIENCE {
+        if listing.pages >= MAX_PAGES || begun.elapsed() > PATIENCE {
             listing.stopped = Some(format!(
                 "after {} pages and {} s",
                 listing.pages,
@@ -184,7 +184,7 @@ async fn page(http: &reqwest::Client, url: Url) -> Result<(Vec<Value>, Option<us
     }
     let mut bytes = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(broken)? {
-        if bytes.len().saturating_add(chunk.len()) > MOST_PAGE_BYTES {
+        if bytes.len().saturating_add(chunk.len()) > MAX_PAGE_BYTES {
             return Err("a page is longer than 16 MiB".to_owned());
         }
         bytes.extend_from_slice(&chunk);
@@ -235,7 +235,7 @@ fn take(import: &Import, items: &[Value], may_be_here: bool, listing: &mut Listi
             listing.stopped = Some(format!("at the limit of {most} entries"));
             break;
         }
-        let name = shown(address_of(item).unwrap_or_default(), MOST_URL_BYTES);
+        let name = shown(address_of(item).unwrap_or_default(), MAX_URL_BYTES);
         if !seen.entries.insert(Sha256::digest(item.to_string()).into()) {
             listing.refused.push((name, "it is listed twice".to_owned()));
             continue;
@@ -346,8 +346,8 @@ fn listed(item: &Value, may_be_here: bool) -> Result<(Url, Listed), String> {
 
 /// Parses the address of a resource.
 fn web_address(address: &str, may_be_here: bool) -> Result<Url, String> {
-    if address.len() > MOST_URL_BYTES {
-        return Err(format!("its address is longer than {MOST_URL_BYTES} bytes"));
+    if address.len() > MAX_URL_BYTES {
+        return Err(format!("its address is longer than {MAX_URL_BYTES} bytes"));
     }
     let url = Url::parse(address).ok();
     let is_clean = !address.contains(['\\', ' ']) && !address.chars().any(char::is_control);
@@ -448,7 +448,7 @@ fn price(accepts: &[Value]) -> Result<u64, String> {
         amount
             .parse()
             .ok()
-            .filter(|units| is_number && (1..=MOST_UNITS).contains(units))
+            .filter(|units| is_number && (1..=MAX_AMOUNT).contains(units))
     });
     let reason = if accepts.is_empty() {
         "its `accepts` is empty"
@@ -531,9 +531,9 @@ impl Host {
             }
             let operation = self.new_operation(listed, &category, &slugs);
             let more = bytes.saturating_add(operation.to_string().len().saturating_add(1));
-            if operations.len() >= MOST_OPERATIONS || more > MOST_ENTRY_BYTES {
+            if operations.len() >= MAX_OPERATIONS || more > MAX_ENTRY_BYTES {
                 let why =
-                    format!("its host has more than a service holds, {MOST_OPERATIONS} operations in 190,000 bytes");
+                    format!("its host has more than a service holds, {MAX_OPERATIONS} operations in 190,000 bytes");
                 refused.push((listed.endpoint.clone(), why));
                 continue;
             }

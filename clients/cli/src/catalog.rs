@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 /// The maximum number of files, and the maximum length of one. A service has up to 192 KiB of text.
-const MOST_FILES: usize = 2_000;
-const MOST_MEBIBYTES: u32 = 1;
+const MAX_FILES: usize = 2_000;
+const MAX_MEBIBYTES: u32 = 1;
 
 /// The desired state of a service.
 pub(crate) struct Wanted {
@@ -86,12 +86,12 @@ fn read(path: &Path) -> Result<Vec<Read>, Failure> {
         files = entries
             .filter_map(|entry| Some(entry.ok()?.path()))
             .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
-            .take(MOST_FILES.saturating_add(1))
+            .take(MAX_FILES.saturating_add(1))
             .collect();
         files.sort();
     }
-    if files.is_empty() || files.len() > MOST_FILES {
-        let what = format!("{}: there must be 1 to {MOST_FILES} JSON files", path.display());
+    if files.is_empty() || files.len() > MAX_FILES {
+        let what = format!("{}: there must be 1 to {MAX_FILES} JSON files", path.display());
         return Err(Failure::Words(what));
     }
     let (mut all, mut wrong) = (Vec::new(), Vec::new());
@@ -119,7 +119,7 @@ fn read(path: &Path) -> Result<Vec<Read>, Failure> {
 }
 
 fn read_one(path: &Path) -> Result<Read, Vec<String>> {
-    let text = text_of(path, MOST_MEBIBYTES).map_err(|problem| vec![problem])?;
+    let text = text_of(path, MAX_MEBIBYTES).map_err(|problem| vec![problem])?;
     let mut entry: Value = serde_json::from_str(&text).map_err(|error| vec![format!("it is no JSON: {error}")])?;
     let id = entry.as_object_mut().and_then(|members| members.remove("id"));
     let mut wrong = problems(&entry);

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 pub(crate) const AGENT_KEY: &str = "agent-key";
 pub(crate) const OPERATOR_TOKEN: &str = "operator-token";
 /// The longest credential that is read, in bytes.
-const MOST_BYTES: u64 = 4_096;
+const MAX_BYTES: u64 = 4_096;
 
 /// The reason that no credential is available.
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +80,7 @@ pub(crate) fn header_of(credential: &str, scheme: &str, most: usize) -> Option<H
 /// Reads a credential from standard input.
 pub(crate) fn from_standard_input() -> Result<Zeroizing<String>, CredentialError> {
     let mut text = Zeroizing::new(String::new());
-    let read = io::stdin().take(MOST_BYTES).read_to_string(&mut text);
+    let read = io::stdin().take(MAX_BYTES).read_to_string(&mut text);
     read.map_err(|source| CredentialError::File {
         path: "standard input".to_owned(),
         source,
@@ -115,7 +115,7 @@ pub(crate) fn stored(path: &Path) -> Result<Option<Zeroizing<String>>, Credentia
         return Err(CredentialError::Open { path });
     }
     let mut text = Zeroizing::new(String::new());
-    opened.take(MOST_BYTES).read_to_string(&mut text).map_err(of)?;
+    opened.take(MAX_BYTES).read_to_string(&mut text).map_err(of)?;
     Ok(Some(text))
 }
 

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 /// The maximum number of identical commands at the same time.
-const MOST_AT_ONCE: u32 = 64;
+const MAX_AT_ONCE: u32 = 64;
 
 /// The reason that a purchase was not started. Without its file, a killed command could pay twice.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +50,7 @@ impl Journal {
 
     fn open_in(folder: &Path, request: &IdempotencyKey) -> Result<Self, JournalError> {
         fs::create_dir_all(folder).map_err(|source| file(folder, source))?;
-        for number in 1..=MOST_AT_ONCE {
+        for number in 1..=MAX_AT_ONCE {
             let path = folder.join(format!("{request}-{number}"));
             let of = |source| file(&path, source);
             let mut options = OpenOptions::new();

@@ -11,7 +11,7 @@ use url::Url;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// The longest answer that is read, in bytes: a transaction may have many logs.
-const MOST_ANSWER_BYTES: usize = 4 * 1024 * 1024;
+const MAX_RESPONSE_BYTES: usize = 4 * 1024 * 1024;
 
 /// A node.
 pub(crate) struct Node {
@@ -36,7 +36,7 @@ impl Node {
         if !response.status().is_success() {
             return Err(format!("the node answered HTTP {}", response.status().as_u16()));
         }
-        let bytes = body_of(response, MOST_ANSWER_BYTES).await.map_err(broken)?;
+        let bytes = body_of(response, MAX_RESPONSE_BYTES).await.map_err(broken)?;
         let bytes = bytes.ok_or("the node's answer is longer than 4 MiB")?;
         let answer = serde_json::from_slice::<Value>(&bytes);
         let mut answer = answer.map_err(|_| "the node's answer is no JSON".to_owned())?;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 /// The longest token, in bytes.
-const MOST_TOKEN_BYTES: usize = 256;
+const MAX_TOKEN_BYTES: usize = 256;
 
 /// Purser's internal API.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Operator {
     }
 
     fn with_token(url: &str, token: &str) -> Result<Self, Failure> {
-        let token = header_of(token, "", MOST_TOKEN_BYTES).ok_or(CredentialError::Token)?;
+        let token = header_of(token, "", MAX_TOKEN_BYTES).ok_or(CredentialError::Token)?;
         let api = Api::new(url, HeaderName::from_static("x-internal-token"), token)?;
         Ok(Self(api.signed(variable)?))
     }

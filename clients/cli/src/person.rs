@@ -13,7 +13,7 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 /// The longest session token, in bytes (`shared/api/src/auth/session.rs`).
-const MOST_TOKEN_BYTES: usize = 8 * 1024;
+const MAX_TOKEN_BYTES: usize = 8 * 1024;
 
 /// The people's API.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Person {
     /// Creates a client with the environment's session token.
     pub(crate) fn new(url: &str) -> Result<Self, Failure> {
         let token = Zeroizing::new(variable("PURSER_SESSION_TOKEN").ok_or(CredentialError::NoSession)?);
-        let header = header_of(&token, "Bearer ", MOST_TOKEN_BYTES).ok_or(CredentialError::Session)?;
+        let header = header_of(&token, "Bearer ", MAX_TOKEN_BYTES).ok_or(CredentialError::Session)?;
         Ok(Self(Api::new(url, AUTHORIZATION, header)?))
     }
 

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The maximum length of a file: an export of 1,000 agents that all differ has 3 MB.
-const MOST_MEBIBYTES: u32 = 16;
+const MAX_MEBIBYTES: u32 = 16;
 
 pub(crate) async fn run(person: &Person, command: Command, output: &Output) -> Result<Exit, Failure> {
     match command {
@@ -122,7 +122,7 @@ async fn apply(
         what: format!("nothing is changed, for {} can't be applied", file.display()),
         problems,
     };
-    let policies = text_of(file, MOST_MEBIBYTES).map_err(|problem| wrong(vec![problem]))?;
+    let policies = text_of(file, MAX_MEBIBYTES).map_err(|problem| wrong(vec![problem]))?;
     let policies = parse(&policies).map_err(wrong)?;
     let agents = agents(person).await?;
     let mut problems: BTreeSet<String> = unknown_agents(&policies, &agents).into_iter().collect();

@@ -186,10 +186,10 @@ enum UsdText {
     Number(Number),
 }
 
-/// An integer from 1 to `MOST`, which JSON may write as `5` or `5.0`.
+/// An integer from 1 to `MAX`, which JSON may write as `5` or `5.0`.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "Number")]
-pub(crate) struct Count<const MOST: u8>(pub(crate) u8);
+pub(crate) struct Count<const MAX: u8>(pub(crate) u8);
 
 /// The maximum size of a text in a result, in bytes.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
@@ -296,7 +296,7 @@ const CATEGORIES: [&str; 8] = [
 /// The number of decimal places of an amount.
 const PLACES: i32 = 6;
 /// The number of digits before the decimal point of the largest amount.
-const MOST_DIGITS: usize = 9;
+const MAX_DIGITS: usize = 9;
 
 impl TryFrom<UsdText> for Usd {
     type Error = &'static str;
@@ -306,21 +306,21 @@ impl TryFrom<UsdText> for Usd {
         let units = match amount {
             UsdText::Text(text) => {
                 let whole = text.split_once('.').map_or(text.as_str(), |(whole, _)| whole);
-                let amount = text.parse::<Usdc>().ok().filter(|_| whole.len() <= MOST_DIGITS);
+                let amount = text.parse::<Usdc>().ok().filter(|_| whole.len() <= MAX_DIGITS);
                 amount.map(Usdc::units)
             }
             // Digits are cut off, so a ceiling is never raised.
             UsdText::Number(number) => scaled(&number, PLACES).map(|scaled| scaled.whole),
         };
-        let units = units.filter(|units| *units < MOST_UNITS);
+        let units = units.filter(|units| *units < MAX_AMOUNT);
         units.map(|units| Self(Usdc::from_units(units))).ok_or(WRONG)
     }
 }
 
 /// The maximum number of digits before the decimal point that are read; a number with more is too large in any case.
-const MOST_PLACES: usize = 32;
+const MAX_PLACES: usize = 32;
 /// The smallest amount that is too large, in micro-units.
-const MOST_UNITS: u64 = 1_000_000_000_000_000;
+const MAX_AMOUNT: u64 = 1_000_000_000_000_000;
 
 /// A number times a power of ten.
 struct Scaled {
@@ -354,7 +354,7 @@ fn scaled(number: &Number, places: i32) -> Option<Scaled> {
         .checked_add(exponent)?
         .checked_add(places)?;
     let point = usize::try_from(point.max(0)).ok()?;
-    if is_negative || point > MOST_PLACES {
+    if is_negative || point > MAX_PLACES {
         return None;
     }
     let padded = digits.chars().chain(std::iter::repeat('0'));
@@ -365,16 +365,16 @@ fn scaled(number: &Number, places: i32) -> Option<Scaled> {
     })
 }
 
-impl<const MOST: u8> TryFrom<Number> for Count<MOST> {
+impl<const MAX: u8> TryFrom<Number> for Count<MAX> {
     type Error = String;
 
     fn try_from(number: Number) -> Result<Self, String> {
         let whole = scaled(&number, 0).filter(|scaled| scaled.is_exact);
         let fits = whole
             .and_then(|scaled| u8::try_from(scaled.whole).ok())
-            .filter(|number| (1..=MOST).contains(number));
+            .filter(|number| (1..=MAX).contains(number));
         fits.map(Self)
-            .ok_or_else(|| format!("an integer from 1 to {MOST} is expected"))
+            .ok_or_else(|| format!("an integer from 1 to {MAX} is expected"))
     }
 }
 
@@ -486,10 +486,10 @@ inline_schema!(
     })
 );
 inline_schema!(
-    Count<MOST>,
+    Count<MAX>,
     "Count",
-    json_schema!({"type": "integer", "minimum": 1, "maximum": MOST}),
-    const MOST: u8
+    json_schema!({"type": "integer", "minimum": 1, "maximum": MAX}),
+    const MAX: u8
 );
 inline_schema!(
     MaxBytes,

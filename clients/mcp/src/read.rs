@@ -23,7 +23,7 @@ const WITH_SPEND: usize = 10;
 /// The number of these requests at the same time.
 const AT_ONCE: usize = 5;
 /// The largest number of services, and of operations of a service, in an answer.
-const MOST: usize = 100;
+const MAX: usize = 100;
 
 pub(crate) async fn find_services(purser: &Purser, asked: FindServices) -> Result<FoundServices, Failure> {
     let filter = CatalogFilter {
@@ -102,7 +102,7 @@ pub(crate) async fn get_service(purser: &Purser, asked: GetService) -> Result<Se
         service: data(&service.slug, SHORT),
         category: data(&service.category, SHORT),
         trust_status: data(&service.trust_status, SHORT),
-        operations: service.operations.iter().take(MOST).map(operation).collect(),
+        operations: service.operations.iter().take(MAX).map(operation).collect(),
         provider_text: ServiceText {
             name: data(&service.name, SHORT),
             description: data(&service.description, LONG),
@@ -141,7 +141,7 @@ pub(crate) async fn list_enabled(purser: &Purser, asked: ListEnabled) -> Result<
             ));
         }
     }
-    services.truncate(MOST);
+    services.truncate(MAX);
     let ids: Vec<String> = services
         .iter()
         .take(WITH_SPEND)
@@ -186,9 +186,9 @@ fn enabled(service: &EnabledService, spend: Option<&Spend>) -> EnabledAnswer {
         operations: policy
             .enabled_operations
             .as_ref()
-            .map(|operations| operations.iter().take(MOST).map(short).collect()),
+            .map(|operations| operations.iter().take(MAX).map(short).collect()),
         raise: policy.raised_caps.as_ref().map(Into::into),
-        allowed_domains: policy.allowed_domains.iter().take(MOST).map(short).collect(),
+        allowed_domains: policy.allowed_domains.iter().take(MAX).map(short).collect(),
         spent_today_usd: spend.map(|spend| spend.spend_today_units.to_string()),
         left_today_usd: spend.map(|spend| spend.remaining_today_units.to_string()),
     }

@@ -4,12 +4,12 @@
 export type Amount = string | number | bigint;
 
 /** The largest integer that every JSON parser represents exactly. */
-const MOST = BigInt(Number.MAX_SAFE_INTEGER);
+const MAX = BigInt(Number.MAX_SAFE_INTEGER);
 
 /** Converts an amount to micro-units. Returns undefined for anything else. */
 export function unitsOf(amount: unknown): number | undefined {
   const units = exactUnits(amount);
-  return units !== undefined && units >= 0n && units <= MOST ? Number(units) : undefined;
+  return units !== undefined && units >= 0n && units <= MAX ? Number(units) : undefined;
 }
 
 function exactUnits(amount: unknown): bigint | undefined {

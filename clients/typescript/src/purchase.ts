@@ -36,7 +36,7 @@ export interface Signed {
 export type Requirement = Record<string, unknown> | RawJson;
 
 /** The maximum number of expired, unused payments that one call skips. */
-const MOST_EXPIRED = 20;
+const MAX_EXPIRED = 20;
 /** The longest wait for a person after which the offer is still sent. */
 const FRESH_MILLISECONDS = 1_000;
 
@@ -106,7 +106,7 @@ export class Purchase {
         const call = new PaidCall(this.purser.api, answer, this.body.idempotency_key);
         if (answer.payment) return { payment: answer.payment, call };
         // Purser has verified on chain that this payment was never used, so the next key buys nothing twice.
-        const isOver = answer.receipt_status === 'expired' && this.ordinal !== undefined && attempt < MOST_EXPIRED;
+        const isOver = answer.receipt_status === 'expired' && this.ordinal !== undefined && attempt < MAX_EXPIRED;
         if (!isOver) throw await this.#ended(call, answer.receipt_status);
         this.ordinal?.spend();
         await this.#takeKey();

@@ -123,11 +123,11 @@ impl Shared {
             &self.ledger,
             &self.catalog,
             self.network,
-            BacktestRun::MOST_CALLS,
+            BacktestRun::MAX_CALLS,
         );
         let range = (run.from, run.to);
         let is_over = || Instant::now() >= end;
-        let most = BacktestRun::MOST_OF_AGENT;
+        let most = BacktestRun::MAX_PER_AGENT;
         let (result, is_partial) = reads.run(&agent, candidate, range, most, is_over).await?;
         Ok(AgentTested::Tested { result, is_partial })
     }

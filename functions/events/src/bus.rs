@@ -26,7 +26,7 @@ pub(crate) enum Published {
 }
 
 /// The most entries of one `PutEvents` (API reference).
-const MOST_ENTRIES: usize = 10;
+const MAX_ENTRIES: usize = 10;
 
 impl Bus {
     pub(crate) fn new(aws: &SdkConfig, name: String) -> Self {
@@ -37,7 +37,7 @@ impl Bus {
     /// Publishes these events in order, until the bus refuses one.
     pub(crate) async fn publish(&self, events: &[Event]) -> Published {
         let mut told = 0_usize;
-        for events in events.chunks(MOST_ENTRIES) {
+        for events in events.chunks(MAX_ENTRIES) {
             let entries = events.iter().map(|event| self.entry(event)).collect();
             match self.client.put_events().set_entries(Some(entries)).send().await {
                 Ok(answer) => {

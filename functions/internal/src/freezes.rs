@@ -197,7 +197,7 @@ impl Operators {
                         FreezeOutcome::Done
                     });
                 }
-                FreezeChanged::TooMany => return Err(ErrorKind::TooManyFreezes { limit: Freezes::MOST }.into()),
+                FreezeChanged::TooMany => return Err(ErrorKind::TooManyFreezes { limit: Freezes::MAX }.into()),
                 FreezeChanged::Conflict => backoff.wait().await?,
             }
         }

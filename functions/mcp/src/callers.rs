@@ -19,7 +19,7 @@ use tokio::time::Instant;
 /// The time for which an accepted key is not verified again, in seconds.
 const KEPT_SECS: u32 = 15;
 /// The maximum number of cached keys per instance. Other keys are verified for each message.
-const MOST_KEPT: usize = 10_000;
+const MAX_KEPT: usize = 10_000;
 /// The timeout of the API call that verifies a key.
 const VERIFYING: std::time::Duration = std::time::Duration::from_secs(5);
 /// `Retry-After`, in seconds, if the API could not be reached.
@@ -145,10 +145,10 @@ impl Accepted {
     fn add(&self, who: [u8; 32], now: Timestamp) {
         let until = now.after(Duration::from_secs_u32(KEPT_SECS));
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= MOST_KEPT {
+        if kept.len() >= MAX_KEPT {
             kept.retain(|_, until| now < *until);
         }
-        if kept.len() < MOST_KEPT {
+        if kept.len() < MAX_KEPT {
             kept.insert(who, until);
         }
     }

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use tokio::time::Instant;
 
 /// The maximum number of events in one message. The next message has the remaining events.
-const MOST: u32 = 200;
+const MAX: u32 = 200;
 
 /// The notifications for the next message of a channel.
 struct Next {
@@ -101,8 +101,8 @@ impl Notices {
     /// Reads the next notifications to send, and deletes obsolete notifications.
     async fn waiting(&self, settings: &NoticeSettings, channel: NoticeChannel, now: Timestamp) -> Result<Next> {
         let (table, person) = (&self.0.table, &settings.person);
-        let waiting = table.waiting_notices(person, channel, MOST).await?;
-        let is_full = waiting.len() >= usize::try_from(MOST).unwrap_or(usize::MAX);
+        let waiting = table.waiting_notices(person, channel, MAX).await?;
+        let is_full = waiting.len() >= usize::try_from(MAX).unwrap_or(usize::MAX);
         let (wanted, over) = self.sorted_out(settings, channel, waiting, now);
         table.settle_notices(person, channel, &over, now).await?;
         Ok(Next { wanted, is_full })

@@ -20,7 +20,7 @@ use tracing::Instrument as _;
 
 /// The maximum number of agents that an environment remembers; beyond it, all are forgotten. A record takes a few
 /// kilobytes.
-const MOST_SEEN: usize = 1_000;
+const MAX_SEEN: usize = 1_000;
 
 /// The agents whose last call in this environment reached the balance check, with their records at that time.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl SeenAgents {
         if seen.get(&agent.id).is_some_and(|known| known.version == agent.version) {
             return;
         }
-        if seen.len() >= MOST_SEEN {
+        if seen.len() >= MAX_SEEN {
             seen.clear();
         }
         seen.insert(agent.id, agent.clone());

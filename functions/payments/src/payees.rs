@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 /// The maximum number of services whose rows are kept: about ten megabytes at 300 bytes an operation.
-const MOST: usize = 2_000;
+const MAX: usize = 2_000;
 /// The delays, in milliseconds, before further reads of a missing row: 3 s in all. The stream usually takes less than
 /// two seconds.
 const PAUSES: [u64; 5] = [200, 400, 600, 800, 1_000];
@@ -50,7 +50,7 @@ impl Payees {
 
     fn keep(&self, version: u64, attested: Arc<AttestedService>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.version != version || known.services.len() >= MOST {
+        if known.version != version || known.services.len() >= MAX {
             known.services.clear();
             known.version = version;
         }

@@ -64,11 +64,11 @@ fn item(settlement: &Settlement) -> Option<SettlementItem> {
 /// The agent's newest purchases that the key may see. For a key limited to some services, these are searched among the
 /// newest thousand, so that a list has a bounded cost. Payouts, which are few, are left out.
 async fn newest(ledger: &Ledger, agent: AgentId, scope: &KeyScope, limit: u32) -> Result<Vec<Settlement>> {
-    const MOST_PAGES: u32 = 10;
+    const MAX_PAGES: u32 = 10;
     let at_once = if scope.services.is_none() { limit } else { MAX_LIMIT };
     let most = usize::try_from(limit).unwrap_or(usize::MAX);
     let (mut found, mut before) = (Vec::new(), None);
-    for _ in 0..MOST_PAGES {
+    for _ in 0..MAX_PAGES {
         let page = ledger.settlements(agent, before, at_once).await?;
         let is_last = u32::try_from(page.len()).is_ok_and(|count| count < at_once);
         before = page.last().map(|settlement| settlement.id().uuid());

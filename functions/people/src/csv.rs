@@ -11,7 +11,7 @@ use std::fmt::Display;
 
 /// The size at which a file is full. A Lambda response has at most 6 MB; the difference is reserved for the quotes that
 /// JSON escapes.
-pub(crate) const MOST_BYTES: usize = 4_000_000;
+pub(crate) const MAX_BYTES: usize = 4_000_000;
 
 /// The lines as a file to download. If there are more rows, the last line is the URL of the next file.
 pub(crate) fn file(name: &str, lines: &str, next: Option<String>) -> Response {

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 /// The maximum number of operations of one run. [`SERVICES_AT_ONCE`] times [`CALLS_PER_SERVICE`] calls run
 /// concurrently, for at most ten seconds each. If the operations belong to many services, 100 calls take 40 s in the
 /// worst case.
-const MOST_OPERATIONS: usize = 100;
+const MAX_OPERATIONS: usize = 100;
 /// The number of services that are probed concurrently.
 const SERVICES_AT_ONCE: usize = 8;
 /// The maximum number of concurrent calls to a provider.
@@ -164,7 +164,7 @@ impl Probe {
             }
         }
         due.sort_by_cached_key(Due::urgency);
-        let mut room = MOST_OPERATIONS;
+        let mut room = MAX_OPERATIONS;
         for due in &mut due {
             due.operations.truncate(room);
             room = room.saturating_sub(due.operations.len());

@@ -635,7 +635,7 @@ async fn waiting_deliveries_are_limited_per_person() {
         event
     };
     // Fills the user's pending deliveries up to one below the limit.
-    for n in 1..Delivery::MOST_WAITING {
+    for n in 1..Delivery::MAX_WAITING {
         let id = DeliveryId::from_uuid(Uuid::from_u128(n.into()));
         assert!(world.table.wait(&person("ann"), id, world.now()).await.unwrap());
     }

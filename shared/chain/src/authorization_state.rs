@@ -16,7 +16,7 @@
 use crate::{
     Chain, ChainError,
     logs::{Filter, Found, FoundLogs},
-    multicall::{AT_ONCE, IN_ONE_CALL, MOST_CALLS},
+    multicall::{AT_ONCE, IN_ONE_CALL, MAX_CALLS},
 };
 use alloy::primitives::B256;
 use futures_util::future::join_all;
@@ -32,11 +32,11 @@ use tokio::time::Instant;
 const CLOCKS_APART: Duration = Duration::from_secs_u32(3_600);
 /// The maximum number of `eth_getLogs` searches for one batch. At 1,000 blocks each, they cover nine days of Base; at
 /// ten blocks, the limit of some hosted nodes, two hours.
-const MOST_SEARCHES: u32 = 400;
+const MAX_SEARCHES: u32 = 400;
 
 /// The number of rejected calls for transfers after which the remaining transfers are read from receipts, one call per
 /// transaction. Halving nine times isolates one block in the range of 500 payments.
-const MOST_REFUSED: usize = 9;
+const MAX_REFUSED: usize = 9;
 
 /// An authorization whose state is read.
 #[derive(Clone, Copy, Debug)]
@@ -153,7 +153,7 @@ impl<'a> Trace<'a> {
             wanted,
             block,
             range: log_range.max(1),
-            searches_left: MOST_SEARCHES,
+            searches_left: MAX_SEARCHES,
             search_until: until.checked_sub(for_transfers).unwrap_or(until),
             until,
             uses: HashMap::new(),
@@ -349,7 +349,7 @@ impl<'a> Trace<'a> {
             if asked && Instant::now() > self.until {
                 return;
             }
-            if refused >= MOST_REFUSED {
+            if refused >= MAX_REFUSED {
                 by_receipt.extend_from_slice(part);
                 continue;
             }
@@ -394,7 +394,7 @@ impl<'a> Trace<'a> {
         let (mut refused, mut any_read) = (0_usize, false);
         for some in turns.chunks(AT_ONCE) {
             // Limits the number of calls to a node that rejects all calls.
-            if Instant::now() > self.until || (refused >= MOST_CALLS && !any_read) {
+            if Instant::now() > self.until || (refused >= MAX_CALLS && !any_read) {
                 return;
             }
             let groups: Vec<&[(&Authorization, &Found)]> = some
@@ -900,9 +900,9 @@ mod tests {
         let node = chain.clone().serve_except(refused(false)).await;
         assert_eq!(states(&node, &wanted).await, ["unknown"; 500]);
         let asked = node.count("eth_getLogs") - searches(&node);
-        assert!(asked <= MOST_REFUSED, "{asked}");
+        assert!(asked <= MAX_REFUSED, "{asked}");
         let receipts = node.count("eth_getTransactionReceipt");
-        assert!(receipts <= MOST_CALLS + AT_ONCE, "{receipts}");
+        assert!(receipts <= MAX_CALLS + AT_ONCE, "{receipts}");
 
         // With receipts, all states are known.
         let node = chain.serve_except(refused(true)).await;

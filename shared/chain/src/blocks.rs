@@ -3,7 +3,7 @@
 use crate::{
     Chain, ChainError,
     rpc::{Quantity, WireHeader},
-    view::{ANCESTORS, Ancestor, MOST},
+    view::{ANCESTORS, Ancestor, MAX},
 };
 use alloy::primitives::B256;
 use purser_domain::{BlockId, FinalBlock, Timestamp};
@@ -102,7 +102,7 @@ impl Chain {
         }
         let at = json!({"blockHash": last.hash, "requireCanonical": true});
         let mut views = Vec::new();
-        for some in compared.chunks(MOST) {
+        for some in compared.chunks(MAX) {
             let wanted: Vec<Ancestor> = some.iter().map(|block| Ancestor::Number(block.number)).collect();
             views.extend(self.view(&wanted, at.clone()).await?.ancestors);
         }

@@ -29,7 +29,7 @@ enum Keys {
 }
 
 /// The maximum number of cached attestations (about 128 KiB). At the maximum, all are dropped.
-const MOST_VERIFIED: usize = 1024;
+const MAX_VERIFIED: usize = 1024;
 
 /// The key for a new wallet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,7 +164,7 @@ impl Custody {
         let is_attested = is_attested(&wallet.attestation, agent, wallet.address);
         if is_attested {
             let mut verified = verified();
-            if verified.len() >= MOST_VERIFIED {
+            if verified.len() >= MAX_VERIFIED {
                 verified.clear();
             }
             verified.insert(claim);
@@ -281,7 +281,7 @@ mod tests {
         let custody = Custody::of_seed(WalletSeed::from_hex(TEST_SEED).unwrap());
         let signer = WalletSeed::from_hex(TEST_SEED).unwrap().wallet(0).unwrap();
         let verified = || custody.verified.lock().unwrap().len();
-        for number in 0..u128::try_from(MOST_VERIFIED).unwrap() + 2 {
+        for number in 0..u128::try_from(MAX_VERIFIED).unwrap() + 2 {
             let agent = AgentId::from_uuid(Uuid::from_u128(number));
             let wallet = Wallet {
                 key: WalletKey::Seed { index: 0 },
@@ -289,7 +289,7 @@ mod tests {
                 attestation: signer.attest(agent).unwrap(),
             };
             custody.signer(agent, &wallet).unwrap();
-            assert!(verified() <= MOST_VERIFIED);
+            assert!(verified() <= MAX_VERIFIED);
         }
         assert_eq!(verified(), 2);
     }

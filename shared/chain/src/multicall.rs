@@ -38,7 +38,7 @@ const MULTICALL: Address = address!("0xcA11bde05977b3631167028862bE2a173976CA11"
 pub(crate) const IN_ONE_CALL: usize = 500;
 /// The maximum number of RPC calls for one list if a node rejects large calls. The remaining results are unknown, and a
 /// later run tries again.
-pub(crate) const MOST_CALLS: usize = 64;
+pub(crate) const MAX_CALLS: usize = 64;
 
 /// The number of concurrent RPC calls if each contract call takes one. Hosted nodes allow this number to a client.
 pub(crate) const AT_ONCE: usize = 8;
@@ -82,7 +82,7 @@ impl Chain {
                 match answer {
                     Ok(Some(answered)) => answers.extend(answered),
                     Ok(None) => answers.extend(self.each_alone(part, read, block, until).await),
-                    Err(error) if part.len() > 1 && made < MOST_CALLS && error.may_pass_in_parts() => {
+                    Err(error) if part.len() > 1 && made < MAX_CALLS && error.may_pass_in_parts() => {
                         let (first, second) = part.split_at(part.len() / 2);
                         parts.extend([second, first]);
                     }

@@ -23,10 +23,10 @@ use tokio::time::Instant;
 const WALLETS_IN_ONE_CALL: usize = 500;
 /// The maximum number of calls of one search for each noisy wallet. The remaining blocks are not searched for this
 /// wallet.
-const MOST_OF_ONE: usize = 16;
+const MAX_PER_WALLET: usize = 16;
 /// The maximum number of receipts that one search reads for each noisy wallet. At 200 ms for eight concurrent calls,
 /// they take 13 seconds.
-const MOST_RECEIPTS: usize = 500;
+const MAX_RECEIPTS: usize = 500;
 
 /// Blocks in which a wallet has more logs than the node returns. In these blocks, only the outflows of used
 /// authorizations were found.
@@ -109,7 +109,7 @@ impl Chain {
                 }
                 Err(error) => {
                     let part = Part { wallets, first, last };
-                    let mut receipts_left = MOST_RECEIPTS;
+                    let mut receipts_left = MAX_RECEIPTS;
                     let found = self.again_if_noisy(part, error, &mut receipts_left, until).await?;
                     let Some((found, is_all)) = found else {
                         return Ok(None);
@@ -128,7 +128,7 @@ impl Chain {
                 first,
                 last,
             }];
-            let (mut calls, mut receipts_left) = (0_usize, MOST_RECEIPTS);
+            let (mut calls, mut receipts_left) = (0_usize, MAX_RECEIPTS);
             while let Some(part) = parts.pop() {
                 if Instant::now() > until {
                     return Ok(None);
@@ -136,7 +136,7 @@ impl Chain {
                 calls = calls.saturating_add(1);
                 match self.moved(part, ALL).await {
                     Ok(found) => logs.0.extend(found.0),
-                    Err(error) if part.first < part.last && calls < MOST_OF_ONE && error.may_pass_in_parts() => {
+                    Err(error) if part.first < part.last && calls < MAX_PER_WALLET && error.may_pass_in_parts() => {
                         let middle = part.first.midpoint(part.last);
                         let (low, high) = (Part { last: middle, ..part }, middle.saturating_add(1));
                         parts.extend([Part { first: high, ..part }, low]);
@@ -478,13 +478,13 @@ mod tests {
     #[tokio::test]
     async fn receipts_of_one_wallet_are_bounded() {
         let flooded = payment(2);
-        let more = u64::try_from(MOST_RECEIPTS).unwrap() + 50;
+        let more = u64::try_from(MAX_RECEIPTS).unwrap() + 50;
         let used = (0..more).fold(ScriptedChain::default(), |chain, number| {
             chain.paid(&flooded, FINAL - 10, 100 + number)
         });
         let node = used.serve_except(flood(flooded.from)).await;
         let found = searched(&node, (FINAL - 10, FINAL - 10)).await.unwrap().unwrap();
-        assert_eq!(found.outflows.len(), MOST_RECEIPTS);
+        assert_eq!(found.outflows.len(), MAX_RECEIPTS);
         assert_eq!(found.unsearched.len(), 1);
     }
 }

@@ -15,7 +15,7 @@ const METHOD: &str = "eth_call";
 /// The number of ancestors whose hashes the EVM can return.
 pub(crate) const ANCESTORS: u64 = 256;
 /// The maximum number of ancestors that one call reads.
-pub(crate) const MOST: usize = 256;
+pub(crate) const MAX: usize = 256;
 
 /// An ancestor whose hash is read.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct View {
 
 impl Chain {
     /// Reads the hashes of these ancestors of the block `at`, which is a tag or an EIP-1898 object. Reads at most
-    /// [`MOST`].
+    /// [`MAX`].
     pub(crate) async fn view(&self, ancestors: &[Ancestor], at: Value) -> Result<View, ChainError> {
         let malformed = |what| ChainError::Malformed { method: METHOD, what };
         let code = code(ancestors).ok_or_else(|| malformed("too many blocks: none was asked for"))?;
@@ -71,7 +71,7 @@ fn code(ancestors: &[Ancestor]) -> Option<Bytes> {
     const PUSH2: u8 = 0x61;
     const PUSH8: u8 = 0x67;
     const RETURN: u8 = 0xf3;
-    if ancestors.len() > MOST {
+    if ancestors.len() > MAX {
         return None;
     }
     let mut code = vec![NUMBER, PUSH2, 0, 0, MSTORE];
@@ -135,11 +135,11 @@ mod tests {
         let node = ScriptedChain::default().serve().await;
         let block = final_block();
         let at = json!({"blockHash": block.hash, "requireCanonical": true});
-        let many = vec![Ancestor::Below(4); MOST];
+        let many = vec![Ancestor::Below(4); MAX];
         let view = chain_at(&node.url).view(&many, at).await.unwrap();
         assert_eq!(view.number, block.number);
-        assert_eq!(view.ancestors, vec![Some(hash_of(block.number - 4)); MOST]);
-        let more = vec![Ancestor::Below(4); MOST + 1];
+        assert_eq!(view.ancestors, vec![Some(hash_of(block.number - 4)); MAX]);
+        let more = vec![Ancestor::Below(4); MAX + 1];
         assert!(chain_at(&node.url).view(&more, latest()).await.is_err());
     }
 

@@ -44,7 +44,7 @@ pub struct WalletSeed {
 
 /// The maximum number of cached wallets. At the maximum, all are dropped. A wallet takes some 100 bytes. An attacker
 /// who reads this memory also gets the seed's key, so a smaller cache would not protect wallets.
-const MOST_DERIVED: usize = 1_000;
+const MAX_DERIVED: usize = 1_000;
 
 /// m/44'/60'/0'/0': BIP-44's external accounts of Ethereum (SLIP-44 coin type 60), but all steps are hardened.
 const ACCOUNTS: [u32; 4] = [44, 60, 0, 0];
@@ -79,7 +79,7 @@ impl WalletSeed {
         let node = self.accounts.hardened(index).ok_or(KeyError::Wallet(index))?;
         let wallet = Arc::new(node.signer().ok_or(KeyError::Wallet(index))?);
         let mut derived = derived();
-        if derived.len() >= MOST_DERIVED {
+        if derived.len() >= MAX_DERIVED {
             derived.clear();
         }
         derived.insert(index, Arc::clone(&wallet));
@@ -243,9 +243,9 @@ mod tests {
     #[test]
     fn at_most_a_thousand_wallets_are_kept() {
         let seed = WalletSeed::from_hex(TEST_SEED).unwrap();
-        for index in 0..u32::try_from(MOST_DERIVED + 10).unwrap() {
+        for index in 0..u32::try_from(MAX_DERIVED + 10).unwrap() {
             seed.wallet(index).unwrap();
-            assert!(seed.derived.lock().unwrap().len() <= MOST_DERIVED);
+            assert!(seed.derived.lock().unwrap().len() <= MAX_DERIVED);
         }
         assert_eq!(seed.wallet(7).unwrap().address(), seed.wallet(7).unwrap().address());
     }

@@ -292,7 +292,7 @@ impl Limits {
                     calls.push(one);
                 }
             }
-            calls.truncate(MOST_RECENT_CALLS);
+            calls.truncate(MAX_RECENT_CALLS);
             let last = calls.iter().find(|one| one.step.is_same_call(step));
             last.is_some_and(|last| now.since(last.at) < hours(*length))
         });
@@ -1338,7 +1338,7 @@ fn the_read_units_of_a_backtest_grow_with_its_decisions() {
         rules: Some(vec![guard(GUARD, 1, None).kind]),
         ..BacktestTerms::default()
     };
-    let most = u64::try_from(BacktestRun::MOST_CALLS).unwrap();
+    let most = u64::try_from(BacktestRun::MAX_CALLS).unwrap();
     for (decisions, agents, expected) in [(0, 1, 10), (8_192, 2, 920), (100_000, 1, 10_996)] {
         assert_eq!(plain.read_units(decisions, agents), expected);
         let calls = decisions.min(agents * most);
@@ -1410,14 +1410,12 @@ fn further_kinds_of_flips_are_one_kind() {
         },
         ..BacktestResult::default()
     };
-    let most: Vec<String> = (0..Differences::MOST_KINDS)
-        .map(|number| format!("r{number}"))
-        .collect();
+    let most: Vec<String> = (0..Differences::MAX_KINDS).map(|number| format!("r{number}")).collect();
     let mut sum = result(&most);
     sum.add(&result(&["r0", "x", "y"].map(str::to_owned)));
     let flips = &sum.if_declined.flips;
     let of = |reason| (flips[&kind(reason)].count, flips[&kind(reason)].amount);
-    assert_eq!(flips.len(), Differences::MOST_KINDS + 1);
+    assert_eq!(flips.len(), Differences::MAX_KINDS + 1);
     assert_eq!(
         [of("r0"), of("r1"), of(Differences::OTHER_REASON)],
         [(2, 10), (1, 5), (2, 10)]

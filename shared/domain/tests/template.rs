@@ -347,7 +347,7 @@ fn a_list_counts_the_edits() {
         (3, None, 1)
     );
     assert_eq!(without_b.default, Some(a));
-    let names = (0..TemplateList::MOST).map(|number| TemplateName::parse(&format!("t{number}")).unwrap());
+    let names = (0..TemplateList::MAX).map(|number| TemplateName::parse(&format!("t{number}")).unwrap());
     let full = names.fold(TemplateList::default(), |list, name| {
         list.with(&name, true, None, early).unwrap()
     });

@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The maximum number of signatures in a note. The specification requires at least 16.
-const MOST_SIGNATURES: usize = 100;
+const MAX_SIGNATURES: usize = 100;
 
 /// The start of a signature line: an em dash (U+2014) and a space.
 const DASH: &str = "\u{2014} ";
@@ -245,7 +245,7 @@ impl Note {
             .rsplit_once("\n\n")
             .ok_or(NoteError::Format("there is no blank line"))?;
         let signatures = lines.split('\n').map(signature).collect::<Result<Vec<_>, _>>()?;
-        if signatures.len() > MOST_SIGNATURES {
+        if signatures.len() > MAX_SIGNATURES {
             return Err(NoteError::Format("there are too many signatures"));
         }
         Ok(Self {

@@ -12,7 +12,7 @@ use std::str::FromStr;
 pub(crate) const PROOF_HEADER: &str = "c2sp.org/tlog-proof@v1";
 
 /// The maximum number of hashes in a proof: a tree of 2^62 leaves has 62 levels above the leaf.
-const MOST_HASHES: usize = 62;
+const MAX_HASHES: usize = 62;
 
 /// Why a text is not a proof.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -43,7 +43,7 @@ impl TlogProof {
         if extra.is_some_and(<[u8]>::is_empty) {
             return Err(ProofTextError::Format("`extra` is empty"));
         }
-        if hashes.len() > MOST_HASHES {
+        if hashes.len() > MAX_HASHES {
             return Err(ProofTextError::Format("it has too many hashes"));
         }
         Ok(Self {

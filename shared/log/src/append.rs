@@ -39,11 +39,11 @@ use uuid::Uuid;
 /// The number of facts after which a run reads no further batch: more than a minute of the gateway's default rate.
 const MAX_READ: usize = 40_000;
 /// The number of facts that a run states.
-const MOST_FACTS: usize = 5_000;
+const MAX_FACTS: usize = 5_000;
 /// The size of the statements of a run, after which the others wait for the next run.
 const MAX_BYTES: usize = 8 << 20;
 /// The number of batches that a run lists.
-const MOST_BATCHES: u16 = 500;
+const MAX_BATCHES: u16 = 500;
 /// The number of facts that are kept in the state to be tried again. More are set aside.
 const MAX_LATER: usize = 1_000;
 /// The number of facts that a run tries again.
@@ -269,7 +269,7 @@ impl Log {
         let (again, waiting) = split_later(state.later(), now);
         gathered.take_turns();
         let pending = gathered.facts.iter().map(|gathered| &gathered.fact);
-        let facts: Vec<&PendingFact> = again.iter().chain(pending.take(MOST_FACTS)).collect();
+        let facts: Vec<&PendingFact> = again.iter().chain(pending.take(MAX_FACTS)).collect();
         let (outcomes, signed) = self.state(&facts, stating).await?;
         if gathered.facts.len() >= OUTAGE && outcomes.iter().all(|outcome| matches!(outcome, Outcome::Later(_))) {
             return Err(Error::temporarily_unavailable(
@@ -368,8 +368,8 @@ impl Log {
     /// The pending facts that are not stated yet, an equal share of each shard, in the order of their records.
     async fn gather(&self, state: &State) -> Result<Gathered> {
         let shards = PendingBatch::shards(&self.objects).await?;
-        let count = u16::try_from(shards.len()).unwrap_or(MOST_BATCHES);
-        let share = MOST_BATCHES.checked_div(count).unwrap_or(MOST_BATCHES).max(1);
+        let count = u16::try_from(shards.len()).unwrap_or(MAX_BATCHES);
+        let share = MAX_BATCHES.checked_div(count).unwrap_or(MAX_BATCHES).max(1);
         let mut gathered = Gathered::default();
         let listed: Vec<_> = shards
             .iter()
@@ -459,7 +459,7 @@ impl Log {
         };
         let full = Edge::paths(before).into_iter().map(TilePath::full).filter(written);
         for path in full {
-            let keys = self.objects.list(&format!("{path}.p/"), None, MOST_BATCHES).await?;
+            let keys = self.objects.list(&format!("{path}.p/"), None, MAX_BATCHES).await?;
             let deleted: Vec<_> = keys.iter().map(|key| self.objects.delete(key)).collect();
             stream::iter(deleted).buffered(AT_ONCE).try_collect::<()>().await?;
         }

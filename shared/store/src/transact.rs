@@ -28,7 +28,7 @@ use purser_domain::{Error, Result};
 use std::error::Error as StdError;
 
 /// The maximum number of actions in one transaction (developer guide, "`TransactWriteItems` API").
-pub(crate) const MOST_ACTIONS: usize = 100;
+pub(crate) const MAX_ACTIONS: usize = 100;
 
 /// Writes that are applied together or not at all. `Role` identifies each write when its condition fails.
 #[derive(Clone, Debug)]

@@ -73,12 +73,12 @@ fn worst_case_decisions_allocate_no_memory() {
         };
         (Rule { id, version: 1, kind }, (id, window))
     };
-    let (rules, budgets): (Vec<_>, Vec<_>) = (100..).take(Agent::MOST_BUDGETS).map(budget).unzip();
+    let (rules, budgets): (Vec<_>, Vec<_>) = (100..).take(Agent::MAX_BUDGETS).map(budget).unzip();
     let others = agent.rules.iter().filter(|rule| rule.kind.name() != "budget_limit");
     case.world.agent.rules = others
         .cloned()
         .cycle()
-        .take(Agent::MOST_RULES - rules.len())
+        .take(Agent::MAX_RULES - rules.len())
         .chain(rules)
         .collect();
     case.world.budgets = budgets;

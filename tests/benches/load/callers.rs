@@ -18,7 +18,7 @@ const ROTATION: Duration = Duration::from_millis(100);
 /// One caller in so many never pays what was authorized.
 const LOST: u64 = 50;
 /// More payments at once than this mean that the machine does not carry the rate.
-const MOST_AT_ONCE: usize = 20_000;
+const MAX_AT_ONCE: usize = 20_000;
 
 /// A payment that was authorized, as its caller knows it.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ pub async fn pay(place: &Arc<Place>, size: &Size, plan: Plan, report: &Arc<Repor
             ended.expect("a caller ends");
         }
         assert!(
-            callers.len() < MOST_AT_ONCE,
+            callers.len() < MAX_AT_ONCE,
             "this machine does not carry {} payments a second",
             size.rate
         );

@@ -28,7 +28,7 @@ const PAGES: [(&str, &str); 11] = [
     ("/settlements", ""),
 ];
 /// The maximum time of a page, with any number of agents.
-const MOST: Duration = Duration::from_secs(1);
+const MAX: Duration = Duration::from_secs(1);
 
 /// The pages of a person with 1,000 agents and 100,000 settlements.
 pub fn fleet(report: &mut Report) {
@@ -72,7 +72,7 @@ pub fn fleet(report: &mut Report) {
                     answered.expect(200);
                 }
                 let taken = median(&mut times);
-                assert!(taken < MOST, "{path}?{query} took {taken:?} with {name}");
+                assert!(taken < MAX, "{path}?{query} took {taken:?} with {name}");
                 if floors.len() == n {
                     floors.push(taken);
                 }

@@ -202,7 +202,7 @@ async fn rotated_keys_work_until_their_overlap_ends() {
 async fn an_agent_has_twenty_working_keys_at_most() {
     let home = Household::in_world(World::still().await).await;
     let (world, first) = (&home.world, &home.agent);
-    for _ in 1..Agent::MOST_KEYS {
+    for _ in 1..Agent::MAX_KEYS {
         home.edit(Method::POST, "/keys", json!({})).await.created();
     }
     let before = world.rows().await;
@@ -222,7 +222,7 @@ async fn an_agent_has_twenty_working_keys_at_most() {
     create().await.created();
     assert_eq!(
         home.read("/keys").await["count"],
-        Agent::MOST_KEYS + 2,
+        Agent::MAX_KEYS + 2,
         "the ended ones are shown"
     );
 }

@@ -23,7 +23,7 @@ pub(crate) const NETWORK: Network = Network::BaseSepolia;
 /// Base makes a block every two seconds.
 const BLOCK_SECS: u64 = 2;
 /// The maximum number of blocks that a jump in time adds, however long it is: reconcile reads the claims of each block.
-const MOST_BLOCKS_AT_ONCE: u64 = 8;
+const MAX_BLOCKS_AT_ONCE: u64 = 8;
 
 /// The number of newest blocks at which a pruned node can execute calls.
 const STATES_KEPT: usize = 16;
@@ -224,7 +224,7 @@ impl Chain {
     /// Mines the blocks up to `now`.
     pub(crate) fn advance(&mut self, now: u64) {
         let gap = now.saturating_sub(self.time());
-        let step = (gap / MOST_BLOCKS_AT_ONCE).max(BLOCK_SECS);
+        let step = (gap / MAX_BLOCKS_AT_ONCE).max(BLOCK_SECS);
         loop {
             let last = self.time();
             // A transaction that needs a block at a given second gets one.

@@ -34,10 +34,10 @@ const OLDEST: i64 = 86_400 * SECOND;
 /// The page of a test.
 const TEST: &str = "/dashboard/notices";
 /// The most events that a mail has in full.
-const MOST_TOLD: usize = 20;
+const MAX_LISTED: usize = 20;
 /// By how much clocks may differ so that a person's mails are never concurrent: a run holds the channel for a minute,
 /// and takes half a minute at most.
-pub(crate) const MOST_SPREAD: i64 = 25 * SECOND;
+pub(crate) const MAX_SPREAD: i64 = 25 * SECOND;
 
 /// How the mail service treats mails to a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,7 +231,7 @@ impl Mailroom {
         if letter.count > most {
             complain(format!("has {} events of {most}", letter.count));
         }
-        if letter.paths.len() != letter.count.min(MOST_TOLD) {
+        if letter.paths.len() != letter.count.min(MAX_LISTED) {
             complain(format!("has {} of {} events in full", letter.paths.len(), letter.count));
         }
         let is_test = letter.paths.iter().any(|path| path == TEST);
@@ -245,7 +245,7 @@ impl Mailroom {
 
     /// Whether a mail to this person comes too early.
     fn pace(&self, addressee: &Addressee, now: i64) -> Option<String> {
-        if self.spread >= MOST_SPREAD || addressee.has_changed() {
+        if self.spread >= MAX_SPREAD || addressee.has_changed() {
             return None;
         }
         let of_person = |mail: &&Mail| self.people[mail.addressee].person == addressee.person;
@@ -357,7 +357,7 @@ impl World {
         record
             .coverage
             .count(if is_accepted { "mailed" } else { "mail refused" });
-        if letter.count > MOST_TOLD {
+        if letter.count > MAX_LISTED {
             record.coverage.count("mailed as a digest");
         }
         answer

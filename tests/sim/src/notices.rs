@@ -7,9 +7,7 @@
 //!
 //! Deliberately left out: notices to incoming webhooks, whose HTTP client is not simulated (`functions/notices/tests`).
 
-use crate::mailbox::{
-    Addressee, BETWEEN, MOST_SPREAD, Mail, Mailroom, Manner, ORIGIN, Passed, Settled, later, path_of,
-};
+use crate::mailbox::{Addressee, BETWEEN, MAX_SPREAD, Mail, Mailroom, Manner, ORIGIN, Passed, Settled, later, path_of};
 use crate::mappings::{End, Invocation, Mapping, Mappings, Mode, TIME, Troubles};
 use crate::network::Link;
 use crate::people::agent_id;
@@ -49,7 +47,7 @@ const LONGEST: i64 = 3 * 24 * HOUR;
 /// each of its two batches takes as long as a mail. A flood of another person's events must not delay it.
 const FIRST_MAIL: i64 = (10 + 2 * 15) * SECOND;
 /// The maximum number of published events that are passed on.
-const MOST_EVENTS: usize = 16;
+const MAX_EVENTS: usize = 16;
 /// The steps of the function's runs begin here.
 const FIRST_STEP: usize = 100_000;
 
@@ -171,7 +169,7 @@ impl<'a> Office<'a> {
 
     /// Stores people's settings, and decides what happens when.
     async fn set_up(&mut self) {
-        let mut events = self.run.some_events(&mut self.rng, MOST_EVENTS);
+        let mut events = self.run.some_events(&mut self.rng, MAX_EVENTS);
         let newest = events.iter().map(|(event, _)| event.time().micros()).max();
         for (event, _) in &mut events {
             // As if they were published at once.
@@ -513,7 +511,7 @@ impl<'a> Office<'a> {
                 }
             }
         }
-        if mailroom.spread < MOST_SPREAD {
+        if mailroom.spread < MAX_SPREAD {
             found.extend(mailroom.mails.iter().filter_map(|mail| self.of_mail(&mailroom, mail)));
         }
         found
@@ -564,7 +562,7 @@ impl<'a> Office<'a> {
 
     /// Whether an event came late, where nothing failed.
     fn late(&self, mailroom: &Mailroom, addressee: &Addressee, passed: &Passed, mail: &Mail) -> Option<&'static str> {
-        if self.mode != Mode::Quiet || mailroom.spread >= MOST_SPREAD || !addressee.manner.is_good() {
+        if self.mode != Mode::Quiet || mailroom.spread >= MAX_SPREAD || !addressee.manner.is_good() {
             return None;
         }
         let is_before = |other: &&Mail| other.addressee == mail.addressee && other.at < mail.at;

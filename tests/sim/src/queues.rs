@@ -10,7 +10,7 @@ use crate::mappings::{End, Mapping, Mappings, Mode, TIME, Troubles};
 use crate::network::Link;
 use crate::notices;
 use crate::plan::{OWNERS, WORKERS};
-use crate::receivers::{Hook, Internet, MOST_WAITING, Manner, Post, Receivers, key_of};
+use crate::receivers::{Hook, Internet, MAX_WAITING, Manner, Post, Receivers, key_of};
 use crate::run::Run;
 use crate::tables::{Item, Key, WEBHOOKS, number, text};
 use crate::telling::person;
@@ -53,7 +53,7 @@ const LONGEST: i64 = 5 * 24 * HOUR;
 /// long as one call.
 const FIRST_CALL: i64 = 2 * 15 * SECOND;
 /// The maximum number of events that are passed on.
-const MOST_EVENTS: usize = 10;
+const MAX_EVENTS: usize = 10;
 
 /// The function's variables.
 pub(crate) const VARIABLES: [(&str, &str); 8] = [
@@ -293,7 +293,7 @@ impl<'a> Office<'a> {
 
     /// Creates the webhooks, and decides what happens when.
     async fn set_up(&mut self) {
-        let events = self.run.some_events(&mut self.rng, MOST_EVENTS);
+        let events = self.run.some_events(&mut self.rng, MAX_EVENTS);
         for owner in 0..OWNERS {
             let slow = 5_000 + self.rng.below(9_000);
             let manner = self
@@ -383,7 +383,7 @@ impl<'a> Office<'a> {
         let world = &self.run.world;
         let partition = format!("W#{}", person(owner));
         let ttl = (self.began + 6 * 24 * HOUR) / SECOND;
-        let count = MOST_WAITING - self.rng.index(3);
+        let count = MAX_WAITING - self.rng.index(3);
         let mut rows = BTreeSet::new();
         for number in 0..count {
             let id = Uuid::from_u128(number as u128).to_string();

@@ -30,7 +30,7 @@ const PAUSES: [i64; 7] = [5, 300, 1_800, 7_200, 18_000, 28_800, 28_800];
 /// The longest pause that an answer can ask for, in seconds.
 const LONGEST_ASKED: i64 = 6 * 3_600;
 /// The maximum number of a person's waiting deliveries.
-pub(crate) const MOST_WAITING: usize = 1_000;
+pub(crate) const MAX_WAITING: usize = 1_000;
 /// The time for which a pause may last longer: a pause in a row ends up to a minute late, and its message waits for the
 /// other calls of its batch.
 const LATE: i64 = 60 + 20;
@@ -391,7 +391,7 @@ impl World {
             ("W", Some(_)) => {
                 let slack = receivers.slack(&key.0);
                 let waiting = receivers.waiting.entry(key.0.clone()).or_default();
-                if waiting.insert(key.1.clone()) && waiting.len() > MOST_WAITING + slack {
+                if waiting.insert(key.1.clone()) && waiting.len() > MAX_WAITING + slack {
                     found.push(format!("{} deliveries of {rest} wait", waiting.len()));
                 }
             }

@@ -13,7 +13,7 @@ use purser_store::{
 };
 
 /// The maximum number of an agent's approvals that may wait for a person.
-pub const MOST_WAITING: u32 = 20;
+pub const MAX_WAITING: u32 = 20;
 
 /// A request to authorize.
 #[derive(Clone, Debug)]
@@ -126,7 +126,7 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
             Decision::Refuse(denial) if denial.escalates() => {
                 let record = record(&agent, &denial, request, at);
                 let expires_at = at.after(Duration::DAY);
-                return Ok(match ledger.escalate(&key, &record, expires_at, MOST_WAITING).await? {
+                return Ok(match ledger.escalate(&key, &record, expires_at, MAX_WAITING).await? {
                     Escalated::Staged(approval) | Escalated::Joined(approval) => Answer::Waits(approval.id),
                     Escalated::IdempotencyRecord(record) => bound(&record, request),
                     Escalated::TooMany => Answer::Blocked,

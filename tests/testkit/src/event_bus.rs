@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
 /// The maximum number of entries in one call.
-const MOST_ENTRIES: usize = 10;
+const MAX_ENTRIES: usize = 10;
 
 /// A bus. It keeps the accepted entries in order. Clones share it.
 #[derive(Clone)]
@@ -114,7 +114,7 @@ async fn put_events(State(bus): State<EventBus>, headers: HeaderMap, body: Strin
     let (Some("AWSEvents.PutEvents"), Some(entries)) = (target, request["Entries"].as_array()) else {
         return refused(StatusCode::BAD_REQUEST, "UnknownOperationException");
     };
-    if entries.is_empty() || entries.len() > MOST_ENTRIES {
+    if entries.is_empty() || entries.len() > MAX_ENTRIES {
         return refused(StatusCode::BAD_REQUEST, "ValidationException");
     }
     let fault = *bus.0.fault.lock().expect("not poisoned");

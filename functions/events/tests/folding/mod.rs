@@ -68,8 +68,8 @@ pub(crate) struct Folded {
 }
 
 /// The records within the mapping's window, and Lambda's size limit of an event.
-const MOST_RECORDS: usize = 1_000;
-const MOST_BYTES: usize = 6_000_000;
+const MAX_RECORDS: usize = 1_000;
+const MAX_BYTES: usize = 6_000_000;
 const SHARD: &str = "shardId-00000001";
 
 /// Folds the fleet's payments in full batches. At 100 payments a second the mapping's window of five seconds ends a batch
@@ -125,7 +125,7 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
         for (index, record) in records.iter().enumerate() {
             let record = copy(record, agent, id, 2 * n + u64::try_from(index).unwrap() + 1);
             let size = record.to_string().len();
-            if bytes + size > MOST_BYTES || batches.last().unwrap().len() == MOST_RECORDS {
+            if bytes + size > MAX_BYTES || batches.last().unwrap().len() == MAX_RECORDS {
                 batches.push(Vec::new());
                 bytes = 0;
             }

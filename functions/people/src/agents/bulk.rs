@@ -23,10 +23,10 @@ use std::sync::Arc;
 /// The limits that [`BulkAct::Limit`] sets.
 const LIMITS: StartingLimits = StartingLimits::Safe;
 /// The maximum number of agents in one call.
-pub(crate) const MOST_AGENTS: usize = 100;
+pub(crate) const MAX_AGENTS: usize = 100;
 
 /// The maximum number of agents whose limits are set in one call: an agent may have hundreds of services.
-pub(crate) const MOST_LIMITED: usize = 25;
+pub(crate) const MAX_LIMITED: usize = 25;
 
 /// An act on many agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,8 +75,8 @@ impl BulkAct {
             | Self::Restore
             | Self::Label(_)
             | Self::Unlabel(_)
-            | Self::Unfollow => MOST_AGENTS,
-            Self::Limit | Self::Follow(..) => MOST_LIMITED,
+            | Self::Unfollow => MAX_AGENTS,
+            Self::Limit | Self::Follow(..) => MAX_LIMITED,
         }
     }
 
@@ -141,7 +141,7 @@ pub(crate) struct BulkResult {
 }
 
 impl People {
-    /// Acts on up to [`MOST_AGENTS`] agents. Unfreezing requires a recent sign-in, whatever the agents' states.
+    /// Acts on up to [`MAX_AGENTS`] agents. Unfreezing requires a recent sign-in, whatever the agents' states.
     pub(crate) async fn edit_agents(
         self: &Arc<Self>,
         person: &Caller,

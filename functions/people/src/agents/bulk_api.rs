@@ -1,6 +1,6 @@
 //! `POST /agents/bulk`: one act on many of the caller's agents.
 
-use crate::agents::bulk::{BulkAct, BulkResult, BulkTarget, MOST_AGENTS};
+use crate::agents::bulk::{BulkAct, BulkResult, BulkTarget, MAX_AGENTS};
 use crate::agents::outcome::BulkOutcome;
 use crate::cursor;
 use crate::preview::api::asked_reason;
@@ -51,7 +51,7 @@ purser_api::body! {
     pub(crate) enum BulkAgents by kind {
         /// These agents.
         Ids = "ids" {
-            ids: Vec<BulkAgent> = {"minItems": 1, "maxItems": MOST_AGENTS, "uniqueItems": true},
+            ids: Vec<BulkAgent> = {"minItems": 1, "maxItems": MAX_AGENTS, "uniqueItems": true},
         }
         /// The agents with a label. Archived agents are left out, except by `restore`, which leaves out all others.
         Label = "label" {
@@ -97,7 +97,7 @@ purser_api::body! {
         Unlabel = "unlabel" {
             agents: BulkAgents,
             /// The keys of the labels.
-            keys: Vec<LabelKey> = {"minItems": 1, "maxItems": Labels::MOST, "uniqueItems": true},
+            keys: Vec<LabelKey> = {"minItems": 1, "maxItems": Labels::MAX, "uniqueItems": true},
         }
         /// Sets the safe limits of docs/policies/safe.yaml for up to 25 agents where they have none of their own: caps
         /// for enabled services without limits, and rules of the kinds that the agent does not have (a budget counts
@@ -169,7 +169,7 @@ pub(crate) fn parse(body: &Value) -> Result<(BulkTarget, BulkAct)> {
         problems.extend(list_problems("/agents/ids", ids, act.most_agents()));
     }
     if let BulkAct::Unlabel(keys) = &act {
-        problems.extend(list_problems("/keys", keys, Labels::MOST));
+        problems.extend(list_problems("/keys", keys, Labels::MAX));
     }
     if problems.is_empty() {
         Ok((target, act))

@@ -5,7 +5,7 @@
 //! records, and the link below the table continues with the next hundred. Only the records have names, so the agents
 //! are sorted by name only if a hundred reads suffice for all.
 
-use crate::agents::listing::{AgentFilter, MOST_READ};
+use crate::agents::listing::{AgentFilter, MAX_READ};
 use crate::agents::outcome::BulkOutcome;
 use crate::agents::owned::Owned;
 use crate::caller::Caller;
@@ -198,7 +198,7 @@ impl Fleet {
                 (page.items, Next::At(page.next))
             }
             Order::Name => {
-                let mut all = list(AgentOrder::NewestFirst, view.from, MOST_READ).await?;
+                let mut all = list(AgentOrder::NewestFirst, view.from, MAX_READ).await?;
                 if view.from.is_none() && all.next.is_none() {
                     all.items
                         .sort_by_cached_key(|owned| (owned.agent().name.to_lowercase(), owned.agent().id));
@@ -300,12 +300,12 @@ pub(crate) fn section(layout: &Layout, fleet: &Fleet) -> Markup {
     let view = &fleet.view;
     html! {
         @if matches!(fleet.next, Next::TooMany(_)) {
-            p.hint { "Sorting by name is available for up to " (MOST_READ) " agents. The newest are first: search by name, or filter by label." }
+            p.hint { "Sorting by name is available for up to " (MAX_READ) " agents. The newest are first: search by name, or filter by label." }
         }
         @if fleet.rows.is_empty() {
             p.empty {
                 @if matches!(fleet.next, Next::At(Some(_)) | Next::TooMany(Some(_))) {
-                    "None of the " (MOST_READ) " agents that were searched fits."
+                    "None of the " (MAX_READ) " agents that were searched fits."
                 } @else if view.is_filtered() || view.from.is_some() { "No agent fits." }
                 @else { "You have no agent yet." }
             }

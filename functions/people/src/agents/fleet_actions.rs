@@ -1,8 +1,8 @@
 //! The forms of the table of agents: acts on the selected agents or on one row, and "Freeze all".
 
-use crate::agents::bulk::{BulkAct, BulkTarget, MOST_AGENTS, MOST_LIMITED};
+use crate::agents::bulk::{BulkAct, BulkTarget, MAX_AGENTS, MAX_LIMITED};
 use crate::agents::fleet::{self, Done, FREEZE_ALL, Fleet, FleetView, PATH, Report, label_field};
-use crate::agents::listing::{AgentFilter, MOST_READ};
+use crate::agents::listing::{AgentFilter, MAX_READ};
 use crate::agents::outcome::BulkOutcome;
 use crate::caller::Caller;
 use crate::redirect::{again, see_other};
@@ -27,9 +27,9 @@ use purser_store::AgentOrder;
 use std::sync::Arc;
 
 /// The maximum number of agents that "Freeze all" counts.
-const MOST_COUNTED: usize = 1_000;
+const MAX_COUNTED: usize = 1_000;
 /// The number of redirects after which "Freeze all" asks to continue. Browsers follow twenty.
-const MOST_STEPS: u32 = 15;
+const MAX_STEPS: u32 = 15;
 
 /// `GET` of a path to which the table's forms are posted: redirects to the table.
 pub(crate) async fn back() -> Response {
@@ -63,7 +63,7 @@ pub(crate) async fn act(State(people): State<Arc<People>>, uri: Uri, posted: Ver
     let ids: Vec<AgentId> = ids.iter().filter_map(|id| AgentId::parse(id)).collect();
     let layout = Layout::of(&posted.session, people.now());
     let is_limited = ["limit", "template", "follow"].contains(&act.as_str());
-    let most = if is_limited { MOST_LIMITED } else { MOST_AGENTS };
+    let most = if is_limited { MAX_LIMITED } else { MAX_AGENTS };
     let problem = if ids.is_empty() {
         Some("Nothing was changed: select at least one agent.".to_owned())
     } else if ids.len() > most {
@@ -264,10 +264,10 @@ fn confirmation(layout: &Layout, view: &FleetView, content: &Markup) -> Markup {
 /// The agents that "Freeze all" is about, in words. They are counted if that takes one read.
 async fn what_to_freeze(people: &People, person: &Caller, label: Option<&LabelFilter>) -> Result<String> {
     let Some(label) = label else {
-        let most = MOST_COUNTED.saturating_add(1);
+        let most = MAX_COUNTED.saturating_add(1);
         let ids = people.ledger.ids_of_agents(person.id.as_str(), Some(most)).await?;
-        return Ok(if ids.len() > MOST_COUNTED {
-            format!("more than {MOST_COUNTED} agents")
+        return Ok(if ids.len() > MAX_COUNTED {
+            format!("more than {MAX_COUNTED} agents")
         } else {
             counted(ids.len(), "agent")
         });
@@ -277,7 +277,7 @@ async fn what_to_freeze(people: &People, person: &Caller, label: Option<&LabelFi
         ..AgentFilter::default()
     };
     let page = people
-        .list_agents(person, &filter, AgentOrder::NewestFirst, None, MOST_READ)
+        .list_agents(person, &filter, AgentOrder::NewestFirst, None, MAX_READ)
         .await?;
     let count = counted(page.items.len(), "agent");
     Ok(match page.next {
@@ -303,7 +303,7 @@ pub(crate) async fn freeze_all(State(people): State<Arc<People>>, uri: Uri, post
     let mut query = Query::without_blanks(&uri);
     let (view, report) = (FleetView::of(&mut query), Report::of(&mut query));
     let steps = query
-        .integer("step", 0, MOST_STEPS)
+        .integer("step", 0, MAX_STEPS)
         .unwrap_or_default()
         .saturating_add(1);
     // Without this, an unreadable label would freeze all agents.
@@ -336,7 +336,7 @@ pub(crate) async fn freeze_all(State(people): State<Arc<People>>, uri: Uri, post
     // What took several steps is undone from the table, by the same label.
     report.frozen = Vec::new();
     let address = |steps| crate::address::address(FREEZE_ALL, step(&view.rest(next), Some(&report), steps));
-    if steps >= MOST_STEPS {
+    if steps >= MAX_STEPS {
         return Ok(see_other(&address(0)));
     }
     Ok(again(&address(steps)))

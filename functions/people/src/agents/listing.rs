@@ -1,7 +1,7 @@
 //! The list of a person's agents with filters.
 //!
 //! The index lists positions and ids in order of creation; only the records have names, labels and states. A page reads
-//! up to [`MOST_READ`] records, so with a filter it can have fewer agents than requested and still be followed by
+//! up to [`MAX_READ`] records, so with a filter it can have fewer agents than requested and still be followed by
 //! another. Archived agents are listed only if the filter asks for them.
 
 use crate::agents::owned::Owned;
@@ -12,7 +12,7 @@ use purser_domain::{Agent, AgentStatus, LabelFilter, Result, TemplateName};
 use purser_store::{AgentOrder, AgentPlace, Page};
 
 /// The maximum number of records that are read for a page.
-pub(crate) const MOST_READ: u32 = 100;
+pub(crate) const MAX_READ: u32 = 100;
 /// The maximum length of a search text, in characters.
 pub(crate) const LONGEST_SEARCH: usize = 100;
 
@@ -82,9 +82,9 @@ impl People {
         limit: u32,
     ) -> Result<Page<Owned, AgentPlace>> {
         // One more position shows whether another page follows.
-        let more = MOST_READ.saturating_add(1);
+        let more = MAX_READ.saturating_add(1);
         let mut places = self.ledger.agents_from(person.id.as_str(), order, from, more).await?;
-        let is_more = u32::try_from(places.len()).is_ok_and(|count| count > MOST_READ);
+        let is_more = u32::try_from(places.len()).is_ok_and(|count| count > MAX_READ);
         let rest = if is_more { places.pop() } else { None };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         // Most records of a list without a filter are on the page.

@@ -1,7 +1,7 @@
 //! `/approvals`: approvals that agents request from a person, and the person's decisions.
 
 use crate::agents::owned::named;
-use crate::approvals::operations::{ApprovalContext, ApprovalFilter, MOST_AT_ONCE, Note, Outcome, read_decision};
+use crate::approvals::operations::{ApprovalContext, ApprovalFilter, MAX_AT_ONCE, Note, Outcome, read_decision};
 use crate::cursor;
 use crate::request::{agent_filter, optional_body, slice};
 use crate::state::People;
@@ -202,7 +202,7 @@ purser_api::body! {
         /// `approve` or `reject`.
         decision: Decision,
         /// From 1 to 50 approvals. Each is decided once, with its own entry in the audit log.
-        approval_ids: Vec<ApprovalRef> = {"minItems": 1, "maxItems": MOST_AT_ONCE, "uniqueItems": true},
+        approval_ids: Vec<ApprovalRef> = {"minItems": 1, "maxItems": MAX_AT_ONCE, "uniqueItems": true},
         /// A note for yourself and for the agents.
         note: Option<Written>,
     }
@@ -223,8 +223,8 @@ impl BulkDecision {
         let bulk = body.and_then(|body| {
             let ids: Vec<ApprovalId> = body.approval_ids.into_iter().map(|id| id.0).collect();
             let distinct: BTreeSet<&ApprovalId> = ids.iter().collect();
-            if distinct.len() != ids.len() || !(1..=MOST_AT_ONCE).contains(&ids.len()) {
-                let message = format!("must have from 1 to {MOST_AT_ONCE} entries, each once");
+            if distinct.len() != ids.len() || !(1..=MAX_AT_ONCE).contains(&ids.len()) {
+                let message = format!("must have from 1 to {MAX_AT_ONCE} entries, each once");
                 problems.extend(vec![Problem::at("/approval_ids", message)]);
                 return None;
             }

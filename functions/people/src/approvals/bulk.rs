@@ -3,7 +3,7 @@
 //! The summary is the target of the queue's form, with the selection in its address. It can therefore be reloaded, and
 //! a sign-in that the decision requires leads back to it.
 
-use crate::approvals::operations::{MOST_AT_ONCE, Outcome, OwnApproval, read_decision};
+use crate::approvals::operations::{MAX_AT_ONCE, Outcome, OwnApproval, read_decision};
 use crate::approvals::row::{status_chip, status_name, what};
 use crate::sessions::session::{PageSession, VerifiedForm};
 use crate::state::People;
@@ -40,7 +40,7 @@ struct Selection {
 }
 
 impl Selection {
-    /// Reads the fields of the queue's form or of the summary's; `None` if they are not from 1 to [`MOST_AT_ONCE`]
+    /// Reads the fields of the queue's form or of the summary's; `None` if they are not from 1 to [`MAX_AT_ONCE`]
     /// approvals with a decision.
     fn read(fields: &[u8]) -> Option<Self> {
         let (mut ids, mut decision) = (Vec::new(), None);
@@ -57,9 +57,7 @@ impl Selection {
             }
         }
         let decision = decision?;
-        (1..=MOST_AT_ONCE)
-            .contains(&ids.len())
-            .then_some(Self { ids, decision })
+        (1..=MAX_AT_ONCE).contains(&ids.len()).then_some(Self { ids, decision })
     }
 }
 
@@ -379,7 +377,7 @@ mod tests {
             assert_eq!(read(wrong), None, "{wrong}");
         }
         // Its address is remembered over a sign-in.
-        let address = format!("{PAGE}?{}", fields(MOST_AT_ONCE));
+        let address = format!("{PAGE}?{}", fields(MAX_AT_ONCE));
         assert_eq!(
             crate::sessions::destination::Destination::parse(&address).as_str(),
             address

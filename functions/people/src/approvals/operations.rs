@@ -105,7 +105,7 @@ pub(crate) struct DailyUsage {
 }
 
 /// The most approvals that one call decides.
-pub(crate) const MOST_AT_ONCE: usize = 50;
+pub(crate) const MAX_AT_ONCE: usize = 50;
 
 /// The decision with this name, in forms and in JSON.
 pub(crate) fn read_decision(name: &str) -> Option<ApprovalDecision> {
@@ -273,14 +273,14 @@ impl People {
     /// The number of the person's pending approvals.
     pub(crate) async fn count_of_waiting(&self, person: &Caller) -> Result<WaitingCount> {
         /// The largest number that is counted.
-        const MOST: u8 = 99;
+        const MAX: u8 = 99;
         let since = self.oldest_pending();
-        let most = MOST.saturating_add(1);
+        let most = MAX.saturating_add(1);
         let counted = self.ledger.count_of_undecided(person.id.as_str(), since, most);
         let counted = counted.await?;
         Ok(WaitingCount {
-            number: counted.min(MOST.into()),
-            is_more: counted > usize::from(MOST),
+            number: counted.min(MAX.into()),
+            is_more: counted > usize::from(MAX),
         })
     }
 

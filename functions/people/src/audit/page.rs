@@ -76,14 +76,14 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
 /// last line of a full file links to the rest.
 pub(crate) async fn file(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     /// The maximum number of pages in a file. With ten reads for each page, they take some seconds.
-    const MOST_PAGES: u32 = 50;
+    const MAX_PAGES: u32 = 50;
     let (filter, _, mut before, problem) = read(&uri);
     if let Some(problem) = problem {
         return Ok((StatusCode::BAD_REQUEST, problem).into_response());
     }
     let mut text = columns::header();
     let export = async {
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             let slice = PageRequest {
                 before,
                 limit: READ_AT_ONCE,
@@ -93,7 +93,7 @@ pub(crate) async fn file(State(people): State<Arc<People>>, session: PageSession
                 text.push_str(&columns::row(AuditView::of(&row.record, &row.sha256)));
             }
             before = page.next;
-            if before.is_none() || text.len() > csv::MOST_BYTES {
+            if before.is_none() || text.len() > csv::MAX_BYTES {
                 break;
             }
         }

@@ -38,7 +38,7 @@ purser_api::body! {
     pub(crate) enum BacktestAgents by kind {
         /// These agents.
         Ids = "ids" {
-            ids: Vec<BulkAgent> = {"minItems": 1, "maxItems": BacktestRun::MOST_AGENTS, "uniqueItems": true},
+            ids: Vec<BulkAgent> = {"minItems": 1, "maxItems": BacktestRun::MAX_AGENTS, "uniqueItems": true},
         }
         /// The agents with a label that are not archived.
         Label = "label" {
@@ -67,17 +67,17 @@ purser_api::body! {
     }
 }
 
-/// A list of at most `MOST` objects.
+/// A list of at most `MAX` objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Objects<T, const MOST: usize>(Vec<T>);
+pub(crate) struct Objects<T, const MAX: usize>(Vec<T>);
 
-pub(crate) type CandidateRules = Objects<RuleBody, { Agent::MOST_RULES }>;
+pub(crate) type CandidateRules = Objects<RuleBody, { Agent::MAX_RULES }>;
 pub(crate) type CandidatePolicies = Objects<CandidatePolicyBody, 50>;
 
-impl<T: Member, const MOST: usize> Member for Objects<T, MOST> {
+impl<T: Member, const MAX: usize> Member for Objects<T, MAX> {
     fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
-        let Some(values) = value.as_array().filter(|values| values.len() <= MOST) else {
-            problems.note(place, format!("must be a list of at most {MOST} objects"));
+        let Some(values) = value.as_array().filter(|values| values.len() <= MAX) else {
+            problems.note(place, format!("must be a list of at most {MAX} objects"));
             return None;
         };
         let read = values.iter().enumerate();
@@ -88,7 +88,7 @@ impl<T: Member, const MOST: usize> Member for Objects<T, MOST> {
     }
 
     fn describe(schemas: &mut Schemas) -> Value {
-        json!({"type": "array", "items": T::describe(schemas), "maxItems": MOST})
+        json!({"type": "array", "items": T::describe(schemas), "maxItems": MAX})
     }
 }
 
@@ -104,8 +104,8 @@ pub(crate) fn parse(body: &Value, catalog: &Catalog, now: Timestamp) -> Result<N
             BacktestAgents::Ids { ids } => {
                 let ids: Vec<_> = ids.into_iter().map(|id| id.0).collect();
                 let distinct: BTreeSet<_> = ids.iter().collect();
-                if ids.is_empty() || ids.len() > BacktestRun::MOST_AGENTS || distinct.len() != ids.len() {
-                    let message = format!("must be 1 to {} different agents", BacktestRun::MOST_AGENTS);
+                if ids.is_empty() || ids.len() > BacktestRun::MAX_AGENTS || distinct.len() != ids.len() {
+                    let message = format!("must be 1 to {} different agents", BacktestRun::MAX_AGENTS);
                     problems.extend([Problem::at("/agents/ids", message)]);
                 }
                 TestedAgents::Ids(ids)
@@ -172,8 +172,8 @@ pub(crate) fn rules_of(Objects(rules): CandidateRules, catalog: &Catalog, proble
         problems.extend(found.map(|problem| Problem::at(format!("/rules/{index}{}", problem.path), problem.message)));
     }
     let budgets = kinds.iter().filter(|kind| kind.counts().is_some());
-    if budgets.count() > Agent::MOST_BUDGETS {
-        let message = format!("must have at most {} rules that count payments", Agent::MOST_BUDGETS);
+    if budgets.count() > Agent::MAX_BUDGETS {
+        let message = format!("must have at most {} rules that count payments", Agent::MAX_BUDGETS);
         problems.extend([Problem::at("/rules", message)]);
     }
     let brakes = kinds.iter().filter(|kind| matches!(kind, RuleKind::AnomalyBrake(_)));
@@ -192,10 +192,10 @@ purser_api::field! {
     |value| {
         // A whole number is read as one of seconds is.
         let days = seconds(value).and_then(|days| u32::try_from(days.secs()).ok());
-        let days = days.filter(|days| (1..=BacktestRun::MOST_DAYS).contains(days));
-        days.ok_or_else(|| format!("must be a whole number from 1 to {}", BacktestRun::MOST_DAYS))
+        let days = days.filter(|days| (1..=BacktestRun::MAX_DAYS).contains(days));
+        days.ok_or_else(|| format!("must be a whole number from 1 to {}", BacktestRun::MAX_DAYS))
     },
-    json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": BacktestRun::MOST_DAYS})
+    json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": BacktestRun::MAX_DAYS})
 }
 
 /// What a backtest would read. Nothing was started.

@@ -10,7 +10,7 @@ use purser_domain::{
 use purser_store::AgentOrder;
 
 /// The maximum number of a person's backtests that are not done.
-const MOST_WAITING: usize = 5;
+const MAX_WAITING: usize = 5;
 /// The number of backtests in a list.
 pub(crate) const LISTED: u32 = 25;
 
@@ -54,8 +54,8 @@ impl People {
             let all = of.allowed.saturating_add(of.blocked).saturating_add(of.escalated);
             sum.saturating_add(all)
         });
-        if decisions > BacktestRun::MOST_DECISIONS {
-            let most = BacktestRun::MOST_DECISIONS;
+        if decisions > BacktestRun::MAX_DECISIONS {
+            let most = BacktestRun::MAX_DECISIONS;
             let message = format!("has some {decisions} decisions; a backtest tests at most {most}");
             return Err(Error::invalid(vec![Problem::at("/days", message)]));
         }
@@ -79,8 +79,8 @@ impl People {
         let plan = self.plan_backtest(person, &new).await?;
         let others = self.usage.backtests(&person.id, LISTED).await?;
         let waiting = others.iter().filter(|run| run.next_agent().is_some());
-        if waiting.count() >= MOST_WAITING {
-            let message = format!("{MOST_WAITING} of your backtests are not done yet; wait for one of them");
+        if waiting.count() >= MAX_WAITING {
+            let message = format!("{MAX_WAITING} of your backtests are not done yet; wait for one of them");
             return Err(Error::invalid(vec![Problem::at("", message)]));
         }
         let now = self.now();
@@ -138,8 +138,8 @@ impl People {
                 .list_agents(person, &filter, AgentOrder::OldestFirst, from, 100)
                 .await?;
             found.extend(page.items.iter().map(|owned| owned.agent().id));
-            if found.len() > BacktestRun::MOST_AGENTS {
-                let message = format!("must be at most {} agents", BacktestRun::MOST_AGENTS);
+            if found.len() > BacktestRun::MAX_AGENTS {
+                let message = format!("must be at most {} agents", BacktestRun::MAX_AGENTS);
                 return Err(Error::invalid(vec![Problem::at("/agents", message)]));
             }
             from = page.next;

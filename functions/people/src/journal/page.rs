@@ -118,7 +118,7 @@ async fn file(people: &People, session: &PageSession, list: JournalList, uri: &U
     let mut text = columns::header();
     let write = |entry: &JournalEntry| {
         text.push_str(&columns::row(entry, &edition.catalog));
-        text.len() < csv::MOST_BYTES
+        text.len() < csv::MAX_BYTES
     };
     let export = people.export(&session.person, list, &filter, before, write);
     let next = people.run_long(session.person.id.as_str(), export).await?;

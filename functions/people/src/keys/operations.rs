@@ -125,7 +125,7 @@ fn refused(refusal: KeyRefusal) -> Error {
         KeyRefusal::TooMany => {
             let message = format!(
                 "an agent has at most {} keys that work; revoke one first",
-                Agent::MOST_KEYS
+                Agent::MAX_KEYS
             );
             Error::invalid(vec![Problem::at("", message)])
         }

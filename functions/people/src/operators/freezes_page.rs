@@ -104,7 +104,7 @@ fn target(form: &mut Form, field: &str) -> Option<FreezeTarget> {
     target
 }
 
-/// The page in its current state. There are at most [`Freezes::MOST`] of each kind, so one page shows all of them.
+/// The page in its current state. There are at most [`Freezes::MAX`] of each kind, so one page shows all of them.
 async fn render(people: &People, layout: &Layout) -> Result<Markup> {
     let mut freezes = people.operator_freezes().await?;
     freezes.sort_by_key(|freeze| (freeze.target != FreezeTarget::Deployment, Reverse(freeze.at)));
@@ -116,7 +116,7 @@ async fn render(people: &People, layout: &Layout) -> Result<Markup> {
             "Read-only. Operators freeze with " code { "PUT /internal/freezes/…" } ", and end a freeze with " code { "DELETE" }
             " of the same path. "
         }
-        (Freezes::MOST) " is the maximum number of frozen agents, and also of frozen owners."
+        (Freezes::MAX) " is the maximum number of frozen agents, and also of frozen owners."
     };
     let mut names = ["Frozen", "Since", "By", "Why"].map(Column::Text).to_vec();
     if acts {

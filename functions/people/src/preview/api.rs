@@ -24,7 +24,7 @@ pub(crate) struct AskedEdit {
 pub(crate) fn asked_edit(uri: &Uri) -> Result<AskedEdit> {
     let mut query = Query::of(uri);
     let is_preview = query.read("preview", |text| text.parse::<bool>().ok(), "must be `true` or `false`");
-    let days = query.integer("days", 1, PreviewDays::MOST).and_then(PreviewDays::of);
+    let days = query.integer("days", 1, PreviewDays::MAX).and_then(PreviewDays::of);
     let reason = edit_reason(&mut query);
     query.finish()?;
     let is_preview = is_preview.unwrap_or(false);

@@ -15,13 +15,13 @@ pub(crate) struct PreviewDays(u32);
 
 impl PreviewDays {
     /// The maximum number of days.
-    pub(crate) const MOST: u32 = 30;
+    pub(crate) const MAX: u32 = 30;
     /// The days of a preview that names none.
     pub(crate) const DEFAULT: Self = Self(7);
 
-    /// `None` for no day, and for more than [`PreviewDays::MOST`].
+    /// `None` for no day, and for more than [`PreviewDays::MAX`].
     pub(crate) const fn of(days: u32) -> Option<Self> {
-        if days == 0 || days > Self::MOST {
+        if days == 0 || days > Self::MAX {
             return None;
         }
         Some(Self(days))
@@ -39,9 +39,9 @@ impl PreviewDays {
 
 /// The maximum number of decisions that a preview tests, the newest ones, and of earlier payments that it counts: some
 /// 800 read units.
-const MOST_DECISIONS: usize = 5_000;
+const MAX_DECISIONS: usize = 5_000;
 /// The maximum number of calls that a preview reads for a guard against duplicates or for pages.
-const MOST_CALLS: usize = 1_000;
+const MAX_CALLS: usize = 1_000;
 /// The number of rows in one read.
 const ROWS: u32 = 500;
 
@@ -122,7 +122,7 @@ impl People {
         let until = now.after(Duration::from_secs_u32(60));
         let mut from = now.before(days.length()).max(since).min(until);
         let (mut decisions, mut rest) = (Vec::new(), Some(LogRange::of(from, until, true)));
-        while let Some(range) = rest.filter(|_| decisions.len() < MOST_DECISIONS) {
+        while let Some(range) = rest.filter(|_| decisions.len() < MAX_DECISIONS) {
             let page = self.ledger.decisions_between(agent.id, range, ROWS).await?;
             decisions.extend(page.decisions);
             rest = page.rest;
@@ -132,8 +132,8 @@ impl People {
             from = oldest.at();
         }
         let mut backtest = Backtest::for_update(candidate_of(&current), candidate_of(&proposed));
-        let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network, MOST_CALLS);
-        let earlier = reads.count_earlier(&mut backtest, agent, (since, from), MOST_DECISIONS);
+        let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network, MAX_CALLS);
+        let earlier = reads.count_earlier(&mut backtest, agent, (since, from), MAX_DECISIONS);
         is_partial |= Box::pin(earlier).await?;
         decisions.reverse();
         Box::pin(reads.test(&mut backtest, decisions)).await?;

@@ -241,8 +241,8 @@ purser_api::field! {
 purser_api::field! {
     /// A number of prices.
     pub(crate) struct Prices(u32):
-    |value| whole_number(value, MEDIAN_MIN.into(), MOST_PRICES),
-    json!({"type": "integer", "format": "int32", "minimum": MEDIAN_MIN, "maximum": MOST_PRICES})
+    |value| whole_number(value, MEDIAN_MIN.into(), MAX_PRICES),
+    json!({"type": "integer", "format": "int32", "minimum": MEDIAN_MIN, "maximum": MAX_PRICES})
 }
 
 purser_api::field! {
@@ -280,8 +280,8 @@ purser_api::field! {
     json!({"type": "string", "pattern": "^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$", "example": "09:00"})
 }
 
-/// The maximum number of prices of a median: `MOST_RECENT_PRICES` of the domain.
-const MOST_PRICES: u32 = 9;
+/// The maximum number of prices of a median: `MAX_RECENT_PRICES` of the domain.
+const MAX_PRICES: u32 = 9;
 
 fn whole_number(value: &Value, least: u32, most: u32) -> Result<u32, String> {
     let number = value.as_u64().and_then(|number| u32::try_from(number).ok());

@@ -132,13 +132,13 @@ pub(crate) fn refused(refusal: RuleRefusal) -> Error {
     let problem = match refusal {
         RuleRefusal::Unknown => return ErrorKind::NotFound.into(),
         RuleRefusal::TooMany => {
-            let message = format!("an agent has at most {} rules; remove one first", Agent::MOST_RULES);
+            let message = format!("an agent has at most {} rules; remove one first", Agent::MAX_RULES);
             Problem::at("", message)
         }
         RuleRefusal::TooManyBudgets => {
             let message = format!(
                 "an agent has at most {} budgets, count limits and minimum intervals together; remove one first",
-                Agent::MOST_BUDGETS
+                Agent::MAX_BUDGETS
             );
             Problem::at("", message)
         }

@@ -18,10 +18,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The time in which a page reads decisions. A request has some 15 seconds.
-const MOST_TIME: Duration = Duration::from_secs(7);
+const MAX_TIME: Duration = Duration::from_secs(7);
 
 /// The maximum number of calls that a page reads for a guard against duplicates or for pages.
-const MOST_CALLS: usize = 2_000;
+const MAX_CALLS: usize = 2_000;
 
 /// A shadow, and what it would have decided.
 #[derive(Debug)]
@@ -101,10 +101,10 @@ impl People {
         let comparison = self.compared(agent, &present, &edition.catalog);
         let changes = changes(agent, &present, &edition.catalog);
         let began = Instant::now();
-        let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network, MOST_CALLS);
+        let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network, MAX_CALLS);
         let range = (shadow.attached_at, now);
-        let is_over = || began.elapsed() >= MOST_TIME;
-        let run = reads.run(agent, present.candidate, range, Shadow::MOST_DECISIONS, is_over);
+        let is_over = || began.elapsed() >= MAX_TIME;
+        let run = reads.run(agent, present.candidate, range, Shadow::MAX_DECISIONS, is_over);
         let (result, is_partial) = Box::pin(run).await?;
         Ok(JudgedShadow {
             version: shadow.version(edits),

@@ -1,6 +1,6 @@
 //! `/policy-templates`: the caller's policy templates, and the agents that follow them.
 
-use crate::agents::bulk::{BulkTarget, MOST_LIMITED};
+use crate::agents::bulk::{BulkTarget, MAX_LIMITED};
 use crate::agents::bulk_api::{BulkAgents, list_problems, told};
 use crate::agents::listing::AgentFilter;
 use crate::agents::owned::named;
@@ -90,9 +90,9 @@ impl Member for TemplateServices {
     fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
         let members = value
             .as_object()
-            .filter(|members| members.len() <= TemplateTerms::MOST_KEYS);
+            .filter(|members| members.len() <= TemplateTerms::MAX_KEYS);
         let Some(members) = members else {
-            let message = format!("must be an object of at most {} members", TemplateTerms::MOST_KEYS);
+            let message = format!("must be an object of at most {} members", TemplateTerms::MAX_KEYS);
             problems.note(place, message);
             return None;
         };
@@ -110,7 +110,7 @@ impl Member for TemplateServices {
     fn describe(schemas: &mut Schemas) -> Value {
         json!({
             "type": "object",
-            "maxProperties": TemplateTerms::MOST_KEYS,
+            "maxProperties": TemplateTerms::MAX_KEYS,
             "additionalProperties": TemplateLimits::describe(schemas),
             "example": {"*": {"max_per_day_units": 10_000_000}},
         })
@@ -159,8 +159,8 @@ pub(crate) fn parse(body: &Value, catalog: &Catalog) -> Result<TemplateEdit> {
         };
         let members: Map<String, Value> = terms.members().into_iter().collect();
         let size = Value::Object(members).to_string().len();
-        if size > TemplateTerms::MOST_BYTES {
-            let message = format!("must have at most {} bytes of JSON", TemplateTerms::MOST_BYTES);
+        if size > TemplateTerms::MAX_BYTES {
+            let message = format!("must have at most {} bytes of JSON", TemplateTerms::MAX_BYTES);
             problems.extend([Problem::at("", message)]);
         }
         TemplateEdit {
@@ -192,7 +192,7 @@ fn parse_apply(body: &Value) -> Result<(BulkTarget, Overrides)> {
         BulkTarget::from,
     );
     if let BulkTarget::Agents(ids) = &target {
-        let problems = list_problems("/agents/ids", ids, MOST_LIMITED);
+        let problems = list_problems("/agents/ids", ids, MAX_LIMITED);
         if !problems.is_empty() {
             return Err(Error::invalid(problems));
         }
@@ -653,7 +653,7 @@ pub(crate) async fn apply(
         template: Some(template.name.clone()),
         ..AgentFilter::default()
     };
-    let (agents, next) = people.bulk_agents(&person, target, filter, MOST_LIMITED).await?;
+    let (agents, next) = people.bulk_agents(&person, target, filter, MAX_LIMITED).await?;
     let to = if is_preview {
         ApplyTo::Preview
     } else {

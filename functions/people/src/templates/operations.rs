@@ -189,7 +189,7 @@ impl People {
 fn too_many() -> Error {
     let message = format!(
         "a person has at most {} policy templates; remove one first",
-        TemplateList::MOST
+        TemplateList::MAX
     );
     Error::invalid(vec![Problem::at("", message)])
 }

@@ -1,7 +1,7 @@
 //! The pages of policy templates: the list, and one with its limits, the agents that follow it, and the form that applies
 //! it.
 
-use crate::agents::bulk::{BulkTarget, MOST_LIMITED};
+use crate::agents::bulk::{BulkTarget, MAX_LIMITED};
 use crate::agents::listing::AgentFilter;
 use crate::agents::outcome::BulkOutcome;
 use crate::agents::owned::{Owned, named};
@@ -33,7 +33,7 @@ use purser_domain::{Catalog, Error, ErrorKind, Overrides, Result, TemplateList, 
 use std::sync::Arc;
 
 /// The number of redirects after which an application asks to continue. Browsers follow twenty.
-const MOST_STEPS: u32 = 15;
+const MAX_STEPS: u32 = 15;
 /// The limits in the form of a new template.
 const EXAMPLE: &str = r#"{
   "services": {
@@ -204,7 +204,7 @@ async fn followers(
         label: None,
         from: steps.from,
     };
-    people.bulk_agents(&session.person, target, filter, MOST_LIMITED).await
+    people.bulk_agents(&session.person, target, filter, MAX_LIMITED).await
 }
 
 fn template_page(
@@ -359,7 +359,7 @@ impl Steps {
     fn of(query: &mut Query) -> Self {
         let mut number = |name: &str, most| query.integer(name, 0, most).unwrap_or_default();
         Self {
-            step: number("step", MOST_STEPS),
+            step: number("step", MAX_STEPS),
             done: number("done", u32::MAX),
             unchanged: number("unchanged", u32::MAX),
             failed: number("failed", u32::MAX),
@@ -433,7 +433,7 @@ pub(crate) async fn apply(
     }
     steps.from = next;
     steps.step = steps.step.saturating_add(1);
-    if next.is_none() || steps.step >= MOST_STEPS {
+    if next.is_none() || steps.step >= MAX_STEPS {
         steps.step = 0;
         return Ok(see_other(&steps.address(&path)));
     }

@@ -151,8 +151,8 @@ pub(crate) async fn read(
     let last = to.unwrap_or_else(|| Day::of(people.now()));
     let first = from.unwrap_or_else(|| last.minus(DEFAULT_DAYS.saturating_sub(1)));
     let days = Days { first, last };
-    if last < first || days.count() > Days::MOST {
-        let words = format!("must be `from` or up to {} days later", Days::MOST.saturating_sub(1));
+    if last < first || days.count() > Days::MAX {
+        let words = format!("must be `from` or up to {} days later", Days::MAX.saturating_sub(1));
         return Err(Error::invalid(vec![Problem::at("/to", words)]).into());
     }
     let by = by.unwrap_or(UsageBy::Day);

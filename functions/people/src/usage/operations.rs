@@ -40,7 +40,7 @@ pub(crate) struct Days {
 
 impl Days {
     /// The maximum number of days in one response: each day has items with the sums of all agents that spent on it.
-    pub(crate) const MOST: u32 = 31;
+    pub(crate) const MAX: u32 = 31;
 
     /// The number of days.
     pub(crate) const fn count(self) -> u32 {

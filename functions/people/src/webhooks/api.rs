@@ -300,7 +300,7 @@ purser_api::body! {
         /// The kinds of events that are delivered to it.
         kinds: Option<Vec<HookKind>> = {"minItems": 1},
         /// The agents whose events are delivered to it.
-        agents: Option<Vec<HookAgent>> = {"minItems": 1, "maxItems": WebhookTerms::MOST_AGENTS},
+        agents: Option<Vec<HookAgent>> = {"minItems": 1, "maxItems": WebhookTerms::MAX_AGENTS},
         /// `false`: it is not called. True by default.
         enabled: Option<bool>,
         /// The `Content-Type` of its calls. The body is the same.

@@ -19,7 +19,7 @@ pub(crate) async fn answer(people: &People, layout: &Layout, person: &Caller) ->
 }
 
 fn list_page(layout: &Layout, webhooks: &[OwnWebhook]) -> Markup {
-    let place = (0..Webhook::MOST).find(|place| webhooks.iter().all(|own| own.webhook.slot != *place));
+    let place = (0..Webhook::MAX).find(|place| webhooks.iter().all(|own| own.webhook.slot != *place));
     layout.page(
         "Webhooks",
         NavItem::Webhooks,
@@ -33,7 +33,7 @@ fn list_page(layout: &Layout, webhooks: &[OwnWebhook]) -> Markup {
                 (labels::outside("https://www.standardwebhooks.com", "Standard Webhooks"))
                 "."
             }
-            @if place.is_none() { p.hint { "You have " (Webhook::MOST) ", the maximum: remove one to add another." } }
+            @if place.is_none() { p.hint { "You have " (Webhook::MAX) ", the maximum: remove one to add another." } }
             @if webhooks.is_empty() {
                 p.empty { "There are no webhooks yet." }
             } @else {

@@ -151,13 +151,13 @@ impl People {
         if let Some(Webhook { version, .. }) = taken {
             return Err(ErrorKind::VersionConflict { version: *version }.into());
         }
-        if let Some(meant) = meant.filter(|meant| *meant < Webhook::MOST) {
+        if let Some(meant) = meant.filter(|meant| *meant < Webhook::MAX) {
             return Ok(meant);
         }
-        let mut slots = 0..Webhook::MOST;
+        let mut slots = 0..Webhook::MAX;
         let free = slots.find(|slot| webhooks.iter().all(|webhook| webhook.slot != *slot));
         free.ok_or_else(|| {
-            let message = format!("a person has at most {} webhooks; remove one first", Webhook::MOST);
+            let message = format!("a person has at most {} webhooks; remove one first", Webhook::MAX);
             Error::invalid(vec![Problem::at("", message)])
         })
     }

@@ -51,9 +51,9 @@ impl FleetSize {
     /// The fewest agents: two of every role, and some that only pay.
     pub const FEWEST_AGENTS: usize = 50;
     /// The most agents.
-    pub const MOST_AGENTS: usize = 10_000;
+    pub const MAX_AGENTS: usize = 10_000;
     /// The most days: the longest range of `GET /usage`.
-    pub const MOST_DAYS: usize = 31;
+    pub const MAX_DAYS: usize = 31;
 
     /// `count` of a thousand agents, in proportion; at least `least`.
     fn share(self, count: usize, least: usize) -> usize {

@@ -458,7 +458,7 @@ mod tests {
         for (agents, days) in [
             (FleetSize::FEWEST_AGENTS, 1),
             (50, 3),
-            (200, FleetSize::MOST_DAYS),
+            (200, FleetSize::MAX_DAYS),
             (1_000, 30),
         ] {
             let (planned, acts) = plan(agents, days);

@@ -14,7 +14,7 @@ use std::{
 };
 
 /// The maximum number of sources that are counted per minute. Rejected requests from further sources get 429 at once.
-const MOST_SOURCES: usize = 10_000;
+const MAX_SOURCES: usize = 10_000;
 
 /// The maximum number of rejected requests per source and minute, with the counts of the current minute.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl RefusalLimit {
                 by_source: HashMap::new(),
             };
         }
-        let is_full = counted.by_source.len() >= MOST_SOURCES;
+        let is_full = counted.by_source.len() >= MAX_SOURCES;
         let so_far = counted.by_source.get(&source).copied();
         let is_within = so_far.map_or(!is_full, |so_far| so_far < self.per_minute);
         if !is_within {

@@ -41,7 +41,7 @@ const MIN_CHARS: usize = 32;
 /// Domain separation: an HMAC for another purpose with the same key never equals an assertion.
 const DOMAIN: &[u8] = b"purser/client-ip/v1\0";
 /// The maximum number of HMACs in the header. `mcp` sends three, one for each function that authenticates agents.
-const MOST_MACS: usize = 8;
+const MAX_MACS: usize = 8;
 const READING: &str = "reading the key of asserted addresses";
 /// An assertion with an unknown key causes the keys to be read again, at most once in 30 seconds.
 const AGES: RefreshPolicy = RefreshPolicy {
@@ -84,7 +84,7 @@ impl Asserted {
             secs: parts.next()?.parse().ok()?,
             macs: parts.map(SecretDigest::from_hex).collect::<Option<_>>()?,
         };
-        (asserted.macs.len() <= MOST_MACS && values.next().is_none()).then_some(asserted)
+        (asserted.macs.len() <= MAX_MACS && values.next().is_none()).then_some(asserted)
     }
 
     fn is_of(&self, now: Timestamp) -> bool {

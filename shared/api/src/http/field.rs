@@ -86,7 +86,7 @@ impl Member for Labels {
     fn describe(_: &mut Schemas) -> Value {
         json!({
             "type": "object",
-            "maxProperties": Self::MOST,
+            "maxProperties": Self::MAX,
             "propertyNames": {"type": "string", "pattern": LABEL_KEY},
             "additionalProperties": {
                 "type": "string",

@@ -18,7 +18,7 @@ use std::{
 use zeroize::Zeroizing;
 
 /// The maximum number of cached secrets per instance. At the maximum, all are dropped.
-const MOST_REMEMBERED: usize = 1_000;
+const MAX_REMEMBERED: usize = 1_000;
 
 /// A client for the KMS key; the first call opens the connection. Decrypted secrets are cached, so that an instance
 /// calls KMS once per secret. Whether a secret is still valid depends on the table, which is read at each use.
@@ -79,7 +79,7 @@ impl SecretsKey {
         let secret = answer.plaintext.map(Blob::into_inner).map(Zeroizing::new);
         let secret = secret.ok_or_else(|| Error::internal(DOING, "there is no secret in the answer"))?;
         let mut known = self.known();
-        if known.len() >= MOST_REMEMBERED {
+        if known.len() >= MAX_REMEMBERED {
             known.clear();
         }
         known.insert(sealed, secret.clone());

@@ -24,7 +24,7 @@ pub struct AuditChanges {
 /// The maximum length of a value, in bytes of JSON. A longer value is stored as truncated text.
 const LONGEST_VALUE: usize = 2_000;
 /// The maximum size of each map, in bytes of JSON. Escaping can double the size, and a DynamoDB item may have 400 KB.
-const MOST_BYTES: usize = 60_000;
+const MAX_BYTES: usize = 60_000;
 /// The name of the field that counts the omitted changes.
 const MORE: &str = "more";
 
@@ -61,7 +61,7 @@ fn bounded(members: impl Iterator<Item = (String, Value)>) -> Map<String, Value>
         };
         let size = text.len().min(LONGEST_VALUE).saturating_add(name.len());
         bytes = bytes.saturating_add(size);
-        if bytes > MOST_BYTES {
+        if bytes > MAX_BYTES {
             left_out = left_out.saturating_add(1);
         } else {
             kept.insert(name, value);
@@ -296,6 +296,6 @@ mod tests {
         let changes = AuditChanges::between(many(1), many(2));
         let left_out = changes.after[MORE].as_u64().unwrap();
         assert_eq!(usize::try_from(left_out).unwrap() + changes.after.len() - 1, 10_000);
-        assert!(Value::Object(changes.after).to_string().len() < 2 * MOST_BYTES);
+        assert!(Value::Object(changes.after).to_string().len() < 2 * MAX_BYTES);
     }
 }

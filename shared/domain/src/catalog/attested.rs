@@ -37,7 +37,7 @@ pub struct AttestedService {
     pub version: u64,
     /// The service's calls, in the order of the catalog.
     pub calls: Vec<AttestedCall>,
-    /// The calls that the service no longer lists, oldest first: at most [`MOST_FORMER_CALLS`].
+    /// The calls that the service no longer lists, oldest first: at most [`MAX_FORMER_CALLS`].
     pub former: Vec<AttestedCall>,
     /// The time at which a method and address were last removed from the service. [`Timestamp::MAX`] if a former call
     /// was dropped from the list: then every service that opens waits.
@@ -98,7 +98,7 @@ pub struct Attesting<'a> {
 
 /// The maximum number of a service's former calls. With addresses of 2,048 bytes the former calls take a third of the
 /// 400 KB of a DynamoDB item.
-pub const MOST_FORMER_CALLS: usize = 64;
+pub const MAX_FORMER_CALLS: usize = 64;
 
 /// How much earlier than the attestation the catalog may put a payee into effect: the usual delay of a stream record,
 /// plus a difference between clocks.
@@ -196,7 +196,7 @@ impl AttestedService {
             .cloned()
             .collect();
         former.extend(lost);
-        let too_many = former.len().saturating_sub(MOST_FORMER_CALLS);
+        let too_many = former.len().saturating_sub(MAX_FORMER_CALLS);
         if too_many > 0 {
             former.drain(..too_many);
             left_at = Some(Timestamp::MAX);
@@ -380,18 +380,18 @@ mod tests {
         let at = Timestamp::EPOCH.after(Duration::from_secs_u32(9));
         let mut service = next(None, 0, at);
         assert_eq!((service.former.len(), service.left_at), (0, None));
-        for n in 1..=MOST_FORMER_CALLS {
+        for n in 1..=MAX_FORMER_CALLS {
             service = next(Some(&service), n, at);
         }
-        assert_eq!((service.former.len(), service.left_at), (MOST_FORMER_CALLS, Some(at)));
+        assert_eq!((service.former.len(), service.left_at), (MAX_FORMER_CALLS, Some(at)));
         // A call that is listed again is no longer a former call.
         let again = next(Some(&service), 0, at);
-        assert_eq!((again.former.len(), again.left_at), (MOST_FORMER_CALLS, Some(at)));
-        for n in [MOST_FORMER_CALLS + 1, MOST_FORMER_CALLS + 2] {
+        assert_eq!((again.former.len(), again.left_at), (MAX_FORMER_CALLS, Some(at)));
+        for n in [MAX_FORMER_CALLS + 1, MAX_FORMER_CALLS + 2] {
             service = next(Some(&service), n, at);
             assert_eq!(
                 (service.former.len(), service.left_at),
-                (MOST_FORMER_CALLS, Some(Timestamp::MAX))
+                (MAX_FORMER_CALLS, Some(Timestamp::MAX))
             );
         }
     }

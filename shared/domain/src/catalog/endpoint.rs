@@ -38,7 +38,7 @@ impl Parameters {
     }
 }
 
-/// Returns the bit of a segment, or `None` for a segment beyond [`MOST_SEGMENTS`].
+/// Returns the bit of a segment, or `None` for a segment beyond [`MAX_SEGMENTS`].
 fn bit(segment: usize) -> Option<u64> {
     let place = u32::try_from(segment).ok()?;
     HIGHEST.checked_shr(place)
@@ -46,7 +46,7 @@ fn bit(segment: usize) -> Option<u64> {
 
 const HIGHEST: u64 = 1 << 63;
 /// The maximum number of segments of a path with parameters.
-const MOST_SEGMENTS: usize = 64;
+const MAX_SEGMENTS: usize = 64;
 
 impl Endpoint {
     /// What [`Endpoint::parse`] requires, for validation errors.
@@ -66,7 +66,7 @@ impl Endpoint {
                 continue;
             }
             let name = format!("{{{}}}", parameter_name(segment)?);
-            if written.contains(&name) || index >= MOST_SEGMENTS {
+            if written.contains(&name) || index >= MAX_SEGMENTS {
                 return None;
             }
             parameters.0 |= bit(index)?;

@@ -5,7 +5,7 @@ use serde_json::json;
 use std::fmt::Write as _;
 
 /// The maximum number of events that a message describes with a sentence.
-const MOST_TOLD: usize = 20;
+const MAX_LISTED: usize = 20;
 
 /// The path of the page with the notification settings.
 const SETTINGS: &str = "/dashboard/notices";
@@ -27,7 +27,7 @@ pub fn told_first(events: &mut [Event]) {
 
 /// Returns the events that the message describes with a sentence. Only these events need names.
 pub fn told_by_name(events: &[Event]) -> &[Event] {
-    events.get(..MOST_TOLD).unwrap_or(events)
+    events.get(..MAX_LISTED).unwrap_or(events)
 }
 
 impl NoticeMessage {

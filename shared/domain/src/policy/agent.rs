@@ -239,7 +239,7 @@ pub enum KeyRefusal {
     Unknown,
     /// The key has already ended. An end is final.
     Ended,
-    /// The agent already has [`Agent::MOST_KEYS`] valid keys.
+    /// The agent already has [`Agent::MAX_KEYS`] valid keys.
     TooMany,
 }
 
@@ -298,10 +298,10 @@ impl Agent {
     }
 
     /// The maximum number of an agent's keys that have not ended.
-    pub const MOST_KEYS: usize = 20;
+    pub const MAX_KEYS: usize = 20;
     /// The maximum number of stored keys, including ended keys. The number is limited because every payment reads the
     /// record.
-    pub const MOST_KEPT_KEYS: usize = 50;
+    pub const MAX_KEPT_KEYS: usize = 50;
     /// How long an ended key is stored, so that users can see it.
     pub const ENDED_KEYS_KEPT: Duration = Duration::from_secs_u32(30 * 86_400);
     /// The maximum duration for which a rotated key stays valid.
@@ -315,13 +315,13 @@ impl Agent {
             return Ok(self);
         }
         let working = self.keys.iter().filter(|key| !key.has_ended(now)).count();
-        if working >= Self::MOST_KEYS {
+        if working >= Self::MAX_KEYS {
             return Err(KeyRefusal::TooMany);
         }
         let cut = now.before(Self::ENDED_KEYS_KEPT);
         self.keys
             .retain(|key| !key.has_ended(now) || key.end().is_some_and(|end| end > cut));
-        while self.keys.len() >= Self::MOST_KEPT_KEYS {
+        while self.keys.len() >= Self::MAX_KEPT_KEYS {
             let ended = self.keys.iter().enumerate().filter(|(_, key)| key.has_ended(now));
             let Some((longest, _)) = ended.min_by_key(|(_, key)| key.end()) else {
                 break;
@@ -834,12 +834,12 @@ mod tests {
             };
             let mut expected = working(&before);
             let Ok(after) = before.with_key(key(99, None), now) else {
-                prop_assert!(expected.len() >= Agent::MOST_KEYS);
+                prop_assert!(expected.len() >= Agent::MAX_KEYS);
                 return Ok(());
             };
             expected.push(key(99, None));
             prop_assert_eq!(working(&after), expected);
-            prop_assert!(after.keys.len() <= Agent::MOST_KEPT_KEYS);
+            prop_assert!(after.keys.len() <= Agent::MAX_KEPT_KEYS);
             let cut = now.before(Agent::ENDED_KEYS_KEPT);
             prop_assert!(after.keys.iter().all(|key| key.ends_at.is_none_or(|end| end > cut)));
         }

@@ -259,7 +259,7 @@ pub struct FlipExample {
 impl Differences {
     /// The maximum number of groups of changed decisions. Further groups are counted under
     /// [`Differences::OTHER_REASON`].
-    pub const MOST_KINDS: usize = 200;
+    pub const MAX_KINDS: usize = 200;
     /// The reason that stands for all further groups.
     pub const OTHER_REASON: &str = "other_reasons";
 
@@ -289,7 +289,7 @@ impl Differences {
     }
 
     fn add_flips(&mut self, mut kind: FlipKind, flips: Flips) {
-        if self.flips.len() >= Self::MOST_KINDS && !self.flips.contains_key(&kind) {
+        if self.flips.len() >= Self::MAX_KINDS && !self.flips.contains_key(&kind) {
             Self::OTHER_REASON.clone_into(&mut kind.reason);
         }
         let Some(sum) = self.flips.get_mut(&kind) else {

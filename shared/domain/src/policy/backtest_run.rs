@@ -38,7 +38,7 @@ impl BacktestTerms {
         let rows = decisions.saturating_mul(900) / 8_192;
         let mut rules = self.rules.iter().flatten();
         let calls = if rules.any(|kind| matches!(kind, RuleKind::DuplicateGuard { .. })) {
-            let most = u64::try_from(BacktestRun::MOST_CALLS).unwrap_or(u64::MAX);
+            let most = u64::try_from(BacktestRun::MAX_CALLS).unwrap_or(u64::MAX);
             decisions.min(agents.saturating_mul(most))
         } else {
             0
@@ -173,16 +173,16 @@ pub enum AgentTested {
 
 impl BacktestRun {
     /// The maximum number of agents.
-    pub const MOST_AGENTS: usize = 200;
+    pub const MAX_AGENTS: usize = 200;
     /// The maximum number of decisions of all agents, as counted in the decision history.
-    pub const MOST_DECISIONS: u64 = 500_000;
+    pub const MAX_DECISIONS: u64 = 500_000;
     /// The maximum number of decisions that are tested for one agent. The oldest decisions are tested.
-    pub const MOST_OF_AGENT: usize = 100_000;
+    pub const MAX_PER_AGENT: usize = 100_000;
     /// The maximum number of calls of one agent that are read, for a duplicate guard or for the pages that calls fetch.
     /// Decisions that need further calls are not tested.
-    pub const MOST_CALLS: usize = 20_000;
+    pub const MAX_CALLS: usize = 20_000;
     /// The maximum length of the time range, in days.
-    pub const MOST_DAYS: u32 = 31;
+    pub const MAX_DAYS: u32 = 31;
 
     /// Returns the next agent to test, or `None` once all agents are tested.
     pub fn next_agent(&self) -> Option<AgentId> {

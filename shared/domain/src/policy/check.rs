@@ -93,7 +93,7 @@ pub struct UnlistedCall {
 
 impl UnlistedCall {
     /// The maximum number of operations in a response.
-    const MOST: usize = 3;
+    const MAX: usize = 3;
 
     pub(super) fn of(facts: &CallFacts<'_>) -> Self {
         let ProviderRequest { method, url, .. } = facts.request;
@@ -109,7 +109,7 @@ impl UnlistedCall {
             called: format!("{method} {called}"),
             listed: here
                 .chain(elsewhere)
-                .take(Self::MOST)
+                .take(Self::MAX)
                 .map(|operation| format!("{} {}", operation.method, operation.endpoint))
                 .collect(),
         }

@@ -115,7 +115,7 @@ pub fn compare(
         widened: None,
         narrowed: None,
     };
-    let mut left = MOST_REQUESTS;
+    let mut left = MAX_REQUESTS;
     for service in services {
         for operation in &service.operations {
             let place = Place {
@@ -136,7 +136,7 @@ pub fn compare(
 }
 
 /// The maximum number of requests that the search evaluates, which takes about 50 ms.
-const MOST_REQUESTS: u32 = 10_000;
+const MAX_REQUESTS: u32 = 10_000;
 
 /// The called operation, the network and the time of an example request.
 struct Place<'a> {

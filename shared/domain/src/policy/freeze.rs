@@ -81,9 +81,9 @@ impl Freeze {
 pub struct Freezes {
     /// Whether the deployment is frozen.
     pub deployment: bool,
-    /// The frozen agents: at most [`Freezes::MOST`].
+    /// The frozen agents: at most [`Freezes::MAX`].
     pub agents: BTreeSet<AgentId>,
-    /// The frozen owners: at most [`Freezes::MOST`].
+    /// The frozen owners: at most [`Freezes::MAX`].
     pub owners: BTreeSet<PersonId>,
 }
 
@@ -91,7 +91,7 @@ impl Freezes {
     /// The maximum number of frozen agents, and the maximum number of frozen owners. All freezes are in one DynamoDB
     /// item that each decision reads. 40 agents of 16 bytes and 40 owners of 64 bytes take 3,200 bytes, so a read costs
     /// one read unit (4,096 bytes) including names and lengths.
-    pub const MOST: usize = 40;
+    pub const MAX: usize = 40;
 
     /// Returns the operators' freeze with the widest scope that applies to the agent.
     pub fn of(&self, agent: &Agent) -> Option<Freeze> {

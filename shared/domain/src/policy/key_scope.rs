@@ -64,9 +64,9 @@ pub struct KeyScope {
 impl KeyScope {
     /// The maximum number of services in a scope. The number is limited because every payment reads the agent's record
     /// with all keys.
-    pub const MOST_SERVICES: usize = 20;
+    pub const MAX_SERVICES: usize = 20;
     /// The maximum number of networks in a scope.
-    pub const MOST_NETWORKS: usize = 10;
+    pub const MAX_NETWORKS: usize = 10;
 
     /// Rejects a call from another network or without the permission. An unknown source address is in no network.
     pub fn check_use(&self, KeyUse { from, needs }: KeyUse) -> Result<()> {
@@ -141,12 +141,12 @@ impl AskedScope {
             // The message does not repeat the reference, because a key that was pasted here by mistake looks like a
             // slug.
             let unknown = |service: &Result<_, _>| service.is_err().then(|| "is no service of the catalog".to_owned());
-            let most = KeyScope::MOST_SERVICES;
+            let most = KeyScope::MAX_SERVICES;
             problems.extend(listed("/services", &found, at_least_one, most, unknown));
             found.into_iter().filter_map(Result::ok).collect()
         });
         if let Some(networks) = &self.networks {
-            let most = KeyScope::MOST_NETWORKS;
+            let most = KeyScope::MAX_NETWORKS;
             problems.extend(listed("/networks", networks, at_least_one, most, |_| None));
         }
         if self.expires_at.is_some_and(|at| at <= now) {

@@ -1,7 +1,7 @@
 //! Labels: key-value pairs by which users group agents, such as `team=search`.
 //!
-//! Invariants: a key occurs once, pairs are sorted by key, and an agent has at most [`Labels::MOST`] labels with at
-//! most [`Labels::MOST_BYTES`] bytes in total, because every payment reads the agent's record. Decisions do not depend
+//! Invariants: a key occurs once, pairs are sorted by key, and an agent has at most [`Labels::MAX`] labels with at
+//! most [`Labels::MAX_BYTES`] bytes in total, because every payment reads the agent's record. Decisions do not depend
 //! on labels.
 
 use crate::{Fields, Problem, is_readable, value::line::line};
@@ -52,11 +52,11 @@ pub struct Labels(BTreeMap<LabelKey, LabelValue>);
 
 impl Labels {
     /// The maximum number of labels.
-    pub const MOST: usize = 10;
+    pub const MAX: usize = 10;
     /// The maximum total size of all keys and values, in bytes of UTF-8. The record of an agent with two keys of the
     /// largest scope and the longest name takes about 3,400 of the 4,096 bytes that one read unit covers
     /// (`shared/store/tests/store/items.rs`).
-    pub const MOST_BYTES: usize = 500;
+    pub const MAX_BYTES: usize = 500;
     /// What [`Labels::of`] requires, for validation errors.
     pub const FORM: &'static str = "must be at most 10 labels, of at most 500 bytes together";
 
@@ -64,7 +64,7 @@ impl Labels {
     /// too long.
     pub fn of(pairs: impl IntoIterator<Item = (LabelKey, LabelValue)>) -> Option<Self> {
         let labels = Self(pairs.into_iter().collect());
-        let fits = labels.0.len() <= Self::MOST && labels.bytes() <= Self::MOST_BYTES;
+        let fits = labels.0.len() <= Self::MAX && labels.bytes() <= Self::MAX_BYTES;
         fits.then_some(labels)
     }
 

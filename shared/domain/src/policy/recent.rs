@@ -16,14 +16,14 @@ use sha2::{Digest as _, Sha256};
 use url::Position;
 
 /// The maximum number of remembered calls. 16 calls take 16 * 22 bytes.
-pub const MOST_RECENT_CALLS: usize = 16;
+pub const MAX_RECENT_CALLS: usize = 16;
 /// The maximum number of remembered payees. 16 payees take 16 * 27 bytes.
-pub const MOST_RECENT_PAYEES: usize = 16;
+pub const MAX_RECENT_PAYEES: usize = 16;
 /// The maximum number of operations with remembered prices. 8 operations take 8 * 50 bytes, so that the totals stay
 /// below 2 KB.
-pub const MOST_PRICED_OPERATIONS: usize = 8;
+pub const MAX_PRICED_OPERATIONS: usize = 8;
 /// The maximum number of remembered prices per operation.
-pub const MOST_RECENT_PRICES: usize = 9;
+pub const MAX_RECENT_PRICES: usize = 9;
 
 /// The first bytes of the SHA-256 of a call: the operation, amount, method, URL, body hash and target.
 ///
@@ -106,7 +106,7 @@ impl OperationDigest {
 pub struct PaidPrices {
     /// The time of the last payment.
     pub at: Timestamp,
-    /// Up to [`MOST_RECENT_PRICES`] prices, oldest first.
+    /// Up to [`MAX_RECENT_PRICES`] prices, oldest first.
     pub prices: Vec<Amount>,
 }
 
@@ -201,7 +201,7 @@ impl RecentPayments {
     pub fn usual_price(&self, operation: OperationDigest, count: u8) -> Option<Amount> {
         let prices = self.prices_of(operation);
         let first = prices.len().checked_sub(count.into())?;
-        let mut last = [Amount::ZERO; MOST_RECENT_PRICES];
+        let mut last = [Amount::ZERO; MAX_RECENT_PRICES];
         let last = last.get_mut(..count.into())?;
         last.copy_from_slice(prices.get(first..)?);
         last.sort_unstable();
@@ -219,22 +219,22 @@ impl RecentPayments {
         let mut forget = Vec::new();
         if let Some(mark) = call {
             let calls = self.calls.iter().map(|(call, at)| (*call, *at));
-            forget.extend(oldest(calls, mark.call, MOST_RECENT_CALLS).map(|(call, at)| (RecentKey::Call(call), at)));
+            forget.extend(oldest(calls, mark.call, MAX_RECENT_CALLS).map(|(call, at)| (RecentKey::Call(call), at)));
         }
         if let Some(payee) = payee {
             let payees = self.payees.iter().map(|(payee, at)| (*payee, *at));
-            forget.extend(oldest(payees, payee, MOST_RECENT_PAYEES).map(|(payee, at)| (RecentKey::Payee(payee), at)));
+            forget.extend(oldest(payees, payee, MAX_RECENT_PAYEES).map(|(payee, at)| (RecentKey::Payee(payee), at)));
         }
         if let Some((operation, _)) = price {
             let prices = self.prices.iter().map(|(operation, paid)| (*operation, paid.at));
             forget.extend(
-                oldest(prices, operation, MOST_PRICED_OPERATIONS)
+                oldest(prices, operation, MAX_PRICED_OPERATIONS)
                     .map(|(operation, at)| (RecentKey::Operation(operation), at)),
             );
         }
         let prices = price.map(|(operation, price)| {
             let known = self.prices_of(operation);
-            let dropped = known.len().saturating_sub(MOST_RECENT_PRICES.saturating_sub(1));
+            let dropped = known.len().saturating_sub(MAX_RECENT_PRICES.saturating_sub(1));
             let kept = known.get(dropped..).unwrap_or_default();
             (operation, kept.iter().copied().chain([price]).collect())
         });
@@ -385,11 +385,11 @@ mod tests {
                 }
             }
             for (index, call) in latest.iter().enumerate() {
-                prop_assert_eq!(recent.last_call(CallDigest([*call; 8])).is_some(), index < MOST_RECENT_CALLS);
-                prop_assert_eq!(recent.has_paid(PayeePrefix([*call; 12])), index < MOST_RECENT_PAYEES);
+                prop_assert_eq!(recent.last_call(CallDigest([*call; 8])).is_some(), index < MAX_RECENT_CALLS);
+                prop_assert_eq!(recent.has_paid(PayeePrefix([*call; 12])), index < MAX_RECENT_PAYEES);
                 let prices = recent.prices_of(OperationDigest([*call; 8]));
-                prop_assert_eq!(!prices.is_empty(), index < MOST_PRICED_OPERATIONS);
-                prop_assert!(prices.len() <= MOST_RECENT_PRICES);
+                prop_assert_eq!(!prices.is_empty(), index < MAX_PRICED_OPERATIONS);
+                prop_assert!(prices.len() <= MAX_RECENT_PRICES);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     Address, Agent, AgentId, Amount, AnomalyBrake, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, Catalog, Category, Duration,
-    MOST_RECENT_PRICES, Problem, RuleId, Schedule, ServiceSlug, Window, WindowScope, catalog::service::named,
+    MAX_RECENT_PRICES, Problem, RuleId, Schedule, ServiceSlug, Window, WindowScope, catalog::service::named,
 };
 
 /// A rule of an agent.
@@ -113,7 +113,7 @@ named! {
 pub enum UsualPrice {
     /// The operation's price in the catalog.
     Catalog,
-    /// The median of this number of the operation's last paid prices: [`MEDIAN_MIN`] to [`MOST_RECENT_PRICES`]. The
+    /// The median of this number of the operation's last paid prices: [`MEDIAN_MIN`] to [`MAX_RECENT_PRICES`]. The
     /// rule has no effect until that many prices were paid.
     Median(u8),
 }
@@ -254,7 +254,7 @@ impl Vendor {
 impl RuleKind {
     /// The maximum number of services, wallets or categories in one rule. The number is limited because every payment
     /// reads the agent's record.
-    pub const MOST_NAMED: usize = 50;
+    pub const MAX_NAMED: usize = 50;
 
     /// The name of [`RuleKind::CategoryBlock`].
     pub const CATEGORY_BLOCK: &str = "category_block";
@@ -397,15 +397,15 @@ impl RuleKind {
         };
         match self {
             Self::CategoryBlock { categories } => {
-                listed("/categories", categories, at_least_one, Self::MOST_NAMED, |_| None)
+                listed("/categories", categories, at_least_one, Self::MAX_NAMED, |_| None)
             }
             Self::VendorAllowlist { vendors } => {
                 let services: Vec<_> = vendors.iter().filter_map(Vendor::service).collect();
                 let wallets: Vec<_> = vendors.iter().filter_map(Vendor::wallet).collect();
-                let mut problems = listed("/services", &services, any_number, Self::MOST_NAMED, |slug| {
+                let mut problems = listed("/services", &services, any_number, Self::MAX_NAMED, |slug| {
                     unknown(slug)
                 });
-                problems.extend(listed("/wallets", &wallets, any_number, Self::MOST_NAMED, |_| None));
+                problems.extend(listed("/wallets", &wallets, any_number, Self::MAX_NAMED, |_| None));
                 if vendors.is_empty() {
                     problems.push(Problem::at("", "must name a service or a wallet at least"));
                 }
@@ -423,16 +423,12 @@ impl RuleKind {
             } => {
                 let mut problems = Vec::new();
                 if let Some(services) = services {
-                    problems.extend(listed("/services", services, at_least_one, Self::MOST_NAMED, unknown));
+                    problems.extend(listed("/services", services, at_least_one, Self::MAX_NAMED, unknown));
                 }
                 if let Some(categories) = categories {
-                    problems.extend(listed(
-                        "/categories",
-                        categories,
-                        at_least_one,
-                        Self::MOST_NAMED,
-                        |_| None,
-                    ));
+                    problems.extend(listed("/categories", categories, at_least_one, Self::MAX_NAMED, |_| {
+                        None
+                    }));
                 }
                 problems
             }
@@ -445,7 +441,7 @@ impl RuleKind {
             | Self::AnomalyBrake(_) => {
                 let mut problems = self.problems_of_numbers();
                 if let Some(services) = self.services() {
-                    problems.extend(listed("/services", services, at_least_one, Self::MOST_NAMED, unknown));
+                    problems.extend(listed("/services", services, at_least_one, Self::MAX_NAMED, unknown));
                 }
                 problems
             }
@@ -470,7 +466,7 @@ impl RuleKind {
             Self::MinimumInterval { interval, .. } => [length("/interval_seconds", *interval, INTERVAL_MIN), None],
             Self::DuplicateGuard { within, .. } => [length("/within_seconds", *within, INTERVAL_MIN), None],
             Self::PriceAboveUsual { percent, over, .. } => {
-                let most = u64::try_from(MOST_RECENT_PRICES).unwrap_or(u64::MAX);
+                let most = u64::try_from(MAX_RECENT_PRICES).unwrap_or(u64::MAX);
                 let of = match over {
                     UsualPrice::Catalog => None,
                     UsualPrice::Median(count) => range("/of", (*count).into(), MEDIAN_MIN.into(), most),
@@ -540,9 +536,9 @@ pub(crate) fn listed<T: PartialEq>(
 pub enum RuleRefusal {
     /// The agent has no rule with this id.
     Unknown,
-    /// The agent already has [`Agent::MOST_RULES`] rules.
+    /// The agent already has [`Agent::MAX_RULES`] rules.
     TooMany,
-    /// The agent already has [`Agent::MOST_BUDGETS`] rules that count payments.
+    /// The agent already has [`Agent::MAX_BUDGETS`] rules that count payments.
     TooManyBudgets,
     /// The agent already has an automatic freeze rule.
     SecondBrake,
@@ -552,10 +548,10 @@ pub enum RuleRefusal {
 
 impl Agent {
     /// The maximum number of an agent's rules.
-    pub const MOST_RULES: usize = 50;
+    pub const MAX_RULES: usize = 50;
     /// The maximum number of an agent's rules that count payments: budgets, count limits and minimum intervals. Each
     /// adds one window to the transaction of every authorization.
-    pub const MOST_BUDGETS: usize = 10;
+    pub const MAX_BUDGETS: usize = 10;
 
     /// Returns the agent's rules that count payments, in the order in which they were added.
     pub fn counting_rules(&self) -> impl Iterator<Item = CountingRule<'_>> {
@@ -581,10 +577,10 @@ impl Agent {
         if self.rules.iter().any(|rule| rule.id == id) {
             return Ok(self);
         }
-        if self.rules.len() >= Self::MOST_RULES {
+        if self.rules.len() >= Self::MAX_RULES {
             return Err(RuleRefusal::TooMany);
         }
-        if kind.counts().is_some() && self.counting_rules().count() >= Self::MOST_BUDGETS {
+        if kind.counts().is_some() && self.counting_rules().count() >= Self::MAX_BUDGETS {
             return Err(RuleRefusal::TooManyBudgets);
         }
         if matches!(kind, RuleKind::AnomalyBrake(_)) && AnomalyBrake::among(&self.rules).is_some() {
@@ -800,7 +796,7 @@ pub(crate) mod tests {
         );
         assert_eq!(problems(&once(Some(vec![slug("lab")]))), ["/services/0"]);
         assert_eq!(problems(&once(Some(Vec::new()))), ["/services"]);
-        let many = vec![Category::Ai; RuleKind::MOST_NAMED + 1];
+        let many = vec![Category::Ai; RuleKind::MAX_NAMED + 1];
         assert_eq!(
             problems(&RuleKind::CategoryBlock { categories: many })[0],
             "/categories"

@@ -24,7 +24,7 @@ impl Shadow {
     /// How long a shadow policy stays attached.
     pub const LASTS: Duration = Duration::from_secs_u32(31 * 86_400);
     /// The maximum number of evaluated decisions. The earliest decisions are evaluated.
-    pub const MOST_DECISIONS: usize = 20_000;
+    pub const MAX_DECISIONS: usize = 20_000;
 
     /// Returns whether the shadow policy has ended.
     pub fn has_ended(&self, now: Timestamp) -> bool {

@@ -175,7 +175,7 @@ pub enum OperationScope {
 
 impl PolicyEdit {
     /// The maximum number of hosts in `allowed_domains`. The number is limited because every payment reads the policy.
-    pub const MOST_DOMAINS: usize = 100;
+    pub const MAX_DOMAINS: usize = 100;
 
     /// Returns the validation errors for the service. If the service left the catalog (`None`), no operation can be
     /// listed.
@@ -197,9 +197,9 @@ impl PolicyEdit {
         if self
             .allowed_domains
             .as_ref()
-            .is_some_and(|domains| domains.len() > Self::MOST_DOMAINS)
+            .is_some_and(|domains| domains.len() > Self::MAX_DOMAINS)
         {
-            let message = format!("must have at most {} entries", Self::MOST_DOMAINS);
+            let message = format!("must have at most {} entries", Self::MAX_DOMAINS);
             problems.push(Problem::at("/allowed_domains", message));
         }
         problems
@@ -333,7 +333,7 @@ mod tests {
             allowed_domains: Some(vec![DomainPattern::any(); count]),
             ..PolicyEdit::default()
         };
-        assert_eq!(paths(domains(PolicyEdit::MOST_DOMAINS)), [""; 0]);
-        assert_eq!(paths(domains(PolicyEdit::MOST_DOMAINS + 1)), ["/allowed_domains"]);
+        assert_eq!(paths(domains(PolicyEdit::MAX_DOMAINS)), [""; 0]);
+        assert_eq!(paths(domains(PolicyEdit::MAX_DOMAINS + 1)), ["/allowed_domains"]);
     }
 }

@@ -149,7 +149,7 @@ pub struct FollowedTemplate {
 
 impl FollowedTemplate {
     /// The maximum number of versions in `begun`.
-    const MOST_BEGUN: usize = 4;
+    const MAX_BEGUN: usize = 4;
 
     /// Creates the record for a template that has not been applied.
     pub const fn named(name: TemplateName) -> Self {
@@ -191,7 +191,7 @@ impl FollowedTemplate {
         let mut begun = before.map(|before| before.begun.clone()).unwrap_or_default();
         begun.retain(|version| *version != template.version);
         begun.push(template.version);
-        while begun.len() > Self::MOST_BEGUN {
+        while begun.len() > Self::MAX_BEGUN {
             begun.remove(0);
         }
         Self {
@@ -226,7 +226,7 @@ pub struct TemplateEntry {
 
 impl TemplateList {
     /// The maximum number of an owner's templates.
-    pub const MOST: usize = 50;
+    pub const MAX: usize = 50;
 
     /// Returns the list after an update of a template or with a new template, or `None` if there would be too many
     /// templates. `default` sets whether the template is the default; `None` leaves the default unchanged.
@@ -242,7 +242,7 @@ impl TemplateList {
             Some(false) if is_default => None,
             _ => self.default.clone(),
         };
-        (entries.len() <= Self::MOST).then_some(Self {
+        (entries.len() <= Self::MAX).then_some(Self {
             version,
             default,
             entries,
@@ -274,9 +274,9 @@ named! {
 
 impl TemplateTerms {
     /// The maximum number of keys for services.
-    pub const MOST_KEYS: usize = 200;
+    pub const MAX_KEYS: usize = 200;
     /// The maximum length of the limits as JSON, in bytes, because a DynamoDB item may have 400 KB.
-    pub const MOST_BYTES: usize = 100_000;
+    pub const MAX_BYTES: usize = 100_000;
 
     /// Creates a template from an agent's limits. The limits that most enabled services have in common apply to every
     /// service.

@@ -35,13 +35,13 @@ pub struct FailedProofs {
 impl FailedProofs {
     /// The maximum number of proofs that are checked on chain, because each check costs calls to the node. An honest
     /// agent has one proof, or two if the provider replaced a transaction. Reconcile finds the payment without a proof.
-    pub const MOST: u32 = 20;
+    pub const MAX: u32 = 20;
     /// The reason for rejecting further transactions without a check.
     pub const TOO_MANY: &'static str = "too_many_failed_proofs";
 
     /// Returns whether this transaction may still be checked.
     pub fn allow(&self, tx_hash: TxHash) -> bool {
-        self.count < Self::MOST || self.last == Some(tx_hash)
+        self.count < Self::MAX || self.last == Some(tx_hash)
     }
 }
 

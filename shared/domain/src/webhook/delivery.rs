@@ -87,7 +87,7 @@ pub enum Due {
 
 impl Delivery {
     /// The maximum number of a user's deliveries that wait for another call, including deliveries to deleted webhooks.
-    pub const MOST_WAITING: u32 = 1_000;
+    pub const MAX_WAITING: u32 = 1_000;
 
     /// Creates the delivery before the first call.
     pub fn new(webhook: WebhookId, event: &Event) -> Self {

@@ -72,7 +72,7 @@ pub struct WebhookTerms {
 
 impl WebhookTerms {
     /// The maximum number of agents in a webhook's settings.
-    pub const MOST_AGENTS: usize = 100;
+    pub const MAX_AGENTS: usize = 100;
 
     /// Returns whether these settings allow a call that the old settings do not allow.
     pub fn widen(&self, old: &Self) -> bool {
@@ -92,8 +92,8 @@ impl WebhookTerms {
             ));
         }
         let agents = self.agents.as_ref().map_or(1, BTreeSet::len);
-        if !(1..=Self::MOST_AGENTS).contains(&agents) {
-            let message = format!("must have 1 to {} agents; leave it out for all", Self::MOST_AGENTS);
+        if !(1..=Self::MAX_AGENTS).contains(&agents) {
+            let message = format!("must have 1 to {} agents; leave it out for all", Self::MAX_AGENTS);
             problems.push(Problem::at("/agents", message));
         }
         problems
@@ -127,7 +127,7 @@ pub struct Webhook {
     pub id: WebhookId,
     /// The user who owns the webhook.
     pub person: PersonId,
-    /// The webhook's number among the user's webhooks, below [`Webhook::MOST`].
+    /// The webhook's number among the user's webhooks, below [`Webhook::MAX`].
     pub slot: u8,
     /// The number of updates.
     pub version: u64,
@@ -141,11 +141,11 @@ pub struct Webhook {
 
 impl Webhook {
     /// The maximum number of a user's webhooks.
-    pub const MOST: u8 = 10;
+    pub const MAX: u8 = 10;
     /// How long a replaced secret still signs calls.
     pub const OVERLAP: Duration = Duration::DAY;
     /// The maximum number of secrets that sign one call. Older secrets become invalid at once.
-    pub const MOST_SECRETS: usize = 3;
+    pub const MAX_SECRETS: usize = 3;
 
     /// Returns whether the webhook receives an event of this owner. The owner is the agent's owner at the time of the
     /// event, so events before an ownership transfer go to the previous owner.
@@ -190,7 +190,7 @@ impl Webhook {
             created_at: now,
             ends_at: None,
         });
-        let too_many = kept.len().saturating_sub(Self::MOST_SECRETS);
+        let too_many = kept.len().saturating_sub(Self::MAX_SECRETS);
         kept.drain(..too_many);
         let is_ended = |term: &&SecretTerm| kept.iter().all(|other| other.id != term.id);
         let ended = self.secrets.iter().filter(is_ended).map(|term| term.id).collect();

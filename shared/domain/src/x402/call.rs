@@ -50,18 +50,18 @@ impl ProviderRequest {
 const LONGEST_SHOWN: usize = 253;
 
 /// Further statements of the agent about a call, apart from the target: texts and numbers by name, at most
-/// [`Metadata::MOST_MEMBERS`] fields and [`Metadata::MOST_BYTES`] bytes. No check uses the metadata.
+/// [`Metadata::MAX_MEMBERS`] fields and [`Metadata::MAX_BYTES`] bytes. No check uses the metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata(Map<String, Value>);
 
 impl Metadata {
     /// The maximum number of fields.
-    pub const MOST_MEMBERS: usize = 16;
+    pub const MAX_MEMBERS: usize = 16;
     /// The maximum length of a name, in bytes. Names contain only ASCII letters, digits and punctuation, so that users
     /// can read them.
     pub const LONGEST_NAME: usize = 64;
     /// The maximum size as compact JSON, in bytes.
-    pub const MOST_BYTES: usize = 2_048;
+    pub const MAX_BYTES: usize = 2_048;
     /// The field of `metadata` that is checked. The field is not part of this type.
     pub const TARGET: &str = "target_url";
 
@@ -79,13 +79,13 @@ impl Metadata {
                 Some(Problem::at(format!("{path}/{pointer}"), problem_of(name, value)?))
             })
             .collect();
-        if kept.len() > Self::MOST_MEMBERS {
-            let message = format!("must have at most {} members besides `target_url`", Self::MOST_MEMBERS);
+        if kept.len() > Self::MAX_MEMBERS {
+            let message = format!("must have at most {} members besides `target_url`", Self::MAX_MEMBERS);
             problems.push(Problem::at(path, message));
         }
         let metadata = Self(kept);
-        if metadata.to_json().len() > Self::MOST_BYTES {
-            let message = format!("must be at most {} bytes of JSON", Self::MOST_BYTES);
+        if metadata.to_json().len() > Self::MAX_BYTES {
+            let message = format!("must be at most {} bytes of JSON", Self::MAX_BYTES);
             problems.push(Problem::at(path, message));
         }
         if problems.is_empty() {

@@ -35,9 +35,9 @@ use tokio::time::timeout;
 /// The maximum size of a chunk, in bytes: an item's 409,600 bytes, minus the key and some headroom.
 const CHUNK_BYTES: usize = 400_000;
 /// The maximum number of chunks, which one response of `BatchGetItem` can contain (16 MB).
-const MOST_CHUNKS: u32 = 40;
+const MAX_CHUNKS: u32 = 40;
 /// The maximum uncompressed size of all services, in bytes: three times the size of 10,000 services.
-const MOST_BYTES: usize = 64 * 1024 * 1024;
+const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// The zlib level. Higher levels take twice the time and reduce the size by only a tenth.
 const LEVEL: u8 = 6;
 /// The timeout for reading the object. It leaves enough time to scan the table and respond.
@@ -174,7 +174,7 @@ impl CatalogTable {
             digest: Fingerprint::of_catalog(&packed),
             chunks: u32::try_from(chunks.len()).unwrap_or(u32::MAX),
         };
-        if head.chunks > MOST_CHUNKS {
+        if head.chunks > MAX_CHUNKS {
             return Err(too_large());
         }
         let keys = head.keys();
@@ -236,7 +236,7 @@ impl CatalogTable {
     fn read_head(&self, item: &Item) -> Result<Head> {
         let row = Row::new(&self.table, item);
         let chunks = row.get("chunks")?;
-        if chunks > MOST_CHUNKS {
+        if chunks > MAX_CHUNKS {
             return Err(row.corrupt("chunks"));
         }
         Ok(Head {
@@ -256,7 +256,7 @@ fn pack(mut services: Vec<Item>) -> Result<Vec<u8>> {
     let services: Option<Vec<Value>> = services.iter().map(write_item).collect();
     let services = services.ok_or_else(|| damaged("an attribute of a service has no form in it"))?;
     let text = Value::Array(services).to_string();
-    if text.len() > MOST_BYTES {
+    if text.len() > MAX_BYTES {
         return Err(too_large());
     }
     Ok(compress_to_vec_zlib(text.as_bytes(), LEVEL))
@@ -264,7 +264,7 @@ fn pack(mut services: Vec<Item>) -> Result<Vec<u8>> {
 
 /// Decompresses the items in bytes from [`pack`].
 fn unpack(packed: &[u8]) -> Result<Vec<Item>> {
-    let text = decompress_to_vec_zlib_with_limit(packed, MOST_BYTES);
+    let text = decompress_to_vec_zlib_with_limit(packed, MAX_BYTES);
     let text = text.map_err(|error| Error::internal(READING, Fault::new(error.to_string())))?;
     let services: Vec<Value> = serde_json::from_slice(&text).map_err(|_| damaged("it is no list"))?;
     let services: Option<Vec<Item>> = services.into_iter().map(read_item).collect();

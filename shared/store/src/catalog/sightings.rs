@@ -21,7 +21,7 @@ type Token = [u8; TOKEN];
 const TOKEN: usize = 8;
 /// The maximum number of tokens, because an item can have 400 KB. Further operations and services appear as never
 /// probed.
-const MOST: usize = 48_000;
+const MAX: usize = 48_000;
 
 /// The summary of all probe results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Sightings {
                 seen.passed.push(of_service(service));
             }
         }
-        let mut room = MOST;
+        let mut room = MAX;
         for list in [&mut seen.passed, &mut seen.paid, &mut seen.free] {
             list.sort_unstable();
             list.truncate(room);

@@ -704,7 +704,7 @@ pub(crate) mod webhooks {
 
     /// Parses the slot from a webhook's sort key.
     pub(crate) fn slot(item: &Item) -> Option<u8> {
-        sort_key(item).parse().ok().filter(|slot| *slot < Webhook::MOST)
+        sort_key(item).parse().ok().filter(|slot| *slot < Webhook::MAX)
     }
 
     /// The partition of a user's deliveries that wait for their next attempt.

@@ -8,7 +8,7 @@ use std::{
 
 /// The maximum number of sets that an instance caches. At the maximum, the cache is cleared. A set has 16 bytes for
 /// each service.
-const MOST_KEPT: usize = 32;
+const MAX_KEPT: usize = 32;
 
 /// The sets that this instance has read or written.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +22,7 @@ impl KnownSets {
 
     pub(crate) fn keep(&self, digest: Fingerprint, set: &Arc<StartingSet>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST_KEPT {
+        if known.len() >= MAX_KEPT {
             known.clear();
         }
         known.insert(digest, Arc::clone(set));

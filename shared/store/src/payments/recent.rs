@@ -282,16 +282,15 @@ mod tests {
         let price = Amount::from_units(99_999_999).unwrap();
         let paid = PaidPrices {
             at,
-            prices: vec![price; purser_domain::MOST_RECENT_PRICES],
+            prices: vec![price; purser_domain::MAX_RECENT_PRICES],
         };
         let name = |key| member_name(key).len();
         // A number takes one byte for each two digits and one more byte. An attribute of a map takes one more byte.
         let time = 16_usize.div_ceil(2) + 2;
-        let calls = purser_domain::MOST_RECENT_CALLS * (name(RecentKey::Call(CallDigest([0; 8]))) + time);
-        let payees = purser_domain::MOST_RECENT_PAYEES * (name(RecentKey::Payee(PayeePrefix([0; 12]))) + time);
+        let calls = purser_domain::MAX_RECENT_CALLS * (name(RecentKey::Call(CallDigest([0; 8]))) + time);
+        let payees = purser_domain::MAX_RECENT_PAYEES * (name(RecentKey::Payee(PayeePrefix([0; 12]))) + time);
         let ring = paid.write().as_b().unwrap().as_ref().len() + 1;
-        let rings =
-            purser_domain::MOST_PRICED_OPERATIONS * (name(RecentKey::Operation(OperationDigest([0; 8]))) + ring);
+        let rings = purser_domain::MAX_PRICED_OPERATIONS * (name(RecentKey::Operation(OperationDigest([0; 8]))) + ring);
         assert!(calls + payees + rings < 2_048 - 500, "{calls} {payees} {rings}");
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     codec::ledger::Ledger,
     payments::idempotency::{ALLOW, ESCALATE, IdempotencyRecord},
     payments::settlement::write_settlement,
-    transact::{FailedConditions, MOST_ACTIONS, Transaction, TransactionOutcome},
+    transact::{FailedConditions, MAX_ACTIONS, Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::builders::{PutBuilder, UpdateBuilder};
 use purser_domain::{ApprovalId, Fingerprint, Grant, RecentUpdate, Resolution, Result, SettlementId, Terms};
@@ -63,7 +63,7 @@ impl Ledger {
         backoff: &mut Backoff,
     ) -> Result<Reserved> {
         let transaction = self.reservation(grant, terms, fingerprint)?;
-        if transaction.len() > MOST_ACTIONS {
+        if transaction.len() > MAX_ACTIONS {
             // There are many budgets with many expired payments each. They are evicted first, so that the next attempt
             // is small.
             for charge in grant.charges() {

@@ -39,7 +39,7 @@ const PAGE: u16 = 1_000;
 /// The maximum number of pages that one call reads to compute the spend of its windows: 20,000 counted payments, more
 /// than authorize can evict within its timeout, for some 740 read units. A larger window waits until reconcile evicts
 /// payments ([`crate::EvictionRequest`]).
-const MOST_PAGES: u32 = 20;
+const MAX_PAGES: u32 = 20;
 /// The maximum number of expired payments that one transaction evicts. The totals take one of its 100 actions; the
 /// remaining actions are headroom.
 const DRAIN: u16 = 90;
@@ -73,7 +73,7 @@ pub(crate) struct PagesLeft(Arc<AtomicU32>);
 impl PagesLeft {
     /// Returns the number of pages that one call may read.
     pub(crate) fn of_a_call() -> Self {
-        Self(Arc::new(AtomicU32::new(MOST_PAGES)))
+        Self(Arc::new(AtomicU32::new(MAX_PAGES)))
     }
 
     fn take(&self) -> bool {
@@ -457,8 +457,8 @@ mod tests {
     #[test]
     fn the_windows_of_a_call_share_its_pages() {
         let left = PagesLeft::of_a_call();
-        let taken = (0..MOST_PAGES + 5).filter(|_| left.clone().take()).count();
-        assert_eq!(u32::try_from(taken), Ok(MOST_PAGES));
+        let taken = (0..MAX_PAGES + 5).filter(|_| left.clone().take()).count();
+        assert_eq!(u32::try_from(taken), Ok(MAX_PAGES));
         assert!(!left.take());
     }
 }

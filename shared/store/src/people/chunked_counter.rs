@@ -27,7 +27,7 @@ use std::{
 const CHUNKS: u32 = 50;
 /// The maximum number of counters that an instance caches. At the maximum, only counters that have reached their limit
 /// are kept, or none if all have.
-const MOST_REMEMBERED: usize = 10_000;
+const MAX_REMEMBERED: usize = 10_000;
 
 /// Counters by `K` with a common limit. Each counter that has reached the limit has a record `R`. Clones share the
 /// counters.
@@ -83,9 +83,9 @@ impl<K: Copy + Eq + Hash, R> Counts<K, R> {
     /// Counts one call. Returns `true` if the call fills a chunk.
     fn add(&mut self, key: K, span: u64, chunk: u32) -> bool {
         let keys = self.of(span);
-        if keys.len() >= MOST_REMEMBERED && !keys.contains_key(&key) {
+        if keys.len() >= MAX_REMEMBERED && !keys.contains_key(&key) {
             keys.retain(|_, count| count.reached.is_some());
-            if keys.len() >= MOST_REMEMBERED {
+            if keys.len() >= MAX_REMEMBERED {
                 keys.clear();
             }
         }
@@ -230,7 +230,7 @@ mod tests {
         counts.reach(0, 0, "record");
         for key in 1..=20_500 {
             counts.add(key, 0, 3);
-            assert!(counts.of_keys.len() <= MOST_REMEMBERED, "{key}");
+            assert!(counts.of_keys.len() <= MAX_REMEMBERED, "{key}");
         }
         assert_eq!(counts.reached(0, 0), Some(&"record"));
         // All counters have reached their limit, so all are dropped.

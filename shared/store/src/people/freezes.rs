@@ -30,7 +30,7 @@ pub enum FreezeChanged {
     Stored,
     /// The stored freeze is not the freeze on which the change is based. Nothing was written.
     Conflict,
-    /// [`Freezes::MOST`] agents or owners are already frozen. Nothing was written.
+    /// [`Freezes::MAX`] agents or owners are already frozen. Nothing was written.
     TooMany,
 }
 
@@ -172,7 +172,7 @@ fn added(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
                 .expression_attribute_names("#set", *set)
                 .expression_attribute_values(":one", one.clone())
                 .expression_attribute_values(":element", element.unwrap_or_else(|| one.clone()))
-                .expression_attribute_values(":most", AttributeValue::N(Freezes::MOST.to_string()))
+                .expression_attribute_values(":most", AttributeValue::N(Freezes::MAX.to_string()))
         }
         Entry::Deployment => update
             .update_expression("SET dep = :true")

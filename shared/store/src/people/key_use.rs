@@ -29,7 +29,7 @@ const PRECISION: Duration = Duration::from_secs_u32(60);
 /// The lifetime of a record.
 const KEPT: Duration = Duration::from_secs_u32(400 * 86_400);
 /// The maximum number of keys that an instance caches. At the maximum, all are dropped.
-const MOST_NOTED: usize = 10_000;
+const MAX_NOTED: usize = 10_000;
 
 impl KeyUses {
     /// Creates the record of key uses in this table.
@@ -66,7 +66,7 @@ impl KeyUses {
         if last.is_some_and(|last| now < last.after(PRECISION)) {
             return false;
         }
-        if noted.len() >= MOST_NOTED {
+        if noted.len() >= MAX_NOTED {
             noted.clear();
         }
         noted.insert((agent, key), now);

@@ -34,7 +34,7 @@ pub(crate) const KEPT: u64 = 3_600;
 /// The span of a counter, in seconds.
 pub(crate) const A_MINUTE: NonZeroU64 = NonZeroU64::new(60).unwrap();
 /// The maximum number of rejected scopes that an instance caches. Other scopes are rejected by their counters.
-const MOST_REMEMBERED: usize = 10_000;
+const MAX_REMEMBERED: usize = 10_000;
 
 /// Returns the number of whole minutes since the epoch.
 fn minute(now: Timestamp) -> u64 {
@@ -73,7 +73,7 @@ impl Refused {
 
     fn add(&mut self, scope: String, now: Timestamp) {
         let scopes = self.of(minute(now));
-        if scopes.len() < MOST_REMEMBERED {
+        if scopes.len() < MAX_REMEMBERED {
             scopes.insert(scope);
         }
     }
@@ -216,12 +216,12 @@ mod tests {
     #[test]
     fn remembered_scopes_are_limited_in_number() {
         let mut refused = Refused::default();
-        for n in 0..=MOST_REMEMBERED {
+        for n in 0..=MAX_REMEMBERED {
             refused.add(n.to_string(), at(0));
         }
         let remembered = |refused: &mut Refused, n: usize| refused.has(&n.to_string(), at(0));
-        assert!(remembered(&mut refused, 0) && remembered(&mut refused, MOST_REMEMBERED - 1));
-        assert!(!remembered(&mut refused, MOST_REMEMBERED));
+        assert!(remembered(&mut refused, 0) && remembered(&mut refused, MAX_REMEMBERED - 1));
+        assert!(!remembered(&mut refused, MAX_REMEMBERED));
     }
 
     #[tokio::test]

@@ -131,7 +131,7 @@ impl Ledger {
 
     /// Reads the stored requests to reconcile, up to a hundred. Each unreadable row is a separate error.
     pub async fn reconcile_requests(&self) -> Result<Vec<Result<ReconcileRequest>>> {
-        const MOST: i32 = 100;
+        const MAX: i32 = 100;
         let query = self
             .db
             .query()
@@ -139,7 +139,7 @@ impl Ledger {
             .key_condition_expression("pk = :pk")
             .expression_attribute_values(":pk", text(key::MARKED))
             .consistent_read(true)
-            .limit(MOST);
+            .limit(MAX);
         let answer = query.send().await.map_err(failed("reading the marks"))?;
         let marks = answer.items().iter().map(|item| {
             let row = self.row(item);

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The maximum number of combinations of versions that one backtest reads, of three read units each. Decisions based on
 /// others are not tested.
-const MOST_INPUTS: usize = 500;
+const MAX_INPUTS: usize = 500;
 /// The number of payments before the range whose calls are read, of one read unit each, the newest ones. A guard against
 /// duplicates remembers 16 calls of a service.
 const EARLIER_CALLS: usize = 200;
@@ -149,7 +149,7 @@ impl<'a> BacktestReads<'a> {
         let Some(versions) = of.versions() else {
             return Ok(());
         };
-        if self.inputs.contains_key(&versions) || self.inputs.len() >= MOST_INPUTS {
+        if self.inputs.contains_key(&versions) || self.inputs.len() >= MAX_INPUTS {
             return Ok(());
         }
         let (service, policy, others) = versions;

@@ -32,11 +32,11 @@ pub type Reasons = BTreeMap<String, u64>;
 /// The number of agents in the lists of a day's sums.
 const BIGGEST: usize = 10;
 /// The maximum number of labels in a day's sums.
-const MOST_LABELS: usize = 50;
+const MAX_LABELS: usize = 50;
 /// The zlib level.
 const LEVEL: u8 = 6;
 /// The maximum size of an item's JSON, in bytes. 10,000 agents need far less.
-const MOST_BYTES: usize = 16 * 1024 * 1024;
+const MAX_BYTES: usize = 16 * 1024 * 1024;
 
 const READING: &str = "reading usage";
 const WRITING: &str = "writing usage";
@@ -183,7 +183,7 @@ impl DaySums {
         day.biggest.truncate(BIGGEST);
         let mut labels: Vec<_> = std::mem::take(&mut day.labels).into_iter().collect();
         labels.sort_by_key(|(_, sums)| Reverse(sums.authorized));
-        labels.truncate(MOST_LABELS);
+        labels.truncate(MAX_LABELS);
         day.labels = labels.into_iter().collect();
         day
     }
@@ -337,7 +337,7 @@ fn packed_of<'a>(row: Row<'_>, item: &'a Item) -> Result<&'a [u8]> {
 }
 
 pub(super) fn read_packed<T: DeserializeOwned>(row: Row<'_>, item: &Item) -> Result<T> {
-    let text = decompress_to_vec_zlib_with_limit(packed_of(row, item)?, MOST_BYTES);
+    let text = decompress_to_vec_zlib_with_limit(packed_of(row, item)?, MAX_BYTES);
     let text = text.map_err(|_| row.corrupt(PACKED))?;
     serde_json::from_slice(&text).map_err(|_| row.corrupt(PACKED))
 }

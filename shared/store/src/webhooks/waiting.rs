@@ -18,11 +18,11 @@ use purser_domain::{Delivery, DeliveryId, Duration, PersonId, Result, Timestamp}
 const KEPT: Duration = Duration::from_secs_u32(3 * 86_400);
 
 impl WebhooksTable {
-    /// Marks a delivery as waiting, if it is already marked or if fewer than [`Delivery::MOST_WAITING`] of the user's
+    /// Marks a delivery as waiting, if it is already marked or if fewer than [`Delivery::MAX_WAITING`] of the user's
     /// deliveries wait. Returns whether it is marked. Concurrent calls may slightly exceed the limit. Takes half a read
     /// unit for every forty waiting deliveries, and a write unit.
     pub async fn wait(&self, person: &PersonId, id: DeliveryId, now: Timestamp) -> Result<bool> {
-        let is_full = self.waiting(person, now).await? >= Delivery::MOST_WAITING;
+        let is_full = self.waiting(person, now).await? >= Delivery::MAX_WAITING;
         let row = Draft::of(&Key::waiting_delivery(person, id)).with("ttl", &now.after(KEPT).secs());
         let put = self
             .db
@@ -44,7 +44,7 @@ impl WebhooksTable {
         Ok(())
     }
 
-    /// Returns the number of a user's waiting deliveries. Counting stops at [`Delivery::MOST_WAITING`].
+    /// Returns the number of a user's waiting deliveries. Counting stops at [`Delivery::MAX_WAITING`].
     async fn waiting(&self, person: &PersonId, now: Timestamp) -> Result<u32> {
         let (mut count, mut from) = (0_u32, None);
         loop {
@@ -63,7 +63,7 @@ impl WebhooksTable {
             let answer = query.send().await.map_err(failed("counting what waits"))?;
             count = count.saturating_add(u32::try_from(answer.count()).unwrap_or(0));
             from = answer.last_evaluated_key;
-            if from.is_none() || count >= Delivery::MOST_WAITING {
+            if from.is_none() || count >= Delivery::MAX_WAITING {
                 return Ok(count);
             }
         }

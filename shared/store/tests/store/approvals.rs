@@ -8,7 +8,7 @@ use purser_domain::{
 use purser_store::{ApprovalDecision, Backoff, DecisionKeys, Escalated, Ledger, RaiseAsked, Reserved, Resolved};
 use purser_testkit::{
     DECISIONS, Emulator, LEDGER, ProxyConfig,
-    authorize::{Answer, MOST_WAITING, Request, authorize, grant},
+    authorize::{Answer, MAX_WAITING, Request, authorize, grant},
     invariants::scan,
     sample,
 };
@@ -334,7 +334,7 @@ fn question(n: u32, key: &str) -> Request {
 /// Creates pending approvals up to the maximum.
 async fn fill(ledger: &Ledger, now: Timestamp) -> Vec<ApprovalId> {
     let mut ids = Vec::new();
-    for n in 0..MOST_WAITING {
+    for n in 0..MAX_WAITING {
         match authorize(ledger, &question(n, &n.to_string()), now).await.unwrap() {
             Answer::Waits(id) => ids.push(id),
             other => panic!("{other:?}"),
@@ -353,7 +353,7 @@ async fn kept(emulator: &Emulator) -> usize {
 
 async fn would_be_refused(ledger: &Ledger, n: u32, now: Timestamp) -> bool {
     let fingerprint = question(n, "k").fingerprint();
-    let refused = ledger.asks_too_many(sample::agent_id(1), &fingerprint, MOST_WAITING, now);
+    let refused = ledger.asks_too_many(sample::agent_id(1), &fingerprint, MAX_WAITING, now);
     refused.await.unwrap()
 }
 
@@ -364,9 +364,9 @@ async fn pending_approvals_per_agent_are_limited() {
     let start = sample::start();
     assert!(!would_be_refused(&ledger, 0, start).await);
     let ids = fill(&ledger, start).await;
-    let more = question(MOST_WAITING, "more");
+    let more = question(MAX_WAITING, "more");
     assert_eq!(authorize(&ledger, &more, start).await.unwrap(), Answer::Blocked);
-    assert!(would_be_refused(&ledger, MOST_WAITING, start).await);
+    assert!(would_be_refused(&ledger, MAX_WAITING, start).await);
     assert_eq!(ledger.approvals(ids.clone()).await.unwrap().len(), ids.len());
     // The same request as before gets the same result under any key.
     assert!(!would_be_refused(&ledger, 3, start).await);
@@ -375,14 +375,14 @@ async fn pending_approvals_per_agent_are_limited() {
 
     // An approved approval is open but no longer pending. Requests can use it, and it makes room.
     approve(&ledger, ids[0], start).await;
-    assert!(!would_be_refused(&ledger, MOST_WAITING, start).await);
+    assert!(!would_be_refused(&ledger, MAX_WAITING, start).await);
     assert!(matches!(
         authorize(&ledger, &more, start).await.unwrap(),
         Answer::Waits(_)
     ));
     let joined = authorize(&ledger, &question(0, "joins, too"), start).await.unwrap();
     assert_eq!(joined, Answer::Waits(ids[0]));
-    let another = question(MOST_WAITING + 1, "another");
+    let another = question(MAX_WAITING + 1, "another");
     assert_eq!(authorize(&ledger, &another, start).await.unwrap(), Answer::Blocked);
     assert!(!would_be_refused(&ledger, 0, start).await);
     assert_eq!(kept(&emulator).await, 20);
@@ -438,7 +438,7 @@ async fn lost_responses_do_not_duplicate_pending_approvals() {
             ..ProxyConfig::default()
         };
         let (behind, _proxy) = emulator.ledger_behind(config).await;
-        let more = question(MOST_WAITING, "more");
+        let more = question(MAX_WAITING, "more");
         let asked = authorize(&behind, &more, start).await.unwrap();
         assert!(matches!(asked, Answer::Waits(_)), "{config:?}: {asked:?}");
         assert_eq!(kept(&emulator).await, 16, "{config:?}");
@@ -481,7 +481,7 @@ async fn a_key_is_bound_by_one_decision() {
     let mut answers = Vec::new();
     for number in [1, 1, 2] {
         let expires_at = start.after(Duration::DAY);
-        let answer = ledger.escalate(&key, &decision(number), expires_at, MOST_WAITING).await;
+        let answer = ledger.escalate(&key, &decision(number), expires_at, MAX_WAITING).await;
         answers.push(match answer.unwrap() {
             Escalated::Staged(_) => "staged",
             Escalated::Joined(_) => "joined",
@@ -513,7 +513,7 @@ async fn requests_for_raises_are_limited_with_approvals() {
         }),
         ..first
     };
-    let ask = || ledger.ask_for_raise(&asked, MOST_WAITING);
+    let ask = || ledger.ask_for_raise(&asked, MAX_WAITING);
     assert!(matches!(ask().await.unwrap(), RaiseAsked::TooMany));
     assert_eq!(ledger.approval(asked.id).await.unwrap(), None);
     approve(&ledger, ids[0], start).await;

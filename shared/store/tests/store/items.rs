@@ -22,20 +22,20 @@ fn longest_scope() -> KeyScope {
     let network = |n: usize| SourceNetwork::parse(&format!("2001:db8:aaaa:bbbb:cccc:dddd:eeee:fff{n:x}/128")).unwrap();
     KeyScope {
         permissions: Some(Permission::ALL.to_vec()),
-        services: Some((0..).take(KeyScope::MOST_SERVICES).map(sample::service_id).collect()),
-        networks: Some((0..KeyScope::MOST_NETWORKS).map(network).collect()),
+        services: Some((0..).take(KeyScope::MAX_SERVICES).map(sample::service_id).collect()),
+        networks: Some((0..KeyScope::MAX_NETWORKS).map(network).collect()),
         expires_at: Some(Timestamp::MAX),
     }
 }
 
 /// The labels with the largest stored size.
 fn longest_labels() -> Labels {
-    let bytes = Labels::MOST_BYTES / Labels::MOST;
+    let bytes = Labels::MAX_BYTES / Labels::MAX;
     let pair = |n: usize| {
         let key = LabelKey::parse(&format!("k{n}")).unwrap();
         (key, LabelValue::parse(&"v".repeat(bytes - 2)).unwrap())
     };
-    Labels::of((0..Labels::MOST).map(pair)).unwrap()
+    Labels::of((0..Labels::MAX).map(pair)).unwrap()
 }
 
 /// Every payment reads the agent's record, which takes one read unit up to 4 KB.

@@ -2,7 +2,7 @@
 
 use crate::{assert_sound, at_once, count};
 use purser_domain::{
-    Check, CheckName, CheckOutcome, Duration, LimitAction, MOST_RECENT_CALLS, Purpose, RetryAt, Rule, RuleKind,
+    Check, CheckName, CheckOutcome, Duration, LimitAction, MAX_RECENT_CALLS, Purpose, RetryAt, Rule, RuleKind,
     Settlement, SettlementId, Timestamp, UsualPrice,
 };
 use purser_store::{Claim, Confirmed, DecisionKeys, Ledger, Moved};
@@ -226,7 +226,7 @@ async fn recent_payments_are_bounded() {
     let recent = inputs.service_state.unwrap().recent;
     let mut times: Vec<Timestamp> = recent.calls.iter().map(|(_, at)| *at).collect();
     times.sort_unstable();
-    assert_eq!((times.len(), times.last()), (MOST_RECENT_CALLS, Some(&at)));
+    assert_eq!((times.len(), times.last()), (MAX_RECENT_CALLS, Some(&at)));
     assert_eq!(recent.payees, [], "no rule asks about the payees of this service");
     let [(_, paid)] = recent.prices.as_slice() else {
         panic!("{recent:?}")
