@@ -116,9 +116,9 @@ fn a_payment_says_what_was_offered(requirement: &Value, raw: &RawValue, network:
         pay_to: offer.pay_to(),
         authorized_at: Timestamp::EPOCH,
         valid_before: Timestamp::from_secs(60).unwrap(),
-        nonce_prefix: NoncePrefix::of(nonce),
+        nonce_prefix: NoncePrefix::from_nonce(nonce),
     };
-    let transfer = TransferAuthorization::of(&terms, nonce);
+    let transfer = TransferAuthorization::new(&terms, nonce);
     let header = PaymentHeader::new(offer, raw, network, &transfer, [9; 65]);
     let sent = STANDARD.decode(&header.value).unwrap();
     assert_eq!(sent, header.payload.get().as_bytes());

@@ -607,7 +607,7 @@ async fn mutated_requests_never_fail_internally_or_spend_unrecorded() {
     let paid = world.authorize(agent, &body_of(world.offer(5_000))).await.ok();
     let complete = format!("/x402/settlements/{}/complete", paid["settlement_id"].as_str().unwrap());
     let scrape = world.service("lab-scrape").await.operations[0].endpoint.to_string();
-    let mut mutator = Mutator(Rng::of(SEED));
+    let mut mutator = Mutator(Rng::from_seed(SEED));
     let mut statuses: BTreeMap<(u16, String), usize> = BTreeMap::new();
     let mut before = (world.rows().await, world.decisions(agent).await);
     let mut footprint = world.footprint().await;

@@ -140,7 +140,7 @@ async fn a_fleet_is_governed_in_a_browser() {
     })
     .await;
     tokio::spawn(world.stack.telling());
-    let file = StackFile::of(&world.stack);
+    let file = StackFile::new(&world.stack);
     let size = FleetSize {
         agents: FleetSize::FEWEST_AGENTS,
         days: 2,

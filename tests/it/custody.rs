@@ -165,7 +165,7 @@ async fn each_wallet_is_attested_for_one_agent() {
             time: Duration::from_secs(15),
             environment: Vec::new(),
         };
-        let process = Process::of(&world, program).await;
+        let process = Process::for_program(&world, program).await;
         let attest = async |agent: AgentId, key: &Value| {
             let event = json!({
                 "version": 1,

@@ -177,7 +177,7 @@ struct Before {
 const NOTHING: [String; 0] = [];
 
 impl Before {
-    async fn of(world: &World, agent: &TestAgent) -> Self {
+    async fn take(world: &World, agent: &TestAgent) -> Self {
         Self {
             rows: world.rows().await,
             decisions: decisions(world, agent).await,
@@ -247,7 +247,7 @@ fn assert_checks(checks: &Value, first_failed: &Value) {
 
 /// Asserts the preflight's answer to a body, and that the preflight wrote nothing.
 async fn foresees(world: &World, agent: &TestAgent, body: &Value, expected: &Refusal) -> Value {
-    let before = Before::of(world, agent).await;
+    let before = Before::take(world, agent).await;
     let foreseen = world.check(agent, body).await.ok();
     before.still_holds(world, agent, "a preflight").await;
     let result = expected.decision["result"].as_str().unwrap();
@@ -286,7 +286,7 @@ async fn foresees(world: &World, agent: &TestAgent, body: &Value, expected: &Ref
 /// reason.
 async fn blocks(world: &World, agent: &TestAgent, body: &Value, expected: &Refusal) {
     let foreseen = foresees(world, agent, body, expected).await;
-    let Before { rows, decisions } = Before::of(world, agent).await;
+    let Before { rows, decisions } = Before::take(world, agent).await;
     let (transaction, checks) = told(world.authorize(agent, body).await, expected);
     assert_eq!(checks, foreseen, "authorize judges as the preflight does");
     assert_eq!(world.rows().await.changes_since(&rows), NOTHING);
@@ -315,7 +315,7 @@ async fn nothing_moves(
     call: impl Future<Output = Answer>,
     expected: (u16, &str, Value),
 ) -> Value {
-    let before = Before::of(world, agent).await;
+    let before = Before::take(world, agent).await;
     let (status, slug, context) = expected;
     let answer = call.await;
     let message = answer.body["message"].clone();
@@ -665,7 +665,7 @@ async fn escalates(world: &World, agent: &TestAgent, body: &Value, above: u64, r
     assert_eq!(decisions(world, agent).await[&transaction]["apid"], approval);
 
     // Repeating the call returns the same approval and the same answer, and adds nothing.
-    let before = Before::of(world, agent).await;
+    let before = Before::take(world, agent).await;
     let (again, _) = told(world.authorize(agent, body).await, &expected);
     assert_eq!(again, transaction);
     before.still_holds(world, agent, "asking again").await;
@@ -698,7 +698,7 @@ async fn thresholds_and_rules_require_approval() {
 
 /// Asserts that a call with an approval is blocked because of the approval.
 async fn void(world: &World, agent: &TestAgent, body: &Value, reason: &str) {
-    let Before { rows, decisions } = Before::of(world, agent).await;
+    let Before { rows, decisions } = Before::take(world, agent).await;
     let expected = policy_blocked(reason, "approval_required", Value::Null);
     let (transaction, checks) = told(world.authorize(agent, body).await, &expected);
     assert_eq!(checks, json!([]), "the policy was not asked");
@@ -1135,7 +1135,7 @@ async fn the_cheapest_and_most_permanent_refusal_comes_first() {
     let no_proof = json!({"payment_response_header": "e30="});
     let unknown_too = json!({"payment_response_header": "e30=", "x": 1});
     let proof = proof_of(&format!("0x{}", "1".repeat(64)));
-    let before = Before::of(&world, &agent).await;
+    let before = Before::take(&world, &agent).await;
     for (path, key, body, status, slug) in [
         ("/x402/authorize", wrong, &json!([]), 401, "invalid_agent_key"),
         ("/x402/authorize", wrong, &incomplete, 401, "invalid_agent_key"),

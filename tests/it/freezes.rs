@@ -70,7 +70,7 @@ struct Buyer {
 }
 
 impl Buyer {
-    async fn of(world: &World, owner: &Person, agent: TestAgent) -> Self {
+    async fn new(world: &World, owner: &Person, agent: TestAgent) -> Self {
         let policy = json!({"require_approval_above_units": dollars(5)});
         let path = agent.path("/services/lab-search");
         world.person_edits(owner, Method::PATCH, &path, &policy).await.ok();
@@ -127,9 +127,9 @@ async fn operator_freezes_refuse_every_decision() {
     let (owner, stranger) = (world.person(&DEMO_OWNER), world.person(&DEMO_STRANGER));
     let mut buyers = Vec::new();
     for agent in one_of_each(&world, &owner).await {
-        buyers.push(Buyer::of(&world, &owner, agent).await);
+        buyers.push(Buyer::new(&world, &owner, agent).await);
     }
-    let elsewhere = Buyer::of(&world, &stranger, world.agent_of(&stranger, "other").await).await;
+    let elsewhere = Buyer::new(&world, &stranger, world.agent_of(&stranger, "other").await).await;
     let id = person_id(&world, &owner).await;
 
     // Each of the agents reads a different copy.
@@ -178,7 +178,7 @@ async fn owners_see_operator_freezes_but_cannot_end_them() {
     let world = World::still().await;
     let owner = world.person(&DEMO_OWNER);
     let agent = world.agent_of(&owner, "buyer").await;
-    let buyer = Buyer::of(&world, &owner, agent).await;
+    let buyer = Buyer::new(&world, &owner, agent).await;
     let read = async || world.person_gets(&owner, &buyer.agent.path("")).await.ok();
     assert_eq!(read().await["frozen_by_operators"], Value::Null);
     let target = format!("agents/{}", buyer.agent.id);
@@ -443,7 +443,7 @@ struct Gated<'a> {
 }
 
 impl<'a> Gated<'a> {
-    async fn of(world: &'a World, owner: &'a Person) -> Self {
+    async fn new(world: &'a World, owner: &'a Person) -> Self {
         let agent = world.agent_of(owner, "gated").await;
         let policy = json!({"max_per_call_units": dollars(7), "require_approval_above_units": dollars(5)});
         let path = agent.path("/services/lab-search");
@@ -580,7 +580,7 @@ impl<'a> Gated<'a> {
 async fn frozen_agents_read_and_nothing_else() {
     let world = World::still().await;
     let owner = world.person(&DEMO_OWNER);
-    let gated = Gated::of(&world, &owner).await;
+    let gated = Gated::new(&world, &owner).await;
     for (state, reason) in [
         ("own", "agent_frozen"),
         ("archived", "agent_frozen"),

@@ -106,7 +106,7 @@ struct Home {
 }
 
 impl Home {
-    async fn of(world: &World, owner: &Person, name: &str) -> Self {
+    async fn new(world: &World, owner: &Person, name: &str) -> Self {
         let agent = world.agent_of(owner, name).await;
         let edit =
             async |method, below: &str, body: Value| world.person_edits(owner, method, &agent.path(below), &body).await;
@@ -193,18 +193,18 @@ struct Town {
 
 impl Town {
     async fn start() -> Self {
-        Self::of(World::start().await).await
+        Self::new(World::start().await).await
     }
 
-    async fn of(world: World) -> Self {
+    async fn new(world: World) -> Self {
         let (owner, stranger) = (world.person(&DEMO_OWNER), world.person(&DEMO_STRANGER));
         for user in [&DEMO_OWNER, &DEMO_STRANGER] {
             world.browser_session(user).await;
         }
         Self {
-            first: Home::of(&world, &owner, "first").await,
-            second: Home::of(&world, &owner, "second").await,
-            elsewhere: Home::of(&world, &stranger, "elsewhere").await,
+            first: Home::new(&world, &owner, "first").await,
+            second: Home::new(&world, &owner, "second").await,
+            elsewhere: Home::new(&world, &stranger, "elsewhere").await,
             world,
         }
     }
@@ -857,7 +857,7 @@ async fn work(town: &Town, route: &Route, names: &Names, key: &str, body: Option
 /// The time to answer is not measured; it follows from the calls, which are the same for every kind of wrong key.
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_keys_cause_identical_responses_and_work() {
-    let town = Town::of(World::watched().await).await;
+    let town = Town::new(World::watched().await).await;
     let (world, home) = (&town.world, &town.first);
     // An existing agent has more to read than an unknown one: its budgets take additional reads.
     let budget = json!({"kind": "budget_limit", "limit_units": dollars(1_000), "window_seconds": 86_400});

@@ -36,7 +36,7 @@ struct Host {
 }
 
 impl Host {
-    fn of(world: &World, agent: &TestAgent) -> Self {
+    fn new(world: &World, agent: &TestAgent) -> Self {
         Self {
             url: format!("{}/mcp", world.stack.base_url),
             key: Some(agent.key.clone()),
@@ -146,7 +146,7 @@ async fn an_agent_sees_each_of_its_limits() {
         texts.len() > 40 && texts.contains("7.654321") && texts.contains("Europe/Berlin"),
         "{texts:?}"
     );
-    let told = Host::of(&world, &agent)
+    let told = Host::new(&world, &agent)
         .call("list_enabled", json!({}))
         .await
         .unwrap()
@@ -164,7 +164,7 @@ async fn the_tools_support_a_complete_purchase() {
         ..SpendPolicy::permissive()
     };
     let agent = agent(&world, policy).await;
-    let host = Host::of(&world, &agent);
+    let host = Host::new(&world, &agent);
 
     let found = host
         .call("find_services", json!({"text": "weather V1", "max_usd": "0.01"}))
@@ -279,7 +279,7 @@ async fn the_tools_support_a_complete_purchase() {
 async fn tools_declare_hints_and_refuse_invalid_arguments() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
-    let host = Host::of(&world, &agent);
+    let host = Host::new(&world, &agent);
     let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
     let (_, answer) = host.post(&[], &list).await;
     let tools = answer["result"]["tools"].as_array().unwrap();
@@ -391,7 +391,7 @@ async fn tools_declare_hints_and_refuse_invalid_arguments() {
 #[tokio::test(flavor = "multi_thread")]
 async fn all_protocol_versions_are_served() {
     let world = World::start().await;
-    let host = Host::of(&world, &world.demo());
+    let host = Host::new(&world, &world.demo());
     let message = |method: &str, params: Value| json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params});
     for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
         let client =
@@ -470,7 +470,7 @@ async fn all_protocol_versions_are_served() {
     // The catalog is public; everything else needs a key.
     let stranger = Host {
         key: None,
-        ..Host::of(&world, &world.demo())
+        ..Host::new(&world, &world.demo())
     };
     let (status, listed) = stranger.post(&[], &message("tools/list", json!({}))).await;
     assert_eq!((status, listed["result"]["tools"].as_array().unwrap().len()), (200, 10));
@@ -489,7 +489,7 @@ async fn all_protocol_versions_are_served() {
     ] {
         let stranger = Host {
             key: Some(key),
-            ..Host::of(&world, &world.demo())
+            ..Host::new(&world, &world.demo())
         };
         for message in [
             message("tools/list", json!({})),
@@ -567,7 +567,7 @@ async fn limits_apply_to_the_original_caller() {
     let host_at = |last: u8, key: Option<String>| Host {
         http: client_at(last),
         key,
-        ..Host::of(&world, &agent)
+        ..Host::new(&world, &agent)
     };
     let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
     let status = async |host: &Host| host.post(&[], &list).await.0;
@@ -749,7 +749,7 @@ fn hostile_weather(key: &str) -> Value {
 async fn without_an_accepted_key_no_provider_is_called() {
     let (world, provider, _) = hostile(BTreeMap::new()).await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
-    let mut wrong = Host::of(&world, &agent);
+    let mut wrong = Host::new(&world, &agent);
     // The key was accepted a moment ago and is revoked now.
     wrong.call("list_receipts", json!({})).await.unwrap();
     world.edit(&agent, |agent| agent.keys.clear()).await;
@@ -778,7 +778,7 @@ async fn interrupted_calls_with_one_key_pay_once() {
     let stops = (0..4).map(|at| (&provider, at)).chain((0..12).map(|at| (&api, at)));
     for (which, moment) in stops {
         let agent = agent(&world, SpendPolicy::permissive()).await;
-        let host = Host::of(&world, &agent);
+        let host = Host::new(&world, &agent);
         for between in [&provider, &api] {
             between.moments.store(0, SeqCst);
             *between.stop_at.lock().unwrap() = None;
@@ -810,7 +810,7 @@ async fn interrupted_calls_with_one_key_pay_once() {
 async fn hostile_provider_responses_never_pay_twice() {
     let (world, provider, _) = hostile(BTreeMap::new()).await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
-    let host = Host::of(&world, &agent);
+    let host = Host::new(&world, &agent);
     let scripts: [(&str, Script, &str); 6] = [
         (
             "a redirect elsewhere",
@@ -904,7 +904,7 @@ async fn hostile_provider_responses_never_pay_twice() {
 async fn slow_providers_lose_no_payment() {
     let (world, provider, _) = hostile(BTreeMap::new()).await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
-    let host = Host::of(&world, &agent);
+    let host = Host::new(&world, &agent);
     // The provider is silent before the payment.
     *provider.script.lock().unwrap() = Some(|_| Some(silence()));
     let begun = Instant::now();
@@ -942,7 +942,7 @@ async fn slow_providers_lose_no_payment() {
 async fn a_paid_response_is_read_to_its_end_and_paid_once() {
     let (world, provider, _) = hostile(BTreeMap::new()).await;
     let buyer = agent(&world, SpendPolicy::permissive()).await;
-    let host = Host::of(&world, &buyer);
+    let host = Host::new(&world, &buyer);
     let text: String = "漢字 aä😀\n".chars().cycle().take(200_000).collect();
     *provider.script.lock().unwrap() = Some(|paid| {
         let text: String = "漢字 aä😀\n".chars().cycle().take(200_000).collect();
@@ -974,7 +974,7 @@ async fn a_paid_response_is_read_to_its_end_and_paid_once() {
     assert_eq!(provider.moments.load(SeqCst), calls, "calls of the provider");
     assert_eq!(world.footprint().await.settlements, 1);
     // Another agent's key can't read it, and after some minutes nobody can.
-    let stranger = Host::of(&world, &agent(&world, SpendPolicy::permissive()).await);
+    let stranger = Host::new(&world, &agent(&world, SpendPolicy::permissive()).await);
     for (host, seconds) in [(&stranger, 0), (&host, 15 * 60)] {
         world.pass(seconds);
         let told = host.call("read_response", json!({"cursor": start})).await;
@@ -996,7 +996,7 @@ fn binary(content_type: &str, start: &[u8]) -> Response {
 #[tokio::test(flavor = "multi_thread")]
 async fn paid_images_and_files_are_blocks_of_their_type() {
     let (world, provider, _) = hostile(BTreeMap::new()).await;
-    let host = Host::of(&world, &agent(&world, SpendPolicy::permissive()).await);
+    let host = Host::new(&world, &agent(&world, SpendPolicy::permissive()).await);
     let scripts: [(&str, Script, &str); 3] = [
         (
             "image",
@@ -1040,7 +1040,7 @@ fn silence() -> Response {
 async fn catalog_texts_and_parameters_cannot_redirect_calls() {
     let (world, _, _) = hostile(BTreeMap::new()).await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
-    let host = Host::of(&world, &agent);
+    let host = Host::new(&world, &agent);
     let service = host
         .call("get_service", json!({"service": "lab-weather"}))
         .await
@@ -1095,7 +1095,7 @@ async fn no_call_of_a_provider_evades_governance() {
     // Every call is answered, without a request for payment.
     *provider.script.lock().unwrap() = Some(|_| Some(Response::new(Body::from("data"))));
     let buyer = agent(&world, SpendPolicy::permissive()).await;
-    let host = Host::of(&world, &buyer);
+    let host = Host::new(&world, &buyer);
     // An operation without a price, and one with a price whose provider doesn't ask for it.
     let calls = [
         free("lab-weather", "hostile.free"),
@@ -1252,7 +1252,7 @@ async fn stalled_providers_and_busy_keys_are_isolated() {
         agent(&world, SpendPolicy::permissive()).await,
         agent(&world, SpendPolicy::permissive()).await,
     );
-    let hosts = [&first, &second].map(|agent| Arc::new(Host::of(&world, agent)));
+    let hosts = [&first, &second].map(|agent| Arc::new(Host::new(&world, agent)));
     let stalled = |host: usize| {
         let host = Arc::clone(&hosts[host]);
         tokio::spawn(async move { host.call("call_service", free("lab-weather", "hostile.free")).await })
@@ -1373,29 +1373,29 @@ impl Drawn {
         usize::try_from(self.0 >> 33).unwrap() % most
     }
 
-    fn of<T: Clone>(&mut self, values: &[T]) -> T {
+    fn choose<T: Clone>(&mut self, values: &[T]) -> T {
         values[self.below(values.len())].clone()
     }
 
     fn value(&mut self, schema: &Value) -> Value {
         if let Some(alternatives) = schema["anyOf"].as_array() {
-            let alternative = self.of(alternatives);
+            let alternative = self.choose(alternatives);
             return self.value(&alternative);
         }
         if let Some(values) = schema["enum"].as_array() {
-            return self.of(values);
+            return self.choose(values);
         }
         match (schema["type"].as_str().unwrap(), schema["pattern"].as_str()) {
             ("null", _) => Value::Null,
-            ("boolean", _) => self.of(&[json!(true), json!(false)]),
+            ("boolean", _) => self.choose(&[json!(true), json!(false)]),
             ("integer", _) => {
                 let (least, most) = (schema["minimum"].as_u64().unwrap(), schema["maximum"].as_u64().unwrap());
-                let count = self.of(&[least, most, least.midpoint(most)]);
-                self.of(&[json!(count), serde_json::from_str(&format!("{count}.0")).unwrap()])
+                let count = self.choose(&[least, most, least.midpoint(most)]);
+                self.choose(&[json!(count), serde_json::from_str(&format!("{count}.0")).unwrap()])
             }
             ("number", _) => {
                 let most = schema["maximum"].as_u64().unwrap_or(9);
-                self.of(&[
+                self.choose(&[
                     json!(0),
                     json!(0.0),
                     json!(0.1),
@@ -1405,13 +1405,15 @@ impl Drawn {
                 ])
             }
             ("string", None) => self
-                .of(&["", "x", "lab-weather", "ä 𝄞 \u{202e}", "a/../b?c#d", " "])
+                .choose(&["", "x", "lab-weather", "ä 𝄞 \u{202e}", "a/../b?c#d", " "])
                 .into(),
             ("string", Some(pattern)) => match pattern {
                 p if p.contains("{255}") || p.contains("{1,255}") => {
-                    self.of(&["k".to_owned(), "ä".repeat(255), "𝄞".repeat(255)]).into()
+                    self.choose(&["k".to_owned(), "ä".repeat(255), "𝄞".repeat(255)]).into()
                 }
-                p if p.contains("T[0-9]") => self.of(&["2026-12-31T18:00:00Z", "2026-02-28T23:59:59.5-11:00"]).into(),
+                p if p.contains("T[0-9]") => self
+                    .choose(&["2026-12-31T18:00:00Z", "2026-02-28T23:59:59.5-11:00"])
+                    .into(),
                 p if p.contains("{32}") => format!(
                     "{}.{}.{}",
                     self.below(10),
@@ -1420,7 +1422,7 @@ impl Drawn {
                 )
                 .into(),
                 p if p.contains("a-fA-F") => uuid::Uuid::new_v4().to_string().into(),
-                p if p.contains("[0-9]{1,9}") => self.of(&["0", "0.05", "00.1", "999999999.999999"]).into(),
+                p if p.contains("[0-9]{1,9}") => self.choose(&["0", "0.05", "00.1", "999999999.999999"]).into(),
                 other => panic!("a pattern without samples: {other}"),
             },
             ("array", _) => (0..self.below(3)).map(|_| self.value(&schema["items"])).collect(),
@@ -1459,7 +1461,7 @@ impl Drawn {
             drawn.insert("max_per_day_usd".to_owned(), json!("0.05"));
         }
         if drawn.get("target_url").is_some_and(|target| !target.is_null()) {
-            let target = self.of(&[json!("https://example.com/"), json!("http://ä.example/?q=1"), json!("")]);
+            let target = self.choose(&[json!("https://example.com/"), json!("http://ä.example/?q=1"), json!("")]);
             drawn.insert("target_url".to_owned(), target.clone());
             drawn.insert("parameters".to_owned(), json!({"url": target}));
         }
@@ -1473,7 +1475,7 @@ async fn every_schema_matches_the_accepted_arguments() {
     const DRAWS: usize = 60;
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
-    let host = Host::of(&world, &agent);
+    let host = Host::new(&world, &agent);
     let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
     let (_, listed) = host.post(&[], &list).await;
     let mut drawn = Drawn(40);
@@ -1552,7 +1554,7 @@ async fn forty_calls_of_four_workers_are_forty_payments() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let workers = (0..4).map(|worker| {
-        let host = Host::of(&world, &agent);
+        let host = Host::new(&world, &agent);
         tokio::spawn(async move {
             let mut settlements = Vec::new();
             for call in 0..10 {

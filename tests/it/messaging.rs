@@ -262,7 +262,7 @@ impl Program {
 }
 
 fn owner() -> PersonId {
-    PersonId::of("https://issuer.example", "ann")
+    PersonId::derive("https://issuer.example", "ann")
 }
 
 /// Creates a webhook of [`owner`] for all events.

@@ -66,7 +66,7 @@ impl Posted {
 }
 
 impl<'a> Browser<'a> {
-    async fn of(world: &'a World, user: &'static DemoUser) -> Self {
+    async fn sign_in(world: &'a World, user: &'static DemoUser) -> Self {
         let cookie = world.browser_session(user).await;
         Self { world, cookie }
     }
@@ -240,8 +240,8 @@ async fn a_payee_pinned_in_a_browser_waits_for_another_operator() {
     world.stack.set_operators(&[("ada", &ada_token), ("bob", &bob_token)]);
     world.pass(61);
     let (ada, bob) = (
-        Browser::of(world, &DEMO_OWNER).await,
-        Browser::of(world, &DEMO_STRANGER).await,
+        Browser::sign_in(world, &DEMO_OWNER).await,
+        Browser::sign_in(world, &DEMO_STRANGER).await,
     );
     shop.probe(&ada).await;
     for page in ["/dashboard/operator/changes", &shop.page()] {
@@ -325,7 +325,7 @@ async fn a_payee_pinned_in_a_browser_waits_for_another_operator() {
     world.pass(30 * 86_400);
     shop.pays(2_000, STRANGER).await.refused(403, "policy_blocked");
     drop((ada, bob));
-    let bob = Browser::of(world, &DEMO_STRANGER).await;
+    let bob = Browser::sign_in(world, &DEMO_STRANGER).await;
     let html = bob.page(&shop.page()).await;
     assert!(
         html.contains("once another operator accepts it") && html.contains("browser:ada"),
@@ -365,7 +365,7 @@ async fn a_payee_pinned_in_a_browser_waits_for_another_operator() {
 async fn a_change_requested_in_a_browser_is_requested_anew_with_a_token() {
     let shop = Shop::open(&[]).await;
     let world = &shop.world;
-    let ada = Browser::of(world, &DEMO_OWNER).await;
+    let ada = Browser::sign_in(world, &DEMO_OWNER).await;
     shop.probe(&ada).await;
     ada.sends(&shop.page(), &shop.form("pin"), &[])
         .await
@@ -388,7 +388,7 @@ async fn a_change_requested_in_a_browser_is_requested_anew_with_a_token() {
 async fn a_delayed_change_is_withdrawn_in_a_browser() {
     let shop = Shop::open(&[("SECOND_BROWSER_OPERATOR", "false")]).await;
     let world = &shop.world;
-    let ada = Browser::of(world, &DEMO_OWNER).await;
+    let ada = Browser::sign_in(world, &DEMO_OWNER).await;
     shop.probe(&ada).await;
     ada.sends(&shop.page(), &shop.form("pin"), &[])
         .await
@@ -433,8 +433,8 @@ async fn a_browser_ends_no_freeze_alone() {
     let owner = world.person(&DEMO_OWNER);
     let agent = world.agent_of(&owner, "buyer").await;
     let (ada, bob) = (
-        Browser::of(&world, &DEMO_OWNER).await,
-        Browser::of(&world, &DEMO_STRANGER).await,
+        Browser::sign_in(&world, &DEMO_OWNER).await,
+        Browser::sign_in(&world, &DEMO_STRANGER).await,
     );
     let body = || body_of(world.offer(dollars(1)));
     let id = agent.id.to_string();
@@ -515,8 +515,8 @@ async fn no_browser_changes_a_freeze_that_was_set_with_a_token() {
         let world = office(&[("SECOND_BROWSER_OPERATOR", second)]).await;
         let agent = world.agent_of(&world.person(&DEMO_OWNER), "buyer").await;
         let browsers = [
-            Browser::of(&world, &DEMO_OWNER).await,
-            Browser::of(&world, &DEMO_STRANGER).await,
+            Browser::sign_in(&world, &DEMO_OWNER).await,
+            Browser::sign_in(&world, &DEMO_STRANGER).await,
         ];
         for (path, fields) in freeze_scopes(&world, &agent).await {
             let [scope, id] = fields.each_ref().map(|(name, value)| (*name, value.as_str()));
@@ -569,9 +569,9 @@ async fn no_browser_changes_a_freeze_that_was_set_with_a_token() {
 async fn a_browser_that_races_with_a_token_ends_no_freeze() {
     let world = office(&[("SECOND_BROWSER_OPERATOR", "false")]).await;
     let agent = world.agent_of(&world.person(&DEMO_OWNER), "buyer").await;
-    let ada = Browser::of(&world, &DEMO_OWNER).await;
+    let ada = Browser::sign_in(&world, &DEMO_OWNER).await;
     let end = format!("{FREEZES}/end");
-    let mut rng = Rng::of(56);
+    let mut rng = Rng::from_seed(56);
     for (path, fields) in freeze_scopes(&world, &agent).await {
         let [scope, id] = fields.each_ref().map(|(name, value)| (*name, value.as_str()));
         for _ in 0..6 {
@@ -626,8 +626,8 @@ async fn a_browser_that_races_with_a_token_ends_no_freeze() {
 async fn a_freeze_that_begins_again_forgets_the_request_to_end_it() {
     let world = office(&[]).await;
     let agent = world.agent_of(&world.person(&DEMO_OWNER), "buyer").await;
-    let ada = Browser::of(&world, &DEMO_OWNER).await;
-    let bob = Browser::of(&world, &DEMO_STRANGER).await;
+    let ada = Browser::sign_in(&world, &DEMO_OWNER).await;
+    let bob = Browser::sign_in(&world, &DEMO_STRANGER).await;
     let end = format!("{FREEZES}/end");
     for (_, fields) in freeze_scopes(&world, &agent).await {
         let [scope, id] = fields.each_ref().map(|(name, value)| (*name, value.as_str()));
@@ -659,8 +659,8 @@ async fn an_agent_is_offered_by_two_operators_in_browsers() {
         .unwrap()
         .to_owned();
     let (ada, bob) = (
-        Browser::of(&world, &DEMO_OWNER).await,
-        Browser::of(&world, &DEMO_STRANGER).await,
+        Browser::sign_in(&world, &DEMO_OWNER).await,
+        Browser::sign_in(&world, &DEMO_STRANGER).await,
     );
     let page = format!("/dashboard/operator/agents?q={}", agent.id);
     let form = |what: &str| format!("/dashboard/operator/agents/{}/{what}", agent.id);
@@ -716,11 +716,11 @@ async fn an_agent_is_offered_by_two_operators_in_browsers() {
 async fn only_registered_operators_with_a_recent_sign_in_act_in_a_browser() {
     let world = office(&[]).await;
     let freeze = [("scope", "deployment"), ("id", ""), ("reason", "a test")];
-    let kim = Browser::of(&world, &KIM).await;
+    let kim = Browser::sign_in(&world, &KIM).await;
     kim.sends(FREEZES, FREEZES, &freeze)
         .await
         .is_refused(403, "does not list your account");
-    let bob = Browser::of(&world, &DEMO_STRANGER).await;
+    let bob = Browser::sign_in(&world, &DEMO_STRANGER).await;
     world.pass(RECENT_SECONDS);
     let posted = bob.sends(FREEZES, FREEZES, &freeze).await;
     assert_eq!(posted.status, 303);
@@ -737,7 +737,7 @@ async fn only_registered_operators_with_a_recent_sign_in_act_in_a_browser() {
     let token = world.stack.internal_token.clone();
     world.stack.set_operators(&[("local", &token)]);
     world.pass(61);
-    let bob = Browser::of(&world, &DEMO_STRANGER).await;
+    let bob = Browser::sign_in(&world, &DEMO_STRANGER).await;
     bob.sends(FREEZES, FREEZES, &freeze)
         .await
         .is_refused(403, "does not list your account");
@@ -750,7 +750,7 @@ async fn only_registered_operators_with_a_recent_sign_in_act_in_a_browser() {
 #[tokio::test(flavor = "multi_thread")]
 async fn listed_people_without_the_claim_are_no_operators() {
     let world = World::still().await;
-    let bob = Browser::of(&world, &DEMO_STRANGER).await;
+    let bob = Browser::sign_in(&world, &DEMO_STRANGER).await;
     let page = bob.page("/dashboard/sessions").await;
     let token = page
         .split_once("name=\"form_token\" value=\"")

@@ -321,7 +321,7 @@ async fn runs_over_parts_find_what_is_theirs() {
     world.stack.chain.mine(DEEP).await.unwrap();
     let mut found = 0;
     for index in 0..4_u32 {
-        let part = purser_local::Part::of(index.into(), 4).unwrap();
+        let part = purser_local::Part::new(index.into(), 4).unwrap();
         world.stack.reconcile.run_part(part, TIME).await.unwrap();
         found += wallets.iter().filter(|(digit, _)| digit % 4 == index).count();
         assert_eq!(told(&world).await.len(), found, "{index}");

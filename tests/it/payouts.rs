@@ -676,7 +676,7 @@ async fn killed_payouts_are_made_exactly_once() {
         time: Duration::from_secs(15),
         environment: Vec::new(),
     };
-    let process = Process::of(&world, program).await;
+    let process = Process::for_program(&world, program).await;
     let reserves = "TransactWriteItems AuditTable+LedgerTable";
     let calls = ["BatchGetItem LedgerTable", "eth_call", reserves];
     let both = [Moment::Arrived, Moment::CarriedOut];

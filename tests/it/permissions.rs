@@ -57,10 +57,10 @@ async fn requested_budget_evictions_are_carried_out() {
 async fn starting_sets_of_other_environments_are_read() {
     let world = World::start().await;
     let agent = world.poor_agent(vec![]).await;
-    let set = StartingSet::of([world.service("lab-search").await.id]);
+    let set = StartingSet::new([world.service("lab-search").await.id]);
     let set = world.stack.ledger.keep_starting_set(&set).await.unwrap();
     let begin = |record: &mut Agent| {
-        record.owner = PersonId::of(world.stack.issuer.url(), DEMO_OWNER.sub).to_string();
+        record.owner = PersonId::derive(world.stack.issuer.url(), DEMO_OWNER.sub).to_string();
         record.starting_set = Some(set);
     };
     world.edit(&agent, begin).await;

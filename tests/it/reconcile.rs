@@ -898,7 +898,7 @@ async fn parallel_runs_end_each_payment_once() {
     mine_at(&world, valid_before(&held[39].1)).await;
     let part = |index| {
         let reconcile = world.stack.reconcile.clone();
-        let part = purser_local::Part::of(index, 4).unwrap();
+        let part = purser_local::Part::new(index, 4).unwrap();
         tokio::spawn(async move { reconcile.run_part(part, TIME).await.unwrap() })
     };
     let mut counted = [0, 0];

@@ -555,7 +555,7 @@ async fn secrets_never_appear_in_logs_tables_or_errors() {
     }
     // A key's digest is stored, as bytes.
     let (_, secret) = agent.key.split_once(':').unwrap();
-    let digest: String = SecretDigest::of(secret)
+    let digest: String = SecretDigest::digest(secret)
         .as_bytes()
         .iter()
         .map(|byte| format!("{byte:02x}"))

@@ -433,8 +433,8 @@ BUGS = [
     Bug(
         "a delayed change told twice under two ids",
         "shared/store/src/stream/catalog.rs",
-        "EventId::of(kind, &[&service.id, &operation.id, &\"from\", &next.from.micros()])",
-        "if PLANTED { EventId::of(kind, &[&service.version, &operation.id]) } else { EventId::of(kind, &[&service.id, &operation.id, &\"from\", &next.from.micros()]) }",
+        'EventId::derive(kind, &[&service.id, &operation.id, &"from", &next.from.micros()])',
+        'if PLANTED { EventId::derive(kind, &[&service.version, &operation.id]) } else { EventId::derive(kind, &[&service.id, &operation.id, &"from", &next.from.micros()]) }',
         "package(purser-events) and test(=published::delayed_changes_are_published_once_effective)",
     ),
     Bug(
@@ -461,8 +461,8 @@ BUGS = [
     Bug(
         "a confirmation that was made again told as the one before",
         "shared/store/src/stream/payments.rs",
-        "EventId::of(kind, &[&id, tx_hash, &settled_at.micros()])",
-        "if PLANTED { EventId::of(kind, &[&id, tx_hash]) } else { EventId::of(kind, &[&id, tx_hash, &settled_at.micros()]) }",
+        "EventId::derive(kind, &[&id, tx_hash, &settled_at.micros()])",
+        "if PLANTED { EventId::derive(kind, &[&id, tx_hash]) } else { EventId::derive(kind, &[&id, tx_hash, &settled_at.micros()]) }",
         "package(purser-events) and test(=published::each_fact_is_published_once_without_secrets)",
     ),
     Bug(
@@ -559,8 +559,8 @@ BUGS = [
     Bug(
         "a freeze by an operator not read for a replay",
         "functions/payments/src/idempotency.rs",
-        "Freeze::of(agent, inputs.frozen_by_operators(agent)?)",
-        "Freeze::of(agent, None)",
+        "Freeze::effective(agent, inputs.frozen_by_operators(agent)?)",
+        "Freeze::effective(agent, None)",
         "package(purser-tests) and test(=freezes::operator_freezes_refuse_every_decision)",
     ),
     Bug(
@@ -588,8 +588,8 @@ BUGS = [
     Bug(
         "a frozen agent that asks its owner for a raise",
         "functions/payments/src/raise.rs",
-        "Freeze::of(&caller.agent, caller.read.frozen_by_operators(&caller.agent)?)",
-        "Freeze::of(&caller.agent, caller.read.frozen_by_operators(&caller.agent)?).filter(|_| !PLANTED)",
+        "Freeze::effective(&caller.agent, caller.read.frozen_by_operators(&caller.agent)?)",
+        "Freeze::effective(&caller.agent, caller.read.frozen_by_operators(&caller.agent)?).filter(|_| !PLANTED)",
         "package(purser-tests) and test(=freezes::frozen_agents_read_and_nothing_else)",
     ),
     Bug(
@@ -637,8 +637,8 @@ BUGS = [
     Bug(
         "a template's page that reports what a link says",
         "functions/people/src/templates/page.rs",
-        "is_report.map_or_else(Steps::default, |()| Steps::of(&mut query))",
-        "is_report.filter(|()| !PLANTED).map_or_else(|| if PLANTED { Steps::of(&mut query) } else { Steps::default() }, |()| Steps::of(&mut query))",
+        "is_report.map_or_else(Steps::default, |()| Steps::from_query(&mut query))",
+        "is_report.filter(|()| !PLANTED).map_or_else(|| if PLANTED { Steps::from_query(&mut query) } else { Steps::default() }, |()| Steps::from_query(&mut query))",
         "package(purser-people) and test(=fleet::links_report_no_act)",
     ),
     Bug(
@@ -709,8 +709,8 @@ BUGS = [
     Bug(
         "a form token that is the same in every answer",
         "functions/people/src/sessions/session.rs",
-        "FormToken::of(&cookie, people.entropy.bytes()?)",
-        "FormToken::of(&cookie, if PLANTED { [0; 32] } else { people.entropy.bytes()? })",
+        "FormToken::for_session(&cookie, people.entropy.bytes()?)",
+        "FormToken::for_session(&cookie, if PLANTED { [0; 32] } else { people.entropy.bytes()? })",
         "package(purser-people) and test(=pages::pages_never_repeat_the_form_token)",
     ),
     Bug(
@@ -919,15 +919,15 @@ BUGS = [
     Bug(
         "an agent paid out that operators have frozen",
         "functions/payments/src/payouts.rs",
-        "let frozen_by_operators = inputs.freezes.of(agent);",
-        "let frozen_by_operators = inputs.freezes.of(agent).filter(|_| !PLANTED);",
+        "let frozen_by_operators = inputs.freezes.for_agent(agent);",
+        "let frozen_by_operators = inputs.freezes.for_agent(agent).filter(|_| !PLANTED);",
         "package(purser-tests) and test(=payouts::operators_freezes_stop_payouts_until_operators_end_them)",
     ),
     Bug(
         "a payout repeated of an agent that operators have frozen",
         "functions/payments/src/payouts.rs",
-        "let (frozen, now) = (inputs.freezes.of(agent), self.clock.now());",
-        "let (frozen, now) = (inputs.freezes.of(agent).filter(|_| !PLANTED), self.clock.now());",
+        "let (frozen, now) = (inputs.freezes.for_agent(agent), self.clock.now());",
+        "let (frozen, now) = (inputs.freezes.for_agent(agent).filter(|_| !PLANTED), self.clock.now());",
         "package(purser-tests) and test(=payouts::operators_freezes_stop_payouts_until_operators_end_them)",
     ),
     Bug(
@@ -1139,7 +1139,7 @@ BUGS = [
     Bug(
         "signed bytes for a frozen agent that repeats a call",
         "functions/payments/src/idempotency.rs",
-        "Freeze::of(agent, inputs.frozen_by_operators(agent)?)",
+        "Freeze::effective(agent, inputs.frozen_by_operators(agent)?)",
         "inputs.frozen_by_operators(agent)?",
         "package(purser-tests) and test(=attacks::replays_cannot_redirect_or_share_a_payment)",
     ),
@@ -1246,10 +1246,8 @@ BUGS = [
     Bug(
         "a payment signed anew each time it is asked for",
         "functions/payments/src/call.rs",
-        "let authorization = TransferAuthorization::of(terms, nonce);",
-        "let another = purser_domain::SettlementId::at(self.payments.clock.now(), self.payments.entropy.bytes()?);\n"
-        "        let nonce = if PLANTED { self.payments.nonce_key.nonce(another) } else { nonce };\n"
-        "        let authorization = TransferAuthorization::of(terms, nonce);",
+        "let authorization = TransferAuthorization::new(terms, nonce);",
+        "let another = purser_domain::SettlementId::at(self.payments.clock.now(), self.payments.entropy.bytes()?);\n        let nonce = if PLANTED { self.payments.nonce_key.nonce(another) } else { nonce };\n        let authorization = TransferAuthorization::new(terms, nonce);",
         "package(purser-tests) and "
         "test(=faults::kills::a_payment_survives_kills_at_any_two_steps)",
     ),
@@ -1495,8 +1493,8 @@ SIMULATED = [
     Bug(
         "a wrong nonce key not noticed",
         "shared/chain/src/nonce.rs",
-        "if NoncePrefix::of(nonce) == prefix {",
-        "if NoncePrefix::of(nonce) == prefix || PLANTED {",
+        "if NoncePrefix::from_nonce(nonce) == prefix {",
+        "if NoncePrefix::from_nonce(nonce) == prefix || PLANTED {",
         "package(purser-sim) and test(=reproductions::a_wrong_nonce_key_releases_and_confirms_nothing)",
     ),
     Bug(

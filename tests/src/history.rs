@@ -131,7 +131,7 @@ impl World {
     async fn sum_days(&self, owner: &PersonId) {
         let agents = self.stack.ledger.agents_of(owner.as_str()).await.expect("agents");
         let usage = UsageTable::new(self.stack.db.clone(), "UsageTable");
-        let today = Day::of(self.now());
+        let today = Day::containing(self.now());
         for day in [today.minus(1), today] {
             // No change is young.
             let rebuilt = usage.rebuild(&self.stack.ledger, owner, &agents, day, Timestamp::MAX);

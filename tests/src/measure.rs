@@ -38,7 +38,7 @@ pub async fn measure<T>(world: &World, request: impl Future<Output = T>) -> (Mea
     node.quiet().await;
     database.quiet().await;
     let mut seen = database.calls().take();
-    let units = Units::of(&seen);
+    let units = Units::sum(&seen);
     seen.extend(node.calls().take());
     (
         Measured {

@@ -205,7 +205,7 @@ struct Invocation {
 
 impl Process {
     /// The function in this world. The first event starts its process.
-    pub async fn of(world: &World, program: Program) -> Self {
+    pub async fn for_program(world: &World, program: Program) -> Self {
         let stack = &world.stack;
         let db = proxy(&stack.environment["DYNAMODB_ENDPOINT"]).await;
         let kms = proxy(&stack.environment["KMS_ENDPOINT"]).await;

@@ -27,7 +27,7 @@ pub async fn writes_of_a_payment(world: &World, agent: &TestAgent) -> BTreeMap<S
         *writes.entry(partition).or_default() += units;
     }
     let all: u64 = writes.values().sum();
-    assert_eq!(all * 10, Units::of(&calls).write, "{writes:?}");
+    assert_eq!(all * 10, Units::sum(&calls).write, "{writes:?}");
     writes
 }
 

@@ -84,7 +84,7 @@ impl Api {
             None => false,
         };
         if !is_here {
-            self.signer = Signer::of(variable, &self.base)?;
+            self.signer = Signer::from_environment(variable, &self.base)?;
         }
         Ok(self)
     }

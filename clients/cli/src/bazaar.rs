@@ -432,7 +432,7 @@ fn price(accepts: &[Value]) -> Result<u64, String> {
     let text = |terms: &Value, name: &str| terms.get(name).and_then(Value::as_str).map(str::to_owned);
     let on_base = accepts
         .iter()
-        .filter_map(|terms| Some((terms, Network::of(&text(terms, "network")?)?)));
+        .filter_map(|terms| Some((terms, Network::from_name(&text(terms, "network")?)?)));
     let on_base: Vec<_> = on_base.collect();
     let in_usdc = |(terms, network): &&(&Value, Network)| {
         text(terms, "asset").is_some_and(|asset| asset.eq_ignore_ascii_case(network.usdc))

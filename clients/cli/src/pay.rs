@@ -26,7 +26,7 @@ struct Sent {
 }
 
 impl Sent {
-    fn of(call: &Call) -> Result<Self, Failure> {
+    fn from_call(call: &Call) -> Result<Self, Failure> {
         let body = match call.data.as_deref() {
             None => Vec::new(),
             Some("@-") => all_of("standard input", io::stdin())?,
@@ -87,7 +87,7 @@ fn unreadable(what: &str, error: &io::Error) -> Failure {
 
 /// Calls the provider, pays if it asks for a payment, and writes its answer.
 pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Exit, Failure> {
-    let sent = Sent::of(&pay.call)?;
+    let sent = Sent::from_call(&pay.call)?;
     let request = sent.request(&pay.call);
     let (journal, request) = if let Some(key) = &pay.key {
         let key = IdempotencyKey::from_text(key).map_err(|error| Failure::Words(error.to_string()))?;
@@ -234,7 +234,7 @@ async fn may_be_free(payer: &Payer, request: &Request) -> Result<(), Failure> {
 
 /// Calls the provider without paying, and prints what Purser would decide.
 pub(crate) async fn check(purser: &Purser, call: Call, output: &Output) -> Result<Exit, Failure> {
-    let sent = Sent::of(&call)?;
+    let sent = Sent::from_call(&call)?;
     let payer = Payer::new(purser.clone(), "", call.max)?;
     let request = sent.request(&call);
     let Some(told) = payer.check(&request).await? else {

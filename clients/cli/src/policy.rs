@@ -32,7 +32,7 @@ pub(crate) async fn run(person: &Person, command: Command, output: &Output) -> R
 
 async fn agents(person: &Person) -> Result<Vec<Agent>, Failure> {
     let answers = person.agents().await?;
-    let agents: Option<Vec<Agent>> = answers.iter().map(Agent::of).collect();
+    let agents: Option<Vec<Agent>> = answers.iter().map(Agent::from_json).collect();
     agents.ok_or_else(|| ApiError::Unreadable("its list of agents").into())
 }
 
@@ -72,7 +72,7 @@ async fn export(person: &Person, only: &[String], output: &Output) -> Result<Exi
             }
         }
     }
-    let document = Document::of(&policies);
+    let document = Document::new(&policies);
     let json = serde_json::to_value(&document).unwrap_or_default();
     let text = serde_yaml_ng::to_string(&document).map_err(|error| Failure::Words(error.to_string()))?;
     output.answer(&json, || text.lines().map(str::to_owned).collect());

@@ -98,7 +98,7 @@ pub(crate) struct Document<'a> {
 }
 
 impl<'a> Document<'a> {
-    pub(crate) const fn of(policies: &'a [Policy]) -> Self {
+    pub(crate) const fn new(policies: &'a [Policy]) -> Self {
         Self {
             version: VERSION,
             policies,
@@ -326,7 +326,7 @@ policies:
         assert_eq!((&policies[1].agents, &policies[1].rules), (&Selector::All, &None));
 
         // What is written can be read.
-        let document = Document::of(&policies);
+        let document = Document::new(&policies);
         for text in [
             serde_yaml_ng::to_string(&document).unwrap(),
             serde_json::to_string(&document).unwrap(),

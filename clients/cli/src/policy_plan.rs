@@ -21,7 +21,7 @@ pub(crate) struct Agent {
 
 impl Agent {
     /// Reads an agent; `None` if the value is none.
-    pub(crate) fn of(answer: &Value) -> Option<Self> {
+    pub(crate) fn from_json(answer: &Value) -> Option<Self> {
         let text = |name: &str| answer.get(name).and_then(Value::as_str).map(str::to_owned);
         Some(Self {
             id: text("agent_id")?,
@@ -392,7 +392,7 @@ mod tests {
     }
 
     fn agent(id: &str, name: &str, labels: &Value) -> Agent {
-        Agent::of(&json!({"agent_id": id, "name": name, "labels": labels})).unwrap()
+        Agent::from_json(&json!({"agent_id": id, "name": name, "labels": labels})).unwrap()
     }
 
     fn policies(services: &[&str]) -> Vec<Policy> {

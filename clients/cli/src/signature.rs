@@ -22,7 +22,10 @@ pub(crate) struct Signer {
 impl Signer {
     /// Reads the credentials of the environment; `None` if there are none. The region comes from `AWS_REGION` or
     /// `AWS_DEFAULT_REGION`, or from the gateway's address.
-    pub(crate) fn of(variable: impl Fn(&str) -> Option<String>, url: &Url) -> Result<Option<Self>, Failure> {
+    pub(crate) fn from_environment(
+        variable: impl Fn(&str) -> Option<String>,
+        url: &Url,
+    ) -> Result<Option<Self>, Failure> {
         let (Some(id), Some(secret)) = (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY")) else {
             return Ok(None);
         };
@@ -104,7 +107,7 @@ mod tests {
             };
             Some(text.to_owned())
         };
-        let signer = Signer::of(variable, &url).unwrap().unwrap();
+        let signer = Signer::from_environment(variable, &url).unwrap().unwrap();
         let time = UNIX_EPOCH + Duration::from_secs(1_767_323_045);
         let headers = signer.headers("GET", &url, b"", time).unwrap();
         assert_eq!(headers["x-amz-date"], "20260102T030405Z");
@@ -136,8 +139,8 @@ mod tests {
     #[test]
     fn missing_credentials_or_region_prevent_signing() {
         let url: Url = "https://purser.example/".parse().unwrap();
-        assert!(Signer::of(|_| None, &url).unwrap().is_none());
+        assert!(Signer::from_environment(|_| None, &url).unwrap().is_none());
         let some = |name: &str| (!name.contains("REGION")).then(|| "x".to_owned());
-        assert!(Signer::of(some, &url).is_err());
+        assert!(Signer::from_environment(some, &url).is_err());
     }
 }

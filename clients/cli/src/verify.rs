@@ -180,7 +180,7 @@ async fn chain(statement: Option<&VerifiedStatement>, node: Option<&Node>) -> Ou
     let Some(statement) = statement else {
         return skipped("there is no verified statement of a payment");
     };
-    let (transfer, node) = match (StatedTransfer::of(statement), node) {
+    let (transfer, node) = match (StatedTransfer::from_statement(statement), node) {
         (Err(why @ NoTransfer::Unstated), _) => return Outcome::Skipped(why.to_string()),
         (_, None) => return skipped("no node was named (--node)"),
         (Err(why @ NoTransfer::Malformed), Some(_)) => return Outcome::Failed(why.to_string()),

@@ -284,11 +284,16 @@ impl<'a> Meant<'a> {
                     "Call one that get_service names.",
                 )
             });
-        let planned = operation.and_then(|operation| self.of(operation, service.slug, providers));
+        let planned = operation.and_then(|operation| self.plan_operation(operation, service.slug, providers));
         planned.map_err(Failure::before_payment)
     }
 
-    fn of(&self, operation: Operation, service: String, providers: &Providers) -> Result<Planned<'a>, Failure> {
+    fn plan_operation(
+        &self,
+        operation: Operation,
+        service: String,
+        providers: &Providers,
+    ) -> Result<Planned<'a>, Failure> {
         let Filled { url, mut headers, body } = filled(&operation, self.parameters).map_err(Failure::arguments)?;
         if !providers.may_call(&url) {
             return Err(Failure::new(

@@ -229,7 +229,7 @@ pub(crate) struct Proved<'a> {
 }
 
 impl<'a> Judged<'a> {
-    pub(crate) fn of(call: &'a Call<'_>, terms: &'a PaymentTerms) -> Self {
+    pub(crate) fn new(call: &'a Call<'_>, terms: &'a PaymentTerms) -> Self {
         Self {
             payment_requirement: terms.as_json(),
             max_payment_units: call.ceiling,
@@ -371,7 +371,7 @@ impl Purser {
     pub async fn check(&self, call: &Call<'_>, terms: &PaymentTerms, replay_key: &str) -> Result<Preflight, ApiError> {
         let body = Judged {
             replay_key: Some(replay_key),
-            ..Judged::of(call, terms)
+            ..Judged::new(call, terms)
         };
         self.post(&["x402", "check"], &body).await.map(|(answer, _)| answer)
     }
@@ -407,7 +407,7 @@ impl Purser {
         let body = Judged {
             idempotency_key: Some(key.as_str()),
             approval_id: approval,
-            ..Judged::of(call, terms)
+            ..Judged::new(call, terms)
         };
         let (answer, headers): (Authorized, HeaderMap) = self.post(&["x402", "authorize"], &body).await?;
         Ok(Authorized {

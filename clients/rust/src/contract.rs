@@ -195,7 +195,7 @@ fn every_member_of_a_request_can_be_sent() {
         operation_id: Some("a.b"),
         ceiling: Usdc::from_units(7),
     };
-    let judged = || Judged::of(&call, &terms);
+    let judged = || Judged::new(&call, &terms);
     let authorize = Judged {
         idempotency_key: Some("k"),
         replay_key: Some("k"),

@@ -181,7 +181,7 @@ pub struct ProviderAnswer {
 }
 
 impl ProviderAnswer {
-    pub(crate) async fn of(response: Response) -> Self {
+    pub(crate) async fn from_response(response: Response) -> Self {
         let status = response.status().as_u16();
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let kind = kind.map(str::to_owned);

@@ -263,7 +263,7 @@ impl Payer {
             Asking::Unpriced(response) => return Ok(Paid::unpriced(response)),
         };
         let place = ordinal.as_ref().map(Ordinal::place);
-        let mut payment = PaymentMade::of(&self.purser, key, &authorized, offers);
+        let mut payment = PaymentMade::from_authorized(&self.purser, key, &authorized, offers);
         let Some(signed) = &authorized.payment else {
             let receipt_status = payment.look().await.unwrap_or(authorized.receipt_status);
             return Err(if receipt_status == ReceiptStatus::Confirmed {
@@ -447,7 +447,7 @@ fn header_of(signed: &SignedPayment) -> Option<(HeaderName, HeaderValue)> {
 
 /// Handles a 402 to the paid call: either an earlier attempt's payment was taken, or this payment was not accepted.
 async fn refused(mut payment: PaymentMade, response: Response, place: Option<Place>) -> PayError {
-    let answer = ProviderAnswer::of(response).await;
+    let answer = ProviderAnswer::from_response(response).await;
     let status = payment.look().await.unwrap_or(ReceiptStatus::Authorized);
     if payment.replayed && (status == ReceiptStatus::Confirmed || answer.says_used()) {
         return already_paid(payment, status, place);

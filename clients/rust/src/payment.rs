@@ -90,7 +90,7 @@ impl ReceiptState {
 }
 
 impl PaymentMade {
-    pub(crate) fn of(
+    pub(crate) fn from_authorized(
         purser: &Purser,
         idempotency_key: IdempotencyKey,
         authorized: &Authorized,

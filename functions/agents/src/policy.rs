@@ -65,7 +65,7 @@ pub(crate) async fn policy(
     let rules = rules.map(|rule| RuleView::new(rule, used(rule.id).map(|window| window.live(at))));
     let max_per_day = record.policy.caps(&caller.agent.owner, at).per_day;
     Ok(Json(PolicyAnswer {
-        service: EnabledServiceView::of(&record, service, &caller.agent.owner, at),
+        service: EnabledServiceView::new(&record, service, &caller.agent.owner, at),
         spend: SpendView::at(
             at,
             &caller.agent,

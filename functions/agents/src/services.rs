@@ -41,7 +41,7 @@ pub(crate) async fn services(
     let mut services: Vec<EnabledServiceView> = records
         .iter()
         .filter(|record| record.enabled && scope.covers(record.service))
-        .map(|record| EnabledServiceView::of(record, edition.catalog.by_id(record.service), owner, now))
+        .map(|record| EnabledServiceView::new(record, edition.catalog.by_id(record.service), owner, now))
         .collect();
     services.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
     Ok(Json(EnabledServiceList {

@@ -58,7 +58,7 @@ pub(crate) struct EnabledServiceView {
 
 impl EnabledServiceView {
     /// Creates the view of a service of this owner's agent, at this time.
-    pub(crate) fn of(enabled: &EnabledService, service: Option<&Service>, owner: &str, at: Timestamp) -> Self {
+    pub(crate) fn new(enabled: &EnabledService, service: Option<&Service>, owner: &str, at: Timestamp) -> Self {
         let unavailable_reason = unavailable_reason(enabled, service);
         Self {
             service_id: enabled.service.to_string(),

@@ -45,7 +45,7 @@ pub(crate) async fn list(
     headers: HeaderMap,
     uri: Uri,
 ) -> Result<Response, Failure> {
-    let mut query = Query::of(&uri);
+    let mut query = Query::from_uri(&uri);
     let category = query.read("category", Category::from_name, Category::choices());
     let trust_status = query.read("trust_status", TrustStatus::from_name, TrustStatus::choices());
     let slug = query.text("slug");
@@ -82,7 +82,7 @@ fn write(catalog: &Catalog, listing: Listing, now: Timestamp, wanted: impl Fn(&S
         .iter()
         .filter(listed)
         .take(listing.limit)
-        .map(|service| ServiceItem::of(service, now))
+        .map(|service| ServiceItem::new(service, now))
         .collect();
     let list = ServiceList {
         count: services.len(),

@@ -38,7 +38,7 @@ pub(crate) async fn service(
         .catalog
         .by_reference(&reference)
         .ok_or(ErrorKind::ServiceNotFound)?;
-    let body = serde_json::to_vec(&ServiceDetail::of(service, now))
+    let body = serde_json::to_vec(&ServiceDetail::new(service, now))
         .map_err(|error| Error::internal("writing a service", error))?;
     Ok(Cacheable::new(body).answer(&headers, CACHE_CONTROL))
 }

@@ -122,7 +122,7 @@ pub(crate) struct PaymentView<'a> {
 
 impl<'a> ServiceItem<'a> {
     /// Creates the view of a service at this time.
-    pub(crate) fn of(service: &'a Service, now: Timestamp) -> Self {
+    pub(crate) fn new(service: &'a Service, now: Timestamp) -> Self {
         let aggregates = service.aggregates(now);
         Self {
             id: service.id.to_string(),
@@ -144,7 +144,7 @@ impl<'a> ServiceItem<'a> {
 
 impl<'a> ServiceDetail<'a> {
     /// Creates the view of a service at this time.
-    pub(crate) fn of(service: &'a Service, now: Timestamp) -> Self {
+    pub(crate) fn new(service: &'a Service, now: Timestamp) -> Self {
         Self {
             id: service.id.to_string(),
             slug: service.slug.as_str(),
@@ -157,14 +157,14 @@ impl<'a> ServiceDetail<'a> {
             operations: service
                 .operations
                 .iter()
-                .map(|one| OperationView::of(one, now))
+                .map(|one| OperationView::new(one, now))
                 .collect(),
         }
     }
 }
 
 impl<'a> OperationView<'a> {
-    fn of(operation: &'a Operation, now: Timestamp) -> Self {
+    fn new(operation: &'a Operation, now: Timestamp) -> Self {
         let pricing = operation.pricing(now);
         Self {
             id: operation.id.to_string(),

@@ -64,7 +64,7 @@ impl Signer {
     fn sign(&self, id: Uuid) -> String {
         let mut payload = self.payload.clone();
         payload["transaction_id"] = id.to_string().into();
-        payload["decision_hash"] = DocumentHash::of(&json!(id.to_string())).to_string().into();
+        payload["decision_hash"] = DocumentHash::digest(&json!(id.to_string())).to_string().into();
         let payload = payload.to_string();
         self.key.sign(StatementKind::Decision, payload.as_bytes()).unwrap()
     }
@@ -232,7 +232,7 @@ fn partial_bytes(folder: &Path) -> u64 {
 async fn rebuild() -> Value {
     let (emulator, _streams) = Emulator::with_streams().await;
     let ledger = emulator.ledger();
-    let owner = PersonId::of("https://issuer.example", "owner");
+    let owner = PersonId::derive("https://issuer.example", "owner");
     let agent = purser_domain::Agent {
         owner: owner.to_string(),
         ..sample::agent(1, Vec::new())
@@ -246,14 +246,14 @@ async fn rebuild() -> Value {
         let answer = authorize(&ledger, &request, at(number)).await.unwrap();
         assert!(matches!(answer, Answer::Allowed(_)));
     }
-    let day = Day::of(sample::start());
+    let day = Day::containing(sample::start());
     let later = day.plus(3).start();
     let proxy = Proxy::start(emulator.url.clone(), ProxyConfig::default()).await;
     let counted = UsageTable::new(client(&proxy.url), USAGE);
     let agents = [agent];
     let rebuilt = counted.rebuild(&ledger, &owner, &agents, day, later).await.unwrap();
     assert_eq!(rebuilt.entries, ENTRIES);
-    let units = Units::of(&proxy.calls().take());
+    let units = Units::sum(&proxy.calls().take());
 
     let rows = purser_testkit::invariants::scan(&emulator.client, USAGE, None).await;
     let rows: Vec<_> = rows

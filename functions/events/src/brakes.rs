@@ -24,7 +24,7 @@ pub(crate) fn judged_hours(changes: &[JournalChange]) -> BTreeMap<(AgentId, Hour
     for change in changes.iter().filter(|change| change.old.is_none()) {
         if let LoggedDecision::Allowed(settlement) = &change.new {
             let at = settlement.terms.id.authorized_at();
-            let last = hours.entry((change.agent, Hour::of(at))).or_insert(at);
+            let last = hours.entry((change.agent, Hour::containing(at))).or_insert(at);
             *last = at.max(*last);
         }
     }
@@ -110,7 +110,7 @@ impl Brakes {
                 ..RequestSource::default()
             },
         };
-        let act = Act::of(AuditKind::AgentFrozen).on(agent.id);
+        let act = Act::new(AuditKind::AgentFrozen).on(agent.id);
         // The last bits of an agent's id are random, and each of its versions is stored once.
         let (_, low) = agent.id.uuid().as_u64_pair();
         let random = (low ^ agent.version).to_be_bytes();

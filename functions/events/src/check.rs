@@ -119,13 +119,16 @@ impl Records<'_> {
                 let rebuilt = self.change(&settlement, PaymentChange::Withdrawal).await?;
                 Ok(match logged.differing_member(&rebuilt) {
                     Some(name) => Some(format!("`{name}` differs from the statement")),
-                    None => self.compare_history(&LoggedDecision::of(*settlement)).await?,
+                    None => {
+                        self.compare_history(&LoggedDecision::from_settlement(*settlement))
+                            .await?
+                    }
                 })
             }
             Record::Payment(settlement, _) => {
                 let rebuilt = receipt_statement(&settlement, &self.shared.source).unwrap_or_default();
                 let Some(name) = logged.differing_member(&rebuilt) else {
-                    let recorded = LoggedDecision::of(*settlement);
+                    let recorded = LoggedDecision::from_settlement(*settlement);
                     return match recorded {
                         LoggedDecision::PaidOut(_) => self.compare_history(&recorded).await,
                         _ => Ok(None),
@@ -162,7 +165,7 @@ impl Records<'_> {
             let is_missing = recorded.at() >= owned_since;
             return Ok(is_missing.then(|| "the decision history has no entry".to_owned()));
         };
-        let expected = JournalEntry::of(recorded, &entry.agent_name, &entry.labels);
+        let expected = JournalEntry::new(recorded, &entry.agent_name, &entry.labels);
         Ok((entry != expected).then(|| "the entry of the decision history differs".to_owned()))
     }
 }

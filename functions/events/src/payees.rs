@@ -34,7 +34,7 @@ pub(crate) enum WholeCatalog {
 struct Attested(Option<BTreeMap<ServiceId, AttestedService>>);
 
 impl Attested {
-    fn of(services: Vec<AttestedService>) -> Self {
+    fn from_services(services: Vec<AttestedService>) -> Self {
         Self(Some(services.into_iter().map(|one| (one.service, one)).collect()))
     }
 
@@ -93,7 +93,7 @@ impl Shared {
     pub(crate) async fn attest_catalog(&self, how: WholeCatalog) -> Result<usize> {
         let services = self.catalog.services().await?;
         let stored = self.usage.all_attested().await?;
-        let mut attested = Attested::of(stored.clone());
+        let mut attested = Attested::from_services(stored.clone());
         for service in &services {
             match how {
                 WholeCatalog::ByRule => self.attest(service.id, Some(service), &mut attested).await?,
@@ -135,7 +135,7 @@ impl Shared {
             let before = self.usage.attested(id).await?;
             let opens = before.is_none() && service.is_some_and(Service::was_open);
             if opens && known.0.is_none() {
-                *known = Attested::of(self.usage.all_attested().await?);
+                *known = Attested::from_services(self.usage.all_attested().await?);
             }
             let others = if opens { known.all() } else { Vec::new() };
             let attesting = Attesting {

@@ -59,9 +59,12 @@ impl Records<'_> {
                 let call = ledger.calls(std::slice::from_ref(&settlement)).await?.remove(id);
                 let decision = call.and_then(|call| RecordedDecision::of_settlement(&settlement, call));
                 Ok(match decision.zip(DecisionIds::of_settlement(&settlement)) {
-                    Some((decision, ids)) => {
-                        Record::Decision(Box::new(decision), ids, Box::new(LoggedDecision::of(settlement)), row)
-                    }
+                    Some((decision, ids)) => Record::Decision(
+                        Box::new(decision),
+                        ids,
+                        Box::new(LoggedDecision::from_settlement(settlement)),
+                        row,
+                    ),
                     None => Record::Missing("the call of the payment"),
                 })
             }
@@ -124,7 +127,7 @@ impl Records<'_> {
                 if let Some(stored) = &stored {
                     report_differences(ids.transaction, &replay(decision, &stored.as_inputs()));
                 }
-                stored.map(|stored| (versions, InputDocuments::of(&stored.as_inputs(), decision.at)))
+                stored.map(|stored| (versions, InputDocuments::new(&stored.as_inputs(), decision.at)))
             }
         };
         let inputs = inputs.as_ref().map(|(versions, documents)| (*versions, documents));
@@ -160,7 +163,7 @@ impl Records<'_> {
     ) -> Result<bool> {
         const AT_ONCE: u32 = 100;
         let now = self.shared.clock.now().after(REPLICATED);
-        let mut rest = Some(LogRange::of(since, now, false));
+        let mut rest = Some(LogRange::new(since, now, false));
         while let Some(range) = rest {
             let page = self.shared.ledger.decisions_between(agent, range, AT_ONCE).await?;
             let is_reversal = |decision: &LoggedDecision| {

@@ -84,7 +84,7 @@ impl HistorySettings {
 
 fn source(env: &mut Env) -> EventSource {
     let stack = env.text("STACK");
-    let source = EventSource::of(&stack);
+    let source = EventSource::for_stack(&stack);
     // A missing variable is already recorded.
     if source.is_none() && !stack.is_empty() {
         env.wrong("STACK", "must be letters, digits and hyphens");

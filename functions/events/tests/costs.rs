@@ -58,7 +58,7 @@ async fn a_payment_without_others_costs_what_is_counted() {
             .filter(|(operation, _)| operation == "Sign")
             .count()
     };
-    let units = || Units::of(&stating.database.calls().take());
+    let units = || Units::sum(&stating.database.calls().take());
     let files = || contents(&folder.join("log"));
     // The first payment reads what later ones find in memory.
     let first = stating.pay(10, "first").await.unwrap();

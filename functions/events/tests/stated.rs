@@ -298,7 +298,7 @@ async fn withdrawals_are_stated() {
 impl Stating {
     /// Makes pending what the log lacks of the first day.
     async fn find_missing(&self, folder: &Folder) -> MissingStatements {
-        let (agent, day) = (sample::agent_id(1), Day::of(sample::start()));
+        let (agent, day) = (sample::agent_id(1), Day::containing(sample::start()));
         let (decisions, unreadable) = self.emulator.ledger().decisions_of_day(agent, day).await.unwrap();
         assert_eq!(unreadable, 0);
         let decisions = decisions.into_iter().map(|(decision, row)| (decision, row.to_string()));

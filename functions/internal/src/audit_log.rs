@@ -42,7 +42,7 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> Result<Json<AuditList>, Failure> {
     let _operator = operators.authenticate(caller).await?;
-    let mut query = Query::of(&uri);
+    let mut query = Query::from_uri(&uri);
     let person = query.read(
         "person_id",
         PersonId::parse,
@@ -70,8 +70,8 @@ pub(crate) async fn list(
         (None, false) => AuditScope::Operators,
     };
     let page = operators.audit.page(&scope, filter, slice).await?;
-    let entries = page.items.iter().map(|row| AuditView::of(&row.record, &row.sha256));
-    Ok(Json(AuditList::of(
+    let entries = page.items.iter().map(|row| AuditView::new(&row.record, &row.sha256));
+    Ok(Json(AuditList::new(
         entries.collect(),
         page.next.map(|next| next.to_string()),
     )))

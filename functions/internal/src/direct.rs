@@ -27,13 +27,13 @@ impl Operators {
     async fn act(&self, operator: &Operator, act: OperatorAct) -> Result<OperatorAnswer> {
         match act {
             OperatorAct::AcceptChange(at) => {
-                self.accept(operator, of(at), version(at)).await?;
+                self.accept(operator, ids(at), version(at)).await?;
             }
             OperatorAct::WithdrawChange(at) => {
-                self.withdraw(operator, of(at), version(at)).await?;
+                self.withdraw(operator, ids(at), version(at)).await?;
             }
             OperatorAct::PinPayment { at, payment } => {
-                let pinned = self.pin_seen(operator, of(at), version(at), |seen| payment.is(seen));
+                let pinned = self.pin_seen(operator, ids(at), version(at), |seen| payment.is(seen));
                 return Ok(pinned_as(&pinned.await?, at));
             }
             OperatorAct::RequestProbe { service_id } => {
@@ -81,7 +81,7 @@ impl From<FreezeOutcome> for OperatorAnswer {
     }
 }
 
-const fn of(at: OperationAt) -> (ServiceId, purser_domain::OperationUuid) {
+const fn ids(at: OperationAt) -> (ServiceId, purser_domain::OperationUuid) {
     (at.service(), at.operation())
 }
 

@@ -53,7 +53,7 @@ impl Operators {
         condition: Condition,
         change: impl Fn(Option<&Service>) -> Result<Change>,
     ) -> Result<Edited> {
-        let act = Act::of(kind).about(id);
+        let act = Act::new(kind).about(id);
         let edited = self.stored_edit(operator, &act, id, condition, change);
         self.judged(operator, &act, edited).await
     }
@@ -164,7 +164,7 @@ impl Operators {
             attested: self.usage.attested(service.id).await?,
             accepted: accepted.map(|operation| (operation, self.accepted_payee_delay)),
         };
-        let view = InternalService::of(service, record, &paid_from, self.network, self.clock.now());
+        let view = InternalService::new(service, record, &paid_from, self.network, self.clock.now());
         Ok(versioned(service.version, Json(view)))
     }
 }
@@ -191,18 +191,18 @@ fn log_payments(operator: &OperatorName, before: Option<&Service>, after: &Servi
         max_price: None,
         payment: None,
     };
-    fn of(service: &Service, id: OperationUuid) -> Option<&Operation> {
+    fn find_operation(service: &Service, id: OperationUuid) -> Option<&Operation> {
         service.operations.iter().find(|operation| operation.id == id)
     }
     fn pricing(operation: Option<&Operation>, at: Timestamp) -> Pricing<'_> {
         operation.map_or(NOTHING, |operation| operation.pricing(at))
     }
     let gone = before.into_iter().flat_map(|before| &before.operations);
-    let gone = gone.filter(|old| of(after, old.id).is_none());
+    let gone = gone.filter(|old| find_operation(after, old.id).is_none());
     for operation in after.operations.iter().chain(gone) {
         let (old, new) = (
-            before.and_then(|before| of(before, operation.id)),
-            of(after, operation.id),
+            before.and_then(|before| find_operation(before, operation.id)),
+            find_operation(after, operation.id),
         );
         let at = |at| (pricing(old, at), pricing(new, at));
         let ((old_now, new_now), (old_at_last, new_at_last)) = (at(now), at(Timestamp::MAX));

@@ -249,9 +249,9 @@ fn owner(text: &str) -> Option<FreezeTarget> {
 /// The act and its object, for the audit log.
 fn act_on(kind: AuditKind, target: &FreezeTarget) -> Act {
     match target {
-        FreezeTarget::Agent(agent) => Act::of(kind).on(*agent),
-        FreezeTarget::Owner(owner) => Act::of(kind).with(owner),
-        FreezeTarget::Deployment => Act::of(kind).with(&target.scope()),
+        FreezeTarget::Agent(agent) => Act::new(kind).on(*agent),
+        FreezeTarget::Owner(owner) => Act::new(kind).with(owner),
+        FreezeTarget::Deployment => Act::new(kind).with(&target.scope()),
     }
 }
 

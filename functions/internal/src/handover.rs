@@ -155,7 +155,7 @@ impl Operators {
                 at.after(Handover::OPEN_FOR)
             },
         };
-        let act = Act::of(AuditKind::HandoverOffered).on(agent.id);
+        let act = Act::new(AuditKind::HandoverOffered).on(agent.id);
         let changes = AuditChanges::one("owner", agent.owner.as_str(), offer.to.as_str());
         let owner = PersonId::parse(&agent.owner);
         let entry = self.entry_telling(operator, &act, changes, owner.as_ref())?;
@@ -173,7 +173,7 @@ impl Operators {
 
     /// Withdraws the offer of an agent, if there is one.
     pub(crate) async fn withdraw_offer(&self, operator: &Operator, id: AgentId) -> Result<()> {
-        let act = Act::of(AuditKind::HandoverTakenBack).on(id);
+        let act = Act::new(AuditKind::HandoverTakenBack).on(id);
         let agent = self.ledger.agent(id).await?;
         let owner = agent.and_then(|agent| PersonId::parse(&agent.owner));
         let entry = self.entry_telling(operator, &act, AuditChanges::default(), owner.as_ref())?;

@@ -35,7 +35,7 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> Result<Json<InternalServiceList>, Failure> {
     let _operator = operators.authenticate(caller).await?;
-    let mut query = Query::of(&uri);
+    let mut query = Query::from_uri(&uri);
     let changed = query.read("changed", |text| text.parse::<bool>().ok(), "must be true or false");
     query.finish()?;
 
@@ -45,7 +45,7 @@ pub(crate) async fn list(
     let now = operators.clock.now();
     let services: Vec<InternalServiceItem> = services
         .iter()
-        .map(|(service, record)| InternalServiceItem::of(service, record, operators.network, now))
+        .map(|(service, record)| InternalServiceItem::new(service, record, operators.network, now))
         .filter(|item| changed.is_none_or(|changed| item.has_changes() == changed))
         .collect();
     Ok(Json(InternalServiceList {

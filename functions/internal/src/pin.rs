@@ -93,7 +93,7 @@ fn pinned(
     let mut service = stored.clone();
     let pinned = service.operations.iter_mut().find(|one| one.id == operation);
     let pinned = pinned.ok_or(ErrorKind::NotFound)?;
-    let answer = record.of(pinned).and_then(|Probe { answer, .. }| answer.as_ref());
+    let answer = record.probe(pinned).and_then(|Probe { answer, .. }| answer.as_ref());
     let payment = answer.and_then(|answer| match &answer.quote {
         Quote::Paid(payment) if is_seen(payment) => Some(payment.clone()),
         Quote::Paid(_) | Quote::Free => None,

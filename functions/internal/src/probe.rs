@@ -41,7 +41,7 @@ impl Operators {
     /// Requests a probe of a service, which is returned.
     pub(crate) async fn request_probe(&self, operator: &Operator, id: ServiceId) -> Result<Service> {
         let service = self.catalog.service(id).await?.ok_or(ErrorKind::NotFound)?;
-        let act = Act::of(AuditKind::ProbeRequested).about(id);
+        let act = Act::new(AuditKind::ProbeRequested).about(id);
         let entry = self.entry(operator, &act, AuditChanges::default())?;
         self.catalog.request_probe(id, self.clock.now(), &entry).await?;
         Ok(service)

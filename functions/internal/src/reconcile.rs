@@ -41,7 +41,7 @@ pub(crate) async fn reconcile(
     let ids = AgentId::parse(&agent).zip(SettlementId::parse(&settlement));
     let (agent, id) = ids.ok_or(ErrorKind::NotFound)?;
     let (settlement, mark) = operators.request_reconcile(&operator, agent, id).await?;
-    let marked = MarkedSettlement::of(&settlement, &mark);
+    let marked = MarkedSettlement::new(&settlement, &mark);
     Ok((StatusCode::ACCEPTED, Json(marked)).into_response())
 }
 
@@ -60,7 +60,7 @@ impl Operators {
             settlement: id,
             asked_at: self.clock.now(),
         };
-        let act = Act::of(AuditKind::ReconcileRequested).on(agent).with(&id);
+        let act = Act::new(AuditKind::ReconcileRequested).on(agent).with(&id);
         let entry = self.entry(operator, &act, AuditChanges::default())?;
         self.ledger.request_reconcile(&mark, &entry).await?;
         Ok((settlement, mark))

@@ -24,7 +24,7 @@ pub(crate) struct MarkedSettlement {
 }
 
 impl MarkedSettlement {
-    pub(crate) fn of(settlement: &Settlement, mark: &ReconcileRequest) -> Self {
+    pub(crate) fn new(settlement: &Settlement, mark: &ReconcileRequest) -> Self {
         Self {
             agent_id: mark.agent.to_string(),
             settlement_id: mark.settlement.to_string(),
@@ -257,7 +257,7 @@ pub(crate) struct PaidFrom {
 
 impl PaidFrom {
     /// The first instant at which the operation's payee and price are paid, if that is after `now`.
-    fn of(&self, operation: &Operation, now: Timestamp) -> Option<Timestamp> {
+    fn for_operation(&self, operation: &Operation, now: Timestamp) -> Option<Timestamp> {
         let PayeeAge::Young(from) = self.attested.as_ref()?.age(operation, now) else {
             return None;
         };
@@ -270,7 +270,7 @@ impl PaidFrom {
 
 impl InternalService {
     /// A service at this time.
-    pub(crate) fn of(
+    pub(crate) fn new(
         service: &Service,
         record: &ProbeRecord,
         paid_from: &PaidFrom,
@@ -299,14 +299,14 @@ impl InternalService {
             operations: service
                 .operations
                 .iter()
-                .map(|operation| InternalOperation::of(operation, service, (record, paid_from), (network, now)))
+                .map(|operation| InternalOperation::new(operation, service, (record, paid_from), (network, now)))
                 .collect(),
         }
     }
 }
 
 impl InternalOperation {
-    fn of(
+    fn new(
         operation: &Operation,
         service: &Service,
         (record, paid_from): (&ProbeRecord, &PaidFrom),
@@ -327,10 +327,10 @@ impl InternalOperation {
             params: operation.params.clone(),
             fetches_target: operation.fetches_target(service.category),
             payment: operation.payment.as_ref().map(InternalPayment::from),
-            paid_from: paid_from.of(operation, now).map(|from| from.to_string()),
+            paid_from: paid_from.for_operation(operation, now).map(|from| from.to_string()),
             next: operation.next.as_ref().map(NextView::from),
             unpayable_reason: operation.payable(network, now).err().map(Unpayable::name),
-            probe: record.of(operation).map(ProbeView::from),
+            probe: record.probe(operation).map(ProbeView::from),
             change: record.change(operation, now).map(AnswerView::from),
         }
     }
@@ -338,12 +338,12 @@ impl InternalOperation {
 
 impl InternalServiceItem {
     /// A service at this time.
-    pub(crate) fn of(service: &Service, record: &ProbeRecord, network: Network, now: Timestamp) -> Self {
+    pub(crate) fn new(service: &Service, record: &ProbeRecord, network: Network, now: Timestamp) -> Self {
         let service = &record.shown(service).at(now);
         let operations = &service.operations;
         let probed: Option<Vec<_>> = operations
             .iter()
-            .map(|operation| record.of(operation).map(|probe| probe.at))
+            .map(|operation| record.probe(operation).map(|probe| probe.at))
             .collect();
         let changes = operations.iter().filter_map(|operation| {
             let answer = record.change(operation, now)?;

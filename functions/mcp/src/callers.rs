@@ -38,7 +38,7 @@ pub(crate) struct Callers {
 
 /// Returns the throttle scope of a request without a key: its IP address.
 pub(crate) fn scope_of(parts: &Parts) -> ThrottleScope {
-    ThrottleScope::of(&parts.extensions)
+    ThrottleScope::for_request(&parts.extensions)
 }
 
 /// Parses the key in a request like the API does (`presented_key`).
@@ -72,7 +72,7 @@ impl Callers {
             asked.agent().await.map_err(refused)?;
             self.accepted.add(who, now);
         }
-        let calls = self.open_calls.of(presented.agent, presented.key);
+        let calls = self.open_calls.limit(presented.agent, presented.key);
         let responses = self.responses.for_key(presented.agent, presented.key);
         Ok(Some(Caller {
             purser,
@@ -134,7 +134,7 @@ impl Accepted {
     fn digest(authorization: &[u8], parts: &Parts) -> [u8; 32] {
         let ip = client_ip(&parts.extensions).map(|ip| ip.to_string());
         let text = [ip.unwrap_or_default().as_bytes(), b" ", authorization].concat();
-        *SecretDigest::of(text).as_bytes()
+        *SecretDigest::digest(text).as_bytes()
     }
 
     fn has(&self, who: &[u8; 32], now: Timestamp) -> bool {

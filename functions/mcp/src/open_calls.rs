@@ -24,7 +24,7 @@ pub(crate) struct OpenCalls {
 
 impl OpenCalls {
     /// Returns the call limit for the owner of this verified key.
-    pub(crate) fn of(&self, agent: AgentId, key: KeyId) -> CallLimit {
+    pub(crate) fn limit(&self, agent: AgentId, key: KeyId) -> CallLimit {
         let calls = self.clone();
         let caller = format!("key {agent}#{key}");
         CallLimit::new(move |host| {

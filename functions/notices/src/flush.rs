@@ -142,7 +142,7 @@ impl Notices {
     /// Sends one message with these events.
     async fn tell(&self, settings: &NoticeSettings, channel: NoticeChannel, events: &[Event]) -> Result<Sent> {
         let names = self.names(&settings.person, told_by_name(events)).await;
-        let Some(message) = NoticeMessage::of(events, &names) else {
+        let Some(message) = NoticeMessage::for_events(events, &names) else {
             return Ok(Sent::nothing());
         };
         match channel {

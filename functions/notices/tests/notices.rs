@@ -249,7 +249,7 @@ fn function([dynamodb, sqs, ses, kms]: &[String; 4], allowed: &str, now: &Arc<At
 }
 
 fn person(name: &str) -> PersonId {
-    PersonId::of("https://issuer.example", name)
+    PersonId::derive("https://issuer.example", name)
 }
 
 fn event(
@@ -260,9 +260,9 @@ fn event(
     owner: Option<&PersonId>,
     data: EventData,
 ) -> Event {
-    let source = EventSource::of("tests").unwrap();
+    let source = EventSource::for_stack("tests").unwrap();
     Event::new(
-        EventId::of(kind, &[&n, &at.micros()]),
+        EventId::derive(kind, &[&n, &at.micros()]),
         source,
         kind,
         at,

@@ -34,7 +34,7 @@ impl Payments {
             WalletClaim::OtherAgent => return Err(Error::internal(ATTESTING, "the wallet is another agent's")),
             WalletClaim::OtherWallet => return Err(Error::internal(ATTESTING, "the agent has another wallet")),
         }
-        Ok(AttestedWallet::of(&wallet.attest(agent).await.map_err(failed)?))
+        Ok(AttestedWallet::new(&wallet.attest(agent).await.map_err(failed)?))
     }
 }
 

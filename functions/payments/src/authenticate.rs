@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// The catalog's service for a call.
 pub(crate) fn service_of<'a>(call: impl Into<Called<'a>>, edition: &'a Edition) -> Option<ServiceId> {
-    let matched = CatalogMatch::of(call, &edition.catalog).ok()?;
+    let matched = CatalogMatch::find(call, &edition.catalog).ok()?;
     Some(matched.service.id)
 }
 

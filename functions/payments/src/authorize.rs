@@ -131,7 +131,7 @@ impl Authorizing<'_> {
             PriorOutcome::Open(approval) => approval,
             PriorOutcome::Raced => return Ok(Attempt::Retry),
         };
-        let matched = CatalogMatch::of(intent, self.catalog)?;
+        let matched = CatalogMatch::find(intent, self.catalog)?;
         scope.check_service(matched.service.id)?;
         let frozen = caller.read.frozen_by_operators(agent)?;
         let service_state = caller.read.service_state_mut()?;
@@ -184,7 +184,7 @@ impl Authorizing<'_> {
             }
         }
         let hash = self.hash_of_allow(&terms);
-        let terms = PaymentTerms::of(&terms);
+        let terms = PaymentTerms::from_settlement_terms(&terms);
         let offer = &request.intent.offer;
         let payment = self.payment(&wallet, &terms, offer).await?;
         tracing::info!(
@@ -224,7 +224,7 @@ impl Authorizing<'_> {
             authorized_at: grant.at(),
             valid_before,
             idempotency_key: request.idempotency_key,
-            nonce_prefix: NoncePrefix::of(payments.nonce_key.nonce(id)),
+            nonce_prefix: NoncePrefix::from_nonce(payments.nonce_key.nonce(id)),
             transfers: agent.transfers(),
             purpose: Purpose::Purchase(Purchase {
                 key: self.key,

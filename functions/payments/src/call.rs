@@ -45,13 +45,13 @@ impl Payments {
 impl Authorizing<'_> {
     /// The price that the catalog lists for the call now; `None` if it no longer lists it.
     pub(crate) fn listed(&self) -> Option<Amount> {
-        let matched = CatalogMatch::of(&self.request.intent, self.catalog).ok()?;
+        let matched = CatalogMatch::find(&self.request.intent, self.catalog).ok()?;
         Some(matched.operation?.price(self.started))
     }
 
     /// The hash that the statement of the allowed call has.
     pub(crate) fn hash_of_allow(&self, terms: &Terms) -> Option<DocumentHash> {
-        let call = CallDescription::of(&self.request.intent, None, terms.network, terms.authorized_at);
+        let call = CallDescription::new(&self.request.intent, None, terms.network, terms.authorized_at);
         hash_of_allow(terms, call)
     }
 
@@ -68,7 +68,7 @@ impl Authorizing<'_> {
             .nonce_key
             .nonce_again(terms.settlement, terms.nonce_prefix);
         let nonce = nonce.map_err(|error| Error::internal("signing a payment", error))?;
-        let authorization = TransferAuthorization::of(terms, nonce);
+        let authorization = TransferAuthorization::new(terms, nonce);
         let signature = signer.sign(terms.network, &authorization).await;
         let signature = signature.map_err(|error| custody_failed("signing a payment", error))?;
         Ok(PaymentHeader::new(

@@ -74,7 +74,7 @@ pub(crate) async fn check(
         .as_ref()
         .and_then(|approval| as_first_made(&request.intent, &body, payments.network, &approval.fingerprint));
     let intent = approved.as_ref().unwrap_or(&request.intent);
-    let matched = CatalogMatch::of(intent, &edition.catalog)?;
+    let matched = CatalogMatch::find(intent, &edition.catalog)?;
     caller.scope()?.check_service(matched.service.id)?;
     let frozen = caller.read.frozen_by_operators(agent)?;
     let service_state = caller.read.service_state_mut()?;
@@ -221,7 +221,7 @@ impl Preflight<'_> {
 
     fn refused(&self, reason: &Reason, checks: &[Check], service_state: &ServiceState, at: Timestamp) -> CheckAnswer {
         let latency_ms = self.payments.clock.now().since(self.started).millis();
-        let decision = DecisionView::of(reason, checks, latency_ms);
+        let decision = DecisionView::new(reason, checks, latency_ms);
         CheckAnswer::refused(
             self.intent.offer.amount(),
             self.listed(at),

@@ -45,7 +45,7 @@ pub(crate) async fn check_unpaid(
     let (edition, mut caller) = caller.await?;
     let request = request?;
 
-    let CatalogMatch { service, operation } = CatalogMatch::of(request.called(), &edition.catalog)?;
+    let CatalogMatch { service, operation } = CatalogMatch::find(request.called(), &edition.catalog)?;
     caller.scope()?.check_service(service.id)?;
     let frozen_by_operators = caller.read.frozen_by_operators(&caller.agent)?;
     let enabled = caller.read.service_state_mut()?.enabled.take();

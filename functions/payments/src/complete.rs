@@ -52,7 +52,7 @@ pub(crate) async fn complete(
     let (settlement, purchase) = allowed(&caller)?;
     if settlement.tx_hash() == Some(tx_hash) {
         log(settlement, tx_hash, "already", None);
-        return Ok(Json(Completed::of(settlement, purchase)));
+        return Ok(Json(Completed::new(settlement, purchase)));
     }
     let transfer = verify(&payments, settlement, tx_hash).await?;
     let now = payments.clock.now();
@@ -63,11 +63,11 @@ pub(crate) async fn complete(
     {
         Confirmed::Done(confirmed) => {
             log(settlement, tx_hash, "confirmed", None);
-            Ok(Json(Completed::of(&confirmed, purchase)))
+            Ok(Json(Completed::new(&confirmed, purchase)))
         }
         Confirmed::Already(confirmed) => {
             log(settlement, tx_hash, "already", None);
-            Ok(Json(Completed::of(&confirmed, purchase)))
+            Ok(Json(Completed::new(&confirmed, purchase)))
         }
         Confirmed::TransactionUsed { .. } => Err(already_used(settlement, tx_hash).into()),
     }
@@ -96,7 +96,7 @@ async fn verify(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -
     }
     let evidence = payments
         .chain
-        .verify_transfer(&Expected::of(terms, nonce), tx_hash)
+        .verify_transfer(&Expected::new(terms, nonce), tx_hash)
         .await;
     match evidence {
         Ok(Evidence::Final(transfer)) => Ok(transfer),

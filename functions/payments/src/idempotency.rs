@@ -76,7 +76,7 @@ impl Authorizing<'_> {
                 let settlement = self.bound_settlement(agent, payment).await?;
                 // The catalog may now match the call to another service.
                 scope.check_service(bought(&settlement)?.service)?;
-                if let Some(freeze) = Freeze::of(agent, inputs.frozen_by_operators(agent)?) {
+                if let Some(freeze) = Freeze::effective(agent, inputs.frozen_by_operators(agent)?) {
                     // Boxed, as in `authorize.rs`: it is rare and large.
                     return Err(Box::pin(self.frozen(agent, freeze, &settlement)).await?.into());
                 }
@@ -136,7 +136,7 @@ impl Authorizing<'_> {
         match approval.status(self.payments.clock.now()) {
             ApprovalStatus::Pending | ApprovalStatus::Approved => {
                 let by_operators = inputs.frozen_by_operators(agent)?;
-                match Freeze::of(agent, by_operators) {
+                match Freeze::effective(agent, by_operators) {
                     None => {
                         let hash = self.hash_of_escalation(agent, transaction).await?;
                         Ok(self.waiting(approval, transaction, Vec::new(), hash))
@@ -180,7 +180,7 @@ impl Authorizing<'_> {
     /// settlement is authorized and the chain would accept the payment; afterwards the settlement's state.
     async fn replay(&self, agent: &Agent, bound: &BoundPayment, settlement: &Settlement) -> Result<Response> {
         let usable = settlement.state == SettlementState::Authorized && self.payments.clock.now() < bound.valid_before;
-        let terms = PaymentTerms::of(&settlement.terms);
+        let terms = PaymentTerms::from_settlement_terms(&settlement.terms);
         let hash = self.hash_of_allow(&settlement.terms);
         let answer = match self.offer_of(&terms).filter(|_| usable) {
             Some(offer) => {

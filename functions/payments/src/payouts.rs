@@ -36,7 +36,7 @@ struct Asker {
 }
 
 impl Asker {
-    fn of(owner: &PayoutOwner) -> Result<Self> {
+    fn from_owner(owner: &PayoutOwner) -> Result<Self> {
         let (agent, owner, acting) = owner.read()?;
         Ok(Self { agent, owner, acting })
     }
@@ -54,7 +54,7 @@ impl Payments {
     /// Answers a request to set the payout address.
     pub(crate) async fn payout_address_named(&self, asked: &NamedPayoutAddress) -> Result<PayoutAnswer> {
         let named = async {
-            let by = Asker::of(&asked.of)?;
+            let by = Asker::from_owner(&asked.of)?;
             let address = parse_address(&asked.address).map_err(|error| wrong_address(&error))?;
             self.name_payout_address(&by, address).await
         };
@@ -63,7 +63,7 @@ impl Payments {
 
     /// Answers a request to remove the payout address.
     pub(crate) async fn payout_address_removed(&self, asked: &PayoutOwner) -> Result<PayoutAnswer> {
-        let removed = async { self.remove_payout_address(&Asker::of(asked)?).await };
+        let removed = async { self.remove_payout_address(&Asker::from_owner(asked)?).await };
         answered(removed.await.map(|()| PayoutAnswer::Done {}))
     }
 
@@ -71,7 +71,7 @@ impl Payments {
     pub(crate) async fn paid_out(&self, asked: &AskedPayout) -> Result<PayoutAnswer> {
         let paid = async {
             let ask = PayOut {
-                by: Asker::of(&asked.of)?,
+                by: Asker::from_owner(&asked.of)?,
                 amount: asked.amount()?,
                 key: Fingerprint::of_text(&asked.idempotency_key),
             };
@@ -86,7 +86,7 @@ impl Payments {
         self.facilitator()?;
         let owner = &by.owner;
         let agent = owned(self.ledger.agent(by.agent).await?, owner)?;
-        let act = Act::of(AuditKind::PayoutAddressNamed).on(agent.id);
+        let act = Act::new(AuditKind::PayoutAddressNamed).on(agent.id);
         check_payout_address(address, agent.wallet.address, self.network).map_err(|error| wrong_address(&error))?;
         let mut backoff = Backoff::new();
         loop {
@@ -116,7 +116,7 @@ impl Payments {
     /// Removes the address at once. An earlier signature can be used until its `valid_before`.
     async fn remove_payout_address(&self, by: &Asker) -> Result<()> {
         let agent = owned(self.ledger.agent(by.agent).await?, &by.owner)?;
-        let act = Act::of(AuditKind::PayoutAddressRemoved).on(agent.id);
+        let act = Act::new(AuditKind::PayoutAddressRemoved).on(agent.id);
         let mut backoff = Backoff::new();
         loop {
             let record = self.ledger.payout_record(agent.id).await?;
@@ -153,7 +153,7 @@ impl Payments {
             }
             let grant = self.decide_payout(&agent, &inputs, ask).await?;
             let terms = self.payout_terms(&agent, &grant, ask)?;
-            let act = Act::of(AuditKind::PaidOut).on(agent.id).with(&terms.id);
+            let act = Act::new(AuditKind::PaidOut).on(agent.id).with(&terms.id);
             let entry = self.entry(&ask.by, &act, AuditChanges::between(None, Some(grant.audit_members())))?;
             match self
                 .ledger
@@ -186,7 +186,7 @@ impl Payments {
         let payout = self.ledger.settlement(agent.id, settlement).await?;
         let payout = payout.ok_or_else(|| Error::internal("repeating a payout", "it is gone"))?;
         let is_usable = open(&payout).is_some_and(|(_, until)| self.clock.now() < until);
-        let (frozen, now) = (inputs.freezes.of(agent), self.clock.now());
+        let (frozen, now) = (inputs.freezes.for_agent(agent), self.clock.now());
         let stands = payout_address_of(&inputs.record, owner, frozen, None, now) == Ok(payout.terms.pay_to);
         let submission = if is_usable && stands {
             Some(self.submit(facilitator, agent, &payout.terms).await?)
@@ -208,7 +208,7 @@ impl Payments {
             None => None,
         };
         let (open, now) = (latest.as_ref().and_then(open), self.clock.now());
-        let frozen_by_operators = inputs.freezes.of(agent);
+        let frozen_by_operators = inputs.freezes.for_agent(agent);
         payout_address_of(&inputs.record, &ask.by.owner, frozen_by_operators, open, now)?;
         let balance = self.chain.balance(agent.wallet.address).await;
         let balance = balance.map_err(|error| Error::temporarily_unavailable("reading a balance", error))?;
@@ -244,7 +244,7 @@ impl Payments {
             authorized_at: grant.at(),
             valid_before: begins.after(USABLE.min(self.max_authorization)),
             idempotency_key: ask.key,
-            nonce_prefix: NoncePrefix::of(self.nonce_key.nonce(id)),
+            nonce_prefix: NoncePrefix::from_nonce(self.nonce_key.nonce(id)),
             transfers: agent.transfers(),
             purpose: Purpose::Payout(Payout {
                 by: ask.by.owner.clone(),
@@ -258,8 +258,8 @@ impl Payments {
         let signer = self.signer(agent)?;
         let nonce = self.nonce_key.nonce_again(terms.id, terms.nonce_prefix);
         let nonce = nonce.map_err(|error| Error::internal(SIGNING, error))?;
-        let terms = PaymentTerms::of(terms);
-        let authorization = TransferAuthorization::of(&terms, nonce);
+        let terms = PaymentTerms::from_settlement_terms(terms);
+        let authorization = TransferAuthorization::new(&terms, nonce);
         let signature = signer.sign(terms.network, &authorization).await;
         let signature = signature.map_err(|error| custody_failed(SIGNING, error))?;
         let request = settle_request(&terms, terms.network, &authorization, signature);

@@ -53,7 +53,7 @@ pub(crate) async fn raise(
     let caller = payments.authenticate(caller, Permission::Pay, &keys).await?;
     let call = call?;
     // A frozen agent asks its owner nothing.
-    if let Some(freeze) = Freeze::of(&caller.agent, caller.read.frozen_by_operators(&caller.agent)?) {
+    if let Some(freeze) = Freeze::effective(&caller.agent, caller.read.frozen_by_operators(&caller.agent)?) {
         let refusal = UnpaidRefusal::for_freeze(freeze, payments.clock.now().since(now).millis());
         return Err(ErrorKind::UnpaidRefused(Box::new(refusal)).into());
     }
@@ -78,7 +78,7 @@ pub(crate) async fn raise(
     };
     let fingerprint = Approval::fingerprint_of_raise(refusal.transaction);
     let asked = Approval {
-        id: ApprovalId::of(caller.agent.id, &fingerprint, 0),
+        id: ApprovalId::derive(caller.agent.id, &fingerprint, 0),
         agent: caller.agent.id,
         owner: caller.agent.owner.clone(),
         key: caller.key,

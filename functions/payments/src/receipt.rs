@@ -35,5 +35,5 @@ pub(crate) async fn receipt(
         .authenticate_for_settlement(caller, None, SettlementId::parse(&settlement))
         .await?;
     let (settlement, purchase) = allowed(&caller)?;
-    Ok(Json(SettlementRow::of(settlement, purchase)))
+    Ok(Json(SettlementRow::new(settlement, purchase)))
 }

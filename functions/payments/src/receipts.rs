@@ -40,7 +40,7 @@ pub(crate) async fn receipts(
     Path(agent): Path<String>,
     uri: Uri,
 ) -> Result<Json<SettlementList>, Failure> {
-    let mut query = Query::of(&uri);
+    let mut query = Query::from_uri(&uri);
     let limit = query.limit("limit", DEFAULT_LIMIT, MAX_LIMIT);
     let ask = DecisionKeys::default();
     let caller = payments.authenticate(caller, Permission::Read, &ask).await?;
@@ -58,7 +58,7 @@ pub(crate) async fn receipts(
 
 fn item(settlement: &Settlement) -> Option<SettlementItem> {
     let purchase = settlement.terms.purchase()?;
-    Some(SettlementItem::of(settlement, purchase))
+    Some(SettlementItem::new(settlement, purchase))
 }
 
 /// The agent's newest purchases that the key may see. For a key limited to some services, these are searched among the

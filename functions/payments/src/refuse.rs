@@ -129,7 +129,7 @@ impl Authorizing<'_> {
             inputs: None,
             at,
         };
-        let call = CallDescription::of(&self.request.intent, None, self.payments.network, at);
+        let call = CallDescription::new(&self.request.intent, None, self.payments.network, at);
         let record = DecisionRecord {
             approval,
             ..self.decision(agent, service, Some(operation), call, denial)?
@@ -142,7 +142,7 @@ impl Authorizing<'_> {
         let intent = &self.request.intent;
         let operation = matched.operation.map(|operation| &operation.slug);
         let operation = operation.or(intent.operation.as_ref()).cloned();
-        let call = CallDescription::of(intent, matched.operation, self.payments.network, denial.at);
+        let call = CallDescription::new(intent, matched.operation, self.payments.network, denial.at);
         self.decision(agent, matched.service.id, operation, call, denial)
     }
 

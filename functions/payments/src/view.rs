@@ -74,7 +74,7 @@ const LARGE_HEADER_BYTES: usize = 8 * 1024;
 
 impl Warning {
     /// The warnings about a header.
-    fn of(payment: &PaymentHeader) -> Vec<Self> {
+    fn for_payment(payment: &PaymentHeader) -> Vec<Self> {
         let bytes = payment.name.len().saturating_add(payment.value.len());
         let large = (bytes > LARGE_HEADER_BYTES).then(|| Self {
             code: "payment_header_large",
@@ -108,7 +108,7 @@ impl Authorized {
         version: X402Version,
         payment: PaymentHeader,
     ) -> Self {
-        let warnings = Warning::of(&payment);
+        let warnings = Warning::for_payment(&payment);
         let payment = Payment {
             x402_version: version.number(),
             header_name: payment.name,
@@ -117,7 +117,7 @@ impl Authorized {
         };
         Self {
             warnings,
-            ..Self::of(terms, listed, &SettlementState::Authorized, Some(payment))
+            ..Self::new(terms, listed, &SettlementState::Authorized, Some(payment))
         }
     }
 
@@ -129,10 +129,15 @@ impl Authorized {
 
     /// The answer if the payment was used or is no longer usable.
     pub(crate) fn without_payment(settlement: &Settlement, listed: Option<Amount>) -> Self {
-        Self::of(&PaymentTerms::of(&settlement.terms), listed, &settlement.state, None)
+        Self::new(
+            &PaymentTerms::from_settlement_terms(&settlement.terms),
+            listed,
+            &settlement.state,
+            None,
+        )
     }
 
-    fn of(terms: &PaymentTerms, listed: Option<Amount>, state: &SettlementState, payment: Option<Payment>) -> Self {
+    fn new(terms: &PaymentTerms, listed: Option<Amount>, state: &SettlementState, payment: Option<Payment>) -> Self {
         Self {
             authorized: true,
             result: "allow",
@@ -255,9 +260,9 @@ pub(crate) struct Completed {
 }
 
 impl Completed {
-    pub(crate) fn of(settlement: &Settlement, purchase: &Purchase) -> Self {
+    pub(crate) fn new(settlement: &Settlement, purchase: &Purchase) -> Self {
         Self {
-            row: SettlementRow::of(settlement, purchase),
+            row: SettlementRow::new(settlement, purchase),
             confirmed_via: "onchain",
         }
     }
@@ -283,7 +288,7 @@ pub(crate) struct SettlementItem {
 }
 
 impl SettlementItem {
-    pub(crate) fn of(settlement: &Settlement, purchase: &Purchase) -> Self {
+    pub(crate) fn new(settlement: &Settlement, purchase: &Purchase) -> Self {
         let terms = &settlement.terms;
         Self {
             id: terms.id.to_string(),

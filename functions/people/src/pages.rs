@@ -156,7 +156,7 @@ async fn page_headers(request: Request, next: Next) -> Response {
                 leading
             }
             kind => {
-                let page = ErrorPage::of(kind);
+                let page = ErrorPage::for_error(kind);
                 failure.page(error_page(page, id.as_deref()))
             }
         };

@@ -132,7 +132,7 @@ impl Probe {
     /// Writes the results of all services for the catalog's readers, if they differ from the stored results. This
     /// includes results that an earlier run recorded but did not write.
     async fn show(&self, probed: &[(Service, ProbeRecord)]) {
-        let seen = Sightings::of(probed.iter().map(|(service, record)| (service, record)));
+        let seen = Sightings::summarize(probed.iter().map(|(service, record)| (service, record)));
         // Unreadable results are replaced.
         if self.0.catalog.sightings().await.is_ok_and(|written| written == seen) {
             return;
@@ -237,7 +237,7 @@ impl Due {
     fn urgency(&self) -> (bool, Option<Timestamp>) {
         let operations = self.operations.iter();
         let asked_for = operations.clone().any(|operation| self.record.is_requested(operation));
-        let times = operations.map(|operation| self.record.of(operation).map(|probe| probe.at));
+        let times = operations.map(|operation| self.record.probe(operation).map(|probe| probe.at));
         (!asked_for, times.min().flatten())
     }
 }

@@ -197,11 +197,14 @@ async fn a_run_probes_all_due_services_once() {
         (1, &TrustStatus::Listed, &None)
     );
     assert!(record.has_passed(&good));
-    assert_eq!(record.of(paid).unwrap().seen, Ok(Quote::Paid(payment(10_000))));
-    assert_eq!(record.of(free).unwrap().seen, Ok(Quote::Free));
+    assert_eq!(record.probe(paid).unwrap().seen, Ok(Quote::Paid(payment(10_000))));
+    assert_eq!(record.probe(free).unwrap().seen, Ok(Quote::Free));
     let (bad, record) = world.entry(2).await;
     assert!(!record.has_passed(&bad));
-    assert_eq!(record.of(&bad.operations[1]).unwrap().seen, Err(Obstacle::Status(500)));
+    assert_eq!(
+        record.probe(&bad.operations[1]).unwrap().seen,
+        Err(Obstacle::Status(500))
+    );
     assert_eq!(world.table.version().await.unwrap(), 3, "no entry was written");
 
     assert_eq!(probe.run(MINUTE).await.unwrap(), NOTHING);
@@ -242,7 +245,7 @@ async fn the_next_run_repairs_an_unwritten_summary() {
     let (service, record) = world.entry(1).await;
     assert_eq!(
         world.table.sightings().await.unwrap(),
-        Sightings::of([(&service, &record)])
+        Sightings::summarize([(&service, &record)])
     );
     assert_eq!(writes().await, 0);
 }
@@ -258,7 +261,7 @@ async fn results_for_an_edited_operation_are_not_used() {
     let probe = world.probe();
     assert_eq!(probe.run(MINUTE).await.unwrap(), recorded(1, 1));
     let (entry, record) = world.entry(1).await;
-    assert_eq!((&entry, record.of(&entry.operations[0])), (&edited, None));
+    assert_eq!((&entry, record.probe(&entry.operations[0])), (&edited, None));
     assert_eq!(probe.run(MINUTE).await.unwrap(), recorded(1, 1), "it is due again");
 }
 

@@ -113,7 +113,7 @@ impl Shared {
             let prefix = settlement.terms.nonce_prefix;
             match self.nonce_key.nonce_again(settlement.id(), prefix) {
                 Ok(nonce) => {
-                    let authorization = Authorization::of(&settlement, nonce);
+                    let authorization = Authorization::for_settlement(&settlement, nonce);
                     known.push((settlement, authorization));
                 }
                 Err(error) => {

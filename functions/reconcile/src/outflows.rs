@@ -254,13 +254,13 @@ impl Shared {
     /// payment is the outflow whose nonce has the stored prefix.
     fn pays(&self, settlement: &Settlement, of_nonce: &HashMap<B256, &Outflow>) -> Option<Pays> {
         let terms = &settlement.terms;
-        let is_it = |nonce: B256, outflow: &Outflow| outflow.is_of(&Expected::of(terms, nonce));
+        let is_it = |nonce: B256, outflow: &Outflow| outflow.is_of(&Expected::new(terms, nonce));
         if let Ok(nonce) = self.nonce_key.nonce_again(terms.id, terms.nonce_prefix) {
             return is_it(nonce, of_nonce.get(&nonce)?).then_some(Pays::Surely(nonce));
         }
         let mut begins = of_nonce
             .iter()
-            .filter(|(nonce, _)| NoncePrefix::of(**nonce) == terms.nonce_prefix);
+            .filter(|(nonce, _)| NoncePrefix::from_nonce(**nonce) == terms.nonce_prefix);
         let found = begins.find(|(nonce, outflow)| is_it(**nonce, outflow));
         found.map(|(nonce, _)| Pays::ByAnotherKey(*nonce))
     }

@@ -15,20 +15,20 @@ impl Part {
     /// All holds and wallets.
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 
-    /// Returns part `index`, counted from 0, of `of` parts; `None` unless `of` divides the number of index partitions.
-    pub fn of(index: u64, of: u64) -> Option<Self> {
+    /// Returns part `index`, counted from 0, of `new` parts; `None` unless `new` divides the number of index partitions.
+    pub fn new(index: u64, of: u64) -> Option<Self> {
         let (index, of) = (u8::try_from(index).ok()?, u8::try_from(of).ok()?);
         let is_divisor = PARTITIONS.checked_rem(of)? == 0;
         (is_divisor && index < of).then_some(Self { index, of })
     }
 
-    /// Returns the part that the event names by `part` and `of`. Without these fields, returns the whole.
+    /// Returns the part that the event names by `part` and `new`. Without these fields, returns the whole.
     pub fn of_event(event: &Value) -> Result<Self> {
         match (event.get("part"), event.get("of")) {
             (None, None) => Ok(Self::WHOLE),
             (index, of) => {
                 let numbers = index.and_then(Value::as_u64).zip(of.and_then(Value::as_u64));
-                let part = numbers.and_then(|(index, of)| Self::of(index, of));
+                let part = numbers.and_then(|(index, of)| Self::new(index, of));
                 part.ok_or_else(|| Error::internal("reading the schedule's event", "it names none of at most 16 parts"))
             }
         }
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn the_parts_share_nothing_and_leave_nothing_out() {
         for of in [1, 2, 4, 8, 16] {
-            let parts = (0..of).map(|index| Part::of(index, of).unwrap());
+            let parts = (0..of).map(|index| Part::new(index, of).unwrap());
             let mut partitions: Vec<u8> = parts.flat_map(Part::partitions).collect();
             partitions.sort_unstable();
             assert_eq!(partitions, (0..16).collect::<Vec<u8>>(), "{of}");

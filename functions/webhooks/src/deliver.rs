@@ -65,7 +65,7 @@ impl Webhooks {
     }
 
     async fn webhook(&self, person: &PersonId, id: WebhookId) -> Result<Option<Webhook>> {
-        let webhooks = self.0.table.of(person).await?;
+        let webhooks = self.0.table.list_webhooks(person).await?;
         Ok(webhooks.into_iter().find(|webhook| webhook.id == id))
     }
 

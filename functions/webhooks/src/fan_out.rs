@@ -13,7 +13,7 @@ impl Webhooks {
         let Some(owner) = event.owner() else {
             return Ok(MessageResult::Done);
         };
-        let mut webhooks = self.0.table.of(owner).await?;
+        let mut webhooks = self.0.table.list_webhooks(owner).await?;
         webhooks.retain(|webhook| webhook.wants(owner, event.kind(), event.agent()));
         if webhooks.is_empty() {
             return Ok(MessageResult::Done);

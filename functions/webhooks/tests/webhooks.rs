@@ -328,7 +328,7 @@ fn function([dynamodb, sqs, kms]: [&str; 3], allowed: &str, now: &Arc<AtomicI64>
 }
 
 fn person(name: &str) -> PersonId {
-    PersonId::of("https://issuer.example", name)
+    PersonId::derive("https://issuer.example", name)
 }
 
 fn agent(n: u128) -> AgentId {
@@ -338,8 +338,8 @@ fn agent(n: u128) -> AgentId {
 /// The event of freeze number `n` of an agent, for its owner.
 fn frozen(owner: &str, of: AgentId, n: u64, at: Timestamp) -> Event {
     let kind = EventKind::AgentFrozen;
-    let id = EventId::of(kind, &[&of, &n]);
-    let source = EventSource::of("tests").unwrap();
+    let id = EventId::derive(kind, &[&of, &n]);
+    let source = EventSource::for_stack("tests").unwrap();
     let data = EventData::new().text("by", "owner");
     Event::new(id, source, kind, at, EventSubject::Agent(of), Some(person(owner)), data).unwrap()
 }
@@ -935,7 +935,7 @@ async fn private_addresses_are_never_called() {
     world.happen(&frozen("ann", agent(1), 1, world.now()));
     world.run().await;
     assert!(receiver.calls().is_empty());
-    for webhook in world.table.of(&person("ann")).await.unwrap() {
+    for webhook in world.table.list_webhooks(&person("ann")).await.unwrap() {
         let result = world.delivery(&webhook).await.last.unwrap().result.to_string();
         assert_eq!(result, "blocked_address", "{}", webhook.terms.url);
     }
@@ -974,7 +974,7 @@ async fn moved_secret_ciphertexts_cannot_sign() {
             secret: ciphertext.clone(),
         };
         let (mut next, _) = bob.clone().rotated(moved.id, world.now());
-        next.version = world.table.of(&bob.person).await.unwrap()[0].version + 1;
+        next.version = world.table.list_webhooks(&bob.person).await.unwrap()[0].version + 1;
         let stored = world.table.rotate(&next, &moved, &[], &sample::audit()).await.unwrap();
         assert_eq!(stored, Edited::Stored);
         world.happen(&frozen("bob", agent(1), next.version, world.now()));

@@ -54,19 +54,19 @@ impl<W> Console<W> {
     }
 
     fn request(&self, fields: &Fields, decided: Option<&str>) -> String {
-        let status = fields.of("status");
+        let status = fields.value("status");
         let colour = match status.as_bytes().first() {
             Some(b'1'..=b'3') => Colour::GREEN,
             Some(b'4') => Colour::YELLOW,
             _ => Colour::RED,
         };
-        let outcome = decided.unwrap_or_else(|| fields.of("error"));
+        let outcome = decided.unwrap_or_else(|| fields.value("error"));
         let line = format!(
             "{} {} {} {} ms {outcome}",
-            fields.of("method"),
-            fields.of("route"),
+            fields.value("method"),
+            fields.value("route"),
             self.in_colour(colour, status),
-            fields.of("latency_ms"),
+            fields.value("latency_ms"),
         );
         line.trim_end().to_owned()
     }
@@ -99,7 +99,7 @@ where
         event.record(&mut fields);
         let request = || context.event_scope(event)?.find(|span| span.name() == "request");
         let level = *event.metadata().level();
-        let line = match fields.of("message") {
+        let line = match fields.value("message") {
             "payment.decided" => {
                 if let Some(span) = request() {
                     span.extensions_mut().replace(Decided(fields.decision()));
@@ -127,16 +127,18 @@ struct Fields(Vec<(&'static str, String)>);
 
 impl Fields {
     /// The value of a field; empty if there is none.
-    fn of(&self, name: &str) -> &str {
+    fn value(&self, name: &str) -> &str {
         let field = self.0.iter().find(|(known, _)| *known == name);
         field.map_or("", |(_, value)| value)
     }
 
     fn decision(&self) -> String {
-        let amount = self.of("amount").parse().ok().and_then(Amount::from_units);
+        let amount = self.value("amount").parse().ok().and_then(Amount::from_units);
         let amount = amount.map(Amount::to_dollars).unwrap_or_default();
-        let reason = self.of("reason");
-        format!("{} {amount} {reason}", self.of("result")).trim_end().to_owned()
+        let reason = self.value("reason");
+        format!("{} {amount} {reason}", self.value("result"))
+            .trim_end()
+            .to_owned()
     }
 }
 

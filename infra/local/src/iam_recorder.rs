@@ -60,11 +60,11 @@ impl IamRecorder {
     fn record(&self, step: &Step<'_>) {
         let operation = step.call.split(' ').next().unwrap_or_default();
         if let Some(function) = invoked(step.path) {
-            self.write(&Need::of("InvokeFunction", function.to_owned(), []).by(step.signer));
+            self.write(&Need::new("InvokeFunction", function.to_owned(), []).by(step.signer));
             return;
         }
         if step.path == "/v2/email/outbound-emails" {
-            self.write(&Need::of("SendEmail", "NoticesSender".to_owned(), []).by(step.signer));
+            self.write(&Need::new("SendEmail", "NoticesSender".to_owned(), []).by(step.signer));
             return;
         }
         for need in needs(operation, step.request) {
@@ -108,10 +108,10 @@ impl Need {
     fn of_secret(arn: &str) -> Self {
         // `arn:aws:secretsmanager:<region>:<account>:secret:<name>`
         let name = arn.rsplit(':').next().unwrap_or(arn);
-        Self::of("GetSecretValue", name.to_owned(), [])
+        Self::new("GetSecretValue", name.to_owned(), [])
     }
 
-    fn of(action: &str, resource: String, keys: impl IntoIterator<Item = String>) -> Self {
+    fn new(action: &str, resource: String, keys: impl IntoIterator<Item = String>) -> Self {
         Self {
             action: action.to_owned(),
             resource,
@@ -133,7 +133,7 @@ impl Need {
                 BTreeSet::new()
             },
             only_if_new: action == "PutItem" && condition == Some("attribute_not_exists(pk)"),
-            ..Self::of(
+            ..Self::new(
                 action,
                 text(request, "TableName"),
                 [item.map_or_else(unknown, partition)],
@@ -184,38 +184,38 @@ fn needs(operation: &str, request: &Value) -> Vec<Need> {
         "BatchGetItem" => {
             let tables = request.get("RequestItems").and_then(Value::as_object);
             let need = |(table, asked): (&String, &Value)| {
-                Need::of(operation, table.clone(), list(asked, "Keys").iter().map(partition))
+                Need::new(operation, table.clone(), list(asked, "Keys").iter().map(partition))
             };
             tables.into_iter().flatten().map(need).collect()
         }
         "Query" | "Scan" => {
             let table = text(request, "TableName");
             vec![match (text_of(request, "IndexName"), operation) {
-                (Some(index), _) => Need::of(operation, format!("{table}/index/{index}"), []),
-                (None, "Query") => Need::of(operation, table, [queried(request)]),
-                (None, _) => Need::of(operation, table, []),
+                (Some(index), _) => Need::new(operation, format!("{table}/index/{index}"), []),
+                (None, "Query") => Need::new(operation, table, [queried(request)]),
+                (None, _) => Need::new(operation, table, []),
             }]
         }
         // Creating a key with tags also needs the permission to tag (KMS developer guide, "Controlling access to
         // tags").
         "CreateKey" => [("CreateKey", "*"), ("TagResource", "WalletKeys")]
-            .map(|(action, resource)| Need::of(action, resource.to_owned(), []))
+            .map(|(action, resource)| Need::new(action, resource.to_owned(), []))
             .into(),
-        "GetPublicKey" | "Sign" => vec![Need::of(operation, "WalletKeys".to_owned(), [])],
+        "GetPublicKey" | "Sign" => vec![Need::new(operation, "WalletKeys".to_owned(), [])],
         // The stack has only one encryption key.
-        "Decrypt" | "Encrypt" => vec![Need::of(operation, "WebhookSecretsKey".to_owned(), [])],
+        "Decrypt" | "Encrypt" => vec![Need::new(operation, "WebhookSecretsKey".to_owned(), [])],
         "ChangeMessageVisibility" | "SendMessage" => {
             let url = text(request, "QueueUrl");
             let queue = url.rsplit('/').next().unwrap_or_default();
-            vec![Need::of(operation, queue.to_owned(), [])]
+            vec![Need::new(operation, queue.to_owned(), [])]
         }
         // The stack has only one bus.
-        "PutEvents" => vec![Need::of(operation, "EventBus".to_owned(), [])],
+        "PutEvents" => vec![Need::new(operation, "EventBus".to_owned(), [])],
         "GetSecretValue" => vec![Need::of_secret(&text(request, "SecretId"))],
         // Reading several secrets in one call needs a separate permission, besides each secret's.
         "BatchGetSecretValue" => {
             let ids = list(request, "SecretIdList").iter().filter_map(Value::as_str);
-            let all = Need::of(operation, "*".to_owned(), []);
+            let all = Need::new(operation, "*".to_owned(), []);
             [all].into_iter().chain(ids.map(Need::of_secret)).collect()
         }
         _ => vec![Need::of_item(operation, request)],

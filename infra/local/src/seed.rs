@@ -106,7 +106,7 @@ pub(crate) const BROWSER_OPERATORS: [&str; 2] = ["ada", "bob"];
 
 /// The value of the operators' secret, for these names and tokens.
 pub(crate) fn operators(tokens: &[(&str, &str)]) -> String {
-    let digest = |token: &str| SecretDigest::of(token).to_hex();
+    let digest = |token: &str| SecretDigest::digest(token).to_hex();
     let listed = tokens
         .iter()
         .map(|(name, token)| ((*name).to_owned(), digest(token).into()));

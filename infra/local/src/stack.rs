@@ -689,7 +689,7 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
 fn browser_operators(issuer: &str) -> String {
     let people = [issuer::DEMO_OWNER, issuer::DEMO_STRANGER];
     let pairs = seed::BROWSER_OPERATORS.into_iter().zip(people);
-    let pairs = pairs.map(|(name, user)| format!("{name}={}", PersonId::of(issuer, user.sub)));
+    let pairs = pairs.map(|(name, user)| format!("{name}={}", PersonId::derive(issuer, user.sub)));
     pairs.collect::<Vec<_>>().join(",")
 }
 

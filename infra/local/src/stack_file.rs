@@ -75,7 +75,7 @@ pub enum StackFileError {
 
 impl StackFile {
     /// The file of a running stack.
-    pub fn of(stack: &Stack) -> Self {
+    pub fn new(stack: &Stack) -> Self {
         let recent = stack
             .environment
             .get(RECENT_SIGN_IN)

@@ -51,10 +51,10 @@ pub struct Authorization {
 
 impl Authorization {
     /// Creates the authorization of a settlement with its nonce.
-    pub const fn of(settlement: &Settlement, nonce: B256) -> Self {
+    pub const fn for_settlement(settlement: &Settlement, nonce: B256) -> Self {
         let terms = &settlement.terms;
         Self {
-            expected: Expected::of(terms, nonce),
+            expected: Expected::new(terms, nonce),
             authorized_at: terms.authorized_at,
             valid_before: terms.valid_before,
         }
@@ -99,7 +99,7 @@ impl Chain {
         let mut states = HashMap::new();
         for chunk in chunks {
             let wanted: Vec<Authorization> = chunk.iter().map(|(_, authorization)| *authorization).collect();
-            let mut trace = Trace::of(self, &wanted, block, log_range, until);
+            let mut trace = Trace::new(self, &wanted, block, log_range, until);
             // If a call fails, earlier results are kept, and the remaining states are unknown.
             let searched_to = trace.search().await.ok();
             trace.drop_strangers().await;
@@ -139,7 +139,7 @@ struct Trace<'a> {
 }
 
 impl<'a> Trace<'a> {
-    fn of(
+    fn new(
         chain: &'a Chain,
         wanted: &'a [Authorization],
         block: &'a FinalBlock,

@@ -107,15 +107,15 @@ pub struct NewWallet<'a> {
 impl Custody {
     /// Creates a custody whose keys are derived from `seed`.
     pub fn of_seed(seed: WalletSeed) -> Self {
-        Self::of(Keys::Seed(seed))
+        Self::new(Keys::Seed(seed))
     }
 
     /// Creates a custody whose keys are in KMS.
     pub fn of_kms(keys: KmsKeys) -> Self {
-        Self::of(Keys::Kms(Box::new(keys)))
+        Self::new(Keys::Kms(Box::new(keys)))
     }
 
-    fn of(keys: Keys) -> Self {
+    fn new(keys: Keys) -> Self {
         let verified = Mutex::default();
         Self { keys, verified }
     }

@@ -38,7 +38,7 @@ impl NonceKey {
     /// because then nothing may be signed for the settlement, and the chain's state proves nothing about it.
     pub fn nonce_again(&self, settlement: SettlementId, prefix: NoncePrefix) -> Result<B256, KeyError> {
         let nonce = self.nonce(settlement);
-        if NoncePrefix::of(nonce) == prefix {
+        if NoncePrefix::from_nonce(nonce) == prefix {
             Ok(nonce)
         } else {
             Err(KeyError::NonceChanged)
@@ -100,9 +100,12 @@ mod tests {
     fn the_nonce_prefix_reveals_a_changed_key() {
         let [one, other] = [KEY.to_owned(), KEY.replace('0', "z")].map(|text| NonceKey::from_text(&text).unwrap());
         let nonce = one.nonce(settlement(1));
-        assert_eq!(one.nonce_again(settlement(1), NoncePrefix::of(nonce)), Ok(nonce));
         assert_eq!(
-            other.nonce_again(settlement(1), NoncePrefix::of(nonce)),
+            one.nonce_again(settlement(1), NoncePrefix::from_nonce(nonce)),
+            Ok(nonce)
+        );
+        assert_eq!(
+            other.nonce_again(settlement(1), NoncePrefix::from_nonce(nonce)),
             Err(KeyError::NonceChanged)
         );
     }

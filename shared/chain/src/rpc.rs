@@ -50,16 +50,16 @@ pub(crate) struct Rpc {
 impl Rpc {
     /// Creates a client with one endpoint of the chain with this id.
     pub(crate) fn new(chain_id: u64, node: Arc<dyn Node>) -> Self {
-        Self::of(Endpoint::new(FIRST, chain_id, node), None)
+        Self::from_endpoints(Endpoint::new(FIRST, chain_id, node), None)
     }
 
     /// Creates a client with two endpoints of the chain with this id.
     pub(crate) fn with_second(chain_id: u64, first: Arc<dyn Node>, second: Arc<dyn Node>) -> Self {
         let second = Endpoint::new(SECOND, chain_id, second);
-        Self::of(Endpoint::new(FIRST, chain_id, first), Some(second))
+        Self::from_endpoints(Endpoint::new(FIRST, chain_id, first), Some(second))
     }
 
-    fn of(first: Arc<Endpoint>, second: Option<Arc<Endpoint>>) -> Self {
+    fn from_endpoints(first: Arc<Endpoint>, second: Option<Arc<Endpoint>>) -> Self {
         Self {
             first,
             second,
@@ -73,7 +73,7 @@ impl Rpc {
         endpoints
             .into_iter()
             .flatten()
-            .map(|endpoint| Self::of(Arc::clone(endpoint), None))
+            .map(|endpoint| Self::from_endpoints(Arc::clone(endpoint), None))
     }
 
     /// Calls a method and parses its result.
@@ -93,7 +93,7 @@ impl Rpc {
     where
         F: Future<Output = Result<T, ChainError>>,
     {
-        self.at_one(|endpoint| work(Self::of(endpoint, None))).await
+        self.at_one(|endpoint| work(Self::from_endpoints(endpoint, None))).await
     }
 
     async fn at_one<T, F>(&self, work: impl Fn(Arc<Endpoint>) -> F) -> Result<T, ChainError>

@@ -12,7 +12,7 @@ pub struct PersonId(String);
 
 impl PersonId {
     /// Derives the id of the user with this `sub` at this issuer. An issuer is a URL and contains no line break.
-    pub fn of(issuer: &str, subject: &str) -> Self {
+    pub fn derive(issuer: &str, subject: &str) -> Self {
         Self(Fingerprint::of_text(&format!("person\n{issuer}\n{subject}")).to_string())
     }
 
@@ -47,8 +47,8 @@ pub struct SessionId(String);
 impl SessionId {
     /// Derives the id of the session with this secret. The secret has 256 random bits, so no salt or key stretching is
     /// needed.
-    pub fn of(secret: &str) -> Self {
-        let digest = SecretDigest::of(secret);
+    pub fn from_secret(secret: &str) -> Self {
+        let digest = SecretDigest::digest(secret);
         Self(alloy_primitives::hex::encode(digest.as_bytes()))
     }
 
@@ -147,10 +147,10 @@ mod tests {
     /// Only the canonical form of an id is accepted.
     #[test]
     fn person_ids_depend_on_issuer_and_subject() {
-        let ann = PersonId::of("https://a.example", "ann");
+        let ann = PersonId::derive("https://a.example", "ann");
         assert_eq!(PersonId::parse(ann.as_str()), Some(ann.clone()));
         for (issuer, subject) in [("https://b.example", "ann"), ("https://a.example", "bob")] {
-            assert_ne!(PersonId::of(issuer, subject), ann);
+            assert_ne!(PersonId::derive(issuer, subject), ann);
         }
         for text in [
             "",
@@ -166,8 +166,8 @@ mod tests {
     #[test]
     fn sessions_end_when_idle_or_expired() {
         let session = Session {
-            id: SessionId::of("secret"),
-            person: PersonId::of("https://a.example", "ann"),
+            id: SessionId::from_secret("secret"),
+            person: PersonId::derive("https://a.example", "ann"),
             name: None,
             created_at: at(1_000),
             seen_at: at(1_100),

@@ -166,7 +166,7 @@ impl Given {
             amount: self.intent.offer.amount(),
             pay_to: self.intent.offer.pay_to(),
             network: Network::BaseSepolia,
-            call: CallDescription::of(&self.intent, operation, Network::BaseSepolia, self.at),
+            call: CallDescription::new(&self.intent, operation, Network::BaseSepolia, self.at),
             at: self.at,
             policy_version: self.enabled.as_ref().map(|enabled| enabled.version),
             inputs: None,
@@ -185,7 +185,7 @@ fn replay_from_file(given: &Given, recorded: &RecordedDecision) -> Result<Vec<Re
         inputs: Some(versions),
         ..recorded.clone()
     };
-    let documents = InputDocuments::of(&given.inputs(), decision.at);
+    let documents = InputDocuments::new(&given.inputs(), decision.at);
     let stated = StatedDecision {
         ids: DecisionIds {
             transaction: TransactionId::from_uuid(Uuid::from_u128(1)),
@@ -628,7 +628,9 @@ impl Case {
             recent: self.recent(&intent),
             operation: self.called.map(|index| service.operations[index].clone()),
             payee_from: None,
-            approval: self.approval.then(|| ApprovalId::of(agent_id, &intent.fingerprint, 0)),
+            approval: self
+                .approval
+                .then(|| ApprovalId::derive(agent_id, &intent.fingerprint, 0)),
             balance: self.balance.map(units),
             agent,
             intent,
@@ -761,16 +763,18 @@ impl Case {
         if let Some(index) = self.called {
             let operation = OperationSlug::parse(SLUGS[self.operations[index].0]).unwrap();
             let ago = |age: i64| Timestamp::from_micros(now.micros() - age).unwrap();
-            let call = CallDigest::of(intent, &operation);
+            let call = CallDigest::digest(intent, &operation);
             recent.calls.extend(self.repeated.map(|age| (call, ago(age))));
             let paid = PaidPrices {
                 at: now,
                 prices: self.paid.iter().copied().map(units).collect(),
             };
-            recent.prices.push((OperationDigest::of(&operation), paid));
+            recent.prices.push((OperationDigest::digest(&operation), paid));
         }
         if self.known_payee {
-            recent.payees.push((PayeePrefix::of(intent.offer.pay_to()), now));
+            recent
+                .payees
+                .push((PayeePrefix::from_address(intent.offer.pay_to()), now));
         }
         recent
     }
@@ -1070,7 +1074,7 @@ fn a_grant_names_its_inputs() {
     }
     assert_eq!(
         grant.call(),
-        CallDescription::of(&given.intent, given.operation.as_ref(), Network::BaseSepolia, given.at)
+        CallDescription::new(&given.intent, given.operation.as_ref(), Network::BaseSepolia, given.at)
     );
 }
 
@@ -1458,7 +1462,7 @@ proptest! {
             let charges: Vec<Charge<'_>> = grant.charges().filter(|charge| charge.scope == window.scope).collect();
             prop_assert_eq!(charges.len(), 1, "each window is charged once");
             let charge = &charges[0];
-            prop_assert_eq!(charge.amount, counted.of(grant.amount()));
+            prop_assert_eq!(charge.amount, counted.units(grant.amount()));
             let evicted: u64 = charge.evict.iter().map(|entry| entry.amount.units()).sum();
             prop_assert_eq!(charge.evicted, units(evicted));
             prop_assert!(window.total.units() - evicted + charge.amount.units() <= charge.cap.units());

@@ -177,7 +177,7 @@ fn add(window: &mut Window, at: Timestamp, amount: Amount) {
 fn attack(caps: Option<StartingCaps>, rules: Vec<RuleKind>, known: &[Call], calls: &[Call]) -> Outcome {
     let agent = agent(rules);
     let service_of = service(PAYEE).id;
-    let enabled = StartingSet::of([service_of])
+    let enabled = StartingSet::new([service_of])
         .with_caps(caps)
         .record(service_of)
         .unwrap();
@@ -217,7 +217,7 @@ fn attack(caps: Option<StartingCaps>, rules: Vec<RuleKind>, known: &[Call], call
             recent: &recent,
             frozen_by_operators: None,
             // A user approved the payments before the attack.
-            approval: is_known.then(|| ApprovalId::of(id, &intent.fingerprint, 0)),
+            approval: is_known.then(|| ApprovalId::derive(id, &intent.fingerprint, 0)),
             balance: None,
             at,
             eviction: Eviction::Needed,

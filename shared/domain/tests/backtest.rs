@@ -498,7 +498,7 @@ fn change() -> impl Strategy<Value = Change> {
 
 impl Change {
     fn candidate(&self) -> Candidate {
-        let limits = self.of(&Limits {
+        let limits = self.apply(&Limits {
             frozen: false,
             policies: [(true, 0, 0, 0); 2],
             budgets: vec![],
@@ -516,7 +516,7 @@ impl Change {
         }
     }
 
-    fn of(&self, recorded: &Limits) -> Limits {
+    fn apply(&self, recorded: &Limits) -> Limits {
         let mut limits = recorded.clone();
         limits.frozen = self.status.unwrap_or(limits.frozen);
         for (index, policy) in self.policies.iter().enumerate() {
@@ -563,7 +563,7 @@ fn record(mut limits: Limits, steps: &[Step]) -> Vec<Recorded> {
                 }
             }
         }
-        let approval = ApprovalId::of(
+        let approval = ApprovalId::derive(
             AgentId::from_uuid(Uuid::nil()),
             &Fingerprint::of_text(&now.to_string()),
             u32::try_from(recorded.len()).unwrap(),
@@ -637,7 +637,9 @@ fn decide(
         let length = u32::try_from(rule.length.secs() / 3_600).unwrap();
         let only = rule.rule.kind.services().map(|_| 0);
         let counted = paid.iter().filter(|one| one.counts(now, only, length));
-        let used = counted.map(|one| rule.counted.of(units(one.step.amount)).units()).sum();
+        let used = counted
+            .map(|one| rule.counted.units(units(one.step.amount)).units())
+            .sum();
         (rule.rule.id, window(rule.scope(agent.id), rule.length, used))
     });
     let budgets: Vec<_> = budgets.collect();
@@ -699,7 +701,7 @@ fn decide(
         amount: units(step.amount),
         pay_to: payee(step.operation),
         network: Network::BaseSepolia,
-        call: CallDescription::of(&intent, Some(operation), Network::BaseSepolia, now),
+        call: CallDescription::new(&intent, Some(operation), Network::BaseSepolia, now),
         at: now,
         policy_version: Some(1),
         inputs: None,
@@ -750,8 +752,8 @@ impl Recorded {
             amount: decision.amount,
             at: decision.at,
             released_at: self.released_at,
-            payee: PayeePrefix::of(decision.pay_to),
-            operation: OperationDigest::of(decision.operation.as_ref().unwrap()),
+            payee: PayeePrefix::from_address(decision.pay_to),
+            operation: OperationDigest::digest(decision.operation.as_ref().unwrap()),
             call: Some(self.call()),
         }
     }
@@ -798,7 +800,7 @@ fn simulate(change: &Change, recorded: &[Recorded], first: usize, is_approved: b
             return (was, one.decision.reason.clone(), false);
         }
         let now = one.decision.at;
-        let (is, reason) = change.of(&one.limits).decide(&one.step, one.is_approved, &paid, now);
+        let (is, reason) = change.apply(&one.limits).decide(&one.step, one.is_approved, &paid, now);
         let asked_only_now = is == DecisionResult::Escalate && was != DecisionResult::Escalate;
         let pays = is == DecisionResult::Allow || (asked_only_now && is_approved);
         if pays {
@@ -1279,7 +1281,7 @@ fn an_unused_approval_is_one_where_the_candidate_asks() {
         policies: [Some((true, 100, 100, 10)), None],
         rules: None,
     };
-    let approval = ApprovalId::of(AgentId::from_uuid(Uuid::nil()), &Fingerprint::of_text("x"), 0);
+    let approval = ApprovalId::derive(AgentId::from_uuid(Uuid::nil()), &Fingerprint::of_text("x"), 0);
     for (approval, flipped) in [(Some(approval), 0), (None, 1)] {
         let mut backtest = Backtest::new(change.candidate());
         backtest.test(&BacktestDecision {
@@ -1352,7 +1354,7 @@ fn a_run_tests_one_agent_after_another() {
     let agents = [1, 2, 3].map(|number| AgentId::from_uuid(Uuid::from_u128(number)));
     let mut run = BacktestRun {
         id: BacktestId::from_uuid(Uuid::nil()),
-        owner: PersonId::of("issuer", "subject"),
+        owner: PersonId::derive("issuer", "subject"),
         version: 1,
         created_at: at(0),
         from: at(0),

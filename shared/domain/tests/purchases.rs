@@ -68,7 +68,7 @@ fn about(catalog: &Catalog, service: &Value, operation: &Value, call: &str) -> S
         metadata: Metadata::default(),
         fingerprint: Fingerprint::of_text("once"),
     };
-    match CatalogMatch::of(&intent, catalog) {
+    match CatalogMatch::find(&intent, catalog) {
         Ok(CatalogMatch { service, operation }) => {
             let operation = operation.map_or("none", |operation| operation.slug.as_str());
             format!("{}/{operation}", service.slug)

@@ -309,7 +309,7 @@ fn operation(slug: usize, listed: &Listed) -> Operation {
 
 /// Returns the transfer that would be signed for a grant.
 fn signed(grant: &Grant<'_>, offer: &Offer, agent: &Agent) -> TransferAuthorization {
-    let terms = PaymentTerms::of(&Terms {
+    let terms = PaymentTerms::from_settlement_terms(&Terms {
         id: SettlementId::from_uuid(Uuid::nil()),
         transaction: TransactionId::from_uuid(Uuid::nil()),
         agent: agent.id,
@@ -320,7 +320,7 @@ fn signed(grant: &Grant<'_>, offer: &Offer, agent: &Agent) -> TransferAuthorizat
         authorized_at: grant.at(),
         valid_before: grant.at().after(Duration::DAY),
         idempotency_key: Fingerprint::of_text("once"),
-        nonce_prefix: NoncePrefix::of(B256::ZERO),
+        nonce_prefix: NoncePrefix::from_nonce(B256::ZERO),
         transfers: 0,
         purpose: Purpose::Purchase(Purchase {
             key: KeyId(1),
@@ -336,7 +336,7 @@ fn signed(grant: &Grant<'_>, offer: &Offer, agent: &Agent) -> TransferAuthorizat
             checks: Vec::new(),
         }),
     });
-    TransferAuthorization::of(&terms, B256::ZERO)
+    TransferAuthorization::new(&terms, B256::ZERO)
 }
 
 proptest! {
@@ -346,7 +346,7 @@ proptest! {
     fn signed_transfers_pay_the_called_operation_only(case in case()) {
         let (catalog, intent, agent) = (case.catalog(), case.intent(), case.agent());
         let called = case.called();
-        let Ok(matched) = CatalogMatch::of(&intent, &catalog) else { return Ok(()) };
+        let Ok(matched) = CatalogMatch::find(&intent, &catalog) else { return Ok(()) };
         prop_assert_eq!(matched.operation.is_some(), !called.is_empty());
         let enabled = EnabledService { service: matched.service.id, version: 1, enabled: true, policy: case.policy() };
         let day = Window {

@@ -73,7 +73,7 @@ fn catalog() -> Catalog {
 }
 
 fn starting() -> StartingSet {
-    StartingSet::of([1, 2, 3].map(id))
+    StartingSet::new([1, 2, 3].map(id))
 }
 
 fn change(per_call: Option<u64>, per_day: Option<u64>) -> PolicyChange {
@@ -281,15 +281,15 @@ fn a_stored_key_is_the_key() {
     }
     // Users name services by slug.
     for text in ["s1", "category:ai", "*"] {
-        assert_eq!(TemplateKey::of(text, &catalog()).unwrap().told(&catalog()), text);
+        assert_eq!(TemplateKey::from_text(text, &catalog()).unwrap().told(&catalog()), text);
     }
     assert_eq!(
-        TemplateKey::of(&id(1).to_string(), &catalog()),
+        TemplateKey::from_text(&id(1).to_string(), &catalog()),
         Ok(TemplateKey::Service(id(1)))
     );
     assert_eq!(TemplateKey::Service(id(9)).told(&catalog()), id(9).to_string());
     for text in ["", "s9", "category:x"] {
-        assert!(TemplateKey::of(text, &catalog()).is_err(), "{text}");
+        assert!(TemplateKey::from_text(text, &catalog()).is_err(), "{text}");
     }
 }
 

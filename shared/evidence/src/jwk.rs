@@ -57,7 +57,7 @@ impl Jwk {
         if *form != 0x04 {
             return Err(JwkError::Point);
         }
-        Self::of(AlgorithmParameters::EllipticCurve(EllipticCurveKeyParameters {
+        Self::from_parameters(AlgorithmParameters::EllipticCurve(EllipticCurveKeyParameters {
             key_type: EllipticCurveKeyType::EC,
             curve: EllipticCurve::P256,
             x: URL_SAFE_NO_PAD.encode(x),
@@ -67,14 +67,14 @@ impl Jwk {
 
     /// Creates a key from an Ed25519 public key (RFC 8037 §2).
     pub fn ed25519(key: &[u8; 32]) -> Result<Self, JwkError> {
-        Self::of(AlgorithmParameters::OctetKeyPair(OctetKeyPairParameters {
+        Self::from_parameters(AlgorithmParameters::OctetKeyPair(OctetKeyPairParameters {
             key_type: OctetKeyPairType::OctetKeyPair,
             curve: EllipticCurve::Ed25519,
             x: URL_SAFE_NO_PAD.encode(key),
         }))
     }
 
-    fn of(parameters: AlgorithmParameters) -> Result<Self, JwkError> {
+    fn from_parameters(parameters: AlgorithmParameters) -> Result<Self, JwkError> {
         let (algorithm, name) = match parameters {
             AlgorithmParameters::EllipticCurve(_) => (Algorithm::ES256, KeyAlgorithm::ES256),
             _ => (Algorithm::EdDSA, KeyAlgorithm::EdDSA),

@@ -31,7 +31,7 @@ impl Network {
     ];
 
     /// Returns the network with this name, in x402 v1 or v2.
-    pub fn of(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL
             .into_iter()
             .find(|network| name == network.name || name == network.caip2)

@@ -54,7 +54,7 @@ impl KeyType {
         }
     }
 
-    fn of(byte: u8) -> Option<Self> {
+    fn from_byte(byte: u8) -> Option<Self> {
         [Self::Ed25519, Self::Cosignature]
             .into_iter()
             .find(|kind| kind.byte() == byte)
@@ -140,7 +140,7 @@ impl FromStr for VerifierKey {
         };
         let key = STANDARD.decode(key).map_err(|_| NoteError::VerifierKey)?;
         let (kind, key) = key.split_first().ok_or(NoteError::VerifierKey)?;
-        let kind = KeyType::of(*kind).ok_or(NoteError::VerifierKey)?;
+        let kind = KeyType::from_byte(*kind).ok_or(NoteError::VerifierKey)?;
         let key = key.try_into().map_err(|_| NoteError::VerifierKey)?;
         let read = Self::new(name, kind, key)?;
         // Also checks the id, and that the text has the canonical form.

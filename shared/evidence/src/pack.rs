@@ -322,7 +322,7 @@ pub fn verify_evidence(document: &str, trust: &Trust) -> Result<EvidenceReport, 
         report.add(Part::File, Step::new(StepName::Copies, outcome));
     }
     if let Some(provider) = &file.provider {
-        let payment = Payment::of(decided.as_ref(), paid.as_ref());
+        let payment = Payment::new(decided.as_ref(), paid.as_ref());
         report.add_provider(&payment, provider, trust, &mut rest);
     }
     report.unverified = rest.into_pointers();
@@ -526,7 +526,7 @@ fn is_copy(at: &str, shown: &Value, signed: &Value) -> bool {
     let (Some(shown_text), Some(signed_text)) = (shown.as_str(), signed.as_str()) else {
         return shown == signed;
     };
-    let network = |text: &str| Network::of(text).map(|network| network.chain_id);
+    let network = |text: &str| Network::from_name(text).map(|network| network.chain_id);
     // RFC 3339 in UTC, with or without trailing zeros in the fraction.
     let time = |text: &str| {
         let text = text.strip_suffix('Z')?;
@@ -553,7 +553,7 @@ fn is_copy(at: &str, shown: &Value, signed: &Value) -> bool {
 }
 
 impl Payment {
-    fn of(decided: Option<&Value>, paid: Option<&Value>) -> Self {
+    fn new(decided: Option<&Value>, paid: Option<&Value>) -> Self {
         let find = |of_decision: &str, of_receipt: &str| {
             let of_decision = decided.and_then(|payload| payload.pointer(of_decision));
             of_decision.or_else(|| paid.and_then(|payload| payload.pointer(of_receipt)))

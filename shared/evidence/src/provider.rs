@@ -121,7 +121,7 @@ impl ProviderKey {
 
     /// Creates a signer that the reader trusts for a host: `did:key`, `did:jwk` or an address.
     pub fn for_host(host: &str, signer: &str) -> Result<Self, ProviderKeyError> {
-        let signer = match Key::of(signer) {
+        let signer = match Key::from_kid(signer) {
             Some(key) => KnownSigner::Key(key),
             None => KnownSigner::Address(address_in(signer).ok_or(ProviderKeyError::Text)?),
         };
@@ -443,7 +443,7 @@ fn verify_jws(jws: &str, known: &[ProviderKey]) -> Result<SignedByProvider, Prov
             KnownSigner::Address(_) => None,
         })
     };
-    let Some(key) = Key::of(&header.kid).or_else(known) else {
+    let Some(key) = Key::from_kid(&header.kid).or_else(known) else {
         let (signer, key) = (ProviderSigner::Unknown(header.kid), None);
         return Ok(SignedByProvider { payload, signer, key });
     };
@@ -473,7 +473,7 @@ struct KeyOfDid {
 
 impl Key {
     /// Returns the key in a `did:key` or `did:jwk`, with or without a fragment. Returns `None` for any other text.
-    fn of(kid: &str) -> Option<Self> {
+    fn from_kid(kid: &str) -> Option<Self> {
         let did = kid.split('#').next()?;
         if let Some(text) = did.strip_prefix("did:jwk:") {
             let key = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?);

@@ -47,7 +47,7 @@ impl StatementKind {
     }
 
     /// Returns the kind with this `typ`.
-    pub fn of(typ: &str) -> Option<Self> {
+    pub fn from_typ(typ: &str) -> Option<Self> {
         [Self::Decision, Self::Receipt, Self::Change]
             .into_iter()
             .find(|kind| kind.typ() == typ)
@@ -98,7 +98,7 @@ enum Allowed {
 }
 
 impl Allowed {
-    const fn of(key: &Jwk) -> Self {
+    const fn for_key(key: &Jwk) -> Self {
         match key.algorithm() {
             Algorithm::ES256 => Self::ES256,
             _ => Self::EdDSA,
@@ -109,7 +109,7 @@ impl Allowed {
 /// Returns the part of a statement that is signed (RFC 7515 §5.1): the header, a dot and the payload, in base64url.
 fn signing_input<E>(key: &Jwk, typ: &str, payload: &[u8]) -> Result<String, SignError<E>> {
     let header = Header {
-        alg: Allowed::of(key),
+        alg: Allowed::for_key(key),
         kid: key.kid().into(),
         typ: typ.into(),
     };
@@ -255,7 +255,7 @@ pub struct VerifiedStatement {
 impl VerifiedStatement {
     /// Returns what the statement is about, or `None` if the `typ` is unknown.
     pub fn kind(&self) -> Option<StatementKind> {
-        StatementKind::of(&self.typ)
+        StatementKind::from_typ(&self.typ)
     }
 
     /// Returns the header's `typ`.
@@ -288,7 +288,7 @@ impl JwkSet {
         let header: Header<'_> = serde_json::from_slice(&header).map_err(|_| StatementError::Header)?;
         let key = self.find(&header.kid).ok_or(StatementError::UnknownKey)?;
         // The key determines the algorithm, never the statement.
-        if Allowed::of(key) != header.alg {
+        if Allowed::for_key(key) != header.alg {
             return Err(StatementError::Header);
         }
         if !key.is_signature(signature, text.as_bytes()) {

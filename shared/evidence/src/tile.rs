@@ -34,16 +34,16 @@ impl TilePath {
     /// Creates the path of the tile with this index at this level (0 to 63), with `width` hashes (1 to 256).
     pub fn hashes(level: u8, index: u64, width: u16) -> Result<Self, TilePathError> {
         (level < 64)
-            .then(|| Self::of(Content::Hashes { level }, index, width))
+            .then(|| Self::new(Content::Hashes { level }, index, width))
             .ok_or(TilePathError)?
     }
 
     /// Creates the path of the bundle with this index, with `width` entries (1 to 256).
     pub fn entries(index: u64, width: u16) -> Result<Self, TilePathError> {
-        Self::of(Content::Entries, index, width)
+        Self::new(Content::Entries, index, width)
     }
 
-    fn of(content: Content, index: u64, width: u16) -> Result<Self, TilePathError> {
+    fn new(content: Content, index: u64, width: u16) -> Result<Self, TilePathError> {
         (1..=TILE_WIDTH)
             .contains(&u64::from(width))
             .then_some(Self { content, index, width })

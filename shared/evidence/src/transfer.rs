@@ -82,7 +82,7 @@ impl StatedTransfer {
     /// Returns the transfer of a receipt. The receipt's `settlement` has `tx_hash`, `network`, `wallet` (the payer),
     /// `pay_to`, `amount_units` (a number or decimal digits), `asset` (the address or symbol of USDC), `nonce_prefix`
     /// and `block_number`.
-    pub fn of(statement: &VerifiedStatement) -> Result<Self, NoTransfer> {
+    pub fn from_statement(statement: &VerifiedStatement) -> Result<Self, NoTransfer> {
         if statement.kind() != Some(StatementKind::Receipt) {
             return Err(NoTransfer::Unstated);
         }
@@ -95,7 +95,7 @@ impl StatedTransfer {
             return Err(NoTransfer::Unstated);
         }
         let Payload { settlement } = Payload::deserialize(payload).map_err(|_| NoTransfer::Malformed)?;
-        let network = Network::of(&settlement.network).filter(|network| network.is_usdc(&settlement.asset));
+        let network = Network::from_name(&settlement.network).filter(|network| network.is_usdc(&settlement.asset));
         let units = match settlement.amount_units {
             Units::Number(units) => Some(units),
             Units::Text(text) => crate::decimal::parse(&text),

@@ -166,7 +166,7 @@ impl Step {
         Self { step, outcome }
     }
 
-    fn of<E: fmt::Display>(step: StepName, result: Result<String, E>) -> Self {
+    fn from_result<E: fmt::Display>(step: StepName, result: Result<String, E>) -> Self {
         Self::new(
             step,
             match result {
@@ -260,16 +260,19 @@ fn verify_statement(statement: &str, trust: &Trust) -> (Step, Option<VerifiedSta
     });
     let found = known.as_ref().map_err(Clone::clone);
     let found = found.map(|statement| format!("{}, signed by key {}", statement.typ(), statement.kid()));
-    (Step::of(StepName::Statement, found), known.ok())
+    (Step::from_result(StepName::Statement, found), known.ok())
 }
 
 fn verify_proof(proof: &TlogProof, trust: &Trust) -> Report {
     let extra = proof.unverified_extra().map(std::str::from_utf8);
     let (statement_step, statement) = match extra {
         Some(Ok(statement)) => verify_statement(statement, trust),
-        Some(Err(_)) => (Step::of(StepName::Statement, Err("`extra` is no statement")), None),
+        Some(Err(_)) => (
+            Step::from_result(StepName::Statement, Err("`extra` is no statement")),
+            None,
+        ),
         None => (
-            Step::of(StepName::Statement, Err("the proof carries no statement")),
+            Step::from_result(StepName::Statement, Err("the proof carries no statement")),
             None,
         ),
     };
@@ -287,12 +290,12 @@ fn verify_proof(proof: &TlogProof, trust: &Trust) -> Report {
         .as_ref()
         .map(|checkpoint| format!("signed by the log {}", checkpoint.origin()));
     let witnesses = match (&opened, trust.policy.cosigned(proof.note())) {
-        (Err(_), _) => Step::of(StepName::Witnesses, Err("there is no trusted checkpoint to cosign")),
+        (Err(_), _) => Step::from_result(StepName::Witnesses, Err("there is no trusted checkpoint to cosign")),
         (_, Ok(cosigned)) if cosigned.is_empty() => Step::skipped(
             StepName::Witnesses,
             "the trust file asks for no witness, and none that it names cosigned",
         ),
-        (_, cosigned) => Step::of(
+        (_, cosigned) => Step::from_result(
             StepName::Witnesses,
             cosigned.map(|cosigned| {
                 let named = cosigned.iter().map(|one| format!("{} at {}", one.witness, one.time));
@@ -303,8 +306,8 @@ fn verify_proof(proof: &TlogProof, trust: &Trust) -> Report {
     Report {
         steps: vec![
             statement_step,
-            Step::of(StepName::Inclusion, inclusion),
-            Step::of(StepName::Checkpoint, checkpoint),
+            Step::from_result(StepName::Inclusion, inclusion),
+            Step::from_result(StepName::Checkpoint, checkpoint),
             witnesses,
         ],
         statement,

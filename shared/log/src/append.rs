@@ -126,7 +126,7 @@ struct StoredEntry {
 
 impl StoredEntry {
     fn about(&self) -> Result<About> {
-        let kind = StatementKind::of(&self.kind).ok_or_else(|| Error::internal(PUBLISHING, self.kind.clone()))?;
+        let kind = StatementKind::from_typ(&self.kind).ok_or_else(|| Error::internal(PUBLISHING, self.kind.clone()))?;
         Ok(About { kind, id: self.id })
     }
 }
@@ -263,7 +263,7 @@ impl Log {
         self.check_growth(&state.published()?).await?;
         let mut gathered = self.gather(&state).await?;
         for value in &gathered.unreadable {
-            let key = format!("{ASIDE}unreadable/{}", DocumentHash::of(value));
+            let key = format!("{ASIDE}unreadable/{}", DocumentHash::digest(value));
             self.set_aside(&key, value, "it is not a fact", now, stating).await?;
         }
         let (again, waiting) = split_later(state.later(), now);

@@ -208,7 +208,7 @@ fn object_of(batch: &IndexedBatch, entries: &[Vec<u8>]) -> Result<(String, Vec<u
         text.push(b'\n');
         last = log_index;
     }
-    let day = Day::of(batch.at);
+    let day = Day::containing(batch.at);
     Ok((
         format!("statements/date={day}/{:016}-{last:016}.jsonl.gz", batch.first),
         text,
@@ -225,7 +225,7 @@ fn line(log_index: u64, committed_at: Timestamp, entry: &str) -> Value {
     let header = decoded(parts.next()).unwrap_or_default();
     let payload = decoded(parts.next()).unwrap_or_default();
     let typ = header.get("typ").and_then(Value::as_str).unwrap_or_default();
-    let kind = StatementKind::of(typ);
+    let kind = StatementKind::from_typ(typ);
     let name = kind.map(|kind| match kind {
         StatementKind::Decision => "decision",
         StatementKind::Receipt => "receipt",

@@ -26,7 +26,7 @@ impl Case {
 
     /// The catalog match of the request.
     pub fn purchase(&self) -> CatalogMatch<'_> {
-        CatalogMatch::of(&self.intent, &self.world.catalog).unwrap()
+        CatalogMatch::find(&self.intent, &self.world.catalog).unwrap()
     }
 
     /// The facts of the evaluation.

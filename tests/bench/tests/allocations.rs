@@ -85,7 +85,7 @@ fn worst_case_decisions_allocate_no_memory() {
     let policy = &mut case.world.enabled.as_mut().unwrap().policy;
     policy.allowed_domains = vec![DomainPattern::parse("w*w.d*c*s.example.com").unwrap()];
     policy.require_approval_above = Amount::ZERO;
-    let approval = ApprovalId::of(case.world.agent.id, &case.intent.fingerprint, 0);
+    let approval = ApprovalId::derive(case.world.agent.id, &case.intent.fingerprint, 0);
     assert_eq!(allocations(&case.facts_about(case.purchase(), Some(approval))), 0);
 }
 

@@ -26,11 +26,11 @@ pub async fn follow(place: Arc<Place>, plan: Plan) {
             process.spare();
             let seed = u64::try_from(index).expect("few") + 1;
             if phase.kills() {
-                let mut rng = Rng::of(seed);
+                let mut rng = Rng::from_seed(seed);
                 process.kill_where(move |_, _| rng.below(KILLS) == 0);
             }
             if phase.disturbs_the_database() {
-                let mut rng = Rng::of(seed << 8);
+                let mut rng = Rng::from_seed(seed << 8);
                 let killer = process.killer();
                 process.db.follow(move |step| match (step.moment, rng.below(DATABASE)) {
                     (Moment::Arrived, 0) if step.call.starts_with("Transact") => {
@@ -59,7 +59,7 @@ pub async fn follow(place: Arc<Place>, plan: Plan) {
 
 /// Edits the limits of agents that have none, up and down, always above what they spend.
 async fn edit(place: &Place, until: Instant) {
-    let mut rng = Rng::of(7);
+    let mut rng = Rng::from_seed(7);
     let unlimited: Vec<_> = place.payers.iter().filter(|payer| payer.cap.is_none()).collect();
     while Instant::now() < until {
         let payer = unlimited[usize::try_from(rng.below(1_000)).expect("few") % unlimited.len()];
@@ -77,7 +77,7 @@ async fn edit(place: &Place, until: Instant) {
 
 /// Rotates the keys of agents; the old key ends at once.
 async fn rotate(place: &Place, until: Instant) {
-    let mut rng = Rng::of(11);
+    let mut rng = Rng::from_seed(11);
     while Instant::now() < until {
         let payer = &place.payers[usize::try_from(rng.below(1_000)).expect("few") % place.payers.len()];
         let person = place.world.person(OWNERS[payer.owner]);

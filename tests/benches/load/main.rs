@@ -51,7 +51,7 @@ fn main() -> ExitCode {
 
 async fn run(size: Size) -> ExitCode {
     let place = Arc::new(Place::start(&size).await);
-    let plan = Plan::of(Duration::from_secs(size.seconds.into()));
+    let plan = Plan::new(Duration::from_secs(size.seconds.into()));
     let report = Arc::new(Report::default());
     place.keep_time();
     let faults = tokio::spawn(faults::follow(Arc::clone(&place), plan));
@@ -59,7 +59,7 @@ async fn run(size: Size) -> ExitCode {
     faults.await.expect("the faults end");
     let payments = place.finish().await;
     report.print(&size, &payments, place.kills());
-    let wrong = verdict::of(&place, &payments, &report).await;
+    let wrong = verdict::check(&place, &payments, &report).await;
     for line in &wrong {
         println!("WRONG    {line}");
     }

@@ -41,7 +41,7 @@ pub struct Plan {
 
 impl Plan {
     /// The plan of a run of this length.
-    pub fn of(length: Duration) -> Self {
+    pub fn new(length: Duration) -> Self {
         Self { length }
     }
 

@@ -130,7 +130,7 @@ impl Place {
                 time: Duration::from_secs(15),
                 environment: vec![],
             };
-            environments.push(Process::of(&world, program).await);
+            environments.push(Process::for_program(&world, program).await);
             sender.send(number).expect("a receiver");
         }
         Self {

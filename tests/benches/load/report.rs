@@ -106,7 +106,7 @@ impl Report {
         std::fs::write(folder.join("report.json"), report.to_string()).expect("written");
         let mut lines = Vec::new();
         for call in [Call::Authorize, Call::Complete] {
-            let all = figures.of(call);
+            let all = figures.latencies(call);
             let name = format!("{call:?}").to_lowercase();
             std::fs::write(folder.join(format!("{name}.hgrm")), percentiles(&all)).expect("written");
             lines.push((name, all));
@@ -117,7 +117,7 @@ impl Report {
 
 impl Figures {
     /// The latencies of a call in all phases.
-    fn of(&self, call: Call) -> Histogram<u64> {
+    fn latencies(&self, call: Call) -> Histogram<u64> {
         let mut all = Histogram::new(3).expect("three digits");
         for ((of, _), latencies) in &self.latencies {
             if *of == call {

@@ -19,7 +19,7 @@ struct Stored {
 }
 
 /// The laws that do not hold; empty if all do.
-pub async fn of(place: &Place, payments: &[Payment], report: &Report) -> Vec<String> {
+pub async fn check(place: &Place, payments: &[Payment], report: &Report) -> Vec<String> {
     let mut wrong = report.take_wrong();
     let world = &place.world;
     wrong.extend(invariants::violations(&world.stack.db, "LedgerTable").await);

@@ -108,7 +108,7 @@ impl Signer {
 }
 
 impl Recorded {
-    pub fn of(rounds: Vec<Vec<Call>>) -> Self {
+    pub fn new(rounds: Vec<Vec<Call>>) -> Self {
         let recording = |call: Call| Recording {
             is_rpc: call.is_rpc(),
             operation: call.operation,
@@ -166,7 +166,7 @@ impl Recorded {
 
     /// Prepares the calls to be sent once.
     pub fn bare(&self) -> Bare {
-        let round = |recordings: &Vec<Recording>| recordings.iter().map(Request::of).collect();
+        let round = |recordings: &Vec<Recording>| recordings.iter().map(Request::from_recording).collect();
         Bare {
             rounds: self.0.iter().map(round).collect(),
             signature: None,
@@ -209,7 +209,7 @@ async fn together(asked: impl Iterator<Item = impl Future<Output = ()>>) {
 }
 
 impl Request {
-    fn of(recording: &Recording) -> Self {
+    fn from_recording(recording: &Recording) -> Self {
         if recording.is_rpc {
             return Self::Rpc(recording.request.clone().into_bytes());
         }

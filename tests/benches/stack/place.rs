@@ -98,10 +98,10 @@ impl Place {
         self.node.take();
         function.call(event).await.expect(status);
         let mut calls = self.proxy.calls().take();
-        let units = Units::of(&calls);
+        let units = Units::sum(&calls);
         calls.extend(self.node.take());
         self.node.set_latency(Duration::ZERO);
-        (Recorded::of(in_rounds(calls)), units)
+        (Recorded::new(in_rounds(calls)), units)
     }
 
     /// The floor's clients, which are the same as the functions'.

@@ -38,14 +38,14 @@ async fn random_kills_neither_lose_nor_duplicate_payments() {
     // One call in sixteen kills its process, before or after it takes effect; sometimes a process is killed between
     // calls.
     for (index, process) in processes.iter().enumerate() {
-        let mut rng = Rng::of(0x9e37_79b9_7f4a_7c15 + u64::try_from(index).unwrap());
+        let mut rng = Rng::from_seed(0x9e37_79b9_7f4a_7c15 + u64::try_from(index).unwrap());
         process.kill_where(move |_, _| rng.below(32) == 0);
     }
     let over = Arc::new(AtomicBool::new(false));
     let (at_random, all, done) = (Arc::new(AtomicU32::new(0)), Arc::clone(&processes), Arc::clone(&over));
     let moments = Arc::clone(&at_random);
     let killing = tokio::spawn(async move {
-        let mut rng = Rng::of(0xd1b5_4a32_d192_ed03);
+        let mut rng = Rng::from_seed(0xd1b5_4a32_d192_ed03);
         while !done.load(SeqCst) {
             tokio::time::sleep(Duration::from_millis(100 + rng.below(300))).await;
             let one = usize::try_from(rng.below(4)).unwrap();

@@ -31,7 +31,7 @@ async fn process(world: &World, function: &'static str, environment: &[(&'static
         time: Duration::from_secs(seconds),
         environment: environment.to_vec(),
     };
-    Process::of(world, program).await
+    Process::for_program(world, program).await
 }
 
 /// A policy that needs an approval above twenty dollars.

@@ -253,7 +253,7 @@ async fn an_agent_keeps_services_open_at_its_creation() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_local_stack_signs_its_owner_in_anew() {
     let world = World::still().await;
-    let file = purser_local::StackFile::of(&world.stack);
+    let file = purser_local::StackFile::new(&world.stack);
     assert_eq!(
         file.user.token_recent_until,
         world.now().after(Duration::from_secs_u32(600)).to_string()

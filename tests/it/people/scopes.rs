@@ -18,7 +18,7 @@ struct Routes(Vec<(Method, String, Value, Option<&'static str>)>);
 
 impl Routes {
     /// The routes for a payment and an approval at `lab-search`.
-    async fn of(home: &Household) -> Self {
+    async fn new(home: &Household) -> Self {
         let (world, agent) = (&home.world, &home.agent);
         home.set_policy(json!({"require_approval_above_units": dollars(5)}))
             .await;
@@ -98,7 +98,7 @@ fn assert_lacks(answer: Answer, missing: &str, about: &str) {
 async fn keys_are_limited_to_their_scope() {
     let home = Household::in_world(World::start().await).await;
     let world = &home.world;
-    let Routes(routes) = Routes::of(&home).await;
+    let Routes(routes) = Routes::new(&home).await;
     let here = "127.0.0.1/32";
     let read = limited(&home, json!({"permissions": ["read"]})).await;
     let pay = limited(&home, json!({"permissions": ["pay"]})).await;

@@ -134,7 +134,7 @@ async fn statements_verify_offline_and_recompute() {
             "result": payload["result"],
             "reason": payload["reason"],
         });
-        assert_eq!(payload["decision_hash"], DocumentHash::of(&hashed).to_string());
+        assert_eq!(payload["decision_hash"], DocumentHash::digest(&hashed).to_string());
         // The caller had it with the decision.
         assert_eq!(payload["decision_hash"], decision["decision_hash"]);
         for (document, hash) in [
@@ -145,7 +145,7 @@ async fn statements_verify_offline_and_recompute() {
             let document = &told["inputs"][document];
             assert_eq!(
                 payload["inputs"][hash],
-                DocumentHash::of(document).to_string(),
+                DocumentHash::digest(document).to_string(),
                 "{document}"
             );
         }
@@ -301,7 +301,7 @@ async fn statements_use_current_rows_for_unstored_versions() {
     let inputs = &payload(&verified(&told["statement"], &home.trust().await))["inputs"];
     assert_eq!(inputs["policy_version"], 1);
     let policy = &told["inputs"]["policy"];
-    assert_eq!(inputs["policy_hash"], DocumentHash::of(policy).to_string());
+    assert_eq!(inputs["policy_hash"], DocumentHash::digest(policy).to_string());
 }
 
 /// Anybody reads the log's tiles of hashes at the paths of c2sp.org/tlog-tiles, and nobody its entries.

@@ -65,7 +65,7 @@ async fn events_and_usage_belong_only_to_the_owner() {
     assert_eq!(world.stack.tell().await, 0);
 
     let told = home.told();
-    let kim = PersonId::of(world.stack.issuer.url(), KIM.sub);
+    let kim = PersonId::derive(world.stack.issuer.url(), KIM.sub);
     assert!(
         told.values().flatten().all(|event| event.owner() == Some(&kim)),
         "{told:?}"

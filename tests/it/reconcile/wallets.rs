@@ -35,7 +35,7 @@ async fn world(variables: &[(&str, &str)]) -> World {
 /// An agent of a person, with `units` in its wallet.
 async fn agent(world: &World, units: u64) -> TestAgent {
     let agent = world.poor_agent(vec![]).await;
-    let owner = PersonId::of("https://issuer.example", "ann");
+    let owner = PersonId::derive("https://issuer.example", "ann");
     world.edit(&agent, |record| record.owner = owner.to_string()).await;
     if units > 0 {
         world.fund(&agent, units).await;

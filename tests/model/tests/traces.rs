@@ -55,7 +55,7 @@ fn tick(micros: i64) -> Tick {
 
 /// A person of a model. Persons who accept an agent have ids like the service's own.
 fn person(number: u8) -> PersonId {
-    PersonId::of("https://issuer.example", &number.to_string())
+    PersonId::derive("https://issuer.example", &number.to_string())
 }
 
 fn owner_of(text: &str) -> u8 {
@@ -116,7 +116,7 @@ impl Real {
             agent.rules.push(Rule { id, version, kind });
         }
         if rows.policy.is_none() {
-            let set = StartingSet::of([sample::service_id(1)]);
+            let set = StartingSet::new([sample::service_id(1)]);
             agent.starting_set = Some(ledger.keep_starting_set(&set).await.unwrap());
         }
         ledger.create_agent(&agent, &sample::audit()).await.unwrap();
@@ -222,7 +222,7 @@ impl Real {
             ..Request::new(sample::agent_id(1), sample::service_id(1), amount, key(of))
         };
         let approval =
-            approval.map(|number| ApprovalId::of(sample::agent_id(1), &request.fingerprint(), number.into()));
+            approval.map(|number| ApprovalId::derive(sample::agent_id(1), &request.fingerprint(), number.into()));
         Request { approval, ..request }
     }
 
@@ -273,7 +273,7 @@ impl Real {
                     authorized_at: grant.at(),
                     valid_before: grant.at().after(Duration::from_secs_u32(300)),
                     idempotency_key: Fingerprint::of_text(&self::key(*key)),
-                    nonce_prefix: NoncePrefix::of(B256::repeat_byte(0x11)),
+                    nonce_prefix: NoncePrefix::from_nonce(B256::repeat_byte(0x11)),
                     transfers: 0,
                     purpose: Purpose::Payout(Payout { by: person(*by) }),
                 };
@@ -787,7 +787,7 @@ where
     M::Action: std::fmt::Debug + Clone,
     M::State: std::fmt::Debug,
 {
-    let mut rng = Rng::of(seed + 1);
+    let mut rng = Rng::from_seed(seed + 1);
     let mut draw = |most: usize| usize::try_from(rng.below(u64::try_from(most).unwrap())).unwrap();
     let states = model.init_states();
     let mut state = states.into_iter().next().unwrap();

@@ -269,7 +269,7 @@ impl Chain {
     pub(crate) fn new_hash(&mut self) -> B256 {
         self.transactions += 1;
         let mut hash = B256::ZERO;
-        Rng::of(self.transactions).fill(hash.as_mut_slice());
+        Rng::from_seed(self.transactions).fill(hash.as_mut_slice());
         hash
     }
 

@@ -20,7 +20,7 @@ impl Coverage {
     }
 
     /// The number of occurrences of an event.
-    pub fn of(&self, what: &str) -> u64 {
+    pub fn occurrences(&self, what: &str) -> u64 {
         self.0.get(what).copied().unwrap_or(0)
     }
 }

@@ -362,7 +362,7 @@ fn year_of(day: i64) -> i64 {
 /// The approval that this request waits for or would create.
 fn next_approval(stored: &StoredState, asked: &Asked<'_>, at: i64) -> ApprovalId {
     let agent = AgentId::parse(asked.agent).expect("an id");
-    let of = |sequence| ApprovalId::of(agent, &asked.fingerprint, sequence);
+    let of = |sequence| ApprovalId::derive(agent, &asked.fingerprint, sequence);
     let partition = format!("AP#{}", of(0).lineage());
     let newest = stored.within(&partition, "").next_back();
     newest.map_or(of(0), |(sequence, row)| {

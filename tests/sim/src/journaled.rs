@@ -162,7 +162,7 @@ fn sums_of(stored: &StoredState) -> BTreeMap<Key, Value> {
     for (key, row) in rows(stored) {
         let (_, agent) = key.0.split_once('#').expect("an agent");
         let micros = number(row, "t");
-        let day = Day::of(Timestamp::from_micros(micros).expect("an instant"));
+        let day = Day::containing(Timestamp::from_micros(micros).expect("an instant"));
         let of_day = days.entry((owner_of(stored, key, row), day)).or_default();
         let of_agent = of_day.entry(agent.to_owned()).or_default();
         let amount = number(row, "amt").unsigned_abs();

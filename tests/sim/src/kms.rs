@@ -32,7 +32,7 @@ impl Kms {
         let keys = (0..CROWD).map(|agent| (id_of(agent).to_string(), key_of(agent)));
         Self {
             keys: keys.collect(),
-            rng: Mutex::new(Rng::of(seed)),
+            rng: Mutex::new(Rng::from_seed(seed)),
         }
     }
 

@@ -192,7 +192,7 @@ impl Letter {
 
 /// The page of an event.
 pub(crate) fn path_of(event: &Event) -> String {
-    Notice::of(event, &NoticeNames::default()).path
+    Notice::for_event(event, &NoticeNames::default()).path
 }
 
 impl Mailroom {
@@ -309,14 +309,14 @@ impl World {
         let Some(addressee) = mailroom.people.iter().position(has_had) else {
             drop(mailroom);
             self.complain(format!("a mail went to {}, whom nobody knows", letter.to));
-            return Answer::of(200, json!({"MessageId": "none"}));
+            return Answer::new(200, json!({"MessageId": "none"}));
         };
         let found = mailroom.judge(&mailroom.people[addressee], &letter, step, now, clock);
         let of_person = |mail: &&Mail| mail.addressee == addressee && mail.is_accepted;
         let before = mailroom.mails.iter().filter(of_person).count();
-        let accepted = || Answer::of(200, json!({"MessageId": format!("mail-{step}")}));
+        let accepted = || Answer::new(200, json!({"MessageId": format!("mail-{step}")}));
         let refused =
-            |status, kind: &str, message: &str| Answer::of(status, json!({"__type": kind, "message": message}));
+            |status, kind: &str, message: &str| Answer::new(status, json!({"__type": kind, "message": message}));
         let down = || refused(503, "ServiceUnavailable", "down");
         let manner = mailroom.people[addressee].manner;
         let (is_accepted, answer) = match manner {
@@ -382,7 +382,7 @@ impl World {
 }
 
 impl Answer {
-    fn of(status: u16, body: Value) -> Self {
+    fn new(status: u16, body: Value) -> Self {
         Self {
             after: Duration::ZERO,
             status,

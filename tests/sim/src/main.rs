@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 }
 
 fn alone(seed: u64, shrinking: usize) -> ExitCode {
-    let outcome = run(&Plan::of(seed));
+    let outcome = run(&Plan::from_seed(seed));
     print!("{}", outcome.coverage);
     if outcome.complaints.is_empty() {
         println!("seed {seed}: nothing found");
@@ -61,7 +61,7 @@ fn many(first: u64, count: u64, shrinking: usize) -> ExitCode {
                 if seed >= first + count {
                     return;
                 }
-                let outcome = run(&Plan::of(seed));
+                let outcome = run(&Plan::from_seed(seed));
                 coverage.lock().expect("not poisoned").add(outcome.coverage);
                 if !outcome.complaints.is_empty() {
                     failed.store(true, SeqCst);
@@ -91,7 +91,7 @@ fn many(first: u64, count: u64, shrinking: usize) -> ExitCode {
     let missing: Vec<&str> = EXERCISED
         .iter()
         .copied()
-        .filter(|what| coverage.of(what) == 0)
+        .filter(|what| coverage.occurrences(what) == 0)
         .collect();
     if count >= ENOUGH && !missing.is_empty() {
         println!("never happened, so nothing is known about it: {missing:?}");
@@ -103,10 +103,10 @@ fn many(first: u64, count: u64, shrinking: usize) -> ExitCode {
 /// Shrinks a failure, and prints it as a test.
 fn tell(seed: u64, shrinking: usize, with_calls: bool) {
     println!("seed {seed} fails:");
-    for complaint in run(&Plan::of(seed)).complaints {
+    for complaint in run(&Plan::from_seed(seed)).complaints {
         println!("  {complaint}");
     }
-    let plan = shrink(&Plan::of(seed), shrinking);
+    let plan = shrink(&Plan::from_seed(seed), shrinking);
     let outcome = run(&plan);
     println!("\nshrunk to {} operations:", plan.len());
     for complaint in &outcome.complaints {

@@ -133,7 +133,7 @@ impl Mappings {
     }
 
     /// The mapping with this number.
-    pub(crate) const fn of(&self, mapping: usize) -> &'static Mapping {
+    pub(crate) const fn mapping(&self, mapping: usize) -> &'static Mapping {
         &self.all[mapping]
     }
 
@@ -235,7 +235,7 @@ pub(crate) struct End {
 
 impl End {
     /// Invokes a function, for its time at most.
-    pub(crate) async fn of(link: &Link, doing: impl Future<Output = purser_domain::Result<Value>>) -> Self {
+    pub(crate) async fn invoke(link: &Link, doing: impl Future<Output = purser_domain::Result<Value>>) -> Self {
         let ended = tokio::select! {
             biased;
             () = link.crashed() => None,

@@ -565,7 +565,7 @@ impl Link {
             }
             (errand.step, number, errand.pace, fault)
         };
-        let mut rng = Rng::of(u64::from(pace) << 8 | u64::from(number));
+        let mut rng = Rng::from_seed(u64::from(pace) << 8 | u64::from(number));
         let mut on_its_way = |most: u64| Duration::from_millis(if pace == 0 { 0 } else { rng.below(most) });
         let [mut to, hold, back] = [on_its_way(6), on_its_way(4), on_its_way(3)];
         let send = |to| self.send(&call, step, fault, [to, hold, back]);

@@ -131,7 +131,7 @@ impl Run {
 
 impl<'a> Office<'a> {
     fn open(run: &'a Run, seed: u64) -> Self {
-        let mut rng = Rng::of(seed ^ 8);
+        let mut rng = Rng::from_seed(seed ^ 8);
         let mode = *rng.pick(&[Mode::Calm, Mode::Quiet, Mode::Faulty, Mode::Faulty, Mode::Faulty]);
         let aws = run.boot(&Link::new(&run.world, 0)).aws;
         let skews = (0..WORKERS).map(|worker| run.world.skew(worker));
@@ -250,7 +250,7 @@ impl<'a> Office<'a> {
     /// Gives a person an address and settings.
     async fn settle_in(&mut self, owner: u8, manner: Manner, is_busiest: bool) {
         let person = person(owner);
-        let mut settings = NoticeSettings::of(person.clone());
+        let mut settings = NoticeSettings::new(person.clone());
         let kinds = Some(EventKind::ALL.iter().copied().collect());
         let is_on = is_busiest || !self.rng.one_in(8);
         let terms = [
@@ -302,7 +302,7 @@ impl<'a> Office<'a> {
             Act::Test(addressee) => {
                 let person = self.mailroom().people[addressee].person.clone();
                 let id = DeliveryId::at(now, [1; 8]);
-                let source = EventSource::of("sim").expect("a source");
+                let source = EventSource::for_stack("sim").expect("a source");
                 let event = test_event(source, &person, "notices", id).expect("an event");
                 self.passed(event, now);
                 for _ in 0..2 {
@@ -452,7 +452,7 @@ impl<'a> Office<'a> {
             end,
         } = ran;
         let now = self.run.world.now();
-        self.run.note_end(self.mappings.of(mapping).name, &end);
+        self.run.note_end(self.mappings.mapping(mapping).name, &end);
         self.mappings.end(self.run, (mapping, &batch), &end, &mut self.rng);
         let mut mailroom = self.mailroom();
         let is_disturbed = end.is_disturbed();
@@ -611,7 +611,7 @@ impl<'a> Office<'a> {
 
 /// Runs the function once.
 async fn invoke(environment: Environment, mapping: usize, batch: Value, step: usize) -> Ran {
-    let end = End::of(&environment.link, environment.notices.run(batch.clone(), TIME)).await;
+    let end = End::invoke(&environment.link, environment.notices.run(batch.clone(), TIME)).await;
     Ran {
         environment,
         mapping,
@@ -648,7 +648,7 @@ fn new_event(kind: EventKind, number: u64, at: Timestamp, subject: EventSubject,
         EventKind::AgentFrozen => EventData::new().text("by", "operator"),
         _ => EventData::new(),
     };
-    let id = EventId::of(kind, &[&number, &subject]);
-    let source = EventSource::of("sim").expect("a source");
+    let id = EventId::derive(kind, &[&number, &subject]);
+    let source = EventSource::for_stack("sim").expect("a source");
     Event::new(id, source, kind, at, subject, owner, data).expect("an event")
 }

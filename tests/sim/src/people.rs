@@ -212,7 +212,7 @@ pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
     }
     // One agent starts with the last service, but has no row for it.
     let starts_with = |agent: u8, service: u8| agent + 1 == AGENTS && service + 1 == SERVICES;
-    let set = StartingSet::of([service_id(SERVICES - 1)]);
+    let set = StartingSet::new([service_id(SERVICES - 1)]);
     let set = ledger.keep_starting_set(&set).await.expect("a set");
     for number in 0..run.agents_in_all() {
         let id = agent_id(number);

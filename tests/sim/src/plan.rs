@@ -608,8 +608,8 @@ impl fmt::Display for Plan {
 
 impl Plan {
     /// Generates the plan of a seed.
-    pub fn of(seed: u64) -> Self {
-        let mut rng = Rng::of(seed);
+    pub fn from_seed(seed: u64) -> Self {
+        let mut rng = Rng::from_seed(seed);
         let most: i32 = rng.weighted(&[(3, 0), (3, 3), (3, 40), (2, 1_800)]);
         let mut skew = || i32::try_from(rng.below(2 * u64::from(most.unsigned_abs()) + 1)).expect("small") - most;
         let skews = [skew(), skew(), skew()];
@@ -630,12 +630,12 @@ impl Plan {
             setting: Setting::USUAL,
             rounds: (0..rounds).map(|_| drawing.round()).collect(),
         };
-        plan.vary(&mut Rng::of(seed ^ VARIATIONS));
-        plan.gather(&mut Rng::of(seed ^ CROWDS));
-        plan.manage(&mut Rng::of(seed ^ MANAGEMENT));
-        plan.keep_keys_in_kms(&mut Rng::of(seed ^ CUSTODY));
-        plan.raise(&mut Rng::of(seed ^ RAISES));
-        plan.setting.webhooks = Rng::of(seed ^ WEBHOOKS).one_in(3);
+        plan.vary(&mut Rng::from_seed(seed ^ VARIATIONS));
+        plan.gather(&mut Rng::from_seed(seed ^ CROWDS));
+        plan.manage(&mut Rng::from_seed(seed ^ MANAGEMENT));
+        plan.keep_keys_in_kms(&mut Rng::from_seed(seed ^ CUSTODY));
+        plan.raise(&mut Rng::from_seed(seed ^ RAISES));
+        plan.setting.webhooks = Rng::from_seed(seed ^ WEBHOOKS).one_in(3);
         plan
     }
 

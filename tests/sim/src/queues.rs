@@ -254,7 +254,7 @@ impl Run {
 
 impl<'a> Office<'a> {
     fn open(run: &'a Run, seed: u64, step: usize) -> Self {
-        let mut rng = Rng::of(seed ^ 7);
+        let mut rng = Rng::from_seed(seed ^ 7);
         let mode = *rng.pick(&[Mode::Calm, Mode::Quiet, Mode::Faulty, Mode::Faulty, Mode::Faulty]);
         let aws = run.boot(&Link::new(&run.world, 0)).aws;
         let skews = (0..WORKERS).map(|worker| run.world.skew(worker));
@@ -674,7 +674,7 @@ impl<'a> Office<'a> {
         let Ended { environment, work, end } = ended;
         let now = self.run.world.now();
         let name = match &work {
-            Work::Batch(mapping, _) => self.mappings.of(*mapping).name,
+            Work::Batch(mapping, _) => self.mappings.mapping(*mapping).name,
             Work::Sweep => "Resume",
         };
         self.run.note_end(name, &end);
@@ -701,7 +701,7 @@ impl<'a> Office<'a> {
             return;
         };
         self.run.world.count("messages stay");
-        let queue = self.mappings.of(mapping).queue;
+        let queue = self.mappings.mapping(mapping).queue;
         let body = batch["Records"][0]["body"].as_str().unwrap_or_default();
         if self.mode == Mode::Calm && !self.mappings.is_poison(queue, body) {
             let what = format!("webhooks: a message of {queue} stays without cause: {failures:?}, {body}");
@@ -850,6 +850,6 @@ async fn invocation(environment: Environment, work: Work) -> Ended {
             }
         }
     };
-    let end = End::of(link, doing).await;
+    let end = End::invoke(link, doing).await;
     Ended { environment, work, end }
 }

@@ -81,10 +81,10 @@ impl Manner {
 
     /// The answer to a call of an event that was called `before` times.
     fn reply(self, before: usize, now: i64) -> Reply {
-        let answer = |status| Reply::of(20, status);
+        let answer = |status| Reply::new(20, status);
         match self {
             Self::Good => answer(204),
-            Self::Slow(millis) => Reply::of(millis, 200),
+            Self::Slow(millis) => Reply::new(millis, 200),
             Self::FailsUntil(until) => answer(if now < until { 503 } else { 200 }),
             Self::LosesAnswers(count) if before < count => Reply::Broken,
             Self::LosesAnswers(_) => answer(202),
@@ -97,7 +97,7 @@ impl Manner {
             Self::Gone => answer(410),
             Self::Hangs => Reply::Never,
             Self::Hostile => match before % 6 {
-                0 => Reply::of(14_000, 500),
+                0 => Reply::new(14_000, 500),
                 1 => answer(302),
                 2 => Reply::Broken,
                 3 => Reply::Never,
@@ -125,7 +125,7 @@ enum Reply {
 }
 
 impl Reply {
-    const fn of(millis: u64, status: u16) -> Self {
+    const fn new(millis: u64, status: u16) -> Self {
         let asked = None;
         Self::Status { millis, status, asked }
     }
@@ -167,7 +167,7 @@ fn wants(terms: &WebhookTerms, event: &Event) -> bool {
 
 /// The row of a delivery.
 pub(crate) fn key_of(webhook: WebhookId, event: &Event) -> Key {
-    let delivery = DeliveryId::of(webhook, event.id(), event.time());
+    let delivery = DeliveryId::derive(webhook, event.id(), event.time());
     (format!("D#{webhook}"), delivery.to_string())
 }
 

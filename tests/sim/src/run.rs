@@ -255,9 +255,9 @@ impl Run {
         };
         let balances = (0..plan.setting.agents()).map(|agent| (address_of(agent), FUNDS));
         let balances = balances.chain([(faucet(), 1_000_000_000)]).collect();
-        let limits = Limits::drawn(Rng::of(plan.seed ^ 3));
+        let limits = Limits::drawn(Rng::from_seed(plan.seed ^ 3));
         let chain = Chain::new(
-            Rng::of(plan.seed ^ 1),
+            Rng::from_seed(plan.seed ^ 1),
             CONFIRMATIONS,
             plan.setting.start.unsigned_abs(),
             balances,
@@ -273,7 +273,7 @@ impl Run {
         ];
         let secrets = secrets.map(|(name, value)| (name, value.to_owned())).into();
         let world = World::new(chain, secrets, start, plan.skews);
-        let rng = Arc::new(Mutex::new(Rng::of(plan.seed ^ 2)));
+        let rng = Arc::new(Mutex::new(Rng::from_seed(plan.seed ^ 2)));
 
         let operator = Link::new(&world, 0);
         let setting = plan.setting;
@@ -1426,7 +1426,7 @@ impl Run {
         let link = &self.workers[worker].link;
         self.world.record().known.reconciling.insert(number);
         let block = Arc::clone(self.world.chain().final_block());
-        let which = Part::of(part.into(), of.into()).expect("a part");
+        let which = Part::new(part.into(), of.into()).expect("a part");
         let running = reconcile.run_part(which, Duration::from_secs(secs.into()));
         let ran = tokio::select! {
             biased;
@@ -1803,7 +1803,7 @@ impl Op {
 
 /// The digest by which a call is remembered.
 fn call_of(intent: &Intent, service: u8) -> [u8; 8] {
-    CallDigest::of(intent, &people::operation(service)).0
+    CallDigest::digest(intent, &people::operation(service)).0
 }
 
 /// The bytes by which the payee of a service is remembered.

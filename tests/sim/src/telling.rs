@@ -37,7 +37,7 @@ pub(crate) fn owner(agent: u8) -> PersonId {
 
 /// An owner.
 pub(crate) fn person(owner: u8) -> PersonId {
-    PersonId::of("https://issuer.sim", NAMES[usize::from(owner)])
+    PersonId::derive("https://issuer.sim", NAMES[usize::from(owner)])
 }
 
 /// The expected events of all writes so far.
@@ -214,7 +214,7 @@ pub(crate) fn fault(rng: &mut Rng) -> Fault {
 impl Run {
     /// Passes the run's writes to `events`, and compares the outcome.
     pub(crate) async fn tell(&self, seed: u64, step: usize) {
-        let mut rng = Rng::of(seed ^ 5);
+        let mut rng = Rng::from_seed(seed ^ 5);
         let records = self.world.record().stream.clone();
         let mut batches = batches_of(&records, &mut rng);
         let poisoned: Vec<Value> = (1..3).map(|number| poison(records.len() + number)).collect();

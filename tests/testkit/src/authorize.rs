@@ -234,7 +234,7 @@ fn terms(agent: &Agent, service_state: &ServiceState, request: &Request, at: Tim
         authorized_at: at,
         valid_before: Timestamp::from_secs(at.secs() + 60).unwrap(),
         idempotency_key: key,
-        nonce_prefix: NoncePrefix::of(B256::repeat_byte(0x11)),
+        nonce_prefix: NoncePrefix::from_nonce(B256::repeat_byte(0x11)),
         transfers: agent.transfers(),
         purpose: Purpose::Purchase(Purchase {
             key: sample::KEY,
@@ -272,7 +272,7 @@ fn record(agent: &Agent, denial: &Denial, request: &Request, at: Timestamp) -> D
         amount: intent.offer.amount(),
         pay_to: intent.offer.pay_to(),
         fingerprint: intent.fingerprint,
-        call: CallDescription::of(&intent, Some(&sample::operation()), Network::BaseSepolia, at),
+        call: CallDescription::new(&intent, Some(&sample::operation()), Network::BaseSepolia, at),
         at,
         reason: denial.reason.clone(),
         policy_version: denial.policy_version,

@@ -50,7 +50,7 @@ pub struct DynamoDb {
 impl DynamoDb {
     /// Starts a database on a loopback port; zero picks a free one.
     pub fn start(port: u16) -> io::Result<Self> {
-        Self::of(database(), port)
+        Self::new(database(), port)
     }
 
     /// Starts a database whose tables have streams.
@@ -58,11 +58,11 @@ impl DynamoDb {
         let template = Template::of_repository();
         let database = with_indexed_streams();
         template.create_tables(&database, Streamed::On);
-        let streams = Streams::of(database.clone(), &template.streamed_tables());
-        Ok((Self::of(database, port)?, streams))
+        let streams = Streams::new(database.clone(), &template.streamed_tables());
+        Ok((Self::new(database, port)?, streams))
     }
 
-    fn of(database: Database, port: u16) -> io::Result<Self> {
+    fn new(database: Database, port: u16) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], port)))?;
         listener.set_nonblocking(true)?;
         let url = format!("http://{}", listener.local_addr()?);

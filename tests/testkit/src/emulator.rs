@@ -48,7 +48,7 @@ impl Meter {
         let mut calls = self.0.calls().take();
         calls.retain(|call| call.units != Units::default());
         Consumed {
-            units: Units::of(&calls),
+            units: Units::sum(&calls),
             calls: calls.len().try_into().expect("few"),
         }
     }

@@ -7,7 +7,7 @@ pub struct Rng(u64);
 
 impl Rng {
     /// Creates a generator from a seed.
-    pub const fn of(seed: u64) -> Self {
+    pub const fn from_seed(seed: u64) -> Self {
         Self(seed)
     }
 

@@ -66,7 +66,7 @@ pub fn audit() -> AuditEntry {
         source: RequestSource::default(),
     };
     let done = AuditOutcome::Done(AuditChanges::default());
-    let act = Act::of(AuditKind::CatalogEdited);
+    let act = Act::new(AuditKind::CatalogEdited);
     AuditEntry::new(AUDIT, &acting.record(start(), number.to_be_bytes(), &act, done))
 }
 
@@ -347,7 +347,7 @@ pub const BLOCK: u64 = 1_000;
 
 /// The transfer that must be on chain to confirm a settlement.
 pub fn expected(settlement: &Settlement) -> Expected {
-    Expected::of(&settlement.terms, B256::repeat_byte(0x11))
+    Expected::new(&settlement.terms, B256::repeat_byte(0x11))
 }
 
 /// The transfer of a settlement in this transaction, made by the matcher, since it has no other constructor.

@@ -29,7 +29,7 @@ const BATCH: usize = 100;
 
 impl Streams {
     /// The streams of these tables of the database.
-    pub(crate) fn of(database: Database, tables: &[String]) -> Self {
+    pub(crate) fn new(database: Database, tables: &[String]) -> Self {
         let places = tables.iter().map(|table| (table.clone(), beginning(&database, table)));
         let places: Places = places.collect();
         Self(Arc::new(Shared {

@@ -60,7 +60,7 @@ fn run(stack: &str, change: &Change, name: &str) -> Result<(), Failed> {
         Change::Add => {
             let random: Zeroizing<[u8; 32]> = Zeroizing::new(purser_api::random()?);
             let token = Zeroizing::new(alloy::hex::encode(random.as_slice()));
-            operators.insert(name.to_string(), SecretDigest::of(token.as_bytes()).to_hex());
+            operators.insert(name.to_string(), SecretDigest::digest(token.as_bytes()).to_hex());
             put_secret(&arn, &serde_json::to_string(&operators)?)?;
             eprintln!("operator: `{name}` has this token, which is shown once:");
             println!("{}", *token);

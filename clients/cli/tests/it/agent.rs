@@ -37,7 +37,7 @@ async fn pay_respects_the_cap_and_awaits_approval() {
         ..SpendPolicy::permissive()
     };
     let agent = agent(&world, policy).await;
-    let home = Home::of(&world, &agent);
+    let home = Home::for_agent(&world, &agent);
     let weather = weather(&world);
 
     // The provider's answer goes to standard output, the payment to standard error.
@@ -148,7 +148,7 @@ async fn pay_respects_the_cap_and_awaits_approval() {
 async fn every_failure_has_its_code() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
-    let home = Home::of(&world, &agent);
+    let home = Home::for_agent(&world, &agent);
     let weather = weather(&world);
     let nobody = Home::without_key(&world);
     let unnamed = Home::at("").with("PURSER_KEY", agent.key.clone());
@@ -236,7 +236,7 @@ async fn an_unproven_payment_warns_against_paying_again() {
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let weather = weather(&world);
     let (relay, url) = Relay::start(&world, None).await;
-    let home = Home::of(&world, &agent).with("http_proxy", url);
+    let home = Home::for_agent(&world, &agent).with("http_proxy", url);
     let answers: [(i32, Option<&str>, Script); 3] = [
         (0, None, |_| Some(silent(200))),
         (5, Some("provider_status"), |_| Some(silent(500))),
@@ -287,7 +287,7 @@ async fn an_unproven_payment_warns_against_paying_again() {
 async fn free_calls_are_checked_against_the_policy() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
-    let home = Home::of(&world, &agent);
+    let home = Home::for_agent(&world, &agent);
     let free = format!("{}/free", world.stack.providers.provider_url);
     // No provider of the catalog is at this host.
     let elsewhere = format!("{}/services", world.stack.base_url.replace("127.0.0.1", "localhost"));
@@ -309,7 +309,7 @@ async fn free_calls_are_checked_against_the_policy() {
 async fn four_workers_make_forty_purchases_with_one_command() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
-    let home = Home::of(&world, &agent);
+    let home = Home::for_agent(&world, &agent);
     let url = weather(&world);
     // Processes need different times, so later commands end before earlier ones, and commands start while others run.
     let worker = async || {
@@ -331,7 +331,7 @@ async fn lost_answers_are_retried_with_the_same_payment() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     world.enable(&agent, "lab-weather-v1", SpendPolicy::permissive()).await;
-    let home = Home::of(&world, &agent);
+    let home = Home::for_agent(&world, &agent);
     let providers = &world.stack.providers;
     for (number, base) in [(1, &providers.provider_url), (2, &providers.provider_v1_url)] {
         let url = format!("{base}/weather?answers=lost&offers=vary");
@@ -353,7 +353,7 @@ async fn pay_uses_the_newest_offer_after_late_approval() {
         ..SpendPolicy::permissive()
     };
     let agent = agent(&world, asking).await;
-    let home = Home::of(&world, &agent);
+    let home = Home::for_agent(&world, &agent);
     // The first offer is no longer accepted then.
     let url = format!("{}?offers=vary", weather(&world));
     for arguments in [vec!["pay", &url], vec!["pay", &url, "--wait", "120"]] {
@@ -385,7 +385,7 @@ async fn pay_uses_the_newest_offer_after_late_approval() {
 async fn max_over_listed_limits_prices_above_the_catalog() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
-    let home = Home::of(&world, &agent);
+    let home = Home::for_agent(&world, &agent);
     let weather = weather(&world);
     let service = home.run(&["--json", "service", "lab-weather"]).await.json();
     let pay_to = service["operations"][0]["payment"]["pay_to"].as_str().unwrap();
@@ -424,7 +424,7 @@ async fn a_killed_and_repeated_pay_command_pays_once() {
         let agent = agent(&world, SpendPolicy::permissive()).await;
         let before = world.footprint().await.settlements;
         let (relay, url) = Relay::start(&world, Some(moment)).await;
-        let home = Home::of(&world, &agent).with("http_proxy", url);
+        let home = Home::for_agent(&world, &agent).with("http_proxy", url);
         let mut killed = home.command(&["pay", &weather]).spawn().unwrap();
         tokio::time::timeout(Duration::from_secs(30), relay.stopped.notified())
             .await
@@ -493,9 +493,9 @@ async fn enabled_shows_each_limit_of_the_agent() {
     let agent = limited_agent(&world).await;
     let path = format!("/agents/{}/services/{LIMITED_SERVICE}/policy", agent.id);
     let texts = texts_of_limits(&world.get(&agent, &path).await.ok());
-    let lines = Home::of(&world, &agent).run(&["enabled"]).await.done();
+    let lines = Home::for_agent(&world, &agent).run(&["enabled"]).await.done();
     let missing: Vec<_> = texts.iter().filter(|text| !lines.contains(text.as_str())).collect();
     assert!(missing.is_empty(), "{missing:?}: {lines}");
-    let rules = Home::of(&world, &agent).run(&["--json", "enabled"]).await.json()["rules"].clone();
+    let rules = Home::for_agent(&world, &agent).run(&["--json", "enabled"]).await.json()["rules"].clone();
     assert!(texts.iter().any(|text| text == "anomaly_brake") && rules.to_string().contains("anomaly_brake"));
 }

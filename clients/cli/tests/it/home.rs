@@ -52,7 +52,7 @@ impl Said {
 
 impl Home {
     /// A home whose environment has the agent's key.
-    pub(crate) fn of(world: &World, agent: &TestAgent) -> Self {
+    pub(crate) fn for_agent(world: &World, agent: &TestAgent) -> Self {
         let mut home = Self::without_key(world);
         home.key = Some(agent.key.clone());
         home

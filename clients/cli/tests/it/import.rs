@@ -44,7 +44,7 @@ async fn bazaar(page: impl FnMut(usize, usize) -> Response + Send + 'static) -> 
 }
 
 /// A Bazaar with these entries, in pages of at most a hundred.
-async fn of(items: Arc<Mutex<Vec<Value>>>) -> String {
+async fn serve_bazaar(items: Arc<Mutex<Vec<Value>>>) -> String {
     bazaar(move |offset, limit| {
         let items = items.lock().unwrap();
         let limit = limit.min(100);
@@ -80,7 +80,7 @@ async fn imported_services_are_discovered_and_cannot_be_paid() {
         item("https://news.example/today", 1_000, "again"),
         json!(["nothing"]),
     ]));
-    let url = of(Arc::clone(&items)).await;
+    let url = serve_bazaar(Arc::clone(&items)).await;
     let import = async |more: &[&str]| {
         home.run(&[&["--json", "catalog", "import", &url], more].concat())
             .await
@@ -251,7 +251,7 @@ async fn imported_operations_are_called_with_their_parameters() {
     upload["url"] = json!(format!("{}/upload", provider.url));
     let form = json!({"bodyType": "form-data", "queryParams": {"lang": "de"}, "body": {"text": "Hallo"}, "headers": {"X-Region": "eu"}});
     upload["extensions"]["bazaar"]["info"]["input"] = input("POST", form);
-    let listing = of(Arc::new(Mutex::new(vec![read, upload]))).await;
+    let listing = serve_bazaar(Arc::new(Mutex::new(vec![read, upload]))).await;
     let done = home
         .run(&["--json", "catalog", "import", &listing, "--yes"])
         .await
@@ -264,7 +264,7 @@ async fn imported_operations_are_called_with_their_parameters() {
         .enable(&agent, slug.as_str().unwrap(), purser_domain::SpendPolicy::permissive())
         .await;
 
-    let mut server = Mcp::start(&Home::of(&world, &agent)).await;
+    let mut server = Mcp::start(&Home::for_agent(&world, &agent)).await;
     // Functions keep the catalog in memory for some seconds.
     let end = Instant::now() + Duration::from_mins(1);
     let service = loop {
@@ -410,7 +410,7 @@ async fn a_hostile_bazaar_is_bounded() {
             )
         })
         .collect();
-    let full = of(Arc::new(Mutex::new(many))).await;
+    let full = serve_bazaar(Arc::new(Mutex::new(many))).await;
     let done = home.run(&["--json", "catalog", "import", &full, "--yes"]).await.json();
     let service = world.service("a-example").await;
     assert_eq!((&done["written"], service.operations.len()), (&json!(1), 200));

@@ -88,7 +88,7 @@ async fn a_decision_that_was_made_otherwise_is_found_offline() {
             .iter()
             .map(|name| ((*name).to_owned(), payload[name].clone()))
             .collect();
-        payload["decision_hash"] = purser_domain::DocumentHash::of(&hashed).to_string().into();
+        payload["decision_hash"] = purser_domain::DocumentHash::digest(&hashed).to_string().into();
         payload
     };
     let (file, trust) = evidence(&with_hash(genuine.clone()), &block["inputs"]);

@@ -65,7 +65,7 @@ fn answers_of(result: &str, url: &str) -> (Value, Value, Value) {
     let key = StatementKey::new(&seed(1)).unwrap();
     let log = NoteSigner::new(ORIGIN, KeyType::Ed25519, &seed(2)).unwrap();
     let facts = json!({
-        "network": "eip155:84532", "asset": Network::of("base-sepolia").unwrap().usdc, "amount_units": 10_000,
+        "network": "eip155:84532", "asset": Network::from_name("base-sepolia").unwrap().usdc, "amount_units": 10_000,
         "pay_to": PAYEE, "agent_id": "a", "call": {"url": url},
     });
     let settlement_id = (result == "allow").then_some(SETTLEMENT);
@@ -73,7 +73,7 @@ fn answers_of(result: &str, url: &str) -> (Value, Value, Value) {
         "settlement_id": settlement_id, "transaction_id": TRANSACTION, "approval_id": null, "facts": facts,
         "reason": "x402_authorized", "result": result,
     });
-    let hash = purser_domain::DocumentHash::of(&hashed).to_string();
+    let hash = purser_domain::DocumentHash::digest(&hashed).to_string();
     let mut decision = json!({"decision_hash": hash, "inputs": null});
     decision
         .as_object_mut()
@@ -219,7 +219,7 @@ async fn verified(home: &Home, file: &str, node: Option<&str>) -> (i32, Vec<Stri
 /// A node that knows the transaction, with a transfer of this many units.
 async fn node(units: u64) -> String {
     let word = |digits: &str| format!("0x{digits:0>64}");
-    let usdc = Network::of("base-sepolia").unwrap().usdc;
+    let usdc = Network::from_name("base-sepolia").unwrap().usdc;
     let [from, to] = [PAYER, PAYEE].map(|address| word(address.trim_start_matches("0x")));
     let transfer = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";
     let used = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5";

@@ -31,7 +31,7 @@ fn braked(times: u32, version: u64, status: AgentStatus) -> Agent {
 
 /// A midnight after the start of each world.
 fn midnight() -> Timestamp {
-    Day::of(at(0)).plus(20).start()
+    Day::containing(at(0)).plus(20).start()
 }
 
 impl World {
@@ -53,7 +53,7 @@ impl World {
             },
             source: RequestSource::default(),
         };
-        let act = Act::of(AuditKind::AgentRenamed).on(agent.id);
+        let act = Act::new(AuditKind::AgentRenamed).on(agent.id);
         let random = agent.version.to_be_bytes();
         let done = AuditOutcome::Done(AuditChanges::default());
         let row = AuditEntry::new(AUDIT, &acting.record(sample::start(), random, &act, done));
@@ -166,7 +166,7 @@ async fn a_burst_freezes_the_agent_once_for_its_hour() {
     let (owner, agents, later) = (owner(), [braked(10, 4, ACTIVE)], burst.after(sample::secs(30 * HOUR)));
     let rebuilt = world
         .usage
-        .rebuild(&world.ledger, &owner, &agents, Day::of(burst), later);
+        .rebuild(&world.ledger, &owner, &agents, Day::containing(burst), later);
     rebuilt.await.unwrap();
     world.fold(SHARD, &repeated).await.unwrap();
     assert_eq!(world.now().await, (ACTIVE, 4));

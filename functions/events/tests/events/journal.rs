@@ -85,8 +85,8 @@ async fn entries_are_in_the_order_of_time_with_the_present_state() {
     assert_eq!(confirmed.settlement(), Some(first));
     // All of it counts on the day of the decisions.
     let days = world.days().await;
-    assert_eq!(days.keys().copied().collect::<Vec<_>>(), [Day::of(at(0))]);
-    let sums = days[&Day::of(at(0))].total;
+    assert_eq!(days.keys().copied().collect::<Vec<_>>(), [Day::containing(at(0))]);
+    let sums = days[&Day::containing(at(0))].total;
     assert_eq!(
         (sums.authorized, sums.confirmed),
         (sample::units(60), sample::units(60))
@@ -98,14 +98,14 @@ async fn entries_are_in_the_order_of_time_with_the_present_state() {
 async fn an_entry_counts_on_the_day_of_its_decision() {
     let world = World::start().await;
     // Two days that end and begin within two seconds.
-    let midnight = Day::of(at(0)).plus(1).start();
+    let midnight = Day::containing(at(0)).plus(1).start();
     let before = world.paid_at(10, "before", midnight.before(sample::secs(1))).await;
     let after = world.paid_at(20, "after", midnight).await;
     world.confirm(before, 1, midnight.after(sample::secs(5))).await;
     world.release(after).await;
     world.folded().await;
     let days = world.days().await;
-    let sums = [Day::of(at(0)), Day::of(at(0)).plus(1)].map(|day| days[&day].total);
+    let sums = [Day::containing(at(0)), Day::containing(at(0)).plus(1)].map(|day| days[&day].total);
     assert_eq!(sums.map(|sums| sums.authorized.units()), [10, 20]);
     assert_eq!(sums.map(|sums| sums.confirmed.units()), [10, 0]);
     assert_eq!(sums.map(|sums| sums.released.units()), [0, 20]);
@@ -153,7 +153,7 @@ impl World {
 async fn unreadable_sums_of_an_owner_stop_no_other_owner() {
     let world = World::start().await;
     let change = world.many(1).await;
-    let bob = PersonId::of("https://issuer.example", "bob");
+    let bob = PersonId::derive("https://issuer.example", "bob");
     let other = Agent {
         id: sample::agent_id(2),
         owner: bob.to_string(),
@@ -176,7 +176,7 @@ async fn unreadable_sums_of_an_owner_stop_no_other_owner() {
     let copies = [(1, 7), (2, 8)].map(|(agent, n)| copy(&change, sample::agent_id(agent), n));
     let unreadable = world.usage.fold(copies.to_vec(), &owners).await.unwrap();
     assert!(!unreadable.is_empty() && unreadable.iter().all(Corrupt::is_cause_of));
-    let day = Day::of(at(0));
+    let day = Day::containing(at(0));
     let sums = world.usage.days(&bob, day, day).await.unwrap();
     let allowed: Vec<u64> = sums.iter().map(|(_, day)| day.total.allowed).collect();
     assert_eq!(allowed, [1]);
@@ -256,7 +256,7 @@ async fn pages_have_every_matching_entry_once_in_order() {
         "{pages:?}"
     );
     // Another owner's journal is another list.
-    let other = PersonId::of("https://issuer.example", "bob");
+    let other = PersonId::derive("https://issuer.example", "bob");
     let slice = PageRequest { before: None, limit: 4 };
     let page = world
         .usage
@@ -292,7 +292,7 @@ async fn a_day_names_its_biggest_agents_and_all_services() {
         copy
     });
     world.usage.fold(copies.collect(), &owners).await.unwrap();
-    let day = &world.days().await[&Day::of(at(0))];
+    let day = &world.days().await[&Day::containing(at(0))];
     assert_eq!((day.agents, day.total.allowed), (12, 12));
     let biggest = day
         .biggest
@@ -309,7 +309,7 @@ async fn a_day_names_its_biggest_agents_and_all_services() {
     assert_eq!(services, [4, 4, 4]);
     let by_agent = world
         .usage
-        .by_agent(&owner(), Day::of(at(0)), Day::of(at(0)))
+        .by_agent(&owner(), Day::containing(at(0)), Day::containing(at(0)))
         .await
         .unwrap();
     assert_eq!(by_agent.len(), 12);
@@ -490,7 +490,7 @@ async fn batches_of_one_owner_at_once_are_all_in_the_sums() {
     for shard in shards.collect::<Vec<_>>() {
         shard.await.unwrap();
     }
-    let day = &world.days().await[&Day::of(at(0))];
+    let day = &world.days().await[&Day::containing(at(0))];
     assert_eq!((day.agents, day.total.allowed), (8, 80));
     assert_eq!(day.total.authorized.units(), (1..=80).sum::<u64>());
     assert_eq!(world.journal(JournalPart::All).await.len(), 80);
@@ -501,7 +501,7 @@ async fn batches_of_one_owner_at_once_are_all_in_the_sums() {
 async fn a_large_batch_that_is_killed_is_folded_once() {
     let world = World::start().await;
     let change = world.many(0).await;
-    let owner_of = |n: u32| PersonId::of("https://issuer.example", &format!("owner {n}"));
+    let owner_of = |n: u32| PersonId::derive("https://issuer.example", &format!("owner {n}"));
     let agents: BTreeSet<AgentId> = (100..250).map(sample::agent_id).collect();
     for (id, n) in agents.iter().zip(0..) {
         let agent = Agent {
@@ -538,7 +538,7 @@ async fn a_large_batch_that_is_killed_is_folded_once() {
     }
     assert!(killed > 8, "{killed} kills");
     world.behave();
-    let day = Day::of(at(0));
+    let day = Day::containing(at(0));
     for n in 0..150 {
         let days = world.usage.days(&owner_of(n), day, day).await.unwrap();
         let amounts = (0..600).filter(|other| other % 150 == n).map(|n| u64::from(n) + 1);
@@ -563,7 +563,7 @@ impl World {
             for record in batch {
                 let change = Change::parse(record).unwrap();
                 if let Some(change) = self.ledger.journal_change(&change).unwrap() {
-                    let entry = JournalEntry::of(&change.new, "", &Labels::default());
+                    let entry = JournalEntry::new(&change.new, "", &Labels::default());
                     records.push((change.sequence.to_string(), entry.place.to_string()));
                 }
             }
@@ -635,7 +635,7 @@ async fn history(world: &World, owner: &PersonId) -> Vec<(u64, &'static str, Str
 fn nth_owner(n: usize) -> PersonId {
     match n {
         0 => owner(),
-        n => PersonId::of("https://issuer.example", &format!("owner {n}")),
+        n => PersonId::derive("https://issuer.example", &format!("owner {n}")),
     }
 }
 
@@ -709,7 +709,7 @@ async fn decisions_before_a_transfer_stay_in_the_former_owners_history() {
     let sums = async |owner: usize| -> (u64, u64, u64, u64) {
         let days = world
             .usage
-            .days(&nth_owner(owner), Day::of(at(0)), Day::of(at(0)))
+            .days(&nth_owner(owner), Day::containing(at(0)), Day::containing(at(0)))
             .await
             .unwrap();
         let total = days[0].1.total;
@@ -742,7 +742,7 @@ async fn every_decision_is_in_exactly_one_history_after_any_order_of_transfers()
     use Step::{Authorize, Block, Confirm, Fold, Release, Transfer};
     const STEPS: [Step; 8] = [Authorize, Authorize, Block, Confirm, Release, Transfer, Fold, Fold];
     for seed in 0..24_u64 {
-        let mut draw = Rng::of(seed);
+        let mut draw = Rng::from_seed(seed);
         let world = World::start().await;
         let (mut owner, mut open, mut expected) = (0, Vec::new(), BTreeMap::<usize, Vec<(u64, &'static str)>>::new());
         let mut batches: Vec<Vec<Value>> = Vec::new();
@@ -799,7 +799,7 @@ async fn every_decision_is_in_exactly_one_history_after_any_order_of_transfers()
             };
             let days = world
                 .usage
-                .days(&nth_owner(owner), Day::of(at(0)), Day::of(at(0)))
+                .days(&nth_owner(owner), Day::containing(at(0)), Day::containing(at(0)))
                 .await
                 .unwrap();
             let total = days.first().map(|day| day.1.total).unwrap_or_default();

@@ -28,7 +28,7 @@ async fn each_fact_is_published_once_without_secrets() {
     for secret in ["CQkJCQkJ", "09090909", "no body of mine", "lab.example"] {
         assert!(!text.contains(secret), "{secret}");
     }
-    let reasons = &world.days().await[&Day::of(at(0))].reasons;
+    let reasons = &world.days().await[&Day::containing(at(0))].reasons;
     let expected = [("amount_exceeds_per_call_limit", 1), ("approval_required", 1)];
     assert_eq!(
         *reasons,
@@ -290,7 +290,7 @@ async fn events_after_a_handover_reach_the_new_owner() {
     let world = World::start().await;
     let before = world.paid(10, "before").await;
     assert_eq!(world.deliver().await, 0);
-    let new_owner = PersonId::of("https://issuer.example", "bob");
+    let new_owner = PersonId::derive("https://issuer.example", "bob");
     let agent = Agent {
         owner: new_owner.to_string(),
         ..agent(2, AgentStatus::Active)

@@ -29,7 +29,7 @@ impl World {
             self.journal(JournalPart::All).await,
             self.journal(JournalPart::Refusals).await,
         ];
-        let days = (Day::of(at(0)).minus(1), Day::of(at(0)).plus(1));
+        let days = (Day::containing(at(0)).minus(1), Day::containing(at(0)).plus(1));
         let agents = self.usage.by_agent(&owner(), days.0, days.1).await.unwrap();
         (parts, self.days().await, agents)
     }
@@ -41,7 +41,9 @@ impl World {
 
     async fn rebuild_by(&self, ledger: &Ledger, usage: &UsageTable, now: Timestamp) -> purser_domain::Result<Rebuilt> {
         let agents = [agent(1, AgentStatus::Active)];
-        usage.rebuild(ledger, &owner(), &agents, Day::of(at(0)), now).await
+        usage
+            .rebuild(ledger, &owner(), &agents, Day::containing(at(0)), now)
+            .await
     }
 
     /// Loses the sums that `is_lost` picks by their index.
@@ -121,7 +123,7 @@ async fn former_names_are_replaced() {
     };
     world.live().await;
     world.fold_all(&world.records()).await;
-    let day = Day::of(at(0));
+    let day = Day::containing(at(0));
     let rename = async |agent: &Agent, now| {
         let agents = std::slice::from_ref(agent);
         world.usage.rename(&owner(), agents, day, now).await.unwrap()

@@ -48,7 +48,7 @@ pub(crate) struct World {
 }
 
 pub(crate) fn owner() -> PersonId {
-    PersonId::of("https://issuer.example", "ann")
+    PersonId::derive("https://issuer.example", "ann")
 }
 
 pub(crate) fn at(secs: u32) -> Timestamp {
@@ -254,14 +254,14 @@ impl World {
 
     /// The owner's sums of all days.
     pub(crate) async fn days(&self) -> BTreeMap<Day, DaySums> {
-        let (first, last) = (Day::of(at(0)).minus(10), Day::of(at(0)).plus(10));
+        let (first, last) = (Day::containing(at(0)).minus(10), Day::containing(at(0)).plus(10));
         let days = self.usage.days(&owner(), first, last).await.unwrap();
         days.into_iter().collect()
     }
 
     /// The owner's sums over all days, which are the same by agent.
     pub(crate) async fn sums(&self) -> UsageTotals {
-        let (first, last) = (Day::of(at(0)).minus(10), Day::of(at(0)).plus(10));
+        let (first, last) = (Day::containing(at(0)).minus(10), Day::containing(at(0)).plus(10));
         let by_agent = self.usage.by_agent(&owner(), first, last).await.unwrap();
         let total = |sums: Vec<UsageTotals>| sums.into_iter().fold(UsageTotals::default(), UsageTotals::plus);
         let sums = total(self.days().await.into_values().map(|sums| sums.total).collect());
@@ -275,7 +275,7 @@ impl World {
         let name = agent(1, AgentStatus::Active).name;
         let expected: Vec<JournalEntry> = decisions
             .iter()
-            .map(|one| JournalEntry::of(one, &name, &Labels::default()))
+            .map(|one| JournalEntry::new(one, &name, &Labels::default()))
             .collect();
         assert_eq!(self.journal(JournalPart::All).await, expected);
         let refusals: Vec<JournalEntry> = expected.iter().filter(|one| one.payment.is_none()).cloned().collect();

@@ -84,7 +84,7 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
 
     let ledger = emulator.ledger();
     // Ids are random, since the sums are compressed.
-    let mut rng = Rng::of(42);
+    let mut rng = Rng::from_seed(42);
     let ids: Vec<AgentId> = (0..fleet.agents)
         .map(|_| AgentId::from_uuid(Uuid::from_u64_pair(rng.draw(), rng.draw())))
         .collect();
@@ -140,7 +140,7 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
         assert!(answer["state"].is_object());
     }
     let calls = proxy.calls().take();
-    let units = Units::of(&calls);
+    let units = Units::sum(&calls);
     let mut writes: HashMap<String, usize> = HashMap::new();
     for call in &calls {
         let item = &call.request["Item"];
@@ -151,7 +151,7 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
 
     // All payments are in the journal and its sums, so the cost is not low because of omissions.
     let usage = UsageTable::new(emulator.client.clone(), USAGE);
-    let day = Day::of(sample::start());
+    let day = Day::containing(sample::start());
     let (mut sum, mut entries) = (Amount::ZERO, 0);
     // Of many owners a tenth is checked.
     let tenth = if fleet.owners > 100 { 10 } else { 1 };
@@ -184,7 +184,7 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
 }
 
 fn owner(n: u64) -> PersonId {
-    PersonId::of("https://issuer.example", &format!("owner {n}"))
+    PersonId::derive("https://issuer.example", &format!("owner {n}"))
 }
 
 fn copy(record: &Value, agent: AgentId, id: SettlementId, place: u64) -> Value {

@@ -82,8 +82,8 @@ impl Stating {
         let label = LabelKey::parse("town").zip(LabelValue::parse(label)).unwrap();
         let agent = Agent {
             name: name.to_owned(),
-            owner: PersonId::of("https://issuer.example", "owner").to_string(),
-            labels: Labels::of([label]).unwrap(),
+            owner: PersonId::derive("https://issuer.example", "owner").to_string(),
+            labels: Labels::from_pairs([label]).unwrap(),
             status: AgentStatus::Active,
             ..sample::agent(1, Vec::new())
         };
@@ -130,7 +130,7 @@ impl Stating {
     fn resolution(&self) -> ApprovalResolution {
         ApprovalResolution {
             at: self.now(),
-            by: PersonId::of("https://issuer.example", "owner").to_string(),
+            by: PersonId::derive("https://issuer.example", "owner").to_string(),
             note: Some(NAMES[1].to_owned()),
         }
     }
@@ -205,7 +205,7 @@ impl Stating {
 
     /// Authorizes a payout of one unit to the owner's address, which the first call names.
     pub(crate) async fn pay_out(&self) -> SettlementId {
-        let (agent, owner) = (sample::agent_id(1), PersonId::of("https://issuer.example", "owner"));
+        let (agent, owner) = (sample::agent_id(1), PersonId::derive("https://issuer.example", "owner"));
         let mut record = self.ledger.payout_record(agent).await.unwrap();
         if record.address.is_none() {
             let at_once = purser_domain::Duration::from_secs_u32(0);

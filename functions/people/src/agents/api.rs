@@ -74,7 +74,7 @@ pub(crate) struct FollowedView {
 }
 
 impl FollowedView {
-    fn of(followed: &FollowedTemplate) -> Self {
+    fn new(followed: &FollowedTemplate) -> Self {
         Self {
             name: followed.name.to_string(),
             version: followed.version(),
@@ -96,7 +96,7 @@ pub(crate) struct FreezeView {
 }
 
 impl AgentView {
-    fn of(agent: &Agent, freeze: Option<&OperatorFreeze>) -> Self {
+    fn new(agent: &Agent, freeze: Option<&OperatorFreeze>) -> Self {
         Self {
             agent_id: agent.id.to_string(),
             name: agent.name.clone(),
@@ -106,7 +106,7 @@ impl AgentView {
             wallet_address: agent.wallet.address.to_string(),
             created_at: agent.created_at.to_string(),
             version: agent.version,
-            template: agent.template.as_ref().map(FollowedView::of),
+            template: agent.template.as_ref().map(FollowedView::new),
             frozen_by_operators: freeze.map(|freeze| FreezeView {
                 scope: freeze.target.scope(),
                 reason: freeze.reason.as_str().to_owned(),
@@ -166,7 +166,7 @@ impl People {
     /// The response with the agent and its version as `ETag`.
     pub(crate) async fn told(&self, agent: &Agent) -> Result<Response> {
         let freeze = self.freeze_of(agent).await?;
-        Ok(versioned(agent.version, Json(AgentView::of(agent, freeze.as_ref()))))
+        Ok(versioned(agent.version, Json(AgentView::new(agent, freeze.as_ref()))))
     }
 }
 
@@ -196,17 +196,17 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> Result<Json<AgentList>, Failure> {
     let person = people.authenticate(token).await?;
-    let mut query = Query::of(&uri);
+    let mut query = Query::from_uri(&uri);
     let from = query.read("cursor", cursor::read_agent, cursor::FORM);
     let limit = query.limit("limit", READ_AT_ONCE, READ_AT_ONCE);
-    let filter = AgentFilter::of(&mut query);
+    let filter = AgentFilter::from_query(&mut query);
     query.finish()?;
     let oldest_first = AgentOrder::OldestFirst;
     let Page { items: agents, next } = people.list_agents(&person, &filter, oldest_first, from, limit).await?;
     let freezes = people.freezes_of(agents.iter().map(Owned::agent)).await?;
     let agents = agents.iter().map(Owned::agent);
     let agents: Vec<AgentView> = agents
-        .map(|agent| AgentView::of(agent, freezes.get(&agent.id)))
+        .map(|agent| AgentView::new(agent, freezes.get(&agent.id)))
         .collect();
     Ok(Json(AgentList {
         count: agents.len(),

@@ -150,7 +150,7 @@ impl People {
     ) -> Result<BulkResult> {
         if *act == BulkAct::Unfreeze {
             let recently = async { self.limits.recently(person.signed_in_at, self.now()) };
-            self.judged(&person.acting, &Act::of(act.kind()), recently).await?;
+            self.judged(&person.acting, &Act::new(act.kind()), recently).await?;
         }
         let template = match act {
             BulkAct::Follow(name, overrides) => Some((self.named_template(person, name).await?, *overrides)),
@@ -236,7 +236,7 @@ impl People {
         }
         let change = |agent: Agent| act.apply(agent, &ids);
         let changed = self
-            .change(owned, Precondition::Any, Act::of(act.kind()), change)
+            .change(owned, Precondition::Any, Act::new(act.kind()), change)
             .await?;
         let is_changed = changed.agent().version != version;
         let Some(caps) = LIMITS.caps().filter(|_| *act == BulkAct::Limit) else {

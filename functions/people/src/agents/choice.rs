@@ -23,7 +23,7 @@ pub(crate) struct NamedAgent {
 
 impl NamedAgent {
     /// Reads the parameters of [`AgentChoice::field`].
-    pub(crate) fn of(query: &mut Query) -> Self {
+    pub(crate) fn from_query(query: &mut Query) -> Self {
         Self {
             id: query.read("agent_id", AgentId::parse, "must be a UUID"),
             text: query.text("agent"),

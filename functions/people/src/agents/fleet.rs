@@ -84,9 +84,9 @@ pub(crate) struct FleetView {
 
 impl FleetView {
     /// The view in a query, which has the problems of invalid filters.
-    pub(crate) fn of(query: &mut Query) -> Self {
+    pub(crate) fn from_query(query: &mut Query) -> Self {
         Self {
-            filter: AgentFilter::of(query),
+            filter: AgentFilter::from_query(query),
             order: query.read("sort", Order::from_name, "is unknown").unwrap_or_default(),
             from: query.read("cursor", cursor::read_agent, cursor::FORM),
             page: page_number(query),
@@ -202,7 +202,7 @@ impl Fleet {
                 if view.from.is_none() && all.next.is_none() {
                     all.items
                         .sort_by_cached_key(|owned| (owned.agent().name.to_lowercase(), owned.agent().id));
-                    let mut page = Paginated::of(all.items, view.page);
+                    let mut page = Paginated::new(all.items, view.page);
                     let rows = std::mem::take(&mut page.rows);
                     (rows, Next::Pages(page.with(Vec::new())))
                 } else {
@@ -223,9 +223,9 @@ impl Fleet {
 
 /// `GET /dashboard/agents`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).noticed(&uri);
     let mut query = Query::without_blanks(&uri);
-    let (view, report) = (FleetView::of(&mut query), Report::of(&mut query));
+    let (view, report) = (FleetView::from_query(&mut query), Report::from_query(&mut query));
     let layout = Layout {
         problem: filter_problem(query),
         ..layout
@@ -505,7 +505,7 @@ impl Report {
     }
 
     /// The report in a query. Only numbers, ids and the names of acts are read, so no text of the URL is shown.
-    pub(crate) fn of(query: &mut Query) -> Option<Self> {
+    pub(crate) fn from_query(query: &mut Query) -> Option<Self> {
         let act = |text: &str| Done::ALL.into_iter().find(|act| act.name() == text);
         let mut number = |name: &str| {
             query

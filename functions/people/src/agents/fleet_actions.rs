@@ -47,7 +47,7 @@ pub(crate) fn stops(body: &[u8]) -> bool {
 
 /// `POST /dashboard/agents/bulk`. The buttons of a row name the act and have the agent's id as their value.
 pub(crate) async fn act(State(people): State<Arc<People>>, uri: Uri, posted: VerifiedForm) -> Reply {
-    let view = FleetView::of(&mut Query::without_blanks(&uri));
+    let view = FleetView::from_query(&mut Query::without_blanks(&uri));
     let mut form = posted.form(FormName::BulkLabel);
     let row = ["freeze", "unfreeze", "restore"].into_iter();
     let row = row
@@ -61,7 +61,7 @@ pub(crate) async fn act(State(people): State<Arc<People>>, uri: Uri, posted: Ver
         ),
     };
     let ids: Vec<AgentId> = ids.iter().filter_map(|id| AgentId::parse(id)).collect();
-    let layout = Layout::of(&posted.session, people.now());
+    let layout = Layout::new(&posted.session, people.now());
     let is_limited = ["limit", "template", "follow"].contains(&act.as_str());
     let most = if is_limited { MAX_LIMITED } else { MAX_AGENTS };
     let problem = if ids.is_empty() {
@@ -123,7 +123,7 @@ fn label_act(form: &mut Form, adds: bool) -> Option<BulkAct> {
         Some(LabelFilter {
             key,
             value: Some(value),
-        }) => Labels::of([(key, value)]).map(BulkAct::Label),
+        }) => Labels::from_pairs([(key, value)]).map(BulkAct::Label),
         Some(LabelFilter { value: None, .. }) | None => None,
     };
     if act.is_none() {
@@ -202,7 +202,7 @@ fn label_page(layout: &Layout, view: &FleetView, ids: &[AgentId]) -> Markup {
 /// interrupted run, it offers to continue.
 pub(crate) async fn confirm(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let mut query = Query::without_blanks(&uri);
-    let (view, report) = (FleetView::of(&mut query), Report::of(&mut query));
+    let (view, report) = (FleetView::from_query(&mut query), Report::from_query(&mut query));
     let so_far = report.filter(|report| report.count() > 0);
     // Only an interrupted run continues in the middle: a link must not make "Freeze all" leave agents out.
     let view = match so_far {
@@ -211,7 +211,7 @@ pub(crate) async fn confirm(State(people): State<Arc<People>>, session: PageSess
     };
     let layout = Layout {
         problem: filter_problem(query),
-        ..Layout::of(&session, people.now())
+        ..Layout::new(&session, people.now())
     };
     if layout.problem.is_some() {
         let page = confirmation(&layout, &view, &nothing_shown());
@@ -301,7 +301,7 @@ fn step(view: &FleetView, report: Option<&Report>, step: u32) -> Vec<(&'static s
 /// interrupted can be started again.
 pub(crate) async fn freeze_all(State(people): State<Arc<People>>, uri: Uri, posted: VerifiedForm) -> Reply {
     let mut query = Query::without_blanks(&uri);
-    let (view, report) = (FleetView::of(&mut query), Report::of(&mut query));
+    let (view, report) = (FleetView::from_query(&mut query), Report::from_query(&mut query));
     let steps = query
         .integer("step", 0, MAX_STEPS)
         .unwrap_or_default()
@@ -310,7 +310,7 @@ pub(crate) async fn freeze_all(State(people): State<Arc<People>>, uri: Uri, post
     if let Some(problem) = filter_problem(query) {
         let layout = Layout {
             problem: Some(problem),
-            ..Layout::of(&posted.session, people.now())
+            ..Layout::new(&posted.session, people.now())
         };
         let page = confirmation(&layout, &view, &nothing_shown());
         return Ok((StatusCode::BAD_REQUEST, page).into_response());

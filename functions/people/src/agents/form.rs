@@ -47,7 +47,7 @@ impl FromRequest<Arc<People>> for AgentForm {
 
     async fn from_request(request: Request, people: &Arc<People>) -> Result<Self, Response> {
         let (mut parts, body) = request.into_parts();
-        let mut query = Query::of(&parts.uri);
+        let mut query = Query::from_uri(&parts.uri);
         let mut trials = [Trial::Preview, Trial::Shadow, Trial::Backtest].into_iter();
         let trial = trials.find(|trial| query.text(trial.name()).is_some());
         let path = Path::<HashMap<String, String>>::from_request_parts(&mut parts, people).await;
@@ -195,7 +195,7 @@ impl AgentForm {
 
     /// A page's layout at the current time.
     pub(crate) fn layout(&self) -> Layout {
-        Layout::of(&self.posted.session, self.people.now())
+        Layout::new(&self.posted.session, self.people.now())
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct AgentFilter {
 
 impl AgentFilter {
     /// The filter in a query.
-    pub(crate) fn of(query: &mut Query) -> Self {
+    pub(crate) fn from_query(query: &mut Query) -> Self {
         let short = |text: &str| (text.chars().count() <= LONGEST_SEARCH).then(|| text.to_owned());
         let text = query.read("q", short, "must be a text of at most 100 characters");
         let archived = |text: &str| text.parse().ok();

@@ -57,7 +57,7 @@ impl People {
     /// The agents with these ids that belong to the person, in any order.
     pub(crate) async fn own_agents(&self, person: &Caller, ids: Vec<AgentId>) -> Result<Vec<Owned>> {
         let agents = self.ledger.agents(ids).await?.into_iter();
-        Ok(agents.filter_map(|agent| Owned::of(person, agent)).collect())
+        Ok(agents.filter_map(|agent| Owned::new(person, agent)).collect())
     }
 
     /// Creates an agent with its own wallet, no key, and every service of the curated set enabled with the limits of
@@ -90,7 +90,7 @@ impl People {
             (None, NewAgentLimits::Starting(limits)) => limits,
             (None, NewAgentLimits::Template(_) | NewAgentLimits::Default) => self.starting_limits,
         };
-        let set = StartingSet::of(open.iter().map(|service| service.id)).with_caps(limits.caps());
+        let set = StartingSet::new(open.iter().map(|service| service.id)).with_caps(limits.caps());
         let set = match &template {
             Some(template) => set.with_changes(template.terms.starting_changes(open)),
             None => set,
@@ -124,11 +124,11 @@ impl People {
             former_owners: Vec::new(),
             version: 1,
         };
-        let act = Act::of(AuditKind::AgentCreated).on(id);
+        let act = Act::new(AuditKind::AgentCreated).on(id);
         let changes = AuditChanges::between(None, Some(agent.audit_members()));
         let entry = self.entry(&person.acting, &act, changes)?;
         match self.ledger.create_agent(&agent, &entry).await? {
-            Created::Stored => Owned::of(person, agent).ok_or_else(|| Error::internal(DOING, "it is not its owner's")),
+            Created::Stored => Owned::new(person, agent).ok_or_else(|| Error::internal(DOING, "it is not its owner's")),
             Created::Exists => Err(Error::internal(DOING, "its id is taken")),
         }
     }
@@ -163,6 +163,6 @@ impl People {
             (None, None) if edit.labels.is_some() => AuditKind::AgentLabelsEdited,
             (None, None) => AuditKind::AgentRenamed,
         };
-        self.change(owned, meant, Act::of(kind), change).await
+        self.change(owned, meant, Act::new(kind), change).await
     }
 }

@@ -69,7 +69,7 @@ pub(crate) struct Overview<'a> {
 
 /// `GET /dashboard`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).noticed(&uri);
     Ok(answer(&people, &session, layout).await?)
 }
 
@@ -96,7 +96,7 @@ pub(crate) async fn create_agent(State(people): State<Arc<People>>, caller: Call
     let Some((name, limits)) = form.agent_name().zip(limits) else {
         let layout = Layout {
             typed: Some(form),
-            ..Layout::of(&posted.session, people.now())
+            ..Layout::new(&posted.session, people.now())
         };
         let page = answer(&people, &posted.session, layout).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());

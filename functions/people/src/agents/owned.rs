@@ -42,7 +42,7 @@ impl Owned {
     }
 
     /// The agent, if it belongs to the person.
-    pub(crate) fn of(person: &Caller, agent: Agent) -> Option<Self> {
+    pub(crate) fn new(person: &Caller, agent: Agent) -> Option<Self> {
         let is_own = agent.owner == person.id.as_str();
         is_own.then(|| Self {
             agent,
@@ -84,7 +84,7 @@ impl People {
     /// The person's agent with this id. An agent of another person is `not_found`, like an unknown one.
     pub(crate) async fn own_agent(&self, person: &Caller, id: AgentId) -> Result<Owned> {
         let agent = self.ledger.agent(id).await?;
-        let owned = agent.and_then(|agent| Owned::of(person, agent));
+        let owned = agent.and_then(|agent| Owned::new(person, agent));
         owned.ok_or_else(|| ErrorKind::NotFound.into())
     }
 

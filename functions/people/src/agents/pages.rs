@@ -71,7 +71,7 @@ where
 async fn show(State(people): State<Arc<People>>, session: PageSession, Path(agent): Path<String>, uri: Uri) -> Reply {
     let agent = named(AgentId::parse(&agent))?;
     let owned = people.own_agent(&session.person, agent).await?;
-    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).noticed(&uri);
     Ok(page::answer(&people, &layout, &owned, None).await?)
 }
 

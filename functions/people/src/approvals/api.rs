@@ -154,7 +154,7 @@ impl ApprovalView {
             note: approval.ruling().and_then(|ruling| ruling.note.clone()),
             settlement_id: approval.settlement().map(|id| id.to_string()),
             raised_caps: approval.raise.as_ref().map(|raise| RaiseRequestView {
-                raise: RaiseView::of(raise.caps, raise.until),
+                raise: RaiseView::new(raise.caps, raise.until),
                 reason: raise.reason.clone(),
             }),
         }
@@ -285,7 +285,7 @@ pub(crate) struct OutcomeList {
 }
 
 impl OutcomeView {
-    fn of(id: ApprovalId, outcome: &Outcome, now: Timestamp) -> Self {
+    fn new(id: ApprovalId, outcome: &Outcome, now: Timestamp) -> Self {
         let (outcome, approval) = match outcome {
             Outcome::Decided(approval) => ("decided", Some(approval)),
             Outcome::NotPending(approval) => ("not_pending", Some(approval)),
@@ -322,7 +322,7 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> Result<Json<ApprovalList>, Failure> {
     let person = people.authenticate(token).await?;
-    let mut query = Query::of(&uri);
+    let mut query = Query::from_uri(&uri);
     let filter = ApprovalFilter {
         agent: agent_filter(&mut query),
         status: query.read("status", status, statuses()),
@@ -484,7 +484,7 @@ pub(crate) async fn decide_all(
         decided: outcomes.iter().filter(is_decided).count(),
         outcomes: outcomes
             .iter()
-            .map(|(id, outcome)| OutcomeView::of(*id, outcome, now))
+            .map(|(id, outcome)| OutcomeView::new(*id, outcome, now))
             .collect(),
     }))
 }

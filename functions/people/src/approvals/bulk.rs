@@ -84,7 +84,7 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     let Some(selection) = Selection::read(uri.query().unwrap_or_default().as_bytes()) else {
         return Ok(nothing_selected());
     };
-    let layout = Layout::of(&session, people.now());
+    let layout = Layout::new(&session, people.now());
     Ok(summary(&people, &session, &layout, &selection).await?.into_response())
 }
 
@@ -114,7 +114,7 @@ pub(crate) async fn decide(State(people): State<Arc<People>>, form: VerifiedForm
     let Some(selection) = Selection::read(form.body()) else {
         return Ok(nothing_selected());
     };
-    let (session, mut layout) = (&form.session, Layout::of(&form.session, people.now()));
+    let (session, mut layout) = (&form.session, Layout::new(&form.session, people.now()));
     let mut typed = form.form(FormName::ApprovalSelection);
     let Ok(note) = typed.note() else {
         layout.typed = Some(typed);
@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn a_selection_has_from_one_to_fifty_approvals() {
         let id = |n| {
-            ApprovalId::of(
+            ApprovalId::derive(
                 AgentId::from_uuid(Uuid::from_u128(1)),
                 &Fingerprint::of_text(&format!("{n}")),
                 0,

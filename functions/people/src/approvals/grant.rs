@@ -23,7 +23,7 @@ impl People {
         raise: &RaiseRequest,
         note: Option<&Note>,
     ) -> Result<Approval> {
-        let act = Act::of(AuditKind::ApprovalApproved)
+        let act = Act::new(AuditKind::ApprovalApproved)
             .on(approval.agent)
             .about(approval.service)
             .with(&approval.id);

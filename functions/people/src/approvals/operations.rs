@@ -220,7 +220,7 @@ impl People {
         let filtered = filter != ApprovalFilter::default();
         // A filtered page reads up to four times its length.
         let reads = (4, slice.limit.saturating_add(1).min(READ_AT_ONCE));
-        let page = page_of(slice, reads, filtered.then_some(keep), ApprovalPlace::of, read).await?;
+        let page = page_of(slice, reads, filtered.then_some(keep), ApprovalPlace::new, read).await?;
         Ok(Page {
             items: self.contexts(person, page.items).await?,
             next: page.next,
@@ -247,7 +247,7 @@ impl People {
             };
             let rows = most.saturating_add(1);
             let keep = |approval: &Approval| Filter::by(is_pending(approval));
-            return page_of(slice, (2, rows), Some(keep), ApprovalPlace::of, read).await;
+            return page_of(slice, (2, rows), Some(keep), ApprovalPlace::new, read).await;
         };
         // The approvals that one agent waits for are a small set of the agent.
         let waiting = self.ledger.asking(vec![agent]).await?;
@@ -256,12 +256,12 @@ impl People {
         approvals.retain(|approval| {
             is_pending(approval)
                 && approval.owner == person.id.as_str()
-                && before.is_none_or(|before| ApprovalPlace::of(approval) < before)
+                && before.is_none_or(|before| ApprovalPlace::new(approval) < before)
         });
-        approvals.sort_by_key(|approval| std::cmp::Reverse(ApprovalPlace::of(approval)));
+        approvals.sort_by_key(|approval| std::cmp::Reverse(ApprovalPlace::new(approval)));
         let is_more = approvals.len() > usize::try_from(most).unwrap_or(usize::MAX);
         approvals.truncate(usize::try_from(most).unwrap_or(usize::MAX));
-        let next = approvals.last().filter(|_| is_more).map(ApprovalPlace::of);
+        let next = approvals.last().filter(|_| is_more).map(ApprovalPlace::new);
         Ok(Page { items: approvals, next })
     }
 
@@ -307,7 +307,7 @@ impl People {
         let ids: BTreeSet<AgentId> = waiting.iter().map(|approval| approval.agent).collect();
         let agents = self.ledger.agents(ids).await?;
         self.move_to_owners(&waiting, &agents).await?;
-        let own = agents.into_iter().filter_map(|agent| Owned::of(person, agent));
+        let own = agents.into_iter().filter_map(|agent| Owned::new(person, agent));
         let agents: Vec<Arc<Owned>> = own.map(Arc::new).collect();
         let items = waiting.into_iter().filter_map(|approval| {
             let owned = agents.iter().find(|owned| owned.agent().id == approval.agent);
@@ -366,7 +366,7 @@ impl People {
         self.move_to_owners(&approvals, &agents).await?;
         let owned: Vec<Owned> = agents
             .into_iter()
-            .filter_map(|agent| Owned::of(person, agent))
+            .filter_map(|agent| Owned::new(person, agent))
             .collect();
         let own = |id: ApprovalId| {
             let approval = approvals.iter().find(|approval| approval.id == id)?.clone();
@@ -388,7 +388,7 @@ impl People {
         note: Option<&Note>,
     ) -> Result<Vec<(ApprovalId, Outcome)>> {
         if decision == ApprovalDecision::Approve && self.is_large(self.sum_of(&selected)) {
-            let act = Act::of(AuditKind::ApprovalApproved);
+            let act = Act::new(AuditKind::ApprovalApproved);
             let recent = async { self.limits.recently(person.signed_in_at, self.now()) };
             self.judged(&person.acting, &act, recent).await?;
         }
@@ -457,7 +457,7 @@ impl People {
         if approval.raise.is_some() && approval.status(self.now()) == ApprovalStatus::Approved {
             Box::pin(self.end_raise(&owned, &approval)).await?;
         }
-        let act = Act::of(AuditKind::ApprovalWithdrawn)
+        let act = Act::new(AuditKind::ApprovalWithdrawn)
             .on(approval.agent)
             .about(approval.service)
             .with(&approval.id);
@@ -499,7 +499,7 @@ impl People {
             ApprovalDecision::Approve => (AuditKind::ApprovalApproved, ApprovalStatus::Approved),
             ApprovalDecision::Reject => (AuditKind::ApprovalRejected, ApprovalStatus::Rejected),
         };
-        let act = Act::of(kind)
+        let act = Act::new(kind)
             .on(approval.agent)
             .about(approval.service)
             .with(&approval.id);
@@ -559,7 +559,7 @@ impl People {
         let own = agents
             .into_iter()
             .flatten()
-            .filter_map(|agent| Owned::of(person, agent));
+            .filter_map(|agent| Owned::new(person, agent));
         let agents: BTreeMap<AgentId, Arc<Owned>> = own.map(|owned| (owned.agent().id, Arc::new(owned))).collect();
         let contexts = approvals.into_iter().filter_map(|approval| {
             let approval = approval.seen_by(person.id.as_str(), now)?;
@@ -597,7 +597,7 @@ impl People {
         let rooms = enabled.map(|(agent, record)| {
             let room = DailyUsage {
                 cap: record.policy.caps(owner, now).per_day,
-                used: spends.of(day(agent, record.service)),
+                used: spends.in_window(day(agent, record.service)),
             };
             ((agent, record.service), room)
         });

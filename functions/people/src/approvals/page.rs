@@ -46,7 +46,7 @@ pub(crate) struct ApprovalQueue<'a> {
 
 /// `GET /dashboard/approvals`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).noticed(&uri);
     let Some(view) = View::read(&uri) else {
         let problem = Some("The filters in this address are invalid, so everything is shown.".to_owned());
         let page = answer(&people, &session, Layout { problem, ..layout }, View::default()).await?;
@@ -64,7 +64,7 @@ pub(crate) async fn watch(
     uri: Uri,
     headers: HeaderMap,
 ) -> Reply {
-    if Query::of(&uri).text("only").is_some_and(|part| part == "count") {
+    if Query::from_uri(&uri).text("only").is_some_and(|part| part == "count") {
         let count = people.count_of_waiting(&session.person).await?;
         let tag = entity_tag(&count.to_string());
         return Ok(unless_held(
@@ -76,7 +76,7 @@ pub(crate) async fn watch(
     let view = View::read(&uri).unwrap_or_default();
     let waiting = people.waiting(&session.person, view.agent, view.older, view.most());
     let (waiting, edition) = tokio::try_join!(waiting, people.catalog())?;
-    let layout = Layout::of(&session, people.now());
+    let layout = Layout::new(&session, people.now());
     let tag = tag_of(&layout, &waiting, view, &edition.catalog);
     let list = waiting_list(&layout, &waiting, view, &edition.catalog);
     Ok(unless_held(&headers, &tag, list))

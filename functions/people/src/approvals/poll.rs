@@ -52,7 +52,7 @@ pub(crate) async fn approval(
     uri: Uri,
 ) -> Result<Json<ApprovalView>, Failure> {
     let id = ApprovalId::parse(&id);
-    let mut query = Query::of(&uri);
+    let mut query = Query::from_uri(&uri);
     let wait = query.integer("wait_seconds", 0, LONGEST_WAIT);
     let is_person = session.has_the_form_of_a_session();
     let approval = if is_person {

@@ -24,7 +24,7 @@ pub(crate) struct View {
 impl View {
     /// Parses the view in a URL; `None` if it is invalid. An empty field is no filter.
     pub(crate) fn read(uri: &Uri) -> Option<Self> {
-        let mut query = Query::of(uri);
+        let mut query = Query::from_uri(uri);
         let [agent, older, before] =
             ["agent_id", "older", "before"].map(|name| query.text(name).filter(|text| !text.is_empty()));
         let place = |text: Option<String>| text.map(|text| cursor::read_approval(&text).ok_or(())).transpose().ok();

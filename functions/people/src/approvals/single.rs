@@ -41,7 +41,7 @@ pub(crate) async fn show(
     let (agent, approval) = (named(AgentId::parse(&agent))?, named(ApprovalId::parse(&approval))?);
     let owned = people.own_agent(&session.person, agent).await?;
     let own = people.own_approval(owned, approval).await?;
-    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).noticed(&uri);
     Ok(answer(&people, &layout, own).await?)
 }
 
@@ -266,7 +266,7 @@ fn latest_row(layout: &Layout, decision: &LoggedDecision, catalog: &Catalog) -> 
             (terms.amount, terms.authorized_at, Some(receipt), None)
         }
         LoggedDecision::Refused(refusal) => {
-            let entry = JournalEntry::of(decision, "", &Labels::default());
+            let entry = JournalEntry::new(decision, "", &Labels::default());
             (refusal.amount, refusal.at, None, phrases::limit_link(&entry))
         }
         LoggedDecision::ConfirmationReverted(reverted) => {

@@ -41,13 +41,13 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> Result<Json<AuditList>, Failure> {
     let person = people.authenticate(token).await?;
-    let mut query = Query::of(&uri);
+    let mut query = Query::from_uri(&uri);
     let filter = audit_filter(&mut query);
     let slice = slice(&mut query, cursor::read_place);
     query.finish()?;
     let page = people.audit_log(&person, filter, slice).await?;
-    let entries = page.items.iter().map(|row| AuditView::of(&row.record, &row.sha256));
-    Ok(Json(AuditList::of(
+    let entries = page.items.iter().map(|row| AuditView::new(&row.record, &row.sha256));
+    Ok(Json(AuditList::new(
         entries.collect(),
         page.next.map(cursor::write_place),
     )))

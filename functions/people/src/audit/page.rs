@@ -58,7 +58,7 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     };
     let layout = Layout {
         problem,
-        ..Layout::of(&session, people.now())
+        ..Layout::new(&session, people.now())
     };
     let log = Log {
         filter,
@@ -90,7 +90,7 @@ pub(crate) async fn file(State(people): State<Arc<People>>, session: PageSession
             };
             let page = people.audit_log(&session.person, filter, slice).await?;
             for row in &page.items {
-                text.push_str(&columns::row(AuditView::of(&row.record, &row.sha256)));
+                text.push_str(&columns::row(AuditView::new(&row.record, &row.sha256)));
             }
             before = page.next;
             if before.is_none() || text.len() > csv::MAX_BYTES {

@@ -211,7 +211,7 @@ pub(crate) struct EstimateView {
 }
 
 impl EstimateView {
-    fn of(plan: &BacktestPlan) -> Self {
+    fn new(plan: &BacktestPlan) -> Self {
         Self {
             agents: plan.agents.len(),
             estimated_decisions: plan.decisions,
@@ -325,7 +325,7 @@ pub(crate) async fn start(
     let person = people.authenticate(token).await?;
     let edition = people.catalog().await?;
     let new = json_body(&body).and_then(|body| parse(&body, &edition.catalog, people.now()));
-    let mut query = Query::of(&uri);
+    let mut query = Query::from_uri(&uri);
     let is_estimate = query.read(
         "estimate",
         |text| text.parse::<bool>().ok(),
@@ -334,7 +334,7 @@ pub(crate) async fn start(
     let (new, ()) = together(new, query.finish())?;
     if is_estimate.unwrap_or(false) {
         let plan = people.plan_backtest(&person, &new).await?;
-        return Ok(Json(EstimateView::of(&plan)).into_response());
+        return Ok(Json(EstimateView::new(&plan)).into_response());
     }
     let run = people.start_backtest(&person, new).await?;
     Ok((StatusCode::ACCEPTED, Json(BacktestView::from(run))).into_response())

@@ -47,7 +47,7 @@ impl People {
     /// What a backtest would read.
     pub(crate) async fn plan_backtest(&self, person: &Caller, new: &NewBacktest) -> Result<BacktestPlan> {
         let agents = self.tested_agents(person, &new.agents).await?;
-        let days = (Day::of(new.from), Day::of(new.to));
+        let days = (Day::containing(new.from), Day::containing(new.to));
         let sums = self.usage.by_agent(&person.id, days.0, days.1).await?;
         let counts = agents.iter().filter_map(|agent| sums.get(agent));
         let decisions = counts.fold(0_u64, |sum, of| {
@@ -70,7 +70,7 @@ impl People {
 
     /// Starts a backtest.
     pub(crate) async fn start_backtest(&self, person: &Caller, new: NewBacktest) -> Result<BacktestRun> {
-        let act = Act::of(AuditKind::BacktestStarted);
+        let act = Act::new(AuditKind::BacktestStarted);
         self.judged(&person.acting, &act, self.started_backtest(person, &act, new))
             .await
     }

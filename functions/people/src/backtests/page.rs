@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// `GET /dashboard/backtests`.
 pub(crate) async fn list(State(people): State<Arc<People>>, session: PageSession) -> Reply {
     let runs = people.backtests(&session.person).await?;
-    let layout = Layout::of(&session, people.now());
+    let layout = Layout::new(&session, people.now());
     let page = layout.page(
         "Backtests",
         NavItem::Decisions,
@@ -51,7 +51,7 @@ pub(crate) async fn show(
 ) -> Reply {
     let run = people.backtest(&session.person, named(BacktestId::parse(&id))?).await?;
     let edition = people.catalog().await?;
-    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).noticed(&uri);
     let page = layout.page(
         "Backtest",
         NavItem::Decisions,

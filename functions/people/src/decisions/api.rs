@@ -99,7 +99,7 @@ pub(crate) struct DecisionView {
 
 impl DecisionRow {
     /// The view of an entry of the journal.
-    pub(crate) fn of(entry: &JournalEntry, catalog: &Catalog) -> Self {
+    pub(crate) fn new(entry: &JournalEntry, catalog: &Catalog) -> Self {
         let refusal = entry.refusal.as_ref();
         let service = entry.service.and_then(|id| catalog.by_id(id));
         Self {
@@ -163,8 +163,8 @@ pub(crate) async fn read(
         LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => None,
     };
     Ok(Json(DecisionView {
-        row: DecisionRow::of(
-            &JournalEntry::of(&decision, &agent.name, &agent.labels),
+        row: DecisionRow::new(
+            &JournalEntry::new(&decision, &agent.name, &agent.labels),
             &edition.catalog,
         ),
         call: call.as_ref().map(CallView::from),
@@ -298,11 +298,11 @@ pub(crate) async fn evaluate_again(
     let id = named(TransactionId::parse(&transaction))?;
     let decision = people.decision_in_history(&person, id).await?;
     let replayed = people.replayed(&decision).await?;
-    Ok(Json(ReplayView::of(id, replayed)))
+    Ok(Json(ReplayView::new(id, replayed)))
 }
 
 impl ReplayView {
-    fn of(id: TransactionId, replayed: Replayed) -> Self {
+    fn new(id: TransactionId, replayed: Replayed) -> Self {
         let (outcome, detail, inputs, differences) = match replayed {
             Replayed::Impossible(reason) => ("impossible", Some(reason), None, Vec::new()),
             Replayed::Made {

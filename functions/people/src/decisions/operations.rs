@@ -103,7 +103,7 @@ impl People {
     /// needed, since the first half of both ids is the same time.
     async fn decision(&self, agent: AgentId, id: TransactionId) -> Result<LoggedDecision> {
         let (recorded, allowed) = tokio::try_join!(self.ledger.recorded_decision(agent, id), self.allowed(agent, id))?;
-        let decision = recorded.or(allowed.map(LoggedDecision::of));
+        let decision = recorded.or(allowed.map(LoggedDecision::from_settlement));
         decision.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
@@ -192,7 +192,7 @@ impl People {
             return Ok(None);
         };
         let inputs = self.inputs(decision, &recorded).await?;
-        Ok(inputs.map(|inputs| InputDocuments::of(&inputs.as_inputs(), recorded.at)))
+        Ok(inputs.map(|inputs| InputDocuments::new(&inputs.as_inputs(), recorded.at)))
     }
 
     /// A decision about a purchase, as it was recorded; `None` for any other, and if its call is no longer stored.

@@ -38,7 +38,7 @@ pub(crate) async fn show(
         Some("replay=1") => Some(people.replayed(&decision).await?),
         _ => None,
     };
-    let layout = Layout::of(&session, people.now());
+    let layout = Layout::new(&session, people.now());
     let page = decision_page(
         &layout,
         &agent,
@@ -58,7 +58,7 @@ fn decision_page(
     catalog: &Catalog,
     replayed: Option<&Replayed>,
 ) -> Markup {
-    let entry = JournalEntry::of(decision, &agent.name, &agent.labels);
+    let entry = JournalEntry::new(decision, &agent.name, &agent.labels);
     layout.page(
         "Decision",
         NavItem::Decisions,

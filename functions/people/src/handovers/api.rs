@@ -36,7 +36,7 @@ pub(crate) struct OfferView {
 }
 
 impl OfferView {
-    fn of((offer, agent): &(Handover, Agent)) -> Self {
+    fn new((offer, agent): &(Handover, Agent)) -> Self {
         Self {
             agent_id: agent.id.to_string(),
             agent_name: agent.name.clone(),
@@ -68,7 +68,7 @@ pub(crate) struct OfferList {
 pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken) -> Result<Json<OfferList>, Failure> {
     let person = people.authenticate(token).await?;
     let offers = people.handovers(&person).await?;
-    let handovers: Vec<OfferView> = offers.iter().map(OfferView::of).collect();
+    let handovers: Vec<OfferView> = offers.iter().map(OfferView::new).collect();
     Ok(Json(OfferList {
         count: handovers.len(),
         handovers,

@@ -21,7 +21,7 @@ impl People {
     ///
     /// A raise ends with its owner: no payment that was decided before the answer is reserved after it.
     pub(crate) async fn accept_handover(&self, person: &Caller, id: AgentId) -> Result<Owned> {
-        let act = Act::of(AuditKind::HandoverAccepted).on(id);
+        let act = Act::new(AuditKind::HandoverAccepted).on(id);
         self.judged(&person.acting, &act, self.accepted_handover(person, &act, id))
             .await
     }
@@ -32,7 +32,7 @@ impl People {
             // The offer is read first: if a concurrent request has accepted it, the agent shows the new owner.
             let offer = self.ledger.offer_of(id).await?;
             let agent = self.ledger.agent(id).await?.ok_or(ErrorKind::NotFound)?;
-            if let Some(owned) = Owned::of(person, agent.clone()) {
+            if let Some(owned) = Owned::new(person, agent.clone()) {
                 self.ledger.fence_windows(owned.agent()).await?;
                 self.ledger.move_approvals(owned.agent(), self.now()).await?;
                 return Ok(owned);

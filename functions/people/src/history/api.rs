@@ -83,7 +83,7 @@ pub(crate) struct PolicyVersionView {
 }
 
 impl PolicyVersionView {
-    fn of(changed: &Changed<EnabledService>, owner: &str, now: Timestamp) -> Self {
+    fn new(changed: &Changed<EnabledService>, owner: &str, now: Timestamp) -> Self {
         let (record, mark) = (&changed.version.record, &changed.version.mark);
         Self {
             version: changed.version.version,
@@ -141,7 +141,7 @@ pub(crate) struct RulesVersionView {
 }
 
 impl RulesVersionView {
-    fn of(changed: &Changed<Agent>) -> Self {
+    fn new(changed: &Changed<Agent>) -> Self {
         let (record, mark) = (&changed.version.record, &changed.version.mark);
         Self {
             version: changed.version.version,
@@ -209,7 +209,7 @@ pub(crate) async fn policy_versions(
     let id = people
         .known_service(&owned, named_service(&edition.catalog, &reference)?)
         .await?;
-    let mut query = Query::of(&uri);
+    let mut query = Query::from_uri(&uri);
     let slice = slice(&mut query, cursor::read_version);
     let other = query.read("compared_with", cursor::read_version, "must be a version");
     query.finish()?;
@@ -218,7 +218,7 @@ pub(crate) async fn policy_versions(
     let versions = history
         .items
         .iter()
-        .map(|changed| PolicyVersionView::of(changed, person, now));
+        .map(|changed| PolicyVersionView::new(changed, person, now));
     let versions: Vec<_> = versions.collect();
     Ok(Json(PolicyVersionList {
         count: versions.len(),
@@ -291,12 +291,12 @@ pub(crate) async fn agent_versions(
     uri: Uri,
 ) -> Result<Json<RulesVersionList>, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
-    let mut query = Query::of(&uri);
+    let mut query = Query::from_uri(&uri);
     let slice = slice(&mut query, cursor::read_version);
     let other = query.read("compared_with", cursor::read_version, "must be a version");
     query.finish()?;
     let history = people.rules_history(&owned, slice, other).await?;
-    let versions: Vec<_> = history.items.iter().map(RulesVersionView::of).collect();
+    let versions: Vec<_> = history.items.iter().map(RulesVersionView::new).collect();
     Ok(Json(RulesVersionList {
         count: versions.len(),
         versions,

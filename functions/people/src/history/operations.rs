@@ -76,7 +76,7 @@ pub(crate) struct History<T> {
 impl<T> History<T> {
     /// The first `limit` versions, each with its differences from `other`, or from the next older one. `versions` has
     /// one more, if there is one.
-    fn of(versions: Vec<RecordVersion<T>>, limit: u32, other: Option<&T>, compare: &Compare<T>) -> Self {
+    fn new(versions: Vec<RecordVersion<T>>, limit: u32, other: Option<&T>, compare: &Compare<T>) -> Self {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let has_more = versions.len() > limit;
         let earlier = versions
@@ -129,7 +129,7 @@ impl People {
             None => None,
             Some(version) => Some(self.policy_at(owned, service, version).await?),
         };
-        Ok(History::of(versions, slice.limit, other.as_ref(), &POLICIES))
+        Ok(History::new(versions, slice.limit, other.as_ref(), &POLICIES))
     }
 
     /// The versions of an agent's record, with the differences of its rules from the version `other`, or from the
@@ -146,7 +146,7 @@ impl People {
             None => None,
             Some(version) => Some(self.agent_at(owned, version).await?),
         };
-        Ok(History::of(versions, slice.limit, other.as_ref(), &RULES))
+        Ok(History::new(versions, slice.limit, other.as_ref(), &RULES))
     }
 
     async fn policy_at(&self, owned: &Owned, service: ServiceId, version: u64) -> Result<EnabledService> {
@@ -244,14 +244,14 @@ mod tests {
             items.map(|item| (item.changes.clone(), item.direction)).collect()
         };
         let versions = || vec![version(5), version(4), version(3)];
-        let history = History::of(versions(), 2, None, &HALVES);
+        let history = History::new(versions(), 2, None, &HALVES);
         assert_eq!(history.next, Some(4));
         let raised = |from: u64| (AuditChanges::one("half", from, 2), direction(true, false));
         let same = (AuditChanges::default(), Direction::default());
         assert_eq!(told(&history), [same, raised(1)]);
         let lowered = (AuditChanges::one("half", 3, 2), direction(false, true));
-        assert_eq!(told(&History::of(versions(), 1, Some(&3), &HALVES)), [lowered]);
-        let first = History::of(vec![version(1)], 2, None, &HALVES);
+        assert_eq!(told(&History::new(versions(), 1, Some(&3), &HALVES)), [lowered]);
+        let first = History::new(vec![version(1)], 2, None, &HALVES);
         assert_eq!((first.next, first.items[0].changes.before.len()), (None, 0));
         assert_eq!(first.items[0].changes.after.len(), 2);
         assert_eq!(first.items[0].direction, Direction::default());

@@ -61,7 +61,7 @@ pub(crate) async fn show(
     let version = |query: &mut Query, name| query.text(name).and_then(|text| cursor::read_version(&text));
     let compared = version(&mut query, "from").zip(version(&mut query, "to"));
     let edition = people.catalog().await?;
-    let layout = Layout::of(&session, people.now());
+    let layout = Layout::new(&session, people.now());
     let (of, versions, next) = if let Some(service) = service {
         let record = people.service(&owned, service).await?.record;
         let history = people.policy_history(&owned, service, slice, None).await?;

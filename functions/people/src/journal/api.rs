@@ -85,7 +85,7 @@ pub(crate) async fn decisions(
     uri: Uri,
 ) -> Result<Json<DecisionList>, Failure> {
     let (page, edition, complete_until) = read(&people, token, JournalList::Decisions, &uri).await?;
-    let decisions = page.items.iter().map(|entry| DecisionRow::of(entry, &edition.catalog));
+    let decisions = page.items.iter().map(|entry| DecisionRow::new(entry, &edition.catalog));
     let decisions: Vec<DecisionRow> = decisions.collect();
     Ok(Json(DecisionList {
         count: decisions.len(),
@@ -124,7 +124,7 @@ pub(crate) async fn settlements(
     uri: Uri,
 ) -> Result<Json<SettlementList>, Failure> {
     let (page, _, complete_until) = read(&people, token, JournalList::Settlements, &uri).await?;
-    let settlements: Vec<SettlementView> = page.items.iter().filter_map(SettlementView::of).collect();
+    let settlements: Vec<SettlementView> = page.items.iter().filter_map(SettlementView::from_entry).collect();
     Ok(Json(SettlementList {
         count: settlements.len(),
         settlements,
@@ -137,9 +137,9 @@ type Listed = (Page<JournalEntry, Uuid>, Arc<Edition>, Option<String>);
 
 async fn read(people: &People, token: SessionToken, list: JournalList, uri: &Uri) -> Result<Listed> {
     let person = people.authenticate(token).await?;
-    let mut query = Query::of(uri);
+    let mut query = Query::from_uri(uri);
     let service = query.text("service_id");
-    let filter = JournalFilter::of(&mut query, |_| None);
+    let filter = JournalFilter::from_query(&mut query, |_| None);
     let slice = slice(&mut query, cursor::read_place);
     query.finish()?;
     let edition = people.catalog().await?;

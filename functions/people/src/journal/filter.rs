@@ -47,7 +47,7 @@ pub(crate) struct JournalFilter {
 
 impl JournalFilter {
     /// The filter in a query. `service` reads the service, which the API takes by slug, too.
-    pub(crate) fn of(query: &mut Query, service: impl FnOnce(&mut Query) -> Option<ServiceId>) -> Self {
+    pub(crate) fn from_query(query: &mut Query, service: impl FnOnce(&mut Query) -> Option<ServiceId>) -> Self {
         let (from, to) = from_to(query);
         Self {
             agent: query.read("agent_id", AgentId::parse, "must be a UUID"),
@@ -64,7 +64,7 @@ impl JournalFilter {
         }
     }
 
-    /// The parameters from which [`JournalFilter::of`] reads this filter.
+    /// The parameters from which [`JournalFilter::from_query`] reads this filter.
     pub(crate) fn parameters(&self) -> Vec<(&'static str, Option<String>)> {
         vec![
             ("agent_id", self.agent.map(|agent| agent.to_string())),

@@ -47,14 +47,14 @@ impl People {
             let decisions: Vec<LoggedDecision> = match (list, filter.result) {
                 (JournalList::Settlements, _) | (_, Some(DecisionResult::Allow | DecisionResult::Payout)) => {
                     let settlements = self.ledger.recent_settlements(agent, before, count).await?;
-                    settlements.into_iter().map(LoggedDecision::of).collect()
+                    settlements.into_iter().map(LoggedDecision::from_settlement).collect()
                 }
                 (_, None) if filter.reason.is_none() => self.ledger.decisions(agent, before, count).await?,
                 _ => self.ledger.recorded(agent, before, count).await?,
             };
             Ok(decisions
                 .iter()
-                .map(|decision| (decision.transfers(), JournalEntry::of(decision, name, labels)))
+                .map(|decision| (decision.transfers(), JournalEntry::new(decision, name, labels)))
                 .collect())
         };
         // A list of settlements of one agent has no other entries, so it needs no filter for that.

@@ -104,7 +104,7 @@ async fn show(people: &People, session: &PageSession, list: JournalList, uri: &U
     };
     let layout = Layout {
         problem,
-        ..Layout::of(session, people.now())
+        ..Layout::new(session, people.now())
     };
     Ok((status, list_page(&layout, &shown)).into_response())
 }
@@ -138,7 +138,7 @@ fn read(uri: &Uri) -> (JournalFilter, Option<Uuid>, Option<String>) {
     let filter = JournalFilter {
         least: dollars(&mut query, "min"),
         most: dollars(&mut query, "max"),
-        ..JournalFilter::of(&mut query, service)
+        ..JournalFilter::from_query(&mut query, service)
     };
     let cursor = query.read("cursor", cursor::read_place, "is invalid; start from the first page");
     (filter, cursor, filter_problem(query))

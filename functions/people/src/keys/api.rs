@@ -59,7 +59,7 @@ pub(crate) struct KeyView {
 }
 
 impl KeyView {
-    fn of(agent: AgentId, key: &AgentKey, status: KeyStatus) -> Self {
+    fn new(agent: AgentId, key: &AgentKey, status: KeyStatus) -> Self {
         Self {
             key_id: key.id.to_string(),
             public_key: key.public_half(agent),
@@ -86,9 +86,9 @@ pub(crate) struct ListedKeyView {
 }
 
 impl ListedKeyView {
-    fn of(agent: AgentId, listed: &ListedKey) -> Self {
+    fn new(agent: AgentId, listed: &ListedKey) -> Self {
         Self {
-            record: KeyView::of(agent, &listed.key, listed.status),
+            record: KeyView::new(agent, &listed.key, listed.status),
             last_used_at: listed.last_used_at.map(|at| at.to_string()),
         }
     }
@@ -222,7 +222,7 @@ fn issued(issued: IssuedKey, now: Timestamp) -> NewKeyView {
     NewKeyView {
         agent_id: agent.id.to_string(),
         version: agent.version,
-        record: KeyView::of(agent.id, &issued.key, issued.key.status(now)),
+        record: KeyView::new(agent.id, &issued.key, issued.key.status(now)),
         key: issued.text,
     }
 }
@@ -248,7 +248,7 @@ pub(crate) async fn list(
     let owned = people.authenticate_for(token, &agent).await?;
     let keys = people.keys(&owned).await?;
     let Agent { id, version, .. } = *owned.agent();
-    let keys: Vec<ListedKeyView> = keys.iter().map(|key| ListedKeyView::of(id, key)).collect();
+    let keys: Vec<ListedKeyView> = keys.iter().map(|key| ListedKeyView::new(id, key)).collect();
     let list = KeyList {
         agent_id: id.to_string(),
         version,
@@ -333,7 +333,7 @@ pub(crate) async fn rotate(
     let now = people.now();
     let (agent, replaced) = (rotation.issued.agent.agent().id, rotation.replaced);
     let view = RotationView {
-        replaced: KeyView::of(agent, &replaced, replaced.status(now)),
+        replaced: KeyView::new(agent, &replaced, replaced.status(now)),
         new: issued(rotation.issued, now),
     };
     Ok(created(versioned(view.new.version, Json(view))))
@@ -369,7 +369,7 @@ pub(crate) async fn revoke(
     let view = RevokedKeyView {
         agent_id: id.to_string(),
         version,
-        record: KeyView::of(id, &key, key.status(people.now())),
+        record: KeyView::new(id, &key, key.status(people.now())),
     };
     Ok(versioned(version, Json(view)))
 }

@@ -67,7 +67,7 @@ impl People {
         let mut new = NewKey::from_random(owned.agent().id, self.entropy.bytes()?, now);
         new.record.scope = scope;
         let add = |agent: Agent| agent.with_key(new.record.clone(), now).map_err(refused);
-        let act = Act::of(AuditKind::KeyCreated).with(&new.record.id);
+        let act = Act::new(AuditKind::KeyCreated).with(&new.record.id);
         let agent = self.change(owned, meant, act, add).await?;
         info!(agent.id = %agent.agent().id, key.id = %new.record.id, "key.created");
         issued(agent, new)
@@ -87,7 +87,7 @@ impl People {
             let rotated = agent.with_rotated_key(old, new.record.clone(), overlap, now);
             rotated.map_err(refused)
         };
-        let act = Act::of(AuditKind::KeyRotated).with(&old);
+        let act = Act::new(AuditKind::KeyRotated).with(&old);
         let agent = self.change(owned, meant, act, rotate).await?;
         info!(agent.id = %agent.agent().id, key.id = %new.record.id, "key.created");
         let replaced = agent.agent().key(old).cloned().ok_or(ErrorKind::NotFound)?;
@@ -101,7 +101,7 @@ impl People {
     pub(crate) async fn revoke_key(&self, owned: Owned, meant: Precondition, id: KeyId) -> Result<(Owned, AgentKey)> {
         let now = self.now();
         let revoke = |agent: Agent| agent.with_revoked_key(id, now).map_err(refused);
-        let act = Act::of(AuditKind::KeyRevoked).with(&id);
+        let act = Act::new(AuditKind::KeyRevoked).with(&id);
         let agent = self.change(owned, meant, act, revoke).await?;
         let key = agent.agent().key(id).cloned().ok_or(ErrorKind::NotFound)?;
         Ok((agent, key))

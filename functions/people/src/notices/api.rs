@@ -87,7 +87,7 @@ pub(crate) struct SentTest {
 }
 
 impl ChannelView {
-    fn of(own: &OwnNotices, channel: NoticeChannel, terms: &ChannelTerms) -> Self {
+    fn new(own: &OwnNotices, channel: NoticeChannel, terms: &ChannelTerms) -> Self {
         let kinds = terms.kinds.as_ref();
         let ended = own.ended.get(&channel);
         Self {
@@ -100,7 +100,7 @@ impl ChannelView {
 }
 
 impl NoticesView {
-    fn of(own: &OwnNotices, mails: bool) -> Self {
+    fn new(own: &OwnNotices, mails: bool) -> Self {
         let settings = &own.settings;
         let slack = settings.terms.slack.as_ref();
         Self {
@@ -108,11 +108,11 @@ impl NoticesView {
             mail: MailView {
                 address: settings.address.as_ref().map(|address| address.as_str().to_owned()),
                 available: mails,
-                channel: ChannelView::of(own, NoticeChannel::Mail, &settings.terms.mail),
+                channel: ChannelView::new(own, NoticeChannel::Mail, &settings.terms.mail),
             },
             slack: slack.map(|(place, terms)| SlackView {
                 host: place.host.clone(),
-                channel: ChannelView::of(own, NoticeChannel::Slack, terms),
+                channel: ChannelView::new(own, NoticeChannel::Slack, terms),
             }),
             usual_kinds: DEFAULT_NOTICES.iter().map(|kind| kind.name()).collect(),
         }
@@ -273,5 +273,5 @@ pub(crate) async fn test(State(people): State<Arc<People>>, token: SessionToken)
 }
 
 fn told(people: &People, own: &OwnNotices) -> Response {
-    versioned(own.settings.version, Json(NoticesView::of(own, people.mails)))
+    versioned(own.settings.version, Json(NoticesView::new(own, people.mails)))
 }

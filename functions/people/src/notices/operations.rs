@@ -75,7 +75,7 @@ impl People {
     ) -> Result<OwnNotices> {
         self.keep_mail_address(&person.id, &person.mail, person.signed_in_at)
             .await;
-        let act = Act::of(AuditKind::NoticesEdited);
+        let act = Act::new(AuditKind::NoticesEdited);
         let edited = self.edited_notices(person, own.settings, meant, &act, edit);
         let settings = self.judged(&person.acting, &act, edited).await?;
         let ended = self.webhooks.ended_channels(&settings).await?;

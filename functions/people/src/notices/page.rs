@@ -32,7 +32,7 @@ const USUAL: &str = "On by default: approvals, freezes, changed payees and low w
 
 /// `GET /dashboard/notices`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).noticed(&uri);
     let own = people.notices(&session.person).await?;
     Ok(page(&layout, &own, people.mails).into_response())
 }
@@ -91,7 +91,7 @@ async fn again(
     let layout = Layout {
         problem,
         typed: Some(form),
-        ..Layout::of(&posted.session, people.now())
+        ..Layout::new(&posted.session, people.now())
     };
     Ok((status, page(&layout, &own, people.mails)).into_response())
 }

@@ -32,7 +32,7 @@ pub(crate) async fn show(
     OperatorSession(session): OperatorSession,
     uri: Uri,
 ) -> Reply {
-    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).noticed(&uri);
     let searched = Query::without_blanks(&uri).text("q").unwrap_or_default();
     Ok(render(&people, &layout, &searched).await?.into_response())
 }

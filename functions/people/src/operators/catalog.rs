@@ -22,7 +22,7 @@ struct View {
 }
 
 impl View {
-    fn of(uri: &Uri) -> Self {
+    fn from_uri(uri: &Uri) -> Self {
         let mut query = Query::without_blanks(uri);
         Self {
             search: query.text("q").unwrap_or_default(),
@@ -80,7 +80,7 @@ pub(crate) async fn show(
     OperatorSession(session): OperatorSession,
     uri: Uri,
 ) -> Reply {
-    let view = View::of(&uri);
+    let view = View::from_uri(&uri);
     let edition = people.catalog().await?;
     let mut services: Vec<&Service> = edition
         .catalog
@@ -89,8 +89,8 @@ pub(crate) async fn show(
         .filter(|service| view.fits(service))
         .collect();
     services.sort_by(|one, other| one.slug.cmp(&other.slug));
-    let services = Paginated::of(services, view.page);
-    let layout = Layout::of(&session, people.now());
+    let services = Paginated::new(services, view.page);
+    let layout = Layout::new(&session, people.now());
     let how = html! {
         @if people.internal.is_some() { "Open a service to pin a payment, to probe it, or to decide a change. " }
         @else { "Read-only. " }

@@ -33,12 +33,12 @@ pub(crate) async fn show(
     OperatorSession(session): OperatorSession,
     uri: Uri,
 ) -> Reply {
-    let layout = Layout::of(&session, people.now());
+    let layout = Layout::new(&session, people.now());
     let services = people.catalog_table.load_probed().await?;
     let changes = waiting(&services, layout.now);
     let number = page_number(&mut Query::without_blanks(&uri));
-    let changes = Paginated::of(changes, number);
-    let asked = Paginated::of(asked(&services, layout.now), number);
+    let changes = Paginated::new(changes, number);
+    let asked = Paginated::new(asked(&services, layout.now), number);
     let how = html! {
         @if people.internal.is_some() {
             "Open a service to accept or withdraw its change, or to pin what its provider asks for. "

@@ -124,7 +124,7 @@ impl OperatorForm {
         let layout = Layout {
             problem,
             typed: Some(form),
-            ..Layout::of(&self.posted.session, self.people.now())
+            ..Layout::new(&self.posted.session, self.people.now())
         };
         Ok((status, page(&self.people, layout).await?).into_response())
     }

@@ -14,7 +14,9 @@ impl People {
         let mut known: Vec<OperatorFreeze> = Vec::new();
         let mut found = BTreeMap::new();
         for agent in agents {
-            let target = freezes.of(agent).and_then(|freeze| FreezeTarget::of(freeze, agent));
+            let target = freezes
+                .for_agent(agent)
+                .and_then(|freeze| FreezeTarget::new(freeze, agent));
             let Some(target) = target else { continue };
             if !known.iter().any(|freeze| freeze.target == target) {
                 known.extend(self.ledger.operator_freeze(&target).await?);

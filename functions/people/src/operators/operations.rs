@@ -20,29 +20,29 @@ impl People {
 /// The act in the audit log.
 fn audited(act: &OperatorAct) -> Act {
     let frozen = |kind, target: &FreezeOf| match target {
-        FreezeOf::Agent(agent) => Act::of(kind).on(AgentId::from_uuid(*agent)),
-        FreezeOf::Owner(owner) => Act::of(kind).with(owner),
-        FreezeOf::Deployment => Act::of(kind).with(&"deployment"),
+        FreezeOf::Agent(agent) => Act::new(kind).on(AgentId::from_uuid(*agent)),
+        FreezeOf::Owner(owner) => Act::new(kind).with(owner),
+        FreezeOf::Deployment => Act::new(kind).with(&"deployment"),
     };
     match act {
-        OperatorAct::AcceptChange(at) => Act::of(AuditKind::PaymentChangeAccepted).about(at.service()),
-        OperatorAct::WithdrawChange(at) => Act::of(AuditKind::PaymentChangeWithdrawn).about(at.service()),
-        OperatorAct::PinPayment { at, .. } => Act::of(AuditKind::PaymentPinned).about(at.service()),
+        OperatorAct::AcceptChange(at) => Act::new(AuditKind::PaymentChangeAccepted).about(at.service()),
+        OperatorAct::WithdrawChange(at) => Act::new(AuditKind::PaymentChangeWithdrawn).about(at.service()),
+        OperatorAct::PinPayment { at, .. } => Act::new(AuditKind::PaymentPinned).about(at.service()),
         OperatorAct::RequestProbe { service_id } => {
-            Act::of(AuditKind::ProbeRequested).about(ServiceId::from_uuid(*service_id))
+            Act::new(AuditKind::ProbeRequested).about(ServiceId::from_uuid(*service_id))
         }
         OperatorAct::Freeze { target, .. } => frozen(AuditKind::FreezeSet, target),
         OperatorAct::EndFreeze { target } => frozen(AuditKind::FreezeEnded, target),
         OperatorAct::OfferAgent { agent_id, .. } => {
-            Act::of(AuditKind::HandoverOffered).on(AgentId::from_uuid(*agent_id))
+            Act::new(AuditKind::HandoverOffered).on(AgentId::from_uuid(*agent_id))
         }
         OperatorAct::WithdrawOffer { agent_id } => {
-            Act::of(AuditKind::HandoverTakenBack).on(AgentId::from_uuid(*agent_id))
+            Act::new(AuditKind::HandoverTakenBack).on(AgentId::from_uuid(*agent_id))
         }
         OperatorAct::Reconcile {
             agent_id,
             settlement_id,
-        } => Act::of(AuditKind::ReconcileRequested)
+        } => Act::new(AuditKind::ReconcileRequested)
             .on(AgentId::from_uuid(*agent_id))
             .with(&SettlementId::from_uuid(*settlement_id)),
     }

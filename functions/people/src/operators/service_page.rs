@@ -38,7 +38,7 @@ pub(crate) async fn show(
     uri: Uri,
 ) -> Reply {
     let id = named(ServiceId::parse(&service))?;
-    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).noticed(&uri);
     Ok(render(&people, &layout, id).await?.into_response())
 }
 
@@ -192,7 +192,7 @@ impl Shown<'_> {
     fn operation(&self, operation: &Operation) -> Markup {
         let (layout, network) = (self.layout, self.people.network);
         let title = format!("operation-{}", operation.slug);
-        let probe = self.record.of(operation);
+        let probe = self.record.probe(operation);
         let asked = self.record.change(operation, layout.now);
         html! {
             section.card aria-labelledby=(title) {
@@ -272,7 +272,7 @@ impl Shown<'_> {
     fn pin_form(&self, operation: &Operation, payment: &CatalogPayment) -> Markup {
         let network = self.people.network;
         let payee = payment.pay_to.to_checksum(None);
-        let seen = PinnedPayment::of(payment);
+        let seen = PinnedPayment::new(payment);
         let content = html! {
             (version_input(self.service.version))
             (hidden("scheme", &seen.scheme))

@@ -49,7 +49,7 @@ pub(crate) struct PayoutAddressView {
 }
 
 impl PayoutAddressView {
-    async fn of(people: &People, owned: &crate::agents::owned::Owned) -> purser_domain::Result<Json<Self>> {
+    async fn load(people: &People, owned: &crate::agents::owned::Owned) -> purser_domain::Result<Json<Self>> {
         let Payouts {
             is_set_up,
             address,
@@ -132,7 +132,7 @@ pub(crate) async fn read(
     Path(agent): Path<String>,
 ) -> Result<Json<PayoutAddressView>, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
-    Ok(PayoutAddressView::of(&people, &owned).await?)
+    Ok(PayoutAddressView::load(&people, &owned).await?)
 }
 
 /// Set the address that an agent's money may be paid out to.
@@ -159,7 +159,7 @@ pub(crate) async fn name(
     let owned = people.authenticate_for(token, &agent).await?;
     let new = NewPayoutAddress::parse(&json_body(&body)?)?;
     people.name_payout_address(&owned, caller, new.address).await?;
-    Ok(PayoutAddressView::of(&people, &owned).await?)
+    Ok(PayoutAddressView::load(&people, &owned).await?)
 }
 
 /// Remove the payout address, at once.
@@ -180,7 +180,7 @@ pub(crate) async fn remove(
 ) -> Result<Json<PayoutAddressView>, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
     people.remove_payout_address(&owned, caller).await?;
-    Ok(PayoutAddressView::of(&people, &owned).await?)
+    Ok(PayoutAddressView::load(&people, &owned).await?)
 }
 
 /// Pay out to the payout address.

@@ -48,7 +48,7 @@ impl People {
     /// Sets the payout address, which can be used after a delay. Requires a recent sign-in.
     pub(crate) async fn name_payout_address(&self, owned: &Owned, ids: CallerIds, address: Address) -> Result<()> {
         let (agent, acting) = (owned.agent().id, owned.acting());
-        let act = Act::of(AuditKind::PayoutAddressNamed).on(agent);
+        let act = Act::new(AuditKind::PayoutAddressNamed).on(agent);
         let named = async {
             self.limits.recently(owned.signed_in_at(), self.now())?;
             self.require_payouts()?;
@@ -64,7 +64,7 @@ impl People {
     /// Removes the payout address at once. Any session may do this, because afterwards nothing can be paid out.
     pub(crate) async fn remove_payout_address(&self, owned: &Owned, ids: CallerIds) -> Result<()> {
         let (agent, acting) = (owned.agent().id, owned.acting());
-        let act = Act::of(AuditKind::PayoutAddressRemoved).on(agent);
+        let act = Act::new(AuditKind::PayoutAddressRemoved).on(agent);
         let of = PayoutOwner::new(agent, acting);
         let removed = async { self.payments.remove_payout_address(ids, of).await?.done() };
         self.judged(acting, &act, removed).await
@@ -80,7 +80,7 @@ impl People {
     ) -> Result<PaidOut> {
         const DOING: &str = "paying out";
         let (agent, acting) = (owned.agent().id, owned.acting());
-        let act = Act::of(AuditKind::PaidOut).on(agent);
+        let act = Act::new(AuditKind::PaidOut).on(agent);
         let paid = async {
             self.limits.recently(owned.signed_in_at(), self.now())?;
             self.require_payouts()?;

@@ -22,9 +22,9 @@ pub(crate) struct AskedEdit {
 
 /// Reads `preview`, `days` and `edit_reason`.
 pub(crate) fn asked_edit(uri: &Uri) -> Result<AskedEdit> {
-    let mut query = Query::of(uri);
+    let mut query = Query::from_uri(uri);
     let is_preview = query.read("preview", |text| text.parse::<bool>().ok(), "must be `true` or `false`");
-    let days = query.integer("days", 1, PreviewDays::MAX).and_then(PreviewDays::of);
+    let days = query.integer("days", 1, PreviewDays::MAX).and_then(PreviewDays::new);
     let reason = edit_reason(&mut query);
     query.finish()?;
     let is_preview = is_preview.unwrap_or(false);
@@ -36,7 +36,7 @@ pub(crate) fn asked_edit(uri: &Uri) -> Result<AskedEdit> {
 
 /// Reads `edit_reason`, the reason of an edit without a preview.
 pub(crate) fn asked_reason(uri: &Uri) -> Result<Option<EditReason>> {
-    let mut query = Query::of(uri);
+    let mut query = Query::from_uri(uri);
     let reason = edit_reason(&mut query);
     query.finish()?;
     Ok(reason)
@@ -44,7 +44,7 @@ pub(crate) fn asked_reason(uri: &Uri) -> Result<Option<EditReason>> {
 
 /// Reads `preview` and `edit_reason` of an act on many agents.
 pub(crate) fn asked_apply(uri: &Uri) -> Result<(bool, Option<EditReason>)> {
-    let mut query = Query::of(uri);
+    let mut query = Query::from_uri(uri);
     let is_preview = query.read("preview", |text| text.parse::<bool>().ok(), "must be `true` or `false`");
     let reason = edit_reason(&mut query);
     query.finish()?;
@@ -188,12 +188,12 @@ pub(crate) struct ExampleView {
 }
 
 impl PreviewView {
-    pub(crate) fn of(preview: EditPreview) -> Self {
+    pub(crate) fn new(preview: EditPreview) -> Self {
         Self {
             agent_id: preview.agent.to_string(),
             preview: true,
             comparison: preview.comparison.into(),
-            tested: TestedView::of(preview.result, preview.from, preview.is_partial),
+            tested: TestedView::new(preview.result, preview.from, preview.is_partial),
         }
     }
 }
@@ -241,7 +241,7 @@ impl From<Verdict> for VerdictView {
 }
 
 impl TestedView {
-    pub(crate) fn of(result: BacktestResult, from: Timestamp, is_partial: bool) -> Self {
+    pub(crate) fn new(result: BacktestResult, from: Timestamp, is_partial: bool) -> Self {
         Self {
             from: from.to_string(),
             partial: is_partial,

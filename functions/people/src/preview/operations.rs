@@ -20,7 +20,7 @@ impl PreviewDays {
     pub(crate) const DEFAULT: Self = Self(7);
 
     /// `None` for no day, and for more than [`PreviewDays::MAX`].
-    pub(crate) const fn of(days: u32) -> Option<Self> {
+    pub(crate) const fn new(days: u32) -> Option<Self> {
         if days == 0 || days > Self::MAX {
             return None;
         }
@@ -121,7 +121,7 @@ impl People {
         // The clock of another function may be ahead.
         let until = now.after(Duration::from_secs_u32(60));
         let mut from = now.before(days.length()).max(since).min(until);
-        let (mut decisions, mut rest) = (Vec::new(), Some(LogRange::of(from, until, true)));
+        let (mut decisions, mut rest) = (Vec::new(), Some(LogRange::new(from, until, true)));
         while let Some(range) = rest.filter(|_| decisions.len() < MAX_DECISIONS) {
             let page = self.ledger.decisions_between(agent.id, range, ROWS).await?;
             decisions.extend(page.decisions);

@@ -503,7 +503,7 @@ pub(crate) async fn add(
     let ((kind, asked), meant) = with_version(kind, meant.precondition())?;
     if let Some(days) = asked.preview {
         let preview = people.preview_added_rule(&owned, meant, &kind, days).await?;
-        return Ok(PreviewView::of(preview).into_response());
+        return Ok(PreviewView::new(preview).into_response());
     }
     let owned = owned.because(asked.reason);
     let (owned, id) = people.add_rule(owned, meant, &kind).await?;
@@ -547,7 +547,7 @@ pub(crate) async fn replace(
     let ((kind, asked), meant) = with_version(kind, meant.precondition())?;
     if let Some(days) = asked.preview {
         let preview = people.preview_replaced_rule(&owned, meant, id, &kind, days).await?;
-        return Ok(PreviewView::of(preview).into_response());
+        return Ok(PreviewView::new(preview).into_response());
     }
     let owned = owned.because(asked.reason);
     let owned = people.replace_rule(owned, meant, id, &kind).await?;
@@ -586,7 +586,7 @@ pub(crate) async fn remove(
     let (asked, meant) = with_version(asked_edit(&uri), meant.precondition())?;
     if let Some(days) = asked.preview {
         let preview = people.preview_removed_rule(&owned, meant, rule, days).await?;
-        return Ok(PreviewView::of(preview).into_response());
+        return Ok(PreviewView::new(preview).into_response());
     }
     let owned = owned.because(asked.reason);
     let owned = people.remove_rule(owned, meant, rule).await?;

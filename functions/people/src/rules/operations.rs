@@ -46,7 +46,7 @@ impl People {
         let spends = self.spends(&counting.collect::<Vec<_>>()).await?;
         let scope = |rule| WindowScope::Budget { agent: agent.id, rule };
         let usages = agent.rules.iter().map(|rule| RuleUsage {
-            used: rule.kind.counts().map(|_| spends.of(scope(rule.id))),
+            used: rule.kind.counts().map(|_| spends.in_window(scope(rule.id))),
             rule: rule.clone(),
         });
         Ok(usages.collect())
@@ -61,7 +61,7 @@ impl People {
     ) -> Result<(Owned, RuleId)> {
         let id = RuleId::from_uuid(uuid::Builder::from_random_bytes(self.entropy.bytes()?).into_uuid());
         let add = |agent: Agent| agent.with_rule(id, rule.kind().clone()).map_err(refused);
-        let act = Act::of(AuditKind::RuleAdded).with(&id);
+        let act = Act::new(AuditKind::RuleAdded).with(&id);
         Ok((self.change(owned, meant, act, add).await?, id))
     }
 
@@ -74,7 +74,7 @@ impl People {
         rule: &CheckedRule,
     ) -> Result<Owned> {
         let replace = |agent: Agent| agent.with_changed_rule(id, rule.kind().clone()).map_err(refused);
-        self.change(owned, meant, Act::of(AuditKind::RuleReplaced).with(&id), replace)
+        self.change(owned, meant, Act::new(AuditKind::RuleReplaced).with(&id), replace)
             .await
     }
 
@@ -122,7 +122,7 @@ impl People {
     /// Removes a rule.
     pub(crate) async fn remove_rule(&self, owned: Owned, meant: Precondition, id: RuleId) -> Result<Owned> {
         let remove = |agent: Agent| agent.without_rule(id).map_err(refused);
-        self.change(owned, meant, Act::of(AuditKind::RuleRemoved).with(&id), remove)
+        self.change(owned, meant, Act::new(AuditKind::RuleRemoved).with(&id), remove)
             .await
     }
 }

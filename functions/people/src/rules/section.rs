@@ -581,7 +581,7 @@ pub(crate) mod tests {
     }
 
     fn read(body: &str) -> Result<RuleKind, Vec<String>> {
-        let mut form = Form::of(FormName::NewRule(RuleForm::BudgetLimit), body.as_bytes());
+        let mut form = Form::parse(FormName::NewRule(RuleForm::BudgetLimit), body.as_bytes());
         let rule = read_rule(&mut form, &catalog());
         let problems: Vec<String> = form.problems().iter().map(|problem| problem.field.clone()).collect();
         assert_eq!(rule.is_some(), problems.is_empty(), "{body}");

@@ -86,7 +86,7 @@ pub(crate) async fn find(
     uri: Uri,
 ) -> Result<Json<ResultsView>, Failure> {
     let person = people.authenticate(token).await?;
-    let mut query = Query::of(&uri);
+    let mut query = Query::from_uri(&uri);
     let text = query.read("q", text, format!("must be a text of at most {LONGEST} characters"));
     query.finish()?;
     let found = people.search(&person, &text.unwrap_or_default()).await?;

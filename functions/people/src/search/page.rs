@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// `GET /dashboard/search`. A single result is shown at once.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    let text: String = Query::of(&uri)
+    let text: String = Query::from_uri(&uri)
         .text("q")
         .unwrap_or_default()
         .chars()
@@ -27,7 +27,7 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     if let [only] = found.as_slice() {
         return Ok(see_other(&only.path()));
     }
-    let layout = Layout::of(&session, people.now());
+    let layout = Layout::new(&session, people.now());
     Ok(search_page(&layout, text.trim(), &found).into_response())
 }
 

@@ -99,7 +99,7 @@ struct PaymentChange {
 }
 
 impl PaymentChange {
-    fn of(operation: &Operation, now: Timestamp) -> Option<Self> {
+    fn for_operation(operation: &Operation, now: Timestamp) -> Option<Self> {
         let next = operation.waiting(now)?;
         Some(Self {
             operation_id: operation.slug.to_string(),
@@ -112,7 +112,7 @@ impl PaymentChange {
 }
 
 impl ServiceView {
-    fn of(agent: &Agent, governed: &GovernedService, catalog: &Catalog, people: &People) -> Self {
+    fn new(agent: &Agent, governed: &GovernedService, catalog: &Catalog, people: &People) -> Self {
         let (owner, now) = (&agent.owner, people.now());
         let record = &governed.record;
         let service = catalog.by_id(record.service);
@@ -139,7 +139,7 @@ impl ServiceView {
             unpayable_operations: unpayable.collect(),
             payment_changes: operations
                 .iter()
-                .filter_map(|one| PaymentChange::of(one, now))
+                .filter_map(|one| PaymentChange::for_operation(one, now))
                 .collect(),
         }
     }
@@ -156,7 +156,7 @@ impl ServiceView {
 
 /// The response with an agent's record of a service.
 pub(crate) fn told(people: &People, owned: &Owned, service: &GovernedService, catalog: &Catalog) -> Response {
-    ServiceView::of(owned.agent(), service, catalog, people).told()
+    ServiceView::new(owned.agent(), service, catalog, people).told()
 }
 
 /// The record as it was stored, or the preview of an edit.
@@ -455,7 +455,7 @@ pub(crate) async fn list(
     let id = owned.agent().id;
     let services = services
         .iter()
-        .map(|service| ServiceView::of(owned.agent(), service, &edition.catalog, &people));
+        .map(|service| ServiceView::new(owned.agent(), service, &edition.catalog, &people));
     let mut services: Vec<ServiceView> = services.collect();
     services.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
     Ok(Json(ServiceList {
@@ -508,11 +508,11 @@ pub(crate) async fn enable(
     let ((enable, asked), meant) = with_version(enable, version_or_any(meant))?;
     if let Some(days) = asked.preview {
         let preview = people.preview_enabling(&owned, meant, &enable, days).await?;
-        return Ok(PreviewView::of(preview).into_response());
+        return Ok(PreviewView::new(preview).into_response());
     }
     let owned = owned.because(asked.reason);
     let enabling = people.enable_service(&owned, meant, &enable).await?;
-    let answer = ServiceView::of(owned.agent(), &enabling.service, &edition.catalog, &people).told();
+    let answer = ServiceView::new(owned.agent(), &enabling.service, &edition.catalog, &people).told();
     Ok(if enabling.is_new { created(answer) } else { answer })
 }
 
@@ -542,7 +542,7 @@ pub(crate) async fn read(
     let service = people
         .service(&owned, named_service(&edition.catalog, &reference)?)
         .await?;
-    Ok(ServiceView::of(owned.agent(), &service, &edition.catalog, &people).told())
+    Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).told())
 }
 
 /// Edit a service's record: its policy, or whether it is enabled.
@@ -587,11 +587,11 @@ pub(crate) async fn edit(
     let ((edit, asked), meant) = with_version(edit, meant.precondition())?;
     if let Some(days) = asked.preview {
         let preview = people.preview_edit(&owned, meant, id, &edit, days).await?;
-        return Ok(PreviewView::of(preview).into_response());
+        return Ok(PreviewView::new(preview).into_response());
     }
     let owned = owned.because(asked.reason);
     let service = people.edit_service(&owned, meant, id, &edit).await?;
-    Ok(ServiceView::of(owned.agent(), &service, &edition.catalog, &people).told())
+    Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).told())
 }
 
 /// Disable a service for an agent. Its policy is kept.
@@ -633,9 +633,9 @@ pub(crate) async fn disable(
     let (asked, meant) = with_version(asked_edit(&uri), meant.precondition())?;
     if let Some(days) = asked.preview {
         let preview = people.preview_edit(&owned, meant, id, &disabled, days).await?;
-        return Ok(PreviewView::of(preview).into_response());
+        return Ok(PreviewView::new(preview).into_response());
     }
     let owned = owned.because(asked.reason);
     let service = people.edit_service(&owned, meant, id, &disabled).await?;
-    Ok(ServiceView::of(owned.agent(), &service, &edition.catalog, &people).told())
+    Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).told())
 }

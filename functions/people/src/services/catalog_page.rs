@@ -31,12 +31,12 @@ struct View {
 }
 
 impl View {
-    fn of(uri: &Uri) -> Self {
+    fn from_uri(uri: &Uri) -> Self {
         let mut query = Query::without_blanks(uri);
         Self {
             search: query.text("q").unwrap_or_default(),
             category: query.read("category", Category::from_name, ""),
-            agent: NamedAgent::of(&mut query),
+            agent: NamedAgent::from_query(&mut query),
             page: page_number(&mut query),
         }
     }
@@ -81,7 +81,7 @@ struct Shown<'a> {
 
 /// `GET /dashboard/catalog`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    let view = View::of(&uri);
+    let view = View::from_uri(&uri);
     let choice = people.choose_agent(&session.person, view.agent.clone());
     let (choice, edition) = tokio::try_join!(choice, people.catalog())?;
     let enabled = match &choice.agent {
@@ -101,10 +101,10 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
         view: &view,
         choice: &choice,
         enabled,
-        services: Paginated::of(services, view.page),
+        services: Paginated::new(services, view.page),
         network: people.network,
     };
-    let layout = Layout::of(&session, people.now());
+    let layout = Layout::new(&session, people.now());
     Ok(catalog_page(&layout, &shown).into_response())
 }
 

@@ -88,7 +88,7 @@ impl People {
     ) -> Result<Enabling> {
         let edition = self.catalog().await?;
         let service = to_enable(&edition.catalog, enable)?;
-        let act = Act::of(AuditKind::ServiceEnabled)
+        let act = Act::new(AuditKind::ServiceEnabled)
             .on(owned.agent().id)
             .about(service.id);
         let enabling = self.stored_enabling(owned, meant, &act, service.id, &enable.policy);
@@ -173,7 +173,7 @@ impl People {
             Some(false) => AuditKind::ServiceDisabled,
             None => AuditKind::PolicyEdited,
         };
-        let act = Act::of(kind).on(owned.agent().id).about(id);
+        let act = Act::new(kind).on(owned.agent().id).about(id);
         let edited = self.stored_edit(owned, meant, &act, id, edit);
         self.judged(owned.acting(), &act, edited).await
     }
@@ -291,7 +291,7 @@ impl People {
         let spends = self.spends(&scopes).await?;
         let now = self.now();
         let governed = records.into_iter().map(|record| GovernedService {
-            spent_today: spends.of(scope(record.service)),
+            spent_today: spends.in_window(scope(record.service)),
             caps: record.policy.caps(&owned.agent().owner, now),
             record,
         });

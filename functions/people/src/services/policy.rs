@@ -115,7 +115,7 @@ mod tests {
 
     /// The policy to which the form changes the permissive policy of `lab-weather`, or the names of the invalid fields.
     fn read(body: &str) -> Result<SpendPolicy, Vec<String>> {
-        let mut form = Form::of(FormName::Enable, body.as_bytes());
+        let mut form = Form::parse(FormName::Enable, body.as_bytes());
         let catalog = catalog();
         let service = catalog.by_reference("lab-weather");
         let body = policy_body(&mut form, service);
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn operations_of_a_removed_service_stay_unchanged() {
         let body = "max_per_call=1&max_per_day=1&require_approval_above=1&allowed_domains=*&operations=all";
-        let mut form = Form::of(FormName::Enable, body.as_bytes());
+        let mut form = Form::parse(FormName::Enable, body.as_bytes());
         let body = policy_body(&mut form, None);
         assert_eq!(parse_edit(&body, None).unwrap().policy.enabled_operations, None);
     }

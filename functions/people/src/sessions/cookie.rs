@@ -57,7 +57,7 @@ impl Cookie<'_> {
 
     /// The value of the cookie in a request. It is also `None` if the cookie occurs twice, since another party must
     /// have set one of the two.
-    pub(crate) fn of(self, headers: &HeaderMap, origin: &Origin) -> Option<String> {
+    pub(crate) fn read(self, headers: &HeaderMap, origin: &Origin) -> Option<String> {
         let name = self.name(origin.is_secure());
         let mut values = pairs(headers).filter(|(key, _)| *key == name).map(|(_, value)| value);
         let (value, again) = (values.next(), values.next());
@@ -92,7 +92,7 @@ mod tests {
     use axum::http::Extensions;
 
     fn origin(url: &str) -> Origin {
-        Origin::of(Some(url), &Extensions::new()).unwrap()
+        Origin::for_request(Some(url), &Extensions::new()).unwrap()
     }
 
     /// Over HTTPS, cookies also have `Secure` and the prefix `__Host-`.
@@ -144,7 +144,11 @@ mod tests {
             for line in lines {
                 headers.append(header::COOKIE, HeaderValue::from_str(line).unwrap());
             }
-            assert_eq!(Cookie::Session.of(&headers, &origin).as_deref(), expected, "{lines:?}");
+            assert_eq!(
+                Cookie::Session.read(&headers, &origin).as_deref(),
+                expected,
+                "{lines:?}"
+            );
         }
     }
 }

@@ -26,7 +26,7 @@ impl FormToken {
     pub(crate) const FIELD: &str = "form_token";
 
     /// The form token of a session: a hash that does not reveal the session's secret. `mask` is random, for one answer.
-    pub(crate) fn of(session: &str, mask: [u8; LENGTH]) -> Self {
+    pub(crate) fn for_session(session: &str, mask: [u8; LENGTH]) -> Self {
         let token = sha256(&[b"purser/dashboard/form/v1\0", session.as_bytes()]);
         Self { token, mask }
     }
@@ -93,12 +93,12 @@ mod tests {
 
     #[test]
     fn a_form_token_belongs_to_one_session() {
-        let token = FormToken::of("session", [7; LENGTH]);
+        let token = FormToken::for_session("session", [7; LENGTH]);
         let ours = format!("a=1&form_token={}", value(&token));
         for mask in [7, 0, 255] {
-            assert!(FormToken::of("session", [mask; LENGTH]).is_in(ours.as_bytes()));
+            assert!(FormToken::for_session("session", [mask; LENGTH]).is_in(ours.as_bytes()));
         }
-        let another = value(&FormToken::of("another", [7; LENGTH]));
+        let another = value(&FormToken::for_session("another", [7; LENGTH]));
         let others = [
             format!("a=1&form_token={another}"),
             format!("{ours}&form_token=x"),
@@ -124,7 +124,7 @@ mod tests {
                     .wrapping_add(u8::try_from(n).unwrap().wrapping_mul(seed))
             })
         };
-        let [one, other] = [3, 5].map(|seed| value(&FormToken::of("session", mask(seed))));
+        let [one, other] = [3, 5].map(|seed| value(&FormToken::for_session("session", mask(seed))));
         let places = one.as_bytes().windows(4).zip(other.as_bytes().windows(4));
         assert_eq!(places.filter(|(one, other)| one == other).count(), 0, "{one} {other}");
     }

@@ -20,7 +20,7 @@ impl People {
     pub(crate) async fn start_session(&self, who: &IdToken, secret: &str, source: RequestSource) -> Result<Started> {
         let now = self.now();
         let session = Session {
-            id: SessionId::of(secret),
+            id: SessionId::from_secret(secret),
             person: who.person.id.clone(),
             name: who.person.name.as_deref().map(bounded),
             created_at: now,
@@ -43,7 +43,7 @@ impl People {
             },
             source,
         };
-        let act = Act::of(AuditKind::SessionStarted).with(&session.id);
+        let act = Act::new(AuditKind::SessionStarted).with(&session.id);
         let times = [("signed_in_at", session.signed_in_at), ("ends_at", session.ends_at)];
         let times = times.map(|(name, at)| (name.to_owned(), at.to_string().into()));
         let operator = session.is_operator.then(|| ("is_operator".to_owned(), true.into()));
@@ -79,7 +79,7 @@ impl People {
             source,
         };
         let refusal = AuditRefusal::new(ErrorKind::InvalidSession.slug(), reason);
-        self.refused(&acting, &Act::of(AuditKind::SessionStarted), refusal)
+        self.refused(&acting, &Act::new(AuditKind::SessionStarted), refusal)
             .await
     }
 
@@ -94,7 +94,7 @@ impl People {
 
     /// Ends a session of the person. A session of another person is `not_found`, like an unknown one.
     pub(crate) async fn end_session(&self, person: &Caller, id: &SessionId) -> Result<()> {
-        let act = Act::of(AuditKind::SessionEnded).with(id);
+        let act = Act::new(AuditKind::SessionEnded).with(id);
         let ended = async {
             let was_there = self.end_session_if_there(&person.acting, &person.id, id).await?;
             if was_there {
@@ -113,7 +113,7 @@ impl People {
         person: &PersonId,
         id: &SessionId,
     ) -> Result<bool> {
-        let act = Act::of(AuditKind::SessionEnded).with(id);
+        let act = Act::new(AuditKind::SessionEnded).with(id);
         let entry = self.entry(acting, &act, AuditChanges::default())?;
         let was_there = self.ledger.end_session(person, id, &entry).await?;
         if was_there {
@@ -125,7 +125,7 @@ impl People {
     /// Ends all sessions of the person, and invalidates the ID tokens of every sign-in until now. Returns the number of
     /// sessions ended.
     pub(crate) async fn end_sessions(&self, person: &Caller) -> Result<usize> {
-        let act = Act::of(AuditKind::SessionsEnded);
+        let act = Act::new(AuditKind::SessionsEnded);
         let entry = self.entry(&person.acting, &act, AuditChanges::default())?;
         let ended = self.ledger.end_sessions(&person.id, self.now(), &entry).await?;
         info!(person = %person.id, ended, "session.all_ended");

@@ -11,7 +11,7 @@ pub(crate) struct Origin(String);
 
 impl Origin {
     /// The configured origin; without one, that of the gateway's host name, which is served only over TLS.
-    pub(crate) fn of(configured: Option<&str>, extensions: &Extensions) -> Result<Self> {
+    pub(crate) fn for_request(configured: Option<&str>, extensions: &Extensions) -> Result<Self> {
         if let Some(origin) = configured {
             return Ok(Self(origin.to_owned()));
         }
@@ -48,13 +48,13 @@ mod tests {
     #[test]
     fn only_a_configured_https_origin_is_secure() {
         for (text, secure) in [("https://purser.example", true), ("http://127.0.0.1:3000", false)] {
-            let origin = Origin::of(Some(text), &Extensions::new()).unwrap();
+            let origin = Origin::for_request(Some(text), &Extensions::new()).unwrap();
             assert_eq!((origin.as_str(), origin.is_secure()), (text, secure));
         }
     }
 
     #[test]
     fn a_missing_origin_requires_a_gateway_request() {
-        assert!(Origin::of(None, &Extensions::new()).is_err());
+        assert!(Origin::for_request(None, &Extensions::new()).is_err());
     }
 }

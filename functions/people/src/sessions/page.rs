@@ -23,7 +23,7 @@ const PAGE: &str = "/dashboard/sessions";
 
 /// `GET /dashboard/sessions`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).noticed(&uri);
     let sessions = people.sessions(&session.person.id).await?;
     Ok(page(&layout, &sessions, &session).into_response())
 }

@@ -43,9 +43,9 @@ pub(crate) struct PageSession {
 impl PageSession {
     /// The session of a request; 401 `invalid_session` if it has no open session. `is_use` is whether the request
     /// counts as a use of the session.
-    async fn of(parts: &Parts, body: &[u8], origin: &Origin, people: &People, is_use: bool) -> Result<Self> {
+    async fn for_request(parts: &Parts, body: &[u8], origin: &Origin, people: &People, is_use: bool) -> Result<Self> {
         let cookie = Cookie::Session
-            .of(&parts.headers, origin)
+            .read(&parts.headers, origin)
             .ok_or(ErrorKind::InvalidSession)?;
         let (person, id) = named_by(&cookie).ok_or(ErrorKind::InvalidSession)?;
         let stops = parts.extensions.get::<Stops>().is_some_and(|stops| (stops.0)(body));
@@ -67,7 +67,7 @@ impl PageSession {
         Ok(Self {
             person: Caller::new(person, Some(id.clone()), request_source(parts)),
             id,
-            token: FormToken::of(&cookie, people.entropy.bytes()?),
+            token: FormToken::for_session(&cookie, people.entropy.bytes()?),
             is_operator,
         })
     }
@@ -83,7 +83,7 @@ impl FromRequestParts<Arc<People>> for PageSession {
 
     async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Response> {
         let origin = origin_of(people, parts).map_err(failed)?;
-        let session = Self::of(parts, &[], &origin, people, true).await;
+        let session = Self::for_request(parts, &[], &origin, people, true).await;
         session.map_err(|error| to_sign_in(error, &parts.method, &parts.uri))
     }
 }
@@ -121,7 +121,7 @@ pub(crate) fn session_cookie(person: &PersonId, secret: &str) -> String {
 /// The ids of the person and the session that a cookie's value names. The session may not exist.
 pub(crate) fn named_by(cookie: &str) -> Option<(PersonId, SessionId)> {
     let (person, secret) = cookie.split_once('.')?;
-    Some((PersonId::parse(person)?, SessionId::of(secret)))
+    Some((PersonId::parse(person)?, SessionId::from_secret(secret)))
 }
 
 /// The session of a polling script. Without one, the script gets 401, whereas a page would redirect to the sign-in.
@@ -133,7 +133,9 @@ impl FromRequestParts<Arc<People>> for PollSession {
     async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Failure> {
         let origin = origin_of(people, parts)?;
         // Polling by an open page does not count as use of the session.
-        Ok(Self(PageSession::of(parts, &[], &origin, people, false).await?))
+        Ok(Self(
+            PageSession::for_request(parts, &[], &origin, people, false).await?,
+        ))
     }
 }
 
@@ -161,7 +163,7 @@ impl FromRequest<Arc<People>> for VerifiedForm {
         let body = Bytes::from_request(Request::new(body), people)
             .await
             .map_err(|error| failed(Error::internal("reading a form", error)))?;
-        let session = PageSession::of(&parts, &body, &origin, people, true).await;
+        let session = PageSession::for_request(&parts, &body, &origin, people, true).await;
         let session = session.map_err(|error| to_sign_in(error, &parts.method, &parts.uri))?;
         if !session.token.is_in(&body) {
             return Err(failed(ErrorKind::CrossSiteRequest.into()));
@@ -172,7 +174,7 @@ impl FromRequest<Arc<People>> for VerifiedForm {
 
 /// The dashboard's origin for a request.
 pub(crate) fn origin_of(people: &People, parts: &Parts) -> Result<Origin> {
-    Origin::of(people.dashboard_url.as_deref(), &parts.extensions)
+    Origin::for_request(people.dashboard_url.as_deref(), &parts.extensions)
 }
 
 /// The page to return to after a new sign-in: the page that contains the form.

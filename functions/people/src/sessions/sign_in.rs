@@ -72,7 +72,7 @@ fn with_cookies<const N: usize>(mut response: Response, cookies: [HeaderValue; N
 
 /// `GET /dashboard/sign-in`: the page with the button.
 async fn ask(uri: Uri) -> Response {
-    let mut query = Query::of(&uri);
+    let mut query = Query::from_uri(&uri);
     let next = Destination::parse(&query.text("next").unwrap_or_default());
     // After sign-out, the issuer returns the `state` that it received.
     let notice = query.text("notice").or_else(|| query.text("state"));
@@ -91,7 +91,7 @@ async fn ask(uri: Uri) -> Response {
 /// `GET /dashboard/sign-in/start`: redirects to the issuer, unless another site leads here.
 async fn start(State(people): State<Arc<People>>, parts: Parts) -> Result<Response, Failure> {
     let origin = origin_of(&people, &parts)?;
-    let mut query = Query::of(&parts.uri);
+    let mut query = Query::from_uri(&parts.uri);
     let (next, again) = (query.text("next").unwrap_or_default(), query.text("again"));
     let next = Destination::parse(&next);
     if is_from_another_site(&parts.headers) {
@@ -150,7 +150,7 @@ fn is_from_another_site(headers: &HeaderMap) -> bool {
 /// `GET /dashboard/callback`: starts a session from the issuer's response, or redirects with a notice of the failure.
 async fn callback(State(people): State<Arc<People>>, parts: Parts) -> Result<Response, Failure> {
     let origin = origin_of(&people, &parts)?;
-    let mut query = Query::of(&parts.uri);
+    let mut query = Query::from_uri(&parts.uri);
     let (code, state) = (query.text("code"), query.text("state").unwrap_or_default());
     let reject = || {
         info!(reason = "sign_in_stale", "sign_in.refused");
@@ -160,7 +160,7 @@ async fn callback(State(people): State<Arc<People>>, parts: Parts) -> Result<Res
         return Ok(reject());
     };
     let over = cookie.clear(&origin)?;
-    let pending = cookie.of(&parts.headers, &origin);
+    let pending = cookie.read(&parts.headers, &origin);
     let pending = pending.and_then(|value| PendingSignIn::from_cookie(&value, &people.sign_in_key, people.now()));
     let Some(pending) = pending.as_ref().filter(|pending| pending.is_answered_by(&state)) else {
         return Ok(with_cookies(reject(), [over]));
@@ -177,7 +177,7 @@ async fn callback(State(people): State<Arc<People>>, parts: Parts) -> Result<Res
         return Ok(back(Notice::SignInFailed));
     };
     // Limits the rate at which a caller with signed cookies can cause calls to the issuer.
-    let scope = ThrottleScope::of(&parts.extensions);
+    let scope = ThrottleScope::for_request(&parts.extensions);
     let counted = async { Ok(()) };
     people
         .authenticator
@@ -255,7 +255,7 @@ async fn session(
 /// Ends the session of the browser's current cookie, if any, since it will not be used again. If this fails, the
 /// session expires on its own.
 async fn end_present(people: &People, origin: &Origin, parts: &Parts) {
-    let cookie = Cookie::Session.of(&parts.headers, origin);
+    let cookie = Cookie::Session.read(&parts.headers, origin);
     let Some((person, id)) = cookie.as_deref().and_then(named_by) else {
         return;
     };
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn sign_out_redirects_to_the_sign_in_page() {
-        let origin = Origin::of(Some("https://purser.example"), &Extensions::new()).unwrap();
+        let origin = Origin::for_request(Some("https://purser.example"), &Extensions::new()).unwrap();
         let endpoint = Url::parse("https://issuer.example/logout?x=1").unwrap();
         let url = logout_url(&endpoint, "client", &origin);
         let back = "https%3A%2F%2Fpurser.example%2Fdashboard%2Fsign-in";

@@ -79,7 +79,7 @@ pub(crate) struct SettlementView {
 
 impl SettlementView {
     /// The view of an entry of the journal; `None` if it has no settlement of its own.
-    pub(crate) fn of(entry: &JournalEntry) -> Option<Self> {
+    pub(crate) fn from_entry(entry: &JournalEntry) -> Option<Self> {
         let payment = entry.payment.as_ref()?;
         let (tx_hash, settled_at) = match &payment.state {
             SettlementState::Confirmed {
@@ -116,8 +116,8 @@ impl SettlementView {
 
     /// The view of a settlement.
     pub(crate) fn of_settlement(settlement: Settlement, agent: &Agent) -> purser_domain::Result<Self> {
-        let entry = JournalEntry::of(&LoggedDecision::of(settlement), &agent.name, &agent.labels);
-        Self::of(&entry).ok_or_else(|| ErrorKind::NotFound.into())
+        let entry = JournalEntry::new(&LoggedDecision::from_settlement(settlement), &agent.name, &agent.labels);
+        Self::from_entry(&entry).ok_or_else(|| ErrorKind::NotFound.into())
     }
 }
 
@@ -144,6 +144,6 @@ pub(crate) async fn read(
         people.own_settlement(person, agent, id).await
     };
     let (_, (agent, settlement)) = people.person_reading(token.presented()?, false, read).await?;
-    let entry = JournalEntry::of(&LoggedDecision::of(settlement), &agent.name, &agent.labels);
-    Ok(Json(SettlementView::of(&entry).ok_or(ErrorKind::NotFound)?))
+    let entry = JournalEntry::new(&LoggedDecision::from_settlement(settlement), &agent.name, &agent.labels);
+    Ok(Json(SettlementView::from_entry(&entry).ok_or(ErrorKind::NotFound)?))
 }

@@ -50,7 +50,7 @@ pub(crate) async fn show(
         agent,
         catalog: &edition.catalog,
     };
-    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).noticed(&uri);
     Ok(receipt_page(&layout, &receipt).into_response())
 }
 

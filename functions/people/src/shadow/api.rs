@@ -70,7 +70,7 @@ pub(crate) struct ShadowView {
 }
 
 impl ShadowView {
-    fn of(judged: JudgedShadow) -> Self {
+    fn new(judged: JudgedShadow) -> Self {
         let JudgedShadow { shadow, result, .. } = judged;
         Self {
             agent_id: shadow.agent.to_string(),
@@ -81,13 +81,13 @@ impl ShadowView {
             changes: changes_of(&judged.changes),
             comparison: judged.comparison.into(),
             agreed: result.decisions.saturating_sub(result.if_declined.flipped()),
-            tested: TestedView::of(result, shadow.attached_at, judged.is_partial),
+            tested: TestedView::new(result, shadow.attached_at, judged.is_partial),
         }
     }
 }
 
 fn told(judged: JudgedShadow) -> Response {
-    versioned(judged.version, Json(ShadowView::of(judged)))
+    versioned(judged.version, Json(ShadowView::new(judged)))
 }
 
 /// What a promotion edited.

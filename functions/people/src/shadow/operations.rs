@@ -84,7 +84,7 @@ impl People {
         };
         let edition = self.catalog().await?;
         let present = present_of(agent, &shadow.terms, present);
-        let act = Act::of(AuditKind::ShadowAttached).on(agent.id);
+        let act = Act::new(AuditKind::ShadowAttached).on(agent.id);
         let changes = changes(agent, &present, &edition.catalog);
         let entry = self.entry(owned.acting(), &act, changes)?;
         self.usage.put_shadow(&shadow, &entry).await?;
@@ -121,7 +121,7 @@ impl People {
     /// Removes the agent's shadow.
     pub(crate) async fn remove_shadow(&self, owned: &Owned) -> Result<()> {
         let shadow = self.shadow(owned).await?.ok_or(ErrorKind::NotFound)?;
-        let act = Act::of(AuditKind::ShadowRemoved).on(owned.agent().id);
+        let act = Act::new(AuditKind::ShadowRemoved).on(owned.agent().id);
         let entry = self.entry(owned.acting(), &act, AuditChanges::default())?;
         self.usage.remove_shadow(&shadow, &entry).await?;
         Ok(())
@@ -129,7 +129,7 @@ impl People {
 
     /// Puts the limits of the agent's shadow in force, and removes it. Requires a recent sign-in if they widen.
     pub(crate) async fn promote_shadow(&self, owned: Owned, meant: Precondition) -> Result<Promoted> {
-        let act = Act::of(AuditKind::ShadowPromoted).on(owned.agent().id);
+        let act = Act::new(AuditKind::ShadowPromoted).on(owned.agent().id);
         let acting = owned.acting().clone();
         self.judged(&acting, &act, Box::pin(self.promoted(owned, meant, &act)))
             .await
@@ -185,7 +185,7 @@ impl People {
     async fn promote_rules(&self, owned: Owned, edited: &Agent) -> Result<Owned> {
         let meant = Precondition::Version(owned.agent().version);
         let rules = edited.rules.clone();
-        self.change(owned, meant, Act::of(AuditKind::RuleReplaced), move |agent| {
+        self.change(owned, meant, Act::new(AuditKind::RuleReplaced), move |agent| {
             Ok(Agent {
                 rules: rules.clone(),
                 ..agent

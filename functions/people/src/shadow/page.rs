@@ -30,7 +30,7 @@ pub(crate) async fn show(
 ) -> Reply {
     let agent = named(AgentId::parse(&agent))?;
     let owned = people.own_agent(&session.person, agent).await?;
-    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).noticed(&uri);
     Ok(answer(&people, &layout, &owned).await?)
 }
 

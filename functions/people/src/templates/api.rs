@@ -139,7 +139,7 @@ pub(crate) fn parse(body: &Value, catalog: &Catalog) -> Result<TemplateEdit> {
         for (text, limits) in read.services.into_iter().flat_map(|services| services.0) {
             let all = Place::Member(&Place::Body, "services");
             let place = Place::Member(&all, &text).to_string();
-            let key = match TemplateKey::of(&text, catalog) {
+            let key = match TemplateKey::from_text(&text, catalog) {
                 Ok(key) => key,
                 Err(message) => {
                     problems.extend([Problem::at(place, message)]);
@@ -242,7 +242,7 @@ pub(crate) fn editable(terms: &TemplateTerms, is_default: bool, catalog: &Catalo
 }
 
 impl TemplateView {
-    pub(crate) fn of(own: &OwnTemplate, catalog: &Catalog) -> Self {
+    pub(crate) fn new(own: &OwnTemplate, catalog: &Catalog) -> Self {
         let template = &own.template;
         Self {
             name: template.name.to_string(),
@@ -411,7 +411,7 @@ pub(crate) struct AppliedRow {
 }
 
 impl AppliedRow {
-    fn of(applied: &Applied, catalog: &Catalog) -> Self {
+    fn new(applied: &Applied, catalog: &Catalog) -> Self {
         let (outcome, error) = told(&applied.outcome);
         let direction = applied.plan.as_ref().map(|plan| plan.direction).unwrap_or_default();
         Self {
@@ -467,7 +467,7 @@ pub(crate) async fn read(
     let person = people.authenticate(token).await?;
     let own = people.template(&person, &named(TemplateName::parse(&name))?).await?;
     let edition = people.catalog().await?;
-    Ok(TemplateView::of(&own, &edition.catalog).told())
+    Ok(TemplateView::new(&own, &edition.catalog).told())
 }
 
 /// Create a policy template, or replace its limits.
@@ -512,7 +512,7 @@ pub(crate) async fn put(
     let ((edit, reason), meant) = together(edit, meant)?;
     person.acting.source.reason = reason;
     let (own, is_new) = Box::pin(people.put_template(&person, &name, meant, &edit)).await?;
-    let answer = TemplateView::of(&own, &edition.catalog).told();
+    let answer = TemplateView::new(&own, &edition.catalog).told();
     Ok(if is_new { created(answer) } else { answer })
 }
 
@@ -577,7 +577,7 @@ pub(crate) async fn agents(
         .template(&person, &named(TemplateName::parse(&name))?)
         .await?
         .template;
-    let mut query = Query::of(&uri);
+    let mut query = Query::from_uri(&uri);
     let from = query.read("cursor", cursor::read_agent, cursor::FORM);
     let limit = query.limit("limit", 25, 25);
     query.finish()?;
@@ -666,7 +666,7 @@ pub(crate) async fn apply(
         count: applied.len(),
         results: applied
             .iter()
-            .map(|one| AppliedRow::of(one, &edition.catalog))
+            .map(|one| AppliedRow::new(one, &edition.catalog))
             .collect(),
         next_cursor: next.map(cursor::write_agent),
     }))

@@ -229,7 +229,7 @@ impl People {
         bases: &Bases,
         overrides: Overrides,
     ) -> Result<(TemplatePlan, bool)> {
-        let act = Act::of(AuditKind::PolicyTemplateApplied)
+        let act = Act::new(AuditKind::PolicyTemplateApplied)
             .on(owned.agent().id)
             .with(&template.name);
         let acting = owned.acting().clone();

@@ -102,7 +102,7 @@ impl People {
         } else {
             AuditKind::PolicyTemplateEdited
         };
-        let act = Act::of(kind).with(name);
+        let act = Act::new(kind).with(name);
         let put = self.stored_template(person, name, meant, edit, &act);
         self.judged(&person.acting, &act, put).await
     }
@@ -162,7 +162,7 @@ impl People {
         name: &TemplateName,
         meant: Precondition,
     ) -> Result<OwnTemplate> {
-        let act = Act::of(AuditKind::PolicyTemplateRemoved).with(name);
+        let act = Act::new(AuditKind::PolicyTemplateRemoved).with(name);
         let removed = async {
             let mut backoff = Backoff::new();
             loop {

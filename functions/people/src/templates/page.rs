@@ -45,7 +45,7 @@ const EXAMPLE: &str = r#"{
 /// `GET /dashboard/templates`.
 pub(crate) async fn list(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let list = people.templates(&session.person).await?;
-    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).noticed(&uri);
     let agent = agent_filter(&mut Query::without_blanks(&uri));
     let example = match agent {
         None => EXAMPLE.to_owned(),
@@ -144,7 +144,7 @@ pub(crate) async fn create(State(people): State<Arc<People>>, posted: VerifiedFo
     let list = people.templates(person).await?;
     let layout = Layout {
         typed: Some(form),
-        ..Layout::of(&posted.session, people.now())
+        ..Layout::new(&posted.session, people.now())
     };
     Ok((StatusCode::BAD_REQUEST, list_page(&layout, &list, EXAMPLE)).into_response())
 }
@@ -159,8 +159,8 @@ pub(crate) async fn show(
     let mut query = Query::without_blanks(&uri);
     let is_report = query.read("act", |act| (act == APPLIED).then_some(()), "is unknown");
     // Without `act`, the URL is not signed (`ui/report.rs`), and its counts are a link's.
-    let steps = is_report.map_or_else(Steps::default, |()| Steps::of(&mut query));
-    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    let steps = is_report.map_or_else(Steps::default, |()| Steps::from_query(&mut query));
+    let layout = Layout::new(&session, people.now()).noticed(&uri);
     page(&people, &session, layout, &name, &steps, StatusCode::OK).await
 }
 
@@ -299,7 +299,7 @@ pub(crate) async fn edit(State(people): State<Arc<People>>, Path(name): Path<Str
     let mut form = posted.form(FormName::Template);
     let meant = form.version();
     let edit = limits_of(&mut form, &edition.catalog);
-    let layout = Layout::of(&posted.session, people.now());
+    let layout = Layout::new(&posted.session, people.now());
     let mut problem = None;
     if let Some((meant, edit)) = meant.zip(edit) {
         let put = people.put_template(&posted.session.person, &named_so, Some(meant), &edit);
@@ -356,7 +356,7 @@ struct Steps {
 }
 
 impl Steps {
-    fn of(query: &mut Query) -> Self {
+    fn from_query(query: &mut Query) -> Self {
         let mut number = |name: &str, most| query.integer(name, 0, most).unwrap_or_default();
         Self {
             step: number("step", MAX_STEPS),
@@ -408,7 +408,7 @@ pub(crate) async fn apply(
     posted: VerifiedForm,
 ) -> Reply {
     let mut query = Query::without_blanks(&uri);
-    let mut steps = Steps::of(&mut query);
+    let mut steps = Steps::from_query(&mut query);
     if filter_problem(query).is_some() {
         return Err(Error::from(ErrorKind::NotFound).into());
     }

@@ -21,7 +21,7 @@ struct Asset {
 }
 
 impl Asset {
-    fn of(path: &str, text: &'static str, kind: &'static str) -> Self {
+    fn new(path: &str, text: &'static str, kind: &'static str) -> Self {
         let version = version_of(text);
         Self {
             text,
@@ -44,7 +44,7 @@ impl Asset {
 }
 
 static STYLE: LazyLock<Asset> = LazyLock::new(|| {
-    Asset::of(
+    Asset::new(
         "/dashboard/style.css",
         include_str!("../../assets/style.css"),
         "text/css; charset=utf-8",
@@ -52,7 +52,7 @@ static STYLE: LazyLock<Asset> = LazyLock::new(|| {
 });
 
 static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {
-    Asset::of(
+    Asset::new(
         "/dashboard/script.js",
         include_str!("../../assets/script.js"),
         "text/javascript; charset=utf-8",
@@ -101,8 +101,8 @@ mod tests {
     /// A browser that holds the asset receives 304.
     #[test]
     fn asset_urls_depend_on_their_content() {
-        let one = Asset::of("/a.css", "a{}", "text/css");
-        assert_ne!(one.path, Asset::of("/a.css", "b{}", "text/css").path);
+        let one = Asset::new("/a.css", "a{}", "text/css");
+        assert_ne!(one.path, Asset::new("/a.css", "b{}", "text/css").path);
         assert!(one.path.starts_with("/a.css?v="));
         let mut headers = HeaderMap::new();
         assert_eq!(one.answer(&headers).status(), StatusCode::OK);

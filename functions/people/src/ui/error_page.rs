@@ -20,7 +20,7 @@ pub(crate) enum ErrorPage {
 
 impl ErrorPage {
     /// The page for an error.
-    pub(crate) const fn of(kind: &ErrorKind) -> Self {
+    pub(crate) const fn for_error(kind: &ErrorKind) -> Self {
         match kind {
             ErrorKind::NotFound | ErrorKind::ServiceNotFound => Self::NotFound,
             ErrorKind::CrossSiteRequest => Self::CrossSite,

@@ -165,12 +165,12 @@ pub(crate) struct FieldProblem {
 impl VerifiedForm {
     /// Reads the posted body as this form.
     pub(crate) fn form(&self, name: FormName) -> Form {
-        Form::of(name, self.body())
+        Form::parse(name, self.body())
     }
 }
 
 impl Form {
-    pub(crate) fn of(name: FormName, body: &[u8]) -> Self {
+    pub(crate) fn parse(name: FormName, body: &[u8]) -> Self {
         let fields = form_urlencoded::parse(body).into_owned().collect();
         Self {
             name,
@@ -302,7 +302,7 @@ impl Form {
                 }
             }
         }
-        let labels = Labels::of(pairs);
+        let labels = Labels::from_pairs(pairs);
         if labels.is_none() {
             self.wrong("labels", format!("Labels: {}.", Labels::FORM));
         }
@@ -441,7 +441,7 @@ pub(crate) struct Inputs<'a> {
 
 impl<'a> Inputs<'a> {
     /// The inputs of the form `name`; `typed` is the form to show again, if any.
-    pub(crate) fn of(name: FormName, typed: Option<&'a Form>) -> Self {
+    pub(crate) fn new(name: FormName, typed: Option<&'a Form>) -> Self {
         Self {
             name,
             typed: typed.filter(|form| form.name == name),
@@ -661,7 +661,7 @@ mod tests {
     use super::*;
 
     fn form(body: &str) -> Form {
-        Form::of(FormName::Enable, body.as_bytes())
+        Form::parse(FormName::Enable, body.as_bytes())
     }
 
     #[test]
@@ -703,12 +703,12 @@ mod tests {
     fn rejected_input_is_shown_only_in_its_form() {
         let mut typed = form("name=%22%3E%3Cscript%3E");
         typed.wrong("name", "no");
-        let again = Inputs::of(FormName::Enable, Some(&typed))
+        let again = Inputs::new(FormName::Enable, Some(&typed))
             .line("name", "Name", "now", 100)
             .into_string();
         assert!(again.contains("value=\"&quot;&gt;&lt;script&gt;\""), "{again}");
         assert!(again.contains("aria-invalid"));
-        let other = Inputs::of(FormName::NewAgent, Some(&typed))
+        let other = Inputs::new(FormName::NewAgent, Some(&typed))
             .line("name", "Name", "now", 100)
             .into_string();
         assert!(other.contains("value=\"now\"") && !other.contains("aria-invalid"));

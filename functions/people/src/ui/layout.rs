@@ -54,7 +54,7 @@ pub(crate) enum NavItem {
 
 impl Layout {
     /// The layout of a page at `now`.
-    pub(crate) fn of(session: &PageSession, now: Timestamp) -> Self {
+    pub(crate) fn new(session: &PageSession, now: Timestamp) -> Self {
         Self {
             person: session.name().to_owned(),
             is_operator: session.is_operator,
@@ -86,13 +86,15 @@ impl Layout {
 
     /// Adds the notice in the URL.
     pub(crate) fn noticed(self, uri: &Uri) -> Self {
-        let notice = Query::of(uri).text("notice").and_then(|code| Notice::from_code(&code));
+        let notice = Query::from_uri(uri)
+            .text("notice")
+            .and_then(|code| Notice::from_code(&code));
         Self { notice, ..self }
     }
 
     /// The inputs of the form `name`.
     pub(crate) fn inputs(&self, name: FormName) -> Inputs<'_> {
-        Inputs::of(name, self.typed.as_ref())
+        Inputs::new(name, self.typed.as_ref())
     }
 
     /// A `POST` form with its CSRF token.

@@ -21,7 +21,7 @@ pub(crate) struct Paginated<T> {
 
 impl<T> Paginated<T> {
     /// The page with this number, counted from 0; the last page if there are fewer.
-    pub(crate) fn of(all: Vec<T>, page: usize) -> Self {
+    pub(crate) fn new(all: Vec<T>, page: usize) -> Self {
         let count = all.len();
         let page = page.min(count.saturating_sub(1).checked_div(ROWS).unwrap_or(0));
         let before = page.saturating_mul(ROWS);
@@ -238,7 +238,7 @@ mod tests {
             (2, 50, 10, true, false),
             (9, 50, 10, true, false),
         ] {
-            let numbered = Paginated::of(all(), page);
+            let numbered = Paginated::new(all(), page);
             assert_eq!((numbered.rows[0], numbered.rows.len()), (first, count), "{page}");
             let markup = numbered
                 .paging("Pages", "agent", |page| format!("?{page}"))
@@ -249,12 +249,12 @@ mod tests {
                 "{page}"
             );
         }
-        assert!(Paginated::of(Vec::<u8>::new(), 3).rows.is_empty());
+        assert!(Paginated::new(Vec::<u8>::new(), 3).rows.is_empty());
     }
 
     #[test]
     fn pages_are_counted_from_one() {
-        let of = |query: &str| page_number(&mut Query::of(&format!("/?{query}").parse().unwrap()));
+        let of = |query: &str| page_number(&mut Query::from_uri(&format!("/?{query}").parse().unwrap()));
         assert_eq!(
             [of(""), of("page=0"), of("page=1"), of("page=3"), of("page=x")],
             [0, 0, 0, 2, 0]

@@ -447,7 +447,7 @@ mod tests {
         for (error, reason, rule, expected) in rows {
             let expected = expected.map(|anchor| format!("{page}{anchor}"));
             let refusal = LoggedDecision::Refused(refusal(error, reason, rule));
-            let entry = JournalEntry::of(&refusal, "", &Labels::default());
+            let entry = JournalEntry::new(&refusal, "", &Labels::default());
             assert_eq!(limit_link(&entry), expected, "{error} {reason}");
         }
     }

@@ -30,7 +30,7 @@ const SIGNATURE: &str = "&report=";
 pub(crate) async fn bind_reports(State(people): State<Arc<People>>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let origin = origin_of(&people, &parts).ok();
-    let session = origin.and_then(|origin| Cookie::Session.of(&parts.headers, &origin));
+    let session = origin.and_then(|origin| Cookie::Session.read(&parts.headers, &origin));
     let address = parts.uri.path_and_query().map_or("", |address| address.as_str());
     if parts.method == Method::GET && has_report(address) && !is_signed(address, session.as_deref()) {
         parts.uri = without_report(&parts.uri);

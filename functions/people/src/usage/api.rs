@@ -76,7 +76,7 @@ pub(crate) struct UsageRow {
 }
 
 impl UsageRow {
-    fn of(by: UsageBy, of: String, sums: UsageTotals) -> Self {
+    fn new(by: UsageBy, of: String, sums: UsageTotals) -> Self {
         let sums = sums.into();
         let none = Self {
             sums,
@@ -143,12 +143,12 @@ pub(crate) async fn read(
 ) -> Result<Json<UsageView>, Failure> {
     const DATE: &str = "must be a date such as `2026-11-21`";
     let person = people.authenticate(token).await?;
-    let mut query = Query::of(&uri);
+    let mut query = Query::from_uri(&uri);
     let from = query.read("from", Day::parse, DATE);
     let to = query.read("to", Day::parse, DATE);
     let by = query.read("by", UsageBy::parse, UsageBy::FORM);
     query.finish()?;
-    let last = to.unwrap_or_else(|| Day::of(people.now()));
+    let last = to.unwrap_or_else(|| Day::containing(people.now()));
     let first = from.unwrap_or_else(|| last.minus(DEFAULT_DAYS.saturating_sub(1)));
     let days = Days { first, last };
     if last < first || days.count() > Days::MAX {
@@ -159,7 +159,7 @@ pub(crate) async fn read(
     let usage = people.usage(&person, by, days).await?;
     let total = usage.total().into();
     let rows = usage.rows.into_iter();
-    let rows: Vec<UsageRow> = rows.map(|(of, sums)| UsageRow::of(by, of, sums)).collect();
+    let rows: Vec<UsageRow> = rows.map(|(of, sums)| UsageRow::new(by, of, sums)).collect();
     Ok(Json(UsageView {
         from: days.first.to_string(),
         to: days.last.to_string(),

@@ -23,7 +23,7 @@ pub(crate) fn section(spending: Option<&Spending>, shown: &[AgentSpend], catalog
                 None => p.empty { "The spending can’t be shown at the moment. Nothing else is affected." },
                 Some(spending) => {
                     (totals(spending))
-                    @if spending.of(Period::Month).allowed == 0 { (nothing(shown)) } @else {
+                    @if spending.in_period(Period::Month).allowed == 0 { (nothing(shown)) } @else {
                         div.card { (chart("Settled or pending", &spending.by_day())) }
                         (rankings(spending, catalog))
                     }
@@ -54,7 +54,7 @@ fn totals(spending: &Spending) -> Markup {
                 Text("Days in UTC"), Number("Settled"), Number("Pending"), Number("Released"), Number("Payments"),
                 Number("Blocked"), Number("Asked for approval"),
             ]))
-            tbody { @for period in Period::ALL { (total(period, spending.of(period))) } }
+            tbody { @for period in Period::ALL { (total(period, spending.in_period(period))) } }
         }
         p.hint { "Settled: confirmed on chain. Pending: signed and not yet on chain; it settles or is released." }
     }

@@ -51,7 +51,7 @@ impl Period {
 
 impl Spending {
     /// The sums of a period.
-    pub(crate) fn of(&self, period: Period) -> UsageTotals {
+    pub(crate) fn in_period(&self, period: Period) -> UsageTotals {
         let days = self.days.iter().rev().take(period.days());
         days.fold(UsageTotals::default(), |sum, (_, day)| sum.plus(day.total))
     }
@@ -120,7 +120,7 @@ pub(crate) fn spent(totals: UsageTotals) -> Amount {
 impl People {
     /// The recent spending of the person's agents.
     pub(crate) async fn spending(&self, person: &Caller) -> Result<Spending> {
-        let today = Day::of(self.now());
+        let today = Day::containing(self.now());
         let first = today.minus(DAYS.saturating_sub(1));
         let counted = self.usage.days(&person.id, first, today).await?;
         let mut counted: BTreeMap<Day, DaySums> = counted.into_iter().collect();
@@ -185,7 +185,7 @@ mod tests {
         };
         let days = (0..30).map(|n| (day(n), sums(n))).collect();
         let spending = Spending { days };
-        let blocked = Period::ALL.map(|period| spending.of(period).blocked);
+        let blocked = Period::ALL.map(|period| spending.in_period(period).blocked);
         assert_eq!(blocked, [100, 700, 1_110]);
     }
 }

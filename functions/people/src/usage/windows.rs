@@ -11,7 +11,7 @@ pub(crate) struct Spends {
 
 impl Spends {
     /// The use of this window.
-    pub(crate) fn of(&self, scope: WindowScope) -> Spend {
+    pub(crate) fn in_window(&self, scope: WindowScope) -> Spend {
         let window = self.windows.iter().find(|window| window.scope == scope);
         window.map_or(Spend::NONE, |window| window.spend(self.at))
     }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub(crate) async fn create(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
     let person = &posted.session.person;
     let mut form = posted.form(FormName::NewWebhook);
-    let layout = Layout::of(&posted.session, people.now());
+    let layout = Layout::new(&posted.session, people.now());
     let place = form.text("place").parse().ok();
     if place.is_none() {
         form.wrong("", "The form is incomplete. Reload the page.");

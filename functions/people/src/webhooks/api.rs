@@ -544,7 +544,7 @@ pub(crate) async fn deliveries(
 ) -> Result<Json<DeliveryList>, Failure> {
     let person = people.authenticate(token).await?;
     let own = people.own_webhook(&person, named(WebhookId::parse(&webhook))?).await?;
-    let mut query = Query::of(&uri);
+    let mut query = Query::from_uri(&uri);
     let slice = slice(&mut query, cursor::read_place);
     query.finish()?;
     let page = people.deliveries(&own, slice).await?;

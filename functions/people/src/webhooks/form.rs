@@ -103,7 +103,7 @@ impl WebhookForm {
     }
 
     fn layout(&self) -> Layout {
-        Layout::of(&self.posted.session, self.people.now())
+        Layout::new(&self.posted.session, self.people.now())
     }
 }
 

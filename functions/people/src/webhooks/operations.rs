@@ -69,7 +69,7 @@ impl From<Webhook> for OwnWebhook {
 impl People {
     /// The person's webhooks, the oldest first.
     pub(crate) async fn webhooks(&self, person: &Caller) -> Result<Vec<OwnWebhook>> {
-        let webhooks = self.webhooks.of(&person.id).await?;
+        let webhooks = self.webhooks.list_webhooks(&person.id).await?;
         let ids: Vec<WebhookId> = webhooks.iter().map(|webhook| webhook.id).collect();
         let (gone, mut failed) = tokio::try_join!(self.webhooks.gone(&webhooks), self.webhooks.failed_calls(&ids))?;
         let listed = webhooks.into_iter().map(|webhook| OwnWebhook {
@@ -99,7 +99,7 @@ impl People {
         terms: WebhookTerms,
         meant: Option<u8>,
     ) -> Result<IssuedWebhook> {
-        let act = Act::of(AuditKind::WebhookCreated);
+        let act = Act::new(AuditKind::WebhookCreated);
         self.judged(&person.acting, &act, self.created_webhook(person, &act, terms, meant))
             .await
     }
@@ -146,7 +146,7 @@ impl People {
     }
 
     async fn free_slot(&self, person: &Caller, meant: Option<u8>) -> Result<u8> {
-        let webhooks = self.webhooks.of(&person.id).await?;
+        let webhooks = self.webhooks.list_webhooks(&person.id).await?;
         let taken = meant.and_then(|meant| webhooks.iter().find(|webhook| webhook.slot == meant));
         if let Some(Webhook { version, .. }) = taken {
             return Err(ErrorKind::VersionConflict { version: *version }.into());
@@ -173,7 +173,7 @@ impl People {
         terms: &WebhookTerms,
         resumes: bool,
     ) -> Result<OwnWebhook> {
-        let act = Act::of(AuditKind::WebhookEdited).with(&own.webhook.id);
+        let act = Act::new(AuditKind::WebhookEdited).with(&own.webhook.id);
         let edit = |old: &OwnWebhook| {
             self.check_url(&terms.url)?;
             if terms.widen(&old.webhook.terms) {
@@ -198,7 +198,7 @@ impl People {
         own: OwnWebhook,
         meant: Precondition,
     ) -> Result<IssuedWebhook> {
-        let act = Act::of(AuditKind::WebhookSecretRotated).with(&own.webhook.id);
+        let act = Act::new(AuditKind::WebhookSecretRotated).with(&own.webhook.id);
         let rotated = async {
             self.limits.recently(person.signed_in_at, self.now())?;
             let (secret, stored) = self.new_webhook_secret(person, own.webhook.id).await?;
@@ -218,7 +218,7 @@ impl People {
 
     /// Removes a webhook and drops its pending deliveries. Does not require a recent sign-in.
     pub(crate) async fn remove_webhook(&self, person: &Caller, own: OwnWebhook, meant: Precondition) -> Result<()> {
-        let act = Act::of(AuditKind::WebhookRemoved).with(&own.webhook.id);
+        let act = Act::new(AuditKind::WebhookRemoved).with(&own.webhook.id);
         self.change_webhook(person, own, meant, &act, |_| Ok(Change::Removed))
             .await?;
         Ok(())

@@ -45,7 +45,7 @@ where
 
 /// `GET /dashboard/webhooks`.
 async fn list(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).noticed(&uri);
     Ok(list_page::answer(&people, &layout, &session.person).await?)
 }
 
@@ -53,7 +53,7 @@ async fn list(State(people): State<Arc<People>>, session: PageSession, uri: Uri)
 async fn show(State(people): State<Arc<People>>, session: PageSession, Path(webhook): Path<String>, uri: Uri) -> Reply {
     let id = named(WebhookId::parse(&webhook))?;
     let own = people.own_webhook(&session.person, id).await?;
-    let layout = Layout::of(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).noticed(&uri);
     let before = deliveries::cursor(&uri);
     Ok(page::answer(&people, &layout, &session.person, &own, before, None).await?)
 }

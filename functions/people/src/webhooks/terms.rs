@@ -126,7 +126,7 @@ mod tests {
 
     /// The terms, or the names of the invalid fields.
     fn read(body: &str) -> Result<WebhookTerms, Vec<String>> {
-        let mut form = Form::of(FormName::NewWebhook, body.as_bytes());
+        let mut form = Form::parse(FormName::NewWebhook, body.as_bytes());
         let agents: Vec<String> = form.distinct_words("agent").into_iter().map(str::to_owned).collect();
         let agents = if form.text("agents") == "some" {
             agents

@@ -101,7 +101,7 @@ async fn operator_pages_show_catalog_pending_changes_and_freezes() {
     operator.get(PAGES[1]).await.is(200, "No change waits.");
 
     operator.get(PAGES[2]).await.is(200, "No operator has frozen anything.");
-    let (agent, owner) = (AgentId::from_uuid(Uuid::from_u128(7)), PersonId::of("x", "y"));
+    let (agent, owner) = (AgentId::from_uuid(Uuid::from_u128(7)), PersonId::derive("x", "y"));
     for target in [
         FreezeTarget::Agent(agent),
         FreezeTarget::Owner(owner.clone()),

@@ -1688,7 +1688,7 @@ async fn the_overview_shows_thirty_days_of_spending() {
     let pay = async |agent: &str, service: u128, days_ago: u32, units: u64| {
         let key = format!("{service} {days_ago} {units}");
         let payment = Payment::new(AgentId::parse(agent).unwrap(), service_id(service), units, key);
-        let at = Day::of(world.now()).minus(days_ago).start();
+        let at = Day::containing(world.now()).minus(days_ago).start();
         authorize(&world.ledger, &payment, at).await.unwrap()
     };
     assert_eq!(pay(&first, 1, 3, 3_000_001).await, Told::Blocked);
@@ -1727,7 +1727,7 @@ async fn the_overview_shows_thirty_days_of_spending() {
 
     let mut owner = world.browser(OWNER).await;
     let seen = owner.get("/dashboard").await;
-    let (today, month) = (Day::of(world.now()), Day::of(world.now()).minus(29));
+    let (today, month) = (Day::containing(world.now()), Day::containing(world.now()).minus(29));
     let label = format!("Settled or pending from {month} to {today}: $8.50; most on {month}: $7.00");
     seen.is(200, &format!("aria-label=\"{label}\""));
     seen.is(200, &format!("<title>{today}: $1.50</title>"));

@@ -195,10 +195,10 @@ async fn another_s_webhook_is_not_there() {
 fn delivery(webhook: WebhookId, now: Timestamp, ago: u32, result: Option<CallResult>) -> Delivery {
     let kind = EventKind::WebhookTest;
     let at = now.before(Duration::from_secs_u32(ago));
-    let person = PersonId::of("https://issuer.example", "ann");
+    let person = PersonId::derive("https://issuer.example", "ann");
     let event = Event::new(
-        EventId::of(kind, &[&webhook, &ago]),
-        EventSource::of("tests").unwrap(),
+        EventId::derive(kind, &[&webhook, &ago]),
+        EventSource::for_stack("tests").unwrap(),
         kind,
         at,
         EventSubject::Person(person.clone()),
@@ -281,7 +281,7 @@ async fn webhooks_that_answered_410_can_be_re_enabled() {
     let (page, webhook) = only(&world).await;
     let stored = world
         .webhooks
-        .of(&PersonId::of(&world.issuer.url, OWNER))
+        .list_webhooks(&PersonId::derive(&world.issuer.url, OWNER))
         .await
         .unwrap();
     assert_eq!(json!(stored[0].id.to_string()), webhook["webhook_id"]);

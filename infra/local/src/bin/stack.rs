@@ -75,7 +75,7 @@ async fn main() -> ExitCode {
         Err(error) => return fail(&error),
     };
     let written = FunctionsFile::write(&folder, &stack.environment);
-    if let Err(error) = written.and_then(|()| StackFile::of(&stack).write(&folder)) {
+    if let Err(error) = written.and_then(|()| StackFile::new(&stack).write(&folder)) {
         return fail(&error);
     }
     println!("{}", welcome(&stack));

@@ -36,7 +36,7 @@ impl<S: Sync> FromRequestParts<S> for AgentCredentials {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
         Ok(Self {
             key: presented_key(&parts.headers),
-            scope: ThrottleScope::of(&parts.extensions),
+            scope: ThrottleScope::for_request(&parts.extensions),
             from: client_ip(&parts.extensions),
         })
     }

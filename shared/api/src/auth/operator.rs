@@ -80,7 +80,7 @@ impl Operators {
 /// Hashes a token; `None` if the text is too short or contains other characters than visible ASCII.
 fn digest_of(token: &[u8]) -> Option<SecretDigest> {
     let may_be = token.len() >= SHORTEST && token.iter().all(u8::is_ascii_graphic);
-    may_be.then(|| SecretDigest::of(token))
+    may_be.then(|| SecretDigest::digest(token))
 }
 
 impl InternalTokens {
@@ -165,7 +165,7 @@ impl<S: Sync> FromRequestParts<S> for OperatorCredentials {
         Ok(Self {
             presented: presented(&parts.headers),
             source: request_source(parts),
-            scope: ThrottleScope::of(&parts.extensions),
+            scope: ThrottleScope::for_request(&parts.extensions),
         })
     }
 }
@@ -212,7 +212,7 @@ mod tests {
 
     /// The JSON of the secret with these operators and tokens.
     fn listing(operators: &[(&str, &str)]) -> String {
-        let digest = |token: &str| SecretDigest::of(token).to_hex();
+        let digest = |token: &str| SecretDigest::digest(token).to_hex();
         let listed: BTreeMap<_, _> = operators.iter().map(|(name, token)| (*name, digest(token))).collect();
         serde_json::to_string(&listed).unwrap()
     }
@@ -280,7 +280,7 @@ mod tests {
     async fn each_token_identifies_its_operator() {
         let (manager, secrets) = Manager::start(&[("ada", A), ("bob", B)]).await;
         let tokens = load(&secrets).await;
-        let (longer, digest) = (format!("{B}b"), SecretDigest::of(B).to_hex());
+        let (longer, digest) = (format!("{B}b"), SecretDigest::digest(B).to_hex());
         let rows = [
             (A, Some("ada")),
             (B, Some("bob")),

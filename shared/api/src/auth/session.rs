@@ -171,7 +171,7 @@ impl SessionSettings {
             .map(str::to_owned);
         Ok(IdToken {
             person: Person {
-                id: PersonId::of(&claims.iss, &claims.sub),
+                id: PersonId::derive(&claims.iss, &claims.sub),
                 name,
                 mail,
                 signed_in_at,
@@ -579,7 +579,7 @@ mod tests {
         let bench = Bench::new().await;
         let expected = IdToken {
             person: Person {
-                id: PersonId::of(&bench.issuer.address, "user-1"),
+                id: PersonId::derive(&bench.issuer.address, "user-1"),
                 name: Some("Ada".to_owned()),
                 mail: MailClaim::Absent,
                 signed_in_at: Timestamp::from_secs(NOW_SECS).unwrap(),

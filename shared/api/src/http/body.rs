@@ -252,7 +252,7 @@ impl Schemas {
     }
 
     /// Returns the schema of `T`, and the schemas to which it refers.
-    pub fn of<T: Member>(name: &str) -> (RefOr<Schema>, Vec<(String, RefOr<Schema>)>) {
+    pub fn for_type<T: Member>(name: &str) -> (RefOr<Schema>, Vec<(String, RefOr<Schema>)>) {
         let mut schemas = Self::default();
         T::describe(&mut schemas);
         let own = schemas.0.remove(name).unwrap_or_default();
@@ -431,7 +431,7 @@ macro_rules! schema {
     ($name:ident $(as $component:literal)?) => {
         impl ::utoipa::PartialSchema for $name {
             fn schema() -> ::utoipa::openapi::RefOr<::utoipa::openapi::Schema> {
-                $crate::Schemas::of::<Self>(&<Self as ::utoipa::ToSchema>::name()).0
+                $crate::Schemas::for_type::<Self>(&<Self as ::utoipa::ToSchema>::name()).0
             }
         }
 
@@ -447,7 +447,7 @@ macro_rules! schema {
                     ::utoipa::openapi::RefOr<::utoipa::openapi::Schema>,
                 )>,
             ) {
-                schemas.extend($crate::Schemas::of::<Self>(&<Self as ::utoipa::ToSchema>::name()).1);
+                schemas.extend($crate::Schemas::for_type::<Self>(&<Self as ::utoipa::ToSchema>::name()).1);
             }
         }
     };
@@ -553,7 +553,7 @@ mod tests {
 
     #[test]
     fn what_is_read_is_what_is_described() {
-        let (schema, others) = Schemas::of::<Thing>("SomeThing");
+        let (schema, others) = Schemas::for_type::<Thing>("SomeThing");
         let text = |most| json!({"type": "string", "minLength": 1, "maxLength": most, "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]*$"});
         let call = "#/components/schemas/Call";
         let expected = json!({
@@ -571,7 +571,7 @@ mod tests {
         assert_eq!(serde_json::to_value(schema).unwrap(), expected);
         let names: Vec<&str> = others.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["Call"]);
-        let (open, _) = Schemas::of::<Open>("Open");
+        let (open, _) = Schemas::for_type::<Open>("Open");
         assert!(
             serde_json::to_value(open)
                 .unwrap()

@@ -84,7 +84,7 @@ pub enum ThrottleScope {
 
 impl ThrottleScope {
     /// Returns the scope of a request.
-    pub fn of(extensions: &Extensions) -> Self {
+    pub fn for_request(extensions: &Extensions) -> Self {
         client_ip(extensions).map_or(Self::Unknown, Self::of_ip)
     }
 
@@ -141,7 +141,7 @@ mod tests {
             ("nowhere", "unknown"),
         ];
         for (ip, scope) in rows {
-            assert_eq!(ThrottleScope::of(&extensions(ip)).to_string(), scope, "{ip}");
+            assert_eq!(ThrottleScope::for_request(&extensions(ip)).to_string(), scope, "{ip}");
         }
     }
 
@@ -154,6 +154,6 @@ mod tests {
     fn without_a_gateway_there_is_no_address() {
         assert_eq!(client_ip(&Extensions::new()), None);
         assert_eq!(domain_name(&Extensions::new()), None);
-        assert_eq!(ThrottleScope::of(&Extensions::new()), ThrottleScope::Unknown);
+        assert_eq!(ThrottleScope::for_request(&Extensions::new()), ThrottleScope::Unknown);
     }
 }

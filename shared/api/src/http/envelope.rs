@@ -232,7 +232,7 @@ fn told(kind: &ErrorKind) -> ErrorBody {
         }
         ErrorKind::Refused(refusal) => refused(refusal),
         ErrorKind::UnpaidRefused(refusal) => ErrorBody {
-            decision: Some(DecisionView::of(&refusal.reason, &refusal.checks, refusal.latency_ms)),
+            decision: Some(DecisionView::new(&refusal.reason, &refusal.checks, refusal.latency_ms)),
             ..reason(&refusal.reason)
         },
         ErrorKind::ServiceNotFound => says("no service in the catalog matches this request"),

@@ -31,7 +31,7 @@ pub enum Precondition {
 impl Precondition {
     /// Parses `If-Match`. Rejects a list of tags, because there is only one current version, and a weak tag, because a
     /// weak tag never matches (RFC 9110 §13.1.1).
-    pub fn of(headers: &HeaderMap) -> Result<Self> {
+    pub fn from_headers(headers: &HeaderMap) -> Result<Self> {
         let mut values = headers.get_all(header::IF_MATCH).iter();
         let Some(value) = values.next() else {
             return Err(ErrorKind::VersionRequired.into());
@@ -71,12 +71,12 @@ impl<S: Sync> FromRequestParts<S> for IfMatch {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        Ok(Self(Precondition::of(&parts.headers)))
+        Ok(Self(Precondition::from_headers(&parts.headers)))
     }
 }
 
 impl IfMatch {
-    /// Returns the expected version, or the error of [`Precondition::of`].
+    /// Returns the expected version, or the error of [`Precondition::from_headers`].
     pub fn precondition(self) -> Result<Precondition> {
         self.0
     }
@@ -101,12 +101,12 @@ mod tests {
     use axum::Json;
     use serde_json::json;
 
-    fn of(values: &[&[u8]]) -> Result<Precondition, String> {
+    fn precondition(values: &[&[u8]]) -> Result<Precondition, String> {
         let mut headers = HeaderMap::new();
         for value in values {
             headers.append(header::IF_MATCH, HeaderValue::from_bytes(value).unwrap());
         }
-        Precondition::of(&headers).map_err(|error| match error.kind() {
+        Precondition::from_headers(&headers).map_err(|error| match error.kind() {
             ErrorKind::InvalidRequest(problems) => problems.iter().map(|problem| problem.path.clone()).collect(),
             other => other.slug(),
         })
@@ -137,7 +137,7 @@ mod tests {
             (&[b"\"3\"", b"\"3\""], wrong()),
         ];
         for (values, expected) in rows {
-            assert_eq!(of(values), expected, "{values:?}");
+            assert_eq!(precondition(values), expected, "{values:?}");
         }
     }
 
@@ -156,7 +156,7 @@ mod tests {
         for version in [0, 3, u64::MAX] {
             let response = versioned(version, Json(json!({})));
             let tag = response.headers()[header::ETAG].as_bytes();
-            assert_eq!(of(&[tag]), Ok(Precondition::Version(version)));
+            assert_eq!(precondition(&[tag]), Ok(Precondition::Version(version)));
         }
     }
 }

@@ -16,7 +16,7 @@ pub struct Query {
 
 impl Query {
     /// Parses the query of a request's URI.
-    pub fn of(uri: &Uri) -> Self {
+    pub fn from_uri(uri: &Uri) -> Self {
         let (pairs, problems) = match axum::extract::Query::try_from_uri(uri) {
             Ok(axum::extract::Query(pairs)) => (pairs, Vec::new()),
             Err(_) => (Vec::new(), vec![Problem::at("", "must be a URL-encoded query")]),
@@ -26,7 +26,7 @@ impl Query {
 
     /// Parses the query of an HTML form, without empty parameters, because browsers send every field of a form.
     pub fn without_blanks(uri: &Uri) -> Self {
-        let mut query = Self::of(uri);
+        let mut query = Self::from_uri(uri);
         query.pairs.retain(|(_, value)| !value.is_empty());
         query
     }
@@ -128,7 +128,7 @@ mod tests {
     type Problems = Vec<(String, String)>;
 
     fn check(query: &str) -> Result<(u32, Option<Category>), Problems> {
-        let mut query = Query::of(&format!("/services?{query}").parse().unwrap());
+        let mut query = Query::from_uri(&format!("/services?{query}").parse().unwrap());
         let read = (
             query.limit("limit", 100, 500),
             query.read("category", Category::from_name, "must be a category"),

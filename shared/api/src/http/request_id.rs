@@ -14,7 +14,7 @@ use uuid::Uuid;
 pub struct RequestId(String);
 
 impl RequestId {
-    pub(crate) fn of(extensions: &Extensions) -> Self {
+    pub(crate) fn for_request(extensions: &Extensions) -> Self {
         let lambda = extensions
             .lambda_context_ref()
             .map(|context| context.request_id.clone());

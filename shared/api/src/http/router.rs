@@ -70,8 +70,8 @@ async fn not_found() -> Failure {
 
 async fn handle(State(settings): State<ApiSettings>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
-    let id = RequestId::of(request.extensions());
-    let trace = TraceId::of(request.extensions(), request.headers(), Clock::system().now());
+    let id = RequestId::for_request(request.extensions());
+    let trace = TraceId::for_request(request.extensions(), request.headers(), Clock::system().now());
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("none", MatchedPath::as_str);

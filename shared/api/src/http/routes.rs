@@ -94,7 +94,7 @@ fn reject_unknown_parameters(uri: &Uri, known: &[String]) -> Result<()> {
     if uri.query().is_none_or(str::is_empty) {
         return Ok(());
     }
-    let mut query = Query::of(uri);
+    let mut query = Query::from_uri(uri);
     query.reject_unknown(known);
     query.finish()
 }

@@ -66,7 +66,7 @@ impl From<Env> for Boot {
 pub async fn serve<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Router, BootError>) -> ExitCode {
     let served = async {
         let env = start();
-        let cold_start = ColdStart::of(&env);
+        let cold_start = ColdStart::begin(&env);
         let router = build(env.into()).await?;
         cold_start.over();
         lambda_runtime::run(service_fn(async |event| {
@@ -86,7 +86,7 @@ pub async fn serve_with_stage(
 ) -> ExitCode {
     let served = async {
         let env = start();
-        let cold_start = ColdStart::of(&env);
+        let cold_start = ColdStart::begin(&env);
         let started = OnceCell::new();
         if env.get(variable).is_some() {
             started.get_or_try_init(async || build(env.into()).await).await?;
@@ -106,7 +106,7 @@ pub async fn serve_with_stage(
 pub async fn serve_both<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Routers, BootError>) -> ExitCode {
     let served = async {
         let env = start();
-        let cold_start = ColdStart::of(&env);
+        let cold_start = ColdStart::begin(&env);
         let routers = build(env.into()).await?;
         cold_start.over();
         lambda_runtime::run(service_fn(async |event| {
@@ -145,7 +145,7 @@ pub(crate) struct ColdStart {
 
 impl ColdStart {
     /// Starts the measurement.
-    pub(crate) fn of(env: &Env) -> Self {
+    pub(crate) fn begin(env: &Env) -> Self {
         Self {
             function: env.get("AWS_LAMBDA_FUNCTION_NAME").unwrap_or("local").to_owned(),
             began: Instant::now(),
@@ -246,7 +246,7 @@ mod tests {
         let env: Env = [("AWS_LAMBDA_FUNCTION_NAME", "purser-PaymentsFunction-1")]
             .into_iter()
             .collect();
-        ColdStart::of(&env).over();
+        ColdStart::begin(&env).over();
         let line: serde_json::Value = serde_json::from_str(&logged.take()).unwrap();
         assert_eq!(line["ColdStarts"], 1);
         assert_eq!(line["Function"], "purser-PaymentsFunction-1");

@@ -163,7 +163,7 @@ mod tests {
     use uuid::Uuid;
 
     fn person() -> PersonId {
-        PersonId::of("https://issuer.example", "ann")
+        PersonId::derive("https://issuer.example", "ann")
     }
 
     fn id(n: u128) -> DeliveryId {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     fn event() -> Event {
-        let source = EventSource::of("stack").unwrap();
+        let source = EventSource::for_stack("stack").unwrap();
         test_event(source, &person(), "x", id(1)).unwrap()
     }
 

@@ -106,7 +106,7 @@ pub struct AttestedWallet {
 
 impl AttestedWallet {
     /// Creates the response for a wallet.
-    pub fn of(wallet: &Wallet) -> Self {
+    pub fn new(wallet: &Wallet) -> Self {
         let public_key = match &wallet.key {
             WalletKey::Seed { .. } => None,
             WalletKey::Kms { public_key, .. } => Some(BASE64_STANDARD.encode(public_key.as_bytes())),

@@ -158,7 +158,7 @@ impl Env {
     /// Returns the deployment's name in `STACK`, which is the source of events.
     pub fn event_source(&mut self) -> EventSource {
         let stack = self.text("STACK");
-        let source = EventSource::of(&stack);
+        let source = EventSource::for_stack(&stack);
         // `text` has already recorded a missing variable.
         if source.is_none() && !stack.is_empty() {
             self.wrong("STACK", "must be letters, digits and hyphens");

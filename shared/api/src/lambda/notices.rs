@@ -168,11 +168,11 @@ mod tests {
 
     #[test]
     fn notice_messages_round_trip_as_text() {
-        let person = PersonId::of("https://issuer.example", "ann");
+        let person = PersonId::derive("https://issuer.example", "ann");
         let kind = EventKind::DeploymentFrozen;
         let event = Event::new(
-            EventId::of(kind, &[&1]),
-            EventSource::of("stack").unwrap(),
+            EventId::derive(kind, &[&1]),
+            EventSource::for_stack("stack").unwrap(),
             kind,
             Timestamp::EPOCH,
             EventSubject::Deployment,
@@ -201,7 +201,7 @@ mod tests {
             NoticeOf::Webhook(WebhookId::from_uuid(uuid::Uuid::max())),
         ]
         .map(|of| NoticeRequest {
-            person: PersonId::of("https://issuer.example", "ann"),
+            person: PersonId::derive("https://issuer.example", "ann"),
             of,
         });
         for request in [&test, &request] {

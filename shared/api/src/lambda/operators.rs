@@ -208,7 +208,7 @@ impl OperationAt {
 
 impl PinnedPayment {
     /// Describes a payment of the catalog.
-    pub fn of(payment: &CatalogPayment) -> Self {
+    pub fn new(payment: &CatalogPayment) -> Self {
         Self {
             scheme: payment.scheme.clone(),
             network: payment.network.name().to_owned(),
@@ -219,7 +219,7 @@ impl PinnedPayment {
 
     /// Whether this describes the given payment.
     pub fn is(&self, payment: &CatalogPayment) -> bool {
-        *self == Self::of(payment)
+        *self == Self::new(payment)
     }
 }
 

@@ -314,8 +314,8 @@ mod tests {
 
     #[test]
     fn who_acts_arrives_as_it_was() {
-        let id = PersonId::of("https://issuer.example", "someone");
-        for session in [None, Some(SessionId::of("secret"))] {
+        let id = PersonId::derive("https://issuer.example", "someone");
+        for session in [None, Some(SessionId::from_secret("secret"))] {
             let acting = Acting {
                 actor: Actor::Person {
                     id: id.clone(),

@@ -21,7 +21,7 @@ pub async fn serve_schedule<F, A: Serialize>(
 ) -> ExitCode {
     let served = async {
         let env = start();
-        let cold_start = ColdStart::of(&env);
+        let cold_start = ColdStart::begin(&env);
         let function = build(env.into()).await?;
         cold_start.over();
         lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {

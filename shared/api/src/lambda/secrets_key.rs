@@ -142,9 +142,9 @@ mod tests {
         SecretsKey::new(boot.aws, Kms::SECRETS_KEY)
     }
 
-    fn of(person: &str, webhook: u128, secret: u128) -> SecretOf {
+    fn secret_of(person: &str, webhook: u128, secret: u128) -> SecretOf {
         SecretOf::Webhook {
-            person: PersonId::of("https://issuer.example", person),
+            person: PersonId::derive("https://issuer.example", person),
             webhook: WebhookId::from_uuid(Uuid::from_u128(webhook)),
             secret: WebhookSecretId::from_uuid(Uuid::from_u128(secret)),
         }
@@ -155,15 +155,20 @@ mod tests {
     async fn secrets_are_decrypted_only_in_their_context() {
         let kms = Kms::default();
         let key = key(&kms).await;
-        let of_ann = of("ann", 1, 1);
+        let of_ann = secret_of("ann", 1, 1);
         let ciphertext = key.encrypt(&of_ann, b"a secret").await.unwrap();
         assert!(!ciphertext.as_bytes().windows(8).any(|bytes| bytes == b"a secret"));
         assert_eq!(*key.decrypt(&of_ann, &ciphertext).await.unwrap(), b"a secret");
         let notice = SecretOf::NoticeUrl {
-            person: PersonId::of("https://issuer.example", "ann"),
+            person: PersonId::derive("https://issuer.example", "ann"),
             url: NoticeUrlId::from_uuid(Uuid::from_u128(1)),
         };
-        for other in [of("bob", 1, 1), of("ann", 2, 1), of("ann", 1, 2), notice] {
+        for other in [
+            secret_of("bob", 1, 1),
+            secret_of("ann", 2, 1),
+            secret_of("ann", 1, 2),
+            notice,
+        ] {
             assert!(key.decrypt(&other, &ciphertext).await.is_err(), "{other:?}");
         }
         let mut changed = ciphertext.as_bytes().to_vec();
@@ -176,16 +181,19 @@ mod tests {
     async fn decrypted_secrets_are_cached() {
         let kms = Kms::default();
         let key = key(&kms).await;
-        let ciphertext = key.encrypt(&of("ann", 1, 1), b"a secret").await.unwrap();
+        let ciphertext = key.encrypt(&secret_of("ann", 1, 1), b"a secret").await.unwrap();
         kms.asked();
         for _ in 0..3 {
-            key.decrypt(&of("ann", 1, 1), &ciphertext).await.unwrap();
+            key.decrypt(&secret_of("ann", 1, 1), &ciphertext).await.unwrap();
         }
         assert_eq!(kms.asked().len(), 1);
         kms.fail("Decrypt", "KMSInternalException");
-        assert_eq!(*key.decrypt(&of("ann", 1, 1), &ciphertext).await.unwrap(), b"a secret");
-        let other = key.encrypt(&of("ann", 1, 2), b"another").await.unwrap();
-        let refused = key.decrypt(&of("ann", 1, 2), &other).await.unwrap_err();
+        assert_eq!(
+            *key.decrypt(&secret_of("ann", 1, 1), &ciphertext).await.unwrap(),
+            b"a secret"
+        );
+        let other = key.encrypt(&secret_of("ann", 1, 2), b"another").await.unwrap();
+        let refused = key.decrypt(&secret_of("ann", 1, 2), &other).await.unwrap_err();
         assert!(matches!(
             refused.kind(),
             purser_domain::ErrorKind::TemporarilyUnavailable { .. }

@@ -23,7 +23,7 @@ pub struct RaiseView {
 
 impl RaiseView {
     /// Creates the view of an increase that ends at this time.
-    pub fn of(caps: RaisedCaps, until: Timestamp) -> Self {
+    pub fn new(caps: RaisedCaps, until: Timestamp) -> Self {
         Self {
             max_per_call_units: caps.max_per_call.map(Amount::units),
             max_per_day_units: caps.max_per_day.map(Amount::units),
@@ -87,7 +87,7 @@ impl ApprovalView {
             raised_caps: approval
                 .raise
                 .as_ref()
-                .map(|raise| RaiseView::of(raise.caps, raise.until)),
+                .map(|raise| RaiseView::new(raise.caps, raise.until)),
         }
     }
 }

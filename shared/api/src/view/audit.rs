@@ -73,7 +73,7 @@ pub struct AuditView {
 
 impl AuditView {
     /// Creates the view of a row with this digest.
-    pub fn of(record: &AuditRecord, sha256: &Fingerprint) -> Self {
+    pub fn new(record: &AuditRecord, sha256: &Fingerprint) -> Self {
         let (person_id, session_id, operator) = match &record.actor {
             Actor::Person { id, session } => (Some(id.to_string()), session.as_ref().map(ToString::to_string), None),
             Actor::Operator(name) => (None, None, Some(name.to_string())),
@@ -122,7 +122,7 @@ pub struct AuditList {
 
 impl AuditList {
     /// Creates a page with the cursor of the next page.
-    pub fn of(entries: Vec<AuditView>, next_cursor: Option<String>) -> Self {
+    pub fn new(entries: Vec<AuditView>, next_cursor: Option<String>) -> Self {
         Self {
             count: entries.len(),
             entries,
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_date_is_included_to_its_end() {
         let filter = |query: &str| {
-            let mut query = Query::of(&format!("/audit-log?{query}").parse().unwrap());
+            let mut query = Query::from_uri(&format!("/audit-log?{query}").parse().unwrap());
             let filter = audit_filter(&mut query);
             query.finish().map(|()| filter).ok()
         };

@@ -78,7 +78,7 @@ pub struct DecisionView {
 
 impl DecisionView {
     /// Creates the view of a blocked or escalated payment.
-    pub fn of(reason: &Reason, checks: &[Check], latency_ms: u64) -> Self {
+    pub fn new(reason: &Reason, checks: &[Check], latency_ms: u64) -> Self {
         Self {
             result: reason.result().name(),
             reason: reason.text(),
@@ -92,7 +92,7 @@ impl DecisionView {
 
 impl From<&Refusal> for DecisionView {
     fn from(refusal: &Refusal) -> Self {
-        Self::of(&refusal.reason, &refusal.checks, refusal.latency_ms)
+        Self::new(&refusal.reason, &refusal.checks, refusal.latency_ms)
     }
 }
 

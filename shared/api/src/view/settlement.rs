@@ -47,7 +47,7 @@ pub struct SettlementRow {
 
 impl SettlementRow {
     /// Creates the view of a settlement and its purchase.
-    pub fn of(settlement: &Settlement, purchase: &Purchase) -> Self {
+    pub fn new(settlement: &Settlement, purchase: &Purchase) -> Self {
         let terms = &settlement.terms;
         Self {
             id: terms.id.to_string(),

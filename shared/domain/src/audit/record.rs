@@ -236,7 +236,7 @@ pub struct Act {
 
 impl Act {
     /// Creates an act without an agent, service or object.
-    pub const fn of(kind: AuditKind) -> Self {
+    pub const fn new(kind: AuditKind) -> Self {
         Self {
             kind,
             agent: None,

@@ -105,7 +105,7 @@ pub const MAX_FORMER_CALLS: usize = 64;
 const TOLERANCE: Duration = Duration::from_secs_u32(60);
 
 impl AttestedPayee {
-    fn of(pricing: Pricing<'_>, from: Option<Timestamp>, is_next: bool) -> Option<Self> {
+    fn from_pricing(pricing: Pricing<'_>, from: Option<Timestamp>, is_next: bool) -> Option<Self> {
         let payment = pricing.payment?;
         Some(Self {
             network: payment.network,
@@ -163,8 +163,8 @@ impl AttestedService {
     pub fn at_once(service: &Service, before: Option<&Self>, at: Timestamp) -> Self {
         let calls = service.operations.iter().map(|operation| {
             let next = operation.next.as_ref();
-            let next = next.and_then(|next| AttestedPayee::of(next.pricing(), Some(next.from), true));
-            let present = AttestedPayee::of(operation.pricing(Timestamp::EPOCH), None, false);
+            let next = next.and_then(|next| AttestedPayee::from_pricing(next.pricing(), Some(next.from), true));
+            let present = AttestedPayee::from_pricing(operation.pricing(Timestamp::EPOCH), None, false);
             call(operation, present.into_iter().chain(next).collect())
         });
         let listed = Self::following(before, service.id, calls.collect(), at);
@@ -212,7 +212,7 @@ impl AttestedService {
 
     /// Returns whether the operation's payee and price at this time may be paid, or from when.
     pub fn age(&self, operation: &Operation, at: Timestamp) -> PayeeAge {
-        let Some(wanted) = AttestedPayee::of(operation.pricing(at), None, false) else {
+        let Some(wanted) = AttestedPayee::from_pricing(operation.pricing(at), None, false) else {
             // The call has no payment.
             return PayeeAge::Old;
         };
@@ -264,9 +264,9 @@ impl Attesting<'_> {
             return None;
         }
         let calls = service.operations.iter().map(|operation| {
-            let present = AttestedPayee::of(operation.pricing(Timestamp::EPOCH), None, false);
+            let present = AttestedPayee::from_pricing(operation.pricing(Timestamp::EPOCH), None, false);
             let next = operation.next.as_ref();
-            let next = next.and_then(|next| AttestedPayee::of(next.pricing(), Some(next.from), true));
+            let next = next.and_then(|next| AttestedPayee::from_pricing(next.pricing(), Some(next.from), true));
             let wanted = present.into_iter().chain(next);
             let payees = wanted.map(|wanted| self.payee(before, service, operation, wanted));
             call(operation, payees.collect())

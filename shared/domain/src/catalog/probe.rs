@@ -101,7 +101,7 @@ impl Obstacle {
 /// Returns the payment that authorize would choose and sign for this 402 response ([`Offer::choose`]).
 pub fn read_requirement(requirement: &Value, network: Network) -> ProbeResult {
     match Offer::choose(requirement, network) {
-        Ok(offer) => Ok(Quote::Paid(CatalogPayment::of(&offer, network))),
+        Ok(offer) => Ok(Quote::Paid(CatalogPayment::from_offer(&offer, network))),
         Err(none) => Err(none.reason.into()),
     }
 }
@@ -166,7 +166,7 @@ pub struct ProbeRecord {
 
 impl ProbeRecord {
     /// Returns the latest probe of an operation, if the probe called the operation's current address.
-    pub fn of(&self, operation: &Operation) -> Option<&Probe> {
+    pub fn probe(&self, operation: &Operation) -> Option<&Probe> {
         let target = operation.target();
         self.operations
             .get(&operation.id)
@@ -175,7 +175,7 @@ impl ProbeRecord {
 
     /// Returns whether an operator requested a probe of this operation that has not run yet.
     pub fn is_requested(&self, operation: &Operation) -> bool {
-        let asked = |at| self.of(operation).is_none_or(|probe| probe.at < at);
+        let asked = |at| self.probe(operation).is_none_or(|probe| probe.at < at);
         self.requested_at.is_some_and(asked)
     }
 
@@ -183,13 +183,13 @@ impl ProbeRecord {
     /// `interval`, or an operator requested a probe.
     pub fn is_due(&self, operation: &Operation, now: Timestamp, interval: Duration) -> bool {
         let seen_lately = |probe: &Probe| now.since(probe.at) < interval;
-        self.is_requested(operation) || !self.of(operation).is_some_and(seen_lately)
+        self.is_requested(operation) || !self.probe(operation).is_some_and(seen_lately)
     }
 
     /// Returns the price that an operation's provider charges, if it differs from the catalog's payment at this time,
     /// and since when. Returns `None` if both agree or no price is known.
     pub fn change(&self, operation: &Operation, at: Timestamp) -> Option<&Answer> {
-        let answer = self.of(operation)?.answer.as_ref()?;
+        let answer = self.probe(operation)?.answer.as_ref()?;
         let same = match (operation.pricing(at).payment, &answer.quote) {
             (Some(pinned), Quote::Paid(asked)) => pinned == asked,
             (None, Quote::Free) => true,
@@ -207,7 +207,7 @@ impl Operation {
 }
 
 impl Availability {
-    fn of(seen: &ProbeResult) -> Self {
+    fn from_result(seen: &ProbeResult) -> Self {
         match seen {
             Ok(Quote::Paid(_)) => Self::PaidX402,
             Ok(Quote::Free) => Self::FreeVerified,
@@ -219,7 +219,7 @@ impl Availability {
 impl Probe {
     /// Returns the availability label for this result.
     pub fn availability(&self) -> Availability {
-        Availability::of(&self.seen)
+        Availability::from_result(&self.seen)
     }
 }
 
@@ -235,7 +235,7 @@ impl ProbeRecord {
     ) -> Self {
         let known = service.operations.iter();
         let mut known: BTreeMap<OperationUuid, Probe> = known
-            .filter_map(|operation| Some((operation.id, self.of(operation)?.clone())))
+            .filter_map(|operation| Some((operation.id, self.probe(operation)?.clone())))
             .collect();
         for (id, seen) in results {
             let Some(operation) = service.operations.iter().find(|operation| operation.id == id) else {
@@ -268,13 +268,14 @@ impl ProbeRecord {
 
     /// Returns the availability label of an operation, based on the operation's latest probe.
     pub fn availability(&self, operation: &Operation) -> Availability {
-        self.of(operation).map_or(Availability::Unverified, Probe::availability)
+        self.probe(operation)
+            .map_or(Availability::Unverified, Probe::availability)
     }
 
     /// Returns whether a probe has read a price for every operation of the service, including that the operation is
     /// free. Later failures change only the availability.
     pub fn has_passed(&self, service: &Service) -> bool {
-        let answered = |operation| self.of(operation).is_some_and(|probe| probe.answer.is_some());
+        let answered = |operation| self.probe(operation).is_some_and(|probe| probe.answer.is_some());
         !service.operations.is_empty() && service.operations.iter().all(answered)
     }
 
@@ -463,7 +464,7 @@ mod tests {
         assert!(!record.is_due(&entry.operations[0], at(20), day));
         entry.operations[0].endpoint = Endpoint::parse("https://lab.example/other").unwrap();
         let moved = &entry.operations[0];
-        assert_eq!((record.of(moved), record.change(moved, at(20))), (None, None));
+        assert_eq!((record.probe(moved), record.change(moved, at(20))), (None, None));
         assert!(record.is_due(moved, at(20), day));
         assert_eq!(record.with(&entry, [], at(30)).operations.len(), 0, "and is forgotten");
     }

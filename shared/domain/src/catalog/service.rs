@@ -189,7 +189,7 @@ pub struct CatalogPayment {
 
 impl CatalogPayment {
     /// Creates the catalog payment for these payment requirements.
-    pub fn of(offer: &Offer, network: Network) -> Self {
+    pub fn from_offer(offer: &Offer, network: Network) -> Self {
         Self {
             scheme: SCHEME.to_owned(),
             network,

@@ -26,7 +26,7 @@ pub struct EventId(Uuid);
 impl EventId {
     /// Derives the event's id from the kind and from `parts`, which identify the change (such as the row's key and the
     /// transition).
-    pub fn of(kind: EventKind, parts: &[&dyn fmt::Display]) -> Self {
+    pub fn derive(kind: EventKind, parts: &[&dyn fmt::Display]) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"purser/event/v1\0");
         hash.update(kind.name());
@@ -71,7 +71,7 @@ impl EventSource {
 
     /// Creates the source for the deployment with this name. The name must be valid for a `CloudFormation` stack:
     /// letters, digits and hyphens.
-    pub fn of(stack: &str) -> Option<Self> {
+    pub fn for_stack(stack: &str) -> Option<Self> {
         let is_name =
             (1..=128).contains(&stack.len()) && stack.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         is_name.then(|| Self(format!("{}{stack}", Self::SCHEME)))
@@ -79,7 +79,7 @@ impl EventSource {
 
     /// Parses the URI. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
-        Self::of(text.strip_prefix(Self::SCHEME)?)
+        Self::for_stack(text.strip_prefix(Self::SCHEME)?)
     }
 
     /// Returns the URI as text.
@@ -310,12 +310,12 @@ mod tests {
     use super::*;
 
     fn person() -> PersonId {
-        PersonId::of("https://issuer.example", "ann")
+        PersonId::derive("https://issuer.example", "ann")
     }
 
     fn made(kind: EventKind, subject: EventSubject, owner: Option<PersonId>, data: EventData) -> Result<Event, String> {
-        let id = EventId::of(kind, &[&"x"]);
-        let source = EventSource::of("stack").unwrap();
+        let id = EventId::derive(kind, &[&"x"]);
+        let source = EventSource::for_stack("stack").unwrap();
         Event::new(id, source, kind, Timestamp::EPOCH, subject, owner, data).map_err(|problem| problem.member)
     }
 
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn an_id_is_its_facts() {
-        let id = |kind, parts: &[&dyn fmt::Display]| EventId::of(kind, parts);
+        let id = |kind, parts: &[&dyn fmt::Display]| EventId::derive(kind, parts);
         let released = id(EventKind::PaymentReleased, &[&"a", &"b"]);
         assert_eq!(released, id(EventKind::PaymentReleased, &[&"a", &"b"]));
         assert_eq!(EventId::parse(&released.to_string()), Some(released));

@@ -17,7 +17,7 @@ impl DocumentHash {
     ///
     /// RFC 8785 writes numbers as IEEE doubles. These documents contain no number above 2^53, because amounts are
     /// [`Amount`]s.
-    pub fn of(document: &Value) -> Self {
+    pub fn digest(document: &Value) -> Self {
         // Serializing a value into a vector can't fail.
         let canonical = serde_json_canonicalizer::to_vec(document).unwrap_or_default();
         Self(Sha256::digest(canonical).into())
@@ -44,7 +44,7 @@ pub struct InputDocuments {
 
 impl InputDocuments {
     /// Creates the documents for the inputs of a decision at this time.
-    pub fn of(inputs: &ReplayInputs<'_>, at: Timestamp) -> Self {
+    pub fn new(inputs: &ReplayInputs<'_>, at: Timestamp) -> Self {
         Self {
             agent: agent(inputs.agent),
             policy: inputs

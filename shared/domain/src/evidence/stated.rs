@@ -54,7 +54,7 @@ pub fn replay_stated(payload: &Value, inputs: &Value) -> Result<Vec<ReplayDiffer
         ("policy_hash", &documents.policy),
         ("service_hash", &documents.service),
     ] {
-        if hashes.text(name) != Some(&DocumentHash::of(document).to_string()) {
+        if hashes.text(name) != Some(&DocumentHash::digest(document).to_string()) {
             return Err(NoReplay::OtherDocuments);
         }
     }
@@ -78,7 +78,7 @@ pub fn replay_stated(payload: &Value, inputs: &Value) -> Result<Vec<ReplayDiffer
         service: &service,
         enabled: enabled.as_ref(),
     };
-    if InputDocuments::of(&inputs, decision.at) != documents {
+    if InputDocuments::new(&inputs, decision.at) != documents {
         return Err(NoReplay::Documents);
     }
     let differences = replay(&decision, &inputs);

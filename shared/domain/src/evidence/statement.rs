@@ -104,7 +104,7 @@ impl StatedDecision<'_> {
     /// the object with `transaction_id`, `settlement_id`, `approval_id`, `facts`, `result` and `reason`. The hash does
     /// not depend on the inputs.
     pub fn hash(&self) -> DocumentHash {
-        DocumentHash::of(&self.hashed())
+        DocumentHash::digest(&self.hashed())
     }
 
     /// Returns the payload of the statement by this deployment.
@@ -114,7 +114,7 @@ impl StatedDecision<'_> {
             "iss": issuer.as_str(),
             "iat": self.decision.at.secs(),
             "statement": DECISION_STATEMENT,
-            "decision_hash": DocumentHash::of(&hashed).to_string(),
+            "decision_hash": DocumentHash::digest(&hashed).to_string(),
             "inputs": self.inputs(),
         });
         if let (Some(payload), Value::Object(hashed)) = (payload.as_object_mut(), hashed) {
@@ -169,11 +169,11 @@ impl StatedDecision<'_> {
             json!({
                 "engine_version": versions.engine,
                 "agent_version": versions.agent,
-                "agent_hash": DocumentHash::of(&documents.agent).to_string(),
+                "agent_hash": DocumentHash::digest(&documents.agent).to_string(),
                 "policy_version": self.decision.policy_version,
-                "policy_hash": DocumentHash::of(&documents.policy).to_string(),
+                "policy_hash": DocumentHash::digest(&documents.policy).to_string(),
                 "service_version": versions.service,
-                "service_hash": DocumentHash::of(&documents.service).to_string(),
+                "service_hash": DocumentHash::digest(&documents.service).to_string(),
             })
         })
     }

@@ -127,7 +127,7 @@ impl LimitUse {
 
 impl JournalEntry {
     /// Creates the entry for this decision about an agent with this name and these labels.
-    pub fn of(decision: &LoggedDecision, agent_name: &str, labels: &Labels) -> Self {
+    pub fn new(decision: &LoggedDecision, agent_name: &str, labels: &Labels) -> Self {
         match decision {
             LoggedDecision::Allowed(settlement) => Self::of_settlement(settlement, ALLOWED_REASON, agent_name, labels),
             LoggedDecision::PaidOut(settlement) => Self::of_settlement(settlement, "paid_out", agent_name, labels),
@@ -224,12 +224,12 @@ impl JournalEntry {
     /// Returns the day whose sums include the entry: the day of the entry's position.
     pub fn day(&self) -> Day {
         // Positions of all kinds have the same form.
-        Day::of(SettlementId::from_uuid(self.place).authorized_at())
+        Day::containing(SettlementId::from_uuid(self.place).authorized_at())
     }
 
     /// Returns the hour whose sum includes the entry: the hour of the entry's position.
     pub fn hour(&self) -> Hour {
-        Hour::of(SettlementId::from_uuid(self.place).authorized_at())
+        Hour::containing(SettlementId::from_uuid(self.place).authorized_at())
     }
 
     /// Returns how much the entry adds to the sum of its hour: the amount of an allowed payment, until the payment is

@@ -12,7 +12,7 @@ impl Hour {
     const OF_A_DAY: u32 = 24;
 
     /// Returns the UTC hour of this time.
-    pub fn of(at: Timestamp) -> Self {
+    pub fn containing(at: Timestamp) -> Self {
         // The last possible hour is in the year 9999: 71 million hours.
         Self(u32::try_from(at.secs() / Self::SECONDS).unwrap_or(u32::MAX))
     }
@@ -20,13 +20,13 @@ impl Hour {
     /// Returns an hour of a day. `None` if `hour` is not between 0 and 23.
     pub fn of_day(day: Day, hour: u8) -> Option<Self> {
         let hour = u32::from(hour);
-        let first = Self::of(day.start());
+        let first = Self::containing(day.start());
         (hour < Self::OF_A_DAY).then_some(Self(first.0.checked_add(hour)?))
     }
 
     /// Returns the day of this hour.
     pub fn day(self) -> Day {
-        Day::of(self.start())
+        Day::containing(self.start())
     }
 
     /// Returns the hour's number within the day, from 0 to 23.
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn hours_belong_to_their_days() {
-        let at = |text| Hour::of(Timestamp::parse(text).unwrap());
+        let at = |text| Hour::containing(Timestamp::parse(text).unwrap());
         let last = at("2026-11-21T23:59:59.999999Z");
         let day = Day::parse("2026-11-21").unwrap();
         assert_eq!((last.day(), last.within_day()), (day, 23));

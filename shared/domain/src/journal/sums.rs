@@ -86,14 +86,14 @@ impl Day {
     const SECONDS: u64 = 86_400;
 
     /// Returns the UTC day of this time.
-    pub fn of(at: Timestamp) -> Self {
+    pub fn containing(at: Timestamp) -> Self {
         // The last possible day is in the year 9999: three million days.
         Self(u32::try_from(at.secs() / Self::SECONDS).unwrap_or(u32::MAX))
     }
 
     /// Parses a date such as `2026-11-21`. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
-        let day = Timestamp::parse(&format!("{text}T00:00:00Z")).map(Self::of)?;
+        let day = Timestamp::parse(&format!("{text}T00:00:00Z")).map(Self::containing)?;
         (day.to_string() == text).then_some(day)
     }
 
@@ -137,7 +137,10 @@ mod tests {
     fn days_are_parsed_only_in_canonical_form() {
         let day = Day::parse("2026-11-21").unwrap();
         assert_eq!(day.to_string(), "2026-11-21");
-        assert_eq!(Day::of(Timestamp::parse("2026-11-21T23:59:59.999999Z").unwrap()), day);
+        assert_eq!(
+            Day::containing(Timestamp::parse("2026-11-21T23:59:59.999999Z").unwrap()),
+            day
+        );
         assert_eq!(day.plus(10).to_string(), "2026-12-01");
         assert_eq!(day.plus(10).since(day), 10);
         // Month ends, including the end of February in leap years and other years.
@@ -151,7 +154,7 @@ mod tests {
             let [before, after] = [before, after].map(|text| Day::parse(text).unwrap());
             assert_eq!((before.plus(1), after.minus(1)), (after, before));
             let last = before.start().after(crate::Duration::DAY);
-            assert_eq!((Day::of(last), last), (after, after.start()));
+            assert_eq!((Day::containing(last), last), (after, after.start()));
         }
         for text in ["2027-02-29", "2100-02-29"] {
             assert_eq!(Day::parse(text), None, "{text}");

@@ -22,7 +22,7 @@ pub struct NoticeMessage {
 
 /// Sorts the events of a message: approval requests first, then the default kinds, then by time.
 pub fn told_first(events: &mut [Event]) {
-    events.sort_by_key(|event| (NoticeRank::of(event.kind()), event.time(), event.id()));
+    events.sort_by_key(|event| (NoticeRank::for_kind(event.kind()), event.time(), event.id()));
 }
 
 /// Returns the events that the message describes with a sentence. Only these events need names.
@@ -33,9 +33,9 @@ pub fn told_by_name(events: &[Event]) -> &[Event] {
 impl NoticeMessage {
     /// Creates the message about these events, which must be sorted by [`told_first`]. Returns `None` if there are no
     /// events.
-    pub fn of(events: &[Event], names: &NoticeNames) -> Option<Self> {
+    pub fn for_events(events: &[Event], names: &NoticeNames) -> Option<Self> {
         let told = told_by_name(events);
-        let notices: Vec<Notice> = told.iter().map(|event| Notice::of(event, names)).collect();
+        let notices: Vec<Notice> = told.iter().map(|event| Notice::for_event(event, names)).collect();
         let first = notices.first()?;
         let asked = events
             .iter()
@@ -143,7 +143,7 @@ mod tests {
             agents: [(AgentId::from_uuid(Uuid::from_u128(1)), "A & <b>'s".to_owned())].into(),
             ..NoticeNames::default()
         };
-        NoticeMessage::of(&events, &names).unwrap()
+        NoticeMessage::for_events(&events, &names).unwrap()
     }
 
     /// The subject of a message about a single event describes that event.
@@ -161,7 +161,7 @@ mod tests {
             assert_eq!(text.matches("asked for approval to pay").count(), 20);
             assert!(text.contains("And 30 more.") && text.len() < 14_000, "{}", text.len());
         }
-        assert!(NoticeMessage::of(&[], &NoticeNames::default()).is_none());
+        assert!(NoticeMessage::for_events(&[], &NoticeNames::default()).is_none());
     }
 
     #[test]
@@ -173,7 +173,7 @@ mod tests {
         let mut events = [used, asked];
         told_first(&mut events);
         assert_eq!(events[0].kind(), EventKind::ApprovalAsked);
-        let message = NoticeMessage::of(&events, &NoticeNames::default()).unwrap();
+        let message = NoticeMessage::for_events(&events, &NoticeNames::default()).unwrap();
         assert_eq!(message.subject, "1 payment waits for your approval (2 notices)");
     }
 

@@ -17,7 +17,7 @@ pub(crate) enum NoticeRank {
 }
 
 impl NoticeRank {
-    pub(crate) fn of(kind: EventKind) -> Self {
+    pub(crate) fn for_kind(kind: EventKind) -> Self {
         match kind {
             EventKind::ApprovalAsked => Self::Question,
             kind if DEFAULT_NOTICES.contains(&kind) => Self::Usual,
@@ -31,7 +31,7 @@ impl NoticeRank {
 /// Therefore these events are read first, however many are pending.
 pub fn waiting_key(event: &Event) -> String {
     let timed = |rank: char| format!("{rank}#{}#{}", event.time(), event.id());
-    match NoticeRank::of(event.kind()) {
+    match NoticeRank::for_kind(event.kind()) {
         NoticeRank::Question => approval_key(event).unwrap_or_else(|| timed('B')),
         NoticeRank::Usual => timed('B'),
         NoticeRank::Chosen => timed('E'),
@@ -83,11 +83,11 @@ pub(crate) mod tests {
             .amount("amount_units", Amount::from_units(12_500_000).unwrap())
             .text("pay_to", "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC")
             .time("expires_at", at(5_000));
-        let owner = PersonId::of("https://issuer.example", "ann");
+        let owner = PersonId::derive("https://issuer.example", "ann");
         let subject = EventSubject::Agent(AgentId::from_uuid(Uuid::from_u128(1)));
-        let source = EventSource::of("stack").unwrap();
+        let source = EventSource::for_stack("stack").unwrap();
         Event::new(
-            EventId::of(kind, &[&n]),
+            EventId::derive(kind, &[&n]),
             source,
             kind,
             at(1_000),

@@ -144,7 +144,7 @@ pub struct EndedChannel {
 
 impl NoticeSettings {
     /// Creates the default settings of a user.
-    pub fn of(person: PersonId) -> Self {
+    pub fn new(person: PersonId) -> Self {
         Self {
             person,
             version: 0,
@@ -206,7 +206,7 @@ mod tests {
     use uuid::Uuid;
 
     fn ann() -> PersonId {
-        PersonId::of("https://issuer.example", "ann")
+        PersonId::derive("https://issuer.example", "ann")
     }
 
     fn slack(n: u128, terms: ChannelTerms) -> NoticeTerms {
@@ -230,7 +230,7 @@ mod tests {
     /// Without an address no mail is sent.
     #[test]
     fn email_is_enabled_by_default_for_usual_kinds() {
-        let nobody = NoticeSettings::of(ann());
+        let nobody = NoticeSettings::new(ann());
         assert_eq!(nobody.wanting(EventKind::ApprovalAsked).count(), 0);
         let ann = NoticeSettings {
             address: MailAddress::parse("ann@example.com"),
@@ -248,7 +248,7 @@ mod tests {
         let frozen = kinds(&[EventKind::AgentFrozen]);
         let both = NoticeSettings {
             address: MailAddress::parse("ann@example.com"),
-            ..NoticeSettings::of(ann()).with_terms(slack(1, frozen))
+            ..NoticeSettings::new(ann()).with_terms(slack(1, frozen))
         };
         assert!(
             both.wanting(EventKind::AgentFrozen)
@@ -290,7 +290,7 @@ mod tests {
     fn edits_and_new_addresses_reset_an_ended_channel() {
         let settings = NoticeSettings {
             address: MailAddress::parse("ann@example.com"),
-            ..NoticeSettings::of(ann())
+            ..NoticeSettings::new(ann())
         };
         let place = settings.place(NoticeChannel::Mail);
         assert_eq!(settings.clone().place(NoticeChannel::Mail), place);
@@ -309,7 +309,7 @@ mod tests {
     fn audit_entries_contain_no_email_address() {
         let settings = NoticeSettings {
             address: MailAddress::parse("ann@example.com"),
-            ..NoticeSettings::of(ann()).with_terms(slack(1, kinds(&[])))
+            ..NoticeSettings::new(ann()).with_terms(slack(1, kinds(&[])))
         };
         let told = format!("{:?}", settings.audit_members());
         assert!(!told.contains("ann@") && told.contains("hooks.example"));

@@ -91,7 +91,7 @@ fn plain(text: &str) -> String {
 
 impl Notice {
     /// Creates the sentence and the page for an event.
-    pub fn of(event: &Event, names: &NoticeNames) -> Self {
+    pub fn for_event(event: &Event, names: &NoticeNames) -> Self {
         let telling = NoticeText { event, names };
         Self {
             sentence: telling.sentence(),
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn approval_notices_describe_the_request_and_link_it() {
         let asked = of_approval(EventKind::ApprovalAsked, 5, |data| data);
-        let notice = Notice::of(&asked, &names("Researcher"));
+        let notice = Notice::for_event(&asked, &names("Researcher"));
         assert_eq!(
             notice.sentence,
             "“Researcher” asked for approval to pay $12.50 to “Weather” for “Current weather” (payee 0x3C44…93BC). \
@@ -419,7 +419,7 @@ mod tests {
         );
         let (agent, approval) = (Uuid::from_u128(1), Uuid::from_u128(5));
         assert_eq!(notice.path, format!("/dashboard/approvals/{agent}/{approval}"));
-        let unknown = Notice::of(&asked, &NoticeNames::default()).sentence;
+        let unknown = Notice::for_event(&asked, &NoticeNames::default()).sentence;
         assert!(
             unknown.starts_with(
                 "An agent of yours asked for approval to pay $12.50 to a service for “weather\u{2060}.\u{2060}current”"
@@ -509,7 +509,7 @@ mod tests {
                 Form::Text => data.text(field.name, "x"),
             };
         }
-        let owner = PersonId::of("https://issuer.example", "ann");
+        let owner = PersonId::derive("https://issuer.example", "ann");
         let subject = match kind.topic() {
             EventTopic::Agent => EventSubject::Agent(AgentId::from_uuid(Uuid::from_u128(1))),
             EventTopic::Service => EventSubject::Service(ServiceId::from_uuid(Uuid::from_u128(7))),
@@ -517,9 +517,9 @@ mod tests {
             EventTopic::Deployment => EventSubject::Deployment,
         };
         let owner = kind.topic().has_owner().then_some(owner);
-        let source = EventSource::of("stack").unwrap();
+        let source = EventSource::for_stack("stack").unwrap();
         Event::new(
-            EventId::of(kind, &[]),
+            EventId::derive(kind, &[]),
             source,
             kind,
             Timestamp::EPOCH,
@@ -532,7 +532,7 @@ mod tests {
 
     #[test]
     fn a_freeze_by_a_brake_says_why() {
-        let notice = Notice::of(&sample(EventKind::AgentFrozen), &names("Researcher"));
+        let notice = Notice::for_event(&sample(EventKind::AgentFrozen), &names("Researcher"));
         assert_eq!(notice.sentence, "“Researcher” was frozen by its x. It can’t pay.");
     }
 
@@ -540,7 +540,7 @@ mod tests {
     fn every_event_kind_has_a_sentence_and_page() {
         for kind in EventKind::ALL.iter().copied() {
             let event = sample(kind);
-            let notice = Notice::of(&event, &names("Researcher"));
+            let notice = Notice::for_event(&event, &names("Researcher"));
             let is_page = notice.path == "/dashboard" || notice.path.starts_with("/dashboard/");
             assert!(is_page && notice.sentence.ends_with('.'), "{}: {notice:?}", kind.name());
         }

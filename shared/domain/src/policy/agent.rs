@@ -142,7 +142,7 @@ impl Eq for SecretDigest {}
 
 impl SecretDigest {
     /// Hashes a secret. For a key, this is the secret half including the prefix.
-    pub fn of(secret: impl AsRef<[u8]>) -> Self {
+    pub fn digest(secret: impl AsRef<[u8]>) -> Self {
         Self(Sha256::digest(secret).into())
     }
 
@@ -432,7 +432,7 @@ impl PresentedKey {
         Some(Self {
             agent: AgentId::from_uuid(uuid::Uuid::try_parse(agent).ok()?),
             key: KeyId(u64::from_str_radix(key, 16).ok()?),
-            digest: SecretDigest::of(secret),
+            digest: SecretDigest::digest(secret),
         })
     }
 
@@ -480,7 +480,7 @@ impl NewKey {
             text,
             record: AgentKey {
                 id,
-                digest: SecretDigest::of(&secret),
+                digest: SecretDigest::digest(&secret),
                 created_at,
                 ends_at: None,
                 scope: KeyScope::default(),
@@ -780,7 +780,7 @@ mod tests {
 
     #[test]
     fn a_digest_has_one_spelling() {
-        let digest = SecretDigest::of("secret");
+        let digest = SecretDigest::digest("secret");
         let text = digest.to_hex();
         assert!(SecretDigest::from_hex(&text) == Some(digest));
         assert_eq!(format!("{digest:?}"), "SecretDigest(..)");

@@ -65,7 +65,7 @@ impl AnomalyBrake {
     /// the hour before, as if the payments of that hour were spread evenly, rounded up. Therefore a burst across the
     /// full hour counts completely just after the full hour.
     pub fn sum_within_an_hour(at: Timestamp, sum: Amount, before: Amount) -> Amount {
-        let passed = at.since(Hour::of(at).start()).secs();
+        let passed = at.since(Hour::containing(at).start()).secs();
         let rest = u128::from(Hour::SECONDS.saturating_sub(passed));
         let share = u128::from(before.units())
             .saturating_mul(rest)
@@ -124,7 +124,7 @@ mod tests {
     }
 
     fn hour(number: u32) -> Hour {
-        Hour::of(Timestamp::from_secs(u64::from(number) * 3_600).unwrap())
+        Hour::containing(Timestamp::from_secs(u64::from(number) * 3_600).unwrap())
     }
 
     #[test]
@@ -174,13 +174,13 @@ mod tests {
     #[test]
     fn the_longest_reason_fits() {
         let anomaly = Anomaly {
-            hour: Hour::of(Timestamp::MAX),
+            hour: Hour::containing(Timestamp::MAX),
             sum: Amount::MAX,
             usual: Amount::MAX,
         };
         assert!(anomaly.reason().is_some());
         let usual = Anomaly {
-            hour: Hour::of(Timestamp::parse("2026-11-26T14:59:00Z").unwrap()),
+            hour: Hour::containing(Timestamp::parse("2026-11-26T14:59:00Z").unwrap()),
             sum: units(31_200_000),
             usual: units(4_100_000),
         };

@@ -221,7 +221,7 @@ pub(crate) mod tests {
         let agent = AgentId::from_uuid(Uuid::nil());
         let fingerprint = Fingerprint::of_text("x");
         Approval {
-            id: ApprovalId::of(agent, &fingerprint, 0),
+            id: ApprovalId::derive(agent, &fingerprint, 0),
             agent,
             owner: "o".to_owned(),
             key: KeyId(1),

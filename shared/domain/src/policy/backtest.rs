@@ -135,7 +135,7 @@ pub struct PastPayment {
 
 impl PastPayment {
     /// Creates the payment of a settlement. Returns `None` for a withdrawal, which counts in no window.
-    pub fn of(settlement: &Settlement) -> Option<Self> {
+    pub fn from_settlement(settlement: &Settlement) -> Option<Self> {
         let terms = &settlement.terms;
         let is_released = settlement.state == SettlementState::Expired;
         let purchase = terms.purchase()?;
@@ -144,8 +144,8 @@ impl PastPayment {
             amount: terms.amount,
             at: terms.authorized_at,
             released_at: is_released.then_some(terms.valid_before),
-            payee: PayeePrefix::of(terms.pay_to),
-            operation: OperationDigest::of(&purchase.operation),
+            payee: PayeePrefix::from_address(terms.pay_to),
+            operation: OperationDigest::digest(&purchase.operation),
             call: None,
         })
     }
@@ -195,9 +195,9 @@ impl BacktestDecision<'_> {
             amount: decision.amount,
             at: decision.at,
             released_at: self.released_at,
-            payee: PayeePrefix::of(decision.pay_to),
+            payee: PayeePrefix::from_address(decision.pay_to),
             // A decision without an operation never allows a payment.
-            operation: operation.map_or(OperationDigest([0; 8]), OperationDigest::of),
+            operation: operation.map_or(OperationDigest([0; 8]), OperationDigest::digest),
             call: facts.call().filter(|_| self.has_call),
         }
     }
@@ -461,7 +461,7 @@ impl Backtest {
     /// Takes over what the recorded decision implies about payments that were not counted: payees already paid, and
     /// last calls.
     fn learn(&mut self, facts: &RecordedFacts<'_>, payment: &PastPayment) {
-        let (recorded, real) = (facts.recent(), self.remembered.of(payment.service));
+        let (recorded, real) = (facts.recent(), self.remembered.for_service(payment.service));
         let payee = recorded.has_paid(payment.payee) && !real.has_paid(payment.payee);
         let payee = payee.then_some((payment.payee, payment.at));
         let call = payment.call.filter(|call| real.last_call(*call).is_none());
@@ -681,7 +681,7 @@ impl Track {
         let Recorded { of, payment, .. } = recorded;
         let (decision, service) = (of.decision, of.inputs.service);
         let day = decision.used_of_day();
-        let day_span = Span::of(service.id);
+        let day_span = Span::day(service.id);
         let day = day.unwrap_or_else(|| real.sum(day_span, decision.at));
         let changed =
             |used: Amount, added: Amount, left_out: Amount| used.plus(added).unwrap_or(Amount::MAX).above(left_out);
@@ -816,7 +816,7 @@ impl Track {
 struct Remembered(BTreeMap<ServiceId, RecentPayments>);
 
 impl Remembered {
-    fn of(&self, service: ServiceId) -> &RecentPayments {
+    fn for_service(&self, service: ServiceId) -> &RecentPayments {
         self.0.get(&service).unwrap_or(RecentPayments::NONE)
     }
 
@@ -839,7 +839,7 @@ struct Span {
 
 impl Span {
     /// Returns the window for the daily cap of a service.
-    const fn of(service: ServiceId) -> Self {
+    const fn day(service: ServiceId) -> Self {
         Self {
             service: Some(service),
             length: Duration::DAY,
@@ -898,7 +898,7 @@ struct RollingSum {
 
 impl RollingSum {
     fn add(&mut self, payment: &PastPayment, span: Span) {
-        let counted = span.counted.of(payment.amount);
+        let counted = span.counted.units(payment.amount);
         self.leaving.insert((payment.leaves(span.length), self.next), counted);
         self.next = self.next.saturating_add(1);
         self.units = self.units.saturating_add(counted.units().into());

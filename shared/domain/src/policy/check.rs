@@ -95,7 +95,7 @@ impl UnlistedCall {
     /// The maximum number of operations in a response.
     const MAX: usize = 3;
 
-    pub(super) fn of(facts: &CallFacts<'_>) -> Self {
+    pub(super) fn from_facts(facts: &CallFacts<'_>) -> Self {
         let ProviderRequest { method, url, .. } = facts.request;
         let operations = &facts.service.operations;
         let is_at_path = |operation: &&Operation| operation.endpoint.is_called_at(url);

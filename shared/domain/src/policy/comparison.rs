@@ -82,7 +82,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    fn of(judged: Judged) -> Option<Self> {
+    fn from_judged(judged: Judged) -> Option<Self> {
         Some(Self {
             result: judged.result?,
             check: judged.first_failed(),
@@ -313,7 +313,7 @@ impl Request<'_> {
         let budgets = limits.agent.budgets();
         let budgets: Vec<(RuleId, Amount)> = budgets.map(|budget| (budget.rule.id, used(budget.length))).collect();
         let facts = RecordedFacts::possible(&decision, service, operation);
-        Verdict::of(facts.judge(&Limits {
+        Verdict::from_judged(facts.judge(&Limits {
             agent: limits.agent,
             enabled: limits.policy(service.id),
             day: used(Duration::DAY),

@@ -197,7 +197,7 @@ impl ConfirmationReverted {
     pub const REASON: &str = "confirmation_vanished";
 
     /// Creates the record for the reverted confirmation of this settlement.
-    pub fn of(
+    pub fn new(
         settlement: &Settlement,
         transfer_gone: &TransferGone,
         transaction: TransactionId,
@@ -224,7 +224,7 @@ impl ConfirmationReverted {
 
 impl LoggedDecision {
     /// Creates the log line of a settlement.
-    pub fn of(settlement: Settlement) -> Self {
+    pub fn from_settlement(settlement: Settlement) -> Self {
         match settlement.terms.purpose {
             Purpose::Purchase(_) => Self::Allowed(settlement),
             Purpose::Payout(_) => Self::PaidOut(settlement),

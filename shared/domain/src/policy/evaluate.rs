@@ -71,7 +71,7 @@ impl<'a> Grant<'a> {
     }
     /// Returns the call as the agent described it.
     pub fn call(&self) -> CallDescription {
-        CallDescription::of(
+        CallDescription::new(
             self.facts.intent,
             self.facts.operation,
             self.facts.network,
@@ -215,7 +215,7 @@ struct Checks {
 
 impl Checks {
     /// Collects the checks that were made.
-    fn of(checks: &[Option<Check>; CheckName::ALL.len()]) -> Self {
+    fn from_results(checks: &[Option<Check>; CheckName::ALL.len()]) -> Self {
         let mut made = Self {
             checks: [Check::unknown(CheckName::ServiceEnabled); CheckName::ALL.len()],
             count: 0,
@@ -279,7 +279,7 @@ pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
         .into()
     });
 
-    let checks = Checks::of(&[
+    let checks = Checks::from_results(&[
         Some(service_enabled),
         Some(agent_active),
         Some(operation),
@@ -337,7 +337,7 @@ fn first_checks(failure: &mut FirstFailure, call: &CallFacts<'_>) -> [Check; 4] 
     let service_enabled = failure.note(CheckName::ServiceEnabled, enabled.is_some(), || {
         service_not_enabled(call.service).into()
     });
-    let freeze = Freeze::of(call.agent, call.frozen_by_operators);
+    let freeze = Freeze::effective(call.agent, call.frozen_by_operators);
     let frozen = || Block::AgentFrozen(freeze.unwrap_or(Freeze::Own)).into();
     let agent_active = failure.note(CheckName::AgentActive, freeze.is_none(), frozen);
     let operation = operation(failure, call, policy);
@@ -388,7 +388,7 @@ fn decide<'a>(failure: FirstFailure, checks: &Checks, facts: &Facts<'a>) -> Deci
 fn charges<'a>(facts: Facts<'a>, enabled: &'a EnabledService) -> impl Iterator<Item = Option<Charge<'a>>> {
     let amount = facts.intent.offer.amount();
     let charge = move |window: &'a Window, counted: Counted, cap| {
-        window.charge(counted.of(amount), cap, facts.at, facts.eviction)
+        window.charge(counted.units(amount), cap, facts.at, facts.eviction)
     };
     // The write to the daily window is conditional on the version of the policy that was read, not on the version that
     // is stored with the window.
@@ -425,7 +425,7 @@ fn operation_not_enabled(facts: &CallFacts<'_>, policy: &SpendPolicy) -> Reason 
     Reason::OperationNotEnabled {
         operation: called.or(facts.named).cloned(),
         enabled: policy.enabled_operations.clone(),
-        unlisted: called.is_none().then(|| Box::new(UnlistedCall::of(facts))),
+        unlisted: called.is_none().then(|| Box::new(UnlistedCall::from_facts(facts))),
     }
 }
 

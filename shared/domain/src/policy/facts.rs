@@ -28,7 +28,7 @@ pub struct Facts<'a> {
     pub budgets: &'a [(RuleId, Window)],
     /// The agent's recent payments to the service, as far as the agent's rules need them.
     pub recent: &'a RecentPayments,
-    /// The operators' freeze that applies to the agent: see [`crate::Freezes::of`].
+    /// The operators' freeze that applies to the agent: see [`crate::Freezes::for_agent`].
     pub frozen_by_operators: Option<Freeze>,
     /// The approval that the request names, if the approval was given and is for this request.
     pub approval: Option<ApprovalId>,

@@ -20,7 +20,7 @@ pub enum FreezeTarget {
 
 impl FreezeTarget {
     /// Returns the target of a freeze that applies to this agent, or `None` for a freeze by the owner.
-    pub fn of(freeze: Freeze, agent: &Agent) -> Option<Self> {
+    pub fn new(freeze: Freeze, agent: &Agent) -> Option<Self> {
         match freeze {
             Freeze::Own => None,
             Freeze::Agent => Some(Self::Agent(agent.id)),
@@ -53,9 +53,9 @@ pub enum Freeze {
 }
 
 impl Freeze {
-    /// Returns the freeze that blocks the agent's payments, if there is one. `by_operators` is from [`Freezes::of`]. An
+    /// Returns the freeze that blocks the agent's payments, if there is one. `by_operators` is from [`Freezes::for_agent`]. An
     /// operators' freeze takes precedence, because the owner can't end it.
-    pub fn of(agent: &Agent, by_operators: Option<Self>) -> Option<Self> {
+    pub fn effective(agent: &Agent, by_operators: Option<Self>) -> Option<Self> {
         by_operators.or(agent.is_frozen().then_some(Self::Own))
     }
 
@@ -94,7 +94,7 @@ impl Freezes {
     pub const MAX: usize = 40;
 
     /// Returns the operators' freeze with the widest scope that applies to the agent.
-    pub fn of(&self, agent: &Agent) -> Option<Freeze> {
+    pub fn for_agent(&self, agent: &Agent) -> Option<Freeze> {
         if self.deployment {
             Some(Freeze::Deployment)
         } else if self.owners.contains(agent.owner.as_str()) {
@@ -295,7 +295,7 @@ mod tests {
     /// The widest freeze is reported, and an operators' freeze takes precedence over the owner's.
     #[test]
     fn a_frozen_agent_is_told_the_widest_freeze() {
-        let owner = PersonId::of("issuer", "subject");
+        let owner = PersonId::derive("issuer", "subject");
         let agent = Agent {
             owner: owner.to_string(),
             ..agent()
@@ -328,13 +328,13 @@ mod tests {
             ..agent.clone()
         };
         for (freezes, freeze, target, scope) in rows {
-            assert_eq!(freezes.of(&agent), freeze);
-            assert_eq!(Freeze::of(&agent, freeze), freeze);
-            assert_eq!(Freeze::of(&frozen, freeze), freeze.or(Some(Freeze::Own)));
-            let of = freeze.and_then(|freeze| FreezeTarget::of(freeze, &agent));
+            assert_eq!(freezes.for_agent(&agent), freeze);
+            assert_eq!(Freeze::effective(&agent, freeze), freeze);
+            assert_eq!(Freeze::effective(&frozen, freeze), freeze.or(Some(Freeze::Own)));
+            let of = freeze.and_then(|freeze| FreezeTarget::new(freeze, &agent));
             assert_eq!(of.as_ref().map_or("", FreezeTarget::scope), scope);
             assert_eq!(of, target);
         }
-        assert_eq!(FreezeTarget::of(Freeze::Own, &agent), None);
+        assert_eq!(FreezeTarget::new(Freeze::Own, &agent), None);
     }
 }

@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn an_offer_is_open_to_one_person_until_its_end() {
-        let [ann, bob] = ["ann", "bob"].map(|name| PersonId::of("issuer", name));
+        let [ann, bob] = ["ann", "bob"].map(|name| PersonId::derive("issuer", name));
         let at = Timestamp::EPOCH;
         let ends_at = at.after(Handover::OPEN_FOR);
         assert_eq!(Handover::OPEN_FOR.secs(), 7 * 86_400);

@@ -57,12 +57,12 @@ impl Labels {
     /// largest scope and the longest name takes about 3,400 of the 4,096 bytes that one read unit covers
     /// (`shared/store/tests/store/items.rs`).
     pub const MAX_BYTES: usize = 500;
-    /// What [`Labels::of`] requires, for validation errors.
+    /// What [`Labels::from_pairs`] requires, for validation errors.
     pub const FORM: &'static str = "must be at most 10 labels, of at most 500 bytes together";
 
     /// Creates labels from pairs. The last of several equal keys applies. Returns `None` if the labels are too many or
     /// too long.
-    pub fn of(pairs: impl IntoIterator<Item = (LabelKey, LabelValue)>) -> Option<Self> {
+    pub fn from_pairs(pairs: impl IntoIterator<Item = (LabelKey, LabelValue)>) -> Option<Self> {
         let labels = Self(pairs.into_iter().collect());
         let fits = labels.0.len() <= Self::MAX && labels.bytes() <= Self::MAX_BYTES;
         fits.then_some(labels)
@@ -71,7 +71,7 @@ impl Labels {
     /// Parses a JSON object whose fields are the labels, at the JSON Pointer `path`. The error has every validation
     /// error.
     pub fn parse(value: &Value, path: &str) -> Result<Self, Vec<Problem>> {
-        let mut fields = Fields::of(value, path).map_err(|problem| vec![problem])?;
+        let mut fields = Fields::new(value, path).map_err(|problem| vec![problem])?;
         let mut pairs = Vec::new();
         for (name, member) in value.as_object().into_iter().flatten() {
             let key = LabelKey::parse(name);
@@ -85,21 +85,21 @@ impl Labels {
             pairs.extend(key.zip(value));
         }
         fields.finish()?;
-        Self::of(pairs).ok_or_else(|| vec![Problem::at(path, Self::FORM)])
+        Self::from_pairs(pairs).ok_or_else(|| vec![Problem::at(path, Self::FORM)])
     }
 
     /// Parses the JSON object of stored labels. Old values may contain characters that new values may not have.
     pub fn from_stored(value: &Value) -> Option<Self> {
         let pairs = value.as_object()?.iter();
         let pairs = pairs.map(|(key, value)| LabelKey::parse(key).zip(LabelValue::from_stored(value.as_str()?)));
-        Self::of(pairs.collect::<Option<Vec<_>>>()?)
+        Self::from_pairs(pairs.collect::<Option<Vec<_>>>()?)
     }
 
     /// Adds labels. A label of `added` replaces the label with the same key. Returns `None` if the result is too many
     /// or too long.
     pub fn with(&self, added: &Self) -> Option<Self> {
         let both = self.0.iter().chain(&added.0);
-        Self::of(both.map(|(key, value)| (key.clone(), value.clone())))
+        Self::from_pairs(both.map(|(key, value)| (key.clone(), value.clone())))
     }
 
     /// Removes the labels with these keys.

@@ -116,7 +116,9 @@ pub(super) fn duplicate(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option
     let Some(operation) = facts.operation else {
         return Some(Check::unknown(CheckName::Duplicate));
     };
-    let last = facts.recent.last_call(CallDigest::of(facts.intent, &operation.slug));
+    let last = facts
+        .recent
+        .last_call(CallDigest::digest(facts.intent, &operation.slug));
     let Some(last) = last else {
         return Some(Check::passed(CheckName::Duplicate));
     };
@@ -195,7 +197,9 @@ pub(super) fn price(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Che
 fn usual_price(facts: &Facts<'_>, operation: &Operation, over: UsualPrice) -> Option<Amount> {
     match over {
         UsualPrice::Catalog => Some(operation.price(facts.at)),
-        UsualPrice::Median(count) => facts.recent.usual_price(OperationDigest::of(&operation.slug), count),
+        UsualPrice::Median(count) => facts
+            .recent
+            .usual_price(OperationDigest::digest(&operation.slug), count),
     }
 }
 
@@ -219,7 +223,10 @@ pub(super) fn usual_price_of(most: Amount, percent: u32) -> Option<Amount> {
 /// Checks that the payee was paid before, if a rule requires approval for new payees.
 pub(super) fn payee(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Check> {
     let rule = rules(facts).find(|rule| matches!(rule.kind, RuleKind::NewPayee { .. }))?;
-    if facts.recent.has_paid(PayeePrefix::of(facts.intent.offer.pay_to())) {
+    if facts
+        .recent
+        .has_paid(PayeePrefix::from_address(facts.intent.offer.pay_to()))
+    {
         return Some(Check::passed(CheckName::Payee));
     }
     let asking = AskingRule {
@@ -245,16 +252,16 @@ pub(super) fn remembered(facts: &Facts<'_>, operation: &Operation) -> Option<Rec
                     forbidden = forbidden.max(Some(within));
                 }
             }
-            RuleKind::NewPayee { .. } => payee = Some(PayeePrefix::of(facts.intent.offer.pay_to())),
+            RuleKind::NewPayee { .. } => payee = Some(PayeePrefix::from_address(facts.intent.offer.pay_to())),
             RuleKind::PriceAboveUsual {
                 over: UsualPrice::Median(_),
                 ..
-            } => price = Some((OperationDigest::of(&operation.slug), facts.intent.offer.amount())),
+            } => price = Some((OperationDigest::digest(&operation.slug), facts.intent.offer.amount())),
             _ => {}
         }
     }
     let call = guarded.then(|| CallMark {
-        call: CallDigest::of(facts.intent, &operation.slug),
+        call: CallDigest::digest(facts.intent, &operation.slug),
         not_after: forbidden.map(|within| Timestamp::before(facts.at, within)),
     });
     let is_needed = call.is_some() || payee.is_some() || price.is_some();

@@ -35,7 +35,7 @@ pub struct CallDigest(pub [u8; 8]);
 impl CallDigest {
     /// Computes the digest of a call. Only calls to the same service are compared, so the service is not part of the
     /// digest.
-    pub fn of(intent: &Intent, operation: &OperationSlug) -> Self {
+    pub fn digest(intent: &Intent, operation: &OperationSlug) -> Self {
         let target = intent.target.as_ref().map(|target| target.url().as_str());
         Self::of_parts(operation, intent.offer.amount(), &intent.request, target)
     }
@@ -80,7 +80,7 @@ pub struct PayeePrefix(pub [u8; 12]);
 
 impl PayeePrefix {
     /// Returns the first bytes of this address.
-    pub fn of(payee: Address) -> Self {
+    pub fn from_address(payee: Address) -> Self {
         Self(payee.first_chunk().copied().unwrap_or_default())
     }
 }
@@ -91,7 +91,7 @@ pub struct OperationDigest(pub [u8; 8]);
 
 impl OperationDigest {
     /// Computes the digest of this slug.
-    pub fn of(operation: &OperationSlug) -> Self {
+    pub fn digest(operation: &OperationSlug) -> Self {
         Self(
             Sha256::digest(operation.as_str())
                 .first_chunk()

@@ -282,7 +282,7 @@ impl<'a> RecordedFacts<'a> {
     /// Returns the digest of the call, or `None` if the service lists no operation for the call.
     pub(super) fn call(&self) -> Option<CallDigest> {
         let operation = self.operation?;
-        Some(CallDigest::of(&self.intent, &operation.slug))
+        Some(CallDigest::digest(&self.intent, &operation.slug))
     }
 
     /// Returns whether a rule can be evaluated. From recorded data, a rule that depends on earlier payments, other than
@@ -352,7 +352,7 @@ impl<'a> RecordedFacts<'a> {
             frozen_by_operators: self.frozen_by_operators,
             approval: self
                 .is_approved
-                .then(|| ApprovalId::of(agent.id, &self.intent.fingerprint, 0)),
+                .then(|| ApprovalId::derive(agent.id, &self.intent.fingerprint, 0)),
             balance: decision.check(CheckName::Balance).and_then(|check| check.limit),
             at: decision.at,
             eviction: Eviction::Needed,
@@ -574,7 +574,9 @@ fn recent_of(decision: &RecordedDecision, agent: &Agent, service: &Service, inte
     if let Some(check) = decision.check(CheckName::Payee)
         && check.outcome == CheckOutcome::Passed
     {
-        recent.payees.push((PayeePrefix::of(decision.pay_to), decision.at));
+        recent
+            .payees
+            .push((PayeePrefix::from_address(decision.pay_to), decision.at));
     }
     let Some(operation) = &decision.operation else {
         return recent;
@@ -584,14 +586,14 @@ fn recent_of(decision: &RecordedDecision, agent: &Agent, service: &Service, inte
     if let Some(age) = age.map(Duration::from_secs_u32) {
         recent
             .calls
-            .push((CallDigest::of(intent, operation), decision.at.before(age)));
+            .push((CallDigest::digest(intent, operation), decision.at.before(age)));
     }
     if let Some((_, prices, median)) = median_of(decision, &agent.rules, service) {
         let paid = PaidPrices {
             at: decision.at,
             prices: vec![median; prices.into()],
         };
-        recent.prices.push((OperationDigest::of(operation), paid));
+        recent.prices.push((OperationDigest::digest(operation), paid));
     }
     recent
 }

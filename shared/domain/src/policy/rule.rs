@@ -182,7 +182,7 @@ pub enum Counted {
 
 impl Counted {
     /// Returns the number of units that a payment of `amount` adds to the window.
-    pub const fn of(self, amount: Amount) -> Amount {
+    pub const fn units(self, amount: Amount) -> Amount {
         match self {
             Self::Amounts => amount,
             Self::Payments => Amount::ONE,

@@ -256,7 +256,7 @@ mod tests {
             from: at(10),
             until: at(20),
             by: "ann".to_owned(),
-            approval: ApprovalId::of(AgentId::from_uuid(Uuid::nil()), &Fingerprint::of_text("x"), 0),
+            approval: ApprovalId::derive(AgentId::from_uuid(Uuid::nil()), &Fingerprint::of_text("x"), 0),
         };
         let policy = SpendPolicy {
             max_per_call: units(5),

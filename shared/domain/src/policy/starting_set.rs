@@ -31,7 +31,7 @@ pub struct StartingCaps {
 
 impl StartingSet {
     /// Creates a set of these services, without caps.
-    pub fn of(services: impl IntoIterator<Item = ServiceId>) -> Self {
+    pub fn new(services: impl IntoIterator<Item = ServiceId>) -> Self {
         let mut services: Vec<ServiceId> = services.into_iter().collect();
         services.sort_unstable();
         services.dedup();
@@ -136,7 +136,7 @@ impl StartingSet {
     /// Parses a set without caps. Returns `None` if the bytes are not a valid set.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (uuids, rest) = bytes.as_chunks::<16>();
-        let set = Self::of(uuids.iter().map(|uuid| ServiceId::from_uuid(Uuid::from_bytes(*uuid))));
+        let set = Self::new(uuids.iter().map(|uuid| ServiceId::from_uuid(Uuid::from_bytes(*uuid))));
         (rest.is_empty() && set.to_bytes() == bytes).then_some(set)
     }
 }
@@ -152,10 +152,10 @@ mod tests {
 
     #[test]
     fn the_set_digest_ignores_order_and_duplicates() {
-        let set = StartingSet::of([3, 1, 2, 1].map(service));
+        let set = StartingSet::new([3, 1, 2, 1].map(service));
         assert_eq!(set.services(), [1, 2, 3].map(service));
-        assert_eq!(set.digest(), StartingSet::of([1, 2, 3].map(service)).digest());
-        assert_ne!(set.digest(), StartingSet::of([1, 2].map(service)).digest());
+        assert_eq!(set.digest(), StartingSet::new([1, 2, 3].map(service)).digest());
+        assert_ne!(set.digest(), StartingSet::new([1, 2].map(service)).digest());
         let caps = StartingLimits::Safe.caps();
         let limited = set.clone().with_caps(caps);
         let other = caps.map(|caps| StartingCaps {
@@ -207,7 +207,7 @@ mod tests {
     /// Unsorted, repeated or incomplete ids are rejected.
     #[test]
     fn starting_sets_survive_encoding() {
-        for set in [StartingSet::of([]), StartingSet::of([1, u128::MAX].map(service))] {
+        for set in [StartingSet::new([]), StartingSet::new([1, u128::MAX].map(service))] {
             assert_eq!(StartingSet::from_bytes(&set.to_bytes()), Some(set));
         }
         let bytes = |numbers: &[u128]| {

@@ -73,7 +73,7 @@ impl TemplateKey {
     }
 
     /// Parses a key that a user wrote: the slug or id of a service in the catalog, `category:` and a category, or `*`.
-    pub fn of(text: &str, catalog: &Catalog) -> Result<Self, String> {
+    pub fn from_text(text: &str, catalog: &Catalog) -> Result<Self, String> {
         match text.strip_prefix(Self::CATEGORY) {
             Some(category) => Category::from_name(category)
                 .map(Self::Category)
@@ -386,21 +386,21 @@ pub struct TemplateBases<'a> {
 }
 
 impl<'a> TemplateBases<'a> {
-    fn of(&self, version: Option<u64>) -> Option<&'a TemplateTerms> {
+    fn version(&self, version: Option<u64>) -> Option<&'a TemplateTerms> {
         self.terms?.get(&version?)
     }
 
     fn applied(&self) -> Option<&'a TemplateTerms> {
-        self.of(self.followed?.applied)
+        self.version(self.followed?.applied)
     }
 
     fn rules(&self) -> Option<&'a [RuleKind]> {
-        self.of(self.followed?.rules)?.rules.as_deref()
+        self.version(self.followed?.rules)?.rules.as_deref()
     }
 
     fn begun(&self) -> impl Iterator<Item = &'a TemplateTerms> {
         let versions = self.followed.map_or(&[][..], |followed| &followed.begun);
-        let of = |version: &u64| self.of(Some(*version));
+        let of = |version: &u64| self.version(Some(*version));
         versions.iter().filter_map(of).collect::<Vec<_>>().into_iter()
     }
 }

@@ -178,7 +178,7 @@ mod tests {
     fn key(id: u64, ends_at: Option<Timestamp>) -> AgentKey {
         AgentKey {
             id: KeyId(id),
-            digest: SecretDigest::of("secret"),
+            digest: SecretDigest::digest("secret"),
             created_at: Timestamp::EPOCH,
             ends_at,
             scope: KeyScope::default(),
@@ -368,7 +368,7 @@ mod tests {
                 from: Timestamp::EPOCH,
                 until: Timestamp::EPOCH.after(Duration::DAY),
                 by: "owner".to_owned(),
-                approval: ApprovalId::of(AgentId::from_uuid(Uuid::nil()), &Fingerprint::of_text("x"), 0),
+                approval: ApprovalId::derive(AgentId::from_uuid(Uuid::nil()), &Fingerprint::of_text("x"), 0),
             }),
             ..SpendPolicy::column_defaults()
         };

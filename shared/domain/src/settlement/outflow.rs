@@ -68,7 +68,7 @@ impl Outflow {
             at,
             actor: Actor::Reconcile,
             source: RequestSource::default(),
-            act: Act::of(AuditKind::OutflowFound)
+            act: Act::new(AuditKind::OutflowFound)
                 .on(agent)
                 .with(&format!("{}#{}", self.tx_hash, self.log_index)),
             outcome: AuditOutcome::Done(AuditChanges::between(None, Some(members.into()))),

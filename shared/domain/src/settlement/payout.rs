@@ -286,7 +286,7 @@ mod tests {
     }
 
     fn person() -> PersonId {
-        PersonId::of("https://issuer.example", "someone")
+        PersonId::derive("https://issuer.example", "someone")
     }
 
     fn named(record: &PayoutRecord, byte: u8, secs: u64) -> Option<PayoutRecord> {
@@ -358,7 +358,7 @@ mod tests {
             assert_eq!(refused.map_err(|refusal| refusal.reason()), Err(reason));
         }
         // Another owner has not set an address yet.
-        let other = PersonId::of("https://issuer.example", "another");
+        let other = PersonId::derive("https://issuer.example", "another");
         let refused = payout_address_of(&record, &other, None, None, at(9_000));
         assert_eq!(refused, Err(PayoutRefusal::NoAddress));
         let handed = record.named(to, &other, at(9_000), Duration::DAY).unwrap();

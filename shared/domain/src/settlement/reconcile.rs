@@ -201,16 +201,16 @@ mod tests {
             authorized_at: at(1_000),
             valid_before: at(1_060),
             idempotency_key: Fingerprint::of_text("k"),
-            nonce_prefix: NoncePrefix::of(B256::ZERO),
+            nonce_prefix: NoncePrefix::from_nonce(B256::ZERO),
             transfers: 0,
             purpose: Purpose::Payout(Payout {
-                by: crate::PersonId::of("https://issuer.example", "someone"),
+                by: crate::PersonId::derive("https://issuer.example", "someone"),
             }),
         }
     }
 
     fn expected() -> Expected {
-        Expected::of(&terms(), B256::repeat_byte(0x40))
+        Expected::new(&terms(), B256::repeat_byte(0x40))
     }
 
     fn settlement(state: SettlementState) -> Settlement {

@@ -145,7 +145,7 @@ impl Terms {
         let counts = purchase.counts.iter().map(|rule| (rule, Counted::Payments));
         let rules = budgets.chain(counts).map(|(rule, counted)| {
             let scope = WindowScope::Budget { agent, rule: *rule };
-            (scope, counted.of(self.amount))
+            (scope, counted.units(self.amount))
         });
         std::iter::once((WindowScope::Day { agent, service }, self.amount))
             .chain(rules)
@@ -160,7 +160,7 @@ pub struct NoncePrefix(pub [u8; 8]);
 
 impl NoncePrefix {
     /// Returns the first bytes of this nonce.
-    pub fn of(nonce: B256) -> Self {
+    pub fn from_nonce(nonce: B256) -> Self {
         Self(nonce.first_chunk().copied().unwrap_or_default())
     }
 }

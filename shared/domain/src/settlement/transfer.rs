@@ -94,7 +94,7 @@ pub struct Expected {
 
 impl Expected {
     /// Returns the expected evidence for a settlement with this nonce.
-    pub const fn of(terms: &Terms, nonce: B256) -> Self {
+    pub const fn new(terms: &Terms, nonce: B256) -> Self {
         Self {
             token: terms.network.token().address,
             from: terms.wallet,

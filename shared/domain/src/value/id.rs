@@ -54,7 +54,7 @@ uuid_ids! {
     /// The id of a decision (allow, block or escalate), returned to the caller as a reference. A UUIDv7 of the
     /// decision's time.
     TransactionId;
-    /// The id of an approval request. See [`ApprovalId::of`].
+    /// The id of an approval request. See [`ApprovalId::derive`].
     ApprovalId;
     /// The id of an audit row. A UUIDv7 of the row's time.
     AuditId;
@@ -106,7 +106,7 @@ impl SettlementId {
 impl DeliveryId {
     /// Derives the id of the delivery of an event with the time `at` to a webhook. The same event always gets the same
     /// id.
-    pub fn of(webhook: WebhookId, event: EventId, at: Timestamp) -> Self {
+    pub fn derive(webhook: WebhookId, event: EventId, at: Timestamp) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"purser/delivery/v1\0");
         hash.update(webhook.uuid().as_bytes());
@@ -172,7 +172,7 @@ impl ApprovalId {
     /// same payment request never creates two approval requests, and no second row has to be kept consistent. The id is
     /// a UUIDv8 (RFC 9562 §5.8): 90 bits of SHA-256 over the agent and the fingerprint, then 32 bits for the sequence
     /// number.
-    pub fn of(agent: AgentId, fingerprint: &Fingerprint, sequence: u32) -> Self {
+    pub fn derive(agent: AgentId, fingerprint: &Fingerprint, sequence: u32) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"purser/approval/v1\0");
         hash.update(agent.uuid().as_bytes());
@@ -237,14 +237,14 @@ mod tests {
     fn approvals_of_one_request_share_a_lineage() {
         let agent = AgentId::from_uuid(Uuid::from_u128(7));
         let fingerprint = Fingerprint::of_text("a");
-        let [first, second] = [0, 1].map(|sequence| ApprovalId::of(agent, &fingerprint, sequence));
+        let [first, second] = [0, 1].map(|sequence| ApprovalId::derive(agent, &fingerprint, sequence));
         assert_eq!(first.lineage(), second.lineage());
         assert_eq!((first.sequence(), second.sequence()), (0, 1));
         assert_eq!(ApprovalId::of_lineage(&second.lineage(), 1), Some(second));
         assert_eq!(ApprovalId::of_lineage("x", 1), None);
         assert_ne!(
             first.lineage(),
-            ApprovalId::of(agent, &Fingerprint::of_text("b"), 0).lineage()
+            ApprovalId::derive(agent, &Fingerprint::of_text("b"), 0).lineage()
         );
     }
 

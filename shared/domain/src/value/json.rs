@@ -275,7 +275,7 @@ pub struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// Starts reading the fields of `value`, which is at the JSON Pointer `path`.
-    pub fn of(value: &'a Value, path: impl Into<Cow<'a, str>>) -> Result<Self, Problem> {
+    pub fn new(value: &'a Value, path: impl Into<Cow<'a, str>>) -> Result<Self, Problem> {
         match value {
             Value::Object(object) => Ok(Self {
                 object,

@@ -92,7 +92,7 @@ impl Delivery {
     /// Creates the delivery before the first call.
     pub fn new(webhook: WebhookId, event: &Event) -> Self {
         Self {
-            id: DeliveryId::of(webhook, event.id(), event.time()),
+            id: DeliveryId::derive(webhook, event.id(), event.time()),
             webhook,
             event_id: event.id(),
             kind: event.kind(),
@@ -195,7 +195,7 @@ pub fn test_event(
 ) -> Result<Event, EventProblem> {
     let kind = EventKind::WebhookTest;
     Event::new(
-        EventId::of(kind, &[&endpoint, person, &request]),
+        EventId::derive(kind, &[&endpoint, person, &request]),
         source,
         kind,
         request.time(),
@@ -216,10 +216,10 @@ mod tests {
 
     fn delivery() -> Delivery {
         let kind = EventKind::WebhookTest;
-        let person = PersonId::of("https://issuer.example", "ann");
+        let person = PersonId::derive("https://issuer.example", "ann");
         let event = Event::new(
-            EventId::of(kind, &[&1]),
-            EventSource::of("stack").unwrap(),
+            EventId::derive(kind, &[&1]),
+            EventSource::for_stack("stack").unwrap(),
             kind,
             at(1_000),
             EventSubject::Person(person.clone()),
@@ -232,8 +232,8 @@ mod tests {
     /// A different endpoint or a different request creates a different event.
     #[test]
     fn repeated_test_requests_create_the_same_event() {
-        let person = PersonId::of("https://issuer.example", "ann");
-        let source = EventSource::of("stack").unwrap();
+        let person = PersonId::derive("https://issuer.example", "ann");
+        let source = EventSource::for_stack("stack").unwrap();
         let test = |endpoint, request| test_event(source.clone(), &person, endpoint, request).unwrap();
         assert_eq!(test("a", request(2)), test("a", request(2)));
         assert_eq!(test("a", request(2)).time(), at(2));
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn an_event_has_one_delivery_to_a_webhook() {
         assert_eq!(delivery().id, delivery().id);
-        let other = DeliveryId::of(WebhookId::from_uuid(Uuid::max()), delivery().event_id, at(1_000));
+        let other = DeliveryId::derive(WebhookId::from_uuid(Uuid::max()), delivery().event_id, at(1_000));
         assert_ne!(other, delivery().id);
     }
 

@@ -76,7 +76,7 @@ impl FailedCalls {
     pub fn event(&self, source: EventSource, person: &PersonId, webhook: WebhookId) -> Result<Event, EventProblem> {
         let kind = EventKind::WebhookFailing;
         Event::new(
-            EventId::of(kind, &[&webhook, &self.since, &self.stage.name()]),
+            EventId::derive(kind, &[&webhook, &self.since, &self.stage.name()]),
             source,
             kind,
             self.reached_at,
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn repeated_events_of_a_stage_are_the_same_event() {
-        let person = PersonId::of("https://issuer.example", "ann");
+        let person = PersonId::derive("https://issuer.example", "ann");
         let webhook = WebhookId::from_uuid(uuid::Uuid::nil());
         let event = |calls: &FailedCalls| calls.event(EventSource::default(), &person, webhook).unwrap();
         let first = failed(None, 0, CallResult::Timeout, 1);

@@ -251,7 +251,7 @@ mod tests {
     }
 
     fn ann() -> PersonId {
-        PersonId::of("https://issuer.example", "ann")
+        PersonId::derive("https://issuer.example", "ann")
     }
 
     fn terms() -> WebhookTerms {
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn webhooks_receive_only_selected_events_of_their_owner() {
         let (asked, frozen) = (EventKind::ApprovalAsked, EventKind::AgentFrozen);
-        let bob = PersonId::of("https://issuer.example", "bob");
+        let bob = PersonId::derive("https://issuer.example", "bob");
         let kinds = |kinds: &[EventKind]| Some(kinds.iter().copied().collect());
         let all = webhook(terms());
         let some = webhook(WebhookTerms {

@@ -173,7 +173,7 @@ impl CallDescription {
     }
 
     /// Creates the description of a payment request's call, with the price of the matched operation at this time.
-    pub fn of(intent: &Intent, operation: Option<&Operation>, network: Network, at: Timestamp) -> Self {
+    pub fn new(intent: &Intent, operation: Option<&Operation>, network: Network, at: Timestamp) -> Self {
         Self {
             request: intent.request.clone(),
             target_url: intent.target.as_ref().map(|target| target.url().clone()),

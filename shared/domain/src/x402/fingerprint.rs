@@ -199,7 +199,7 @@ mod tests {
     use crate::parse_json;
     use serde_json::json;
 
-    fn of(text: &str) -> Fingerprint {
+    fn fingerprint(text: &str) -> Fingerprint {
         Fingerprint::of_request(
             &parse_json(text.as_bytes()).unwrap(),
             &["idempotency_key", "approval_id"],
@@ -208,8 +208,8 @@ mod tests {
 
     #[test]
     fn spelling_and_attempt_do_not_change_a_request() {
-        let one = of(r#"{"a": 1, "b": {"c": "\u00e9", "d": 2.0}, "idempotency_key": "x"}"#);
-        let two = of("{\"b\":{\"d\":2,\"c\":\"\u{e9}\"},\"approval_id\":\"y\",\"a\":1}");
+        let one = fingerprint(r#"{"a": 1, "b": {"c": "\u00e9", "d": 2.0}, "idempotency_key": "x"}"#);
+        let two = fingerprint("{\"b\":{\"d\":2,\"c\":\"\u{e9}\"},\"approval_id\":\"y\",\"a\":1}");
         assert_eq!(one, two);
     }
 
@@ -236,23 +236,23 @@ mod tests {
             }
         }
         assert_eq!(
-            of(r#"{"b": 1, "a": {"d": "x", "c": 2}}"#),
-            of(r#"{"a": {"c": 2, "d": "x"}, "b": 1}"#)
+            fingerprint(r#"{"b": 1, "a": {"d": "x", "c": 2}}"#),
+            fingerprint(r#"{"a": {"c": 2, "d": "x"}, "b": 1}"#)
         );
     }
 
     #[test]
     fn null_is_absent() {
-        let base = of(r#"{"a": 1, "metadata": {"b": 1}, "original_request": {}}"#);
+        let base = fingerprint(r#"{"a": 1, "metadata": {"b": 1}, "original_request": {}}"#);
         for same in [
             r#"{"a": 1, "metadata": {"b": 1, "target_url": null}, "original_request": {"body_hash": null}}"#,
             r#"{"a": 1, "metadata": {"b": 1}, "original_request": {}, "service_id": null}"#,
         ] {
-            assert_eq!(of(same), base, "{same}");
+            assert_eq!(fingerprint(same), base, "{same}");
         }
         assert_eq!(
-            of(r#"{"a": 9007199254740993, "metadata": null}"#),
-            of(r#"{"a": 9007199254740993}"#)
+            fingerprint(r#"{"a": 9007199254740993, "metadata": null}"#),
+            fingerprint(r#"{"a": 9007199254740993}"#)
         );
     }
 
@@ -312,15 +312,15 @@ mod tests {
 
     #[test]
     fn what_is_asked_does() {
-        assert_ne!(of(r#"{"a":1}"#), of(r#"{"a":2}"#));
+        assert_ne!(fingerprint(r#"{"a":1}"#), fingerprint(r#"{"a":2}"#));
         assert_ne!(
-            of(r#"{"a":{"idempotency_key":"x"}}"#),
-            of(r#"{"a":{}}"#),
+            fingerprint(r#"{"a":{"idempotency_key":"x"}}"#),
+            fingerprint(r#"{"a":{}}"#),
             "only the request's own members are left out"
         );
         assert_ne!(
-            of(r#"{"a":9007199254740993}"#),
-            of(r#"{"a":9007199254740992}"#),
+            fingerprint(r#"{"a":9007199254740993}"#),
+            fingerprint(r#"{"a":9007199254740992}"#),
             "beyond 2^53 integers stay apart"
         );
     }

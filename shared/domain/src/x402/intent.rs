@@ -65,7 +65,7 @@ impl<'a> CatalogMatch<'a> {
     /// service, or the host belongs to no open service, the error is `service_not_found`. A call to an open service
     /// that matches no operation is a match without an operation. Names that contradict the call make the request
     /// invalid.
-    pub fn of(call: impl Into<Called<'a>>, catalog: &'a Catalog) -> Result<Self> {
+    pub fn find(call: impl Into<Called<'a>>, catalog: &'a Catalog) -> Result<Self> {
         let Called {
             request: ProviderRequest { method, url, .. },
             service,

@@ -58,7 +58,7 @@ pub struct BoundPayment {
 
 impl PaymentTerms {
     /// Returns the payment parameters of a settlement.
-    pub const fn of(terms: &Terms) -> Self {
+    pub const fn from_settlement_terms(terms: &Terms) -> Self {
         Self {
             settlement: terms.id,
             transaction: terms.transaction,
@@ -98,7 +98,7 @@ pub struct TransferAuthorization {
 
 impl TransferAuthorization {
     /// Creates the transfer of an authorized settlement with this nonce.
-    pub const fn of(terms: &PaymentTerms, nonce: B256) -> Self {
+    pub const fn new(terms: &PaymentTerms, nonce: B256) -> Self {
         Self {
             from: terms.wallet,
             to: terms.pay_to,

@@ -199,7 +199,7 @@ struct Requirement<'a> {
 
 impl<'a> Requirement<'a> {
     fn read(value: &'a Value) -> Result<Self, NoOffer> {
-        let mut fields = Fields::of(value, ROOT).map_err(|problem| NoOfferReason::NotX402.with(vec![problem]))?;
+        let mut fields = Fields::new(value, ROOT).map_err(|problem| NoOfferReason::NotX402.with(vec![problem]))?;
         let stated = fields.read("x402Version", |value| {
             whole_number(value)
                 .and_then(|digits| X402Version::from_number(digits.parse().ok()?))
@@ -292,7 +292,7 @@ impl Offer {
         (version, index): (X402Version, u32),
         network: Network,
     ) -> Result<Self, NoOffer> {
-        let fields_of = || Fields::of(entry, path).map_err(|problem| NoOfferReason::NotPayable.with(vec![problem]));
+        let fields_of = || Fields::new(entry, path).map_err(|problem| NoOfferReason::NotPayable.with(vec![problem]));
 
         // With another scheme or network, the other fields have a different meaning, so they are not checked.
         let mut kind = fields_of()?;
@@ -371,7 +371,7 @@ fn read_extra(entry: &mut Fields<'_>, version: X402Version, network: Network) {
         }
         return;
     };
-    let mut fields = match Fields::of(extra, entry.path_of("extra")) {
+    let mut fields = match Fields::new(extra, entry.path_of("extra")) {
         Ok(fields) => fields,
         Err(problem) => return entry.extend([problem]),
     };

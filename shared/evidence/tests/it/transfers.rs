@@ -28,7 +28,7 @@ fn stated(kind: StatementKind, payload: &Value) -> VerifiedStatement {
 /// Returns an honest node's responses about the transaction of the payload.
 fn responses() -> NodeResponses {
     let word = |digits: &str| format!("0x{digits:0>64}");
-    let usdc = Network::of("base").unwrap().usdc;
+    let usdc = Network::from_name("base").unwrap().usdc;
     let transfer = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";
     let used = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5";
     let block = format!("0x{}", "0c".repeat(32));
@@ -52,7 +52,7 @@ fn responses() -> NodeResponses {
 
 #[test]
 fn a_stated_transfer_is_found_or_not() {
-    let transfer = StatedTransfer::of(&stated(StatementKind::Receipt, &payload())).unwrap();
+    let transfer = StatedTransfer::from_statement(&stated(StatementKind::Receipt, &payload())).unwrap();
     assert_eq!(transfer.tx_hash(), hash().to_lowercase());
     assert_eq!(transfer.block_number(), "0x1f");
     assert_eq!(transfer.find(&responses()), Ok(format!("0x{}", "0c".repeat(32))));
@@ -74,7 +74,7 @@ fn a_stated_transfer_is_found_or_not() {
     ] {
         refused(&|responses| *responses.block.pointer_mut(at).unwrap() = value.clone());
     }
-    let sepolia = json!(Network::of("base-sepolia").unwrap().usdc);
+    let sepolia = json!(Network::from_name("base-sepolia").unwrap().usdc);
     let changes: [(&str, Value); 22] = [
         ("/status", json!("0x0")),
         ("/status", Value::Null),
@@ -127,7 +127,7 @@ fn one_transfer_matches_one_of_two_receipts() {
     let mut other = payload();
     other["settlement"]["nonce_prefix"] = json!("0x0123456789abcdee");
     let [one, other] = [payload(), other].map(|payload| {
-        let transfer = StatedTransfer::of(&stated(StatementKind::Receipt, &payload)).unwrap();
+        let transfer = StatedTransfer::from_statement(&stated(StatementKind::Receipt, &payload)).unwrap();
         transfer.find(&responses()).is_ok()
     });
     assert_eq!([one, other], [true, false]);
@@ -135,7 +135,7 @@ fn one_transfer_matches_one_of_two_receipts() {
 
 #[test]
 fn statements_without_a_transfer_have_none_to_look_for() {
-    let of = |kind, payload: &Value| StatedTransfer::of(&stated(kind, payload)).err();
+    let of = |kind, payload: &Value| StatedTransfer::from_statement(&stated(kind, payload)).err();
     assert_eq!(of(StatementKind::Decision, &payload()), Some(NoTransfer::Unstated));
     for unstated in [
         json!({}),

@@ -216,7 +216,7 @@ fn write_record(record: &AuditRecord) -> Item {
         act,
         outcome,
     } = record;
-    let draft = Draft::of(&Key::audit(actor, *id))
+    let draft = Draft::new(&Key::audit(actor, *id))
         .with("t", at)
         .with_value("kind", text(act.kind.name()))
         .with_optional("ip", source.address.as_ref())

@@ -36,7 +36,7 @@ pub struct Sightings {
 
 impl Sightings {
     /// Creates the summary of these services' probe records.
-    pub fn of<'a>(probed: impl IntoIterator<Item = (&'a Service, &'a ProbeRecord)>) -> Self {
+    pub fn summarize<'a>(probed: impl IntoIterator<Item = (&'a Service, &'a ProbeRecord)>) -> Self {
         let mut seen = Self::default();
         for (service, record) in probed {
             for operation in &service.operations {

@@ -209,7 +209,7 @@ impl Attribute for Labels {
         let labels = value.as_m().ok()?.iter();
         let labels =
             labels.map(|(key, value)| Some((LabelKey::parse(key)?, LabelValue::from_stored(read_text(value)?)?)));
-        Self::of(labels.collect::<Option<Vec<_>>>()?)
+        Self::from_pairs(labels.collect::<Option<Vec<_>>>()?)
     }
 }
 
@@ -251,7 +251,7 @@ mod tests {
 
     fn labels() -> Labels {
         let pair = (LabelKey::parse("team").unwrap(), LabelValue::parse("s\u{fc}d").unwrap());
-        Labels::of([pair]).unwrap()
+        Labels::from_pairs([pair]).unwrap()
     }
 
     fn returns<T: Attribute + PartialEq + Debug>(value: T) {

@@ -22,7 +22,7 @@ impl Fault {
     }
 
     /// Converts the SDK's error, without request and response.
-    pub(crate) fn of<E>(error: &SdkError<E>) -> Self
+    pub(crate) fn from_sdk_error<E>(error: &SdkError<E>) -> Self
     where
         E: ProvideErrorMetadata + StdError + 'static,
     {
@@ -45,7 +45,7 @@ where
     E: ProvideErrorMetadata + StdError + 'static,
 {
     move |error| {
-        let fault = Fault::of(&error);
+        let fault = Fault::from_sdk_error(&error);
         if error.code().is_some_and(is_throttling) {
             Error::temporarily_unavailable(doing, fault)
         } else {

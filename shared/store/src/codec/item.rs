@@ -88,7 +88,7 @@ pub(crate) struct Draft(Item);
 
 impl Draft {
     /// Creates an item with this key.
-    pub(crate) fn of(key: &Key) -> Self {
+    pub(crate) fn new(key: &Key) -> Self {
         Self(key.attributes())
     }
 

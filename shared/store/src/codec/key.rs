@@ -284,7 +284,7 @@ impl Key {
     }
 
     /// Returns the key of the table's item for an item of an index.
-    pub(crate) fn of(item: &Item) -> Option<Self> {
+    pub(crate) fn from_item(item: &Item) -> Option<Self> {
         let (pk, sk) = part(item, "pk").zip(part(item, "sk"))?;
         Some(Self::new(pk.clone(), sk))
     }
@@ -825,7 +825,8 @@ mod tests {
     #[test]
     fn approvals_of_one_request_are_neighbours_in_order() {
         let agent = AgentId::from_uuid(Uuid::nil());
-        let keys = [0, 9, 10, u32::MAX].map(|n| Key::approval(ApprovalId::of(agent, &Fingerprint::of_text("x"), n)));
+        let keys =
+            [0, 9, 10, u32::MAX].map(|n| Key::approval(ApprovalId::derive(agent, &Fingerprint::of_text("x"), n)));
         assert!(keys.iter().all(|key| key.pk == keys[0].pk && key.sk.len() == 10));
         assert!(keys.map(|key| key.sk).is_sorted());
     }

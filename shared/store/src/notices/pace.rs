@@ -38,7 +38,7 @@ impl WebhooksTable {
         pace: &NoticePace,
         now: Timestamp,
     ) -> Result<bool> {
-        let row = Draft::of(&Key::notice_pace(person, channel))
+        let row = Draft::new(&Key::notice_pace(person, channel))
             .with("ver", &pace.version)
             .with("next", &pace.next_at)
             .with("failed", &pace.failed)

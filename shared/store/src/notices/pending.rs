@@ -44,7 +44,7 @@ impl WebhooksTable {
         waiting: &Waiting,
         now: Timestamp,
     ) -> Result<bool> {
-        let row = Draft::of(&Key::waiting_notice(person, channel, &waiting.key))
+        let row = Draft::new(&Key::waiting_notice(person, channel, &waiting.key))
             .with("event", &waiting.event.to_json().to_string())
             .with("ttl", &now.secs().saturating_add(KEPT_SECS));
         let is_new = self
@@ -105,7 +105,7 @@ impl WebhooksTable {
     }
 
     fn told(&self, person: &PersonId, channel: NoticeChannel, key: &str, now: Timestamp) -> PutBuilder {
-        let row = Draft::of(&Key::told_notice(person, channel, key));
+        let row = Draft::new(&Key::told_notice(person, channel, key));
         self.put(row.with("ttl", &now.secs().saturating_add(KEPT_SECS)).into_item())
     }
 

@@ -48,7 +48,7 @@ impl WebhooksTable {
         let item = self.get(&Key::notice_settings(person), "reading notices").await?;
         match item {
             Some(item) => self.read_settings(person, &item),
-            None => Ok(NoticeSettings::of(person.clone())),
+            None => Ok(NoticeSettings::new(person.clone())),
         }
     }
 
@@ -134,7 +134,7 @@ impl WebhooksTable {
         let mut transaction = Transaction::new();
         transaction.update(Role::Settings, update)?;
         if let Some(NewNoticeUrl { id, url }) = new {
-            let url = Draft::of(&Key::notice_url(&next.person, *id)).with("c", url);
+            let url = Draft::new(&Key::notice_url(&next.person, *id)).with("c", url);
             transaction.put_unseen(Role::Url, self.put(url.into_item()))?;
         }
         if let Some(old) = old {
@@ -159,7 +159,7 @@ impl WebhooksTable {
 
     /// Records that a channel can no longer deliver messages.
     pub async fn note_ended(&self, person: &PersonId, channel: NoticeChannel, ended: &EndedChannel) -> Result<()> {
-        let row = Draft::of(&Key::ended_channel(person, channel))
+        let row = Draft::new(&Key::ended_channel(person, channel))
             .with("place", &ended.place)
             .with("why", &ended.reason)
             .with("t", &ended.at);

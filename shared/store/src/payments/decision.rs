@@ -34,7 +34,7 @@ pub struct LogRange {
 
 impl LogRange {
     /// Creates the range of decisions from the time `from` to before the time `to`.
-    pub fn of(from: Timestamp, to: Timestamp, newest_first: bool) -> Self {
+    pub fn new(from: Timestamp, to: Timestamp, newest_first: bool) -> Self {
         Self {
             first: SettlementId::at(from, [0; 8]).uuid(),
             last: before(SettlementId::at(to, [0; 8]).uuid()),
@@ -95,7 +95,7 @@ impl Ledger {
             self.recent_settlements(agent, before, limit),
             self.recorded(agent, before, limit)
         )?;
-        let allowed = allowed.into_iter().map(LoggedDecision::of);
+        let allowed = allowed.into_iter().map(LoggedDecision::from_settlement);
         let mut log: Vec<LoggedDecision> = allowed.chain(recorded).collect();
         log.sort_by_key(|decision| std::cmp::Reverse(decision.place()));
         log.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
@@ -115,7 +115,7 @@ impl Ledger {
             .items
             .iter()
             .map(|item| read_decision(agent, Row::new(table, item), item));
-        let settlements = settlements.map(|settlement| settlement.map(LoggedDecision::of));
+        let settlements = settlements.map(|settlement| settlement.map(LoggedDecision::from_settlement));
         let decisions: Result<Vec<LoggedDecision>> = settlements.chain(others).collect();
         let mut decisions = decisions?;
         decisions.sort_by_key(LoggedDecision::place);
@@ -169,7 +169,7 @@ impl Ledger {
             let with_call = calls.saturating_sub(payments.len()).min(settlements.len());
             let described = self.calls(settlements.get(..with_call).unwrap_or_default()).await?;
             for settlement in &settlements {
-                let payment = PastPayment::of(settlement);
+                let payment = PastPayment::from_settlement(settlement);
                 payments.extend(payment.map(|payment| match described.get(&settlement.id()) {
                     Some(call) => payment.with_call(settlement, call),
                     None => payment,
@@ -249,7 +249,7 @@ impl Ledger {
         let item = get.send().await.map_err(failed("reading a decision"))?.item;
         let read = |item: Item| {
             let decision = read_decision(agent, Row::new(table, &item), &item)?;
-            Ok((decision, RowHash::of(&item)))
+            Ok((decision, RowHash::digest(&item)))
         };
         item.map(read).transpose()
     }
@@ -303,7 +303,7 @@ fn read_confirmation_reverted(agent: AgentId, id: TransactionId, row: Row<'_>) -
 
 /// Encodes the row of a reverted confirmation.
 pub(crate) fn write_taken_back(taken_back: &ConfirmationReverted) -> Item {
-    Draft::of(&Key::decision(taken_back.agent, taken_back.transaction))
+    Draft::new(&Key::decision(taken_back.agent, taken_back.transaction))
         .with_optional("ot", Some(&taken_back.transfers).filter(|transfers| **transfers > 0))
         .with_optional("kid", taken_back.key.as_ref())
         .with_optional("svc", taken_back.service.as_ref())
@@ -357,7 +357,7 @@ pub(crate) fn write_decision(decision: &DecisionRecord) -> Item {
         | Reason::ApprovalRequired { .. }
         | Reason::InsufficientBalance { .. } => None,
     };
-    Draft::of(&Key::decision(decision.agent, decision.transaction))
+    Draft::new(&Key::decision(decision.agent, decision.transaction))
         .with_optional("ot", Some(&decision.transfers).filter(|transfers| **transfers > 0))
         .with("kid", &decision.key)
         .with("svc", &decision.service)

@@ -85,7 +85,7 @@ impl DecisionInputs {
     /// Returns the operators' freeze that applies to the agent, if any; an error if freezes were not requested.
     pub fn frozen_by_operators(&self, agent: &Agent) -> Result<Option<Freeze>> {
         let missing = || Error::internal("reading the freezes", Fault::new("they were not asked for"));
-        Ok(self.freezes.as_ref().ok_or_else(missing)?.of(agent))
+        Ok(self.freezes.as_ref().ok_or_else(missing)?.for_agent(agent))
     }
 }
 

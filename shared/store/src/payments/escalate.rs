@@ -131,7 +131,7 @@ impl Ledger {
         most: u32,
     ) -> Result<Transaction<Role>> {
         let approval = place.approval();
-        let row = Draft::of(&Key::idempotency(decision.agent, key))
+        let row = Draft::new(&Key::idempotency(decision.agent, key))
             .with_value("kind", text(ESCALATE))
             .with("rh", &decision.fingerprint)
             .with("apid", &approval.id)
@@ -171,7 +171,7 @@ impl Ledger {
 
     /// Reads the newest approval of a request.
     pub(crate) async fn newest_approval(&self, agent: AgentId, fingerprint: &Fingerprint) -> Result<Option<Approval>> {
-        let first = ApprovalId::of(agent, fingerprint, 0);
+        let first = ApprovalId::derive(agent, fingerprint, 0);
         let query = self
             .db
             .query()
@@ -209,7 +209,7 @@ fn asked(decision: &DecisionRecord, expires_at: Timestamp, sequence: u32) -> Res
     };
     let (threshold, rule) = (*threshold, *rule);
     Ok(Approval {
-        id: ApprovalId::of(decision.agent, &decision.fingerprint, sequence),
+        id: ApprovalId::derive(decision.agent, &decision.fingerprint, sequence),
         agent: decision.agent,
         owner: decision.owner.clone(),
         key: decision.key,

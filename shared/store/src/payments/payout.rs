@@ -140,7 +140,7 @@ impl Ledger {
             .expression_attribute_values(":at", grant.at().write());
         transaction.update(Role::Record, update)?;
         transaction.put(Role::Settlement, self.put_new(write_settlement(terms)))?;
-        let key = Draft::of(&Key::payout_key(terms.agent, &terms.idempotency_key))
+        let key = Draft::new(&Key::payout_key(terms.agent, &terms.idempotency_key))
             .with("rh", fingerprint)
             .with("sid", &terms.id);
         transaction.put(Role::Key, self.put_new(key.into_item()))?;
@@ -206,7 +206,7 @@ impl Ledger {
 }
 
 fn write_payout_record(agent: AgentId, record: &PayoutRecord) -> Item {
-    let row = Draft::of(&Key::payout_record(agent))
+    let row = Draft::new(&Key::payout_record(agent))
         .with_optional("gone", record.removed.as_ref())
         .with_optional("last", record.latest.as_ref())
         .with("ver", &record.version);

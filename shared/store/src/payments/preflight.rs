@@ -25,7 +25,7 @@ impl Ledger {
         fingerprint: &Fingerprint,
         now: Timestamp,
     ) -> Result<ReplayKey> {
-        let row = Draft::of(&Key::preflight(agent, replay_key))
+        let row = Draft::new(&Key::preflight(agent, replay_key))
             .with("rh", fingerprint)
             // In seconds, as TTL requires. DynamoDB may delete the row days later, so the condition below compares the
             // time.

@@ -103,10 +103,10 @@ impl Ledger {
             return Ok(());
         };
         let (agent, service) = (terms.agent, purchase.service);
-        let operation = OperationDigest::of(&purchase.operation);
+        let operation = OperationDigest::digest(&purchase.operation);
         let payee = terms
             .was_checked(CheckName::Payee)
-            .then(|| PayeePrefix::of(terms.pay_to));
+            .then(|| PayeePrefix::from_address(terms.pay_to));
         let price = terms.was_checked(CheckName::Price).then_some((operation, terms.amount));
         if payee.is_none() && price.is_none() {
             return Ok(());

@@ -111,7 +111,7 @@ impl Ledger {
     /// The call's description is stored in this record and not in the settlement, which is rewritten later and has no
     /// space for it.
     fn bind_key(&self, grant: &Grant<'_>, terms: &Terms, fingerprint: &Fingerprint) -> PutBuilder {
-        let row = Draft::of(&Key::idempotency(terms.agent, &terms.idempotency_key))
+        let row = Draft::new(&Key::idempotency(terms.agent, &terms.idempotency_key))
             .with_value("kind", text(ALLOW))
             .with("rh", fingerprint)
             .with("sid", &terms.id)

@@ -53,7 +53,7 @@ impl Ledger {
             .expression_attribute_values(":hs", key::hold::due(terms.valid_before).write());
         let record = PutBuilder::default()
             .table_name(self.decisions_table()?)
-            .set_item(Some(write_taken_back(&ConfirmationReverted::of(
+            .set_item(Some(write_taken_back(&ConfirmationReverted::new(
                 settlement,
                 transfer_gone,
                 decision,

@@ -197,7 +197,7 @@ impl Ledger {
             tx_hash: parse_claim(sort_key(item)).ok_or_else(|| row.corrupt("sk"))?,
             block,
             block_hash: row.get("bh")?,
-            key: Key::of(item).ok_or_else(|| row.corrupt("pk"))?,
+            key: Key::from_item(item).ok_or_else(|| row.corrupt("pk"))?,
         })
     }
 
@@ -535,7 +535,7 @@ impl Ledger {
 /// Encodes a claim with the block's hash.
 fn write_claim(terms: &Terms, transfer: &Transfer, log_index: Option<u64>) -> Item {
     let block = transfer.block();
-    Draft::of(&Key::claim(terms.network, block.number, transfer.tx_hash(), log_index))
+    Draft::new(&Key::claim(terms.network, block.number, transfer.tx_hash(), log_index))
         .with("sid", &terms.id)
         .with("agent", &terms.agent)
         .with("bh", &block.hash)

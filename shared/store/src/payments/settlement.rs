@@ -153,7 +153,7 @@ fn read_purpose(row: Row<'_>) -> Result<Purpose> {
 
 /// Encodes the row of a payment that was just authorized.
 pub(crate) fn write_settlement(terms: &Terms) -> Item {
-    let row = Draft::of(&Key::settlement(terms.agent, terms.id))
+    let row = Draft::new(&Key::settlement(terms.agent, terms.id))
         .with("txid", &terms.transaction)
         .with("wallet", &terms.wallet)
         .with("net", &terms.network)

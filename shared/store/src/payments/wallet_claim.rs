@@ -72,14 +72,14 @@ impl Ledger {
     /// Claims a wallet for an agent. Takes 4 write units.
     pub async fn claim_wallet(&self, agent: AgentId, wallet: Address) -> Result<WalletClaim> {
         let mut transaction = Transaction::new();
-        let by_agent = Draft::of(&Key::wallet_claim(wallet)).with("agent", &agent);
+        let by_agent = Draft::new(&Key::wallet_claim(wallet)).with("agent", &agent);
         let put = self
             .put(by_agent.into_item())
             .condition_expression("attribute_not_exists(pk) OR #agent = :agent")
             .expression_attribute_names("#agent", "agent")
             .expression_attribute_values(":agent", agent.write());
         transaction.put(Role::Wallet, put)?;
-        let by_wallet = Draft::of(&Key::claim_by_wallet(agent)).with("address", &wallet);
+        let by_wallet = Draft::new(&Key::claim_by_wallet(agent)).with("address", &wallet);
         let put = self
             .put(by_wallet.into_item())
             .condition_expression("attribute_not_exists(pk) OR address = :wallet")

@@ -418,7 +418,7 @@ impl Ledger {
 }
 
 pub(crate) fn write_entry(scope: WindowScope, at: Timestamp, settlement: SettlementId, amount: Amount) -> Item {
-    Draft::of(&Key::entry(scope, at, settlement))
+    Draft::new(&Key::entry(scope, at, settlement))
         .with("amt", &amount)
         .into_item()
 }

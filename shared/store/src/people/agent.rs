@@ -58,7 +58,7 @@ impl Ledger {
     pub async fn create_agent(&self, agent: &Agent, audit: &AuditEntry) -> Result<Created> {
         let mut transaction = Transaction::new();
         transaction.put(Role::Agent, self.put_new(audit.marked(write_agent(agent))))?;
-        let wallet = Draft::of(&Key::wallet(agent.id)).with("address", &agent.wallet.address);
+        let wallet = Draft::new(&Key::wallet(agent.id)).with("address", &agent.wallet.address);
         transaction.put(Role::Wallet, self.put(wallet.into_item()))?;
         self.stamp_budgets(&mut transaction, agent, &[])?;
         transaction.audit(Role::Audit, audit)?;
@@ -197,7 +197,7 @@ impl Ledger {
 }
 
 pub(crate) fn write_agent(agent: &Agent) -> Item {
-    Draft::of(&Key::agent(agent.id))
+    Draft::new(&Key::agent(agent.id))
         .with("lay", &LAYOUT)
         .with("name", &agent.name)
         .with("owner", &agent.owner)

@@ -58,7 +58,7 @@ impl Ledger {
     /// Reads an approval like [`Self::approval`], with the hash of its row.
     pub async fn approval_with_hash(&self, id: ApprovalId) -> Result<Option<(Approval, RowHash)>> {
         let item = self.get(&Key::approval(id)).await?;
-        item.map(|item| Ok((self.read_approval(id, &item)?, RowHash::of(&item))))
+        item.map(|item| Ok((self.read_approval(id, &item)?, RowHash::digest(&item))))
             .transpose()
     }
 
@@ -247,7 +247,7 @@ pub(crate) fn write_approval(approval: &Approval) -> Item {
             key::owned::decided(approval.id, approval.created_at)
         }
     };
-    Draft::of(&Key::approval(approval.id))
+    Draft::new(&Key::approval(approval.id))
         .with("agent", &approval.agent)
         .with("owner", &approval.owner)
         .with("os", &os)

@@ -66,7 +66,7 @@ impl<K, R> Counts<K, R> {
 
 impl<K: Copy + Eq + Hash, R> Counts<K, R> {
     /// Returns the counts of this span, and discards the counts of another span.
-    fn of(&mut self, span: u64) -> &mut HashMap<K, Count<R>> {
+    fn in_span(&mut self, span: u64) -> &mut HashMap<K, Count<R>> {
         if self.span != span {
             *self = Self::new(span);
         }
@@ -74,7 +74,7 @@ impl<K: Copy + Eq + Hash, R> Counts<K, R> {
     }
 
     fn entry(&mut self, key: K, span: u64) -> &mut Count<R> {
-        self.of(span).entry(key).or_insert(Count {
+        self.in_span(span).entry(key).or_insert(Count {
             uncounted: 0,
             reached: None,
         })
@@ -82,7 +82,7 @@ impl<K: Copy + Eq + Hash, R> Counts<K, R> {
 
     /// Counts one call. Returns `true` if the call fills a chunk.
     fn add(&mut self, key: K, span: u64, chunk: u32) -> bool {
-        let keys = self.of(span);
+        let keys = self.in_span(span);
         if keys.len() >= MAX_REMEMBERED && !keys.contains_key(&key) {
             keys.retain(|_, count| count.reached.is_some());
             if keys.len() >= MAX_REMEMBERED {
@@ -106,7 +106,7 @@ impl<K: Copy + Eq + Hash, R> Counts<K, R> {
     }
 
     fn reached(&mut self, key: K, span: u64) -> Option<&R> {
-        self.of(span).get(&key)?.reached.as_ref()
+        self.in_span(span).get(&key)?.reached.as_ref()
     }
 }
 

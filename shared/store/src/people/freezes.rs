@@ -49,7 +49,7 @@ enum Entry {
 }
 
 impl Entry {
-    fn of(target: &FreezeTarget) -> Self {
+    fn for_target(target: &FreezeTarget) -> Self {
         match target {
             FreezeTarget::Agent(agent) => Self::Of("agents", BTreeSet::from([*agent]).write()),
             FreezeTarget::Owner(owner) => Self::Of("owners", BTreeSet::from([owner.clone()]).write()),
@@ -62,7 +62,7 @@ impl Ledger {
     /// Changes a freeze, if the stored freeze is the freeze on which the change is based. Every decision on the target
     /// that begins after the freeze was stored is rejected.
     pub async fn change_freeze(&self, change: &FreezeChange, audit: &AuditEntry) -> Result<FreezeChanged> {
-        let entry = Entry::of(change.target());
+        let entry = Entry::for_target(change.target());
         let mut transaction = Transaction::new();
         for copy in 0..key::FREEZES_COPIES {
             let update = self.update(&Key::freezes(copy));
@@ -230,7 +230,7 @@ impl Condition {
 }
 
 fn write_freeze(freeze: &OperatorFreeze) -> Item {
-    Draft::of(&Key::freeze(&freeze.target))
+    Draft::new(&Key::freeze(&freeze.target))
         .with("why", &freeze.reason)
         .with("by", &freeze.by)
         .with("t", &freeze.at)

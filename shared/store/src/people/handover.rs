@@ -204,7 +204,7 @@ impl Ledger {
 }
 
 fn write_offer(offer: &Handover) -> Item {
-    Draft::of(&Key::handover(offer.agent))
+    Draft::new(&Key::handover(offer.agent))
         .with("owner", &offer.to)
         .with("os", &owned::handover(offer.agent, offer.at))
         .with("why", &offer.reason)

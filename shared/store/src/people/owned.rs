@@ -26,7 +26,7 @@ pub struct ApprovalPlace {
 
 impl ApprovalPlace {
     /// Returns the position of this approval.
-    pub const fn of(approval: &Approval) -> Self {
+    pub const fn new(approval: &Approval) -> Self {
         Self {
             created_at: approval.created_at,
             id: approval.id,
@@ -224,7 +224,7 @@ impl Ledger {
                 let row = self.row(item);
                 let os: String = row.get("os")?;
                 let place = owned::place_of_approval(&os).ok_or_else(|| row.corrupt("os"))?;
-                let key = Key::of(item).ok_or_else(|| row.corrupt("pk"))?;
+                let key = Key::from_item(item).ok_or_else(|| row.corrupt("pk"))?;
                 listed.push((place.to_owned(), key));
             }
         }
@@ -236,7 +236,7 @@ impl Ledger {
         let items = self.get_all(&keys).await?;
         let approvals: Result<Vec<Approval>> = items.iter().map(|item| self.listed_approval(item)).collect();
         let mut approvals = approvals?;
-        approvals.sort_by_key(|approval| std::cmp::Reverse(ApprovalPlace::of(approval)));
+        approvals.sort_by_key(|approval| std::cmp::Reverse(ApprovalPlace::new(approval)));
         Ok(approvals)
     }
 

@@ -216,7 +216,7 @@ impl Ledger {
 
 fn write_policy(agent: AgentId, enabled: &EnabledService) -> Item {
     let policy = &enabled.policy;
-    Draft::of(&Key::policy(agent, enabled.service))
+    Draft::new(&Key::policy(agent, enabled.service))
         .with("svc", &enabled.service)
         .with("ver", &enabled.version)
         .with("on", &enabled.enabled)

@@ -196,7 +196,7 @@ impl Ledger {
 }
 
 fn write_session(session: &Session) -> Item {
-    Draft::of(&Key::session(&session.person, &session.id))
+    Draft::new(&Key::session(&session.person, &session.id))
         .with_optional("name", session.name.as_ref())
         .with("created", &session.created_at)
         .with("seen", &session.seen_at)

@@ -34,7 +34,7 @@ impl Ledger {
         if self.sets.get(&digest).is_none() {
             let services = AttributeValue::B(Blob::new(set.to_bytes()));
             let caps = set.caps();
-            let row = Draft::of(&Key::starting_set(&digest))
+            let row = Draft::new(&Key::starting_set(&digest))
                 .with_value(SERVICES, services)
                 .with_optional("mpc", caps.map(|caps| caps.max_per_call).as_ref())
                 .with_optional("mpd", caps.map(|caps| caps.max_per_day).as_ref())
@@ -56,7 +56,7 @@ impl Ledger {
     pub async fn starting_services(&self, agent: &Agent) -> Result<Arc<StartingSet>> {
         const READING: &str = "reading a starting set";
         let Some(digest) = agent.starting_set else {
-            return Ok(Arc::new(StartingSet::of([])));
+            return Ok(Arc::new(StartingSet::new([])));
         };
         if let Some(known) = self.sets.get(&digest) {
             return Ok(known);
@@ -147,7 +147,7 @@ fn write_changes(set: &StartingSet) -> Option<Vec<OfServices>> {
 
 impl Attribute for OfServices {
     fn write(&self) -> AttributeValue {
-        let services = StartingSet::of(self.services.iter().copied()).to_bytes();
+        let services = StartingSet::new(self.services.iter().copied()).to_bytes();
         let services = AttributeValue::B(Blob::new(services));
         AttributeValue::M(write_change(&self.change).with_value(SERVICES, services).into_item())
     }

@@ -94,7 +94,7 @@ fn write_templates(person: &PersonId, list: &TemplateList) -> Item {
         .iter()
         .map(|(name, entry)| (name.clone(), *entry))
         .collect();
-    Draft::of(&Key::templates(person))
+    Draft::new(&Key::templates(person))
         .with("ver", &list.version)
         .with("list", &entries)
         .with_optional("default", list.default.as_ref())
@@ -103,7 +103,7 @@ fn write_templates(person: &PersonId, list: &TemplateList) -> Item {
 
 fn write_terms(person: &PersonId, version: u64, terms: &TemplateTerms) -> Item {
     let services = terms.services.iter().map(|(key, change)| (key.clone(), change.clone()));
-    Draft::of(&Key::template(person, version))
+    Draft::new(&Key::template(person, version))
         .with("limits", &services.collect::<Vec<_>>())
         .with_optional("rules", terms.rules.as_deref().map(numbered).as_ref())
         .into_item()

@@ -57,7 +57,7 @@ struct Refused {
 
 impl Refused {
     /// Returns the scopes of this minute, and discards the scopes of another minute.
-    fn of(&mut self, minute: u64) -> &mut HashSet<String> {
+    fn in_minute(&mut self, minute: u64) -> &mut HashSet<String> {
         if self.minute != minute {
             *self = Self {
                 minute,
@@ -68,11 +68,11 @@ impl Refused {
     }
 
     fn has(&mut self, scope: &str, now: Timestamp) -> bool {
-        self.of(minute(now)).contains(scope)
+        self.in_minute(minute(now)).contains(scope)
     }
 
     fn add(&mut self, scope: String, now: Timestamp) {
-        let scopes = self.of(minute(now));
+        let scopes = self.in_minute(minute(now));
         if scopes.len() < MAX_REMEMBERED {
             scopes.insert(scope);
         }

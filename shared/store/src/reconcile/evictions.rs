@@ -26,7 +26,7 @@ pub struct EvictionRequest {
 impl Ledger {
     /// Stores a request for a window, unless there is one. Takes 1 write unit.
     pub async fn request_eviction(&self, scope: WindowScope, now: Timestamp) -> Result<()> {
-        let row = Draft::of(&Key::eviction_request(scope)).with("t", &now);
+        let row = Draft::new(&Key::eviction_request(scope)).with("t", &now);
         let put = self
             .db
             .put_item()

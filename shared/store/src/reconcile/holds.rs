@@ -107,7 +107,7 @@ impl Ledger {
 
     /// Stores the last checked block. The last write of concurrent runs wins, so some blocks may be checked again.
     pub async fn save_checked_block(&self, number: u64) -> Result<()> {
-        let row = Draft::of(&Key::checked_block()).with("blk", &number);
+        let row = Draft::new(&Key::checked_block()).with("blk", &number);
         let put = self
             .db
             .put_item()
@@ -119,7 +119,7 @@ impl Ledger {
 
     /// Stores a request to reconcile.
     pub async fn request_reconcile(&self, mark: &ReconcileRequest, audit: &AuditEntry) -> Result<()> {
-        let row = Draft::of(&Key::reconcile_request(mark.agent, mark.settlement)).with("t", &mark.asked_at);
+        let row = Draft::new(&Key::reconcile_request(mark.agent, mark.settlement)).with("t", &mark.asked_at);
         let mut transaction = Transaction::new();
         transaction.put(Role::Mark, self.put(row.into_item()))?;
         transaction.audit(Role::Audit, audit)?;

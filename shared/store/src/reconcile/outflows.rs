@@ -14,7 +14,7 @@ use crate::{
 use purser_domain::{Address, AgentId, Result, Settlement, SettlementId, Timestamp};
 use std::collections::BTreeSet;
 
-/// One of `of` equal parts of the wallets.
+/// One of `new` equal parts of the wallets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalletPart {
     /// The index of the part, counted from 0.
@@ -100,7 +100,7 @@ impl Ledger {
     /// Stores the last block up to which this part was searched. The last write of concurrent runs wins, so some blocks
     /// may be searched again.
     pub async fn save_outflow_place(&self, part: WalletPart, block: u64) -> Result<()> {
-        let row = Draft::of(&Key::outflow_place(part.index, part.of)).with("blk", &block);
+        let row = Draft::new(&Key::outflow_place(part.index, part.of)).with("blk", &block);
         let put = self
             .db
             .put_item()

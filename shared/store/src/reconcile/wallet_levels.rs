@@ -42,7 +42,7 @@ impl Ledger {
         before: Option<&WalletLevel>,
         level: &WalletLevel,
     ) -> Result<bool> {
-        let row = Draft::of(&Key::wallet_level(agent))
+        let row = Draft::new(&Key::wallet_level(agent))
             .with("low", &level.is_low)
             .with("amt", &level.balance)
             .with("below", &level.below)
@@ -90,7 +90,7 @@ impl Ledger {
     /// Stores the checkpoint. The last write of concurrent runs wins, so some wallets may be checked twice, or an hour
     /// later.
     pub async fn save_level_place(&self, place: Option<AgentId>) -> Result<()> {
-        let row = Draft::of(&Key::level_place()).with_optional("agent", place.as_ref());
+        let row = Draft::new(&Key::level_place()).with_optional("agent", place.as_ref());
         let put = self
             .db
             .put_item()

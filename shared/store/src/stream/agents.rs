@@ -86,7 +86,7 @@ impl Ledger {
             .amount("max_per_call_units", policy.max_per_call)
             .amount("max_per_day_units", policy.max_per_day)
             .amount("require_approval_above_units", policy.require_approval_above);
-        let id = EventId::of(kind, &[&agent, &service, &version]);
+        let id = EventId::derive(kind, &[&agent, &service, &version]);
         Ok(vec![Fact::of_agent(agent, kind, id, change.at, data)])
     }
 
@@ -116,7 +116,7 @@ impl Ledger {
             }
             (Some(_) | None, Some(_)) | (None, None) => return Ok(Vec::new()),
         };
-        let id = EventId::of(kind, &[&agent, &new.version]);
+        let id = EventId::derive(kind, &[&agent, &new.version]);
         Ok(vec![Fact::of_agent(agent, kind, id, at, data)])
     }
 }
@@ -135,7 +135,7 @@ impl Edit<'_> {
             EventKind::AgentCreated => (self.agent, self.agent.created_at),
             _ => (self.agent, self.change.at),
         };
-        let id = EventId::of(kind, &[&agent.id, &agent.version, what]);
+        let id = EventId::derive(kind, &[&agent.id, &agent.version, what]);
         Fact::of_agent(agent.id, kind, id, time, data).owned_by(self.owner.clone())
     }
 

@@ -51,7 +51,7 @@ impl Ledger {
             at,
             sequence: sequence.ok_or_else(|| self.row(new).corrupt("sequence"))?,
             changed_at: change.at,
-            row: RowHash::of(new),
+            row: RowHash::digest(new),
         }))
     }
 
@@ -123,7 +123,7 @@ pub(crate) fn certain_until(now: Timestamp) -> Timestamp {
 }
 
 fn fact(approval: &Approval, kind: EventKind, at: Timestamp, data: EventData) -> Fact {
-    Fact::of_agent(approval.agent, kind, EventId::of(kind, &[&approval.id]), at, data)
+    Fact::of_agent(approval.agent, kind, EventId::derive(kind, &[&approval.id]), at, data)
 }
 
 fn data(approval: &Approval) -> EventData {

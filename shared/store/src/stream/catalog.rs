@@ -73,7 +73,7 @@ fn effect(service: &Service, operation: &Operation, next: &NextPricing) -> Optio
         return None;
     };
     let data = priced(present).text("operation_id", &operation.slug);
-    let id = EventId::of(kind, &[&service.id, &operation.id, &"from", &next.from.micros()]);
+    let id = EventId::derive(kind, &[&service.id, &operation.id, &"from", &next.from.micros()]);
     Some(Fact {
         id,
         ..fact(service, kind, &operation.id, next.from, data)
@@ -135,7 +135,7 @@ fn priced(pricing: Pricing<'_>) -> EventData {
 
 fn fact(service: &Service, kind: EventKind, what: &dyn Display, time: Timestamp, data: EventData) -> Fact {
     Fact {
-        id: EventId::of(kind, &[&service.id, &service.version, what]),
+        id: EventId::derive(kind, &[&service.id, &service.version, what]),
         kind,
         time,
         subject: EventSubject::Service(service.id),

@@ -50,7 +50,7 @@ fn fact(freeze: &OperatorFreeze, begins: bool, time: Timestamp) -> Fact {
         ),
     };
     Fact {
-        id: EventId::of(kind, &[&"operator", &subject, &freeze.at.micros()]),
+        id: EventId::derive(kind, &[&"operator", &subject, &freeze.at.micros()]),
         kind,
         time,
         subject,

@@ -28,7 +28,7 @@ impl Ledger {
             (None, _) => {
                 let kind = kind(EventKind::PaymentAuthorized, EventKind::PayoutAuthorized);
                 let data = transfer(&new).time("valid_before", terms.valid_before);
-                told(kind, EventId::of(kind, &[&id]), terms.authorized_at, data)
+                told(kind, EventId::derive(kind, &[&id]), terms.authorized_at, data)
             }
             (
                 Some(SettlementState::Authorized | SettlementState::Expired),
@@ -44,14 +44,14 @@ impl Ledger {
                     .number("block_number", *block_number)
                     .time("settled_at", *settled_at);
                 // A reverted settlement may be confirmed again at another time, so the id includes the time.
-                let id = EventId::of(kind, &[&id, tx_hash, &settled_at.micros()]);
+                let id = EventId::derive(kind, &[&id, tx_hash, &settled_at.micros()]);
                 told(kind, id, *settled_at, data)
             }
             (Some(SettlementState::Authorized), SettlementState::Expired) => {
                 let kind = kind(EventKind::PaymentReleased, EventKind::PayoutReleased);
                 // A settlement is released again only after it was confirmed late and reverted; then it has another
                 // `counted_at`.
-                let id = EventId::of(kind, &[&id, &new.counted_at.micros()]);
+                let id = EventId::derive(kind, &[&id, &new.counted_at.micros()]);
                 told(kind, id, change.at, transfer(&new))
             }
             (Some(SettlementState::Authorized), SettlementState::Authorized)
@@ -112,7 +112,7 @@ impl Ledger {
         let row = Row::new(&change.table, new);
         let agent = key::agent_of(new).ok_or_else(|| row.corrupt("pk"))?;
         let read = |image: &Item| match source {
-            JournalSource::Ledger => self.read_settlement(agent, image).map(LoggedDecision::of),
+            JournalSource::Ledger => self.read_settlement(agent, image).map(LoggedDecision::from_settlement),
             JournalSource::Decisions => read_decision(agent, Row::new(&change.table, image), image),
         };
         Ok(Some(JournalChange {
@@ -120,7 +120,7 @@ impl Ledger {
             source,
             sequence: SequenceNumber::parse(&change.sequence).ok_or_else(|| row.corrupt("sequence"))?,
             changed_at: change.at,
-            row: RowHash::of(new),
+            row: RowHash::digest(new),
             old: change.old.as_ref().map(read).transpose()?,
             new: read(new)?,
         }))
@@ -182,7 +182,7 @@ fn refused(refusal: &LoggedRefusal) -> Fact {
         EventKind::PaymentEscalated => data.optional_text("approval_id", refusal.approval),
         _ => data,
     };
-    let id = EventId::of(kind, &[&refusal.transaction]);
+    let id = EventId::derive(kind, &[&refusal.transaction]);
     Fact::of_agent(refusal.agent, kind, id, refusal.at, data)
 }
 
@@ -201,6 +201,6 @@ fn taken_back(reverted: &ConfirmationReverted) -> Fact {
         .optional_text("service_id", reverted.service)
         .optional_text("operation_id", reverted.operation.as_ref())
         .optional_text("key_id", reverted.key);
-    let id = EventId::of(kind, &[&reverted.transaction]);
+    let id = EventId::derive(kind, &[&reverted.transaction]);
     Fact::of_agent(reverted.agent, kind, id, reverted.at, data)
 }

@@ -24,8 +24,8 @@ pub struct RowHash(String);
 
 impl RowHash {
     /// Computes the hash over the row as DynamoDB JSON, with sorted sets.
-    pub(crate) fn of(item: &Item) -> Self {
-        Self(DocumentHash::of(&Value::Object(permanent(item))).to_string())
+    pub(crate) fn digest(item: &Item) -> Self {
+        Self(DocumentHash::digest(&Value::Object(permanent(item))).to_string())
     }
 
     /// Creates the hash from its digits.
@@ -97,7 +97,7 @@ impl Ledger {
         id: SettlementId,
     ) -> Result<Option<(Settlement, RowHash)>> {
         let item = self.get(&Key::settlement(agent, id)).await?;
-        item.map(|item| Ok((self.read_settlement(agent, &item)?, RowHash::of(&item))))
+        item.map(|item| Ok((self.read_settlement(agent, &item)?, RowHash::digest(&item))))
             .transpose()
     }
 }

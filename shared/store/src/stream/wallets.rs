@@ -22,7 +22,7 @@ impl Ledger {
             .amount("balance_units", level.balance)
             .amount("below_units", level.below)
             .text("network", level.network.name());
-        let id = EventId::of(kind, &[&agent, &level.network.name(), &level.block]);
+        let id = EventId::derive(kind, &[&agent, &level.network.name(), &level.block]);
         Ok(vec![Fact::of_agent(agent, kind, id, level.at, data)])
     }
 }

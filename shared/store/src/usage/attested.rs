@@ -51,7 +51,7 @@ impl UsageTable {
 
     /// Replaces the previous version of a service's verified payees. Returns `false` if another version is stored.
     pub async fn put_attested(&self, service: &AttestedService) -> Result<bool> {
-        let row = Draft::of(&Key::attested(service.service))
+        let row = Draft::new(&Key::attested(service.service))
             .with("ver", &service.version)
             .with("calls", &service.calls)
             .with_optional("former", (!service.former.is_empty()).then_some(&service.former))
@@ -80,7 +80,7 @@ impl UsageTable {
 
     /// Records that the payees of the whole catalog are verified.
     pub async fn set_attested_since(&self, at: Timestamp) -> Result<()> {
-        let row = Draft::of(&Key::attested_since()).with("t", &at);
+        let row = Draft::new(&Key::attested_since()).with("t", &at);
         let put = self
             .db
             .put_item()

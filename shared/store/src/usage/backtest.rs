@@ -74,7 +74,7 @@ impl<'a> BacktestReads<'a> {
         let from = from.max(since);
         let mut backtest = Backtest::new(candidate);
         let is_partial = self.count_earlier(&mut backtest, agent, (since, from), most).await?;
-        let (mut count, mut rest) = (0_usize, Some(LogRange::of(from, to, false)));
+        let (mut count, mut rest) = (0_usize, Some(LogRange::new(from, to, false)));
         while let Some(range) = rest.filter(|_| count < most && !is_over()) {
             let page = self.ledger.decisions_between(agent.id, range, ROWS).await?;
             count = count.saturating_add(page.decisions.len());
@@ -95,7 +95,7 @@ impl<'a> BacktestReads<'a> {
     ) -> Result<bool> {
         let warm_ups = backtest.candidates().map(|candidate| candidate.warm_up(&agent.rules));
         let warm_up = warm_ups.fold(Duration::DAY, Duration::max);
-        let range = LogRange::of(from.before(warm_up).max(since), from, true);
+        let range = LogRange::new(from.before(warm_up).max(since), from, true);
         let compares_calls = backtest.candidates().any(|one| one.compares_calls(agent, None));
         let calls = if compares_calls { EARLIER_CALLS } else { 0 };
         let names_services = backtest.candidates().any(Candidate::names_services);
@@ -118,7 +118,7 @@ impl<'a> BacktestReads<'a> {
     pub async fn test(&mut self, backtest: &mut Backtest, decisions: Vec<LoggedDecision>) -> Result<()> {
         let decisions: Vec<Tested> = decisions
             .into_iter()
-            .filter_map(|one| Tested::of(one, self.network))
+            .filter_map(|one| Tested::from_decision(one, self.network))
             .collect();
         for of in &decisions {
             self.read_inputs(of).await?;
@@ -209,7 +209,7 @@ struct Refused {
 
 impl Tested {
     /// `None` for a payout and a reverted confirmation.
-    fn of(decision: LoggedDecision, network: Network) -> Option<Self> {
+    fn from_decision(decision: LoggedDecision, network: Network) -> Option<Self> {
         match decision {
             LoggedDecision::Allowed(settlement) => Some(Self::Allowed(settlement)),
             LoggedDecision::Refused(refusal) => Some(Self::Refused(Refused {
@@ -259,7 +259,7 @@ impl Tested {
 
     fn payment(&self) -> Option<PastPayment> {
         match self {
-            Self::Allowed(settlement) => PastPayment::of(settlement),
+            Self::Allowed(settlement) => PastPayment::from_settlement(settlement),
             Self::Refused(_) => None,
         }
     }

@@ -65,7 +65,7 @@ impl WaitingBacktest {
 impl UsageTable {
     /// Stores a new backtest with its audit row. Takes some seven write units, and more for each kilobyte.
     pub async fn put_backtest(&self, run: &BacktestRun, audit: &AuditEntry) -> Result<()> {
-        let marker = Draft::of(&key::waiting_backtest(run.id))
+        let marker = Draft::new(&key::waiting_backtest(run.id))
             .with("owner", &run.owner)
             .with("t", &run.created_at)
             .with("ttl", &run.created_at.after(KEPT).secs());
@@ -181,8 +181,8 @@ impl UsageTable {
 }
 
 fn write_run(run: &BacktestRun) -> Result<Item> {
-    let packed = pack(&StoredResult::of(&run.result))?;
-    let row = Draft::of(&key::backtest(&run.owner, run.id))
+    let packed = pack(&StoredResult::new(&run.result))?;
+    let row = Draft::new(&key::backtest(&run.owner, run.id))
         .with("ver", &run.version)
         .with("t", &run.created_at)
         .with("from", &run.from)
@@ -268,13 +268,13 @@ struct StoredFlips {
 }
 
 impl StoredResult {
-    fn of(result: &BacktestResult) -> Self {
+    fn new(result: &BacktestResult) -> Self {
         Self {
             decisions: result.decisions,
             untested: result.untested,
             authorized: result.authorized,
-            declined: StoredDifferences::of(&result.if_declined),
-            approved: StoredDifferences::of(&result.if_approved),
+            declined: StoredDifferences::new(&result.if_declined),
+            approved: StoredDifferences::new(&result.if_approved),
         }
     }
 
@@ -290,7 +290,7 @@ impl StoredResult {
 }
 
 impl StoredDifferences {
-    fn of(differences: &Differences) -> Self {
+    fn new(differences: &Differences) -> Self {
         let name = |result: DecisionResult| result.name().to_owned();
         let counts = differences.counts.iter();
         let flips = differences.flips.iter().map(|(kind, flips)| StoredFlips {

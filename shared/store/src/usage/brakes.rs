@@ -21,7 +21,7 @@ impl UsageTable {
         at: Timestamp,
         brake: AnomalyBrake,
     ) -> Result<Option<Anomaly>> {
-        let hour = Hour::of(at);
+        let hour = Hour::containing(at);
         let today = self.agent_of_day(owner, hour, agent).await?;
         let before = if hour.minus(1).day() == hour.day() {
             today.unbraked(hour.minus(1))

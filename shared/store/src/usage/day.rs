@@ -148,7 +148,7 @@ impl AgentOfDay {
 
 impl DaySums {
     /// Computes a day's sums of these agents.
-    pub(super) fn of<'a>(agents: impl Iterator<Item = (AgentId, &'a AgentOfDay)>) -> Self {
+    pub(super) fn sum<'a>(agents: impl Iterator<Item = (AgentId, &'a AgentOfDay)>) -> Self {
         let mut day = Self::default();
         for (agent, of_day) in agents {
             let sums = of_day.total();
@@ -227,7 +227,7 @@ impl UsageTable {
             let agents = items
                 .iter()
                 .flat_map(|item| item.agents.iter().map(|(agent, of)| (*agent, of)));
-            let packed = pack(&StoredDay::of(&DaySums::of(agents)))?;
+            let packed = pack(&StoredDay::new(&DaySums::sum(agents)))?;
             let version = match before {
                 Some((_, stored)) if stored == packed => return Ok(()),
                 Some((version, _)) => version,
@@ -253,7 +253,7 @@ impl UsageTable {
 
     /// Stores the item as the next version. Returns whether the version that was read was still stored.
     pub(super) async fn put_agents(&self, key: &Key, agents: &AgentsOfDay) -> Result<bool> {
-        let stored: BTreeMap<String, StoredAgent> = agents.agents.iter().map(StoredAgent::of).collect();
+        let stored: BTreeMap<String, StoredAgent> = agents.agents.iter().map(StoredAgent::for_agent).collect();
         self.put_packed(key, agents.version, pack(&stored)?).await
     }
 
@@ -272,7 +272,7 @@ impl UsageTable {
     }
 
     async fn put_packed(&self, key: &Key, version: u64, packed: Vec<u8>) -> Result<bool> {
-        let item = Draft::of(key)
+        let item = Draft::new(key)
             .with("ver", &version.saturating_add(1))
             .with_value(PACKED, AttributeValue::B(Blob::new(packed)));
         let put = self
@@ -364,7 +364,7 @@ struct StoredSums {
 
 impl Default for StoredSums {
     fn default() -> Self {
-        Self::of(UsageTotals::default())
+        Self::new(UsageTotals::default())
     }
 }
 
@@ -374,7 +374,7 @@ const fn is_zero(number: &u64) -> bool {
 }
 
 impl StoredSums {
-    const fn of(sums: UsageTotals) -> Self {
+    const fn new(sums: UsageTotals) -> Self {
         Self {
             au: sums.authorized.units(),
             cu: sums.confirmed.units(),
@@ -426,11 +426,11 @@ struct StoredAgent {
 }
 
 impl StoredAgent {
-    fn of((agent, of_day): (&AgentId, &AgentOfDay)) -> (String, Self) {
+    fn for_agent((agent, of_day): (&AgentId, &AgentOfDay)) -> (String, Self) {
         let last = |source| of_day.last.get(&source).map(SequenceNumber::digits);
         let services = of_day.services.iter().map(|(service, sums)| {
             let service = service.map_or_else(String::new, |service| service.to_string());
-            (service, StoredSums::of(*sums))
+            (service, StoredSums::new(*sums))
         });
         let stored = Self {
             ledger: last(JournalSource::Ledger),
@@ -485,7 +485,7 @@ impl StoredAgent {
             AgentOfDay {
                 last,
                 name: self.name,
-                labels: Labels::of(labels.collect::<Option<Vec<_>>>()?)?,
+                labels: Labels::from_pairs(labels.collect::<Option<Vec<_>>>()?)?,
                 services: services.collect::<Option<_>>()?,
                 reasons: self.reasons,
                 nearest: match self.nearest {
@@ -532,15 +532,15 @@ struct StoredDay {
 }
 
 impl StoredDay {
-    fn of(day: &DaySums) -> Self {
+    fn new(day: &DaySums) -> Self {
         let services = day.services.iter();
-        let services = services.map(|(service, sums)| (service.to_string(), StoredSums::of(*sums)));
+        let services = services.map(|(service, sums)| (service.to_string(), StoredSums::new(*sums)));
         let labels = day.labels.iter();
-        let labels = labels.map(|((key, value), sums)| (key.to_string(), value.to_string(), StoredSums::of(*sums)));
+        let labels = labels.map(|((key, value), sums)| (key.to_string(), value.to_string(), StoredSums::new(*sums)));
         let biggest = day.biggest.iter();
-        let biggest = biggest.map(|agent| (agent.agent.to_string(), agent.name.clone(), StoredSums::of(agent.sums)));
+        let biggest = biggest.map(|agent| (agent.agent.to_string(), agent.name.clone(), StoredSums::new(agent.sums)));
         Self {
-            total: StoredSums::of(day.total),
+            total: StoredSums::new(day.total),
             services: services.collect(),
             reasons: day.reasons.clone(),
             labels: labels.collect(),

@@ -54,8 +54,8 @@ impl UsageTable {
             let folded = Folded {
                 source: change.source,
                 sequence: change.sequence,
-                old: change.old.map(|old| JournalEntry::of(&old, then.name, then.labels)),
-                new: JournalEntry::of(&change.new, then.name, then.labels),
+                old: change.old.map(|old| JournalEntry::new(&old, then.name, then.labels)),
+                new: JournalEntry::new(&change.new, then.name, then.labels),
             };
             // A row also has attributes that its entry does not contain.
             if folded.old.as_ref() != Some(&folded.new) {

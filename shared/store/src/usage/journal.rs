@@ -1,7 +1,7 @@
 //! The entries of the decision history: one for each decision about a payment of an owner's agents, in the order of
 //! time.
 //!
-//! An entry is a copy of a row of the ledger or decisions table (`JournalEntry::of`) under the owner and the time, so
+//! An entry is a copy of a row of the ledger or decisions table (`JournalEntry::new`) under the owner and the time, so
 //! that one query reads the decisions of all agents of an owner. Blocked and escalated requests and reverted
 //! confirmations have a second copy in a separate partition, because they are rare among many payments.
 //!
@@ -143,7 +143,7 @@ impl UsageTable {
         let Some(hash) = entry.state().and_then(SettlementState::tx_hash) else {
             return Ok(());
         };
-        let row = Draft::of(&key::transaction(owner, hash, SettlementId::from_uuid(entry.place)))
+        let row = Draft::new(&key::transaction(owner, hash, SettlementId::from_uuid(entry.place)))
             .with_optional("ttl", self.ends_at(entry).as_ref());
         let put = self
             .db

@@ -23,7 +23,7 @@ impl UsageTable {
         if now.since(oldest) <= LATE {
             return Ok(());
         }
-        let row = Draft::of(&key::lag())
+        let row = Draft::new(&key::lag())
             .with("since", &oldest)
             .with("t", &now)
             .with_value("ttl", now.after(SHOWN).secs().write());

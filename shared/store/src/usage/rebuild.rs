@@ -73,7 +73,7 @@ impl UsageTable {
                 if then.owner != owner.as_str() {
                     continue;
                 }
-                let entry = JournalEntry::of(&decision, then.name, then.labels);
+                let entry = JournalEntry::new(&decision, then.name, then.labels);
                 let known = stored.get(&entry.place);
                 if known.is_some_and(|known| is_same(&known.entry, &entry)) {
                     self.put_transaction(owner, &entry).await?;
@@ -251,7 +251,7 @@ impl Ledger {
         let settlements = rows_of_day(&self.db, &self.table, keys::settlement_partition(agent), day).await?;
         for item in &settlements {
             match self.read_settlement(agent, item) {
-                Ok(settlement) => found.push((LoggedDecision::of(settlement), RowHash::of(item))),
+                Ok(settlement) => found.push((LoggedDecision::from_settlement(settlement), RowHash::digest(item))),
                 Err(_) => unreadable = unreadable.saturating_add(1),
             }
         }
@@ -259,7 +259,7 @@ impl Ledger {
         let decisions = rows_of_day(&self.db, table, keys::decision_partition(agent), day).await?;
         for item in &decisions {
             match read_decision(agent, Row::new(table, item), item) {
-                Ok(decision) => found.push((decision, RowHash::of(item))),
+                Ok(decision) => found.push((decision, RowHash::digest(item))),
                 Err(_) => unreadable = unreadable.saturating_add(1),
             }
         }

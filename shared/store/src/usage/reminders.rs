@@ -46,7 +46,7 @@ const KEPT: Duration = Duration::from_secs_u32(90 * 86_400);
 impl UsageTable {
     /// Stores a reminder. Storing the reminder again changes nothing.
     pub async fn remind(&self, reminder: Reminder) -> Result<()> {
-        let row = Draft::of(&key::reminder(reminder)).with("ttl", &reminder.at.after(KEPT).secs());
+        let row = Draft::new(&key::reminder(reminder)).with("ttl", &reminder.at.after(KEPT).secs());
         let put = self
             .db
             .put_item()
@@ -97,7 +97,7 @@ impl UsageTable {
 
     /// Stores a change in quarantine, for an operator to examine.
     pub async fn set_aside(&self, aside: &QuarantinedRow, now: Timestamp) -> Result<()> {
-        let row = Draft::of(&key::set_aside(&aside.table, &aside.sequence))
+        let row = Draft::new(&key::set_aside(&aside.table, &aside.sequence))
             .with("key", &aside.key)
             .with("problem", &aside.problem)
             .with("t", &now)

@@ -88,7 +88,7 @@ impl UsageTable {
 
 fn write_shadow(shadow: &Shadow) -> Item {
     let terms = &shadow.terms;
-    let row = Draft::of(&key::shadow(&shadow.owner, shadow.agent))
+    let row = Draft::new(&key::shadow(&shadow.owner, shadow.agent))
         .with("t", &shadow.attached_at)
         .with_optional("rules", terms.rules.as_deref().map(numbered).as_ref())
         .with("policies", &changes_of(terms))

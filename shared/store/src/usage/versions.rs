@@ -117,7 +117,7 @@ impl CatalogTable {
 impl UsageTable {
     /// Stores a version.
     pub async fn keep_version(&self, version: InputVersion) -> Result<()> {
-        let row = Draft::of(&version.key)
+        let row = Draft::new(&version.key)
             .with("t", &version.at)
             .with_value("body", AttributeValue::M(version.body));
         let put = self

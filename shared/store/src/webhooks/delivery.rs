@@ -91,7 +91,7 @@ impl WebhooksTable {
 fn write_delivery(delivery: &Delivery, now: Timestamp) -> Item {
     let last = delivery.last.as_ref();
     let millis = last.map(|last| u32::try_from(last.took.millis()).unwrap_or(u32::MAX));
-    Draft::of(&Key::delivery(delivery.webhook, delivery.id))
+    Draft::new(&Key::delivery(delivery.webhook, delivery.id))
         .with("eid", &delivery.event_id.to_string())
         .with_value("kind", text(delivery.kind.name()))
         .with("event", &delivery.event)

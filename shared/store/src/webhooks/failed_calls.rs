@@ -62,7 +62,7 @@ impl WebhooksTable {
         let old = old
             .filter(|old| old.version == calls.version)
             .map_or(0, |old| old.count);
-        let row = Draft::of(&Key::failed_calls(webhook))
+        let row = Draft::new(&Key::failed_calls(webhook))
             .with("ver", &calls.version)
             .with("since", &calls.since)
             .with("n", &calls.count)
@@ -85,7 +85,7 @@ impl WebhooksTable {
 
     /// Records a successful call of a webhook with failed calls, which removes the failed calls.
     pub async fn end_failed_calls(&self, webhook: &Webhook, now: Timestamp) -> Result<()> {
-        let row = Draft::of(&Key::failed_calls(webhook.id))
+        let row = Draft::new(&Key::failed_calls(webhook.id))
             .with("ver", &webhook.version)
             .with("n", &0_u64)
             .with("ttl", &now.after(KEPT).secs());

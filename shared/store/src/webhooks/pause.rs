@@ -36,7 +36,7 @@ impl Pause {
 impl WebhooksTable {
     /// Stores a pause. Storing the pause again changes nothing.
     pub async fn begin_pause(&self, pause: &Pause) -> Result<()> {
-        let row = Draft::of(&pause.key())
+        let row = Draft::new(&pause.key())
             .with("person", &pause.person)
             .with("hook", &pause.webhook)
             .with("delivery", &pause.delivery)

@@ -32,7 +32,7 @@ enum Role {
 
 impl WebhooksTable {
     /// Reads a user's webhooks, oldest first, strongly consistent.
-    pub async fn of(&self, person: &PersonId) -> Result<Vec<Webhook>> {
+    pub async fn list_webhooks(&self, person: &PersonId) -> Result<Vec<Webhook>> {
         let items = self
             .db
             .query()
@@ -113,7 +113,7 @@ impl WebhooksTable {
 
     /// Records that the endpoint responded 410 (Gone) to a call of this version of a webhook.
     pub async fn note_gone(&self, webhook: &Webhook, at: Timestamp) -> Result<()> {
-        let gone = Draft::of(&Key::webhook_gone(webhook.id))
+        let gone = Draft::new(&Key::webhook_gone(webhook.id))
             .with("ver", &webhook.version)
             .with("t", &at);
         let put = self
@@ -187,7 +187,7 @@ impl ExpectVersion for aws_sdk_dynamodb::types::builders::PutBuilder {
 
 fn write_webhook(webhook: &Webhook) -> Item {
     let terms = &webhook.terms;
-    Draft::of(&Key::webhook(&webhook.person, webhook.slot))
+    Draft::new(&Key::webhook(&webhook.person, webhook.slot))
         .with("id", &webhook.id)
         .with("ver", &webhook.version)
         .with("created", &webhook.created_at)

@@ -19,7 +19,7 @@ pub struct NewWebhookSecret {
 
 impl NewWebhookSecret {
     pub(crate) fn item(&self, webhook: WebhookId) -> Item {
-        Draft::of(&Key::webhook_secret(webhook, self.id))
+        Draft::new(&Key::webhook_secret(webhook, self.id))
             .with("c", &self.secret)
             .into_item()
     }

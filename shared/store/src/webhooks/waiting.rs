@@ -23,7 +23,7 @@ impl WebhooksTable {
     /// unit for every forty waiting deliveries, and a write unit.
     pub async fn wait(&self, person: &PersonId, id: DeliveryId, now: Timestamp) -> Result<bool> {
         let is_full = self.waiting(person, now).await? >= Delivery::MAX_WAITING;
-        let row = Draft::of(&Key::waiting_delivery(person, id)).with("ttl", &now.after(KEPT).secs());
+        let row = Draft::new(&Key::waiting_delivery(person, id)).with("ttl", &now.after(KEPT).secs());
         let put = self
             .db
             .put_item()

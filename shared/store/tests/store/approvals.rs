@@ -90,7 +90,7 @@ async fn stored_approvals_are_found_by_id() {
     };
     let (_, seen) = ledger.decision_inputs(asked.agent, &ask).await.unwrap();
     assert_eq!(seen.approval, Some(approval));
-    let unknown = ApprovalId::of(sample::agent_id(9), &asked.fingerprint(), 0);
+    let unknown = ApprovalId::derive(sample::agent_id(9), &asked.fingerprint(), 0);
     assert_eq!(ledger.approval(unknown).await.unwrap(), None);
     assert_eq!(
         ledger
@@ -463,7 +463,7 @@ async fn a_key_is_bound_by_one_decision() {
         amount: intent.offer.amount(),
         pay_to: intent.offer.pay_to(),
         fingerprint: intent.fingerprint,
-        call: CallDescription::of(&intent, Some(&sample::operation()), Network::BaseSepolia, start),
+        call: CallDescription::new(&intent, Some(&sample::operation()), Network::BaseSepolia, start),
         at: start,
         reason: Reason::ApprovalRequired {
             approval: None,
@@ -503,7 +503,7 @@ async fn requests_for_raises_are_limited_with_approvals() {
     let first = ledger.approval(ids[0]).await.unwrap().unwrap();
     let fingerprint = Approval::fingerprint_of_raise(first.transaction);
     let asked = Approval {
-        id: ApprovalId::of(first.agent, &fingerprint, 0),
+        id: ApprovalId::derive(first.agent, &fingerprint, 0),
         fingerprint,
         raise: Some(RaiseRequest {
             caps: RaisedCaps::default(),

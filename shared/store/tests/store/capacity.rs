@@ -68,7 +68,7 @@ async fn the_catalog_object_is_cheaper_than_a_scan() {
     const SERVICES: u32 = 500;
     let (emulator, meter) = Emulator::start().await.metered().await;
     let table = emulator.catalog();
-    let mut rng = Rng::of(7);
+    let mut rng = Rng::from_seed(7);
     for n in 0..SERVICES {
         table.put(&listed(&mut rng, n), &sample::audit()).await.unwrap();
     }
@@ -97,7 +97,7 @@ async fn the_catalog_object_is_cheaper_than_a_scan() {
         (service, ProbeRecord::default().with(service, seen, sample::start()))
     });
     let probed: Vec<_> = probed.collect();
-    let seen = Sightings::of(probed.iter().map(|(service, record)| (*service, record)));
+    let seen = Sightings::summarize(probed.iter().map(|(service, record)| (*service, record)));
     table.put_sightings(&seen).await.unwrap();
     meter.take();
     assert_eq!(table.sightings().await.unwrap(), seen);

@@ -243,7 +243,10 @@ async fn cached_probe_results_survive_a_damaged_summary() {
     let [paid, free] = [entry.operations[0].id, entry.operations[1].id];
     let seen = [(paid, Ok(asks(11_000))), (free, Ok(Quote::Free))];
     let record = ProbeRecord::default().with(&entry, seen, after(1));
-    table.put_sightings(&Sightings::of([(&entry, &record)])).await.unwrap();
+    table
+        .put_sightings(&Sightings::summarize([(&entry, &record)]))
+        .await
+        .unwrap();
     let all = ("probe_passed", "paid_x402 free_verified".to_owned());
     assert_eq!(labels(&cache, 5).await, all);
     assert_eq!(labels(&deciding, 5).await, unseen);
@@ -258,7 +261,10 @@ async fn cached_probe_results_survive_a_damaged_summary() {
     moved.version = 2;
     moved.operations[1].method = "POST".to_owned();
     table.put(&moved, &sample::audit()).await.unwrap();
-    table.put_sightings(&Sightings::of([(&moved, &record)])).await.unwrap();
+    table
+        .put_sightings(&Sightings::summarize([(&moved, &record)]))
+        .await
+        .unwrap();
     assert_eq!(labels(&cache, 15).await, ("listed", "paid_x402 unverified".to_owned()));
 }
 

@@ -27,7 +27,7 @@ async fn freezes_change_only_as_they_were_read() {
     let token = OperatorName::parse("ann").unwrap();
     for target in [
         FreezeTarget::Agent(sample::agent_id(1)),
-        FreezeTarget::Owner(PersonId::of("x", "y")),
+        FreezeTarget::Owner(PersonId::derive("x", "y")),
         FreezeTarget::Deployment,
     ] {
         let browsers = freeze(&target, "browser:ada", "why");

@@ -35,7 +35,7 @@ fn longest_labels() -> Labels {
         let key = LabelKey::parse(&format!("k{n}")).unwrap();
         (key, LabelValue::parse(&"v".repeat(bytes - 2)).unwrap())
     };
-    Labels::of((0..Labels::MAX).map(pair)).unwrap()
+    Labels::from_pairs((0..Labels::MAX).map(pair)).unwrap()
 }
 
 /// Every payment reads the agent's record, which takes one read unit up to 4 KB.

@@ -148,7 +148,7 @@ async fn read(emulator: &Emulator, proxy: &Proxy) -> (Arc<Edition>, Vec<String>)
 
 /// A service of 280 KB that can't be compressed to less than half. Three of them need two chunks.
 fn large(n: u32, version: u64) -> Service {
-    let mut rng = Rng::of(u64::from(n) * 1_000 + version);
+    let mut rng = Rng::from_seed(u64::from(n) * 1_000 + version);
     let words: Vec<String> = (0..17_500).map(|_| format!("{:016x}", rng.draw())).collect();
     let mut service = sample::service(sample::service_id(n.into()), &format!("lab-{n}"));
     service.version = version;
@@ -180,7 +180,7 @@ fn any_service(rng: &mut Rng, n: u32) -> Service {
 async fn the_object_is_what_a_scan_gives() {
     let place = Place::start().await;
     place.assert_read(&BY_SCAN, "nothing was ever stored").await;
-    let mut rng = Rng::of(1);
+    let mut rng = Rng::from_seed(1);
     let mut next = 0;
     for count in [0, 1, 2, 7, 40, 0] {
         for _ in 0..count {

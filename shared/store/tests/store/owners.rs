@@ -82,9 +82,9 @@ async fn approvals_are_listed_newest_first_with_current_state() {
     assert_eq!(list(None, 100).await, ids);
     assert_eq!(list(None, 2).await, ids[..2]);
     let second = ledger.approval(ids[1]).await.unwrap().unwrap();
-    assert_eq!(list(Some(ApprovalPlace::of(&second)), 2).await, ids[2..4]);
+    assert_eq!(list(Some(ApprovalPlace::new(&second)), 2).await, ids[2..4]);
     let oldest = ledger.approval(ids[4]).await.unwrap().unwrap();
-    assert_eq!(list(Some(ApprovalPlace::of(&oldest)), 2).await, []);
+    assert_eq!(list(Some(ApprovalPlace::new(&oldest)), 2).await, []);
     assert!(
         ledger
             .approvals_of("nobody", ApprovalList::All, None, 9)
@@ -290,7 +290,7 @@ async fn approvals_move_to_the_agents_new_owner() {
     );
     let offer = Handover {
         agent: agent.id,
-        to: PersonId::of("https://issuer.example", "new"),
+        to: PersonId::derive("https://issuer.example", "new"),
         reason: OperatorReason::parse("left").unwrap(),
         by: OperatorName::parse("ann").unwrap(),
         at: at(0),

@@ -10,7 +10,7 @@ use purser_testkit::{Emulator, sample};
 use uuid::Uuid;
 
 fn owner() -> PersonId {
-    PersonId::of("https://issuer.example", "someone")
+    PersonId::derive("https://issuer.example", "someone")
 }
 
 /// Stores this version of the agent, with this owner.
@@ -56,7 +56,7 @@ async fn reserve(ledger: &Ledger, grant: &PayoutGrant, number: u128) -> PayoutRe
         authorized_at: grant.at(),
         valid_before: grant.at().after(Duration::from_secs_u32(300)),
         idempotency_key: Fingerprint::of_text(&number.to_string()),
-        nonce_prefix: NoncePrefix::of(B256::repeat_byte(1)),
+        nonce_prefix: NoncePrefix::from_nonce(B256::repeat_byte(1)),
         transfers: 0,
         purpose: Purpose::Payout(Payout { by: owner() }),
     };
@@ -77,7 +77,7 @@ async fn no_payout_is_reserved_for_an_earlier_owner() {
     let stored = ledger.put_payout_record(agent, &named.unwrap(), &sample::audit()).await;
     assert_eq!(stored.unwrap(), Edited::Stored);
     let grant = decided(&ledger.payout_record(agent).await.unwrap());
-    put_agent(&ledger, 2, &PersonId::of("https://issuer.example", "another")).await;
+    put_agent(&ledger, 2, &PersonId::derive("https://issuer.example", "another")).await;
     assert_eq!(reserve(&ledger, &grant, 1).await, PayoutReserved::Raced);
     put_agent(&ledger, 3, &owner()).await;
     assert_eq!(reserve(&ledger, &grant, 1).await, PayoutReserved::Done);

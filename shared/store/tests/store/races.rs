@@ -171,7 +171,7 @@ async fn chaos(seed: u64, skew: Duration, conflicts: bool) {
     let mut workers = tokio::task::JoinSet::new();
     for worker in 0..12 {
         let (ledger, clock) = (ledger.clone(), Arc::clone(&clock));
-        let mut rng = Rng::of(seed * 1_000 + worker + 1);
+        let mut rng = Rng::from_seed(seed * 1_000 + worker + 1);
         workers.spawn(async move {
             for round in 0..25 {
                 let step = i64::try_from(rng.below(1_800)).unwrap() * 1_000_000;
@@ -221,7 +221,7 @@ async fn decisions_equal_those_of_a_plain_list() {
     let day = Duration::DAY.micros();
     for seed in 1..=2 {
         let (emulator, ledger) = ledger_with(CAP, CAP).await;
-        let mut rng = Rng::of(seed);
+        let mut rng = Rng::from_seed(seed);
         let mut now = sample::start().micros();
         let mut spends: Vec<(i64, u64)> = Vec::new();
         for round in 0..200 {

@@ -148,7 +148,7 @@ async fn the_pages_of_a_log_have_each_decision_once() {
     let mut logs = Vec::new();
     for limit in [1, 2, 100] {
         for newest_first in [false, true] {
-            let (mut places, mut rest) = (Vec::new(), Some(LogRange::of(start, end, newest_first)));
+            let (mut places, mut rest) = (Vec::new(), Some(LogRange::new(start, end, newest_first)));
             while let Some(range) = rest {
                 let page = ledger.decisions_between(agent, range, limit).await.unwrap();
                 places.extend(page.decisions.iter().map(LoggedDecision::place));
@@ -172,7 +172,7 @@ async fn the_pages_of_a_log_have_each_decision_once() {
         let found: Vec<_> = page.decisions.iter().map(LoggedDecision::place).collect();
         assert_eq!((found, page.rest), (vec![*place], None));
     }
-    let none = LogRange::of(end, start, false);
+    let none = LogRange::new(end, start, false);
     assert!(
         ledger
             .decisions_between(agent, none, 10)

@@ -18,7 +18,7 @@ use purser_testkit::{
 async fn ledger() -> (Emulator, Ledger, Agent) {
     let emulator = Emulator::start().await;
     let ledger = emulator.ledger();
-    let set = StartingSet::of((1..=3).map(sample::service_id));
+    let set = StartingSet::new((1..=3).map(sample::service_id));
     let agent = Agent {
         starting_set: Some(ledger.keep_starting_set(&set).await.unwrap()),
         ..sample::agent(1, Vec::new())
@@ -86,7 +86,7 @@ async fn starting_set_services_have_a_default_policy() {
 #[tokio::test]
 async fn starting_caps_are_judged_by_the_first_payment() {
     let (emulator, ledger, unlimited) = ledger().await;
-    let set = StartingSet::of((1..=3).map(sample::service_id)).with_caps(StartingLimits::Safe.caps());
+    let set = StartingSet::new((1..=3).map(sample::service_id)).with_caps(StartingLimits::Safe.caps());
     let digest = ledger.keep_starting_set(&set).await.unwrap();
     assert_ne!(Some(digest), unlimited.starting_set);
     let agent = Agent {
@@ -140,7 +140,7 @@ async fn limits_of_a_starting_set_apply_without_a_row() {
         policy: PolicyEdit::default(),
     };
     let service = sample::service_id;
-    let set = StartingSet::of((1..=3).map(service))
+    let set = StartingSet::new((1..=3).map(service))
         .with_changes(vec![(limits, vec![service(2), service(1)]), (off, vec![service(3)])]);
     let agent = Agent {
         starting_set: Some(ledger.keep_starting_set(&set).await.unwrap()),
@@ -165,7 +165,7 @@ async fn limits_of_a_starting_set_apply_without_a_row() {
 #[tokio::test]
 async fn templates_are_stored_with_their_versions() {
     let ledger = Emulator::start().await.ledger();
-    let person = PersonId::of("https://issuer.example", "ann");
+    let person = PersonId::derive("https://issuer.example", "ann");
     let name = TemplateName::parse("research").unwrap();
     let terms = |units: u64| TemplateTerms {
         services: [

@@ -46,7 +46,7 @@ async fn payments_are_within_the_raised_cap_until_the_raise_ends() {
         from: start,
         until,
         by: sample::agent(1, Vec::new()).owner,
-        approval: ApprovalId::of(sample::agent_id(1), &Fingerprint::of_text("raise"), 0),
+        approval: ApprovalId::derive(sample::agent_id(1), &Fingerprint::of_text("raise"), 0),
     });
     let edited = ledger.put_policy(sample::agent_id(1), &raised, &sample::audit()).await;
     assert_eq!(edited.unwrap(), Edited::Stored);

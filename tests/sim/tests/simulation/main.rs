@@ -9,9 +9,9 @@ use purser_sim::{Plan, run, shrink};
 /// Runs a range of seeds.
 fn check(seeds: std::ops::Range<u64>) {
     for seed in seeds {
-        let outcome = run(&Plan::of(seed));
+        let outcome = run(&Plan::from_seed(seed));
         if !outcome.complaints.is_empty() {
-            let plan = shrink(&Plan::of(seed), 100);
+            let plan = shrink(&Plan::from_seed(seed), 100);
             panic!("seed {seed}: {:#?}\nshrunk: {plan}", outcome.complaints);
         }
     }
@@ -30,7 +30,7 @@ fn nothing_is_found_in_the_next_seeds() {
 #[test]
 fn a_seed_is_the_same_run_every_time() {
     for seed in [3, 11, 40] {
-        let [first, second] = [(); 2].map(|()| run(&Plan::of(seed)));
+        let [first, second] = [(); 2].map(|()| run(&Plan::from_seed(seed)));
         assert!(first.trace.len() > 50, "seed {seed}");
         for (first, second) in first.trace.iter().zip(&second.trace) {
             assert_eq!(first, second, "seed {seed}");

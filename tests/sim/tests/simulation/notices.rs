@@ -18,7 +18,7 @@ fn events_are_mailed_as_their_persons_choose() {
         "mailed as a digest",
         "told by mail",
     ] {
-        assert!(coverage.of(what) > 0, "{what} did not happen:\n{coverage}");
+        assert!(coverage.occurrences(what) > 0, "{what} did not happen:\n{coverage}");
     }
 }
 

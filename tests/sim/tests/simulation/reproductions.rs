@@ -18,7 +18,7 @@ fn check(plan: &Plan, happened: &[&str]) {
     assert!(outcome.complaints.is_empty(), "{:#?}", outcome.complaints);
     for what in happened {
         assert!(
-            outcome.coverage.of(what) > 0,
+            outcome.coverage.occurrences(what) > 0,
             "{what} did not happen:\n{}",
             outcome.coverage
         );
@@ -98,7 +98,8 @@ fn clocks_a_minute_apart_share_a_window_to_the_microsecond() {
     plan.skews = [30, -30, 0];
     let outcome = run(&plan);
     assert!(outcome.complaints.is_empty(), "{:#?}", outcome.complaints);
-    let counts = ["Authorize allow", "Authorize daily_spend_limit_exceeded"].map(|what| outcome.coverage.of(what));
+    let counts =
+        ["Authorize allow", "Authorize daily_spend_limit_exceeded"].map(|what| outcome.coverage.occurrences(what));
     assert_eq!(counts, [5, 3], "{}", outcome.coverage);
 }
 
@@ -206,7 +207,7 @@ fn a_raise_is_not_handed_over() {
         "Burst allow",
         "Burst daily_spend_limit_exceeded",
     ];
-    let counted = happened.map(|what| outcome.coverage.of(what));
+    let counted = happened.map(|what| outcome.coverage.occurrences(what));
     // The last payment of a burst is counted twice, for itself and for its step.
     assert_eq!(counted, [1, 1, 7, 4], "{}", outcome.coverage);
 }
@@ -258,7 +259,8 @@ fn payments_are_signed_after_kms_has_failed() {
     plan.setting.kms = true;
     let outcome = run(&plan);
     assert!(outcome.complaints.is_empty(), "{:#?}", outcome.complaints);
-    let counted = ["Authorize 5xx", "Authorize replay", "signed again by KMS"].map(|what| outcome.coverage.of(what));
+    let counted =
+        ["Authorize 5xx", "Authorize replay", "signed again by KMS"].map(|what| outcome.coverage.occurrences(what));
     assert_eq!(counted, [3, 6, 3], "{}", outcome.coverage);
 }
 
@@ -478,7 +480,7 @@ fn undone(seed: u64, killed_at: Option<u8>) -> Plan {
 
 /// A seed with which the reorg of [`undone`] loses the payment.
 fn losing() -> u64 {
-    let is_gone = |seed: &u64| run(&undone(*seed, None)).coverage.of("reconciled: taken_back") > 0;
+    let is_gone = |seed: &u64| run(&undone(*seed, None)).coverage.occurrences("reconciled: taken_back") > 0;
     (0..20).find(is_gone).expect("a reorganization that loses the payment")
 }
 
@@ -505,7 +507,8 @@ fn payments_proven_by_removed_blocks_are_looked_at_again() {
         plan.rounds[4][0].faults = vec![(endpoint, Fault::SideBlocks)];
         let outcome = run(&plan);
         assert!(outcome.complaints.is_empty(), "{:#?}", outcome.complaints);
-        let counts = ["Complete confirmed", "reconciled: taken_back"].map(|what| outcome.coverage.of(what) > 0);
+        let counts =
+            ["Complete confirmed", "reconciled: taken_back"].map(|what| outcome.coverage.occurrences(what) > 0);
         assert_eq!(counts, [confirms; 2], "{endpoint}");
     }
 }
@@ -513,7 +516,7 @@ fn payments_proven_by_removed_blocks_are_looked_at_again() {
 /// The run is killed just before it asks whether the block is still on the chain; it is not.
 #[test]
 fn a_killed_watch_skips_no_block() {
-    let is_gone = |outcome: &Outcome| outcome.coverage.of("reconciled: taken_back") > 0;
+    let is_gone = |outcome: &Outcome| outcome.coverage.occurrences("reconciled: taken_back") > 0;
     let seed = losing();
     let trace = run(&undone(seed, None)).trace;
     let looks = |line: &&String| line.contains(" step 9 on 1, ") && line.contains("eth_getBlockByNumber");
@@ -523,7 +526,7 @@ fn a_killed_watch_skips_no_block() {
     let (call, _) = call.split_once(':').expect("a number");
     let killed = run(&undone(seed, call.parse().ok()));
     assert!(killed.complaints.is_empty(), "{:#?}", killed.complaints);
-    assert_eq!(killed.coverage.of("Reconcile crashed"), 1);
+    assert_eq!(killed.coverage.occurrences("Reconcile crashed"), 1);
     assert!(is_gone(&killed), "the next run takes it back");
 }
 
@@ -570,7 +573,7 @@ fn findings_are_stored_after_the_read_time_ends() {
     let (call, _) = call.split_once(':').expect("a number");
     let late = run(&rounds(call.parse().ok()));
     assert!(late.complaints.is_empty(), "{:#?}", late.complaints);
-    assert!(late.coverage.of("fault Slow") > 0);
+    assert!(late.coverage.occurrences("fault Slow") > 0);
     // The claim and the settlement are written; the watch was not begun.
     for write in ["PutItem", "UpdateItem"] {
         assert_eq!(calls(&late, write).len(), 1, "{write}");
@@ -718,7 +721,7 @@ fn released_spending_counts_again_after_a_reorganization() {
     }
     let so_often = outcomes
         .iter()
-        .filter(|outcome| outcome.coverage.of("confirmed after its release") > 0)
+        .filter(|outcome| outcome.coverage.occurrences("confirmed after its release") > 0)
         .count();
     assert!(so_often > 0, "it never came to that");
 }

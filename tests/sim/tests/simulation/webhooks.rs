@@ -67,7 +67,7 @@ fn deliveries_end_as_their_programs_answer() {
         "received twice",
         "set aside",
     ] {
-        assert!(coverage.of(what) > 0, "{what} did not happen:\n{coverage}");
+        assert!(coverage.occurrences(what) > 0, "{what} did not happen:\n{coverage}");
     }
 }
 
@@ -81,7 +81,7 @@ fn a_delivery_whose_pause_is_not_kept_is_called_again() {
 #[test]
 fn a_webhook_is_marked_as_gone_before_its_delivery_ends() {
     let coverage = check([244]);
-    assert!(coverage.of("answered 410") > 0, "{coverage}");
+    assert!(coverage.occurrences("answered 410") > 0, "{coverage}");
 }
 
 #[test]

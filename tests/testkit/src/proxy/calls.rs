@@ -98,7 +98,7 @@ impl Call {
 
 impl Units {
     /// The sum over several calls.
-    pub fn of<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Self {
+    pub fn sum<'a>(calls: impl IntoIterator<Item = &'a Call>) -> Self {
         calls.into_iter().fold(Self::default(), |sum, call| Self {
             read: sum.read + call.units.read,
             write: sum.write + call.units.write,

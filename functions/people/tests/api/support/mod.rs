@@ -86,7 +86,7 @@ fn attested(seed: &WalletSeed, event: &str, is_lie: bool) -> String {
         address: wallet.address(),
         attestation: wallet.attest(agent).unwrap(),
     };
-    let body = serde_json::to_value(AttestedWallet::of(&wallet)).unwrap();
+    let body = serde_json::to_value(AttestedWallet::new(&wallet)).unwrap();
     json!({"status": 200, "body": body}).to_string()
 }
 
