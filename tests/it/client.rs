@@ -136,7 +136,7 @@ async fn the_client_pays_waits_and_obtains_approval() {
     assert_eq!(me.agent_id, agent.id.to_string());
     let receipts = purser.receipts(&me.agent_id, 2).await.unwrap();
     assert_eq!((receipts.count, receipts.settlements[0].id), (2, id));
-    assert_eq!(purser.enabled_services(&me.agent_id).await.unwrap().count, 1);
+    assert_eq!(purser.list_enabled_services(&me.agent_id).await.unwrap().count, 1);
     let left = purser.policy(&me.agent_id, "lab-weather").await.unwrap();
     assert_eq!(left.spend.spend_today_units.units(), 4 * PRICE);
     let service = purser.service("lab-weather").await.unwrap();

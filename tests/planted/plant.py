@@ -679,10 +679,8 @@ BUGS = [
     Bug(
         "a raise granted for another service",
         "functions/people/src/approvals/grant.rs",
-        "let present = self.ledger.enabled_service(approval.agent, approval.service).await?;",
-        "let present = if PLANTED { self.ledger.enabled_services(owned.agent()).await?.into_iter()"
-        ".find(|other| other.service != approval.service) }"
-        " else { self.ledger.enabled_service(approval.agent, approval.service).await? };",
+        "let present = self\n                .ledger\n                .find_enabled_service(approval.agent, approval.service)\n                .await?;",
+        "let present = if PLANTED { self.ledger.list_enabled_services(owned.agent()).await?.into_iter().find(|other| other.service != approval.service) } else { self.ledger.find_enabled_service(approval.agent, approval.service).await? };",
         "package(purser-tests) and test(=people::raises::an_agents_request_for_a_raise_is_granted_and_ends)",
     ),
     Bug(
@@ -1420,8 +1418,8 @@ SIMULATED = [
     Bug(
         "a refusal not looked at again",
         "functions/payments/src/refuse.rs",
-        "if !self.payments.ledger.unchanged_since(",
-        "if !PLANTED && !self.payments.ledger.unchanged_since(",
+        "if !self.payments.ledger.is_unchanged_since(",
+        "if !PLANTED && !self.payments.ledger.is_unchanged_since(",
         "package(purser-sim) and "
         "test(=reproductions::duplicate_calls_are_replayed_despite_a_full_window)",
     ),
@@ -1456,9 +1454,8 @@ SIMULATED = [
     Bug(
         "a block remembered before it is looked at",
         "functions/reconcile/src/watch.rs",
-        "            let claimed = match self.claimed_between(first, last).await {\n",
-        "            if PLANTED { step = self.save_checked(step, last).await; }\n"
-        "            let claimed = match self.claimed_between(first, last).await {\n",
+        "            let claimed = match self.load_claims(first, last).await {\n",
+        "            if PLANTED { step = self.save_checked(step, last).await; }\n            let claimed = match self.load_claims(first, last).await {\n",
         "package(purser-sim) and test(=reproductions::a_killed_watch_skips_no_block)",
     ),
     Bug(

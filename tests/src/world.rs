@@ -488,7 +488,7 @@ impl World {
         let before = self
             .stack
             .ledger
-            .enabled_service(agent.id, service)
+            .find_enabled_service(agent.id, service)
             .await
             .expect("read");
         let version = before.map_or(1, |before| before.version + 1);

@@ -87,7 +87,7 @@ async fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
         Command::Services(filter) => show::services(&credentials::catalog(url()?)?, filter, output).await,
         Command::Search { text } => show::search(&credentials::catalog(url()?)?, &text, output).await,
         Command::Service { service } => show::service(&credentials::catalog(url()?)?, &service, output).await,
-        Command::Enabled => show::enabled(&credentials::purser(url()?)?, output).await,
+        Command::Enabled => show::list_enabled(&credentials::purser(url()?)?, output).await,
         Command::Receipts { limit } => show::receipts(&credentials::purser(url()?)?, limit, output).await,
         Command::Statement { settlement, decision } => {
             show::statement(&credentials::purser(url()?)?, settlement, decision, output).await

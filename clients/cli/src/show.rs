@@ -104,9 +104,9 @@ fn detailed(service: &ServiceDetail) -> Vec<String> {
 }
 
 /// Lists the services that the agent may buy.
-pub(crate) async fn enabled(purser: &Purser, output: &Output) -> Result<Exit, Failure> {
+pub(crate) async fn list_enabled(purser: &Purser, output: &Output) -> Result<Exit, Failure> {
     let agent = purser.agent().await?;
-    let answer = purser.enabled_services(&agent.agent_id).await?;
+    let answer = purser.list_enabled_services(&agent.agent_id).await?;
     // The rules are the agent's, so each service has the same.
     let rules = match answer.services.first() {
         Some(service) => {

@@ -79,8 +79,8 @@ pub(crate) async fn check_payment(
         target_url: asked.target_url.as_deref(),
         ceiling: asked.max_usd.0,
     };
-    let planned = meant.planned(&purser, providers).await?;
-    match planned.allowed(&purser).await {
+    let planned = meant.plan(&purser, providers).await?;
+    match planned.check_unpaid(&purser).await {
         Ok(_) => {}
         // The tool's answer is the decision, so a refusal with checks is not an error.
         Err(ApiError::Refused(refusal)) if !refusal.checks.is_empty() => return Ok(planned.blocked(&refusal)),
@@ -139,11 +139,8 @@ pub(crate) async fn call_service(
         None => fresh_key()?,
     };
     let keyed = |failure: Failure| failure.under(&key);
-    let planned = meant
-        .planned(&purser.until(answer_by), providers)
-        .await
-        .map_err(keyed)?;
-    let allowed = planned.allowed(&purser.until(answer_by)).await;
+    let planned = meant.plan(&purser.until(answer_by), providers).await.map_err(keyed)?;
+    let allowed = planned.check_unpaid(&purser.until(answer_by)).await;
     let agent_id = allowed
         .map_err(|error| keyed(Failure::from(error).before_payment()))?
         .agent_id;
@@ -153,7 +150,7 @@ pub(crate) async fn call_service(
             Ready::Paid(request) => request.key(key.clone()),
             Ready::Free(request) => {
                 let request = request.timeout(time_left(answer_by));
-                return called_free(request, limits.longest, &key, asked.max_bytes).await;
+                return call_free(request, limits.longest, &key, asked.max_bytes).await;
             }
         };
         let request = match asked.approval_id {
@@ -165,9 +162,10 @@ pub(crate) async fn call_service(
         let failed = |error: PayError| Failure::of_payment(&error, &key, limits.longest);
         let Paid { response, payment } = payer.send(request).await.map_err(failed)?;
         let purser = purser.until(over);
-        let (received, left_today_usd) = tokio::join!(read(response), left_today(&purser, &agent_id, meant.service));
+        let (received, left_today_usd) =
+            tokio::join!(read(response), remaining_today(&purser, &agent_id, meant.service));
         let store = payment.is_some().then_some(limits.responses);
-        let (answer, body) = received.shown(asked.max_bytes, store).await;
+        let (answer, body) = received.into_answer(asked.max_bytes, store).await;
         let cost = payment.as_ref().map_or(Usdc::from_units(0), |payment| payment.amount);
         let called = Called {
             answer,
@@ -183,7 +181,7 @@ pub(crate) async fn call_service(
 }
 
 /// Calls an operation that the catalog lists without a price. If the provider asks for a payment, none is made.
-async fn called_free(
+async fn call_free(
     request: RequestBuilder,
     longest: Duration,
     key: &IdempotencyKey,
@@ -199,7 +197,7 @@ async fn called_free(
         )
         .before_payment());
     }
-    let (answer, body) = read(response).await.shown(max_bytes, None).await;
+    let (answer, body) = read(response).await.into_answer(max_bytes, None).await;
     let called = Called {
         answer,
         cost_usd: Usdc::from_units(0).to_string(),
@@ -240,7 +238,7 @@ enum Ready {
 impl Planned<'_> {
     /// Asks Purser whether the agent may make this call. A payment, if there is one, is evaluated when it is
     /// authorized.
-    async fn allowed(&self, purser: &Purser) -> Result<UnpaidCheck, ApiError> {
+    async fn check_unpaid(&self, purser: &Purser) -> Result<UnpaidCheck, ApiError> {
         let call = Call {
             method: &self.operation.method,
             url: self.url.as_str(),
@@ -271,7 +269,7 @@ impl Planned<'_> {
 
 impl<'a> Meant<'a> {
     /// Finds the operation in the catalog, and makes the request.
-    async fn planned(&self, purser: &Purser, providers: &Providers) -> Result<Planned<'a>, Failure> {
+    async fn plan(&self, purser: &Purser, providers: &Providers) -> Result<Planned<'a>, Failure> {
         let service = service(purser, self.service).await.map_err(Failure::before_payment)?;
         let operation = service
             .operations
@@ -363,7 +361,7 @@ fn fresh_key() -> Result<IdempotencyKey, Failure> {
 }
 
 /// Returns the remainder of the service's cap, if Purser answers in time.
-async fn left_today(purser: &Purser, agent_id: &str, service: &str) -> Option<String> {
+async fn remaining_today(purser: &Purser, agent_id: &str, service: &str) -> Option<String> {
     let policy = purser.policy(agent_id, service).await.ok()?;
     Some(policy.spend.remaining_today_units.to_string())
 }

@@ -130,7 +130,7 @@ fn operation(operation: &Operation) -> OperationAnswer {
 
 pub(crate) async fn list_enabled(purser: &Purser, asked: ListEnabled) -> Result<Enabled, Failure> {
     let agent_id = purser.agent().await?.agent_id;
-    let mut services = purser.enabled_services(&agent_id).await?.services;
+    let mut services = purser.list_enabled_services(&agent_id).await?.services;
     if let Some(service) = asked.service.as_ref().filter(|service| !service.is_empty()) {
         services.retain(|known| known.slug.as_ref() == Some(service) || known.service_id.to_string() == *service);
         if services.is_empty() {

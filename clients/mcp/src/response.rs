@@ -75,7 +75,7 @@ fn shown_headers(headers: &HeaderMap) -> BTreeMap<String, String> {
 impl Received {
     /// Returns what is told of the body, and the body. Of a text, at most `max` bytes are in the body; the rest is kept in
     /// the store, if there is one.
-    pub(crate) async fn shown(
+    pub(crate) async fn into_answer(
         self,
         max: Option<MaxBytes>,
         store: Option<&dyn ResponseStore>,
@@ -230,7 +230,7 @@ mod tests {
     }
 
     async fn block(received: Received) -> (BodyKind, Value) {
-        let (answer, block) = received.shown(None, None).await;
+        let (answer, block) = received.into_answer(None, None).await;
         (answer.body, json!(block))
     }
 
@@ -310,7 +310,7 @@ mod tests {
             let store = MemoryResponses::default();
             let bound = || Some(MaxBytes(max));
             let (answer, block) = received("text/plain", text.as_bytes())
-                .shown(bound(), Some(&store))
+                .into_answer(bound(), Some(&store))
                 .await;
             let mut whole = json!(block)["text"].as_str().unwrap().to_owned();
             assert!(answer.cut.is_none() && whole.len() <= max);
@@ -330,17 +330,19 @@ mod tests {
     async fn texts_are_bounded_and_nothing_paid_is_dropped_before_the_bounds() {
         let long = "x".repeat(2 * MAX_KEPT_BYTES);
         let store = MemoryResponses::default();
-        let (answer, block) = received("text/plain", long.as_bytes()).shown(None, Some(&store)).await;
+        let (answer, block) = received("text/plain", long.as_bytes())
+            .into_answer(None, Some(&store))
+            .await;
         let shown = json!(block)["text"].as_str().unwrap().len();
         assert_eq!((shown, answer.cut), (MaxBytes::default().0, Some("too_long")));
         assert_eq!(answer.rest.unwrap().bytes, MAX_KEPT_BYTES - shown);
         // An unpaid response is not kept.
-        let (answer, block) = received("text/plain", long.as_bytes()).shown(None, None).await;
+        let (answer, block) = received("text/plain", long.as_bytes()).into_answer(None, None).await;
         assert_eq!(json!(block)["text"].as_str().unwrap().len(), MaxBytes::default().0);
         assert!(answer.rest.is_none() && answer.cut == Some("too_long"));
         // A store that fails.
         let (answer, block) = received("text/plain", &long.as_bytes()[..100_000])
-            .shown(None, Some(&Broken))
+            .into_answer(None, Some(&Broken))
             .await;
         assert_eq!(json!(block)["text"].as_str().unwrap().len(), 100_000);
         assert!(answer.rest.is_none() && answer.cut.is_none());

@@ -128,23 +128,23 @@ impl Tools {
             responses: &*responses,
         };
         Some(match name {
-            FIND_SERVICES => told(arguments, |asked| read::find_services(&bounded, asked)).await,
-            GET_SERVICE => told(arguments, |asked| read::get_service(&bounded, asked)).await,
-            LIST_ENABLED => told(arguments, |asked| read::list_enabled(&bounded, asked)).await,
+            FIND_SERVICES => run_tool(arguments, |asked| read::find_services(&bounded, asked)).await,
+            GET_SERVICE => run_tool(arguments, |asked| read::get_service(&bounded, asked)).await,
+            LIST_ENABLED => run_tool(arguments, |asked| read::list_enabled(&bounded, asked)).await,
             CHECK_PAYMENT => {
-                told(arguments, |asked| {
+                run_tool(arguments, |asked| {
                     call::check_payment(&purser, providers, limits, asked)
                 })
                 .await
             }
             CALL_SERVICE => {
-                told_with_body(arguments, |asked| call::call_service(&purser, providers, limits, asked)).await
+                run_tool_with_body(arguments, |asked| call::call_service(&purser, providers, limits, asked)).await
             }
-            READ_RESPONSE => told_with_body(arguments, |asked| call::read_response(limits, asked)).await,
-            GET_APPROVAL => told(arguments, |asked| read::get_approval(&bounded, calls, asked)).await,
-            REQUEST_RAISE => told(arguments, |asked| read::request_raise(&bounded, asked)).await,
-            LIST_RECEIPTS => told(arguments, |asked| read::list_receipts(&bounded, asked)).await,
-            GET_RECEIPT => told(arguments, |asked| read::get_receipt(&bounded, asked)).await,
+            READ_RESPONSE => run_tool_with_body(arguments, |asked| call::read_response(limits, asked)).await,
+            GET_APPROVAL => run_tool(arguments, |asked| read::get_approval(&bounded, calls, asked)).await,
+            REQUEST_RAISE => run_tool(arguments, |asked| read::request_raise(&bounded, asked)).await,
+            LIST_RECEIPTS => run_tool(arguments, |asked| read::list_receipts(&bounded, asked)).await,
+            GET_RECEIPT => run_tool(arguments, |asked| read::get_receipt(&bounded, asked)).await,
             _ => return None,
         })
     }
@@ -167,16 +167,16 @@ fn given(tool: &Tool, mut arguments: Map<String, Value>) -> Result<Map<String, V
 }
 
 /// Parses the arguments, runs the tool and serializes the answer.
-async fn told<A: DeserializeOwned, R: Serialize, F: Future<Output = Result<R, Failure>>>(
+async fn run_tool<A: DeserializeOwned, R: Serialize, F: Future<Output = Result<R, Failure>>>(
     arguments: Map<String, Value>,
     tool: impl FnOnce(A) -> F,
 ) -> Result<CallToolResult, Failure> {
     Ok(CallToolResult::structured(json(&tool(parse(arguments)?).await?)?))
 }
 
-/// Like `told`, for a tool whose result has the body of a provider's response: without structured content
+/// Like `run_tool`, for a tool whose result has the body of a provider's response: without structured content
 /// (`response.rs`).
-async fn told_with_body<A: DeserializeOwned, R: Serialize, F: Future<Output = Result<WithBody<R>, Failure>>>(
+async fn run_tool_with_body<A: DeserializeOwned, R: Serialize, F: Future<Output = Result<WithBody<R>, Failure>>>(
     arguments: Map<String, Value>,
     tool: impl FnOnce(A) -> F,
 ) -> Result<CallToolResult, Failure> {

@@ -335,7 +335,7 @@ impl Purser {
     }
 
     /// Lists the services that the agent may buy, each with its spend policy.
-    pub async fn enabled_services(&self, agent_id: &str) -> Result<EnabledServices, ApiError> {
+    pub async fn list_enabled_services(&self, agent_id: &str) -> Result<EnabledServices, ApiError> {
         self.get(&["mcp", "agents", agent_id, "services"]).await
     }
 
@@ -502,7 +502,7 @@ impl Purser {
         for (name, value) in given {
             url.query_pairs_mut().append_pair(name, value);
         }
-        self.repeated(Method::GET, url, None::<&()>)
+        self.send_with_retries(Method::GET, url, None::<&()>)
             .await
             .map(|(answer, _)| answer)
     }
@@ -512,12 +512,13 @@ impl Purser {
         segments: &[&str],
         body: &impl Serialize,
     ) -> Result<(T, HeaderMap), ApiError> {
-        self.repeated(Method::POST, self.address(segments)?, Some(body)).await
+        self.send_with_retries(Method::POST, self.address(segments)?, Some(body))
+            .await
     }
 
     /// Sends a request, and retries it where that may help. Retries are safe: each request is a read, carries a key, or
     /// concerns one settlement.
-    async fn repeated<T: DeserializeOwned>(
+    async fn send_with_retries<T: DeserializeOwned>(
         &self,
         method: Method,
         url: Url,
@@ -575,10 +576,12 @@ impl Purser {
             .await
             .map_err(|error| ApiError::Unreachable(error.without_url()))?;
         let (status, headers) = (response.status(), response.headers().clone());
-        let body = bounded(response, MAX_ANSWER_BYTES).await.map_err(|error| match error {
-            BodyError::Broken(error) => ApiError::Unreachable(error),
-            BodyError::TooLong => ApiError::Unreadable("it is longer than 1 MiB"),
-        })?;
+        let body = read_bounded(response, MAX_ANSWER_BYTES)
+            .await
+            .map_err(|error| match error {
+                BodyError::Broken(error) => ApiError::Unreachable(error),
+                BodyError::TooLong => ApiError::Unreadable("it is longer than 1 MiB"),
+            })?;
         if status.is_success() {
             let answer = serde_json::from_slice(&body).map_err(|_| ApiError::Unreadable("its members"))?;
             Ok((answer, headers))
@@ -600,7 +603,7 @@ pub(crate) enum BodyError {
 }
 
 /// Reads a body of at most `most` bytes.
-pub(crate) async fn bounded(mut response: Response, most: usize) -> Result<Vec<u8>, BodyError> {
+pub(crate) async fn read_bounded(mut response: Response, most: usize) -> Result<Vec<u8>, BodyError> {
     let mut body = Vec::new();
     while let Some(chunk) = response
         .chunk()
@@ -617,7 +620,7 @@ pub(crate) async fn bounded(mut response: Response, most: usize) -> Result<Vec<u
 
 /// Reads the first `most` bytes of a body, or a little more. Returns whether there was more; a body that broke off
 /// counts as more.
-pub(crate) async fn bounded_start(mut response: Response, most: usize) -> (Vec<u8>, bool) {
+pub(crate) async fn read_start(mut response: Response, most: usize) -> (Vec<u8>, bool) {
     let mut body = Vec::new();
     while body.len() <= most {
         match response.chunk().await {

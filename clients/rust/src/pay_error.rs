@@ -1,7 +1,7 @@
 //! The errors of a purchase, grouped by what the caller can do next. Their messages contain no text of a provider; only
 //! [`ProviderAnswer`] does.
 
-use crate::api::bounded_start;
+use crate::api::read_start;
 use crate::charset::decode_text;
 use crate::ordinals::Place;
 use crate::terms::payment_required;
@@ -187,7 +187,7 @@ impl ProviderAnswer {
         let kind = kind.map(str::to_owned);
         let (mut bytes, mut cut) = match payment_required(response.headers()) {
             Some(terms) => (terms, false),
-            None => bounded_start(response, KEPT_BYTES).await,
+            None => read_start(response, KEPT_BYTES).await,
         };
         cut |= bytes.len() > KEPT_BYTES;
         bytes.truncate(KEPT_BYTES);

@@ -1,7 +1,7 @@
 //! The complete flow of one request: call, authorize, call again with the payment, complete.
 
 use crate::answer::{ApprovalStatus, Authorized, Preflight, ReceiptStatus, SignedPayment};
-use crate::api::{BodyError, bounded, time_left};
+use crate::api::{BodyError, read_bounded, time_left};
 use crate::http_client::{USER_AGENT, http_client};
 use crate::ordinals::{Ordinal, Ordinals, Place};
 use crate::paid_body::paid;
@@ -189,7 +189,7 @@ impl Payer {
         if self.check_first {
             self.check_unpaid(&request).await?;
         }
-        match self.asked(&request).await? {
+        match self.call_unpaid(&request).await? {
             Asked::Nothing(response) => Ok(Paid::unpriced(response)),
             Asked::Payment(terms) => {
                 self.compare_with_listed(&request, &terms).await?;
@@ -202,7 +202,7 @@ impl Payer {
     ///
     /// Returns `None` if the provider asks for no payment.
     pub async fn check(&self, request: &Request) -> Result<Option<Preflight>, PayError> {
-        let Asked::Payment(terms) = self.asked(request).await? else {
+        let Asked::Payment(terms) = self.call_unpaid(request).await? else {
             return Ok(None);
         };
         Ok(Some(self.preflight(request, &terms).await?))
@@ -233,7 +233,7 @@ impl Payer {
     }
 
     /// Calls the provider without a payment.
-    async fn asked(&self, request: &Request) -> Result<Asked, PayError> {
+    async fn call_unpaid(&self, request: &Request) -> Result<Asked, PayError> {
         let response = self.call(request, None).await.map_err(|error| {
             if error.is_builder() {
                 PayError::Request(error)
@@ -245,10 +245,12 @@ impl Payer {
             return Ok(Asked::Nothing(response));
         }
         let headers = response.headers().clone();
-        let body = bounded(response, MAX_TERMS_BYTES).await.map_err(|error| match error {
-            BodyError::Broken(error) => PayError::Provider(error),
-            BodyError::TooLong => PayError::Terms(TermsError::TooLong),
-        })?;
+        let body = read_bounded(response, MAX_TERMS_BYTES)
+            .await
+            .map_err(|error| match error {
+                BodyError::Broken(error) => PayError::Provider(error),
+                BodyError::TooLong => PayError::Terms(TermsError::TooLong),
+            })?;
         Ok(Asked::Payment(PaymentTerms::read(&headers, &body)?))
     }
 
@@ -296,7 +298,7 @@ impl Payer {
             });
         }
         if status == StatusCode::PAYMENT_REQUIRED {
-            return Err(refused(payment, response, place).await);
+            return Err(rejection_error(payment, response, place).await);
         }
         // A failed answer ends no purchase: a retry sends the same payment.
         let ordinal = ordinal.filter(|_| status.is_success());
@@ -403,7 +405,7 @@ impl Payer {
             }
         };
         if approval.is_some() && begun.elapsed() > FRESH {
-            *terms = match self.asked(request).await? {
+            *terms = match self.call_unpaid(request).await? {
                 Asked::Payment(newest) => newest,
                 Asked::Nothing(response) => return Ok(Asking::Unpriced(response)),
             };
@@ -446,7 +448,7 @@ fn header_of(signed: &SignedPayment) -> Option<(HeaderName, HeaderValue)> {
 }
 
 /// Handles a 402 to the paid call: either an earlier attempt's payment was taken, or this payment was not accepted.
-async fn refused(mut payment: PaymentMade, response: Response, place: Option<Place>) -> PayError {
+async fn rejection_error(mut payment: PaymentMade, response: Response, place: Option<Place>) -> PayError {
     let answer = ProviderAnswer::from_response(response).await;
     let status = payment.look().await.unwrap_or(ReceiptStatus::Authorized);
     if payment.replayed && (status == ReceiptStatus::Confirmed || answer.says_used()) {

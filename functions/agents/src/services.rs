@@ -34,7 +34,7 @@ pub(crate) async fn services(
     own(&caller.agent, &agent)?;
     let scope = caller.scope()?;
     let (records, edition) = tokio::try_join!(
-        agents.ledger.enabled_services(&caller.agent),
+        agents.ledger.list_enabled_services(&caller.agent),
         agents.catalog.current(agents.clock.now())
     )?;
     let (owner, now) = (&caller.agent.owner, agents.clock.now());

@@ -98,7 +98,7 @@ impl Shared {
 
     /// Tests an agent of a backtest. An agent that can't be read, or has another owner by now, is left out.
     async fn test_agent(&self, run: &BacktestRun, agent: AgentId, end: Instant) -> Result<AgentTested> {
-        match self.tested(run, agent, end).await {
+        match self.test_one_agent(run, agent, end).await {
             Ok(tested) => Ok(tested),
             Err(error) if matches!(error.kind(), ErrorKind::TemporarilyUnavailable { .. }) => Err(error),
             Err(error) => {
@@ -108,14 +108,14 @@ impl Shared {
         }
     }
 
-    async fn tested(&self, run: &BacktestRun, id: AgentId, end: Instant) -> Result<AgentTested> {
+    async fn test_one_agent(&self, run: &BacktestRun, id: AgentId, end: Instant) -> Result<AgentTested> {
         let agent = self.ledger.agent(id).await?;
         let Some(agent) = agent.filter(|agent| agent.owner == run.owner.as_str()) else {
             return Ok(AgentTested::LeftOut);
         };
         let mut present = Vec::new();
         for service in run.terms.policies.keys() {
-            present.extend(self.ledger.enabled_service(id, *service).await?);
+            present.extend(self.ledger.find_enabled_service(id, *service).await?);
         }
         let candidate = run.terms.candidate(&agent, &present);
         let mut reads = BacktestReads::new(

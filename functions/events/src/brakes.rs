@@ -70,7 +70,7 @@ impl Brakes {
     /// Freezes the agent, unless it is frozen, or its owner or brake has changed so that the anomaly is none.
     async fn brake(&self, id: AgentId, owner: &PersonId, anomaly: &Anomaly) -> Result<()> {
         for _ in 0..ATTEMPTS {
-            let Some((agent, mark)) = self.ledger.marked_agent(id).await? else {
+            let Some((agent, mark)) = self.ledger.read_agent_and_mark(id).await? else {
                 return Ok(());
             };
             let brake = AnomalyBrake::among(&agent.rules);

@@ -94,7 +94,7 @@ impl Records<'_> {
                 })
             }
             Record::Reversal(reverted, settlement, _) => {
-                let Some(receipt) = logged.named_receipt(log, &reverted).await? else {
+                let Some(receipt) = logged.find_receipt(log, &reverted).await? else {
                     return Ok(Some("`changed_receipt` is not the reverted one".to_owned()));
                 };
                 let change = PaymentChange::Reversal(&reverted, receipt);
@@ -159,7 +159,7 @@ impl Records<'_> {
         let Some(entry) = usage.entry_of(owner, recorded.place()).await? else {
             let agent = ledger.agent(agent).await?;
             let owned_since = match &agent {
-                Some(agent) => usage.owned_since(agent).await?,
+                Some(agent) => usage.read_owned_since(agent).await?,
                 None => Timestamp::MAX,
             };
             let is_missing = recorded.at() >= owned_since;
@@ -183,7 +183,7 @@ impl Logged {
 
     /// The receipt that a reversal names, `Some(None)` if it names none; `None` if the entry of that index is no receipt
     /// of the reverted confirmation.
-    async fn named_receipt(
+    async fn find_receipt(
         &self,
         log: &LogReader,
         reverted: &ConfirmationReverted,

@@ -81,7 +81,7 @@ impl Shared {
     /// Attests the whole catalog with immediate effect if that has never been done: at the first run of a deployment.
     pub(crate) async fn attest_first(&self) -> Result<()> {
         let attest = async || {
-            if self.usage.attested_since().await?.is_none() {
+            if self.usage.read_attested_since().await?.is_none() {
                 self.attest_catalog(WholeCatalog::AtOnce).await?;
             }
             Ok(())
@@ -132,7 +132,7 @@ impl Shared {
     async fn attest(&self, id: ServiceId, service: Option<&Service>, known: &mut Attested) -> Result<()> {
         let mut backoff = Backoff::new();
         loop {
-            let before = self.usage.attested(id).await?;
+            let before = self.usage.find_attested(id).await?;
             let opens = before.is_none() && service.is_some_and(Service::was_open);
             if opens && known.0.is_none() {
                 *known = Attested::from_services(self.usage.all_attested().await?);

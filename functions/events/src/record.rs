@@ -218,7 +218,7 @@ impl Signing<'_> {
                 Ok(Made::Payload(StatementKind::Decision, ids.transaction.uuid(), payload))
             }
             Record::Reversal(reverted, settlement, _) => {
-                let receipt = self.reverted_receipt(&reverted).await?;
+                let receipt = self.find_reverted_receipt(&reverted).await?;
                 let change = PaymentChange::Reversal(&reverted, receipt);
                 let payload = self.records.change(&settlement, change).await?;
                 Ok(Made::Payload(StatementKind::Change, settlement.id().uuid(), payload))
@@ -273,7 +273,7 @@ impl Signing<'_> {
     }
 
     /// The logged receipt of a reverted confirmation; `None` if the confirmation was reverted before it was stated.
-    async fn reverted_receipt(&self, reverted: &ConfirmationReverted) -> Result<Option<LoggedReceipt>> {
+    async fn find_reverted_receipt(&self, reverted: &ConfirmationReverted) -> Result<Option<LoggedReceipt>> {
         let since = reverted.settlement.authorized_at();
         let receipts = self.log.receipts(reverted.settlement, since).await?;
         let own = receipts.into_iter().rfind(|(_, entry)| is_receipt_of(reverted, entry));

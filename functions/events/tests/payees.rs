@@ -91,7 +91,7 @@ impl World {
     }
 
     async fn age(&self, service: &Service, secs: u32) -> PayeeAge {
-        let attested = self.usage.attested(service.id).await.unwrap();
+        let attested = self.usage.find_attested(service.id).await.unwrap();
         let attested = attested.map(|attested| attested.age(&service.operations[0], at(secs)));
         attested.unwrap_or(PayeeAge::Unattested)
     }
@@ -343,7 +343,7 @@ async fn a_removed_call_that_another_service_lists_waits() {
     world.write(&other).await;
     assert_eq!(world.age(&other, 30 * DAY).await, PayeeAge::Young(at(31 * DAY)));
     // The attested time raises the alarm for a service that opens.
-    let attested = world.usage.attested(other.id).await.unwrap().unwrap();
+    let attested = world.usage.find_attested(other.id).await.unwrap().unwrap();
     assert_eq!(attested.changes_since(None).count(), 1);
     // A call may move to another service with its payee.
     let moved = with_call_of(2, &second);

@@ -50,7 +50,7 @@ impl Folder {
 
     /// The first `size` statements.
     async fn statements(&self, size: u64) -> Vec<String> {
-        let entries = unverified_entries(&self.log(), size, 0..size).await.unwrap();
+        let entries = read_unverified_entries(&self.log(), size, 0..size).await.unwrap();
         entries
             .into_iter()
             .map(|entry| String::from_utf8(entry).unwrap())

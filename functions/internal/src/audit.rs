@@ -27,7 +27,7 @@ impl Operators {
     }
 
     /// The result of an act. If it was refused, its row is written here.
-    pub(crate) async fn judged<T>(
+    pub(crate) async fn audit_rejection<T>(
         &self,
         operator: &Operator,
         act: &Act,
@@ -38,11 +38,11 @@ impl Operators {
             let record = refusal.map(|refusal| self.record(operator, act, AuditOutcome::Refused(refusal)));
             record.transpose()
         };
-        self.audit.judged(work, refused).await
+        self.audit.audit_rejection(work, refused).await
     }
 
     /// Writes the row of an act that was refused for a reason of which there is no error.
-    pub(crate) async fn refused(&self, operator: &Operator, act: &Act, refusal: AuditRefusal) -> Result<()> {
+    pub(crate) async fn record_rejection(&self, operator: &Operator, act: &Act, refusal: AuditRefusal) -> Result<()> {
         let record = self.record(operator, act, AuditOutcome::Refused(refusal))?;
         self.audit.add(&record).await
     }

@@ -48,7 +48,7 @@ impl Operators {
                 return Ok(self.end_freeze(operator, &target.target()?).await?.into());
             }
             OperatorAct::OfferAgent { agent_id, to, reason } => {
-                let agent = self.offered_agent(AgentId::from_uuid(agent_id)).await?;
+                let agent = self.find_agent_to_offer(AgentId::from_uuid(agent_id)).await?;
                 let to = PersonId::parse(&to);
                 let to = to.ok_or_else(|| wrong("/to", "must be a person's ID: 64 hexadecimal digits"))?;
                 let offer = self.offer_agent(operator, &agent, to, reason_of(&reason)?).await?;

@@ -54,11 +54,11 @@ impl Operators {
         change: impl Fn(Option<&Service>) -> Result<Change>,
     ) -> Result<Edited> {
         let act = Act::new(kind).about(id);
-        let edited = self.stored_edit(operator, &act, id, condition, change);
-        self.judged(operator, &act, edited).await
+        let edited = self.store_edit(operator, &act, id, condition, change);
+        self.audit_rejection(operator, &act, edited).await
     }
 
-    async fn stored_edit(
+    async fn store_edit(
         &self,
         operator: &Operator,
         act: &Act,
@@ -150,18 +150,18 @@ impl Operators {
     /// As [`Operators::show`], directly after the operation's change was accepted.
     pub(crate) async fn show_accepted(&self, service: &Service, accepted: Option<OperationUuid>) -> Result<Response> {
         let record = self.catalog.probes(service.id).await?;
-        self.shown(service, &record, accepted).await
+        self.show_with_probes(service, &record, accepted).await
     }
 
     /// As [`Operators::show_accepted`], with probe results that were read before.
-    pub(crate) async fn shown(
+    pub(crate) async fn show_with_probes(
         &self,
         service: &Service,
         record: &ProbeRecord,
         accepted: Option<OperationUuid>,
     ) -> Result<Response> {
         let paid_from = PaidFrom {
-            attested: self.usage.attested(service.id).await?,
+            attested: self.usage.find_attested(service.id).await?,
             accepted: accepted.map(|operation| (operation, self.accepted_payee_delay)),
         };
         let view = InternalService::new(service, record, &paid_from, self.network, self.clock.now());

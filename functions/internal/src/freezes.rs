@@ -131,7 +131,7 @@ impl Operators {
             };
             FreezeChange::begin(stored, freeze)
         };
-        self.judged(operator, &act, self.change_freeze(operator, &act, &target, begin))
+        self.audit_rejection(operator, &act, self.change_freeze(operator, &act, &target, begin))
             .await
     }
 
@@ -171,7 +171,7 @@ impl Operators {
             let stored = freezes.into_iter().find(|freeze| freeze.target == *target);
             let Ok(change) = change(stored) else {
                 let refusal = AuditRefusal::new("token_required", "the freeze was set with a token");
-                self.refused(operator, act, refusal).await?;
+                self.record_rejection(operator, act, refusal).await?;
                 return Ok(FreezeOutcome::NeedsToken);
             };
             if operator.name.is_in_browser() && change.before().or(change.after()).is_none() {

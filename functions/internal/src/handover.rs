@@ -80,7 +80,7 @@ pub(crate) async fn offer(
 ) -> Result<Json<HandoverView>, Failure> {
     let operator = operators.authenticate(caller).await?;
     let id = AgentId::parse(&agent).ok_or(ErrorKind::NotFound)?;
-    let agent = operators.offered_agent(id).await?;
+    let agent = operators.find_agent_to_offer(id).await?;
     let HandoverBody { to, reason } = HandoverBody::parse(&json_body(&body)?)?;
     let offer = operators.offer_agent(&operator, &agent, to, reason).await?;
     Ok(Json(HandoverView {
@@ -119,7 +119,7 @@ pub(crate) async fn take_back(
 
 impl Operators {
     /// The agent that is to be offered.
-    pub(crate) async fn offered_agent(&self, id: AgentId) -> Result<Agent> {
+    pub(crate) async fn find_agent_to_offer(&self, id: AgentId) -> Result<Agent> {
         Ok(self.ledger.agent(id).await?.ok_or(ErrorKind::NotFound)?)
     }
 

@@ -34,7 +34,11 @@ pub(crate) async fn probe(
     let operator = operators.authenticate(caller).await?;
     let service = operators.request_probe(&operator, id_in_path(&id)?).await?;
     let record = operators.catalog.probes(service.id).await?;
-    Ok((StatusCode::ACCEPTED, operators.shown(&service, &record, None).await?).into_response())
+    Ok((
+        StatusCode::ACCEPTED,
+        operators.show_with_probes(&service, &record, None).await?,
+    )
+        .into_response())
 }
 
 impl Operators {

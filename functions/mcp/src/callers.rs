@@ -52,7 +52,7 @@ fn key_of(headers: &HeaderMap) -> Result<(PresentedKey, AgentKey)> {
 
 impl Callers {
     /// Verifies the caller of a request; `None` if the request has no key.
-    pub(crate) async fn verified(&self, purser: &Purser, parts: &Parts) -> Result<Option<Caller>> {
+    pub(crate) async fn verify(&self, purser: &Purser, parts: &Parts) -> Result<Option<Caller>> {
         let Some(authorization) = parts.headers.get(header::AUTHORIZATION) else {
             return Ok(None);
         };

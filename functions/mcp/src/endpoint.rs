@@ -85,7 +85,7 @@ impl Endpoint {
         let body = to_bytes(body, usize::MAX).await;
         let body = body.map_err(|error| Error::internal("reading the body", error))?;
         let (purser, service) = self.of_request(&parts)?;
-        let caller = self.callers.verified(purser, &parts).await?;
+        let caller = self.callers.verify(purser, &parts).await?;
         let without_key = caller.is_none().then(|| scope_of(&parts));
         if let Some(caller) = caller {
             parts.extensions.insert(caller);

@@ -16,7 +16,7 @@ const PAGE: u32 = 10;
 
 impl Notices {
     /// Processes an event from the event bus. Repetitions have no further effect.
-    pub(crate) async fn happened(&self, record: &SqsRecord) -> Result<MessageResult> {
+    pub(crate) async fn collect_event(&self, record: &SqsRecord) -> Result<MessageResult> {
         let event = record.event()?;
         if let Some(owner) = event.owner() {
             self.collect(owner, &event).await?;
@@ -34,13 +34,13 @@ impl Notices {
     }
 
     /// Enqueues the test notification that a user requested, or the notification about a failing webhook.
-    pub(crate) async fn requested(&self, record: &SqsRecord) -> Result<MessageResult> {
+    pub(crate) async fn collect_request(&self, record: &SqsRecord) -> Result<MessageResult> {
         let NoticeRequest { person, of } = NoticeRequest::parse(&record.body).ok_or_else(unread)?;
         let source = self.0.event_source.clone();
         let event = match of {
             NoticeOf::Test(id) => test_event(source, &person, "notices", id),
             NoticeOf::Webhook(webhook) => {
-                let failed = self.0.table.failed_calls(&[webhook]).await?;
+                let failed = self.0.table.list_failed_calls(&[webhook]).await?;
                 match failed.get(&webhook) {
                     Some(calls) => calls.event(source, &person, webhook),
                     // A call of the webhook has succeeded meanwhile.
@@ -94,7 +94,7 @@ impl Notices {
         // A test is sent even on a disabled channel, because the user wants to know whether the channel works.
         let ended = match event.kind() {
             EventKind::WebhookTest => BTreeMap::new(),
-            _ => shared.table.ended_channels(settings).await?,
+            _ => shared.table.list_ended_channels(settings).await?,
         };
         let row = Waiting {
             key: waiting_key(event),

@@ -149,8 +149,8 @@ impl Notices {
     async fn take(&self, record: &SqsRecord, last_call: Instant) -> MessageResult {
         let (arn, arns) = (&record.queue_arn, &self.0.arns);
         let taken = match () {
-            () if *arn == arns.events => self.happened(record).await,
-            () if *arn == arns.requests => self.requested(record).await,
+            () if *arn == arns.events => self.collect_event(record).await,
+            () if *arn == arns.requests => self.collect_request(record).await,
             () if *arn == arns.notices => self.work(record, last_call).await,
             () => Err(unread()),
         };

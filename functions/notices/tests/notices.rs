@@ -645,7 +645,7 @@ async fn permanently_failing_channels_are_disabled() {
     world.run().await;
     world.run_after(GATHERING_SECS).await;
     let settings = world.table.notices_of(&ann).await.unwrap();
-    let ended = world.table.ended_channels(&settings).await.unwrap();
+    let ended = world.table.list_ended_channels(&settings).await.unwrap();
     assert_eq!(ended[&NoticeChannel::Mail].reason, NoticeEnd::MailRefused);
     assert_eq!(ended[&NoticeChannel::Slack].reason, NoticeEnd::WebhookGone);
     world.ends_empty().await;
@@ -665,7 +665,7 @@ async fn permanently_failing_channels_are_disabled() {
     world.run().await;
     world.run_after(GATHERING_SECS).await;
     assert_eq!((world.ses.mails().len(), incoming.texts().len()), (1, 1));
-    assert!(world.table.ended_channels(&settings).await.unwrap().is_empty());
+    assert!(world.table.list_ended_channels(&settings).await.unwrap().is_empty());
 }
 
 /// The notification has the failed calls that are stored when it is sent. After a successful call there is no

@@ -87,7 +87,7 @@ impl Payments {
     ) -> Result<Authenticated<Option<Settlement>>> {
         let (now, key_use) = (self.clock.now(), caller.key_use(needs));
         let call = self.authenticator.begin(caller.scope, caller.key, key_use, now).await?;
-        let read = self.ledger.presented(call.key.agent, id);
+        let read = self.ledger.read_agent_and_settlement(call.key.agent, id);
         let (agent, settlement) = self.authenticator.counting(&call, read).await?;
         self.authenticator.verify(call, agent, settlement, self.clock.now())
     }

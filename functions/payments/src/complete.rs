@@ -133,7 +133,11 @@ async fn not_the_payment(
     mismatch: Mismatch,
 ) -> Result<Transfer> {
     payments.ledger.note_failed_proof(settlement, tx_hash).await?;
-    match payments.ledger.confirmed_by(payments.network, block, tx_hash).await? {
+    match payments
+        .ledger
+        .find_confirmed_settlement(payments.network, block, tx_hash)
+        .await?
+    {
         Some(other) if other != settlement.id() => Err(already_used(settlement, tx_hash)),
         _ => Err(never(settlement, tx_hash, mismatch.reason())),
     }

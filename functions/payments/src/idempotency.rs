@@ -92,10 +92,10 @@ impl Authorizing<'_> {
                 let pinned = self.payments.ledger.approval(*approval).await?;
                 let pinned = pinned.ok_or_else(|| Error::internal("reading a pinned approval", "it is gone"))?;
                 scope.check_service(pinned.service)?;
-                if self.paid_under_this_key(agent, &pinned).await? {
+                if self.is_paid_under_key(agent, &pinned).await? {
                     return Ok(PriorOutcome::Raced);
                 }
-                return Err(self.unresolved(agent, inputs, &pinned, *transaction).await?.into());
+                return Err(self.approval_error(agent, inputs, &pinned, *transaction).await?.into());
             }
             Some(IdempotencyRecord::Escalated { .. }) | None => {}
         }
@@ -111,13 +111,13 @@ impl Authorizing<'_> {
         if approval.status(self.payments.clock.now()) == ApprovalStatus::Approved {
             return Ok(PriorOutcome::Open(Some(approval.id)));
         }
-        let unresolved = self.unresolved(agent, inputs, approval, approval.transaction);
+        let unresolved = self.approval_error(agent, inputs, approval, approval.transaction);
         Err(unresolved.await?.into())
     }
 
     /// Whether the payment of an executed approval was made with this call's key. One transaction writes the payment
     /// and the key's record, so a call that read the record before the transaction is answered from the current record.
-    async fn paid_under_this_key(&self, agent: &Agent, approval: &Approval) -> Result<bool> {
+    async fn is_paid_under_key(&self, agent: &Agent, approval: &Approval) -> Result<bool> {
         let Some(settlement) = approval.settlement() else {
             return Ok(false);
         };
@@ -126,7 +126,7 @@ impl Authorizing<'_> {
     }
 
     /// The answer to a call whose approval does not allow it: pending, no longer usable, or not in the request.
-    async fn unresolved(
+    async fn approval_error(
         &self,
         agent: &Agent,
         inputs: &DecisionInputs,
@@ -152,7 +152,7 @@ impl Authorizing<'_> {
 
     /// The hash that the statement of an earlier escalation has; `None` if its row is not read.
     async fn hash_of_escalation(&self, agent: &Agent, id: TransactionId) -> Result<Option<DocumentHash>> {
-        let recorded = self.payments.ledger.recorded_decision(agent.id, id).await?;
+        let recorded = self.payments.ledger.find_recorded_decision(agent.id, id).await?;
         let Some(LoggedDecision::Refused(refusal)) = recorded else {
             return Ok(None);
         };

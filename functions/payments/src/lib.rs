@@ -203,6 +203,6 @@ async fn direct(State(payments): State<Arc<Payments>>, Direct(request): Direct<P
         PaymentsRequest::AttestWallet(asked) => Json(payments.attest_wallet(asked).await?).into_response(),
         PaymentsRequest::NamePayoutAddress(asked) => Json(payments.payout_address_named(&asked).await?).into_response(),
         PaymentsRequest::RemovePayoutAddress(of) => Json(payments.payout_address_removed(&of).await?).into_response(),
-        PaymentsRequest::PayOut(asked) => Json(payments.paid_out(&asked).await?).into_response(),
+        PaymentsRequest::PayOut(asked) => Json(payments.handle_payout(&asked).await?).into_response(),
     })
 }

@@ -90,7 +90,7 @@ impl Payments {
         }
         let mut pauses = PAUSES.into_iter();
         loop {
-            let attested = payees.table.attested(service).await?;
+            let attested = payees.table.find_attested(service).await?;
             let age = attested
                 .as_ref()
                 .map_or(PayeeAge::Unattested, |one| one.age(operation, at));

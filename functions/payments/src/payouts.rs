@@ -68,7 +68,7 @@ impl Payments {
     }
 
     /// Answers a request for a payout.
-    pub(crate) async fn paid_out(&self, asked: &AskedPayout) -> Result<PayoutAnswer> {
+    pub(crate) async fn handle_payout(&self, asked: &AskedPayout) -> Result<PayoutAnswer> {
         let paid = async {
             let ask = PayOut {
                 by: Asker::from_owner(&asked.of)?,

@@ -58,7 +58,7 @@ pub(crate) async fn raise(
         return Err(ErrorKind::UnpaidRefused(Box::new(refusal)).into());
     }
     let refusal = match call.refused {
-        Some(id) => payments.ledger.recorded_decision(caller.agent.id, id).await?,
+        Some(id) => payments.ledger.find_recorded_decision(caller.agent.id, id).await?,
         None => None,
     };
     let Some(LoggedDecision::Refused(refusal)) = refusal else {

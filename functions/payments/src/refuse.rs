@@ -30,7 +30,7 @@ impl Authorizing<'_> {
                 return Ok(Attempt::Retry);
             }
             let key = &self.request.idempotency_key;
-            if !self.payments.ledger.unchanged_since(window, key).await? {
+            if !self.payments.ledger.is_unchanged_since(window, key).await? {
                 backoff.wait().await?;
                 return Ok(Attempt::Retry);
             }

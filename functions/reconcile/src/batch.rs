@@ -78,7 +78,7 @@ impl Shared {
             .chain
             .authorization_states(&authorizations, block, self.log_range, until)
             .await;
-        let states = self.agreed(&known, states, block, until).await;
+        let states = self.confirm_states(&known, states, block, until).await;
         let unknown = if Instant::now() > until {
             "out_of_time"
         } else {

@@ -168,7 +168,7 @@ impl Reconcile {
         // If one step fails, the other steps still run.
         let mut steps = Vec::new();
         if part.is_first() {
-            steps.push(shared.requested(&block, until).await);
+            steps.push(shared.reconcile_requests(&block, until).await);
         }
         steps.push(shared.due(part, &block, until).await);
         if part.is_first() {

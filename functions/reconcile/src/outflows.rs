@@ -85,7 +85,7 @@ impl Shared {
             let Some(found) = found.await.map_err(|error| Error::internal(SEARCHING, error))? else {
                 break;
             };
-            let unexplained = self.unexplained(&wallets, found.outflows, block, until).await?;
+            let unexplained = self.find_unexplained(&wallets, found.outflows, block, until).await?;
             let Some(unexplained) = unexplained else {
                 break;
             };
@@ -120,14 +120,14 @@ impl Shared {
     }
 
     /// Returns the outflows that belong to no settlement; `None` if time ran out.
-    async fn unexplained(
+    async fn find_unexplained(
         self: &Arc<Self>,
         wallets: &BTreeMap<Address, AgentId>,
         outflows: Vec<Outflow>,
         block: &FinalBlock,
         until: Instant,
     ) -> Result<Option<Vec<Unexplained>>> {
-        let claimed = self.claimed(&outflows).await?;
+        let claimed = self.find_claimed(&outflows).await?;
         let mut left: BTreeMap<AgentId, Vec<Unexplained>> = BTreeMap::new();
         let mut times = HashMap::new();
         for outflow in outflows {
@@ -143,7 +143,7 @@ impl Shared {
         }
         let mut unexplained = Vec::new();
         for (agent, mut of_agent) in left {
-            let Some(explained) = self.explained(agent, &of_agent, block, until).await? else {
+            let Some(explained) = self.find_explained(agent, &of_agent, block, until).await? else {
                 return Ok(None);
             };
             of_agent.retain(|one| one.outflow.nonce.is_none_or(|nonce| !explained.contains(&nonce)));
@@ -153,7 +153,7 @@ impl Shared {
     }
 
     /// Reads the payments that settlements claim in these blocks, by agent, nonce and transaction.
-    async fn claimed(self: &Arc<Self>, outflows: &[Outflow]) -> Result<HashSet<(AgentId, B256, TxHash)>> {
+    async fn find_claimed(self: &Arc<Self>, outflows: &[Outflow]) -> Result<HashSet<(AgentId, B256, TxHash)>> {
         let blocks: BTreeSet<u64> = outflows.iter().map(|outflow| outflow.block.number).collect();
         let count = blocks.len();
         let reads = blocks.into_iter().map(|number| {
@@ -189,7 +189,7 @@ impl Shared {
     }
 
     /// Returns the nonces of outflows that are payments of the agent's settlements; `None` if time ran out.
-    async fn explained(
+    async fn find_explained(
         self: &Arc<Self>,
         agent: AgentId,
         outflows: &[Unexplained],

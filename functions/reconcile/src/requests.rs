@@ -9,7 +9,7 @@ use tokio::time::Instant;
 impl Shared {
     /// Reconciles the requested settlements. A request stays until its settlement was reconciled without a failure, or
     /// does not exist.
-    pub(crate) async fn requested(self: &Arc<Self>, block: &FinalBlock, until: Instant) -> Step {
+    pub(crate) async fn reconcile_requests(self: &Arc<Self>, block: &FinalBlock, until: Instant) -> Step {
         let mut step = Step::new();
         let requests = match self.ledger.reconcile_requests().await {
             Ok(requests) => step.readable(requests),

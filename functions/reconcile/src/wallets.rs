@@ -84,7 +84,7 @@ impl Shared {
                 });
             }
         }
-        for one in self.agreed_levels(changed, block, until).await {
+        for one in self.confirm_levels(changed, block, until).await {
             let Changed {
                 agent, before, level, ..
             } = one;
@@ -97,7 +97,7 @@ impl Shared {
     }
 
     /// Returns the changes on which all endpoints of the node agree.
-    async fn agreed_levels(&self, mut changed: Vec<Changed>, block: &FinalBlock, until: Instant) -> Vec<Changed> {
+    async fn confirm_levels(&self, mut changed: Vec<Changed>, block: &FinalBlock, until: Instant) -> Vec<Changed> {
         let witnesses = self.chain.witnesses();
         if witnesses.len() < 2 {
             return changed;

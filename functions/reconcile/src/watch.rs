@@ -55,7 +55,7 @@ impl Shared {
         let Some(deep) = block.number.checked_sub(below) else {
             return Step::new();
         };
-        let checked = match self.ledger.checked_block().await {
+        let checked = match self.ledger.read_checked_block().await {
             Ok(Some(checked)) => checked,
             // A stack's first run is within a minute of its deployment. If it is later, earlier confirmations are not
             // watched.
@@ -67,7 +67,7 @@ impl Shared {
         while first <= deep && Instant::now() <= until {
             let most = u64::try_from(BLOCKS_AT_ONCE.saturating_sub(1)).unwrap_or(u64::MAX);
             let last = first.saturating_add(most).min(deep);
-            let claimed = match self.claimed_between(first, last).await {
+            let claimed = match self.load_claims(first, last).await {
                 Ok(claimed) => claimed,
                 Err(error) => return step.failed(error),
             };
@@ -97,7 +97,7 @@ impl Shared {
     }
 
     /// Reads the blocks with claims, in order.
-    async fn claimed_between(self: &Arc<Self>, first: u64, last: u64) -> Result<Vec<Claimed>> {
+    async fn load_claims(self: &Arc<Self>, first: u64, last: u64) -> Result<Vec<Claimed>> {
         let reads = (first..=last).map(|number| {
             let shared = Arc::clone(self);
             async move { (number, shared.ledger.claims_in(shared.network, number).await) }

@@ -10,7 +10,7 @@ type Known = (Settlement, Authorization);
 impl Shared {
     /// Replaces each state by unknown if a release or a revert would follow from the state and another endpoint
     /// disagrees. With one endpoint, all states stay.
-    pub(crate) async fn agreed(
+    pub(crate) async fn confirm_states(
         &self,
         known: &[Known],
         mut states: Vec<Option<AuthorizationState>>,

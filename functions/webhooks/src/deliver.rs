@@ -43,7 +43,7 @@ impl Webhooks {
 
     /// Makes a call that a user requested. The request contains only ids. The event of a test is created here, and any
     /// other event is read from its delivery's row, which `people` can't write.
-    pub(crate) async fn requested(&self, record: &SqsRecord, last_call: Instant) -> Result<MessageResult> {
+    pub(crate) async fn deliver_requested(&self, record: &SqsRecord, last_call: Instant) -> Result<MessageResult> {
         let request = WebhookRequest::parse(&record.body)
             .ok_or_else(|| Error::internal("reading a request of webhooks", "its shape is not the expected one"))?;
         let Some(webhook) = self.webhook(&request.person, request.webhook).await? else {
@@ -112,7 +112,7 @@ impl Webhooks {
         if delivery.request.is_some() || event.kind() == EventKind::WebhookTest {
             return Ok(true);
         }
-        let is_gone = !self.0.table.gone(std::slice::from_ref(webhook)).await?.is_empty();
+        let is_gone = !self.0.table.find_gone(std::slice::from_ref(webhook)).await?.is_empty();
         Ok(!is_gone && webhook.wants(owner, event.kind(), event.agent()))
     }
 
@@ -172,7 +172,7 @@ impl Webhooks {
     async fn record_result(&self, webhook: &Webhook, call: Attempt, attempt: u32) -> Result<Option<FailureStage>> {
         let shared = &self.0;
         let now = shared.clock.now();
-        let old = shared.table.failed_calls(&[webhook.id]).await?.remove(&webhook.id);
+        let old = shared.table.list_failed_calls(&[webhook.id]).await?.remove(&webhook.id);
         if call.result.is_success() {
             if old.is_some() {
                 shared.table.end_failed_calls(webhook, now).await?;

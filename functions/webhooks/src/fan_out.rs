@@ -18,7 +18,7 @@ impl Webhooks {
         if webhooks.is_empty() {
             return Ok(MessageResult::Done);
         }
-        let gone = self.0.table.gone(&webhooks).await?;
+        let gone = self.0.table.find_gone(&webhooks).await?;
         webhooks.retain(|webhook| !gone.contains_key(&webhook.id));
         for webhook in &webhooks {
             let message = DeliveryMessage {

@@ -150,7 +150,7 @@ impl Webhooks {
         let (arn, arns) = (&record.queue_arn, &self.0.arns);
         let taken = match () {
             () if *arn == arns.events => self.fan_out(record).await,
-            () if *arn == arns.requests => self.requested(record, last_call).await,
+            () if *arn == arns.requests => self.deliver_requested(record, last_call).await,
             () if *arn == arns.deliveries => self.deliver(record, last_call).await,
             () => Err(Error::internal("reading a message", "it is of another queue")),
         };

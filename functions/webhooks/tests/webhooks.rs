@@ -283,7 +283,7 @@ impl World {
 
     async fn failed_calls(&self, webhook: &Webhook) -> Option<FailedCalls> {
         self.table
-            .failed_calls(&[webhook.id])
+            .list_failed_calls(&[webhook.id])
             .await
             .unwrap()
             .remove(&webhook.id)
@@ -468,7 +468,15 @@ async fn a_410_answer_stops_calls_until_an_edit() {
     receiver.answer(Answers::Status(410));
     happen(1).await;
     assert_eq!(world.delivery(&webhook).await.state, DeliveryState::Failed);
-    assert_eq!(world.table.gone(std::slice::from_ref(&webhook)).await.unwrap().len(), 1);
+    assert_eq!(
+        world
+            .table
+            .find_gone(std::slice::from_ref(&webhook))
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
     receiver.answer(Answers::Status(200));
     happen(2).await;
     assert_eq!((receiver.calls().len(), world.waiting()), (1, 0));
@@ -493,7 +501,7 @@ async fn failing_webhooks_are_reported_and_disabled() {
     let is_gone = async || {
         !world
             .table
-            .gone(std::slice::from_ref(&webhook))
+            .find_gone(std::slice::from_ref(&webhook))
             .await
             .unwrap()
             .is_empty()

@@ -96,7 +96,7 @@ impl Chain {
             if Instant::now() > until {
                 return Ok(None);
             }
-            match self.moved(Part { wallets, first, last }, ALL).await {
+            match self.find_logs(Part { wallets, first, last }, ALL).await {
                 Ok(found) => logs.0.extend(found.0),
                 // First reduces the number of blocks, because the logs that were already found stay valid.
                 Err(error) if first < last && error.may_pass_in_parts() => {
@@ -134,7 +134,7 @@ impl Chain {
                     return Ok(None);
                 }
                 calls = calls.saturating_add(1);
-                match self.moved(part, ALL).await {
+                match self.find_logs(part, ALL).await {
                     Ok(found) => logs.0.extend(found.0),
                     Err(error) if part.first < part.last && calls < MAX_PER_WALLET && error.may_pass_in_parts() => {
                         let middle = part.first.midpoint(part.last);
@@ -185,8 +185,8 @@ impl Chain {
         if !refusal.is_of_size() {
             return Err(refusal);
         }
-        let uses = self.moved(part, &[AUTHORIZATION_USED]).await?;
-        match self.moved(part, ALL).await {
+        let uses = self.find_logs(part, &[AUTHORIZATION_USED]).await?;
+        match self.find_logs(part, ALL).await {
             Ok(found) => return Ok(Some((found, true))),
             Err(error) if error.is_of_size() => {}
             Err(error) => return Err(error),
@@ -228,7 +228,7 @@ impl Chain {
         Ok(Some(logs))
     }
 
-    async fn moved(&self, part: Part<'_>, events: &[B256]) -> Result<FoundLogs, ChainError> {
+    async fn find_logs(&self, part: Part<'_>, events: &[B256]) -> Result<FoundLogs, ChainError> {
         self.logs_between(&self.filter(part, events), part.first, part.last)
             .await
     }

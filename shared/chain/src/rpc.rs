@@ -79,7 +79,7 @@ impl Rpc {
     /// Calls a method and parses its result.
     pub(crate) async fn call<T: DeserializeOwned>(&self, method: &'static str, params: Value) -> Result<T, ChainError> {
         let request = &json!({"jsonrpc": "2.0", "id": ID, "method": method, "params": params});
-        self.at_one(|endpoint| async move { endpoint.checked_call(method, request).await })
+        self.at_one(|endpoint| async move { endpoint.call_checked(method, request).await })
             .await
     }
 
@@ -210,16 +210,16 @@ impl Endpoint {
                 source,
             });
         }
-        self.counted_check().await
+        self.check_and_count().await
     }
 
     /// Checks the chain id again.
     async fn verify(&self) -> Result<(), ChainError> {
         let _alone = self.checking.lock().await;
-        self.counted_check().await
+        self.check_and_count().await
     }
 
-    async fn counted_check(&self) -> Result<(), ChainError> {
+    async fn check_and_count(&self) -> Result<(), ChainError> {
         let checked = self.ask_chain_id().await;
         if checked.is_err() {
             self.failures.fetch_add(1, Relaxed);
@@ -241,7 +241,7 @@ impl Endpoint {
     }
 
     /// Sends one request. The response counts only if the endpoint serves the configured chain.
-    async fn checked_call<T: DeserializeOwned>(&self, method: &'static str, request: &Value) -> Result<T, ChainError> {
+    async fn call_checked<T: DeserializeOwned>(&self, method: &'static str, request: &Value) -> Result<T, ChainError> {
         let (right, answer) = tokio::join!(self.check(), self.call(method, request));
         right.and(answer)
     }

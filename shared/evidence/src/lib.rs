@@ -61,8 +61,8 @@ pub use pack::{EvidenceReport, Part, PartStep, is_evidence, verify_evidence};
 pub use proof::{Cosigned, Policy, PolicyError, ProofTextError, Proven, RefusedProof, TlogProof, WitnessError};
 pub use provider::{ProviderError, ProviderKey, ProviderKeyError, ProviderObject, ProviderSigner, SignedByProvider};
 pub use reader::{
-    ReadError, TileReader, consistency_proof, inclusion_proof, prove_entries, unverified_entries, unverified_entry,
-    unverified_root,
+    ReadError, TileReader, consistency_proof, inclusion_proof, prove_entries, read_unverified_entries,
+    read_unverified_entry, read_unverified_root,
 };
 pub use seed::{Seed, SeedError};
 pub use statement::{

@@ -182,7 +182,7 @@ pub async fn prove_entries<R: TileReader>(
     if tree.size > LARGEST_TREE {
         return Err(ReadError::Range);
     }
-    let entries = unverified_entries(reader, tree.size, range.clone()).await?;
+    let entries = read_unverified_entries(reader, tree.size, range.clone()).await?;
     let mut tiles = Tiles {
         reader,
         size: tree.size,
@@ -221,7 +221,7 @@ pub async fn consistency_proof<R: TileReader>(
 }
 
 /// Returns the root of a tree's first `size` entries. Only [`consistency_proof`] proves this root.
-pub async fn unverified_root<R: TileReader>(
+pub async fn read_unverified_root<R: TileReader>(
     reader: &R,
     size: u64,
     tree: &TreeHead,
@@ -241,18 +241,18 @@ pub async fn unverified_root<R: TileReader>(
 }
 
 /// Returns the entry at `index` from its bundle. Only [`inclusion_proof`] proves the bytes.
-pub async fn unverified_entry<R: TileReader>(
+pub async fn read_unverified_entry<R: TileReader>(
     reader: &R,
     size: u64,
     index: u64,
 ) -> Result<Vec<u8>, ReadError<R::Error>> {
-    let entries = unverified_entries(reader, size, index..index.saturating_add(1)).await?;
+    let entries = read_unverified_entries(reader, size, index..index.saturating_add(1)).await?;
     entries.into_iter().next().ok_or(ReadError::Range)
 }
 
 /// Returns the entries of a range in a tree of this size. Each bundle is read once. Only [`inclusion_proof`] proves the
 /// bytes.
-pub async fn unverified_entries<R: TileReader>(
+pub async fn read_unverified_entries<R: TileReader>(
     reader: &R,
     size: u64,
     range: Range<u64>,

@@ -13,7 +13,7 @@ use crate::{
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use flate2::{Compression, GzBuilder, read::GzDecoder};
 use purser_domain::{Day, Error, Result, Timestamp};
-use purser_evidence::{StatementKind, unverified_entries};
+use purser_evidence::{StatementKind, read_unverified_entries};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::io::{Read as _, Write as _};
@@ -157,7 +157,7 @@ impl Archive {
 
     /// Writes the object of a batch, unless it exists. Returns its key if it exists with another content.
     async fn put(&self, batch: &IndexedBatch, published: u64) -> Result<Option<String>> {
-        let entries = unverified_entries(&self.log, published, batch.first..batch.end).await;
+        let entries = read_unverified_entries(&self.log, published, batch.first..batch.end).await;
         let entries = entries.map_err(|error| Error::internal(ARCHIVING, error))?;
         let (key, text) = object_of(batch, &entries)?;
         let bytes = compressed(&text).map_err(|error| Error::internal(ARCHIVING, error))?;

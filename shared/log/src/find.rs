@@ -11,7 +11,9 @@ use purser_domain::{
     AgentId, CHANGE_STATEMENT, DECISION_STATEMENT, Error, RECEIPT_STATEMENT, Result, ServiceId, Settlement,
     SettlementId, Timestamp, TransactionId, payment_differs,
 };
-use purser_evidence::{StatementKind, TilePath, TlogProof, inclusion_proof, unverified_entries, unverified_entry};
+use purser_evidence::{
+    StatementKind, TilePath, TlogProof, inclusion_proof, read_unverified_entries, read_unverified_entry,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::ops::Range;
@@ -238,7 +240,7 @@ impl LogReader {
         if index >= size {
             return Ok(None);
         }
-        let entry = unverified_entry(&self.0, size, index).await;
+        let entry = read_unverified_entry(&self.0, size, index).await;
         entry.map(Some).map_err(|error| Error::internal(FINDING, error))
     }
 
@@ -250,7 +252,7 @@ impl LogReader {
         if index >= head.size {
             return Ok(None);
         }
-        let entry = unverified_entry(&self.0, head.size, index).await;
+        let entry = read_unverified_entry(&self.0, head.size, index).await;
         let entry = entry.map_err(|error| Error::internal(FINDING, error))?;
         let hashes = inclusion_proof(&self.0, &head, index, &entry).await;
         let hashes = hashes.map_err(|error| Error::internal(FINDING, error))?;
@@ -315,7 +317,7 @@ impl LogReader {
         };
         let (mut statements, mut misindexed) = (Vec::new(), Vec::new());
         for batch in &batches {
-            let entries = unverified_entries(&self.0, size, batch.first..batch.end).await;
+            let entries = read_unverified_entries(&self.0, size, batch.first..batch.end).await;
             let entries = entries.map_err(|error| Error::internal(FINDING, error))?;
             let entries = entries.iter().map(|entry| String::from_utf8_lossy(entry).into_owned());
             let entries: Vec<String> = entries.collect();

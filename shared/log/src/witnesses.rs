@@ -8,7 +8,7 @@ use crate::objects::ObjectStore;
 use futures_util::future::join_all;
 use purser_evidence::{
     Hash, KeyType, TreeHead, VerifierKey, add_checkpoint, consistency_proof, find_cosignature, parse_cosigned_size,
-    unverified_root,
+    read_unverified_root,
 };
 use reqwest::{Client, StatusCode, Url};
 use std::fmt;
@@ -185,7 +185,7 @@ async fn prove(objects: &ObjectStore, tree: &TreeHead, older: u64) -> Result<Vec
     if older == 0 || older == tree.size {
         return Ok(Vec::new());
     }
-    let root = unverified_root(objects, older, tree).await.map_err(failed)?;
+    let root = read_unverified_root(objects, older, tree).await.map_err(failed)?;
     let older = TreeHead { size: older, root };
     consistency_proof(objects, &older, tree).await.map_err(failed)
 }

@@ -12,7 +12,7 @@ use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use purser_domain::{AgentId, Error, Result, SettlementId, Timestamp, TransactionId, TxHash};
 use purser_evidence::{
     Checkpoint, JwkSet, KeyType, Note, NoteSigner, Seed, StatementKey, StatementKind, TilePath, TreeHead, Trust,
-    consistency_proof, inclusion_proof, unverified_entries, unverified_entry, verify,
+    consistency_proof, inclusion_proof, read_unverified_entries, read_unverified_entry, verify,
 };
 use purser_log::{
     Archive, Confirmation, Log, LogReader, MissingReason, ObjectStore, Outcome, PendingBatch, PendingFact, Stated,
@@ -176,7 +176,7 @@ async fn check(objects: &ObjectStore, older: &TreeHead) {
     consistency_proof(objects, older, &head).await.unwrap();
     let mut entries = Vec::new();
     for index in 0..head.size {
-        entries.push(unverified_entry(objects, head.size, index).await.unwrap());
+        entries.push(read_unverified_entry(objects, head.size, index).await.unwrap());
     }
     let count = entries.len();
     entries.sort();
@@ -233,7 +233,7 @@ async fn sign_ahead(objects: &ObjectStore, facts: &[PendingFact]) {
 
 async fn entries(objects: &ObjectStore) -> Vec<String> {
     let size = head(objects).await.size;
-    let entries = unverified_entries(objects, size, 0..size).await.unwrap();
+    let entries = read_unverified_entries(objects, size, 0..size).await.unwrap();
     entries
         .into_iter()
         .map(|entry| String::from_utf8(entry).unwrap())
@@ -409,7 +409,7 @@ async fn prove_all(objects: &ObjectStore, heads: &[TreeHead]) {
         consistency_proof(objects, older, newer).await.unwrap();
     }
     for head in heads {
-        let entries = unverified_entries(objects, head.size, 0..head.size).await.unwrap();
+        let entries = read_unverified_entries(objects, head.size, 0..head.size).await.unwrap();
         for (index, entry) in (0..).zip(&entries) {
             inclusion_proof(objects, head, index, entry).await.unwrap();
         }
@@ -580,7 +580,7 @@ async fn the_archive_has_each_entry_once() {
         let indexes: Vec<u64> = lines.iter().map(|line| line["log_index"].as_u64().unwrap()).collect();
         assert_eq!(indexes, (0..size).collect::<Vec<_>>());
         for (index, line) in (0..).zip(&lines) {
-            let entry = unverified_entry(&objects, size, index).await.unwrap();
+            let entry = read_unverified_entry(&objects, size, index).await.unwrap();
             assert_eq!(line["statement"].as_str().unwrap().as_bytes(), entry);
         }
         if result.is_ok() {

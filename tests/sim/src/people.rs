@@ -390,7 +390,7 @@ const fn edited(edited: Edited) -> &'static str {
 
 pub(crate) async fn put_policy(ledger: &Ledger, agent: u8, service: u8, caps: u8, on: bool) -> Done {
     let id = agent_id(agent);
-    let before = ledger.enabled_service(id, service_id(service)).await?;
+    let before = ledger.find_enabled_service(id, service_id(service)).await?;
     let version = before.map_or(1, |before| before.version + 1);
     ledger
         .put_policy(
@@ -646,7 +646,7 @@ pub(crate) async fn grant_raise(ledger: &Ledger, approval: ApprovalId, now: Time
     if approval.status(now) != ApprovalStatus::Pending {
         return Ok("not pending");
     }
-    let present = ledger.enabled_service(approval.agent, approval.service).await?;
+    let present = ledger.find_enabled_service(approval.agent, approval.service).await?;
     let present = present.expect("a policy");
     let raised = EnabledService {
         version: present.version + 1,

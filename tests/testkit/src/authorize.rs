@@ -325,7 +325,7 @@ async fn refused(
     }
     for window in windows(service_state) {
         if !ledger
-            .unchanged_since(window, &Fingerprint::of_text(&request.key))
+            .is_unchanged_since(window, &Fingerprint::of_text(&request.key))
             .await?
         {
             return Ok(None);

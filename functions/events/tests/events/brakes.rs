@@ -132,7 +132,12 @@ async fn a_burst_freezes_the_agent_once_for_its_hour() {
     assert_eq!(record.actor, Actor::Rule { owner: owner() });
     assert_eq!(record.source.reason.as_ref().map(EditReason::as_str), Some(reason));
     assert_eq!(record.act.agent, Some(sample::agent_id(1)));
-    let (_, mark) = world.ledger.marked_agent(sample::agent_id(1)).await.unwrap().unwrap();
+    let (_, mark) = world
+        .ledger
+        .read_agent_and_mark(sample::agent_id(1))
+        .await
+        .unwrap()
+        .unwrap();
     assert!(mark.is_by_rule() && mark.audit_id == Some(record.id), "{mark:?}");
     let told = world.told();
     let told: Vec<_> = told

@@ -164,7 +164,7 @@ pub(crate) fn parse_new(body: &Value) -> Result<(AgentName, NewAgentLimits)> {
 
 impl People {
     /// The response with the agent and its version as `ETag`.
-    pub(crate) async fn told(&self, agent: &Agent) -> Result<Response> {
+    pub(crate) async fn agent_response(&self, agent: &Agent) -> Result<Response> {
         let freeze = self.freeze_of(agent).await?;
         Ok(versioned(agent.version, Json(AgentView::new(agent, freeze.as_ref()))))
     }
@@ -248,7 +248,7 @@ pub(crate) async fn create(
     let person = people.authenticate(token).await?;
     let (name, limits) = parse_new(&json_body(&body)?)?;
     let owned = people.create_agent(&person, &name, limits, caller).await?;
-    Ok(created(people.told(owned.agent()).await?))
+    Ok(created(people.agent_response(owned.agent()).await?))
 }
 
 /// Read an agent.
@@ -270,7 +270,7 @@ pub(crate) async fn read(
     Path(agent): Path<String>,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
-    Ok(people.told(owned.agent()).await?)
+    Ok(people.agent_response(owned.agent()).await?)
 }
 
 /// Rename, label, freeze, unfreeze, archive or restore an agent.
@@ -302,5 +302,5 @@ pub(crate) async fn edit(
     let owned = people.authenticate_to_edit(token, &agent, stops).await?;
     let (edit, meant) = with_version(edit, meant.precondition())?;
     let owned = people.edit_agent(owned, meant, &edit).await?;
-    Ok(people.told(owned.agent()).await?)
+    Ok(people.agent_response(owned.agent()).await?)
 }

@@ -150,10 +150,11 @@ impl People {
     ) -> Result<BulkResult> {
         if *act == BulkAct::Unfreeze {
             let recently = async { self.limits.recently(person.signed_in_at, self.now()) };
-            self.judged(&person.acting, &Act::new(act.kind()), recently).await?;
+            self.audit_rejection(&person.acting, &Act::new(act.kind()), recently)
+                .await?;
         }
         let template = match act {
-            BulkAct::Follow(name, overrides) => Some((self.named_template(person, name).await?, *overrides)),
+            BulkAct::Follow(name, overrides) => Some((self.find_template(person, name).await?, *overrides)),
             _ => None,
         };
         let filter = AgentFilter {

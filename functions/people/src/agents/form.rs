@@ -90,7 +90,7 @@ impl AgentForm {
     pub(crate) fn answer<T>(&self, form: Form, result: Result<T>, notice: Notice) -> Boxed<'_, Reply> {
         match result {
             Ok(_) => Box::pin(ready(Ok(done(&paths::agent(self.owned.agent().id), notice)))),
-            Err(error) => Box::pin(self.refused(form, error)),
+            Err(error) => Box::pin(self.reject(form, error)),
         }
     }
 
@@ -113,20 +113,20 @@ impl AgentForm {
         preview: Boxed<'a, Result<EditPreview>>,
     ) -> Boxed<'a, Reply> {
         match trial {
-            Trial::Preview => Box::pin(self.previewed(form, preview)),
-            Trial::Shadow => Box::pin(self.shadowed(form, terms)),
-            Trial::Backtest => Box::pin(self.backtested(form, terms)),
+            Trial::Preview => Box::pin(self.show_preview(form, preview)),
+            Trial::Shadow => Box::pin(self.start_shadow(form, terms)),
+            Trial::Backtest => Box::pin(self.start_backtest(form, terms)),
         }
     }
 
-    async fn shadowed(&self, form: Form, terms: BacktestTerms) -> Reply {
+    async fn start_shadow(&self, form: Form, terms: BacktestTerms) -> Reply {
         match self.people.attach_shadow(&self.owned, terms).await {
             Ok(_) => Ok(done(&paths::shadow(self.owned.agent().id), Notice::ShadowAttached)),
-            Err(error) => Box::pin(self.refused(form, error)).await,
+            Err(error) => Box::pin(self.reject(form, error)).await,
         }
     }
 
-    async fn backtested(&self, form: Form, terms: BacktestTerms) -> Reply {
+    async fn start_backtest(&self, form: Form, terms: BacktestTerms) -> Reply {
         let to = self.people.now();
         let new = NewBacktest {
             agents: TestedAgents::Ids(vec![self.owned.agent().id]),
@@ -136,15 +136,15 @@ impl AgentForm {
         };
         match self.people.start_backtest(&self.posted.session.person, new).await {
             Ok(run) => Ok(done(&paths::backtest(run.id), Notice::BacktestStarted)),
-            Err(error) => Box::pin(self.refused(form, error)).await,
+            Err(error) => Box::pin(self.reject(form, error)).await,
         }
     }
 
     /// The page again, with the form as it was sent and its preview, or with the form and the error.
-    async fn previewed(&self, form: Form, preview: Boxed<'_, Result<EditPreview>>) -> Reply {
+    async fn show_preview(&self, form: Form, preview: Boxed<'_, Result<EditPreview>>) -> Reply {
         let preview = match preview.await {
             Ok(preview) => section::preview(&preview),
-            Err(error) => return self.refused(form, error).await,
+            Err(error) => return self.reject(form, error).await,
         };
         let layout = Layout {
             typed: Some(form),
@@ -155,7 +155,7 @@ impl AgentForm {
     }
 
     /// The page in its current state, with the form that was refused with `error`.
-    pub(crate) async fn refused(&self, mut form: Form, error: Error) -> Reply {
+    pub(crate) async fn reject(&self, mut form: Form, error: Error) -> Reply {
         let failure = Failure::from(error);
         let problem = match failure.error().kind() {
             ErrorKind::InvalidRequest(problems) => {
@@ -178,7 +178,7 @@ impl AgentForm {
             let status = Failure::from(error).status();
             return self.page(status, form, Some(KEY_CONFLICT.to_owned())).await;
         }
-        self.refused(form, error).await
+        self.reject(form, error).await
     }
 
     async fn page(&self, status: StatusCode, form: Form, problem: Option<String>) -> Reply {

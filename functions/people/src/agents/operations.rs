@@ -81,7 +81,7 @@ impl People {
             .filter(|service| service.is_open())
             .collect();
         let template = match &start {
-            NewAgentLimits::Template(name) => Some(self.named_template(person, name).await?),
+            NewAgentLimits::Template(name) => Some(self.find_template(person, name).await?),
             NewAgentLimits::Default => self.default_template(person).await?,
             NewAgentLimits::Starting(_) => None,
         };

@@ -140,7 +140,7 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout) -> 
         tracing::warn!(cause = %error, "usage.not_read");
     }
     let spending = spending.ok();
-    let (agents, has_any) = shown_agents(people, person).await?;
+    let (agents, has_any) = load_agents(people, person).await?;
     // The rest is read only for the agents that are shown.
     let (refused, freezes, complete_until) = tokio::join!(
         people.journal(person, JournalList::Decisions, &blocked, newest),
@@ -183,7 +183,7 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout) -> 
 
 /// The agents whose limits are shown: all of a person who has few. The limits and the spending of each take some ten read
 /// units, so those of more agents are on their own pages.
-async fn shown_agents(people: &People, person: &Caller) -> Result<(Vec<Owned>, bool)> {
+async fn load_agents(people: &People, person: &Caller) -> Result<(Vec<Owned>, bool)> {
     /// The maximum number of agents that are shown.
     const FEW: usize = 3;
     let newest_first = AgentOrder::NewestFirst;

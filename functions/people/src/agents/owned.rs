@@ -90,7 +90,7 @@ impl People {
 
     /// An agent that the person owns or has owned. Of a former owner's agent nothing may be shown but the decisions of
     /// their time ([`KnownAgent::at`]).
-    pub(crate) async fn known_agent(&self, person: &Caller, id: AgentId) -> Result<Agent> {
+    pub(crate) async fn find_known_agent(&self, person: &Caller, id: AgentId) -> Result<Agent> {
         let agent = self.ledger.agent(id).await?.ok_or(ErrorKind::NotFound)?;
         let owners = agent.former_owners.iter().map(|former| &former.owner);
         if !owners.chain([&agent.owner]).any(|owner| owner == person.id.as_str()) {
@@ -113,11 +113,11 @@ impl People {
     ) -> Result<Owned> {
         let act = act.on(owned.agent.id);
         let acting = owned.acting().clone();
-        self.judged(&acting, &act, self.stored_change(owned, meant, &act, change))
+        self.audit_rejection(&acting, &act, self.store_change(owned, meant, &act, change))
             .await
     }
 
-    async fn stored_change(
+    async fn store_change(
         &self,
         owned: Owned,
         meant: Precondition,

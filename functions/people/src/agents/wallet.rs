@@ -25,7 +25,7 @@ impl People {
             NewKeys::Seed => {
                 let index = self.ledger.next_wallet_index().await?;
                 let agent = self.new_agent_id()?;
-                let wallet = self.attested(agent, AskedWallet::Seed { index }, caller).await?;
+                let wallet = self.attest_wallet(agent, AskedWallet::Seed { index }, caller).await?;
                 return Ok((agent, wallet));
             }
             NewKeys::Kms { keys, stack, policy } => (keys, stack, policy.as_deref()),
@@ -35,9 +35,12 @@ impl People {
             None => self.new_key(keys, stack, policy).await?,
         };
         let key_id = spare.key.to_string();
-        match self.attested(spare.agent, AskedWallet::Kms { key_id }, caller).await {
+        match self
+            .attest_wallet(spare.agent, AskedWallet::Kms { key_id }, caller)
+            .await
+        {
             Ok(wallet) => Ok((spare.agent, wallet)),
-            Err(error) => Err(self.kept_for_later(spare, error).await),
+            Err(error) => Err(self.keep_for_later(spare, error).await),
         }
     }
 
@@ -53,7 +56,7 @@ impl People {
 
     /// Keeps a key that may become usable, and returns the error for the caller. Any other key can be found by its
     /// tags.
-    async fn kept_for_later(&self, spare: SpareKey, error: Error) -> Error {
+    async fn keep_for_later(&self, spare: SpareKey, error: Error) -> Error {
         if !matches!(error.kind(), ErrorKind::TemporarilyUnavailable { .. }) {
             return error;
         }
@@ -63,7 +66,7 @@ impl People {
         error.retry_after(NEW_KEY_SECONDS)
     }
 
-    async fn attested(&self, agent: AgentId, asked: AskedWallet, caller: CallerIds) -> Result<Wallet> {
+    async fn attest_wallet(&self, agent: AgentId, asked: AskedWallet, caller: CallerIds) -> Result<Wallet> {
         let request = AttestWallet {
             agent_id: agent.uuid(),
             wallet: asked.clone(),

@@ -27,11 +27,11 @@ impl People {
             .on(approval.agent)
             .about(approval.service)
             .with(&approval.id);
-        let granted = self.stored_raise(owned, &act, approval, raise, note);
-        self.judged(owned.acting(), &act, granted).await
+        let granted = self.store_limit_increase(owned, &act, approval, raise, note);
+        self.audit_rejection(owned.acting(), &act, granted).await
     }
 
-    async fn stored_raise(
+    async fn store_limit_increase(
         &self,
         owned: &Owned,
         act: &Act,
@@ -51,7 +51,10 @@ impl People {
             if status != ApprovalStatus::Pending {
                 return Err(not_pending(status).into());
             }
-            let present = self.ledger.enabled_service(approval.agent, approval.service).await?;
+            let present = self
+                .ledger
+                .find_enabled_service(approval.agent, approval.service)
+                .await?;
             let present = present.ok_or(ErrorKind::NotFound)?;
             let record = EnabledService {
                 version: present.version.saturating_add(1),

@@ -390,7 +390,7 @@ impl People {
         if decision == ApprovalDecision::Approve && self.is_large(self.sum_of(&selected)) {
             let act = Act::new(AuditKind::ApprovalApproved);
             let recent = async { self.limits.recently(person.signed_in_at, self.now()) };
-            self.judged(&person.acting, &act, recent).await?;
+            self.audit_rejection(&person.acting, &act, recent).await?;
         }
         let decide = Box::pin(async {
             let mut outcomes = Vec::new();
@@ -431,7 +431,7 @@ impl People {
         if decision == ApprovalDecision::Approve && approval.raise.is_some() && is_pending {
             return Ok(Outcome::NotInBulk(approval));
         }
-        let error = match self.decided(&own, decision, note).await {
+        let error = match self.decide(&own, decision, note).await {
             Ok(approval) => return Ok(Outcome::Decided(approval)),
             Err(error) => error,
         };
@@ -472,7 +472,7 @@ impl People {
             let resolved = self.ledger.withdraw_approval(approval.id, &ruling, &entry).await?;
             settled(resolved, ruling.at)
         };
-        let withdrawn = self.judged(owned.acting(), &act, withdrawn).await?;
+        let withdrawn = self.audit_rejection(owned.acting(), &act, withdrawn).await?;
         self.context_of(owned, withdrawn).await
     }
 
@@ -484,11 +484,11 @@ impl People {
         decision: ApprovalDecision,
         note: Option<&Note>,
     ) -> Result<ApprovalContext> {
-        let decided = self.decided(&own, decision, note).await?;
+        let decided = self.decide(&own, decision, note).await?;
         self.context_of(own.owned, decided).await
     }
 
-    async fn decided(&self, own: &OwnApproval, decision: ApprovalDecision, note: Option<&Note>) -> Result<Approval> {
+    async fn decide(&self, own: &OwnApproval, decision: ApprovalDecision, note: Option<&Note>) -> Result<Approval> {
         let OwnApproval { owned, approval } = own;
         if decision == ApprovalDecision::Approve
             && let Some(raise) = &approval.raise
@@ -505,11 +505,11 @@ impl People {
             .with(&approval.id);
         let changes = AuditChanges::one("status", ApprovalStatus::Pending.name(), status.name());
         let entry = self.entry(owned.acting(), &act, changes)?;
-        let decided = self.stored_decision(owned, approval, decision, note, &entry);
-        self.judged(owned.acting(), &act, decided).await
+        let decided = self.store_decision(owned, approval, decision, note, &entry);
+        self.audit_rejection(owned.acting(), &act, decided).await
     }
 
-    async fn stored_decision(
+    async fn store_decision(
         &self,
         owned: &Owned,
         approval: &Approval,
@@ -587,7 +587,7 @@ impl People {
             .collect();
         let records = several(places, |(agent, service)| {
             let ledger = self.ledger.clone();
-            async move { Ok((agent, ledger.enabled_service(agent, service).await?)) }
+            async move { Ok((agent, ledger.find_enabled_service(agent, service).await?)) }
         });
         let (records, spends) = tokio::try_join!(records, self.spends(&scopes))?;
         let enabled = records

@@ -65,7 +65,7 @@ pub(crate) async fn approval(
         None | Some(0) => approval,
         Some(seconds) => {
             let wait = Duration::from_secs(seconds.into());
-            decided(&people, approval, is_person, wait).await?
+            await_decision(&people, approval, is_person, wait).await?
         }
     };
     Ok(Json(ApprovalView::at(&approval, people.now())))
@@ -73,7 +73,7 @@ pub(crate) async fn approval(
 
 /// The approval as soon as it is no longer pending, or after `wait` at the latest. One row is read once a second, the
 /// last time at the end of the wait.
-async fn decided(people: &People, mut approval: Approval, is_person: bool, wait: Duration) -> Result<Approval> {
+async fn await_decision(people: &People, mut approval: Approval, is_person: bool, wait: Duration) -> Result<Approval> {
     let is_pending = |approval: &Approval| approval.status(people.now()) == ApprovalStatus::Pending;
     if !is_pending(&approval) || !people.may_wait(&approval).await {
         return Ok(approval);

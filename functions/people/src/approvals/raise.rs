@@ -62,7 +62,10 @@ impl People {
             version,
         };
         let Some(asking) = approval.rule else {
-            let record = self.ledger.enabled_service(approval.agent, approval.service).await?;
+            let record = self
+                .ledger
+                .find_enabled_service(approval.agent, approval.service)
+                .await?;
             let record = record.filter(|record| record.enabled && record.policy.require_approval_above < to);
             return Ok(record.map(|record| {
                 let from = record.policy.require_approval_above;

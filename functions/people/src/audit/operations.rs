@@ -21,7 +21,7 @@ impl People {
     }
 
     /// Returns the result of an act, and adds the row of the act if it was refused.
-    pub(crate) async fn judged<T>(
+    pub(crate) async fn audit_rejection<T>(
         &self,
         acting: &Acting,
         act: &Act,
@@ -32,11 +32,11 @@ impl People {
             let record = refusal.map(|refusal| self.audit_record(acting, act, AuditOutcome::Refused(refusal)));
             record.transpose()
         };
-        self.audit.judged(work, refused).await
+        self.audit.audit_rejection(work, refused).await
     }
 
     /// Adds the row of an act that was refused.
-    pub(crate) async fn refused(&self, acting: &Acting, act: &Act, refusal: AuditRefusal) -> Result<()> {
+    pub(crate) async fn record_rejection(&self, acting: &Acting, act: &Act, refusal: AuditRefusal) -> Result<()> {
         self.audit
             .add(&self.audit_record(acting, act, AuditOutcome::Refused(refusal))?)
             .await

@@ -46,7 +46,7 @@ pub(crate) struct BacktestPlan {
 impl People {
     /// What a backtest would read.
     pub(crate) async fn plan_backtest(&self, person: &Caller, new: &NewBacktest) -> Result<BacktestPlan> {
-        let agents = self.tested_agents(person, &new.agents).await?;
+        let agents = self.select_agents(person, &new.agents).await?;
         let days = (Day::containing(new.from), Day::containing(new.to));
         let sums = self.usage.by_agent(&person.id, days.0, days.1).await?;
         let counts = agents.iter().filter_map(|agent| sums.get(agent));
@@ -71,11 +71,11 @@ impl People {
     /// Starts a backtest.
     pub(crate) async fn start_backtest(&self, person: &Caller, new: NewBacktest) -> Result<BacktestRun> {
         let act = Act::new(AuditKind::BacktestStarted);
-        self.judged(&person.acting, &act, self.started_backtest(person, &act, new))
+        self.audit_rejection(&person.acting, &act, self.store_backtest(person, &act, new))
             .await
     }
 
-    async fn started_backtest(&self, person: &Caller, act: &Act, new: NewBacktest) -> Result<BacktestRun> {
+    async fn store_backtest(&self, person: &Caller, act: &Act, new: NewBacktest) -> Result<BacktestRun> {
         let plan = self.plan_backtest(person, &new).await?;
         let others = self.usage.backtests(&person.id, LISTED).await?;
         let waiting = others.iter().filter(|run| run.next_agent().is_some());
@@ -117,7 +117,7 @@ impl People {
         self.usage.backtests(&person.id, LISTED).await
     }
 
-    async fn tested_agents(&self, person: &Caller, agents: &TestedAgents) -> Result<Vec<AgentId>> {
+    async fn select_agents(&self, person: &Caller, agents: &TestedAgents) -> Result<Vec<AgentId>> {
         let label = match agents {
             TestedAgents::Ids(ids) => {
                 let own = self.own_agents(person, ids.clone()).await?;

@@ -297,7 +297,7 @@ pub(crate) async fn evaluate_again(
     let person = people.authenticate(token).await?;
     let id = named(TransactionId::parse(&transaction))?;
     let decision = people.decision_in_history(&person, id).await?;
-    let replayed = people.replayed(&decision).await?;
+    let replayed = people.replay(&decision).await?;
     Ok(Json(ReplayView::new(id, replayed)))
 }
 

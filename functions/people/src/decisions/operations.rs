@@ -71,7 +71,7 @@ impl People {
         agent: AgentId,
         id: SettlementId,
     ) -> Result<(KnownAgent, Settlement)> {
-        let agent = self.known_agent(person, agent).await?;
+        let agent = self.find_known_agent(person, agent).await?;
         let settlement = self.ledger.settlement(agent.id, id).await?.ok_or(ErrorKind::NotFound)?;
         Ok((KnownAgent::at(person, &agent, settlement.terms.transfers)?, settlement))
     }
@@ -83,7 +83,7 @@ impl People {
         agent: AgentId,
         id: TransactionId,
     ) -> Result<(KnownAgent, LoggedDecision)> {
-        let agent = self.known_agent(person, agent).await?;
+        let agent = self.find_known_agent(person, agent).await?;
         let decision = self.decision(agent.id, id).await?;
         Ok((KnownAgent::at(person, &agent, decision.transfers())?, decision))
     }
@@ -102,14 +102,17 @@ impl People {
     /// An allow is stored as its settlement, which has its own id, and no index maps one id to the other. None is
     /// needed, since the first half of both ids is the same time.
     async fn decision(&self, agent: AgentId, id: TransactionId) -> Result<LoggedDecision> {
-        let (recorded, allowed) = tokio::try_join!(self.ledger.recorded_decision(agent, id), self.allowed(agent, id))?;
+        let (recorded, allowed) = tokio::try_join!(
+            self.ledger.find_recorded_decision(agent, id),
+            self.find_settlement(agent, id)
+        )?;
         let decision = recorded.or(allowed.map(LoggedDecision::from_settlement));
         decision.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
     /// Evaluates a decision again with the inputs of its time.
-    pub(crate) async fn replayed(&self, decision: &LoggedDecision) -> Result<Replayed> {
-        let Some(recorded) = self.recorded(decision).await? else {
+    pub(crate) async fn replay(&self, decision: &LoggedDecision) -> Result<Replayed> {
+        let Some(recorded) = self.find_recorded(decision).await? else {
             return Ok(Replayed::Impossible(
                 "no policy was applied to it, or the description of its call is no longer stored",
             ));
@@ -168,7 +171,7 @@ impl People {
         let of_payment = settlement.map(|settlement| payment.differing(None, &settlement));
         let mut differing = of_payment.unwrap_or_default();
         if let Some(statement) = &statement
-            && let Some(recorded) = self.recorded(decision).await?
+            && let Some(recorded) = self.find_recorded(decision).await?
             && let Some(ids) = ids_of(decision)
         {
             let stated = unverified_payload(&statement.statement).unwrap_or_default();
@@ -188,7 +191,7 @@ impl People {
 
     /// The documents that the statement of a decision has the hashes of; `None` if they are not stored.
     pub(crate) async fn input_documents(&self, decision: &LoggedDecision) -> Result<Option<InputDocuments>> {
-        let Some(recorded) = self.recorded(decision).await? else {
+        let Some(recorded) = self.find_recorded(decision).await? else {
             return Ok(None);
         };
         let inputs = self.inputs(decision, &recorded).await?;
@@ -196,7 +199,7 @@ impl People {
     }
 
     /// A decision about a purchase, as it was recorded; `None` for any other, and if its call is no longer stored.
-    async fn recorded(&self, decision: &LoggedDecision) -> Result<Option<RecordedDecision>> {
+    async fn find_recorded(&self, decision: &LoggedDecision) -> Result<Option<RecordedDecision>> {
         Ok(match decision {
             LoggedDecision::Allowed(settlement) => {
                 let call = self.call_of(settlement).await?;
@@ -219,7 +222,7 @@ impl People {
             .await
     }
 
-    async fn allowed(&self, agent: AgentId, id: TransactionId) -> Result<Option<Settlement>> {
+    async fn find_settlement(&self, agent: AgentId, id: TransactionId) -> Result<Option<Settlement>> {
         /// The number of settlements to read at once: an agent rarely has more than one decision in the same
         /// microsecond.
         const AT_ONCE: u32 = 4;

@@ -35,7 +35,7 @@ pub(crate) async fn show(
         tokio::try_join!(people.own_decision(&session.person, agent, id), people.catalog())?;
     let call = people.call_of_decision(&decision).await?;
     let replayed = match uri.query() {
-        Some("replay=1") => Some(people.replayed(&decision).await?),
+        Some("replay=1") => Some(people.replay(&decision).await?),
         _ => None,
     };
     let layout = Layout::new(&session, people.now());

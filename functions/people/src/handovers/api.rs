@@ -97,5 +97,5 @@ pub(crate) async fn accept(
 ) -> Result<Response, Failure> {
     let person = people.authenticate(token).await?;
     let owned = people.accept_handover(&person, named(AgentId::parse(&agent))?).await?;
-    Ok(people.told(owned.agent()).await?)
+    Ok(people.agent_response(owned.agent()).await?)
 }

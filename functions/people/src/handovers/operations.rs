@@ -22,11 +22,11 @@ impl People {
     /// A raise ends with its owner: no payment that was decided before the answer is reserved after it.
     pub(crate) async fn accept_handover(&self, person: &Caller, id: AgentId) -> Result<Owned> {
         let act = Act::new(AuditKind::HandoverAccepted).on(id);
-        self.judged(&person.acting, &act, self.accepted_handover(person, &act, id))
+        self.audit_rejection(&person.acting, &act, self.store_acceptance(person, &act, id))
             .await
     }
 
-    async fn accepted_handover(&self, person: &Caller, act: &Act, id: AgentId) -> Result<Owned> {
+    async fn store_acceptance(&self, person: &Caller, act: &Act, id: AgentId) -> Result<Owned> {
         let mut backoff = Backoff::new();
         loop {
             // The offer is read first: if a concurrent request has accepted it, the agent shows the new owner.

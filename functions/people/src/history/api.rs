@@ -207,7 +207,7 @@ pub(crate) async fn policy_versions(
     let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let id = people
-        .known_service(&owned, named_service(&edition.catalog, &reference)?)
+        .find_known_service(&owned, named_service(&edition.catalog, &reference)?)
         .await?;
     let mut query = Query::from_uri(&uri);
     let slice = slice(&mut query, cursor::read_version);
@@ -258,7 +258,7 @@ pub(crate) async fn restore_policy(
     let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let id = people
-        .known_service(&owned, named_service(&edition.catalog, &reference)?)
+        .find_known_service(&owned, named_service(&edition.catalog, &reference)?)
         .await?;
     let version = named(cursor::read_version(&version))?;
     let (reason, meant) = with_version(asked_reason(&uri), meant.precondition())?;

@@ -50,7 +50,7 @@ impl People {
                     settlements.into_iter().map(LoggedDecision::from_settlement).collect()
                 }
                 (_, None) if filter.reason.is_none() => self.ledger.decisions(agent, before, count).await?,
-                _ => self.ledger.recorded(agent, before, count).await?,
+                _ => self.ledger.list_recorded_decisions(agent, before, count).await?,
             };
             Ok(decisions
                 .iter()

@@ -46,7 +46,7 @@ impl People {
         if let MailClaim::Verified(address) = &person.mail {
             settings.address = Some(address.clone());
         }
-        let ended = self.webhooks.ended_channels(&settings).await?;
+        let ended = self.webhooks.list_ended_channels(&settings).await?;
         Ok(OwnNotices { settings, ended })
     }
 
@@ -76,14 +76,14 @@ impl People {
         self.keep_mail_address(&person.id, &person.mail, person.signed_in_at)
             .await;
         let act = Act::new(AuditKind::NoticesEdited);
-        let edited = self.edited_notices(person, own.settings, meant, &act, edit);
-        let settings = self.judged(&person.acting, &act, edited).await?;
-        let ended = self.webhooks.ended_channels(&settings).await?;
+        let edited = self.store_notices(person, own.settings, meant, &act, edit);
+        let settings = self.audit_rejection(&person.acting, &act, edited).await?;
+        let ended = self.webhooks.list_ended_channels(&settings).await?;
         Ok(OwnNotices { settings, ended })
     }
 
     /// Applies the edit, and retries it after a conflict while `meant` holds for the stored version.
-    async fn edited_notices(
+    async fn store_notices(
         &self,
         person: &Caller,
         mut settings: NoticeSettings,
@@ -98,7 +98,7 @@ impl People {
             if terms.widen(&settings.terms) {
                 self.limits.recently(person.signed_in_at, self.now())?;
             }
-            let new = self.encrypted(person, new).await?;
+            let new = self.encrypt_url(person, new).await?;
             let url_of = |terms: &NoticeTerms| terms.slack.as_ref().map(|(place, _)| place.url);
             let old = url_of(&settings.terms).filter(|old| url_of(&terms) != Some(*old));
             let next = settings.clone().with_terms(terms);
@@ -116,7 +116,7 @@ impl People {
     }
 
     /// Encrypts a new URL for the store.
-    async fn encrypted(
+    async fn encrypt_url(
         &self,
         person: &Caller,
         new: Option<(NoticeUrlId, &WebhookUrl)>,

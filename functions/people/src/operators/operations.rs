@@ -12,7 +12,7 @@ impl People {
     pub(crate) async fn operate(&self, person: &Caller, ids: CallerIds, act: OperatorAct) -> Result<OperatorAnswer> {
         let internal = self.internal.as_ref().ok_or(ErrorKind::NotFound)?;
         let recent = async { self.limits.recently(person.signed_in_at, self.now()) };
-        self.judged(&person.acting, &audited(&act), recent).await?;
+        self.audit_rejection(&person.acting, &audited(&act), recent).await?;
         internal.act(ids, BrowserAct::new(&person.acting, act)).await
     }
 }

@@ -54,6 +54,6 @@ pub(crate) async fn pay_out(sent: AgentForm) -> Reply {
                 notice,
             ))
         }
-        Err(error) => sent.refused(form, error).await,
+        Err(error) => sent.reject(form, error).await,
     }
 }

@@ -58,7 +58,7 @@ impl People {
             };
             self.payments.name_payout_address(ids, asked).await?.done()
         };
-        self.judged(acting, &act, named).await
+        self.audit_rejection(acting, &act, named).await
     }
 
     /// Removes the payout address at once. Any session may do this, because afterwards nothing can be paid out.
@@ -67,7 +67,7 @@ impl People {
         let act = Act::new(AuditKind::PayoutAddressRemoved).on(agent);
         let of = PayoutOwner::new(agent, acting);
         let removed = async { self.payments.remove_payout_address(ids, of).await?.done() };
-        self.judged(acting, &act, removed).await
+        self.audit_rejection(acting, &act, removed).await
     }
 
     /// Pays out to the stored address. Requires a recent sign-in. The same key returns the same payout.
@@ -87,7 +87,7 @@ impl People {
             let asked = AskedPayout::new(PayoutOwner::new(agent, acting), amount, key.to_owned());
             self.payments.pay_out(ids, asked).await?.reserved()
         };
-        let reserved: ReservedPayout = self.judged(acting, &act, paid).await?;
+        let reserved: ReservedPayout = self.audit_rejection(acting, &act, paid).await?;
         let settlement = self.ledger.settlement(agent, reserved.settlement).await?;
         Ok(PaidOut {
             settlement: settlement.ok_or_else(|| Error::internal(DOING, "its settlement is gone"))?,

@@ -80,7 +80,7 @@ impl People {
         record: EnabledService,
         days: PreviewDays,
     ) -> Result<EditPreview> {
-        let (edition, present) = tokio::try_join!(self.catalog(), self.ledger.enabled_services(owned.agent()))?;
+        let (edition, present) = tokio::try_join!(self.catalog(), self.ledger.list_enabled_services(owned.agent()))?;
         let services: Vec<&Service> = edition.catalog.by_id(record.service).into_iter().collect();
         let mut edited = present.clone();
         edited.retain(|policy| policy.service != record.service);
@@ -93,7 +93,7 @@ impl People {
 
     /// The preview of other rules.
     pub(crate) async fn preview_rules(&self, owned: &Owned, edited: Agent, days: PreviewDays) -> Result<EditPreview> {
-        let (edition, policies) = tokio::try_join!(self.catalog(), self.ledger.enabled_services(owned.agent()))?;
+        let (edition, policies) = tokio::try_join!(self.catalog(), self.ledger.list_enabled_services(owned.agent()))?;
         let services = policies
             .iter()
             .filter_map(|policy| edition.catalog.by_id(policy.service));
@@ -116,7 +116,7 @@ impl People {
     ) -> Result<EditPreview> {
         let agent = current.agent;
         let comparison = compare(&current, &proposed, services, self.network, self.now());
-        let since = self.usage.owned_since(agent).await?;
+        let since = self.usage.read_owned_since(agent).await?;
         let now = self.now();
         // The clock of another function may be ahead.
         let until = now.after(Duration::from_secs_u32(60));

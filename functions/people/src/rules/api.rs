@@ -507,7 +507,7 @@ pub(crate) async fn add(
     }
     let owned = owned.because(asked.reason);
     let (owned, id) = people.add_rule(owned, meant, &kind).await?;
-    Ok(created(written(&people, &owned, id).await?))
+    Ok(created(rule_response(&people, &owned, id).await?))
 }
 
 /// Replace a rule with another of the same kind.
@@ -551,7 +551,7 @@ pub(crate) async fn replace(
     }
     let owned = owned.because(asked.reason);
     let owned = people.replace_rule(owned, meant, id, &kind).await?;
-    Ok(written(&people, &owned, id).await?)
+    Ok(rule_response(&people, &owned, id).await?)
 }
 
 /// Remove a rule.
@@ -609,7 +609,7 @@ fn viewed(usage: &RuleUsage) -> RuleView {
     RuleView::new(&usage.rule, usage.used.map(|used| used.amount))
 }
 
-async fn written(people: &People, owned: &Owned, id: RuleId) -> Result<Response, Error> {
+async fn rule_response(people: &People, owned: &Owned, id: RuleId) -> Result<Response, Error> {
     let rules = people.rules(owned).await?;
     let rule = rules.iter().find(|usage| usage.rule.id == id);
     let rule = rule.ok_or_else(|| Error::internal("answering with a rule", "it is not there"))?;

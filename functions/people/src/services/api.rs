@@ -579,7 +579,7 @@ pub(crate) async fn edit(
     let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let id = people
-        .known_service(&owned, named_service(&edition.catalog, &reference)?)
+        .find_known_service(&owned, named_service(&edition.catalog, &reference)?)
         .await?;
     let service = edition.catalog.by_id(id);
     let edit = json_body(&body).and_then(|body| parse_edit(&body, service));
@@ -624,7 +624,7 @@ pub(crate) async fn disable(
     let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let id = people
-        .known_service(&owned, named_service(&edition.catalog, &reference)?)
+        .find_known_service(&owned, named_service(&edition.catalog, &reference)?)
         .await?;
     let disabled = ServiceEdit {
         enabled: Some(false),

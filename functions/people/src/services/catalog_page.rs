@@ -86,7 +86,7 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     let (choice, edition) = tokio::try_join!(choice, people.catalog())?;
     let enabled = match &choice.agent {
         Some(owned) => {
-            let records = people.ledger.enabled_services(owned.agent()).await?.into_iter();
+            let records = people.ledger.list_enabled_services(owned.agent()).await?.into_iter();
             let enabled = records.filter(|record| record.enabled);
             Some(enabled.map(|record| record.service).collect())
         }

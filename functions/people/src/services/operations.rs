@@ -62,7 +62,7 @@ pub(crate) struct Enabling {
 impl People {
     /// The agent's records of all services, disabled ones included.
     pub(crate) async fn services(&self, owned: &Owned) -> Result<Vec<GovernedService>> {
-        let records = self.ledger.enabled_services(owned.agent()).await?;
+        let records = self.ledger.list_enabled_services(owned.agent()).await?;
         self.with_spend(owned, records).await
     }
 
@@ -74,7 +74,7 @@ impl People {
 
     /// The id of a service of which the agent has a record. It is checked first, so that an unknown service is 404
     /// regardless of other errors.
-    pub(crate) async fn known_service(&self, owned: &Owned, id: ServiceId) -> Result<ServiceId> {
+    pub(crate) async fn find_known_service(&self, owned: &Owned, id: ServiceId) -> Result<ServiceId> {
         Ok(self.record(owned, id).await?.service)
     }
 
@@ -91,8 +91,8 @@ impl People {
         let act = Act::new(AuditKind::ServiceEnabled)
             .on(owned.agent().id)
             .about(service.id);
-        let enabling = self.stored_enabling(owned, meant, &act, service.id, &enable.policy);
-        self.judged(owned.acting(), &act, enabling).await
+        let enabling = self.store_enabling(owned, meant, &act, service.id, &enable.policy);
+        self.audit_rejection(owned.acting(), &act, enabling).await
     }
 
     /// The preview of [`People::enable_service`].
@@ -105,7 +105,7 @@ impl People {
     ) -> Result<EditPreview> {
         let edition = self.catalog().await?;
         let service = to_enable(&edition.catalog, enable)?.id;
-        let present = self.ledger.enabled_service(owned.agent().id, service).await?;
+        let present = self.ledger.find_enabled_service(owned.agent().id, service).await?;
         let version = present.map_or(0, |record| record.version);
         meant.holds(version)?;
         let record = EnabledService {
@@ -117,7 +117,7 @@ impl People {
         self.preview_policy(owned, record, days).await
     }
 
-    async fn stored_enabling(
+    async fn store_enabling(
         &self,
         owned: &Owned,
         meant: Precondition,
@@ -128,7 +128,7 @@ impl People {
         let policy = SpendPolicy::column_defaults().edited(edit);
         let mut backoff = Backoff::new();
         loop {
-            let present = self.ledger.enabled_service(owned.agent().id, service).await?;
+            let present = self.ledger.find_enabled_service(owned.agent().id, service).await?;
             let version = present.as_ref().map_or(0, |record| record.version);
             meant.holds(version)?;
             if let Some(record) = &present
@@ -174,8 +174,8 @@ impl People {
             None => AuditKind::PolicyEdited,
         };
         let act = Act::new(kind).on(owned.agent().id).about(id);
-        let edited = self.stored_edit(owned, meant, &act, id, edit);
-        self.judged(owned.acting(), &act, edited).await
+        let edited = self.store_service_edit(owned, meant, &act, id, edit);
+        self.audit_rejection(owned.acting(), &act, edited).await
     }
 
     /// The preview of [`People::edit_service`].
@@ -196,7 +196,7 @@ impl People {
         self.preview_policy(owned, edited, days).await
     }
 
-    async fn stored_edit(
+    async fn store_service_edit(
         &self,
         owned: &Owned,
         meant: Precondition,
@@ -228,7 +228,7 @@ impl People {
     /// A service that gets other limits meanwhile keeps those.
     pub(crate) async fn limit_unlimited(self: &Arc<Self>, owned: &Owned, edit: &PolicyEdit) -> Result<Vec<ServiceId>> {
         judge(edit, None)?;
-        let records = self.ledger.enabled_services(owned.agent()).await?;
+        let records = self.ledger.list_enabled_services(owned.agent()).await?;
         let unlimited = records
             .into_iter()
             .filter(|record| record.enabled && record.policy.is_permissive());
@@ -272,7 +272,7 @@ impl People {
     }
 
     async fn record(&self, owned: &Owned, id: ServiceId) -> Result<EnabledService> {
-        let record = self.ledger.enabled_service(owned.agent().id, id).await?;
+        let record = self.ledger.find_enabled_service(owned.agent().id, id).await?;
         record.ok_or_else(|| ErrorKind::NotFound.into())
     }
 

@@ -79,7 +79,7 @@ impl People {
             source,
         };
         let refusal = AuditRefusal::new(ErrorKind::InvalidSession.slug(), reason);
-        self.refused(&acting, &Act::new(AuditKind::SessionStarted), refusal)
+        self.record_rejection(&acting, &Act::new(AuditKind::SessionStarted), refusal)
             .await
     }
 
@@ -103,7 +103,7 @@ impl People {
                 Err(ErrorKind::NotFound.into())
             }
         };
-        self.judged(&person.acting, &act, ended).await
+        self.audit_rejection(&person.acting, &act, ended).await
     }
 
     /// Ends a session if it exists; returns whether it did.

@@ -67,14 +67,14 @@ impl People {
         let Some(shadow) = shadow.filter(|shadow| !shadow.has_ended(self.now())) else {
             return Ok(None);
         };
-        let since = self.usage.owned_since(agent).await?;
+        let since = self.usage.read_owned_since(agent).await?;
         Ok(Some(shadow).filter(|shadow| shadow.attached_at >= since))
     }
 
     /// Attaches a shadow, in place of the agent's present one.
     pub(crate) async fn attach_shadow(&self, owned: &Owned, terms: BacktestTerms) -> Result<Shadow> {
         let agent = owned.agent();
-        let present = self.ledger.enabled_services(agent).await?;
+        let present = self.ledger.list_enabled_services(agent).await?;
         let shadow = Shadow {
             owner: owner_of(owned)?,
             agent: agent.id,
@@ -95,7 +95,7 @@ impl People {
     pub(crate) async fn judge_shadow(&self, owned: &Owned) -> Result<JudgedShadow> {
         let (agent, now) = (owned.agent(), self.now());
         let shadow = self.shadow(owned).await?.ok_or(ErrorKind::NotFound)?;
-        let (edition, policies) = tokio::try_join!(self.catalog(), self.ledger.enabled_services(agent))?;
+        let (edition, policies) = tokio::try_join!(self.catalog(), self.ledger.list_enabled_services(agent))?;
         let edits = Shadow::edits(&shadow.terms, agent.version, &policies);
         let present = present_of(agent, &shadow.terms, policies);
         let comparison = self.compared(agent, &present, &edition.catalog);
@@ -131,14 +131,14 @@ impl People {
     pub(crate) async fn promote_shadow(&self, owned: Owned, meant: Precondition) -> Result<Promoted> {
         let act = Act::new(AuditKind::ShadowPromoted).on(owned.agent().id);
         let acting = owned.acting().clone();
-        self.judged(&acting, &act, Box::pin(self.promoted(owned, meant, &act)))
+        self.audit_rejection(&acting, &act, Box::pin(self.store_promotion(owned, meant, &act)))
             .await
     }
 
-    async fn promoted(&self, owned: Owned, meant: Precondition, act: &Act) -> Result<Promoted> {
+    async fn store_promotion(&self, owned: Owned, meant: Precondition, act: &Act) -> Result<Promoted> {
         let shadow = self.shadow(&owned).await?.ok_or(ErrorKind::NotFound)?;
         let edition = self.catalog().await?;
-        let policies = self.ledger.enabled_services(owned.agent()).await?;
+        let policies = self.ledger.list_enabled_services(owned.agent()).await?;
         meant.holds(shadow.version(Shadow::edits(&shadow.terms, owned.agent().version, &policies)))?;
         let present = present_of(owned.agent(), &shadow.terms, policies);
         let rules = shadow.terms.rules.as_ref();

@@ -186,7 +186,7 @@ impl People {
         let agent = owned.agent();
         let (edition, present, starting) = tokio::try_join!(
             self.catalog(),
-            self.ledger.enabled_services(agent),
+            self.ledger.list_enabled_services(agent),
             self.ledger.starting_services(agent),
         )?;
         let of = TemplateBases {
@@ -234,12 +234,18 @@ impl People {
             .with(&template.name);
         let acting = owned.acting().clone();
         let plan = Box::pin(self.plan_template(&owned, template, bases, overrides)).await?;
-        let applied = Box::pin(self.applied(owned, template, &plan, &act));
-        let is_changed = self.judged(&acting, &act, applied).await?;
+        let applied = Box::pin(self.apply_plan(owned, template, &plan, &act));
+        let is_changed = self.audit_rejection(&acting, &act, applied).await?;
         Ok((plan, is_changed))
     }
 
-    async fn applied(&self, owned: Owned, template: &PolicyTemplate, plan: &TemplatePlan, act: &Act) -> Result<bool> {
+    async fn apply_plan(
+        &self,
+        owned: Owned,
+        template: &PolicyTemplate,
+        plan: &TemplatePlan,
+        act: &Act,
+    ) -> Result<bool> {
         let reason = owned.acting().source.reason.clone();
         let owned = owned.because(reason.or_else(|| reason_of(template)));
         let before = owned.agent().clone();

@@ -46,7 +46,7 @@ impl People {
     }
 
     /// The person's template that a body names.
-    pub(crate) async fn named_template(&self, person: &Caller, name: &TemplateName) -> Result<PolicyTemplate> {
+    pub(crate) async fn find_template(&self, person: &Caller, name: &TemplateName) -> Result<PolicyTemplate> {
         let list = self.templates(person).await?;
         let found = self.template_in(person, &list, name).await?;
         let problem = || Problem::at("/template", "must be the name of one of your policy templates");
@@ -103,11 +103,11 @@ impl People {
             AuditKind::PolicyTemplateEdited
         };
         let act = Act::new(kind).with(name);
-        let put = self.stored_template(person, name, meant, edit, &act);
-        self.judged(&person.acting, &act, put).await
+        let put = self.store_template(person, name, meant, edit, &act);
+        self.audit_rejection(&person.acting, &act, put).await
     }
 
-    async fn stored_template(
+    async fn store_template(
         &self,
         person: &Caller,
         name: &TemplateName,
@@ -182,7 +182,7 @@ impl People {
                 }
             }
         };
-        self.judged(&person.acting, &act, removed).await
+        self.audit_rejection(&person.acting, &act, removed).await
     }
 }
 

@@ -57,7 +57,7 @@ pub(crate) async fn list(State(people): State<Arc<People>>, session: PageSession
 /// An agent's limits, for the form of a new template.
 async fn limits_of_agent(people: &People, owned: &Owned) -> Result<String> {
     let agent = owned.agent();
-    let (edition, policies) = tokio::try_join!(people.catalog(), people.ledger.enabled_services(agent))?;
+    let (edition, policies) = tokio::try_join!(people.catalog(), people.ledger.list_enabled_services(agent))?;
     let terms = TemplateTerms::of_agent(&policies, &agent.rules);
     Ok(editable(&terms, false, &edition.catalog))
 }

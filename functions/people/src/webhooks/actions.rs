@@ -101,7 +101,7 @@ pub(crate) async fn remove(sent: WebhookForm) -> Reply {
     let person = &sent.posted.session.person;
     match sent.people.remove_webhook(person, sent.own.clone(), meant).await {
         Ok(()) => Ok(done(PAGE, Notice::WebhookRemoved)),
-        Err(error) => sent.refused(form, error).await,
+        Err(error) => sent.reject(form, error).await,
     }
 }
 
@@ -116,7 +116,7 @@ pub(crate) async fn rotate(sent: WebhookForm) -> Reply {
     let rotated = sent.people.rotate_webhook_secret(person, sent.own.clone(), meant).await;
     match rotated {
         Ok(issued) => sent.show_secret(issued).await,
-        Err(error) => sent.refused(form, error).await,
+        Err(error) => sent.reject(form, error).await,
     }
 }
 

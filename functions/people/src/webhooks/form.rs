@@ -65,7 +65,7 @@ impl WebhookForm {
     pub(crate) async fn answer<T>(&self, form: Form, result: Result<T>, notice: Notice) -> Reply {
         match result {
             Ok(_) => Ok(done(&path_of(self.own.webhook.id), notice)),
-            Err(error) => self.refused(form, error).await,
+            Err(error) => self.reject(form, error).await,
         }
     }
 
@@ -83,7 +83,7 @@ impl WebhookForm {
     }
 
     /// The page in its current state, with the form that was refused with `error`.
-    pub(crate) async fn refused(&self, form: Form, error: Error) -> Reply {
+    pub(crate) async fn reject(&self, form: Form, error: Error) -> Reply {
         let (status, layout) = refused(self.layout(), form, error)?;
         self.page(status, layout).await
     }

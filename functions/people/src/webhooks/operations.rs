@@ -71,7 +71,10 @@ impl People {
     pub(crate) async fn webhooks(&self, person: &Caller) -> Result<Vec<OwnWebhook>> {
         let webhooks = self.webhooks.list_webhooks(&person.id).await?;
         let ids: Vec<WebhookId> = webhooks.iter().map(|webhook| webhook.id).collect();
-        let (gone, mut failed) = tokio::try_join!(self.webhooks.gone(&webhooks), self.webhooks.failed_calls(&ids))?;
+        let (gone, mut failed) = tokio::try_join!(
+            self.webhooks.find_gone(&webhooks),
+            self.webhooks.list_failed_calls(&ids)
+        )?;
         let listed = webhooks.into_iter().map(|webhook| OwnWebhook {
             gone_at: gone.get(&webhook.id).copied(),
             failed: failed
@@ -100,11 +103,11 @@ impl People {
         meant: Option<u8>,
     ) -> Result<IssuedWebhook> {
         let act = Act::new(AuditKind::WebhookCreated);
-        self.judged(&person.acting, &act, self.created_webhook(person, &act, terms, meant))
+        self.audit_rejection(&person.acting, &act, self.store_new_webhook(person, &act, terms, meant))
             .await
     }
 
-    async fn created_webhook(
+    async fn store_new_webhook(
         &self,
         person: &Caller,
         act: &Act,
@@ -206,9 +209,12 @@ impl People {
                 let (next, ended) = old.webhook.clone().rotated(stored.id, self.now());
                 Ok(Change::Rotated(next, stored.clone(), ended))
             };
-            Ok((secret, self.changed_webhook(person, own, meant, &act, rotate).await?))
+            Ok((
+                secret,
+                self.store_webhook_change(person, own, meant, &act, rotate).await?,
+            ))
         };
-        match self.judged(&person.acting, &act, rotated).await? {
+        match self.audit_rejection(&person.acting, &act, rotated).await? {
             (secret, Change::Rotated(webhook, ..)) => Ok(issued(webhook, &secret)),
             (_, Change::None(_) | Change::Edited(_) | Change::Removed) => {
                 Err(Error::internal("rotating a secret", "it is another change"))
@@ -232,12 +238,12 @@ impl People {
         act: &Act,
         change: impl Fn(&OwnWebhook) -> Result<Change>,
     ) -> Result<Change> {
-        let changed = self.changed_webhook(person, own, meant, act, change);
-        self.judged(&person.acting, act, changed).await
+        let changed = self.store_webhook_change(person, own, meant, act, change);
+        self.audit_rejection(&person.acting, act, changed).await
     }
 
     /// Applies a change, and retries it after a conflict while `meant` holds for the stored version.
-    async fn changed_webhook(
+    async fn store_webhook_change(
         &self,
         person: &Caller,
         mut own: OwnWebhook,

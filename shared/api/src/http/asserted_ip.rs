@@ -179,7 +179,7 @@ impl AssertionKeys {
     }
 
     /// Returns the asserted address of a request if the assertion is valid.
-    async fn asserted(&self, parts: &Parts) -> Option<IpAddr> {
+    async fn verify(&self, parts: &Parts) -> Option<IpAddr> {
         let asserted = Asserted::read(&parts.headers)?;
         let authorization = parts.headers.get(header::AUTHORIZATION)?;
         let now = self.clock.now();
@@ -217,7 +217,7 @@ async fn replace_ip(State(keys): State<Arc<AssertionKeys>>, request: Request, ne
     }
     let (mut parts, body) = request.into_parts();
     // Boxed because the future is large.
-    if let Some(ip) = Box::pin(keys.asserted(&parts)).await
+    if let Some(ip) = Box::pin(keys.verify(&parts)).await
         && let Some(context) = parts.extensions.get_mut::<GatewayContext>()
     {
         context.set_source_ip(ip);

@@ -6,7 +6,7 @@ use ct_merkle::mem_backed_tree::MemoryBackedTree;
 use proptest::prelude::*;
 use purser_evidence::{
     AppendError, Edge, Hash, ProofError, ReadError, TileError, TilePath, TreeHead, consistency_proof, decode_entries,
-    decode_hashes, encode_entries, encode_hashes, inclusion_proof, unverified_entry,
+    decode_hashes, encode_entries, encode_hashes, inclusion_proof, read_unverified_entry,
 };
 use sha2::Sha256;
 use std::future::Future;
@@ -124,7 +124,7 @@ fn readers_may_be_awaited_anywhere() {
     is_send(&Edge::read(&objects, &head));
     is_send(&inclusion_proof(&objects, &head, 0, b"entry 0"));
     is_send(&consistency_proof(&objects, &head, &head));
-    is_send(&unverified_entry(&objects, 3, 0));
+    is_send(&read_unverified_entry(&objects, 3, 0));
 }
 
 /// The example in c2sp.org/tlog-tiles: 70,000 entries.
@@ -159,7 +159,7 @@ fn a_log_has_the_tiles_of_the_specification() {
     );
     run(async {
         for index in [0, 255, 256, 65_535, 65_536, 69_887, 69_888, 69_999] {
-            let entry = unverified_entry(&objects, head.size, index).await.unwrap();
+            let entry = read_unverified_entry(&objects, head.size, index).await.unwrap();
             assert_eq!(entry, format!("entry {index}").into_bytes());
             inclusion_proof(&objects, &head, index, &entry).await.unwrap();
         }
@@ -269,7 +269,7 @@ fn partial_tiles_may_be_deleted_once_there_are_full_ones() {
     let missing = run(inclusion_proof(&objects, &older, 499, all[499].as_bytes()));
     assert!(matches!(missing, Err(ReadError::Missing(path)) if path == partial));
     assert!(matches!(
-        run(unverified_entry(&objects, 600, 600)),
+        run(read_unverified_entry(&objects, 600, 600)),
         Err(ReadError::Range)
     ));
 }

@@ -66,7 +66,7 @@ impl AuditLog {
     /// Runs `work` and returns its result. If `work` fails and `refused` returns a record for the error, the record is
     /// added before the error is returned. If adding the record fails, returns that error instead, so no recorded
     /// rejection is returned without its row.
-    pub async fn judged<T>(
+    pub async fn audit_rejection<T>(
         &self,
         work: impl Future<Output = Result<T>>,
         refused: impl FnOnce(&Error) -> Result<Option<AuditRecord>>,

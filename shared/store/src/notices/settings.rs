@@ -174,7 +174,10 @@ impl WebhooksTable {
 
     /// Reads the user's channels that can no longer deliver messages to the current address or URL, strongly
     /// consistent.
-    pub async fn ended_channels(&self, settings: &NoticeSettings) -> Result<BTreeMap<NoticeChannel, EndedChannel>> {
+    pub async fn list_ended_channels(
+        &self,
+        settings: &NoticeSettings,
+    ) -> Result<BTreeMap<NoticeChannel, EndedChannel>> {
         let query = self
             .db
             .query()

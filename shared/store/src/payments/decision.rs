@@ -93,7 +93,7 @@ impl Ledger {
     pub async fn decisions(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<LoggedDecision>> {
         let (allowed, recorded) = tokio::try_join!(
             self.recent_settlements(agent, before, limit),
-            self.recorded(agent, before, limit)
+            self.list_recorded_decisions(agent, before, limit)
         )?;
         let allowed = allowed.into_iter().map(LoggedDecision::from_settlement);
         let mut log: Vec<LoggedDecision> = allowed.chain(recorded).collect();
@@ -228,12 +228,12 @@ impl Ledger {
     }
 
     /// Reads one decision of the agent that has its own row.
-    pub async fn recorded_decision(&self, agent: AgentId, id: TransactionId) -> Result<Option<LoggedDecision>> {
+    pub async fn find_recorded_decision(&self, agent: AgentId, id: TransactionId) -> Result<Option<LoggedDecision>> {
         let decision = self.decision_with_hash(agent, id).await?;
         Ok(decision.map(|(decision, _)| decision))
     }
 
-    /// Reads a decision like [`Self::recorded_decision`], with the hash of its row.
+    /// Reads a decision like [`Self::find_recorded_decision`], with the hash of its row.
     pub async fn decision_with_hash(
         &self,
         agent: AgentId,
@@ -256,7 +256,12 @@ impl Ledger {
 
     /// Reads up to `limit` of the agent's decisions with their own rows (all except allowed payments and withdrawals)
     /// before `before`, or the newest decisions, newest first.
-    pub async fn recorded(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<LoggedDecision>> {
+    pub async fn list_recorded_decisions(
+        &self,
+        agent: AgentId,
+        before: Option<Uuid>,
+        limit: u32,
+    ) -> Result<Vec<LoggedDecision>> {
         let table = self.decisions_table()?;
         let query = self.db.query().table_name(table);
         let query = key::newest(query, key::decision_partition(agent), before, limit);

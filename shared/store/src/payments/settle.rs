@@ -125,7 +125,7 @@ const CONFIRM_HELD: &str = "SET rs = :confirmed, txh = :hash, blk = :block, sett
 impl Ledger {
     /// Reads an agent and one of its settlements, if they exist, strongly consistent. Takes one round trip and one read
     /// unit each.
-    pub async fn presented(
+    pub async fn read_agent_and_settlement(
         &self,
         agent: AgentId,
         settlement: Option<SettlementId>,
@@ -146,7 +146,12 @@ impl Ledger {
     }
 
     /// Reads which settlement a transaction in this block confirmed first, strongly consistent. Takes one read unit.
-    pub async fn confirmed_by(&self, network: Network, block: u64, hash: TxHash) -> Result<Option<SettlementId>> {
+    pub async fn find_confirmed_settlement(
+        &self,
+        network: Network,
+        block: u64,
+        hash: TxHash,
+    ) -> Result<Option<SettlementId>> {
         let item = self.get(&Key::claim(network, block, hash, None)).await?;
         item.map(|item| self.row(&item).get("sid")).transpose()
     }

@@ -143,7 +143,7 @@ impl Ledger {
     ///
     /// The key is read again because it may have been read before the window: a concurrent duplicate of the call may
     /// have authorized the same payment, which then counts in the window.
-    pub async fn unchanged_since(&self, window: &Window, key: &Fingerprint) -> Result<bool> {
+    pub async fn is_unchanged_since(&self, window: &Window, key: &Fingerprint) -> Result<bool> {
         let (WindowScope::Day { agent, .. } | WindowScope::Budget { agent, .. }) = window.scope;
         let (totals, key) = (Key::window(window.scope), Key::idempotency(agent, key));
         let (totals, record) = tokio::try_join!(self.get(&totals), self.get(&key))?;
@@ -164,7 +164,7 @@ impl Ledger {
     }
 
     /// Reads more of the window's oldest payments, for [`Window::tells_more`]. The payments may be newer than the
-    /// window's other data, so the caller must check [`Ledger::unchanged_since`] afterwards.
+    /// window's other data, so the caller must check [`Ledger::is_unchanged_since`] afterwards.
     pub async fn read_further(&self, window: &mut Window) -> Result<()> {
         let after = window.oldest.last().map(|last| key::of_entry(window.scope, last));
         let after = after.unwrap_or_else(|| Key::window(window.scope));

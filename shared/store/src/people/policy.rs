@@ -154,7 +154,7 @@ impl Ledger {
     }
 
     /// Reads an agent's policy for one service, strongly consistent: the stored policy, or the default policy.
-    pub async fn enabled_service(&self, agent: AgentId, service: ServiceId) -> Result<Option<EnabledService>> {
+    pub async fn find_enabled_service(&self, agent: AgentId, service: ServiceId) -> Result<Option<EnabledService>> {
         if let Some(item) = self.get(&Key::policy(agent, service)).await? {
             return self.read_policy(&item).map(Some);
         }
@@ -166,7 +166,7 @@ impl Ledger {
 
     /// Reads an agent's policies for all services, including default services and disabled services, in order of
     /// service id.
-    pub async fn enabled_services(&self, agent: &Agent) -> Result<Vec<EnabledService>> {
+    pub async fn list_enabled_services(&self, agent: &Agent) -> Result<Vec<EnabledService>> {
         let (items, set) = tokio::try_join!(self.policies(agent.id), self.starting_services(agent))?;
         let found = items.iter().map(|item| self.read_policy(item));
         let mut found = found.collect::<Result<Vec<EnabledService>>>()?;

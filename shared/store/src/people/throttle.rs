@@ -113,7 +113,7 @@ impl Throttle {
             return Err(too_many_requests(now, A_MINUTE).into());
         }
         // Boxed because the SDK's futures take kilobytes, and `join` copies a finished future.
-        limited(Box::pin(self.count(scope, now)), now, Box::pin(work)).await
+        run_limited(Box::pin(self.count(scope, now)), now, Box::pin(work)).await
     }
 
     /// Counts one request. Returns whether the request is allowed.
@@ -143,7 +143,7 @@ impl Throttle {
     }
 }
 
-async fn limited<T>(
+async fn run_limited<T>(
     count: impl Future<Output = Result<bool>>,
     now: Timestamp,
     work: impl Future<Output = Result<T>>,
@@ -185,7 +185,7 @@ mod tests {
             (Err(down()), Err(ErrorKind::NotFound.into()), Err("not_found")),
         ];
         for (count, work, expected) in rows {
-            let answer = limited(async { count }, at(0), async { work })
+            let answer = run_limited(async { count }, at(0), async { work })
                 .await
                 .map_err(|error| error.kind().slug());
             assert_eq!(answer, expected.map_err(str::to_owned));
@@ -235,6 +235,6 @@ mod tests {
             send.send(()).unwrap();
             Ok(())
         };
-        limited(count, at(0), work).await.unwrap();
+        run_limited(count, at(0), work).await.unwrap();
     }
 }

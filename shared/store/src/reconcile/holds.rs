@@ -100,7 +100,7 @@ impl Ledger {
     }
 
     /// Reads the last block whose confirmations were checked again; `None` before the first run.
-    pub async fn checked_block(&self) -> Result<Option<u64>> {
+    pub async fn read_checked_block(&self) -> Result<Option<u64>> {
         let item = self.get(&Key::checked_block()).await?;
         item.map(|item| self.row(&item).get("blk")).transpose()
     }

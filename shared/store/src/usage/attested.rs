@@ -21,7 +21,7 @@ const WRITING: &str = "writing attested payees";
 
 impl UsageTable {
     /// Reads the verified payees of a service, strongly consistent; `None` if the service was never open.
-    pub async fn attested(&self, service: ServiceId) -> Result<Option<AttestedService>> {
+    pub async fn find_attested(&self, service: ServiceId) -> Result<Option<AttestedService>> {
         let get = self.db.get_item().table_name(&*self.table).consistent_read(true);
         let get = get.set_key(Some(Key::attested(service).attributes()));
         let item = get.send().await.map_err(failed(READING))?.item;
@@ -71,7 +71,7 @@ impl UsageTable {
     }
 
     /// Reads the time at which the payees of the whole catalog were first verified; `None` before that.
-    pub async fn attested_since(&self) -> Result<Option<Timestamp>> {
+    pub async fn read_attested_since(&self) -> Result<Option<Timestamp>> {
         let get = self.db.get_item().table_name(&*self.table).consistent_read(true);
         let get = get.set_key(Some(Key::attested_since().attributes()));
         let item = get.send().await.map_err(failed(READING))?.item;

@@ -70,7 +70,7 @@ impl<'a> BacktestReads<'a> {
         most: usize,
         is_over: impl Fn() -> bool,
     ) -> Result<(BacktestResult, bool)> {
-        let since = self.usage.owned_since(agent).await?;
+        let since = self.usage.read_owned_since(agent).await?;
         let from = from.max(since);
         let mut backtest = Backtest::new(candidate);
         let is_partial = self.count_earlier(&mut backtest, agent, (since, from), most).await?;

@@ -221,7 +221,7 @@ impl UsageTable {
     pub(super) async fn sum_day(&self, owner: &PersonId, day: Day) -> Result<()> {
         loop {
             let key = key::day(owner, day);
-            let before = self.packed(&key).await?;
+            let before = self.read_packed(&key).await?;
             let items = self.sums_between(owner, key::BY_AGENT, (day, day), true).await?;
             let items: Vec<AgentsOfDay> = items.iter().map(|item| self.read_agents(item)).collect::<Result<_>>()?;
             let agents = items
@@ -257,7 +257,7 @@ impl UsageTable {
         self.put_packed(key, agents.version, pack(&stored)?).await
     }
 
-    async fn packed(&self, key: &Key) -> Result<Option<(u64, Vec<u8>)>> {
+    async fn read_packed(&self, key: &Key) -> Result<Option<(u64, Vec<u8>)>> {
         let get = self
             .db
             .get_item()

@@ -172,8 +172,8 @@ impl UsageTable {
     ) -> Result<Vec<RecordVersion<EnabledService>>> {
         let partition = key::policy_version(agent.id, service, 0).pk;
         let (current, accepted_at, items) = tokio::try_join!(
-            ledger.enabled_service(agent.id, service),
-            self.accepted_at(agent),
+            ledger.find_enabled_service(agent.id, service),
+            self.find_acceptance_time(agent),
             self.versions_before(&partition, before, most),
         )?;
         let mut versions = Vec::with_capacity(items.len());
@@ -222,8 +222,8 @@ impl UsageTable {
 
     /// Returns the time from which the agent's decisions belong to the current owner: the second after the owner
     /// accepted the agent from another owner; [`Timestamp::EPOCH`] if the owner created the agent.
-    pub async fn owned_since(&self, agent: &Agent) -> Result<Timestamp> {
-        let accepted_at = self.accepted_at(agent).await?;
+    pub async fn read_owned_since(&self, agent: &Agent) -> Result<Timestamp> {
+        let accepted_at = self.find_acceptance_time(agent).await?;
         // The stored time is the time of a stream record, without a fraction of a second.
         let next = |at: Timestamp| at.after(Duration::from_secs_u32(1));
         Ok(accepted_at.map_or(Timestamp::EPOCH, next))
@@ -231,7 +231,7 @@ impl UsageTable {
 
     /// Returns the time at which the owner accepted the agent from another owner; `None` if the owner created the
     /// agent.
-    async fn accepted_at(&self, agent: &Agent) -> Result<Option<Timestamp>> {
+    async fn find_acceptance_time(&self, agent: &Agent) -> Result<Option<Timestamp>> {
         let query = self
             .newest_versions(&key::agent_version(agent.id, 0).pk, None)
             .filter_expression("body.#owner <> :owner")
@@ -310,7 +310,7 @@ impl UsageTable {
         if let Some(body) = self.version(&key::policy_version(agent.id, service, version)).await? {
             return ledger.read_policy(&body).map(Some);
         }
-        let current = ledger.enabled_service(agent.id, service).await?;
+        let current = ledger.find_enabled_service(agent.id, service).await?;
         if let Some(current) = current.filter(|enabled| enabled.version == version) {
             return Ok(Some(current));
         }

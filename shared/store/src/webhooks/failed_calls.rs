@@ -20,7 +20,7 @@ const WRITING: &str = "recording a webhook's failed calls";
 impl WebhooksTable {
     /// Reads the failed calls of these webhooks since their last success, in any of their versions, strongly
     /// consistent.
-    pub async fn failed_calls(&self, ids: &[WebhookId]) -> Result<BTreeMap<WebhookId, FailedCalls>> {
+    pub async fn list_failed_calls(&self, ids: &[WebhookId]) -> Result<BTreeMap<WebhookId, FailedCalls>> {
         let keys = ids.iter().map(|id| Key::failed_calls(*id));
         let wanted = keys.clone().map(|key| key.attributes()).collect();
         let items = get_all(&self.db, &self.table, wanted, true, "reading webhooks' failed calls").await?;

@@ -127,7 +127,7 @@ impl WebhooksTable {
 
     /// Reads which of these webhooks are marked as gone in their current version, with the time of the marker, strongly
     /// consistent.
-    pub async fn gone(&self, webhooks: &[Webhook]) -> Result<BTreeMap<WebhookId, Timestamp>> {
+    pub async fn find_gone(&self, webhooks: &[Webhook]) -> Result<BTreeMap<WebhookId, Timestamp>> {
         const DOING: &str = "reading which webhooks are gone";
         let keys = webhooks.iter().map(|webhook| Key::webhook_gone(webhook.id));
         let wanted = keys.clone().map(|key| key.attributes()).collect();

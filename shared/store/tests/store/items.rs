@@ -151,18 +151,21 @@ async fn policies_return_and_are_listed_beyond_one_batch() {
         );
     }
     let of = |number| sample::agent(number, Vec::new());
-    assert_eq!(ledger.enabled_services(&of(1)).await.unwrap(), policies);
-    assert_eq!(ledger.enabled_services(&of(2)).await.unwrap(), []);
+    assert_eq!(ledger.list_enabled_services(&of(1)).await.unwrap(), policies);
+    assert_eq!(ledger.list_enabled_services(&of(2)).await.unwrap(), []);
     assert_eq!(
         ledger
-            .enabled_service(agent, sample::service_id(0))
+            .find_enabled_service(agent, sample::service_id(0))
             .await
             .unwrap()
             .as_ref(),
         policies.first()
     );
     assert_eq!(
-        ledger.enabled_service(agent, sample::service_id(999)).await.unwrap(),
+        ledger
+            .find_enabled_service(agent, sample::service_id(999))
+            .await
+            .unwrap(),
         None
     );
 
@@ -189,7 +192,7 @@ async fn policies_return_and_are_listed_beyond_one_batch() {
         "the same again is the same"
     );
     assert_eq!(
-        ledger.enabled_service(agent, sample::service_id(0)).await.unwrap(),
+        ledger.find_enabled_service(agent, sample::service_id(0)).await.unwrap(),
         Some(next)
     );
 }
@@ -350,7 +353,7 @@ async fn refused_decisions_are_stored_once_with_numbers() {
     let failed = failed.unwrap();
     assert_eq!(failed.name, CheckName::PerCall);
     assert_eq!(failed.limit.map(Amount::units), Some(100));
-    let recorded = async |agent| ledger.recorded_decision(agent, logged.transaction).await.unwrap();
+    let recorded = async |agent| ledger.find_recorded_decision(agent, logged.transaction).await.unwrap();
     assert_eq!(
         recorded(sample::agent_id(1)).await,
         Some(LoggedDecision::Refused(logged.clone()))

@@ -323,7 +323,9 @@ async fn reverted_confirmations_are_held_and_logged() {
         panic!("{log:?}")
     };
     assert_eq!((told.settlement, told.tx_hash), (paid.id(), sample::tx_hash(1)));
-    let recorded = ledger.recorded_decision(sample::agent_id(1), told.transaction).await;
+    let recorded = ledger
+        .find_recorded_decision(sample::agent_id(1), told.transaction)
+        .await;
     assert_eq!(recorded.unwrap().as_ref(), Some(&log[0]));
 
     // A second revert finds nothing to revert, and records no decision.
@@ -360,7 +362,10 @@ async fn confirmations_are_reverted_once_despite_lost_messages() {
         );
         let moved = [one, other];
         assert!(moved.contains(&Moved::Done(paid.clone())), "{moved:?}");
-        let told = direct.recorded(sample::agent_id(1), None, 10).await.unwrap();
+        let told = direct
+            .list_recorded_decisions(sample::agent_id(1), None, 10)
+            .await
+            .unwrap();
         assert_eq!(told.len(), 1, "told once");
         assert_sound(&emulator).await;
     }
@@ -453,7 +458,9 @@ async fn each_transfer_confirms_its_own_settlement() {
         assert!(matches!(confirmed, Confirmed::Done(_)), "{confirmed:?}");
     }
     let network = paid[0].terms.network;
-    let first = ledger.confirmed_by(network, sample::BLOCK, sample::tx_hash(1)).await;
+    let first = ledger
+        .find_confirmed_settlement(network, sample::BLOCK, sample::tx_hash(1))
+        .await;
     assert_eq!(first.unwrap(), Some(paid[0].id()));
     let mut claimed = ledger.claims_in(network, sample::BLOCK).await.unwrap();
     claimed.sort_by_key(|claim| claim.settlement);

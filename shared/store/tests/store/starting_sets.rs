@@ -60,20 +60,23 @@ async fn starting_set_services_have_a_default_policy() {
     let state = service_state(&ledger, one).await;
     assert_eq!((state.enabled.as_ref(), state.is_unwritten), (Some(&default(1)), true));
     assert_eq!((state.day.stamp, state.day.total), (1, Amount::ZERO));
-    assert_eq!(ledger.enabled_service(agent.id, one).await.unwrap(), Some(default(1)));
+    assert_eq!(
+        ledger.find_enabled_service(agent.id, one).await.unwrap(),
+        Some(default(1))
+    );
     let all = [1, 2, 3].map(default).to_vec();
-    assert_eq!(ledger.enabled_services(&agent).await.unwrap(), all);
+    assert_eq!(ledger.list_enabled_services(&agent).await.unwrap(), all);
 
     let other = sample::service_id(4);
     assert_eq!(service_state(&ledger, other).await.enabled, None);
-    assert_eq!(ledger.enabled_service(agent.id, other).await.unwrap(), None);
+    assert_eq!(ledger.find_enabled_service(agent.id, other).await.unwrap(), None);
     let late = Agent {
         starting_set: None,
         ..sample::agent(2, Vec::new())
     };
     ledger.create_agent(&late, &sample::audit()).await.unwrap();
-    assert_eq!(ledger.enabled_service(late.id, one).await.unwrap(), None);
-    assert_eq!(ledger.enabled_services(&late).await.unwrap(), []);
+    assert_eq!(ledger.find_enabled_service(late.id, one).await.unwrap(), None);
+    assert_eq!(ledger.list_enabled_services(&late).await.unwrap(), []);
     assert_eq!(
         scan(&emulator.client, LEDGER, None).await.len(),
         5,
@@ -97,11 +100,11 @@ async fn starting_caps_are_judged_by_the_first_payment() {
     let fresh = emulator.ledger();
     let capped = |number| set.record(sample::service_id(number)).unwrap();
     let one = sample::service_id(1);
-    let found = fresh.enabled_service(agent.id, one).await.unwrap();
+    let found = fresh.find_enabled_service(agent.id, one).await.unwrap();
     assert_eq!(found, Some(capped(1)));
     assert_eq!(found.unwrap().policy.max_per_day, sample::units(10_000_000));
     assert_eq!(
-        fresh.enabled_services(&agent).await.unwrap(),
+        fresh.list_enabled_services(&agent).await.unwrap(),
         [1, 2, 3].map(capped).to_vec()
     );
     let ask = DecisionKeys {
@@ -113,10 +116,13 @@ async fn starting_caps_are_judged_by_the_first_payment() {
     assert_eq!((state.enabled, state.is_unwritten), (Some(capped(1)), true));
 
     assert!(fresh.write_default(&agent, one).await.unwrap());
-    assert_eq!(ledger.enabled_service(agent.id, one).await.unwrap(), Some(capped(1)));
+    assert_eq!(
+        ledger.find_enabled_service(agent.id, one).await.unwrap(),
+        Some(capped(1))
+    );
     assert!(!fresh.write_default(&agent, sample::service_id(4)).await.unwrap());
     assert_eq!(
-        ledger.enabled_service(unlimited.id, one).await.unwrap(),
+        ledger.find_enabled_service(unlimited.id, one).await.unwrap(),
         Some(EnabledService::pre_enabled(one))
     );
     assert_sound(&emulator).await;
@@ -148,14 +154,14 @@ async fn limits_of_a_starting_set_apply_without_a_row() {
     };
     ledger.create_agent(&agent, &sample::audit()).await.unwrap();
     let fresh = emulator.ledger();
-    let all = fresh.enabled_services(&agent).await.unwrap();
+    let all = fresh.list_enabled_services(&agent).await.unwrap();
     assert_eq!(all, [1, 2, 3].map(|number| set.record(service(number)).unwrap()));
     assert_eq!(all[1].policy.max_per_day, sample::units(7));
     assert!(!all[2].enabled);
     assert!(fresh.has_service_enabled(&agent.owner, service(2)).await.unwrap());
     assert!(fresh.write_default(&agent, service(1)).await.unwrap());
     assert_eq!(
-        ledger.enabled_service(agent.id, service(1)).await.unwrap(),
+        ledger.find_enabled_service(agent.id, service(1)).await.unwrap(),
         Some(all[0].clone())
     );
     assert_sound(&emulator).await;
@@ -243,7 +249,7 @@ async fn the_first_policy_edit_is_version_two() {
         EnabledService::pre_enabled(sample::service_id(2)),
         EnabledService::pre_enabled(sample::service_id(3)),
     ];
-    assert_eq!(ledger.enabled_services(&agent).await.unwrap(), all);
+    assert_eq!(ledger.list_enabled_services(&agent).await.unwrap(), all);
     // A service outside the set starts with version 1.
     let other = sample::enabled(sample::service_id(4), 5, 5);
     let second = EnabledService {

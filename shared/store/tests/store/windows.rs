@@ -357,13 +357,13 @@ async fn whether_a_window_held_still_is_seen() {
     let (_emulator, ledger) = ledger_with(1_000, 1_000).await;
     let window = service_state(&ledger, 1).await.unwrap().day;
     let key = |text| Fingerprint::of_text(text);
-    assert!(ledger.unchanged_since(&window, &key("k")).await.unwrap());
+    assert!(ledger.is_unchanged_since(&window, &key("k")).await.unwrap());
     pay(&ledger, 1, "k", sample::start()).await;
-    assert!(!ledger.unchanged_since(&window, &key("other")).await.unwrap());
+    assert!(!ledger.is_unchanged_since(&window, &key("other")).await.unwrap());
     // When read again, the window is unchanged, but the amount is used by this same payment.
     let window_now = service_state(&ledger, 1).await.unwrap().day;
-    assert!(ledger.unchanged_since(&window_now, &key("other")).await.unwrap());
-    assert!(!ledger.unchanged_since(&window_now, &key("k")).await.unwrap());
+    assert!(ledger.is_unchanged_since(&window_now, &key("other")).await.unwrap());
+    assert!(!ledger.is_unchanged_since(&window_now, &key("k")).await.unwrap());
     let never = purser_domain::WindowScope::Day {
         agent: sample::agent_id(1),
         service: sample::service_id(9),
@@ -374,7 +374,7 @@ async fn whether_a_window_held_still_is_seen() {
         stamp: 0,
         ..window
     };
-    assert!(ledger.unchanged_since(&never, &key("other")).await.unwrap());
+    assert!(ledger.is_unchanged_since(&never, &key("other")).await.unwrap());
 }
 
 /// A decision reads the agent's record and the policy in two reads. The first read may precede a freeze, and the second
