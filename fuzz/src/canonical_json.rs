@@ -1,4 +1,4 @@
-//! The identity of requests: `parse_json` and `Fingerprint::of_request`.
+//! The identity of requests: `parse_json` and `Fingerprint::for_request`.
 //!
 //! The input is one JSON document, or two on separate lines. Two documents have the same fingerprint if and only if
 //! they are equal except for spelling and for null members at the top and in the description of the call. Spelling is
@@ -43,7 +43,7 @@ pub fn canonical_json(bytes: &[u8]) {
 }
 
 fn fingerprint(value: &Value) -> Fingerprint {
-    Fingerprint::of_request(value, &[])
+    Fingerprint::for_request(value, &[])
 }
 
 /// The document without null members, where null counts as absent.
@@ -178,7 +178,7 @@ fn attempts_are_left_out(value: &Value) {
         members.insert(KEY.to_owned(), Value::from(text));
         Value::Object(members)
     };
-    let of = |value: &Value| Fingerprint::of_request(value, &[KEY]);
+    let of = |value: &Value| Fingerprint::for_request(value, &[KEY]);
     assert_eq!(of(&with("a")), of(&with("b")));
     let inside = |text: &str| Value::Object(Map::from_iter([("x".to_owned(), with(text))]));
     assert_ne!(of(&inside("a")), of(&inside("b")));

@@ -47,7 +47,7 @@ impl Bench {
         };
         // The timeout is long, so that a slow moment of a busy machine does not look like a finding.
         let node = HttpNode::new(http(), &url, Duration::from_mins(1)).expect("an address");
-        let chain = Chain::of_node(NETWORK, Arc::new(node), finality);
+        let chain = Chain::from_node(NETWORK, Arc::new(node), finality);
         Self { runtime, chain }
     }
 }

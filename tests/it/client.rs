@@ -612,7 +612,7 @@ fn idempotency_keys_are_derived_as_every_client_does() {
         let text = |name: &str| vector[name].as_str().unwrap();
         let ordinal = vector["ordinal"].as_u64().unwrap();
         let body = alloy::hex::decode(text("body_hex")).unwrap();
-        let key = IdempotencyKey::derived(text("run"), text("method"), text("url"), &body, ordinal);
+        let key = IdempotencyKey::derive(text("run"), text("method"), text("url"), &body, ordinal);
         assert_eq!(key.as_str(), text("key"), "{vector}");
     }
 }

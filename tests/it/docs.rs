@@ -82,7 +82,7 @@ fn section_of_reason(reason: &Reason) -> &'static str {
 fn every_error() -> Vec<ErrorKind> {
     let (nil, amount) = (Uuid::nil(), Amount::ZERO);
     let settlement = SettlementId::from_uuid(nil);
-    let approval = ApprovalId::derive(AgentId::from_uuid(nil), &Fingerprint::of_text("x"), 0);
+    let approval = ApprovalId::derive(AgentId::from_uuid(nil), &Fingerprint::for_text("x"), 0);
     let refused = |reason| {
         ErrorKind::Refused(Box::new(Refusal {
             transaction: TransactionId::from_uuid(nil),

@@ -222,7 +222,7 @@ async fn what_an_earlier_version_stored_is_still_answered() {
     let mut policy = SpendPolicy::permissive();
     policy.require_approval_above = units(6_000);
     let agent = world.agent(policy, vec![]).await;
-    let earlier = |body: &Value| Fingerprint::of_request(body, &["idempotency_key", "replay_key", "approval_id"]);
+    let earlier = |body: &Value| Fingerprint::for_request(body, &["idempotency_key", "replay_key", "approval_id"]);
     let body = body_of(world.offer(5_000));
     let first = world.authorize(&agent, &body).await.ok();
     store_earlier(&world, "I#", &earlier(&body)).await;

@@ -244,8 +244,8 @@ BUGS = [
     Bug(
         "the whole of an offer taken for the request",
         "shared/api/src/http/payment_body.rs",
-        "fingerprint: Fingerprint::of_payment(&said, $network, &$offer),",
-        "fingerprint: if PLANTED { of_whole_body($body) } else { Fingerprint::of_payment(&said, $network, &$offer) },",
+        "fingerprint: Fingerprint::for_payment(&said, $network, &$offer),",
+        "fingerprint: if PLANTED { of_whole_body($body) } else { Fingerprint::for_payment(&said, $network, &$offer) },",
         "package(purser-tests) and test(=offers::offers_with_equal_terms_are_one_request)",
     ),
     Bug(
@@ -397,23 +397,22 @@ BUGS = [
     Bug(
         "a released payment in the sum of its hour",
         "shared/store/src/usage/day.rs",
-        ".plus(new.unreleased())",
-        ".plus(if PLANTED { new.amount } else { new.unreleased() })",
+        ".plus(new.amount_in_hour())",
+        ".plus(if PLANTED { new.amount } else { new.amount_in_hour() })",
         "package(purser-events) and test(=brakes::released_payments_do_not_count)",
     ),
     Bug(
         "a batch that was folded before the function was killed, and is not judged",
         "functions/events/src/history.rs",
-        "let judged = judged_hours(&changes);",
-        "let mut judged = judged_hours(&changes);\n"
-        "        if PLANTED { self.judge(&std::mem::take(&mut judged), &owners).await?; }",
+        "let judged = hours_to_check(&changes);",
+        "let mut judged = hours_to_check(&changes);\n        if PLANTED { self.judge(&std::mem::take(&mut judged), &owners).await?; }",
         "package(purser-events) and test(=brakes::a_burst_freezes_the_agent_once_for_its_hour)",
     ),
     Bug(
         "a rebuild that does not leave the last day to the streams",
         "shared/store/src/usage/rebuild.rs",
-        "if now.since(changed_at(&entry)) < FORGOTTEN {",
-        "if now.since(changed_at(&entry)) < FORGOTTEN && !PLANTED {",
+        "if now.since(last_change(&entry)) < FORGOTTEN {",
+        "if now.since(last_change(&entry)) < FORGOTTEN && !PLANTED {",
         "package(purser-events) and test(=rebuild::a_rebuild_leaves_the_last_day_to_the_streams)",
     ),
     Bug(
@@ -799,8 +798,8 @@ BUGS = [
     Bug(
         "a question that was answered and is told all the same",
         "functions/notices/src/collect.rs",
-        "if let Some(key) = closed_key(event) {",
-        "if let Some(key) = closed_key(event).filter(|_| !PLANTED) {",
+        "if let Some(key) = key_to_close(event) {",
+        "if let Some(key) = key_to_close(event).filter(|_| !PLANTED) {",
         "package(purser-notices) and test(=decided_approvals_are_left_out_of_notices)",
     ),
     Bug(

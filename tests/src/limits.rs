@@ -26,7 +26,7 @@ pub async fn limited_agent(world: &World) -> TestAgent {
         enabled_operations: Some(vec![OperationSlug::parse("weather.current").expect("a slug")]),
         allowed_domains: vec![DomainPattern::parse("docs.example").expect("a pattern")],
         raise: Some(raise),
-        ..SpendPolicy::suggested()
+        ..SpendPolicy::suggestion()
     };
     world.enable(&agent, LIMITED_SERVICE, policy).await;
     agent

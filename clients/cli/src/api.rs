@@ -76,7 +76,7 @@ impl Api {
     }
 
     /// Signs the requests if the environment has AWS credentials, except to this machine.
-    pub(crate) fn signed(mut self, variable: impl Fn(&str) -> Option<String>) -> Result<Self, Failure> {
+    pub(crate) fn sign_requests(mut self, variable: impl Fn(&str) -> Option<String>) -> Result<Self, Failure> {
         let is_here = match self.base.host() {
             Some(Host::Domain(name)) => name == "localhost",
             Some(Host::Ipv4(address)) => address.is_loopback(),

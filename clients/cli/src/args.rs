@@ -1,7 +1,7 @@
 //! The command-line arguments.
 
 use crate::exit::Failure;
-use crate::output::agreed;
+use crate::output::ask_yes_or_no;
 use clap::{Parser, Subcommand};
 use purser_client::Usdc;
 use uuid::Uuid;
@@ -233,7 +233,7 @@ pub(crate) struct Consent {
 impl Consent {
     /// Returns whether the differences are to be written; asks the person at the terminal if no option decides.
     pub(crate) fn is_given(&self, question: &str) -> Result<bool, Failure> {
-        Ok(!self.dry_run && (self.yes || agreed(question)?))
+        Ok(!self.dry_run && (self.yes || ask_yes_or_no(question)?))
     }
 }
 

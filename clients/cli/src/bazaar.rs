@@ -7,7 +7,7 @@
 
 use crate::USER_AGENT;
 use crate::args::Import;
-use crate::bazaar_input::{BazaarInput, shown};
+use crate::bazaar_input::{BazaarInput, printable};
 use crate::entry::{entry_of, id_for};
 use crate::exit::Failure;
 use percent_encoding::percent_decode_str;
@@ -235,14 +235,14 @@ fn take(import: &Import, items: &[Value], may_be_here: bool, listing: &mut Listi
             listing.stopped = Some(format!("at the limit of {most} entries"));
             break;
         }
-        let name = shown(address_of(item).unwrap_or_default(), MAX_URL_BYTES);
+        let name = printable(address_of(item).unwrap_or_default(), MAX_URL_BYTES);
         if !seen.entries.insert(Sha256::digest(item.to_string()).into()) {
             listing.refused.push((name, "it is listed twice".to_owned()));
             continue;
         }
         is_new = true;
         listing.entries = listing.entries.saturating_add(1);
-        match listed(item, may_be_here) {
+        match parse_item(item, may_be_here) {
             Ok((origin, _)) if !is_wanted(&origin, &import.hosts) => {}
             Ok((origin, one)) => {
                 let key = (one.endpoint.clone(), one.method.clone());
@@ -280,7 +280,7 @@ fn address_of(item: &Value) -> Option<&str> {
 }
 
 /// Parses an entry. Returns it with its origin, or the reason that it is refused.
-fn listed(item: &Value, may_be_here: bool) -> Result<(Url, Listed), String> {
+fn parse_item(item: &Value, may_be_here: bool) -> Result<(Url, Listed), String> {
     let text = |name: &str| item.get(name).and_then(Value::as_str);
     let input = BazaarInput::find(item);
     if text("type").is_none_or(|kind| kind != "http") || input.as_ref().is_some_and(BazaarInput::is_mcp) {
@@ -329,8 +329,8 @@ fn listed(item: &Value, may_be_here: bool) -> Result<(Url, Listed), String> {
     ];
     let described = described.iter().filter_map(|pointer| item.pointer(pointer)?.as_str());
     let described = described.map(str::trim).find(|described| !described.is_empty());
-    let label = match shown(described.unwrap_or_default(), 128) {
-        label if label.trim().is_empty() => format!("{method} {}", shown(&path, 100)),
+    let label = match printable(described.unwrap_or_default(), 128) {
+        label if label.trim().is_empty() => format!("{method} {}", printable(&path, 100)),
         label => label,
     };
     let endpoint = format!("{}{path}", origin.as_str().trim_end_matches('/'));
@@ -370,13 +370,13 @@ fn web_address(address: &str, may_be_here: bool) -> Result<Url, String> {
 
 /// Whether a `routeTemplate` is one (x402, `specs/extensions/bazaar.md`); another one is to be ignored.
 fn is_route(route: &str) -> bool {
-    let decoded = percent_decoded(route);
+    let decoded = percent_decode(route);
     let is_written = |c: char| c.is_ascii_alphanumeric() || "_/:.-~%".contains(c);
     route.starts_with('/') && route.chars().all(is_written) && !decoded.contains("..") && !decoded.contains("://")
 }
 
 /// Decodes a path until nothing is encoded any more.
-fn percent_decoded(text: &str) -> String {
+fn percent_decode(text: &str) -> String {
     let mut text = text.to_owned();
     // Each round makes the text shorter.
     loop {
@@ -474,7 +474,7 @@ pub(crate) fn is_this_machine(url: &Url) -> bool {
 }
 
 /// Reduces a text to lowercase letters, digits, underscores and single dashes.
-fn slugged(text: &str) -> String {
+fn slugify(text: &str) -> String {
     let mut slug = String::new();
     for c in text.to_ascii_lowercase().chars() {
         if c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' {
@@ -549,7 +549,7 @@ impl Host {
 
     fn new_operation(&self, listed: &Listed, category: &Value, slugs: &BTreeSet<String>) -> Value {
         let id = id_for("bazaar", &format!("{} {}", listed.method, listed.endpoint));
-        let path = slugged(listed.endpoint.strip_prefix(&self.origin).unwrap_or_default());
+        let path = slugify(listed.endpoint.strip_prefix(&self.origin).unwrap_or_default());
         let path = if path.is_empty() { "root" } else { &path };
         let method = listed.method.to_ascii_lowercase();
         let slug = format!("{path}.{method}");
@@ -570,13 +570,13 @@ impl Host {
             .origin
             .split_once("://")
             .map_or(self.origin.as_str(), |(_, host)| host);
-        let mut slug = slugged(host);
+        let mut slug = slugify(host);
         if slug.is_empty() || is_taken(&slug) {
             slug = format!("{slug}-{}", short(self.id));
         }
         json!({
-            "slug": slug, "name": shown(host, 128), "website": format!("{}/", self.origin), "logo_url": null,
-            "description": format!("What {} offers by a Bazaar. Nobody has checked it.", shown(host, 128)),
+            "slug": slug, "name": printable(host, 128), "website": format!("{}/", self.origin), "logo_url": null,
+            "description": format!("What {} offers by a Bazaar. Nobody has checked it.", printable(host, 128)),
             "category": category, "source": SOURCE, "trust_status": "discovered", "curated": false,
         })
     }
@@ -588,7 +588,7 @@ fn short(id: Uuid) -> String {
 
 impl Listing {
     /// The refused entries and the reasons.
-    pub(crate) fn refused_as_json(&self) -> Value {
+    pub(crate) fn rejections_json(&self) -> Value {
         let one = |(resource, reason): &(String, String)| json!({"resource": resource, "reason": reason});
         self.refused.iter().map(one).collect()
     }
@@ -628,7 +628,7 @@ mod tests {
     /// An entry has the method, the endpoint, the label and the estimated price of the item.
     #[test]
     fn bazaar_items_become_catalog_entries() {
-        let (origin, one) = listed(&item(), false).unwrap();
+        let (origin, one) = parse_item(&item(), false).unwrap();
         assert_eq!(origin.as_str(), "https://api.example/");
         let expected = Listed {
             method: "GET".to_owned(),
@@ -684,7 +684,7 @@ mod tests {
             if let Some(route) = route {
                 item["extensions"]["bazaar"]["routeTemplate"] = json!(route);
             }
-            let (_, one) = listed(&item, false).unwrap();
+            let (_, one) = parse_item(&item, false).unwrap();
             assert_eq!(
                 one.endpoint,
                 format!("https://a.example{endpoint}"),
@@ -769,7 +769,7 @@ mod tests {
         for (reason, change) in cases {
             let mut item = item();
             change(&mut item);
-            let why = listed(&item, false).unwrap_err();
+            let why = parse_item(&item, false).unwrap_err();
             assert!(why.contains(reason), "{reason}: {why}: {item}");
         }
     }

@@ -73,7 +73,7 @@ impl<'a> BazaarInput<'a> {
         for name in path {
             let described = of_path.iter().find(|(described, ..)| described == name);
             let schema = described.map_or_else(|| string_schema(None), |(_, schema, _)| schema.clone());
-            all.push((name.clone(), placed(schema, "path"), true));
+            all.push((name.clone(), add_place(schema, "path"), true));
         }
         let mut of_query = self.parameters(&QUERY);
         for (name, value) in query {
@@ -83,10 +83,10 @@ impl<'a> BazaarInput<'a> {
         }
         // Some entries describe the parameters of the path again.
         let of_query = of_query.into_iter().filter(|(name, ..)| !path.contains(name));
-        all.extend(of_query.map(|(name, schema, required)| (name, placed(schema, "query"), required)));
+        all.extend(of_query.map(|(name, schema, required)| (name, add_place(schema, "query"), required)));
         for (name, schema, required) in self.parameters(&HEADERS) {
             if is_parameter_header(&name) {
-                all.push((name, placed(schema, "header"), required));
+                all.push((name, add_place(schema, "header"), required));
             } else if required && is_credential(&name) {
                 return Err(format!("it requires the header `{name}`, which calls don't have"));
             }
@@ -95,7 +95,7 @@ impl<'a> BazaarInput<'a> {
         if let Some(body_type) = body_type {
             for (name, schema, required) in self.body(body_type)? {
                 if !path.contains(&name) {
-                    all.push((name, placed(schema, "body"), required));
+                    all.push((name, add_place(schema, "body"), required));
                 }
             }
         }
@@ -259,7 +259,7 @@ fn string_schema(example: Option<&str>) -> Map<String, Value> {
     schema
 }
 
-fn placed(mut schema: Map<String, Value>, place: &str) -> Map<String, Value> {
+fn add_place(mut schema: Map<String, Value>, place: &str) -> Map<String, Value> {
     schema.insert("in".to_owned(), json!(place));
     schema
 }
@@ -316,7 +316,7 @@ fn shorten(schema: &mut Value, most: usize) {
     for (keyword, value) in members {
         match value {
             Value::String(text) if TEXT_KEYWORDS.contains(&keyword.as_str()) => {
-                *text = shown(text, most);
+                *text = printable(text, most);
             }
             Value::Array(values) => values.iter_mut().for_each(|value| shorten(value, most)),
             value => shorten(value, most),
@@ -325,7 +325,7 @@ fn shorten(schema: &mut Value, most: usize) {
 }
 
 /// Returns untrusted text with control characters replaced by spaces, cut to `most` bytes.
-pub(crate) fn shown(text: &str, most: usize) -> String {
+pub(crate) fn printable(text: &str, most: usize) -> String {
     let mut shown = String::new();
     for c in text.chars().map(|c| if c.is_control() { ' ' } else { c }) {
         if shown.len().saturating_add(c.len_utf8()) > most {

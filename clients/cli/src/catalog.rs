@@ -348,7 +348,7 @@ async fn import(operator: &Operator, import: &Import, output: &Output) -> Result
     }
     let told = json!({
         "pages": listing.pages, "entries": listing.entries, "hosts": listing.hosts.len(), "kept_hosts": kept,
-        "refused": listing.refused_as_json(), "stopped": listing.stopped,
+        "refused": listing.rejections_json(), "stopped": listing.stopped,
     });
     output.say(&format!(
         "{} entries on {} pages; {} hosts, of which {kept} are operators' own by now and stay as they are.",

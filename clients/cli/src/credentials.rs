@@ -47,7 +47,7 @@ pub(crate) enum CredentialError {
 pub(crate) fn purser(url: &str) -> Result<Purser, CredentialError> {
     let key = match AgentKey::from_env() {
         Err(AgentKeyError::Missing) => {
-            AgentKey::from_text(&stored(&path(AGENT_KEY)?)?.ok_or(CredentialError::Missing)?)?
+            AgentKey::from_text(&read_credential(&path(AGENT_KEY)?)?.ok_or(CredentialError::Missing)?)?
         }
         key => key?,
     };
@@ -103,7 +103,7 @@ pub(crate) fn directory(variable: &str, below_home: &str) -> Result<PathBuf, Cre
 }
 
 /// Reads a credential file. It fails if others can read the file.
-pub(crate) fn stored(path: &Path) -> Result<Option<Zeroizing<String>>, CredentialError> {
+pub(crate) fn read_credential(path: &Path) -> Result<Option<Zeroizing<String>>, CredentialError> {
     let of = |source| file(path, source);
     let opened = match fs::File::open(path) {
         Ok(opened) => opened,

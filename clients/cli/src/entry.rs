@@ -104,9 +104,9 @@ pub(crate) fn version_of(service: &Value) -> Result<u64, Failure> {
 pub(crate) fn differences(service: Option<&Value>, entry: &Value) -> Vec<Change> {
     let nothing = Value::Null;
     let service = service.unwrap_or(&nothing);
-    let mut changes = changed("", service, entry, &SERVICE);
+    let mut changes = list_changes("", service, entry, &SERVICE);
     let by_id = |service: &'_ Value| -> BTreeMap<String, Value> {
-        let id_of = |operation: &Value| shown("id", operation.get("id")).to_string();
+        let id_of = |operation: &Value| normalize("id", operation.get("id")).to_string();
         let all = service
             .get("operations")
             .and_then(Value::as_array)
@@ -118,7 +118,12 @@ pub(crate) fn differences(service: Option<&Value>, entry: &Value) -> Vec<Change>
     for (id, operation) in after {
         let slug = slug_of(&operation);
         match before.remove(&id) {
-            Some(stored) => changes.extend(changed(&slug, &now_or_next(stored, &operation), &operation, &OPERATION)),
+            Some(stored) => changes.extend(list_changes(
+                &slug,
+                &now_or_next(stored, &operation),
+                &operation,
+                &OPERATION,
+            )),
             None => changes.push(Change {
                 at: slug,
                 from: Value::Null,
@@ -144,7 +149,7 @@ fn now_or_next(mut stored: Value, entry: &Value) -> Value {
     };
     let is_so = PRICING.iter().all(|name| match entry.get(*name) {
         None if *name == "payment" => true,
-        value => shown(name, value) == shown(name, next.get(*name)),
+        value => normalize(name, value) == normalize(name, next.get(*name)),
     });
     if let Value::Object(members) = &mut stored {
         if is_so {
@@ -167,14 +172,14 @@ fn slug_of(operation: &Value) -> String {
         .to_owned()
 }
 
-fn changed(of: &str, before: &Value, after: &Value, members: &[(&str, bool)]) -> Vec<Change> {
+fn list_changes(of: &str, before: &Value, after: &Value, members: &[(&str, bool)]) -> Vec<Change> {
     let names = members
         .iter()
         .map(|(name, _)| *name)
         .filter(|name| *name != "operations");
     names
         .filter_map(|name| {
-            let (from, to) = (shown(name, before.get(name)), shown(name, after.get(name)));
+            let (from, to) = (normalize(name, before.get(name)), normalize(name, after.get(name)));
             let stays =
                 KEPT.contains(&name) && after.get(name).is_none_or(|value| name != "payment" && value.is_null());
             let at = if of.is_empty() {
@@ -188,7 +193,7 @@ fn changed(of: &str, before: &Value, after: &Value, members: &[(&str, bool)]) ->
 }
 
 /// Normalizes a member's value to its stored form.
-fn shown(name: &str, value: Option<&Value>) -> Value {
+fn normalize(name: &str, value: Option<&Value>) -> Value {
     let value = value.cloned().unwrap_or_default();
     match (name, &value) {
         ("params", Value::Null) => json!({}),

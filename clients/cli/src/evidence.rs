@@ -41,7 +41,7 @@ pub(crate) fn keep(payment: &PaymentMade, status: StatusCode, output: &Output) {
     let kept = json!({"offers": provider.offers, "receipt": provider.receipt, "http_status": status.as_u16()});
     let written = place(payment.settlement_id).and_then(|path| {
         if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).map_err(|source| failed(&path, source))?;
+            fs::create_dir_all(folder).map_err(|source| file_failure(&path, source))?;
         }
         write_file(&path, &kept.to_string())
     });
@@ -160,10 +160,10 @@ fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
     let mut options = OpenOptions::new();
     let opened = options.write(true).create(true).truncate(true).mode(0o600).open(path);
     let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|source| failed(path, source))
+    written.map_err(|source| file_failure(path, source))
 }
 
-fn failed(path: &Path, source: io::Error) -> Failure {
+fn file_failure(path: &Path, source: io::Error) -> Failure {
     let what = path.display().to_string();
     Failure::Output { what, source }
 }

@@ -2,7 +2,7 @@
 
 use crate::credentials::CredentialError;
 use crate::journal::JournalError;
-use crate::payment::{as_json, unsettled};
+use crate::payment::{as_json, warn_if_not_final};
 use purser_client::{ApiError, PayError, PaymentMade, Refusal, Slug};
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
@@ -140,7 +140,7 @@ impl Failure {
         if let Self::Problems { problems, .. } = self {
             return problems.clone();
         }
-        let warning = self.payment().and_then(unsettled);
+        let warning = self.payment().and_then(warn_if_not_final);
         let advice = self.what_to_do().map(str::to_owned);
         // The message of a refused payment contains the advice already.
         let advice = advice.filter(|_| !matches!(self, Self::Pay(PayError::Refused { .. })));
@@ -171,7 +171,7 @@ impl Failure {
         if let Some(payment) = self.payment() {
             body.extend(members(as_json(payment)));
         }
-        if let Some(warning) = self.payment().and_then(unsettled) {
+        if let Some(warning) = self.payment().and_then(warn_if_not_final) {
             body.insert("warning".to_owned(), warning.into());
         }
         if let Some(advice) = self.what_to_do() {

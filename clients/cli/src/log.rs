@@ -95,7 +95,10 @@ impl TileReader for LogClient {
 pub(crate) fn open_checkpoint(note: &str, trust: &Trust) -> Result<Checkpoint, String> {
     let note = Note::parse(note).map_err(|error| error.to_string())?;
     let checkpoint = trust.policy.open(&note).map_err(|error| error.to_string())?;
-    trust.policy.cosigned(&note).map_err(|error| error.to_string())?;
+    trust
+        .policy
+        .verify_cosignatures(&note)
+        .map_err(|error| error.to_string())?;
     Ok(checkpoint)
 }
 

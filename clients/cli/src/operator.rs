@@ -2,7 +2,7 @@
 
 use crate::api::{Api, Call, list_of};
 use crate::credentials::{
-    CredentialError, OPERATOR_TOKEN, from_standard_input, header_of, path, store, stored, variable,
+    CredentialError, OPERATOR_TOKEN, from_standard_input, header_of, path, read_credential, store, variable,
 };
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
@@ -24,7 +24,7 @@ impl Operator {
     pub(crate) fn new(url: &str) -> Result<Self, Failure> {
         let text = match variable("PURSER_OPERATOR_TOKEN") {
             Some(text) => Zeroizing::new(text),
-            None => stored(&path(OPERATOR_TOKEN)?)?.ok_or(CredentialError::NoToken)?,
+            None => read_credential(&path(OPERATOR_TOKEN)?)?.ok_or(CredentialError::NoToken)?,
         };
         Self::with_token(url, &text)
     }
@@ -32,7 +32,7 @@ impl Operator {
     fn with_token(url: &str, token: &str) -> Result<Self, Failure> {
         let token = header_of(token, "", MAX_TOKEN_BYTES).ok_or(CredentialError::Token)?;
         let api = Api::new(url, HeaderName::from_static("x-internal-token"), token)?;
-        Ok(Self(api.signed(variable)?))
+        Ok(Self(api.sign_requests(variable)?))
     }
 
     /// Returns all services, as `GET /internal/services` lists them.

@@ -76,7 +76,7 @@ impl Output {
 }
 
 /// Asks the person at the terminal a question, and returns whether the answer is yes.
-pub(crate) fn agreed(question: &str) -> Result<bool, Failure> {
+pub(crate) fn ask_yes_or_no(question: &str) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() {
         let what = "nothing is written: nobody is there to ask; see the difference with --dry-run, then say --yes";
         return Err(Failure::Words(what.to_owned()));

@@ -5,7 +5,7 @@ use crate::evidence;
 use crate::exit::{Exit, Failure};
 use crate::journal::Journal;
 use crate::output::Output;
-use crate::payment::{as_json, unsettled};
+use crate::payment::{as_json, warn_if_not_final};
 use purser_client::{
     IdempotencyKey, PayError, Payer, PaymentMade, Purser, ReceiptState, ReceiptStatus, Request, Slug, Waited,
 };
@@ -45,7 +45,7 @@ impl Sent {
             headers: call
                 .headers
                 .iter()
-                .map(|header| parsed(header))
+                .map(|header| parse_header(header))
                 .collect::<Result<_, _>>()?,
             body,
             target: call.target.clone(),
@@ -66,7 +66,7 @@ impl Sent {
     }
 }
 
-fn parsed(header: &str) -> Result<(HeaderName, HeaderValue), Failure> {
+fn parse_header(header: &str) -> Result<(HeaderName, HeaderValue), Failure> {
     let wrong = || Failure::Words(format!("a header is `Name: value`, not {header:?}"));
     let (name, value) = header.split_once(':').ok_or_else(wrong)?;
     let name = name.trim().parse().map_err(|_| wrong())?;
@@ -94,7 +94,7 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
         (None, request.key(key))
     } else {
         // The agent is not part of the name: the same run with another agent's key is another payment.
-        let named = IdempotencyKey::derived("", sent.method.as_str(), &sent.address, &sent.body, 0);
+        let named = IdempotencyKey::derive("", sent.method.as_str(), &sent.address, &sent.body, 0);
         (Some(Journal::open(&named)?), request)
     };
     let run = journal.as_ref().map_or("", |journal| journal.run.as_str());
@@ -219,7 +219,7 @@ fn tell(payment: &PaymentMade, output: &Output) {
             "The catalog lists {listed} USD for this call: the provider asked for more."
         ));
     }
-    if let Some(warning) = unsettled(payment) {
+    if let Some(warning) = warn_if_not_final(payment) {
         output.say(&warning);
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn as_json(payment: &PaymentMade) -> Value {
 }
 
 /// Returns a warning if the receipt of a sent payment is not final.
-pub(crate) fn unsettled(payment: &PaymentMade) -> Option<String> {
+pub(crate) fn warn_if_not_final(payment: &PaymentMade) -> Option<String> {
     let id = payment.settlement_id;
     (!payment.receipt.is_settled()).then(|| {
         format!("The payment may have been taken: do not pay again. `purser receipt {id}` says whether it was.")

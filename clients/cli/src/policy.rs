@@ -188,7 +188,7 @@ async fn apply(
         }]
     });
     match refused {
-        Some(failure) => Err(stopped(&failure, &differing, written, differences)),
+        Some(failure) => Err(interrupted_failure(&failure, &differing, written, differences)),
         None if consent.dry_run && differences > 0 => Ok(Exit::Different),
         None => Ok(Exit::Done),
     }
@@ -356,7 +356,7 @@ async fn write(person: &Person, one: &mut Differing, reason: Option<&str>) -> Re
 }
 
 /// The failure of a command that a refusal stopped: what is written, and what is not.
-fn stopped(failure: &Failure, differing: &[Differing], written: usize, differences: usize) -> Failure {
+fn interrupted_failure(failure: &Failure, differing: &[Differing], written: usize, differences: usize) -> Failure {
     let mut problems = Vec::new();
     let named = |one: &Differing| format!("{} ({})", one.agent.name, one.agent.id);
     let places = |edits: &[Edit]| {

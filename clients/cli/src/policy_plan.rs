@@ -337,7 +337,7 @@ fn normal(member: &str, value: &Value) -> Value {
     let mut list: Vec<Value> = list
         .iter()
         .map(|one| match one.as_str() {
-            Some(domain) if member == "allowed_domains" => json!(stored_domain(domain)),
+            Some(domain) if member == "allowed_domains" => json!(normalize_domain(domain)),
             _ => one.clone(),
         })
         .collect();
@@ -346,7 +346,7 @@ fn normal(member: &str, value: &Value) -> Value {
 }
 
 /// Returns the spelling in which Purser stores a domain: in lower case and in ASCII (IDNA).
-fn stored_domain(text: &str) -> String {
+fn normalize_domain(text: &str) -> String {
     let text = text.strip_suffix('.').unwrap_or(text);
     let ascii = |part: &str| match Host::parse(part) {
         Ok(Host::Domain(name)) => name,

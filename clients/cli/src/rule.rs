@@ -80,7 +80,7 @@ pub(crate) fn edits(stored: &[Stored<'_>], wanted: &[Value]) -> Vec<RuleEdit> {
     for (rule, is) in missing {
         let alike = stored.iter().enumerate();
         let alike = alike.filter(|(_, (_, other))| kind_of(other) == kind_of(&is));
-        let nearest = alike.max_by_key(|(at, (_, other))| (shared(other, &is), Reverse(*at)));
+        let nearest = alike.max_by_key(|(at, (_, other))| (count_shared_fields(other, &is), Reverse(*at)));
         edits.push(match nearest.map(|(at, _)| at) {
             Some(at) => {
                 let (Stored { id, rule: from }, _) = stored.remove(at);
@@ -101,7 +101,7 @@ pub(crate) fn edits(stored: &[Stored<'_>], wanted: &[Value]) -> Vec<RuleEdit> {
 }
 
 /// Returns the number of members that two rules share.
-fn shared(one: &Value, other: &Value) -> usize {
+fn count_shared_fields(one: &Value, other: &Value) -> usize {
     let members = one.as_object().into_iter().flatten();
     members.filter(|(name, value)| other.get(name) == Some(value)).count()
 }

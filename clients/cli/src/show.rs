@@ -15,7 +15,7 @@ use uuid::Uuid;
 /// The number of services that a search reads.
 const ALL: u16 = 500;
 
-fn told(output: &Output, answer: &impl Serialize, lines: impl FnOnce() -> Vec<String>) -> Exit {
+fn print(output: &Output, answer: &impl Serialize, lines: impl FnOnce() -> Vec<String>) -> Exit {
     output.answer(&serde_json::to_value(answer).unwrap_or_default(), lines);
     Exit::Done
 }
@@ -23,7 +23,7 @@ fn told(output: &Output, answer: &impl Serialize, lines: impl FnOnce() -> Vec<St
 /// Shows the agent that the key belongs to.
 pub(crate) async fn whoami(purser: &Purser, output: &Output) -> Result<Exit, Failure> {
     let agent = purser.agent().await?;
-    Ok(told(output, &agent, || {
+    Ok(print(output, &agent, || {
         vec![format!("{}  {}", agent.agent_id, agent.name)]
     }))
 }
@@ -36,7 +36,7 @@ pub(crate) async fn services(purser: &Purser, filter: Filter, output: &Output) -
         ..CatalogFilter::default()
     };
     let answer = purser.services(&filter).await?;
-    Ok(told(output, &answer, || listed(&answer.services)))
+    Ok(print(output, &answer, || service_lines(&answer.services)))
 }
 
 /// Lists the services whose name, description, category or slug contain all words.
@@ -53,10 +53,10 @@ pub(crate) async fn search(purser: &Purser, words: &[String], output: &Output) -
         words.iter().all(|word| text.contains(word.as_str()))
     });
     let answer = json!({"services": found, "count": found.len()});
-    Ok(told(output, &answer, || listed(&found)))
+    Ok(print(output, &answer, || service_lines(&found)))
 }
 
-fn listed(services: &[ServiceItem]) -> Vec<String> {
+fn service_lines(services: &[ServiceItem]) -> Vec<String> {
     let row = |service: &ServiceItem| {
         vec![
             service.slug.clone(),
@@ -75,10 +75,10 @@ fn listed(services: &[ServiceItem]) -> Vec<String> {
 /// Shows one service.
 pub(crate) async fn service(purser: &Purser, service: &str, output: &Output) -> Result<Exit, Failure> {
     let answer = purser.service(service).await?;
-    Ok(told(output, &answer, || detailed(&answer)))
+    Ok(print(output, &answer, || detail_lines(&answer)))
 }
 
-fn detailed(service: &ServiceDetail) -> Vec<String> {
+fn detail_lines(service: &ServiceDetail) -> Vec<String> {
     let row = |operation: &Operation| {
         let price = operation
             .payment
@@ -120,7 +120,7 @@ pub(crate) async fn list_enabled(purser: &Purser, output: &Output) -> Result<Exi
     let shown = json!({
         "agent_id": answer.agent_id, "services": answer.services, "count": answer.count, "rules": rules,
     });
-    Ok(told(output, &shown, || {
+    Ok(print(output, &shown, || {
         let row = |service: &EnabledService| {
             let id = || service.service_id.to_string();
             vec![
@@ -189,7 +189,7 @@ fn rule_row(rule: &AgentRule) -> Vec<String> {
 pub(crate) async fn receipts(purser: &Purser, limit: u8, output: &Output) -> Result<Exit, Failure> {
     let agent = purser.agent().await?;
     let answer = purser.receipts(&agent.agent_id, limit).await?;
-    Ok(told(output, &answer, || {
+    Ok(print(output, &answer, || {
         let rows: Vec<_> = answer
             .settlements
             .iter()
@@ -210,7 +210,7 @@ pub(crate) async fn receipts(purser: &Purser, limit: u8, output: &Output) -> Res
 /// Shows one receipt.
 pub(crate) async fn receipt(purser: &Purser, settlement: Uuid, output: &Output) -> Result<Exit, Failure> {
     let answer = purser.receipt(settlement).await?;
-    Ok(told(output, &answer, || {
+    Ok(print(output, &answer, || {
         members(&serde_json::to_value(&answer).unwrap_or_default())
     }))
 }
@@ -231,7 +231,7 @@ pub(crate) async fn statement(
                 .to_owned(),
         ));
     };
-    Ok(told(output, &found, || {
+    Ok(print(output, &found, || {
         found.proof.lines().map(str::to_owned).collect()
     }))
 }
@@ -245,7 +245,7 @@ pub(crate) async fn approval(purser: &Purser, asked: Approval, output: &Output) 
         ApprovalStatus::Rejected | ApprovalStatus::Expired => Exit::Blocked,
         _ => Exit::ApprovalRequired,
     };
-    told(output, &approval, || {
+    print(output, &approval, || {
         members(&serde_json::to_value(&approval).unwrap_or_default())
     });
     Ok(exit)

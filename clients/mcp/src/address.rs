@@ -65,7 +65,7 @@ pub fn is_parameter_header(name: &str) -> bool {
 /// Fills in the path parameters. Each other one goes where its description in the catalog says (`in`), or else into the
 /// query (GET, HEAD, DELETE) or the body, which has the form of the catalog's `bodyType`, JSON by default. The error
 /// describes what is wrong with the parameters.
-pub(crate) fn filled(operation: &Operation, parameters: &Map<String, Value>) -> Result<Filled, String> {
+pub(crate) fn fill_address(operation: &Operation, parameters: &Map<String, Value>) -> Result<Filled, String> {
     let unusable = || "the catalog's address of this operation can't be called".to_owned();
     let mut url = Url::parse(&operation.endpoint).map_err(|_| unusable())?;
     let endpoint = url.clone();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     fn filled_with(method: &str, endpoint: &str, parameters: &Value) -> Result<(String, String), String> {
-        let filled = filled(&operation(method, endpoint), parameters.as_object().unwrap())?;
+        let filled = fill_address(&operation(method, endpoint), parameters.as_object().unwrap())?;
         let body = filled.body.map(|body| String::from_utf8(body).unwrap());
         Ok((filled.url.to_string(), body.unwrap_or_default()))
     }
@@ -327,7 +327,7 @@ mod tests {
                 "bodyType": body_type, "required": [],
                 "properties": {"q": {"in": "query"}, "X-Region": {"in": "header"}, "Host": {"in": "header"}},
             });
-            filled(&operation, parameters.as_object().unwrap())
+            fill_address(&operation, parameters.as_object().unwrap())
         };
         let sent = |body_type: &str, parameters: Value| {
             let filled = call(body_type, parameters).unwrap();

@@ -310,7 +310,7 @@ impl TryFrom<UsdText> for Usd {
                 amount.map(Usdc::units)
             }
             // Digits are cut off, so a ceiling is never raised.
-            UsdText::Number(number) => scaled(&number, PLACES).map(|scaled| scaled.whole),
+            UsdText::Number(number) => scale(&number, PLACES).map(|scaled| scaled.whole),
         };
         let units = units.filter(|units| *units < MAX_AMOUNT);
         units.map(|units| Self(Usdc::from_units(units))).ok_or(WRONG)
@@ -331,7 +331,7 @@ struct Scaled {
 /// Multiplies a number by ten to the power of `places`, and cuts off the remaining decimals; `None` for a negative or
 /// too large number. It works on the decimal text of the number, so that nothing is rounded: for up to 15 digits, the
 /// shortest text of a float equals the one in the request.
-fn scaled(number: &Number, places: i32) -> Option<Scaled> {
+fn scale(number: &Number, places: i32) -> Option<Scaled> {
     let text = number.to_string();
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse().ok()?),
@@ -369,7 +369,7 @@ impl<const MAX: u8> TryFrom<Number> for Count<MAX> {
     type Error = String;
 
     fn try_from(number: Number) -> Result<Self, String> {
-        let whole = scaled(&number, 0).filter(|scaled| scaled.is_exact);
+        let whole = scale(&number, 0).filter(|scaled| scaled.is_exact);
         let fits = whole
             .and_then(|scaled| u8::try_from(scaled.whole).ok())
             .filter(|number| (1..=MAX).contains(number));
@@ -396,7 +396,7 @@ impl TryFrom<Number> for MaxBytes {
     type Error = String;
 
     fn try_from(number: Number) -> Result<Self, String> {
-        let whole = scaled(&number, 0).filter(|scaled| scaled.is_exact);
+        let whole = scale(&number, 0).filter(|scaled| scaled.is_exact);
         let bytes = whole.and_then(|scaled| usize::try_from(scaled.whole).ok());
         let bytes = bytes.filter(|bytes| (Self::MIN..=Self::MAX).contains(bytes));
         bytes

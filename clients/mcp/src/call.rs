@@ -5,7 +5,7 @@
 //! and without a price, and whether or not its provider asks for a payment. An operation that the catalog lists without
 //! a price is called without a payment, and is never paid.
 
-use crate::address::{Filled, filled};
+use crate::address::{Filled, fill_address};
 use crate::answers::{Called, CheckAnswer, Checked, PaymentAnswer, ReadOn};
 use crate::arguments::{CallService, CheckPayment, MaxBytes, ReadResponse};
 use crate::call_limit::CallLimit;
@@ -83,7 +83,7 @@ pub(crate) async fn check_payment(
     match planned.check_unpaid(&purser).await {
         Ok(_) => {}
         // The tool's answer is the decision, so a refusal with checks is not an error.
-        Err(ApiError::Refused(refusal)) if !refusal.checks.is_empty() => return Ok(planned.blocked(&refusal)),
+        Err(ApiError::Refused(refusal)) if !refusal.checks.is_empty() => return Ok(planned.block(&refusal)),
         Err(error) => return Err(Failure::from(error).before_payment()),
     }
     let Ready::Paid(request) = planned.ready else {
@@ -93,7 +93,7 @@ pub(crate) async fn check_payment(
     let key = fresh_key()?;
     let check = async {
         let told = payer.check(&request).await;
-        told.map_err(|error| Failure::of_payment(&error, &key, limits.longest))
+        told.map_err(|error| Failure::from_pay_error(&error, &key, limits.longest))
     };
     let told = limits.during(&planned.host, check).await?;
     Ok(Checked {
@@ -154,12 +154,12 @@ pub(crate) async fn call_service(
             }
         };
         let request = match asked.approval_id {
-            Some(approval) => request.approved(approval.0),
+            Some(approval) => request.with_approval(approval.0),
             None => request,
         };
         let provider = providers.client.clone();
         let payer = Payer::with_client(purser.until(answer_by), "", meant.ceiling, provider).until(over);
-        let failed = |error: PayError| Failure::of_payment(&error, &key, limits.longest);
+        let failed = |error: PayError| Failure::from_pay_error(&error, &key, limits.longest);
         let Paid { response, payment } = payer.send(request).await.map_err(failed)?;
         let purser = purser.until(over);
         let (received, left_today_usd) =
@@ -170,7 +170,7 @@ pub(crate) async fn call_service(
         let called = Called {
             answer,
             cost_usd: cost.to_string(),
-            payment: payment.map(paid),
+            payment: payment.map(payment_answer),
             left_today_usd,
             idempotency_key: key.to_string(),
             notice: NOTICE,
@@ -188,7 +188,7 @@ async fn call_free(
     max_bytes: Option<MaxBytes>,
 ) -> Result<WithBody<Called>, Failure> {
     let response = request.send().await;
-    let response = response.map_err(|error| Failure::of_payment(&PayError::Provider(error), key, longest))?;
+    let response = response.map_err(|error| Failure::from_pay_error(&PayError::Provider(error), key, longest))?;
     if response.status() == StatusCode::PAYMENT_REQUIRED {
         return Err(Failure::new(
             "payment_not_listed",
@@ -252,7 +252,7 @@ impl Planned<'_> {
     }
 
     /// Reports that the call would be refused before its provider is asked.
-    fn blocked(&self, refusal: &Refusal) -> Checked {
+    fn block(&self, refusal: &Refusal) -> Checked {
         let payment = self.operation.payment.as_ref();
         let price = payment.map_or(Usdc::from_units(0), |payment| payment.amount_units);
         Checked {
@@ -292,7 +292,8 @@ impl<'a> Meant<'a> {
         service: String,
         providers: &Providers,
     ) -> Result<Planned<'a>, Failure> {
-        let Filled { url, mut headers, body } = filled(&operation, self.parameters).map_err(Failure::arguments)?;
+        let Filled { url, mut headers, body } =
+            fill_address(&operation, self.parameters).map_err(Failure::arguments)?;
         if !providers.may_call(&url) {
             return Err(Failure::new(
                 "provider_not_callable",
@@ -366,7 +367,7 @@ async fn remaining_today(purser: &Purser, agent_id: &str, service: &str) -> Opti
     Some(policy.spend.remaining_today_units.to_string())
 }
 
-fn paid(payment: PaymentMade) -> PaymentAnswer {
+fn payment_answer(payment: PaymentMade) -> PaymentAnswer {
     let (receipt_status, tx_hash) = match payment.receipt {
         ReceiptState::Confirmed(settlement) => ("confirmed", settlement.tx_hash),
         _ => ("authorized", None),

@@ -72,7 +72,7 @@ impl Failure {
         self
     }
 
-    fn paid(self, paid: WasPaid) -> Self {
+    fn with_payment(self, paid: WasPaid) -> Self {
         Self {
             paid: Some(paid),
             ..self
@@ -81,7 +81,7 @@ impl Failure {
 
     /// Marks a failure of a call that paid nothing.
     pub(crate) fn before_payment(self) -> Self {
-        self.paid(WasPaid::NotByThisCall)
+        self.with_payment(WasPaid::NotByThisCall)
     }
 
     /// Adds the idempotency key of the call, under which it can be repeated.
@@ -90,7 +90,7 @@ impl Failure {
     }
 
     /// Converts an error of a purchase. `longest` is the time limit of a call.
-    pub(crate) fn of_payment(error: &PayError, key: &IdempotencyKey, longest: Duration) -> Self {
+    pub(crate) fn from_pay_error(error: &PayError, key: &IdempotencyKey, longest: Duration) -> Self {
         const SAME_AGAIN: &str = "Call again with the same arguments and this idempotency_key: the same payment is sent, \
                                   and nothing is paid twice. get_receipt tells whether it was taken.";
         let told = match error {
@@ -118,13 +118,13 @@ impl Failure {
                 "Call another service: this one does not ask for its payment by x402.",
             )
             .before_payment(),
-            PayError::Refused { refusal } => Self::refused(refusal).before_payment(),
+            PayError::Refused { refusal } => Self::from_refusal(refusal).before_payment(),
             PayError::ApprovalRequired(pending) => Self {
                 what_to_do:
                     "Tell a person of this approval_id. Once get_approval says `approved`, call again with the same \
                              arguments, this idempotency_key and the approval_id."
                         .to_owned(),
-                ..Self::refused(pending.refusal())
+                ..Self::from_refusal(pending.refusal())
             }
             .with("approval_id", pending.approval_id().to_string())
             .before_payment(),
@@ -140,35 +140,35 @@ impl Failure {
                     ("answer_lost", "the connection broke".to_owned())
                 };
                 let message = format!("the payment was sent, and the provider's answer did not come: {why}");
-                Self::new(slug, message, SAME_AGAIN).paid(WasPaid::Maybe)
+                Self::new(slug, message, SAME_AGAIN).with_payment(WasPaid::Maybe)
             }
             PayError::PaymentNotAccepted { .. } => Self::new(
                 "asked_again",
                 "the provider asked for a payment again after it was paid; nothing more was paid",
                 format!("Don't pay this provider again. {SAME_AGAIN}"),
             )
-            .paid(WasPaid::Maybe),
+            .with_payment(WasPaid::Maybe),
             PayError::PaymentRedirected { .. } => Self::new(
                 "redirected",
                 "the provider redirected the paid call, which was not followed: a payment goes to nobody else",
                 SAME_AGAIN,
             )
-            .paid(WasPaid::Maybe),
+            .with_payment(WasPaid::Maybe),
             PayError::AlreadyPaid(paid) => Self::new(
                 "already_paid",
                 "this purchase was paid before, and its answer can't be had again",
                 "Read the receipt. To buy it anew, take a new idempotency_key.",
             )
             .with("receipt_status", data(paid.receipt_status.as_str(), SHORT))
-            .paid(WasPaid::Before),
+            .with_payment(WasPaid::Before),
             PayError::PaymentLapsed { receipt_status, .. } => Self::new(
                 "payment_lapsed",
                 "the payment under this key can't be used any more",
                 error.what_to_do(),
             )
             .with("receipt_status", data(receipt_status.as_str(), SHORT))
-            .paid(WasPaid::Maybe),
-            other => Self::new("failed", data(&other.to_string(), LONG), SAME_AGAIN).paid(WasPaid::Maybe),
+            .with_payment(WasPaid::Maybe),
+            other => Self::new("failed", data(&other.to_string(), LONG), SAME_AGAIN).with_payment(WasPaid::Maybe),
         };
         let settlement = error.payment().map(|payment| payment.settlement_id.to_string());
         let told = match settlement {
@@ -178,7 +178,7 @@ impl Failure {
         told.with("idempotency_key", key.as_str())
     }
 
-    fn refused(refusal: &Refusal) -> Self {
+    fn from_refusal(refusal: &Refusal) -> Self {
         let texts = |value: &Option<String>| value.as_ref().map(|text| data(text, LONG));
         let checks: Vec<Value> = refusal
             .checks
@@ -238,7 +238,7 @@ fn some_of(values: Vec<Value>) -> Value {
 impl From<&ApiError> for Failure {
     fn from(error: &ApiError) -> Self {
         match error {
-            ApiError::Refused(refusal) => Self::refused(refusal),
+            ApiError::Refused(refusal) => Self::from_refusal(refusal),
             ApiError::Unreachable(_) => Self::new(
                 "purser_unreachable",
                 "Purser did not answer",

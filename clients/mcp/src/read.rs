@@ -48,7 +48,7 @@ pub(crate) async fn find_services(purser: &Purser, asked: FindServices) -> Resul
         services: found_by
             .iter()
             .take(limit.into())
-            .map(|(_, service)| found(service))
+            .map(|(_, service)| service_summary(service))
             .collect(),
         notice: NOTICE,
     })
@@ -70,7 +70,7 @@ fn words_in(service: &ServiceItem, words: &[&str]) -> usize {
     words.iter().filter(|word| is_in(word)).count()
 }
 
-fn found(service: &ServiceItem) -> FoundService {
+fn service_summary(service: &ServiceItem) -> FoundService {
     FoundService {
         service: data(&service.slug, SHORT),
         category: data(&service.category, SHORT),
@@ -164,13 +164,13 @@ pub(crate) async fn list_enabled(purser: &Purser, asked: ListEnabled) -> Result<
         services: services
             .iter()
             .zip(policies.iter().map(Option::as_ref).chain(std::iter::repeat(None)))
-            .map(|(service, policy)| enabled(service, policy.map(|policy| &policy.spend)))
+            .map(|(service, policy)| enabled_answer(service, policy.map(|policy| &policy.spend)))
             .collect(),
         agent_id,
     })
 }
 
-fn enabled(service: &EnabledService, spend: Option<&Spend>) -> EnabledAnswer {
+fn enabled_answer(service: &EnabledService, spend: Option<&Spend>) -> EnabledAnswer {
     let policy = &service.policy;
     let short = |text: &String| data(text, SHORT);
     EnabledAnswer {

@@ -34,7 +34,7 @@ pub(crate) struct Received {
 /// Reads a response as far as the limits allow. It may be paid for, so a partial body is returned too.
 pub(crate) async fn read(mut response: Response) -> Received {
     let status = response.status().as_u16();
-    let headers = shown_headers(response.headers());
+    let headers = select_headers(response.headers());
     let content_type = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let content_type = content_type.map(|kind| data(kind, SHORT));
     let mut bytes = Vec::new();
@@ -62,7 +62,7 @@ pub(crate) async fn read(mut response: Response) -> Received {
 }
 
 /// The headers that say what a body is, or where and when to read on.
-fn shown_headers(headers: &HeaderMap) -> BTreeMap<String, String> {
+fn select_headers(headers: &HeaderMap) -> BTreeMap<String, String> {
     [CONTENT_DISPOSITION, CONTENT_LANGUAGE, LINK, LOCATION, RETRY_AFTER]
         .into_iter()
         .filter_map(|name| {

@@ -117,7 +117,7 @@ impl Tools {
             None => return Some(Err(Failure::no_key())),
         };
         let bounded = purser.until(call::after(*longest));
-        let arguments = match given(tool, arguments) {
+        let arguments = match clean_arguments(tool, arguments) {
             Ok(arguments) => arguments,
             Err(failure) => return Some(Err(failure)),
         };
@@ -151,7 +151,7 @@ impl Tools {
 }
 
 /// Removes optional arguments that are `null`. An empty text that the schema does not allow is refused with its name.
-fn given(tool: &Tool, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, Failure> {
+fn clean_arguments(tool: &Tool, mut arguments: Map<String, Value>) -> Result<Map<String, Value>, Failure> {
     let is_optional =
         |name: &str| !alternatives(&tool.input_schema, name).is_empty() && !is_required(&tool.input_schema, name);
     arguments.retain(|name, value| !(value.is_null() && is_optional(name)));
@@ -439,7 +439,7 @@ mod tests {
                 let with = |value: Value| {
                     let mut arguments = object(&arguments);
                     arguments.insert(optional.clone(), value);
-                    given(tool, arguments)
+                    clean_arguments(tool, arguments)
                 };
                 assert!(reads(Value::Object(with(Value::Null).unwrap())), "{name} {optional}");
                 let empty = with(json!("")).map_err(|failure| failure.to_text());

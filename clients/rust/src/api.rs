@@ -290,7 +290,7 @@ impl Purser {
     ///
     /// This is for a server that calls Purser on behalf of others and vouches for them.
     #[must_use]
-    pub fn signed(
+    pub fn with_signature(
         &self,
         name: HeaderName,
         sign: impl Fn(&Method, &str, &HeaderValue) -> Option<HeaderValue> + Send + Sync + 'static,

@@ -88,6 +88,6 @@ impl PendingApproval {
 
     /// Makes the call with the approval.
     pub async fn proceed(self, payer: &Payer) -> Result<Paid, PayError> {
-        payer.send(self.request.approved(self.approval_id)).await
+        payer.send(self.request.with_approval(self.approval_id)).await
     }
 }

@@ -21,7 +21,7 @@ pub fn decode_text(content_type: Option<&str>, body: &[u8], whole: bool) -> Opti
         let declared = label_after(&content_type, &["charset="]);
         (
             declared
-                .or_else(|| declared_within(&content_type, body))
+                .or_else(|| find_declared_charset(&content_type, body))
                 .unwrap_or(UTF_8),
             0,
         )
@@ -36,7 +36,7 @@ pub fn decode_text(content_type: Option<&str>, body: &[u8], whole: bool) -> Opti
 }
 
 /// The charset that an HTML or XML document names itself.
-fn declared_within(content_type: &str, body: &[u8]) -> Option<&'static Encoding> {
+fn find_declared_charset(content_type: &str, body: &[u8]) -> Option<&'static Encoding> {
     if !content_type.contains("html") && !content_type.contains("xml") {
         return None;
     }

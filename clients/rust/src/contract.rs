@@ -31,16 +31,16 @@ fn operation(document: &Value, id: &str) -> (String, Value) {
 }
 
 /// Resolves a schema's `$ref`.
-fn resolved<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
+fn resolve<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
     match schema["$ref"].as_str() {
-        Some(reference) => resolved(document, document.pointer(reference.trim_start_matches('#')).unwrap()),
+        Some(reference) => resolve(document, document.pointer(reference.trim_start_matches('#')).unwrap()),
         None => schema,
     }
 }
 
 /// Makes a value of a schema. It has every member, or, if `is_bare`, only the required ones, null where allowed.
 fn sample(document: &Value, schema: &Value, is_bare: bool) -> Value {
-    let schema = resolved(document, schema);
+    let schema = resolve(document, schema);
     if let Some(parts) = schema["allOf"].as_array() {
         let all = parts.iter().map(|part| sample(document, part, is_bare));
         let members = all.flat_map(|part| part.as_object().unwrap().clone());
@@ -223,12 +223,12 @@ fn every_member_of_a_request_can_be_sent() {
         let (_, operation) = operation(&document, id);
         let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
         let names = |schema: &Value| -> BTreeSet<String> {
-            let members = resolved(&document, schema)["properties"].as_object().unwrap();
+            let members = resolve(&document, schema)["properties"].as_object().unwrap();
             members.keys().cloned().collect()
         };
         let of = |value: &Value| -> BTreeSet<String> { value.as_object().unwrap().keys().cloned().collect() };
         assert_eq!(of(&sent), names(schema), "{id}");
-        let original = &resolved(&document, schema)["properties"]["original_request"];
+        let original = &resolve(&document, schema)["properties"]["original_request"];
         if original.is_object() {
             assert_eq!(of(&sent["original_request"]), names(original), "{id}");
         }

@@ -27,7 +27,7 @@ impl IdempotencyKey {
     /// A run that crashed and is repeated under the same id derives the same keys, so it pays nothing twice. All of
     /// Purser's clients derive keys in the same way (`clients/vectors.json`): the SHA-256, in hex, of a version line
     /// and of each part as `<bytes>:<part>\n`.
-    pub fn derived(run: &str, method: &str, url: &str, body: &[u8], ordinal: u64) -> Self {
+    pub fn derive(run: &str, method: &str, url: &str, body: &[u8], ordinal: u64) -> Self {
         let mut hash = Sha256::new_with_prefix("purser-call-v1\n");
         let body = hex(&Sha256::digest(body));
         for part in [run, &method.to_uppercase(), url, &body, &ordinal.to_string()] {

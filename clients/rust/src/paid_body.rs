@@ -29,7 +29,12 @@ struct PaidBody {
 }
 
 /// Wraps a paid answer. Reading its body to the end marks `ordinal` as bought; a body longer than `most` bytes fails.
-pub(crate) fn paid(response: Response, settlement_id: Uuid, most: usize, ordinal: Option<Ordinal>) -> Response {
+pub(crate) fn wrap_paid_response(
+    response: Response,
+    settlement_id: Uuid,
+    most: usize,
+    ordinal: Option<Ordinal>,
+) -> Response {
     let url = http::Response::builder().url(response.url().clone()).body(());
     let (head, inner) = http::Response::from(response).into_parts();
     let mut body = PaidBody {

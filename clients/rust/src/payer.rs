@@ -4,7 +4,7 @@ use crate::answer::{ApprovalStatus, Authorized, Preflight, ReceiptStatus, Signed
 use crate::api::{BodyError, read_bounded, time_left};
 use crate::http_client::{USER_AGENT, http_client};
 use crate::ordinals::{Ordinal, Ordinals, Place};
-use crate::paid_body::paid;
+use crate::paid_body::wrap_paid_response;
 use crate::pay_error::{AlreadyPaid, ProviderAnswer};
 use crate::request::Key;
 use crate::terms::MAX_TERMS_BYTES;
@@ -60,7 +60,7 @@ pub struct Paid {
 }
 
 impl Paid {
-    const fn unpriced(response: Response) -> Self {
+    const fn free(response: Response) -> Self {
         Self {
             response,
             payment: None,
@@ -190,7 +190,7 @@ impl Payer {
             self.check_unpaid(&request).await?;
         }
         match self.call_unpaid(&request).await? {
-            Asked::Nothing(response) => Ok(Paid::unpriced(response)),
+            Asked::Nothing(response) => Ok(Paid::free(response)),
             Asked::Payment(terms) => {
                 self.compare_with_listed(&request, &terms).await?;
                 self.pay(request, terms).await
@@ -262,7 +262,7 @@ impl Payer {
             offers,
         } = match self.authorize(&request, terms).await? {
             Asking::Authorized(purchase) => purchase,
-            Asking::Unpriced(response) => return Ok(Paid::unpriced(response)),
+            Asking::Unpriced(response) => return Ok(Paid::free(response)),
         };
         let place = ordinal.as_ref().map(Ordinal::place);
         let mut payment = PaymentMade::from_authorized(&self.purser, key, &authorized, offers);
@@ -303,7 +303,7 @@ impl Payer {
         // A failed answer ends no purchase: a retry sends the same payment.
         let ordinal = ordinal.filter(|_| status.is_success());
         Ok(Paid {
-            response: paid(response, payment.settlement_id, self.max_answer_bytes, ordinal),
+            response: wrap_paid_response(response, payment.settlement_id, self.max_answer_bytes, ordinal),
             payment: Some(payment),
         })
     }
@@ -355,7 +355,7 @@ impl Payer {
     fn next_key(&self, request: &Request) -> (IdempotencyKey, Option<Ordinal>) {
         let derived = |number| {
             let Request { method, url, body, .. } = request;
-            IdempotencyKey::derived(&self.run, method.as_str(), url, body, number)
+            IdempotencyKey::derive(&self.run, method.as_str(), url, body, number)
         };
         let ordinal = self.ordinals.next(derived(0));
         (derived(ordinal.number()), Some(ordinal))
@@ -398,7 +398,7 @@ impl Payer {
             Ok(ApprovalStatus::Pending | ApprovalStatus::Other(_)) | Err(_) => {
                 return Err(PayError::ApprovalRequired(Box::new(PendingApproval {
                     purser: self.purser.clone(),
-                    request: request.clone().held(key.clone(), place),
+                    request: request.clone().with_key(key.clone(), place),
                     approval_id,
                     refusal,
                 })));

@@ -133,14 +133,14 @@ impl Request {
 
     /// Sets a person's approval. The request must have the idempotency key under which the approval was requested.
     #[must_use]
-    pub fn approved(self, approval: Uuid) -> Self {
+    pub fn with_approval(self, approval: Uuid) -> Self {
         Self {
             approval: Some(approval),
             ..self
         }
     }
 
-    pub(crate) fn held(self, key: IdempotencyKey, place: Option<Place>) -> Self {
+    pub(crate) fn with_key(self, key: IdempotencyKey, place: Option<Place>) -> Self {
         let key = match place {
             Some(place) => Key::Held(key, place),
             None => Key::Given(key),

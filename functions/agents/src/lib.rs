@@ -106,7 +106,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
             throttle: Throttle::new(&db, throttle.as_str(), throttle_per_minute),
             key_limit: KeyLimit::new(db, throttle, key_requests_per_minute),
         },
-        log: log.map(|bucket| LogReader::new(ObjectStore::named(&aws, &bucket))),
+        log: log.map(|bucket| LogReader::new(ObjectStore::open(&aws, &bucket))),
         clock,
     });
     // This read opens the connection. If the catalog can't be read yet, the first request reads it again.

@@ -6,7 +6,7 @@ use crate::{Agents, own};
 use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{AgentCredentials, Failure, RuleView, SpendView};
-use purser_domain::{Error, ErrorKind, ServiceId, recorded_time};
+use purser_domain::{Error, ErrorKind, ServiceId, decision_time};
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -48,7 +48,7 @@ pub(crate) async fn policy(
     }
     let mut service_state = caller.read.service_state.ok_or(ErrorKind::NotFound)?;
     let record = service_state.enabled.take().ok_or(ErrorKind::NotFound)?;
-    let at = recorded_time(agents.clock.now(), service_state.windows());
+    let at = decision_time(agents.clock.now(), service_state.windows());
     agents.ledger.read_live(&mut service_state, at).await?;
     if service_state.too_long(at).is_some() {
         let words = "too much has rolled out of it";

@@ -63,7 +63,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let catalog_api = Arc::new(CatalogApi {
         catalog: CatalogCache::new(CatalogTable::new(purser_store::client(&aws), table)),
         prepared: ResponseCache::default(),
-        log: log.map(|bucket| LogReader::new(ObjectStore::named(&aws, &bucket))),
+        log: log.map(|bucket| LogReader::new(ObjectStore::open(&aws, &bucket))),
         clock,
     });
     // This read opens the connection. If the catalog can't be read yet, the first request reads it again.

@@ -44,7 +44,7 @@ impl ResponseCache {
         now: Timestamp,
         make: impl FnOnce() -> Result<Cacheable>,
     ) -> Result<Cacheable> {
-        if let Some(list) = self.kept(edition, listing, now) {
+        if let Some(list) = self.find(edition, listing, now) {
             return Ok(list);
         }
         // The lock is not held here: two concurrent callers both build the list, and neither waits.
@@ -63,7 +63,7 @@ impl ResponseCache {
         Ok(list)
     }
 
-    fn kept(&self, edition: &Arc<Edition>, listing: Listing, now: Timestamp) -> Option<Cacheable> {
+    fn find(&self, edition: &Arc<Edition>, listing: Listing, now: Timestamp) -> Option<Cacheable> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.is_of(edition, now)
             .then(|| kept.lists.get(&listing).cloned())

@@ -78,7 +78,7 @@ impl Shared {
         let owners = self.ledger.owners(&agents).await?;
         let mut placed = Vec::new();
         for (fact, change) in facts {
-            match fact.told(&self.source, &owners) {
+            match fact.into_event(&self.source, &owners) {
                 Ok(event) => placed.push(Placed {
                     event,
                     sequence: change.sequence,

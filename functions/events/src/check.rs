@@ -6,7 +6,7 @@
 use crate::{
     logged::Logged,
     payees::is_corrupt,
-    record::{Record, Records, is_receipt_of, logged_receipt, report_difference, subject},
+    record::{Record, Records, is_receipt_of, parse_receipt, report_difference, subject},
 };
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use purser_domain::{
@@ -194,6 +194,6 @@ impl Logged {
         };
         let entry = log.entry(index).await?;
         let receipt = entry.filter(|entry| index < self.index && is_receipt_of(reverted, entry));
-        Ok(receipt.map(|entry| Some(logged_receipt(index, &entry))))
+        Ok(receipt.map(|entry| Some(parse_receipt(index, &entry))))
     }
 }

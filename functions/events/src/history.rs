@@ -4,7 +4,7 @@
 //! `CreateEventSourceMapping`), and `events` has it. A batch is aggregated, noted for its statements, and then checked by the
 //! automatic freezes.
 
-use crate::brakes::{Brakes, judged_hours};
+use crate::brakes::{Brakes, hours_to_check};
 use crate::{payees::report_unreadable, settings::HistorySettings, statements};
 use purser_api::{Boot, BootError, Clock};
 use purser_domain::{Error, Result};
@@ -48,7 +48,7 @@ impl History {
             usage,
             clock,
             brakes,
-            log: settings.log_bucket.map(|bucket| ObjectStore::named(&aws, &bucket)),
+            log: settings.log_bucket.map(|bucket| ObjectStore::open(&aws, &bucket)),
         })))
     }
 
@@ -91,7 +91,7 @@ impl HistoryState {
             let shard = shard.to_owned();
             PendingBatch { shard, facts }.write(objects).await?;
         }
-        let judged = judged_hours(&changes);
+        let judged = hours_to_check(&changes);
         let folded = self.usage.fold(changes, &owners).await?;
         folded.iter().for_each(report_unreadable);
         // Also of a batch that was stored before, since the call may have been killed here.

@@ -146,7 +146,7 @@ impl Shared {
             };
             let attested = match (service, &before) {
                 (Some(service), before) => attesting.attest(before.as_ref(), service),
-                (None, Some(before)) => Some(attesting.removed(before)),
+                (None, Some(before)) => Some(attesting.remove(before)),
                 (None, None) => None,
             };
             let Some(attested) = attested.filter(|attested| attested.differs_from(before.as_ref())) else {

@@ -48,8 +48,8 @@ impl Records<'_> {
                 let LoggedDecision::Refused(refusal) = &logged else {
                     return Ok(Record::Missing("the rejection"));
                 };
-                let ids = DecisionIds::of_refusal(refusal);
-                let decision = RecordedDecision::of_refusal(refusal.clone(), self.network);
+                let ids = DecisionIds::from_refusal(refusal);
+                let decision = RecordedDecision::from_refusal(refusal.clone(), self.network);
                 Ok(Record::Decision(Box::new(decision), ids, Box::new(logged), row))
             }
             StatedFact::Allowed(id) => {
@@ -57,8 +57,8 @@ impl Records<'_> {
                     return Ok(Record::Missing("the settlement"));
                 };
                 let call = ledger.calls(std::slice::from_ref(&settlement)).await?.remove(id);
-                let decision = call.and_then(|call| RecordedDecision::of_settlement(&settlement, call));
-                Ok(match decision.zip(DecisionIds::of_settlement(&settlement)) {
+                let decision = call.and_then(|call| RecordedDecision::from_settlement(&settlement, call));
+                Ok(match decision.zip(DecisionIds::from_settlement(&settlement)) {
                     Some((decision, ids)) => Record::Decision(
                         Box::new(decision),
                         ids,
@@ -89,8 +89,8 @@ impl Records<'_> {
                 let Some(LoggedDecision::Refused(refusal)) = logged else {
                     return Ok(Record::Missing("the decision"));
                 };
-                let ids = DecisionIds::of_refusal(&refusal);
-                let (decision, inputs) = (&RecordedDecision::of_refusal(refusal, self.network), None);
+                let ids = DecisionIds::from_refusal(&refusal);
+                let (decision, inputs) = (&RecordedDecision::from_refusal(refusal, self.network), None);
                 let hash = StatedDecision { ids, decision, inputs }.hash();
                 Ok(Record::Approval(Box::new(approval), hash, row))
             }
@@ -277,7 +277,7 @@ impl Signing<'_> {
         let since = reverted.settlement.authorized_at();
         let receipts = self.log.receipts(reverted.settlement, since).await?;
         let own = receipts.into_iter().rfind(|(_, entry)| is_receipt_of(reverted, entry));
-        Ok(own.map(|(index, entry)| logged_receipt(index, &entry)))
+        Ok(own.map(|(index, entry)| parse_receipt(index, &entry)))
     }
 
     /// A confirmation that was reverted meanwhile, or whose transaction is in another block now, has no statement.
@@ -415,7 +415,7 @@ pub(crate) fn is_receipt_of(reverted: &ConfirmationReverted, entry: &[u8]) -> bo
     })
 }
 
-pub(crate) fn logged_receipt(index: u64, entry: &[u8]) -> LoggedReceipt {
+pub(crate) fn parse_receipt(index: u64, entry: &[u8]) -> LoggedReceipt {
     let leaf_hash = *Hash::of_leaf(entry).as_bytes();
     LoggedReceipt { index, leaf_hash }
 }

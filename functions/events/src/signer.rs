@@ -64,7 +64,7 @@ impl KmsSigner {
     pub(crate) async fn read(aws: &SdkConfig, arn: &str) -> Result<Self> {
         let client = Client::new(aws);
         let answer = client.get_public_key().key_id(arn).send().await;
-        let answer = answer.map_err(|error| refused(READING, &error))?;
+        let answer = answer.map_err(|error| kms_error(READING, &error))?;
         let is_p256 = answer.key_spec() == Some(&KeySpec::EccNistP256);
         let der = answer.public_key().map(Blob::as_ref).filter(|_| is_p256);
         let point = der.and_then(|der| der.strip_prefix(&BEFORE_POINT));
@@ -84,14 +84,14 @@ impl DigestSigner for KmsSigner {
         let sign = sign
             .message(Blob::new(digest))
             .signing_algorithm(SigningAlgorithmSpec::EcdsaSha256);
-        let answer = sign.send().await.map_err(|error| refused(SIGNING, &error))?;
+        let answer = sign.send().await.map_err(|error| kms_error(SIGNING, &error))?;
         let der = answer.signature().map(Blob::as_ref).unwrap_or_default();
         EcdsaSignature::from_der(der).ok_or_else(|| Error::internal(SIGNING, "KMS answered no signature"))
     }
 }
 
 /// All failures are temporary for the log: the facts stay pending, and the next run signs them.
-fn refused<E>(doing: &'static str, error: &SdkError<E>) -> Error
+fn kms_error<E>(doing: &'static str, error: &SdkError<E>) -> Error
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
 {

@@ -65,8 +65,8 @@ struct Keys {
 
 impl Statements {
     pub(crate) fn new(aws: &SdkConfig, settings: LogSettings) -> Self {
-        let objects = ObjectStore::named(aws, &settings.bucket);
-        let archive = settings.archive.map(|archive| ObjectStore::named(aws, &archive));
+        let objects = ObjectStore::open(aws, &settings.bucket);
+        let archive = settings.archive.map(|archive| ObjectStore::open(aws, &archive));
         Self {
             archive: archive.map(|archive| Archive::new(objects.clone(), archive)),
             objects,

@@ -47,7 +47,7 @@ impl Shared {
         }
     }
 
-    /// The events of a reminder's row, whose approval is added to `expired` if it has expired. A row that was removed, used
+    /// The events of a reminder's row, whose approval is added to `expiry` if it has expired. A row that was removed, used
     /// or withdrawn has none.
     async fn facts_due(
         &self,
@@ -58,7 +58,7 @@ impl Shared {
         Ok(match reminder.of {
             ReminderKind::Expiry(approval) => {
                 let approval = self.ledger.approval_with_hash(approval).await?;
-                let fact = approval.as_ref().and_then(|(approval, _)| Fact::expired(approval, now));
+                let fact = approval.as_ref().and_then(|(approval, _)| Fact::expiry(approval, now));
                 expired.extend(approval.filter(|_| fact.is_some()));
                 fact.into_iter().collect()
             }
@@ -74,7 +74,7 @@ impl Shared {
         let owners = self.ledger.owners(&agents).await?;
         let mut events = Vec::new();
         for fact in facts {
-            match fact.told(&self.source, &owners) {
+            match fact.into_event(&self.source, &owners) {
                 Ok(event) => events.push(event),
                 // The agent has no owner; its record was quarantined before.
                 Err(error) => tracing::error!(cause = %error, "expiry.untold"),

@@ -20,7 +20,7 @@ pub(crate) async fn act(
         return Ok(Json(OperatorAnswer::NotAnOperator {}));
     };
     let answer = operators.act(&operator, asked.act).await;
-    Ok(Json(answer.or_else(OperatorAnswer::of_refusal)?))
+    Ok(Json(answer.or_else(OperatorAnswer::from_refusal)?))
 }
 
 impl Operators {
@@ -34,7 +34,7 @@ impl Operators {
             }
             OperatorAct::PinPayment { at, payment } => {
                 let pinned = self.pin_seen(operator, ids(at), version(at), |seen| payment.is(seen));
-                return Ok(pinned_as(&pinned.await?, at));
+                return Ok(pin_answer(&pinned.await?, at));
             }
             OperatorAct::RequestProbe { service_id } => {
                 self.request_probe(operator, ServiceId::from_uuid(service_id)).await?;
@@ -90,11 +90,11 @@ const fn version(at: OperationAt) -> Precondition {
 }
 
 /// The answer to a payment that was pinned: whether it waits for a second operator.
-fn pinned_as(service: &Service, at: OperationAt) -> OperatorAnswer {
+fn pin_answer(service: &Service, at: OperationAt) -> OperatorAnswer {
     let mut operations = service.operations.iter();
     let operation = operations.find(|one| one.id == at.operation());
     let next = operation.and_then(|operation| operation.next.as_ref());
-    if next.is_some_and(|next| next.known_from().is_none()) {
+    if next.is_some_and(|next| next.effective_from().is_none()) {
         OperatorAnswer::AwaitsSecond {}
     } else {
         OperatorAnswer::Done {}

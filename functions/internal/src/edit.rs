@@ -5,7 +5,7 @@ use crate::Operators;
 use crate::view::{InternalService, PaidFrom};
 use axum::Json;
 use axum::response::Response;
-use purser_api::{IfMatch, Operator, Precondition, versioned};
+use purser_api::{IfMatch, Operator, Precondition, with_etag};
 use purser_domain::{
     Act, Amount, AuditChanges, AuditKind, Edit, Error, ErrorKind, NotAccepted, Operation, OperationUuid, OperatorName,
     Pricing, ProbeRecord, Problem, Result, Service, ServiceId, Timestamp,
@@ -165,7 +165,7 @@ impl Operators {
             accepted: accepted.map(|operation| (operation, self.accepted_payee_delay)),
         };
         let view = InternalService::new(service, record, &paid_from, self.network, self.clock.now());
-        Ok(versioned(service.version, Json(view)))
+        Ok(with_etag(service.version, Json(view)))
     }
 }
 
@@ -177,7 +177,7 @@ fn accept(
     now: Timestamp,
 ) -> Result<Service> {
     let stored = stored.ok_or(ErrorKind::NotFound)?;
-    stored.accepted(operation, operator, now).map_err(|why| match why {
+    stored.accept(operation, operator, now).map_err(|why| match why {
         NotAccepted::NothingWaits => ErrorKind::NotFound.into(),
         NotAccepted::SameOperator => ErrorKind::SecondOperatorRequired.into(),
     })

@@ -4,7 +4,7 @@
 //! payee must be an address that can receive money, and all parsers must read every URL alike.
 
 use purser_api::{
-    Field, HttpMethod, Member, Nullable, Place, Price, Problems, Schemas, ShownText, Text, WEB, body::annotated, field,
+    Field, HttpMethod, Member, Nullable, Place, Price, Problems, Schemas, ShownText, Text, WEB, body::annotate, field,
 };
 use purser_domain::{
     Address, Amount, Availability, CatalogPayment, Category, Endpoint, Error, Network, NextPricing, Operation,
@@ -312,7 +312,7 @@ field! {
         <WebAddress as Field>::read(value)?;
         Endpoint::parse(string(value)?).ok_or_else(|| Endpoint::FORM.to_owned())
     },
-    annotated(WebAddress::schema(), &[], json!({"format": "uri-template", "pattern": WEB.replace('~', "~{}")}))
+    annotate(WebAddress::schema(), &[], json!({"format": "uri-template", "pattern": WEB.replace('~', "~{}")}))
 }
 
 field! {

@@ -277,7 +277,7 @@ impl InternalService {
         network: Network,
         now: Timestamp,
     ) -> Self {
-        let service = &record.shown(service).at(now);
+        let service = &record.with_labels(service).at(now);
         Self {
             id: service.id.to_string(),
             version: service.version,
@@ -339,7 +339,7 @@ impl InternalOperation {
 impl InternalServiceItem {
     /// A service at this time.
     pub(crate) fn new(service: &Service, record: &ProbeRecord, network: Network, now: Timestamp) -> Self {
-        let service = &record.shown(service).at(now);
+        let service = &record.with_labels(service).at(now);
         let operations = &service.operations;
         let probed: Option<Vec<_>> = operations
             .iter()
@@ -351,7 +351,7 @@ impl InternalServiceItem {
                 id: operation.id.to_string(),
                 operation_id: operation.slug.to_string(),
                 pinned: operation.payment.as_ref().map(InternalPayment::from),
-                seen: wanted(&answer.quote),
+                seen: payment_in_quote(&answer.quote),
                 since: answer.since.to_string(),
             })
         });
@@ -431,7 +431,7 @@ impl From<&Probe> for ProbeView {
 impl From<&Answer> for AnswerView {
     fn from(answer: &Answer) -> Self {
         Self {
-            payment: wanted(&answer.quote),
+            payment: payment_in_quote(&answer.quote),
             since: answer.since.to_string(),
         }
     }
@@ -446,7 +446,7 @@ fn unpayable(operation: &Operation, network: Network, now: Timestamp) -> Option<
     })
 }
 
-fn wanted(quote: &Quote) -> Option<InternalPayment> {
+fn payment_in_quote(quote: &Quote) -> Option<InternalPayment> {
     match quote {
         Quote::Paid(payment) => Some(payment.into()),
         Quote::Free => None,

@@ -7,7 +7,7 @@
 use crate::open_calls::OpenCalls;
 use crate::responses::Responses;
 use axum::http::{HeaderMap, header, request::Parts};
-use purser_api::{ASSERTED_IP, AssertionKeys, Clock, ThrottleScope, client_ip, presented_key};
+use purser_api::{ASSERTED_IP, AssertionKeys, Clock, ThrottleScope, client_ip, read_key};
 use purser_client::{AgentKey, ApiError, Purser, Refusal, Slug};
 use purser_domain::{Duration, Error, ErrorKind, KeyLack, PresentedKey, Result, SecretDigest, Timestamp};
 use purser_mcp::Caller;
@@ -41,9 +41,9 @@ pub(crate) fn scope_of(parts: &Parts) -> ThrottleScope {
     ThrottleScope::for_request(&parts.extensions)
 }
 
-/// Parses the key in a request like the API does (`presented_key`).
+/// Parses the key in a request like the API does (`read_key`).
 fn key_of(headers: &HeaderMap) -> Result<(PresentedKey, AgentKey)> {
-    let presented = presented_key(headers)?;
+    let presented = read_key(headers)?;
     let text = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let key = text.and_then(|text| text.split_once(' '));
     let key = key.and_then(|(_, key)| AgentKey::from_text(key).ok());
@@ -69,7 +69,7 @@ impl Callers {
         if !self.accepted.has(&who, now) {
             let deadline = Instant::now().checked_add(VERIFYING);
             let asked = deadline.map_or_else(|| purser.clone(), |deadline| purser.until(deadline));
-            asked.agent().await.map_err(refused)?;
+            asked.agent().await.map_err(key_error)?;
             self.accepted.add(who, now);
         }
         let calls = self.open_calls.limit(presented.agent, presented.key);
@@ -92,14 +92,14 @@ impl Callers {
         };
         let Some(key) = key else { return purser };
         let clock = self.clock.clone();
-        purser.signed(ASSERTED_IP, move |method, path, authorization| {
+        purser.with_signature(ASSERTED_IP, move |method, path, authorization| {
             key.assert(ip, clock.now(), method, path, authorization)
         })
     }
 }
 
 /// Converts the error for a key that the API does not accept.
-fn refused(error: ApiError) -> Error {
+fn key_error(error: ApiError) -> Error {
     let unavailable = ErrorKind::TemporarilyUnavailable {
         retry_after: RETRY_AFTER,
     };

@@ -61,7 +61,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     if api_url.as_ref().is_some_and(|text| !is_url(text)) {
         env.wrong("API_URL", "must be an address: https://<host>");
     }
-    let allowed = env.allowed_hosts("MCP_ALLOWED_HOSTS");
+    let allowed = env.take_allowed_hosts("MCP_ALLOWED_HOSTS");
     let table = env.text("THROTTLE_TABLE");
     let throttle_per_minute = env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
     // Each open call occupies one of the function's instances (`ReservedConcurrentExecutions`).

@@ -4,8 +4,8 @@
 use crate::{Notices, unread};
 use purser_api::{MessageResult, NoticeOf, NoticeRequest, NoticeWork, SqsRecord};
 use purser_domain::{
-    Error, Event, EventKind, EventSubject, NoticeChannel, NoticeSettings, PersonId, Result, closed_key,
-    is_worth_telling, test_event, waiting_key,
+    Error, Event, EventKind, EventSubject, NoticeChannel, NoticeSettings, PersonId, Result, is_worth_telling,
+    key_to_close, test_event, waiting_key,
 };
 use purser_store::{PERSON_PARTS, Waiting};
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ impl Notices {
     async fn collect_for(&self, settings: &NoticeSettings, event: &Event) -> Result<()> {
         let shared = &self.0;
         let (person, now) = (&settings.person, shared.clock.now());
-        if let Some(key) = closed_key(event) {
+        if let Some(key) = key_to_close(event) {
             let leading = NoticeChannel::ALL
                 .iter()
                 .filter(|channel| settings.terms_of(**channel).is_some());

@@ -11,7 +11,7 @@ use purser_api::{MessageResult, SqsRecord};
 use purser_domain::{
     AgentId, ApprovalId, Duration, EndedChannel, Error, Event, EventKind, EventSubject, NoticeChannel, NoticeEnd,
     NoticeMessage, NoticeNames, NoticePace, NoticeSettings, OperationSlug, PersonId, Result, ServiceId, Timestamp,
-    is_worth_telling, told_by_name, told_first, why_asked,
+    is_worth_telling, listed_events, sort_by_urgency, why_asked,
 };
 use purser_store::Waiting;
 use std::collections::BTreeSet;
@@ -64,7 +64,7 @@ impl Notices {
             return Ok(MessageResult::Stays);
         }
         let waker = shared.queue.wake(person, channel).await?;
-        let turn = pace.taken(&waker, now);
+        let turn = pace.take(&waker, now);
         if !shared.table.put_notice_pace(person, channel, &turn, now).await? {
             // Another flush has taken the channel.
             let pace = shared.table.notice_pace(person, channel).await?;
@@ -78,7 +78,7 @@ impl Notices {
             .into_iter()
             .map(|waiting| (waiting.key, waiting.event))
             .unzip();
-        told_first(&mut events);
+        sort_by_urgency(&mut events);
         let sent = self.tell(&settings, channel, &events).await?;
         self.after(&settings, channel, turn, sent, &keys).await?;
         log(person, channel, events.len(), sent);
@@ -103,13 +103,13 @@ impl Notices {
         let (table, person) = (&self.0.table, &settings.person);
         let waiting = table.waiting_notices(person, channel, MAX).await?;
         let is_full = waiting.len() >= usize::try_from(MAX).unwrap_or(usize::MAX);
-        let (wanted, over) = self.sorted_out(settings, channel, waiting, now);
+        let (wanted, over) = self.sort_out(settings, channel, waiting, now);
         table.settle_notices(person, channel, &over, now).await?;
         Ok(Next { wanted, is_full })
     }
 
     /// Returns the notifications to send, and the keys of obsolete notifications. Another user's event is never sent.
-    fn sorted_out(
+    fn sort_out(
         &self,
         settings: &NoticeSettings,
         channel: NoticeChannel,
@@ -141,7 +141,7 @@ impl Notices {
 
     /// Sends one message with these events.
     async fn tell(&self, settings: &NoticeSettings, channel: NoticeChannel, events: &[Event]) -> Result<Sent> {
-        let names = self.names(&settings.person, told_by_name(events)).await;
+        let names = self.names(&settings.person, listed_events(events)).await;
         let Some(message) = NoticeMessage::for_events(events, &names) else {
             return Ok(Sent::nothing());
         };
@@ -207,7 +207,7 @@ impl Notices {
         let pace = match sent {
             Sent::Taken(_) => {
                 shared.table.settle_notices(person, channel, keys, now).await?;
-                turn.sent(now)
+                turn.after_message(now)
             }
             Sent::Ended(_) => {
                 let ended = EndedChannel {
@@ -220,11 +220,11 @@ impl Notices {
                 };
                 shared.table.note_ended(person, channel, &ended).await?;
                 shared.table.settle_notices(person, channel, keys, now).await?;
-                turn.given_back(now)
+                turn.give_back(now)
             }
             Sent::Failed(result, asked) => {
                 let [jitter] = shared.entropy.bytes()?;
-                turn.failed(now, result, asked, jitter)
+                turn.after_failure(now, result, asked, jitter)
             }
         };
         // If the write fails, a later flush has taken the channel and stored its own pause.

@@ -107,7 +107,7 @@ impl Notices {
         if sender == Some(None) {
             env.wrong("NOTICES_SENDER", "must be empty, or a mail address");
         }
-        let allowed = env.allowed_hosts("WEBHOOK_ALLOWED_HOSTS");
+        let allowed = env.take_allowed_hosts("WEBHOOK_ALLOWED_HOSTS");
         let source = env.event_source();
         let ([webhooks, ledger, catalog, url, notices, requests, events, origin, key], sender, allowed, event_source) =
             env.finish((texts, sender.flatten(), allowed, source))?;

@@ -51,7 +51,7 @@ impl Mail {
             .await;
         Ok(match sent {
             Ok(_) => Sent::Taken(CallResult::Status(200)),
-            Err(error) => refused(&error),
+            Err(error) => classify_error(&error),
         })
     }
 }
@@ -77,7 +77,7 @@ fn content(message: &NoticeMessage, origin: &str) -> Result<Message, BuildError>
 /// Interprets an error of SES. SES returns `MessageRejected` for an address that accepts no mail, but also if the
 /// sender (in the sandbox, the recipient) is not verified. An operator has to fix the latter, so it disables no user's
 /// mail.
-fn refused(error: &SdkError<SendEmailError>) -> Sent {
+fn classify_error(error: &SdkError<SendEmailError>) -> Sent {
     let result = match error {
         SdkError::TimeoutError(_) => CallResult::Timeout,
         SdkError::ServiceError(answer) => CallResult::Status(answer.raw().status().as_u16()),

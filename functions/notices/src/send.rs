@@ -30,7 +30,7 @@ impl Sent {
 
     /// Interprets the response of an incoming webhook. Slack returns 403, 404 or 410 if the webhook, its app or its
     /// channel no longer exists (Slack, "Sending messages using incoming webhooks").
-    const fn of_webhook(called: Called) -> Self {
+    const fn from_webhook_response(called: Called) -> Self {
         match called.result {
             result if result.is_success() => Self::Taken(result),
             result @ CallResult::Status(403 | 404 | 410) => Self::Ended(result),
@@ -68,7 +68,7 @@ impl Notices {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
         let body = message.slack(&shared.origin);
         let called = shared.incoming.post(&url, headers, body, shared.clock.now()).await;
-        Ok(Sent::of_webhook(called))
+        Ok(Sent::from_webhook_response(called))
     }
 }
 
@@ -91,7 +91,7 @@ mod tests {
             (CallResult::BlockedAddress, "failed"),
         ];
         for (result, expected) in rows {
-            let word = match Sent::of_webhook(result.into()) {
+            let word = match Sent::from_webhook_response(result.into()) {
                 Sent::Taken(_) => "taken",
                 Sent::Failed(..) => "failed",
                 Sent::Ended(_) => "ended",

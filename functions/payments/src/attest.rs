@@ -27,7 +27,7 @@ impl Payments {
             }
         };
         let agent = AgentId::from_uuid(asked.agent_id);
-        let failed = |error| custody_failed(ATTESTING, error);
+        let failed = |error| custody_error(ATTESTING, error);
         let wallet = self.custody.new_wallet(key).await.map_err(failed)?;
         match self.ledger.claim_wallet(agent, wallet.address()).await? {
             WalletClaim::Granted => {}
@@ -39,7 +39,7 @@ impl Payments {
 }
 
 /// The error of a request for which the custody did not sign.
-pub(crate) fn custody_failed(doing: &'static str, error: CustodyError) -> Error {
+pub(crate) fn custody_error(doing: &'static str, error: CustodyError) -> Error {
     if error.may_pass() {
         Error::temporarily_unavailable(doing, error)
     } else {

@@ -95,7 +95,7 @@ impl Payments {
 
 /// The requested settlement and its purchase, if it exists and the caller's key is for its service. A payout belongs
 /// to the agent's owner, so it is not found.
-pub(crate) fn allowed(caller: &Authenticated<Option<Settlement>>) -> Result<(&Settlement, &Purchase)> {
+pub(crate) fn check_access(caller: &Authenticated<Option<Settlement>>) -> Result<(&Settlement, &Purchase)> {
     let settlement = caller.read.as_ref().ok_or(ErrorKind::NotFound)?;
     let purchase = settlement.terms.purchase().ok_or(ErrorKind::NotFound)?;
     caller.scope()?.check_service(purchase.service)?;

@@ -73,7 +73,7 @@ pub(crate) async fn authorize(
         approval: request.approval,
         ..DecisionKeys::default()
     });
-    let mut balance = parsed.and_then(|_| EarlyBalance::of_caller(&payments, &caller));
+    let mut balance = parsed.and_then(|_| EarlyBalance::start_for_caller(&payments, &caller));
     let intent = parsed.map(|request| &request.intent);
     let (edition, mut caller) = payments
         .authenticate_for_decision(caller, intent.map(Into::into), ask)
@@ -105,7 +105,7 @@ pub(crate) async fn authorize(
             // The inputs have changed: read and decide again, including the key, the freeze and the approval.
             Attempt::Retry => {
                 eviction = Eviction::Needed;
-                balance = Some(EarlyBalance::of_agent(&payments, &caller.agent));
+                balance = Some(EarlyBalance::start(&payments, &caller.agent));
                 payments
                     .read_again(&mut caller, &DecisionKeys { service, ..ask })
                     .await?;
@@ -197,7 +197,7 @@ impl Authorizing<'_> {
             latency_ms = self.latency_ms(),
             "payment.decided"
         );
-        let answer = Authorized::with_payment(&terms, self.listed(), offer.version(), payment);
+        let answer = Authorized::with_payment(&terms, self.list_price(), offer.version(), payment);
         Ok(Attempt::Done(answer.with_hash(hash).into_response()))
     }
 
@@ -234,8 +234,8 @@ impl Authorizing<'_> {
                 offer_index: offer.index(),
                 policy_version: grant.policy_version(),
                 inputs: Some(grant.inputs()),
-                budgets: grant.counted(Counted::Amounts).collect(),
-                counts: grant.counted(Counted::Payments).collect(),
+                budgets: grant.counting_rules(Counted::Amounts).collect(),
+                counts: grant.counting_rules(Counted::Payments).collect(),
                 approval: grant.approval(),
                 checks: grant.checks().to_vec(),
             }),

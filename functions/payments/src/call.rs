@@ -1,7 +1,7 @@
 //! One call of authorize: its request, and the common parts of its decision, its replay and its refusal.
 
 use crate::Payments;
-use crate::attest::custody_failed;
+use crate::attest::custody_error;
 use axum::response::Response;
 use purser_api::AuthorizeRequest;
 use purser_chain::Signer;
@@ -38,13 +38,13 @@ impl Payments {
     /// The signer of the agent's wallet, whose attestation is verified.
     pub(crate) fn signer(&self, agent: &Agent) -> Result<Signer<'_>> {
         let signer = self.custody.signer(agent.id, &agent.wallet);
-        signer.map_err(|error| custody_failed("looking for a wallet's key", error))
+        signer.map_err(|error| custody_error("looking for a wallet's key", error))
     }
 }
 
 impl Authorizing<'_> {
     /// The price that the catalog lists for the call now; `None` if it no longer lists it.
-    pub(crate) fn listed(&self) -> Option<Amount> {
+    pub(crate) fn list_price(&self) -> Option<Amount> {
         let matched = CatalogMatch::find(&self.request.intent, self.catalog).ok()?;
         Some(matched.operation?.price(self.started))
     }
@@ -70,7 +70,7 @@ impl Authorizing<'_> {
         let nonce = nonce.map_err(|error| Error::internal("signing a payment", error))?;
         let authorization = TransferAuthorization::new(terms, nonce);
         let signature = signer.sign(terms.network, &authorization).await;
-        let signature = signature.map_err(|error| custody_failed("signing a payment", error))?;
+        let signature = signature.map_err(|error| custody_error("signing a payment", error))?;
         Ok(PaymentHeader::new(
             offer,
             self.requirement,

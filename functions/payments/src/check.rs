@@ -7,7 +7,7 @@
 
 use crate::Payments;
 use crate::early_balance::EarlyBalance;
-use crate::idempotency::executed;
+use crate::idempotency::executed_error;
 use crate::refuse::window_to_read_on;
 use crate::view::{CheckAnswer, CheckBody};
 use axum::Json;
@@ -53,7 +53,7 @@ pub(crate) async fn check(
         approval: parsed.and_then(|request| request.approval),
         ..DecisionKeys::default()
     };
-    let balance = intent.and_then(|_| EarlyBalance::of_caller(&payments, &caller));
+    let balance = intent.and_then(|_| EarlyBalance::start_for_caller(&payments, &caller));
     let (edition, mut caller) = payments
         .authenticate_for_decision(caller, intent.map(Into::into), ask)
         .await?;
@@ -66,7 +66,7 @@ pub(crate) async fn check(
     if let Some(approval) = &approval {
         caller.scope()?.check_service(approval.service)?;
     }
-    if let Some(executed) = approval.as_ref().and_then(executed) {
+    if let Some(executed) = approval.as_ref().and_then(executed_error) {
         return Err(executed.into());
     }
     // As in authorize, the approved entry counts, even if the provider now offers other entries too.
@@ -139,14 +139,14 @@ impl Preflight<'_> {
         let (payments, agent, amount) = (self.payments, self.agent, self.intent.offer.amount());
         let now = payments.clock.now();
         loop {
-            let at = payments.recorded_time(service_state);
+            let at = payments.decision_time(service_state);
             payments.ledger.read_live(service_state, at).await?;
             if let Some(window) = service_state.too_long(at) {
                 return Err(payments.too_long(window).await);
             }
             if let Some(block) = self.approval.and_then(|approval| self.unusable(approval, now)) {
                 let reason = Reason::PolicyBlocked(block);
-                return Ok(self.refused(&reason, &[], service_state, at));
+                return Ok(self.rejection(&reason, &[], service_state, at));
             }
             let approved = self
                 .approval
@@ -184,11 +184,11 @@ impl Preflight<'_> {
             }
             return Ok(match decided {
                 Ok((checks, at)) => {
-                    CheckAnswer::allowed(amount, self.listed(at), &checks, self.spend(service_state, at))
+                    CheckAnswer::allow(amount, self.list_price(at), &checks, self.spend(service_state, at))
                 }
                 Err(denial) => {
                     let reason = self.reason(&denial).await?;
-                    self.refused(&reason, &denial.checks, service_state, at)
+                    self.rejection(&reason, &denial.checks, service_state, at)
                 }
             });
         }
@@ -219,19 +219,19 @@ impl Preflight<'_> {
         Ok(denial.reason.clone())
     }
 
-    fn refused(&self, reason: &Reason, checks: &[Check], service_state: &ServiceState, at: Timestamp) -> CheckAnswer {
+    fn rejection(&self, reason: &Reason, checks: &[Check], service_state: &ServiceState, at: Timestamp) -> CheckAnswer {
         let latency_ms = self.payments.clock.now().since(self.started).millis();
         let decision = DecisionView::new(reason, checks, latency_ms);
-        CheckAnswer::refused(
+        CheckAnswer::reject(
             self.intent.offer.amount(),
-            self.listed(at),
+            self.list_price(at),
             decision,
             self.spend(service_state, at),
         )
     }
 
     /// The price that the catalog lists.
-    fn listed(&self, at: Timestamp) -> Option<Amount> {
+    fn list_price(&self, at: Timestamp) -> Option<Amount> {
         self.matched.operation.map(|operation| operation.price(at))
     }
 

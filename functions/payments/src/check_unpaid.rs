@@ -40,12 +40,12 @@ pub(crate) async fn check_unpaid(
 ) -> Result<Json<UnpaidCheckAnswer>, Failure> {
     let started = payments.clock.now();
     let request = purser_api::json_body(&body).and_then(|body| UnpaidCheckRequest::parse(&body));
-    let call = request.as_ref().ok().map(UnpaidCheckRequest::called);
+    let call = request.as_ref().ok().map(UnpaidCheckRequest::call);
     let caller = payments.authenticate_for_decision(caller, call, DecisionKeys::default());
     let (edition, mut caller) = caller.await?;
     let request = request?;
 
-    let CatalogMatch { service, operation } = CatalogMatch::find(request.called(), &edition.catalog)?;
+    let CatalogMatch { service, operation } = CatalogMatch::find(request.call(), &edition.catalog)?;
     caller.scope()?.check_service(service.id)?;
     let frozen_by_operators = caller.read.frozen_by_operators(&caller.agent)?;
     let enabled = caller.read.service_state_mut()?.enabled.take();

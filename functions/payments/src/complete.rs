@@ -5,7 +5,7 @@
 //! proof. A payment that is not on chain yet is not a failure: the answer says when to retry.
 
 use crate::Payments;
-use crate::authenticate::allowed;
+use crate::authenticate::check_access;
 use crate::view::{CompleteBody, Completed};
 use axum::Json;
 use axum::body::Bytes;
@@ -49,7 +49,7 @@ pub(crate) async fn complete(
         .authenticate_for_settlement(caller, Some(Permission::Pay), SettlementId::parse(&settlement))
         .await?;
     let CompleteRequest { tx_hash } = request?;
-    let (settlement, purchase) = allowed(&caller)?;
+    let (settlement, purchase) = check_access(&caller)?;
     if settlement.tx_hash() == Some(tx_hash) {
         log(settlement, tx_hash, "already", None);
         return Ok(Json(Completed::new(settlement, purchase)));
@@ -69,7 +69,7 @@ pub(crate) async fn complete(
             log(settlement, tx_hash, "already", None);
             Ok(Json(Completed::new(&confirmed, purchase)))
         }
-        Confirmed::TransactionUsed { .. } => Err(already_used(settlement, tx_hash).into()),
+        Confirmed::TransactionUsed { .. } => Err(already_used_error(settlement, tx_hash).into()),
     }
 }
 
@@ -138,7 +138,7 @@ async fn not_the_payment(
         .find_confirmed_settlement(payments.network, block, tx_hash)
         .await?
     {
-        Some(other) if other != settlement.id() => Err(already_used(settlement, tx_hash)),
+        Some(other) if other != settlement.id() => Err(already_used_error(settlement, tx_hash)),
         _ => Err(never(settlement, tx_hash, mismatch.reason())),
     }
 }
@@ -148,7 +148,7 @@ fn never(settlement: &Settlement, tx_hash: TxHash, reason: &'static str) -> Erro
     ErrorKind::SettlementNotVerified { reason }.into()
 }
 
-fn already_used(settlement: &Settlement, tx_hash: TxHash) -> Error {
+fn already_used_error(settlement: &Settlement, tx_hash: TxHash) -> Error {
     log(settlement, tx_hash, "transaction_used", Some("transaction_used"));
     ErrorKind::SettlementTransactionAlreadyUsed.into()
 }

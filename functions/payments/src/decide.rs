@@ -4,14 +4,14 @@ use crate::Payments;
 use crate::early_balance::EarlyBalance;
 use purser_domain::{
     Address, Agent, AgentId, Amount, CatalogMatch, Decision, Error, Eviction, Facts, Freeze, Intent, Timestamp, Window,
-    evaluate, recorded_time,
+    decision_time, evaluate,
 };
 use purser_store::ServiceState;
 
 impl Payments {
     /// The time that a decision on this service state would record now.
-    pub(crate) fn recorded_time(&self, service_state: &ServiceState) -> Timestamp {
-        recorded_time(self.clock.now(), service_state.windows())
+    pub(crate) fn decision_time(&self, service_state: &ServiceState) -> Timestamp {
+        decision_time(self.clock.now(), service_state.windows())
     }
 
     /// The error for a call that can't evict all expired entries of a window. Reconcile is requested to evict them, so
@@ -47,7 +47,7 @@ impl Payments {
             frozen_by_operators,
             approval: None,
             balance: None,
-            at: self.recorded_time(service_state),
+            at: self.decision_time(service_state),
             eviction: Eviction::Eager,
         }
     }
@@ -73,7 +73,7 @@ impl Payments {
     async fn balance_of(&self, agent: &Agent, early: Option<EarlyBalance>) -> Option<Amount> {
         let wallet = agent.wallet.address;
         let early = match early {
-            Some(early) => early.of_wallet(wallet).await,
+            Some(early) => early.finish(wallet).await,
             None => None,
         };
         match early {

@@ -62,13 +62,13 @@ pub(crate) struct EarlyBalance {
 
 impl EarlyBalance {
     /// Starts the request, if the caller's last call reached the balance check.
-    pub(crate) fn of_caller(payments: &Arc<Payments>, caller: &AgentCredentials) -> Option<Self> {
+    pub(crate) fn start_for_caller(payments: &Arc<Payments>, caller: &AgentCredentials) -> Option<Self> {
         let agent = payments.seen.take(caller, payments.clock.now())?;
-        Some(Self::of_agent(payments, &agent))
+        Some(Self::start(payments, &agent))
     }
 
     /// Starts the request for the agent's wallet.
-    pub(crate) fn of_agent(payments: &Arc<Payments>, agent: &Agent) -> Self {
+    pub(crate) fn start(payments: &Arc<Payments>, agent: &Agent) -> Self {
         let (id, wallet) = (agent.id, agent.wallet.address);
         let payments = Arc::clone(payments);
         let mut asking = JoinSet::new();
@@ -77,7 +77,7 @@ impl EarlyBalance {
     }
 
     /// The balance, if it was requested for this wallet; the inner `None` when the chain can't be reached.
-    pub(crate) async fn of_wallet(mut self, wallet: Address) -> Option<Option<Amount>> {
+    pub(crate) async fn finish(mut self, wallet: Address) -> Option<Option<Amount>> {
         if self.wallet != wallet {
             return None;
         }

@@ -60,7 +60,7 @@ impl Authorizing<'_> {
         if let Some(approval) = carried {
             scope.check_service(approval.service)?;
         }
-        if let Some(executed) = carried.and_then(executed) {
+        if let Some(executed) = carried.and_then(executed_error) {
             return Err(executed.into());
         }
         let fingerprint = self.request.intent.fingerprint;
@@ -146,7 +146,7 @@ impl Authorizing<'_> {
             }
             ApprovalStatus::Rejected => self.refuse_approval(agent, approval, Block::ApprovalRejected).await,
             ApprovalStatus::Expired => self.refuse_approval(agent, approval, Block::ApprovalExpired).await,
-            ApprovalStatus::Executed => Ok(executed(approval).unwrap_or(ErrorKind::NotFound).into()),
+            ApprovalStatus::Executed => Ok(executed_error(approval).unwrap_or(ErrorKind::NotFound).into()),
         }
     }
 
@@ -156,8 +156,8 @@ impl Authorizing<'_> {
         let Some(LoggedDecision::Refused(refusal)) = recorded else {
             return Ok(None);
         };
-        let ids = DecisionIds::of_refusal(&refusal);
-        let decision = &RecordedDecision::of_refusal(refusal, self.payments.network);
+        let ids = DecisionIds::from_refusal(&refusal);
+        let decision = &RecordedDecision::from_refusal(refusal, self.payments.network);
         let inputs = None;
         Ok(Some(StatedDecision { ids, decision, inputs }.hash()))
     }
@@ -186,9 +186,9 @@ impl Authorizing<'_> {
             Some(offer) => {
                 let signer = self.payments.signer(agent)?;
                 let payment = self.payment(&signer, &terms, &offer).await?;
-                Authorized::with_payment(&terms, self.listed(), offer.version(), payment)
+                Authorized::with_payment(&terms, self.list_price(), offer.version(), payment)
             }
-            None => Authorized::without_payment(settlement, self.listed()),
+            None => Authorized::without_payment(settlement, self.list_price()),
         };
         let answer = answer.with_hash(hash);
         tracing::info!(
@@ -227,7 +227,7 @@ fn bought(settlement: &Settlement) -> Result<&Purchase> {
 }
 
 /// The answer if the approval was used.
-pub(crate) fn executed(approval: &Approval) -> Option<ErrorKind> {
+pub(crate) fn executed_error(approval: &Approval) -> Option<ErrorKind> {
     approval.settlement().map(|settlement| ErrorKind::IdempotentReplay {
         approval: approval.id,
         settlement,

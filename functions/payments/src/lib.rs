@@ -137,10 +137,10 @@ pub async fn routers_over(
             let [nonce_key, rpc_url] = others.each_ref().map(String::as_str);
             let (custody, nonce_key, rpc_url) = if let Some(seed) = &seed {
                 let [seed, nonce_key, rpc_url] = secrets.texts([seed, nonce_key, rpc_url]).await?;
-                (Custody::of_seed(WalletSeed::from_hex(&seed)?), nonce_key, rpc_url)
+                (Custody::from_seed(WalletSeed::from_hex(&seed)?), nonce_key, rpc_url)
             } else {
                 let [nonce_key, rpc_url] = secrets.texts([nonce_key, rpc_url]).await?;
-                (Custody::of_kms(KmsKeys::new(aws)), nonce_key, rpc_url)
+                (Custody::from_kms(KmsKeys::new(aws)), nonce_key, rpc_url)
             };
             Ok((custody, NonceKey::from_text(&nonce_key)?, rpc_url))
         }
@@ -201,8 +201,12 @@ pub async fn routers_over(
 async fn direct(State(payments): State<Arc<Payments>>, Direct(request): Direct<PaymentsRequest>) -> Reply {
     Ok(match request {
         PaymentsRequest::AttestWallet(asked) => Json(payments.attest_wallet(asked).await?).into_response(),
-        PaymentsRequest::NamePayoutAddress(asked) => Json(payments.payout_address_named(&asked).await?).into_response(),
-        PaymentsRequest::RemovePayoutAddress(of) => Json(payments.payout_address_removed(&of).await?).into_response(),
+        PaymentsRequest::NamePayoutAddress(asked) => {
+            Json(payments.handle_set_payout_address(&asked).await?).into_response()
+        }
+        PaymentsRequest::RemovePayoutAddress(of) => {
+            Json(payments.handle_remove_payout_address(&of).await?).into_response()
+        }
         PaymentsRequest::PayOut(asked) => Json(payments.handle_payout(&asked).await?).into_response(),
     })
 }

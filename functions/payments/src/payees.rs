@@ -39,7 +39,7 @@ impl Payees {
         }
     }
 
-    fn known(&self, version: u64, service: ServiceId) -> Option<Arc<AttestedService>> {
+    fn find(&self, version: u64, service: ServiceId) -> Option<Arc<AttestedService>> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known
             .services
@@ -83,7 +83,7 @@ impl Payments {
         at: Timestamp,
     ) -> Result<Option<Timestamp>> {
         let payees = &self.payees;
-        if let Some(known) = payees.known(edition.version, service)
+        if let Some(known) = payees.find(edition.version, service)
             && known.age(operation, at) == PayeeAge::Old
         {
             return Ok(None);

@@ -14,7 +14,7 @@
 //! (`shared/domain/src/settlement/payout.rs`), the transaction (`shared/store/src/payments/payout.rs`).
 
 use crate::Payments;
-use crate::attest::custody_failed;
+use crate::attest::custody_error;
 use purser_api::{AskedPayout, NamedPayoutAddress, PayoutAnswer, PayoutOwner, ReservedPayout};
 use purser_chain::Facilitator;
 use purser_domain::{
@@ -52,19 +52,19 @@ struct PayOut {
 
 impl Payments {
     /// Answers a request to set the payout address.
-    pub(crate) async fn payout_address_named(&self, asked: &NamedPayoutAddress) -> Result<PayoutAnswer> {
+    pub(crate) async fn handle_set_payout_address(&self, asked: &NamedPayoutAddress) -> Result<PayoutAnswer> {
         let named = async {
             let by = Asker::from_owner(&asked.of)?;
             let address = parse_address(&asked.address).map_err(|error| wrong_address(&error))?;
             self.name_payout_address(&by, address).await
         };
-        answered(named.await.map(|()| PayoutAnswer::Done {}))
+        rejection_as_answer(named.await.map(|()| PayoutAnswer::Done {}))
     }
 
     /// Answers a request to remove the payout address.
-    pub(crate) async fn payout_address_removed(&self, asked: &PayoutOwner) -> Result<PayoutAnswer> {
+    pub(crate) async fn handle_remove_payout_address(&self, asked: &PayoutOwner) -> Result<PayoutAnswer> {
         let removed = async { self.remove_payout_address(&Asker::from_owner(asked)?).await };
-        answered(removed.await.map(|()| PayoutAnswer::Done {}))
+        rejection_as_answer(removed.await.map(|()| PayoutAnswer::Done {}))
     }
 
     /// Answers a request for a payout.
@@ -73,11 +73,11 @@ impl Payments {
             let ask = PayOut {
                 by: Asker::from_owner(&asked.of)?,
                 amount: asked.amount()?,
-                key: Fingerprint::of_text(&asked.idempotency_key),
+                key: Fingerprint::for_text(&asked.idempotency_key),
             };
             self.pay_out(&ask).await
         };
-        answered(paid.await.map(PayoutAnswer::from))
+        rejection_as_answer(paid.await.map(PayoutAnswer::from))
     }
 
     /// Sets the address for payouts, which can be used after a delay. Setting the current address again does not
@@ -85,14 +85,14 @@ impl Payments {
     async fn name_payout_address(&self, by: &Asker, address: Address) -> Result<()> {
         self.facilitator()?;
         let owner = &by.owner;
-        let agent = owned(self.ledger.agent(by.agent).await?, owner)?;
+        let agent = check_owner(self.ledger.agent(by.agent).await?, owner)?;
         let act = Act::new(AuditKind::PayoutAddressNamed).on(agent.id);
         check_payout_address(address, agent.wallet.address, self.network).map_err(|error| wrong_address(&error))?;
         let mut backoff = Backoff::new();
         loop {
             let record = self.ledger.payout_record(agent.id).await?;
             let now = self.clock.now();
-            let Some(next) = record.named(address, owner, now, self.payout_delay) else {
+            let Some(next) = record.with_address(address, owner, now, self.payout_delay) else {
                 return Ok(());
             };
             let [before, after] = [&record, &next].map(|record| Some(record.audit_members()));
@@ -115,7 +115,7 @@ impl Payments {
 
     /// Removes the address at once. An earlier signature can be used until its `valid_before`.
     async fn remove_payout_address(&self, by: &Asker) -> Result<()> {
-        let agent = owned(self.ledger.agent(by.agent).await?, &by.owner)?;
+        let agent = check_owner(self.ledger.agent(by.agent).await?, &by.owner)?;
         let act = Act::new(AuditKind::PayoutAddressRemoved).on(agent.id);
         let mut backoff = Backoff::new();
         loop {
@@ -140,7 +140,7 @@ impl Payments {
         let mut backoff = Backoff::new();
         loop {
             let inputs = self.ledger.payout_inputs(ask.by.agent, &ask.key).await?;
-            let agent = owned(inputs.agent.clone(), &ask.by.owner)?;
+            let agent = check_owner(inputs.agent.clone(), &ask.by.owner)?;
             if let Some(used) = inputs.key {
                 let settlement = used.settlement;
                 if used.fingerprint != fingerprint {
@@ -261,7 +261,7 @@ impl Payments {
         let terms = PaymentTerms::from_settlement_terms(terms);
         let authorization = TransferAuthorization::new(&terms, nonce);
         let signature = signer.sign(terms.network, &authorization).await;
-        let signature = signature.map_err(|error| custody_failed(SIGNING, error))?;
+        let signature = signature.map_err(|error| custody_error(SIGNING, error))?;
         let request = settle_request(&terms, terms.network, &authorization, signature);
         let (submission, reason) = facilitator.settle(&request).await;
         tracing::info!(
@@ -290,8 +290,8 @@ impl Payments {
 }
 
 /// Turns a refusal into an answer; a failure stays an error.
-fn answered(result: Result<PayoutAnswer>) -> Result<PayoutAnswer> {
-    result.or_else(PayoutAnswer::of_refusal)
+fn rejection_as_answer(result: Result<PayoutAnswer>) -> Result<PayoutAnswer> {
+    result.or_else(PayoutAnswer::from_refusal)
 }
 
 fn wrong_address(error: &dyn std::error::Error) -> Error {
@@ -299,7 +299,7 @@ fn wrong_address(error: &dyn std::error::Error) -> Error {
 }
 
 /// The agent, if it belongs to this person.
-fn owned(agent: Option<Agent>, owner: &PersonId) -> Result<Agent> {
+fn check_owner(agent: Option<Agent>, owner: &PersonId) -> Result<Agent> {
     let agent = agent.filter(|agent| agent.owner == owner.as_str());
     agent.ok_or_else(|| ErrorKind::NotFound.into())
 }
@@ -313,7 +313,7 @@ fn open(payout: &Settlement) -> Option<(SettlementId, Timestamp)> {
 /// The fingerprint by which two requests are the same.
 fn fingerprint_of(amount: PayoutAmount) -> Fingerprint {
     match amount {
-        PayoutAmount::Balance => Fingerprint::of_text("payout\nbalance"),
-        PayoutAmount::Units(amount) => Fingerprint::of_text(&format!("payout\n{amount}")),
+        PayoutAmount::Balance => Fingerprint::for_text("payout\nbalance"),
+        PayoutAmount::Units(amount) => Fingerprint::for_text(&format!("payout\n{amount}")),
     }
 }

@@ -65,7 +65,7 @@ pub(crate) async fn raise(
         return Err(ErrorKind::NotFound.into());
     };
     caller.scope()?.check_service(refusal.service)?;
-    let limit = refused_by(&refusal, &call)?;
+    let limit = find_rejecting_cap(&refusal, &call)?;
     let Some(operation) = refusal.operation else {
         let words = "is of a call that is no operation of the service";
         return Err(Error::invalid(vec![Problem::at("/transaction_id", words)]).into());
@@ -122,7 +122,7 @@ pub(crate) async fn raise(
 
 /// The first cap of the request, as it refused the payment. Each cap that the request asks to raise must have refused
 /// it and be lower than what is asked for.
-fn refused_by(refusal: &LoggedRefusal, call: &RaiseCall) -> Result<Amount> {
+fn find_rejecting_cap(refusal: &LoggedRefusal, call: &RaiseCall) -> Result<Amount> {
     let asked = [
         (CheckName::PerCall, "/max_per_call_units", call.caps.max_per_call),
         (CheckName::Day, "/max_per_day_units", call.caps.max_per_day),

@@ -1,7 +1,7 @@
 //! `GET /x402/settlements/{settlementId}`: one receipt. A receipt of another agent is `not_found`, like an unknown one.
 
 use crate::Payments;
-use crate::authenticate::allowed;
+use crate::authenticate::check_access;
 use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{AgentCredentials, Failure, SettlementRow};
@@ -34,6 +34,6 @@ pub(crate) async fn receipt(
     let caller = payments
         .authenticate_for_settlement(caller, None, SettlementId::parse(&settlement))
         .await?;
-    let (settlement, purchase) = allowed(&caller)?;
+    let (settlement, purchase) = check_access(&caller)?;
     Ok(Json(SettlementRow::new(settlement, purchase)))
 }

@@ -35,7 +35,7 @@ impl Authorizing<'_> {
                 return Ok(Attempt::Retry);
             }
         }
-        Err(self.record(self.judged(agent, matched, denial)?).await?.into())
+        Err(self.record(self.decision_record(agent, matched, denial)?).await?.into())
     }
 
     /// Evicts all expired entries of a window, one transaction after another. A caller without time left gets an error
@@ -63,7 +63,7 @@ impl Authorizing<'_> {
         denial: Denial,
     ) -> Result<Attempt, Failure> {
         let expires_at = denial.at.after(self.payments.approval_ttl);
-        let decision = self.judged(agent, matched, denial)?;
+        let decision = self.decision_record(agent, matched, denial)?;
         let limit = self.payments.most_open_approvals;
         let key = &self.request.idempotency_key;
         let escalated = self.payments.ledger.escalate(key, &decision, expires_at, limit);
@@ -110,7 +110,7 @@ impl Authorizing<'_> {
             threshold: approval.threshold,
             rule: approval.rule,
         };
-        self.refused(transaction, reason, checks, hash)
+        self.rejection_error(transaction, reason, checks, hash)
     }
 
     /// Records and answers a refusal without checks.
@@ -138,7 +138,7 @@ impl Authorizing<'_> {
     }
 
     /// The decision record with the results of the checks.
-    fn judged(&self, agent: &Agent, matched: CatalogMatch<'_>, denial: Denial) -> Result<DecisionRecord> {
+    fn decision_record(&self, agent: &Agent, matched: CatalogMatch<'_>, denial: Denial) -> Result<DecisionRecord> {
         let intent = &self.request.intent;
         let operation = matched.operation.map(|operation| &operation.slug);
         let operation = operation.or(intent.operation.as_ref()).cloned();
@@ -188,10 +188,10 @@ impl Authorizing<'_> {
             checks,
             ..
         } = record;
-        Ok(self.refused(transaction, reason, checks, Some(hash)))
+        Ok(self.rejection_error(transaction, reason, checks, Some(hash)))
     }
 
-    fn refused(
+    fn rejection_error(
         &self,
         transaction: TransactionId,
         reason: Reason,

@@ -146,7 +146,7 @@ impl Authorized {
             transaction_id: terms.transaction.to_string(),
             decision_hash: None,
             amount_units: terms.amount.units(),
-            listed_amount_units: exceeded(listed, terms.amount),
+            listed_amount_units: exceeded_price(listed, terms.amount),
             receipt_status: state.name(),
             network: terms.network.name(),
             token: terms.network.token_symbol(),
@@ -161,7 +161,7 @@ impl Authorized {
 }
 
 /// The listed price, if the amount is above it.
-fn exceeded(listed: Option<Amount>, amount: Amount) -> Option<u64> {
+fn exceeded_price(listed: Option<Amount>, amount: Amount) -> Option<u64> {
     listed.filter(|listed| *listed < amount).map(Amount::units)
 }
 
@@ -200,14 +200,14 @@ pub(crate) struct CheckAnswer {
 
 impl CheckAnswer {
     /// The answer where authorize would allow the payment.
-    pub(crate) fn allowed(amount: Amount, listed: Option<Amount>, checks: &[Check], spend: SpendView) -> Self {
+    pub(crate) fn allow(amount: Amount, listed: Option<Amount>, checks: &[Check], spend: SpendView) -> Self {
         Self {
             check: true,
             would_authorize: true,
             result: "allow",
             reason: ALLOWED_REASON.to_owned(),
             amount_units: amount.units(),
-            listed_amount_units: exceeded(listed, amount),
+            listed_amount_units: exceeded_price(listed, amount),
             approval_required: false,
             checks: CheckView::all(checks),
             decision: None,
@@ -216,14 +216,14 @@ impl CheckAnswer {
     }
 
     /// The answer where authorize would block or escalate.
-    pub(crate) fn refused(amount: Amount, listed: Option<Amount>, decision: DecisionView, spend: SpendView) -> Self {
+    pub(crate) fn reject(amount: Amount, listed: Option<Amount>, decision: DecisionView, spend: SpendView) -> Self {
         Self {
             check: true,
             would_authorize: false,
             result: decision.result,
             reason: decision.reason.clone(),
             amount_units: amount.units(),
-            listed_amount_units: exceeded(listed, amount),
+            listed_amount_units: exceeded_price(listed, amount),
             approval_required: decision.result == "escalate",
             checks: decision.checks.clone(),
             decision: Some(decision),

@@ -52,7 +52,7 @@ fn catalog() -> Catalog {
 }
 
 /// The paths of all problems, or the error slug of another error; empty for a valid body.
-fn told<T>(read: &Result<T>) -> Vec<String> {
+fn problem_paths<T>(read: &Result<T>) -> Vec<String> {
     match read.as_ref().map_err(Error::kind) {
         Ok(_) => Vec::new(),
         Err(ErrorKind::InvalidRequest(problems)) => problems.iter().map(|problem| problem.path.clone()).collect(),
@@ -66,7 +66,7 @@ type Row = (Value, Vec<&'static str>);
 fn check<T>(read: impl Fn(&Value) -> Result<T>, rows: Vec<Row>) {
     let no_objects = ["null", "[]", "7", "\"x\"", "true"].map(|text| (serde_json::from_str(text).unwrap(), vec![""]));
     for (body, expected) in no_objects.into_iter().chain(rows) {
-        assert_eq!(told(&read(&body)), expected, "{body}");
+        assert_eq!(problem_paths(&read(&body)), expected, "{body}");
     }
 }
 
@@ -228,7 +228,7 @@ fn all_key_scope_problems_are_reported_together() {
     ]);
     too_many_services.extend(unknown.iter().map(String::as_str));
     let read = |body: &Value| keys::api::parse_scope(body, &catalog(), now);
-    let mut told_of_many = told(&read(&json!({"services": uuids})));
+    let mut told_of_many = problem_paths(&read(&json!({"services": uuids})));
     too_many_services.sort_unstable();
     told_of_many.sort();
     assert_eq!(told_of_many, too_many_services);
@@ -406,7 +406,7 @@ fn an_edit_of_a_record_may_change_nothing() {
         rows,
     );
     let of_one_that_left = services::api::parse_edit(&json!({"enabled_operations": ["web.search"]}), None);
-    assert_eq!(told(&of_one_that_left), ["/enabled_operations/0"]);
+    assert_eq!(problem_paths(&of_one_that_left), ["/enabled_operations/0"]);
 }
 
 #[test]

@@ -120,7 +120,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         usage: UsageTable::new(db.clone(), settings.usage_table),
         log: settings
             .log_bucket
-            .map(|bucket| LogReader::new(ObjectStore::named(&aws, &bucket))),
+            .map(|bucket| LogReader::new(ObjectStore::open(&aws, &bucket))),
         authenticator: Authenticator {
             key_uses: KeyUses::new(db.clone(), Arc::clone(&throttle_table)),
             throttle: Throttle::new(&db, Arc::clone(&throttle_table), settings.throttle_per_minute),

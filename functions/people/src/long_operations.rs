@@ -18,7 +18,7 @@ impl People {
     /// Runs `work` in one of the user's slots; 429 if no slot is free. If the slots can't be read, `work` runs, as with
     /// the throttle. What stops an agent must not need a slot.
     pub(crate) async fn run_long<T>(&self, user: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
-        let scope = format!("long operations of {}", Fingerprint::of_text(user));
+        let scope = format!("long operations of {}", Fingerprint::for_text(user));
         let lease = match self.long_operations.take(scope, MAX_CONCURRENT, self.now()).await {
             Ok(CallLeased::Taken(lease)) => Some(lease),
             Ok(CallLeased::Full { retry_after }) => {

@@ -1,7 +1,7 @@
 //! The shared parts of the endpoints: the caller, the id in the path, the `If-Match` version, and the filters of a
 //! list.
 
-use crate::agents::owned::{Owned, named};
+use crate::agents::owned::{Owned, parse_id};
 use crate::caller::Caller;
 use crate::cursor;
 use crate::state::People;
@@ -16,7 +16,7 @@ use serde_json::Value;
 impl People {
     /// The person that the session belongs to.
     pub(crate) async fn authenticate(&self, token: SessionToken) -> Result<Caller> {
-        self.person(token.presented()?, false).await
+        self.person(token.into_token()?, false).await
     }
 
     /// The agent named in the path, if it belongs to the caller.
@@ -26,8 +26,8 @@ impl People {
 
     /// The agent named in the path, if it belongs to the caller. `stops` is whether the edit stops the agent.
     pub(crate) async fn authenticate_to_edit(&self, token: SessionToken, agent: &str, stops: bool) -> Result<Owned> {
-        let read = async |person: &Caller| self.own_agent(person, named(AgentId::parse(agent))?).await;
-        let (_, owned) = self.person_reading(token.presented()?, stops, read).await?;
+        let read = async |person: &Caller| self.own_agent(person, parse_id(AgentId::parse(agent))?).await;
+        let (_, owned) = self.person_reading(token.into_token()?, stops, read).await?;
         Ok(owned)
     }
 }
@@ -86,7 +86,7 @@ pub(crate) fn agent_filter(query: &mut Query) -> Option<AgentId> {
 }
 
 /// The 201 response for a created resource.
-pub(crate) fn created(answer: impl IntoResponse) -> Response {
+pub(crate) fn created_response(answer: impl IntoResponse) -> Response {
     (StatusCode::CREATED, answer).into_response()
 }
 

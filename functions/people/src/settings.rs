@@ -91,7 +91,7 @@ impl Settings {
             notice_requests_queue_url: env.text("NOTICE_REQUESTS_QUEUE_URL"),
             webhook_secrets_key: env.text("WEBHOOK_SECRETS_KEY_ARN"),
             mails: env.get("NOTICES_SENDER").is_some(),
-            webhook_hosts: env.allowed_hosts("WEBHOOK_ALLOWED_HOSTS"),
+            webhook_hosts: env.take_allowed_hosts("WEBHOOK_ALLOWED_HOSTS"),
             event_source: env.event_source(),
         }
     }

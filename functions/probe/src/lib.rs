@@ -74,7 +74,7 @@ impl Probe {
         let table = env.text("CATALOG_TABLE");
         let network = env.network();
         let interval = env.number("PROBE_INTERVAL_SECONDS", DEFAULT_INTERVAL_SECONDS, 60..=604_800);
-        let allowed = env.allowed_hosts("PROBE_ALLOWED_HOSTS");
+        let allowed = env.take_allowed_hosts("PROBE_ALLOWED_HOSTS");
         let (table, network, interval, allowed) = env.finish((table, network, interval, allowed))?;
         Ok(Self(Arc::new(Shared {
             catalog: CatalogTable::new(purser_store::client(&aws), table),

@@ -202,7 +202,7 @@ impl Shared {
                 }
                 Reconciliation::StillUnpaid => Outcome::Unchanged.into(),
                 Reconciliation::NotYet => Outcome::NotYet.into(),
-                Reconciliation::Contradicted(mismatch) => contradicted(mismatch, state),
+                Reconciliation::Contradicted(mismatch) => contradiction(mismatch, state),
                 Reconciliation::Untraced => Outcome::Untraced.into(),
             };
             note(outcomes, &settlement, &step);
@@ -253,7 +253,7 @@ const fn failure(reason: &'static str) -> LoggedOutcome {
     }
 }
 
-fn contradicted(mismatch: Mismatch, state: &AuthorizationState) -> LoggedOutcome {
+fn contradiction(mismatch: Mismatch, state: &AuthorizationState) -> LoggedOutcome {
     let tx_hash = match state {
         AuthorizationState::Used(transaction) => Some(transaction.tx_hash),
         AuthorizationState::Unused | AuthorizationState::UsedUntraced => None,

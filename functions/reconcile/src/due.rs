@@ -73,7 +73,7 @@ impl Shared {
             let limit = u16::try_from(wanted).unwrap_or(PAGE).min(PAGE);
             let (page, next) = match self.ledger.due(partition, block.at, from, limit).await {
                 Ok(read) => read,
-                Err(error) => return (holds, step.failed(error)),
+                Err(error) => return (holds, step.fail(error)),
             };
             holds.extend(step.readable(page));
             from = next;
@@ -97,7 +97,7 @@ impl Shared {
         let wanted: Vec<(AgentId, SettlementId)> = batch.iter().map(|held| (held.agent, held.settlement)).collect();
         let found = match self.ledger.settlements_of(&wanted).await {
             Ok(found) => found,
-            Err(error) => return not_begun().failed(error),
+            Err(error) => return not_begun().fail(error),
         };
         let mut step = Step::new();
         // The index may lag behind: a settlement that was changed meanwhile is no longer due.
@@ -115,7 +115,7 @@ impl Shared {
         }
         match self.after(&reconciled, block, in_time).await {
             Ok(()) => step,
-            Err(error) => step.failed(error),
+            Err(error) => step.fail(error),
         }
     }
 

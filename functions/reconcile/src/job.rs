@@ -15,9 +15,9 @@ pub enum Job {
 
 impl Job {
     /// Returns the job that the event names in `job`. Without `job`, returns the payments of the event's part.
-    pub fn of_event(event: &Value) -> Result<Self> {
+    pub fn from_event(event: &Value) -> Result<Self> {
         match event.get("job").map(|job| job.as_str()) {
-            None => Part::of_event(event).map(Self::Payments),
+            None => Part::from_event(event).map(Self::Payments),
             Some(Some("wallets")) => Ok(Self::Wallets),
             Some(_) => Err(Error::internal("reading the schedule's event", "it names no job")),
         }
@@ -32,7 +32,7 @@ mod tests {
     /// An event with an unknown job or part is rejected.
     #[test]
     fn events_without_a_job_reconcile_payments() {
-        let job = |event| Job::of_event(&event).ok();
+        let job = |event| Job::from_event(&event).ok();
         assert_eq!(job(json!({"detail": "{}"})), Some(Job::Payments(Part::WHOLE)));
         assert_eq!(job(json!({"job": "wallets"})), Some(Job::Wallets));
         for wrong in [json!({"job": "payments"}), json!({"job": null}), json!({"part": 0})] {

@@ -23,7 +23,7 @@ impl Part {
     }
 
     /// Returns the part that the event names by `part` and `new`. Without these fields, returns the whole.
-    pub fn of_event(event: &Value) -> Result<Self> {
+    pub fn from_event(event: &Value) -> Result<Self> {
         match (event.get("part"), event.get("of")) {
             (None, None) => Ok(Self::WHOLE),
             (index, of) => {
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn an_event_names_a_part_or_none() {
-        let part = |event| Part::of_event(&event).ok();
+        let part = |event| Part::from_event(&event).ok();
         assert_eq!(part(json!({"detail": "{}"})), Some(Part::WHOLE));
         assert_eq!(part(json!({"part": 3, "of": 4})), Some(Part { index: 3, of: 4 }));
         for wrong in [

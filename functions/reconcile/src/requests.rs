@@ -13,7 +13,7 @@ impl Shared {
         let mut step = Step::new();
         let requests = match self.ledger.reconcile_requests().await {
             Ok(requests) => step.readable(requests),
-            Err(error) => return step.failed(error),
+            Err(error) => return step.fail(error),
         };
         if requests.is_empty() {
             return step;
@@ -24,7 +24,7 @@ impl Shared {
             .collect();
         let found = match self.ledger.settlements_of(&wanted).await {
             Ok(found) => found,
-            Err(error) => return step.failed(error),
+            Err(error) => return step.fail(error),
         };
         // If a settlement is unreadable, its request can't be distinguished from a request for a settlement that does
         // not exist, so no request is removed because its settlement is missing.
@@ -46,7 +46,7 @@ impl Shared {
         }
         for request in requests.iter().filter(|request| !kept.contains(&request.settlement)) {
             if let Err(error) = self.ledger.clear_reconcile_request(request).await {
-                return step.failed(error);
+                return step.fail(error);
             }
         }
         step

@@ -140,7 +140,7 @@ impl Step {
     }
 
     /// Marks the step as failed and incomplete. The first error is kept.
-    pub(crate) fn failed(mut self, error: Error) -> Self {
+    pub(crate) fn fail(mut self, error: Error) -> Self {
         self.error = self.error.or(Some(error));
         self.incomplete()
     }

@@ -60,7 +60,7 @@ impl Shared {
             // A stack's first run is within a minute of its deployment. If it is later, earlier confirmations are not
             // watched.
             Ok(None) => return self.save_checked(Step::new(), deep).await,
-            Err(error) => return Step::new().failed(error),
+            Err(error) => return Step::new().fail(error),
         };
         let mut step = Step::new();
         let mut first = checked.saturating_add(1);
@@ -69,7 +69,7 @@ impl Shared {
             let last = first.saturating_add(most).min(deep);
             let claimed = match self.load_claims(first, last).await {
                 Ok(claimed) => claimed,
-                Err(error) => return step.failed(error),
+                Err(error) => return step.fail(error),
             };
             for claimed in claimed {
                 let below = claimed.number.saturating_sub(1);
@@ -92,7 +92,7 @@ impl Shared {
     async fn save_checked(&self, step: Step, number: u64) -> Step {
         match self.ledger.save_checked_block(number).await {
             Ok(()) => step,
-            Err(error) => step.failed(error),
+            Err(error) => step.fail(error),
         }
     }
 
@@ -139,8 +139,8 @@ impl Shared {
         let mut step = Step::new();
         let on_chain = match on_chain {
             Ok(Some(on_chain)) => on_chain,
-            Ok(None) => return step.failed(Error::internal(CHECKING, "the node does not have it")),
-            Err(error) => return step.failed(Error::internal(CHECKING, error)),
+            Ok(None) => return step.fail(Error::internal(CHECKING, "the node does not have it")),
+            Err(error) => return step.fail(Error::internal(CHECKING, error)),
         };
         let gone: Vec<StoredClaim> = claims
             .into_iter()
@@ -161,7 +161,7 @@ impl Shared {
             .await
         {
             Ok(found) => step.readable(found),
-            Err(error) => return step.failed(error),
+            Err(error) => return step.fail(error),
         };
         let (settlements, others): (Vec<Settlement>, Vec<Settlement>) = found
             .into_iter()
@@ -173,7 +173,7 @@ impl Shared {
         let mut are_done = reconciled.len() == count;
         for one in &reconciled {
             step = step.with(&one.outcomes);
-            match unsupported(one) {
+            match classify_unsupported(one) {
                 Unsupported::Ended => {
                     ended.insert(one.settlement.id());
                 }
@@ -185,14 +185,14 @@ impl Shared {
             match self.ledger.remove_claim(claim).await {
                 // Another process, which read the chain earlier, has confirmed the settlement meanwhile.
                 Ok(is_removed) => are_done &= is_removed,
-                Err(error) => return step.failed(error),
+                Err(error) => return step.fail(error),
             }
         }
         if are_done {
             return step;
         }
         let problem = "a confirmation in it could not be reconciled";
-        step.failed(Error::internal(CHECKING, problem))
+        step.fail(Error::internal(CHECKING, problem))
     }
 }
 
@@ -210,7 +210,7 @@ pub(crate) async fn all<T: Send + 'static>(
 }
 
 /// Returns what became of a confirmation, from the outcome of reconciling it.
-fn unsupported(reconciled: &Reconciled) -> Unsupported {
+fn classify_unsupported(reconciled: &Reconciled) -> Unsupported {
     // After the revert, the settlement is held and reconciled like any other.
     if reconciled.outcomes.contains(&Outcome::ConfirmationReverted) {
         return Unsupported::Ended;

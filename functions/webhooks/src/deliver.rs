@@ -51,7 +51,7 @@ impl Webhooks {
         };
         let delivery = if let Some(id) = request.again {
             let known = self.0.table.delivery(webhook.id, id).await?;
-            known.map(|known| known.asked(Some(request.id)))
+            known.map(|known| known.with_request(Some(request.id)))
         } else {
             let event = test_event(self.0.event_source.clone(), &request.person, webhook.id, request.id);
             let event = event.map_err(|problem| Error::internal("making a test event", problem))?;
@@ -92,7 +92,7 @@ impl Webhooks {
             return Ok(MessageResult::Stays);
         }
         if delivery.attempts > 0 {
-            delivery = delivery.claimed(now.after(CLAIM));
+            delivery = delivery.claim(now.after(CLAIM));
             if !shared.table.put_delivery(&delivery, now).await? {
                 return Ok(MessageResult::Stays);
             }
@@ -125,7 +125,7 @@ impl Webhooks {
         );
         let id = delivery.id;
         let has_waited = delivery.attempts > 0 || delivery.request.is_some();
-        if !self.0.table.put_delivery(&delivery.given_up(), now).await? {
+        if !self.0.table.put_delivery(&delivery.give_up(), now).await? {
             return Ok(MessageResult::Stays);
         }
         if has_waited {
@@ -220,7 +220,7 @@ impl Webhooks {
             result: called.result,
         };
         let [jitter] = shared.entropy.bytes()?;
-        let (delivery, after) = delivery.called(attempt, called.asked, jitter);
+        let (delivery, after) = delivery.after_call(attempt, called.asked, jitter);
         let (delivery, after) = self.waits(webhook, delivery, after, ended).await?;
         log(&delivery, attempt, after);
         // Written before the delivery's row, so that the function can't end in between and leave a failing webhook that

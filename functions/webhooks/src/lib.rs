@@ -105,7 +105,7 @@ impl Webhooks {
         };
         let key = env.text("WEBHOOK_SECRETS_KEY_ARN");
         let source = env.event_source();
-        let allowed = env.allowed_hosts("WEBHOOK_ALLOWED_HOSTS");
+        let allowed = env.take_allowed_hosts("WEBHOOK_ALLOWED_HOSTS");
         let (table, url, notices, arns, key, event_source, allowed) =
             env.finish((table, url, notices, arns, key, source, allowed))?;
         Ok(Self(Arc::new(Shared {

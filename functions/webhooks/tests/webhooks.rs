@@ -787,7 +787,7 @@ async fn rotated_secrets_sign_for_one_more_day() {
     let world = World::start(&[&receiver]).await;
     let (webhook, old) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
     let (new, text) = world.secret(&webhook.person, webhook.id, 9);
-    let (rotated, ended) = webhook.rotated(new.id, world.now());
+    let (rotated, ended) = webhook.rotate_secret(new.id, world.now());
     world
         .table
         .rotate(&rotated, &new, &ended, &sample::audit())
@@ -981,7 +981,7 @@ async fn moved_secret_ciphertexts_cannot_sign() {
             id,
             secret: ciphertext.clone(),
         };
-        let (mut next, _) = bob.clone().rotated(moved.id, world.now());
+        let (mut next, _) = bob.clone().rotate_secret(moved.id, world.now());
         next.version = world.table.list_webhooks(&bob.person).await.unwrap()[0].version + 1;
         let stored = world.table.rotate(&next, &moved, &[], &sample::audit()).await.unwrap();
         assert_eq!(stored, Edited::Stored);

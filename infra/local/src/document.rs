@@ -33,7 +33,7 @@ fn name_schemas(document: &mut OpenApi) {
         let mut schemas: Schemas = mem::take(&mut components.schemas).into_iter().collect();
         let all = schemas.clone();
         for schema in schemas.values_mut() {
-            if let Some(distributed) = distributed(schema, &all) {
+            if let Some(distributed) = distribute(schema, &all) {
                 *schema = RefOr::T(Schema::OneOf(distributed));
             }
         }
@@ -68,20 +68,20 @@ fn name_schemas(document: &mut OpenApi) {
 }
 
 /// A rule's fields in addition to those of its kind, an `allOf` of a `oneOf` and an object, as a `oneOf` of objects.
-fn distributed(schema: &RefOr<Schema>, all: &Schemas) -> Option<OneOf> {
+fn distribute(schema: &RefOr<Schema>, all: &Schemas) -> Option<OneOf> {
     let RefOr::T(Schema::AllOf(all_of)) = schema else {
         return None;
     };
     let [variants, RefOr::T(Schema::Object(more))] = all_of.items.as_slice() else {
         return None;
     };
-    let variants = match resolved(variants, all)? {
+    let variants = match resolve(variants, all)? {
         RefOr::T(Schema::OneOf(variants)) => variants.clone(),
-        other => distributed(other, all)?,
+        other => distribute(other, all)?,
     };
     let mut one_of = OneOfBuilder::new().description(all_of.description.clone());
     for variant in &variants.items {
-        let RefOr::T(Schema::Object(variant)) = resolved(variant, all)? else {
+        let RefOr::T(Schema::Object(variant)) = resolve(variant, all)? else {
             return None;
         };
         let mut variant = variant.clone();
@@ -92,7 +92,7 @@ fn distributed(schema: &RefOr<Schema>, all: &Schemas) -> Option<OneOf> {
     Some(one_of.build())
 }
 
-fn resolved<'a>(schema: &'a RefOr<Schema>, all: &'a Schemas) -> Option<&'a RefOr<Schema>> {
+fn resolve<'a>(schema: &'a RefOr<Schema>, all: &'a Schemas) -> Option<&'a RefOr<Schema>> {
     match schema {
         RefOr::Ref(reference) => all.get(reference.ref_location.rsplit('/').next()?),
         RefOr::T(_) => Some(schema),

@@ -27,7 +27,7 @@ struct Record {
 }
 
 /// The address at which calls of the service at `url` are recorded; `url` itself without a recorder.
-pub(crate) async fn recorded(recorder: Option<&IamRecorder>, url: String) -> String {
+pub(crate) async fn recorder_url(recorder: Option<&IamRecorder>, url: String) -> String {
     match recorder {
         Some(recorder) => recorder.in_front_of(url).await,
         None => url,
@@ -59,7 +59,7 @@ impl IamRecorder {
 
     fn record(&self, step: &Step<'_>) {
         let operation = step.call.split(' ').next().unwrap_or_default();
-        if let Some(function) = invoked(step.path) {
+        if let Some(function) = invoked_function(step.path) {
             self.write(&Need::new("InvokeFunction", function.to_owned(), []).by(step.signer));
             return;
         }
@@ -164,7 +164,7 @@ impl Need {
 }
 
 /// The function that a call of Lambda at that path invokes.
-fn invoked(path: &str) -> Option<&str> {
+fn invoked_function(path: &str) -> Option<&str> {
     path.strip_prefix("/2015-03-31/functions/")?
         .strip_suffix("/invocations")
 }
@@ -192,7 +192,7 @@ fn needs(operation: &str, request: &Value) -> Vec<Need> {
             let table = text(request, "TableName");
             vec![match (text_of(request, "IndexName"), operation) {
                 (Some(index), _) => Need::new(operation, format!("{table}/index/{index}"), []),
-                (None, "Query") => Need::new(operation, table, [queried(request)]),
+                (None, "Query") => Need::new(operation, table, [partition_prefix(request)]),
                 (None, _) => Need::new(operation, table, []),
             }]
         }
@@ -265,7 +265,7 @@ fn partition(item: &Value) -> String {
 }
 
 /// The prefix of the partition key in `pk = :pk AND …`.
-fn queried(request: &Value) -> String {
+fn partition_prefix(request: &Value) -> String {
     let condition = text(request, "KeyConditionExpression");
     let name = condition.strip_prefix("pk = ").and_then(|rest| rest.split(' ').next());
     let values = request.get("ExpressionAttributeValues");

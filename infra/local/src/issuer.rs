@@ -121,7 +121,7 @@ impl Issuer {
 
     /// An ID token with any claims, signed with the current key.
     pub fn sign(&self, claims: &Value) -> String {
-        let keys = locked(&self.0.keys);
+        let keys = lock(&self.0.keys);
         keys.last().map(|key| key.token(claims)).unwrap_or_default()
     }
 
@@ -145,7 +145,7 @@ impl Issuer {
 
     /// Signs with a new key from now on. The old one stays published: its tokens are valid until they expire.
     pub fn rotate_key(&self) {
-        let mut keys = locked(&self.0.keys);
+        let mut keys = lock(&self.0.keys);
         keys.push(Signer::es256(&uuid::Uuid::new_v4().to_string()));
         self.0.published.publish(&keys.iter().collect::<Vec<_>>());
     }
@@ -180,7 +180,7 @@ impl Issuer {
             nonce: asked.get("nonce")?.clone(),
             expires_at: now.after(CODE_LIFE),
         };
-        locked(&provider.codes).insert(code.clone(), grant);
+        lock(&provider.codes).insert(code.clone(), grant);
         let mut address = Url::parse(&provider.redirect_uri).ok()?;
         // `iss` identifies the issuer of the answer (RFC 9207).
         let parameters = [
@@ -193,8 +193,8 @@ impl Issuer {
     }
 
     /// The person behind a code, and the nonce for their token. A code is used up by the first attempt.
-    fn redeemed(&self, form: &Parameters) -> Option<(&'static DemoUser, String)> {
-        let grant = locked(&self.0.codes).remove(form.get("code")?)?;
+    fn redeem(&self, form: &Parameters) -> Option<(&'static DemoUser, String)> {
+        let grant = lock(&self.0.codes).remove(form.get("code")?)?;
         let is_its_verifier = encoded(Sha256::digest(form.get("code_verifier")?)) == grant.challenge;
         let is_for_client = form.get("client_id")? == CLIENT_ID && *form.get("redirect_uri")? == self.0.redirect_uri;
         let is_in_time = self.0.clock.now() < grant.expires_at;
@@ -252,7 +252,7 @@ async fn sign_in(
 /// `POST /token`: exchanges a code and its verifier for tokens. No endpoint accepts the access token, but clients
 /// expect one.
 async fn redeem(State(issuer): State<Issuer>, Form(form): Form<Parameters>) -> Response {
-    let Some((user, nonce)) = issuer.redeemed(&form) else {
+    let Some((user, nonce)) = issuer.redeem(&form) else {
         return (
             StatusCode::BAD_REQUEST,
             [NO_STORE],
@@ -286,7 +286,7 @@ async fn end_session(State(issuer): State<Issuer>, Query(asked): Query<Parameter
 }
 
 /// A poisoned lock is safe to use: no code panics while it holds one, and no map is ever half changed.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -343,12 +343,12 @@ mod tests {
             form
         };
         let once = form(VERIFIER);
-        assert_eq!(issuer.redeemed(&once).unwrap(), (&DEMO_OWNER, "n".to_owned()));
-        assert!(issuer.redeemed(&once).is_none());
-        assert!(issuer.redeemed(&form("another")).is_none());
+        assert_eq!(issuer.redeem(&once).unwrap(), (&DEMO_OWNER, "n".to_owned()));
+        assert!(issuer.redeem(&once).is_none());
+        assert!(issuer.redeem(&form("another")).is_none());
         let late = form(VERIFIER);
         micros.fetch_add(60_000_000, Ordering::SeqCst);
-        assert!(issuer.redeemed(&late).is_none());
+        assert!(issuer.redeem(&late).is_none());
         for name in [
             "client_id",
             "redirect_uri",

@@ -185,7 +185,7 @@ impl LogAudit {
 const COOKIE: &str = "a cookie";
 
 /// Forwards a request and its answer, and records the texts in them that must not be logged.
-pub(crate) async fn audited(State(audit): State<LogAudit>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn audit(State(audit): State<LogAudit>, mut request: Request, next: Next) -> Response {
     // Texts are found only in answers that are not compressed.
     request.headers_mut().remove(header::ACCEPT_ENCODING);
     let headers = request.headers();

@@ -2,7 +2,7 @@
 
 use crate::bridge;
 use crate::error::StackError;
-use crate::iam_recorder::{IamRecorder, recorded};
+use crate::iam_recorder::{IamRecorder, recorder_url};
 use crate::processes::{self, ChildError};
 use purser_testkit::Ses;
 use std::net::IpAddr;
@@ -57,7 +57,7 @@ impl Mail {
             ses,
             inbox_url,
             url: match url {
-                Some(url) => Some(recorded(recorder, url).await),
+                Some(url) => Some(recorder_url(recorder, url).await),
                 None => None,
             },
             _child: child,

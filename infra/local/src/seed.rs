@@ -168,7 +168,7 @@ struct Seeded {
     service: Value,
 }
 
-fn seeded(providers: &Providers) -> Result<Vec<Seeded>, SeedError> {
+fn parse_catalog(providers: &Providers) -> Result<Vec<Seeded>, SeedError> {
     let text = CATALOG
         .replace("{provider}", &providers.provider_url)
         .replace("{provider_v1}", &providers.provider_v1_url)
@@ -235,7 +235,7 @@ pub(crate) async fn catalog(
     providers: &Providers,
     more: &[(&'static str, Value)],
 ) -> Result<(), SeedError> {
-    for Seeded { id, mut service, .. } in seeded(providers)? {
+    for Seeded { id, mut service, .. } in parse_catalog(providers)? {
         let slug = service.get("slug").cloned();
         for (_, operation) in more.iter().filter(|(of, _)| slug.as_ref() == Some(&json!(of))) {
             let text = operation.to_string().replace("{pay_to}", &providers.pay_to);
@@ -271,7 +271,7 @@ pub(crate) async fn agent(owner: &Caller<'_>, providers: &Providers) -> Result<D
         id: service,
         demo_policy,
         ..
-    } in seeded(providers)?
+    } in parse_catalog(providers)?
     {
         if let Some(policy) = demo_policy {
             let path = format!("/agents/{id}/services/{service}");

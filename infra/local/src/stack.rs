@@ -5,7 +5,7 @@ use crate::bridge;
 use crate::chain::{DevChain, NETWORK};
 use crate::error::StackError;
 use crate::gateway::{self, Controls};
-use crate::iam_recorder::{IamRecorder, recorded};
+use crate::iam_recorder::{IamRecorder, recorder_url};
 use crate::issuer::{self, DemoUser, Issuer};
 use crate::log_audit::{self, LogAudit};
 use crate::mail::{Mail, MailService};
@@ -261,7 +261,7 @@ impl Stack {
             Some(front) => front(database.url.clone()).await,
             None => database.url.clone(),
         };
-        let functions_db = recorded(recorder.as_ref(), functions_db).await;
+        let functions_db = recorder_url(recorder.as_ref(), functions_db).await;
 
         say("making the secrets");
         let functions_rpc = match options.node_front {
@@ -277,10 +277,10 @@ impl Stack {
         let kms = Kms::default();
         let kms_url = kms.serve().await;
         let custody = match secret_values.wallet_seed()? {
-            Some(seed) => Custody::of_seed(seed),
-            None => Custody::of_kms(keys_at(&kms_url)),
+            Some(seed) => Custody::from_seed(seed),
+            None => Custody::from_kms(keys_at(&kms_url)),
         };
-        let kms_url = recorded(recorder.as_ref(), kms_url).await;
+        let kms_url = recorder_url(recorder.as_ref(), kms_url).await;
         let internal_token = secret_values.internal_token().to_owned();
         let secrets = SecretsManager::new(secret_values.by_arn());
         if let Some(audit) = &options.log_audit {
@@ -289,15 +289,15 @@ impl Stack {
             }
             audit.must_not_log("an operator's token", &internal_token);
         }
-        let secrets_url = recorded(recorder.as_ref(), secrets.serve().await).await;
+        let secrets_url = recorder_url(recorder.as_ref(), secrets.serve().await).await;
         let lambda = Lambda::default();
-        let lambda_url = recorded(recorder.as_ref(), lambda.serve().await).await;
+        let lambda_url = recorder_url(recorder.as_ref(), lambda.serve().await).await;
         let bus = EventBus::new(BUS);
-        let bus_url = recorded(recorder.as_ref(), bus.serve().await).await;
+        let bus_url = recorder_url(recorder.as_ref(), bus.serve().await).await;
         let clock_ahead = Arc::new(AtomicI64::new(0));
         let clock = options
             .clock
-            .unwrap_or_else(|| Clock::shifted(Arc::clone(&clock_ahead)));
+            .unwrap_or_else(|| Clock::with_shift(Arc::clone(&clock_ahead)));
         say("starting the issuer, where people sign in");
         let issuer = {
             let known = Issuer::new(&issuer.url, &gateway.url, clock.clone());
@@ -314,7 +314,7 @@ impl Stack {
         let aws = [&functions_db, &secrets_url, &lambda_url, &kms_url, &bus_url].map(String::as_str);
         environment.extend(surroundings(aws));
         let sqs = sqs_mapping::queues(clock.clone());
-        let sqs_url = recorded(recorder.as_ref(), sqs.serve().await).await;
+        let sqs_url = recorder_url(recorder.as_ref(), sqs.serve().await).await;
         environment.extend(sqs_mapping::variables(&sqs_url));
         let mail = Mail::start(options.mail, recorder.as_ref(), &say).await?;
         environment.extend(mail.variables(options.bridge).await?);
@@ -336,60 +336,60 @@ impl Stack {
         // The internal function first, so that the other functions find the catalog filled.
         let internal = purser_internal::routers(boot("InternalFunction"))
             .await
-            .map_err(refused("InternalFunction"))?;
+            .map_err(start_error("InternalFunction"))?;
         let operator = seed::Caller::operator(&internal.gateway, &internal_token);
         seed::catalog(&operator, &providers, &options.operations).await?;
-        let direct = recorded(recorder.as_ref(), database.url.clone()).await;
+        let direct = recorder_url(recorder.as_ref(), database.url.clone()).await;
         let beside = |function: &str| {
             let mut environment = environment.clone();
             environment.insert("DYNAMODB_ENDPOINT".to_owned(), direct.clone());
             boot_of(function, environment, clock.clone())
         };
-        let folding = History::boot(beside("HistoryFunction")).map_err(refused("HistoryFunction"))?;
-        let attesters = Events::boot(beside("EventsFunction")).map_err(refused("EventsFunction"))?;
+        let folding = History::boot(beside("HistoryFunction")).map_err(start_error("HistoryFunction"))?;
+        let attesters = Events::boot(beside("EventsFunction")).map_err(start_error("EventsFunction"))?;
         let internal = attesting(internal, &attesters, options.streams).await?;
         lambda.set("InternalFunction", {
             let internal = internal.clone();
             move |event| invoked(internal.clone(), event)
         });
-        let probe = Probe::boot(boot("ProbeFunction")).map_err(refused("ProbeFunction"))?;
+        let probe = Probe::boot(boot("ProbeFunction")).map_err(start_error("ProbeFunction"))?;
         let reconcile = Reconcile::boot(boot("ReconcileFunction"))
             .await
-            .map_err(refused("ReconcileFunction"))?;
-        let events = Events::boot(boot("EventsFunction")).map_err(refused("EventsFunction"))?;
-        let history = History::boot(boot("HistoryFunction")).map_err(refused("HistoryFunction"))?;
+            .map_err(start_error("ReconcileFunction"))?;
+        let events = Events::boot(boot("EventsFunction")).map_err(start_error("EventsFunction"))?;
+        let history = History::boot(boot("HistoryFunction")).map_err(start_error("HistoryFunction"))?;
 
         follow_queues(&bus, &sqs, options.streams, boot)?;
 
         let payments = purser_payments::routers(boot("PaymentsFunction"))
             .await
-            .map_err(refused("PaymentsFunction"))?;
+            .map_err(start_error("PaymentsFunction"))?;
         lambda.set("PaymentsFunction", {
             let payments = payments.clone();
             move |event| invoked(payments.clone(), event)
         });
         let people = purser_people::router(boot("PeopleFunction"))
             .await
-            .map_err(refused("PeopleFunction"))?;
+            .map_err(start_error("PeopleFunction"))?;
         let functions: BTreeMap<&'static str, Router> = [
             (
                 "CatalogFunction",
                 purser_catalog::router(boot("CatalogFunction"))
                     .await
-                    .map_err(refused("CatalogFunction"))?,
+                    .map_err(start_error("CatalogFunction"))?,
             ),
             ("PaymentsFunction", payments.gateway),
             (
                 "AgentsFunction",
                 purser_agents::router(boot("AgentsFunction"))
                     .await
-                    .map_err(refused("AgentsFunction"))?,
+                    .map_err(start_error("AgentsFunction"))?,
             ),
             (
                 "McpFunction",
                 purser_mcp_function::router(boot("McpFunction"))
                     .await
-                    .map_err(refused("McpFunction"))?,
+                    .map_err(start_error("McpFunction"))?,
             ),
             ("PeopleFunction", people.clone()),
             ("InternalFunction", internal.gateway),
@@ -412,7 +412,7 @@ impl Stack {
         let base_url = gateway.serve(match &options.log_audit {
             Some(audit) => {
                 audit.credential("an agent key", &agent.key);
-                router.layer(from_fn_with_state(audit.clone(), log_audit::audited))
+                router.layer(from_fn_with_state(audit.clone(), log_audit::audit))
             }
             None => router,
         });
@@ -599,14 +599,14 @@ fn keys_at(url: &str) -> KmsKeys {
 }
 
 /// The error of a function that did not start.
-fn refused(function: &'static str) -> impl FnOnce(purser_api::BootError) -> StackError {
+fn start_error(function: &'static str) -> impl FnOnce(purser_api::BootError) -> StackError {
     move |source| StackError::Function { function, source }
 }
 
 /// Starts the functions that the queues call.
 fn follow_queues(bus: &EventBus, sqs: &Sqs, streams: Streaming, boot: impl Fn(&str) -> Boot) -> Result<(), StackError> {
-    let webhooks = Webhooks::boot(boot("WebhooksFunction")).map_err(refused("WebhooksFunction"))?;
-    let notices = Notices::boot(boot("NoticesFunction")).map_err(refused("NoticesFunction"))?;
+    let webhooks = Webhooks::boot(boot("WebhooksFunction")).map_err(start_error("WebhooksFunction"))?;
+    let notices = Notices::boot(boot("NoticesFunction")).map_err(start_error("NoticesFunction"))?;
     sqs_mapping::follow(bus, sqs, KEYS_STACK, &webhooks, &notices);
     // If no events are published, none are delivered, so no delivery is paused.
     if let Streaming::On = streams {

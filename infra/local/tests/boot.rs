@@ -101,7 +101,7 @@ async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String
         other => panic!("{other}"),
     };
     started.err().map(|error| {
-        purser_api::stopped(&*error);
+        purser_api::log_stop(&*error);
         let (mut text, mut source) = (error.to_string(), error.source());
         while let Some(cause) = source {
             text = format!("{text}: {cause}");

@@ -18,7 +18,7 @@ mod telemetry;
 mod test_clients;
 mod view;
 
-pub use auth::agent_credentials::{AgentCredentials, presented_key};
+pub use auth::agent_credentials::{AgentCredentials, read_key};
 pub use auth::issuer::OidcMetadata;
 pub use auth::operator::{InternalTokens, Operator, OperatorCredentials};
 pub use auth::refusals::RefusalLimit;
@@ -40,19 +40,19 @@ pub use http::payment_body::{
     AuthorizeBody, AuthorizeRequest, CheckBody, CheckRequest, CompleteBody, CompleteRequest, PAYMENT_RESPONSE,
     ProviderProof, REQUIREMENT, RaiseBody, RaiseCall, UnpaidCheckBody, UnpaidCheckRequest, as_first_made,
 };
-pub use http::precondition::{IfMatch, Precondition, VersionTag, versioned};
+pub use http::precondition::{IfMatch, Precondition, VersionTag, with_etag};
 pub use http::public_address::{NameRefused, may_be_public};
 pub use http::query::Query;
 pub use http::request_id::RequestId;
 pub use http::router::{ApiSettings, with_middleware};
-pub use http::routes::described;
+pub use http::routes::add_route;
 pub use http::same_origin::same_origin;
 pub use http::source::{audit_refusal, request_source};
 pub use http::untrusted_http_client::{Called, UntrustedHttpClient};
 pub use lambda::at_most::at_most;
 pub use lambda::background::Background;
 pub use lambda::boot::{
-    Boot, BootError, log_to, serve, serve_both, serve_with_stage, start_logging, start_logging_to, stopped,
+    Boot, BootError, log_stop, log_to, serve, serve_both, serve_with_stage, start_logging, start_logging_to,
 };
 pub use lambda::clock::Clock;
 pub use lambda::deliveries::{DeliveriesQueue, DeliveryMessage, DeliveryOf, WebhookRequest, WebhookRequestsQueue};

@@ -261,7 +261,7 @@ impl<'a> Trace<'a> {
             let (name, tx_hash) = ((*payer, *nonce), found.tx_hash);
             let other = uses.insert(name, found);
             if other.is_some_and(|other| other.tx_hash != tx_hash) {
-                return Err(malformed("two uses of one authorization"));
+                return Err(malformed_answer("two uses of one authorization"));
             }
         }
         self.uses.extend(uses);
@@ -271,7 +271,7 @@ impl<'a> Trace<'a> {
     /// Fails if the time for searching is over.
     fn in_time(&self) -> Result<(), ChainError> {
         if Instant::now() > self.search_until {
-            return Err(malformed("too late: the time of the run is over"));
+            return Err(malformed_answer("too late: the time of the run is over"));
         }
         Ok(())
     }
@@ -290,7 +290,7 @@ impl<'a> Trace<'a> {
             .await?
             .is_empty()
         {
-            return Err(malformed("a block that is not below the final one"));
+            return Err(malformed_answer("a block that is not below the final one"));
         }
         let missing = self.missing();
         let expected: Vec<&Expected> = missing.iter().map(|authorization| &authorization.expected).collect();
@@ -515,7 +515,7 @@ fn is_of_one_block(used: &[(&Authorization, &Found)]) -> bool {
     ends.is_some_and(|((_, first), (_, last))| first.block == last.block)
 }
 
-const fn malformed(what: &'static str) -> ChainError {
+const fn malformed_answer(what: &'static str) -> ChainError {
     ChainError::Malformed {
         method: "eth_getLogs",
         what,
@@ -533,9 +533,9 @@ fn distinct(values: impl Iterator<Item = B256>) -> Vec<B256> {
 mod tests {
     use super::*;
     use crate::scripted_chain::{
-        FINAL, Result3, ScriptedChain, aggregated, asked, authorization, block, blocks_searched, calls_of_multicall,
-        chain_at, chain_in_memory, final_block, hash_of, number, payment, quantity, searches_uses, too_large, tx_hash,
-        word,
+        FINAL, Result3, ScriptedChain, aggregated, authorization, block, blocks_searched, calls_of_multicall, chain_at,
+        chain_in_memory, final_block, hash_of, number, payment, quantity, recorded_calls, searches_uses, too_large,
+        tx_hash, word,
     };
     use alloy::primitives::U256;
     use purser_domain::match_transfer;
@@ -618,7 +618,7 @@ mod tests {
             let chain = used.map_or_else(ScriptedChain::default, paid_in);
             let node = chain.serve().await;
             assert_eq!(state(&node, FINAL - 20).await, "unused");
-            assert_eq!((asked(&node).len(), node.count("eth_call")), (1, 1));
+            assert_eq!((recorded_calls(&node).len(), node.count("eth_call")), (1, 1));
         }
     }
 
@@ -654,7 +654,11 @@ mod tests {
             let node = paid_in(FINAL - 19).serve().await;
             let found = states_by(&node, &[authorization(1, FINAL - 20)], range).await;
             assert_eq!(found, ["paid by 1, log 1"], "{range}");
-            assert!(asked(&node).len() <= 20, "{range}: {}", asked(&node).len());
+            assert!(
+                recorded_calls(&node).len() <= 20,
+                "{range}: {}",
+                recorded_calls(&node).len()
+            );
         }
     }
 
@@ -664,7 +668,7 @@ mod tests {
         let (chain, wanted) = many(100);
         let node = chain.serve().await;
         assert_eq!(states(&node, &wanted).await, all_paid(100));
-        assert!(asked(&node).len() <= 9, "{}", asked(&node).len());
+        assert!(recorded_calls(&node).len() <= 9, "{}", recorded_calls(&node).len());
         assert_eq!((node.count("eth_call"), node.count("eth_getLogs")), (2, 2));
     }
 
@@ -851,7 +855,11 @@ mod tests {
             let (chain, wanted) = many(20);
             let node = chain.serve_except(limited).await;
             assert_eq!(states(&node, &wanted).await, all_paid(20), "{shown}");
-            assert!(asked(&node).len() <= 30, "{shown}: {}", asked(&node).len());
+            assert!(
+                recorded_calls(&node).len() <= 30,
+                "{shown}: {}",
+                recorded_calls(&node).len()
+            );
         }
     }
 
@@ -945,7 +953,7 @@ mod tests {
         let known = states(&node, &wanted).await;
         assert_eq!(known[100], "paid by 500, log 1");
         assert_eq!(known[..100], ["unknown"; 100]);
-        assert!(asked(&node).len() <= 130, "{}", asked(&node).len());
+        assert!(recorded_calls(&node).len() <= 130, "{}", recorded_calls(&node).len());
     }
 
     /// A machine behind the endpoint returns a replaced block.

@@ -36,7 +36,9 @@ pub(crate) fn units(word: &[u8]) -> Option<Amount> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripted_chain::{BALANCE, FINAL, ScriptedChain, asked, chain_at, final_block, hash_of, payment};
+    use crate::scripted_chain::{
+        BALANCE, FINAL, ScriptedChain, chain_at, final_block, hash_of, payment, recorded_calls,
+    };
     use purser_testkit::Reply;
     use serde_json::json;
     use std::time::Duration;
@@ -49,7 +51,7 @@ mod tests {
         let node = ScriptedChain::default().serve().await;
         let balances = chain_at(&node.url).balances(&wallets, &final_block(), until).await;
         assert_eq!(balances, vec![Amount::from_units(BALANCE); 3]);
-        let calls = asked(&node);
+        let calls = recorded_calls(&node);
         assert_eq!(calls.len(), 1);
         assert_eq!(
             calls[0].1[1],

@@ -140,7 +140,8 @@ impl Chain {
 mod tests {
     use super::*;
     use crate::scripted_chain::{
-        CONFIRMATIONS, FINAL, HEAD, ScriptedChain, asked, block, chain_at, final_block, hash_of, quantity, word,
+        CONFIRMATIONS, FINAL, HEAD, ScriptedChain, block, chain_at, final_block, hash_of, quantity, recorded_calls,
+        word,
     };
     use alloy::primitives::Bytes;
     use purser_testkit::{Reply, ScriptedNode};
@@ -226,8 +227,8 @@ mod tests {
         let strangers = [beside(FINAL), block(FINAL + 1), beside(FINAL - 1), beside(deep)];
         let all = [&on_chain[..], &strangers[..]].concat();
         assert_eq!(chain.not_below(&all, &final_block()).await.unwrap(), strangers);
-        assert_eq!(asked(&node).len(), 2);
-        let at = &asked(&node)[0].1[1];
+        assert_eq!(recorded_calls(&node).len(), 2);
+        let at = &recorded_calls(&node)[0].1[1];
         assert_eq!(*at, json!({"blockHash": hash_of(FINAL), "requireCanonical": true}));
     }
 
@@ -257,6 +258,6 @@ mod tests {
         let chain = chain_at(&node.url);
         assert_eq!(chain.block(FINAL).await.unwrap(), Some(block(FINAL)));
         assert_eq!(chain.block(HEAD + 1).await.unwrap(), None);
-        assert_eq!(asked(&node)[0].1, json!([quantity(FINAL), false]));
+        assert_eq!(recorded_calls(&node)[0].1, json!([quantity(FINAL), false]));
     }
 }

@@ -108,18 +108,18 @@ impl Chain {
         };
         let (first, second) = addresses(network, rpc_secret)?;
         Ok(match second {
-            None => Self::of_node(network, node(http, first)?, finality),
-            Some(second) => Self::of_nodes(network, [node(http.clone(), first)?, node(http, second)?], finality),
+            None => Self::from_node(network, node(http, first)?, finality),
+            Some(second) => Self::from_nodes(network, [node(http.clone(), first)?, node(http, second)?], finality),
         })
     }
 
     /// Creates a chain that is read through this node.
-    pub fn of_node(network: Network, node: Arc<dyn Node>, finality: Finality) -> Self {
+    pub fn from_node(network: Network, node: Arc<dyn Node>, finality: Finality) -> Self {
         Self::over(network, Rpc::new(network.chain_id(), node), finality)
     }
 
     /// Creates a chain that is read through these two nodes.
-    pub fn of_nodes(network: Network, [first, second]: [Arc<dyn Node>; 2], finality: Finality) -> Self {
+    pub fn from_nodes(network: Network, [first, second]: [Arc<dyn Node>; 2], finality: Finality) -> Self {
         Self::over(network, Rpc::with_second(network.chain_id(), first, second), finality)
     }
 

@@ -106,12 +106,12 @@ pub struct NewWallet<'a> {
 
 impl Custody {
     /// Creates a custody whose keys are derived from `seed`.
-    pub fn of_seed(seed: WalletSeed) -> Self {
+    pub fn from_seed(seed: WalletSeed) -> Self {
         Self::new(Keys::Seed(seed))
     }
 
     /// Creates a custody whose keys are in KMS.
-    pub fn of_kms(keys: KmsKeys) -> Self {
+    pub fn from_kms(keys: KmsKeys) -> Self {
         Self::new(Keys::Kms(Box::new(keys)))
     }
 
@@ -252,7 +252,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_wallet_signs_only_for_its_attested_agent() {
-        let custody = Custody::of_seed(WalletSeed::from_hex(TEST_SEED).unwrap());
+        let custody = Custody::from_seed(WalletSeed::from_hex(TEST_SEED).unwrap());
         let agent = |number| AgentId::from_uuid(Uuid::from_u128(number));
         let attested = async |index, number| {
             let wallet = custody.new_wallet(NewKey::Seed(index)).await.unwrap();
@@ -278,7 +278,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_memory_of_verified_attestations_is_bounded() {
-        let custody = Custody::of_seed(WalletSeed::from_hex(TEST_SEED).unwrap());
+        let custody = Custody::from_seed(WalletSeed::from_hex(TEST_SEED).unwrap());
         let signer = WalletSeed::from_hex(TEST_SEED).unwrap().wallet(0).unwrap();
         let verified = || custody.verified.lock().unwrap().len();
         for number in 0..u128::try_from(MAX_VERIFIED).unwrap() + 2 {

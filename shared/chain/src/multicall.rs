@@ -130,9 +130,9 @@ impl Chain {
             return Ok(None);
         }
         let results =
-            aggregate3Call::abi_decode_returns(&answer).map_err(|_| malformed("no results of a multicall"))?;
+            aggregate3Call::abi_decode_returns(&answer).map_err(|_| malformed_answer("no results of a multicall"))?;
         if results.len() != calls.len() {
-            return Err(malformed("another number of results than of calls"));
+            return Err(malformed_answer("another number of results than of calls"));
         }
         let answers = results
             .iter()
@@ -147,6 +147,6 @@ impl Chain {
     }
 }
 
-const fn malformed(what: &'static str) -> ChainError {
+const fn malformed_answer(what: &'static str) -> ChainError {
     ChainError::Malformed { method: METHOD, what }
 }

@@ -46,8 +46,8 @@ fn flag(word: &[u8]) -> Option<bool> {
 mod tests {
     use super::*;
     use crate::scripted_chain::{
-        FINAL, Result3, ScriptedChain, aggregated, asked, calls_of_multicall, chain_at, final_block, hash_of, payment,
-        word,
+        FINAL, Result3, ScriptedChain, aggregated, calls_of_multicall, chain_at, final_block, hash_of, payment,
+        recorded_calls, word,
     };
     use alloy::primitives::Bytes;
     use purser_testkit::{Reply, ScriptedNode};
@@ -90,7 +90,7 @@ mod tests {
         let node = every_third_used(&payments).serve().await;
         assert_eq!(are_used(&node, &payments).await, thirds(499));
 
-        let calls = asked(&node);
+        let calls = recorded_calls(&node);
         let [(method, params)] = &calls[..] else {
             panic!("{} calls", calls.len())
         };
@@ -115,7 +115,7 @@ mod tests {
         let payments = payments(501);
         let node = every_third_used(&payments).serve().await;
         assert_eq!(are_used(&node, &payments).await, thirds(501));
-        assert_eq!(asked(&node).len(), 2);
+        assert_eq!(recorded_calls(&node).len(), 2);
     }
 
     #[tokio::test]
@@ -124,9 +124,9 @@ mod tests {
         assert_eq!(are_used(&node, &payments(1)).await, [Some(true)]);
         let call = json!({"to": "0x036cbd53842c5426634e7929541ec2318f3dcf7e", "data": data(&payment(0))});
         let at = json!({"blockHash": hash_of(FINAL), "requireCanonical": true});
-        assert_eq!(asked(&node), [("eth_call".to_owned(), json!([call, at]))]);
+        assert_eq!(recorded_calls(&node), [("eth_call".to_owned(), json!([call, at]))]);
         assert_eq!(are_used(&node, &[]).await, []);
-        assert_eq!(asked(&node).len(), 1);
+        assert_eq!(recorded_calls(&node).len(), 1);
     }
 
     #[tokio::test]
@@ -136,7 +136,7 @@ mod tests {
         chain.multicall = false;
         let node = chain.serve().await;
         assert_eq!(are_used(&node, &payments).await, thirds(20));
-        assert_eq!(asked(&node).len(), 21);
+        assert_eq!(recorded_calls(&node).len(), 21);
     }
 
     #[tokio::test]
@@ -232,7 +232,7 @@ mod tests {
             let node = every_third_used(&payments).serve_except(limited).await;
             assert_eq!(are_used(&node, &payments).await, thirds(400), "{shown}");
             // One call for all nonces, two for the halves, and four for the quarters.
-            assert_eq!(asked(&node).len(), 7, "{shown}");
+            assert_eq!(recorded_calls(&node).len(), 7, "{shown}");
         }
     }
 
@@ -242,7 +242,7 @@ mod tests {
         let refused = |method: &str, _: &Value| (method == "eth_call").then_some(Reply::Refused(-32_000));
         let node = ScriptedChain::default().serve_except(refused).await;
         assert_eq!(are_used(&node, &payments).await, [None; 1_000]);
-        assert!(asked(&node).len() <= 80, "{}", asked(&node).len());
+        assert!(recorded_calls(&node).len() <= 80, "{}", recorded_calls(&node).len());
     }
 
     #[tokio::test]
@@ -254,7 +254,7 @@ mod tests {
                 .serve_except(move |method, _| (method == "eth_call").then(|| answer.clone()))
                 .await;
             assert_eq!(are_used(&node, &payments(400)).await, [None; 400], "{shown}");
-            assert_eq!(asked(&node).len(), calls, "{shown}");
+            assert_eq!(recorded_calls(&node).len(), calls, "{shown}");
         }
     }
 }

@@ -60,7 +60,7 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    fn given_up(&self) -> impl Iterator<Item = Unsearched> {
+    fn list_unsearched(&self) -> impl Iterator<Item = Unsearched> {
         let Self { first, last, .. } = *self;
         let unsearched = move |wallet: &Address| Unsearched {
             wallet: *wallet,
@@ -116,7 +116,7 @@ impl Chain {
                     };
                     logs.0.extend(found.0);
                     if !is_all {
-                        unsearched.extend(part.given_up());
+                        unsearched.extend(part.list_unsearched());
                         noisy.extend(wallets);
                     }
                 }
@@ -148,7 +148,7 @@ impl Chain {
                         };
                         logs.0.extend(found.0);
                         if !is_all {
-                            unsearched.extend(part.given_up());
+                            unsearched.extend(part.list_unsearched());
                         }
                     }
                 }
@@ -248,7 +248,7 @@ const ALL: &[B256] = &[AUTHORIZATION_USED, TRANSFER];
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripted_chain::{FINAL, ScriptedChain, asked, blocks_searched, chain_at, payment, too_large};
+    use crate::scripted_chain::{FINAL, ScriptedChain, blocks_searched, chain_at, payment, recorded_calls, too_large};
     use purser_testkit::{Reply, ScriptedNode};
     use serde_json::{Value, json};
     use std::time::Duration;
@@ -307,7 +307,12 @@ mod tests {
     async fn one_call_per_range_searches_all_wallets() {
         let node = moved().serve().await;
         assert_eq!(all(&node, &wallets(4), 1_000).await, expected());
-        let searches = |node: &ScriptedNode| asked(node).iter().filter(|(method, _)| method == "eth_getLogs").count();
+        let searches = |node: &ScriptedNode| {
+            recorded_calls(node)
+                .iter()
+                .filter(|(method, _)| method == "eth_getLogs")
+                .count()
+        };
         assert_eq!(searches(&node), 2);
         // A wallet without outflows, and no wallet.
         let node = moved().serve().await;
@@ -367,7 +372,7 @@ mod tests {
             .outflows(&wallets(4), (FINAL - 10, FINAL), 1_000, &mut BTreeSet::new(), past)
             .await;
         assert_eq!(found.unwrap(), None);
-        assert_eq!(asked(&node).len(), 0);
+        assert_eq!(recorded_calls(&node).len(), 0);
         let refused = |method: &str, _: &Value| (method == "eth_getLogs").then_some(Reply::Refused(-32_000));
         let node = moved().serve_except(refused).await;
         let until = Instant::now() + Duration::from_hours(1);
@@ -375,7 +380,7 @@ mod tests {
             .outflows(&wallets(4), (FINAL - 900, FINAL), 1_000, &mut BTreeSet::new(), until)
             .await;
         assert!(matches!(found, Err(ChainError::Refused { .. })), "{found:?}");
-        assert!(asked(&node).len() <= 20, "{}", asked(&node).len());
+        assert!(recorded_calls(&node).len() <= 20, "{}", recorded_calls(&node).len());
     }
 
     /// The responses of a node if every block has more zero-value transfers from this wallet than the node returns.
@@ -422,7 +427,7 @@ mod tests {
             next = one.last + 1;
         }
         assert_eq!(next, FINAL + 1);
-        assert!(asked(&node).len() <= 80, "{}", asked(&node).len());
+        assert!(recorded_calls(&node).len() <= 80, "{}", recorded_calls(&node).len());
     }
 
     /// Searches these blocks once for four wallets.

@@ -37,7 +37,7 @@ pub(crate) fn too_large() -> Reply {
 }
 
 /// Returns all calls except calls for the chain id.
-pub(crate) fn asked(node: &ScriptedNode) -> Vec<(String, Value)> {
+pub(crate) fn recorded_calls(node: &ScriptedNode) -> Vec<(String, Value)> {
     let mut calls = node.calls();
     calls.retain(|(method, _)| method != "eth_chainId");
     calls
@@ -62,7 +62,7 @@ fn chain_of(node: Arc<dyn Node>) -> Chain {
     let finality = Finality {
         confirmations: CONFIRMATIONS,
     };
-    Chain::of_node(NETWORK, node, finality)
+    Chain::from_node(NETWORK, node, finality)
 }
 
 type Pause = dyn Fn(&str) -> BoxFuture<'static, ()> + Send + Sync;

@@ -53,12 +53,12 @@ impl Chain {
         let number = u64::try_from(U256::from_be_bytes(*number));
         Ok(View {
             number: number.map_err(|_| malformed("a number of a block that is none"))?,
-            ancestors: hashes.iter().map(known).collect(),
+            ancestors: hashes.iter().map(known_hash).collect(),
         })
     }
 }
 
-fn known(hash: &[u8; 32]) -> Option<B256> {
+fn known_hash(hash: &[u8; 32]) -> Option<B256> {
     (*hash != [0; 32]).then(|| B256::new(*hash))
 }
 
@@ -97,7 +97,7 @@ fn code(ancestors: &[Ancestor]) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripted_chain::{HEAD, ScriptedChain, asked, chain_at, final_block, hash_of};
+    use crate::scripted_chain::{HEAD, ScriptedChain, chain_at, final_block, hash_of, recorded_calls};
     use purser_testkit::Reply;
 
     fn latest() -> Value {
@@ -125,7 +125,7 @@ mod tests {
             None,
         ];
         assert_eq!((view.number, view.ancestors), (HEAD, known.to_vec()));
-        let calls = asked(&node);
+        let calls = recorded_calls(&node);
         assert_eq!(calls.len(), 1);
         assert_eq!(calls[0].1[0].get("to"), None);
     }

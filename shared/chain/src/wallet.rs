@@ -62,7 +62,7 @@ impl WalletSeed {
         let accounts = ACCOUNTS
             .into_iter()
             .try_fold(Node::root(&bytes).ok_or(KeyError::Seed)?, |node, step| {
-                node.hardened(step)
+                node.derive_hardened(step)
             });
         let accounts = accounts.ok_or(KeyError::Seed)?;
         let derived = Mutex::default();
@@ -76,7 +76,7 @@ impl WalletSeed {
             return Ok(Arc::clone(wallet));
         }
         // The lock is not held during the derivation, so that it does not delay other agents' calls.
-        let node = self.accounts.hardened(index).ok_or(KeyError::Wallet(index))?;
+        let node = self.accounts.derive_hardened(index).ok_or(KeyError::Wallet(index))?;
         let wallet = Arc::new(node.signer().ok_or(KeyError::Wallet(index))?);
         let mut derived = derived();
         if derived.len() >= MAX_DERIVED {
@@ -110,7 +110,7 @@ impl Node {
 
     /// Derives the hardened child `step`; `None` if it does not exist (BIP-32, "Private parent key → private child
     /// key").
-    fn hardened(&self, step: u32) -> Option<Self> {
+    fn derive_hardened(&self, step: u32) -> Option<Self> {
         let number = step.checked_add(HARDENED)?.to_be_bytes();
         let mut child = Self::of_mac(self.chain_code.as_slice(), &[&[0], self.key.as_slice(), &number])?;
         let mut left = scalar(&child.key)?;
@@ -216,7 +216,7 @@ mod tests {
             )
         );
         assert_eq!(
-            told(&root.hardened(0).unwrap()),
+            told(&root.derive_hardened(0).unwrap()),
             (
                 "edb2e14f9ee77d26dd93b4ecede8d16ed408ce149b6cd80b0715a2d911a0afea".to_owned(),
                 "47fdacbd0f1097043b78c63c20c34ef4ed9a111d980047ad16282c7ae6236141".to_owned(),

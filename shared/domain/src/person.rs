@@ -13,7 +13,7 @@ pub struct PersonId(String);
 impl PersonId {
     /// Derives the id of the user with this `sub` at this issuer. An issuer is a URL and contains no line break.
     pub fn derive(issuer: &str, subject: &str) -> Self {
-        Self(Fingerprint::of_text(&format!("person\n{issuer}\n{subject}")).to_string())
+        Self(Fingerprint::for_text(&format!("person\n{issuer}\n{subject}")).to_string())
     }
 
     /// Parses an id. Returns `None` for any other text.
@@ -173,7 +173,7 @@ mod tests {
             seen_at: at(1_100),
             ends_at: at(1_150),
             signed_in_at: at(1_000),
-            terms: Fingerprint::of_text(""),
+            terms: Fingerprint::for_text(""),
             user_agent: None,
             address: None,
             is_operator: false,

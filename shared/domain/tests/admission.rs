@@ -614,7 +614,7 @@ impl Case {
                 .target
                 .map(|host| Target::parse(&format!("https://{}/", HOSTS[host])).unwrap()),
             metadata: Metadata::default(),
-            fingerprint: Fingerprint::of_text("x"),
+            fingerprint: Fingerprint::for_text("x"),
         };
         let day = window(
             WindowScope::Day {
@@ -1242,7 +1242,7 @@ fn a_payment_is_remembered_as_the_rules_need_it() {
         let Decision::Allow(grant) = given.decide() else {
             panic!("must be allowed")
         };
-        let update = grant.remembered()?;
+        let update = grant.recent_update()?;
         assert!(update.is_first, "nothing is stored yet");
         let ago = |at: Timestamp| given.at.since(at).secs();
         let call = update.call.map(|mark| mark.not_after.map(ago));
@@ -1291,7 +1291,7 @@ fn a_payment_counts_for_the_rules_of_its_service() {
     let Decision::Allow(grant) = given.decide() else {
         panic!("must be allowed")
     };
-    let counted = |counted| grant.counted(counted).collect::<Vec<_>>();
+    let counted = |counted| grant.counting_rules(counted).collect::<Vec<_>>();
     assert_eq!(counted(Counted::Amounts), [rule_id(0)]);
     assert_eq!(counted(Counted::Payments), [rule_id(2), rule_id(3)]);
 }

@@ -117,7 +117,7 @@ fn intent(call: &Call) -> Intent {
         operation: None,
         target: None,
         metadata: Metadata::default(),
-        fingerprint: Fingerprint::of_text("x"),
+        fingerprint: Fingerprint::for_text("x"),
     }
 }
 
@@ -225,7 +225,7 @@ fn attack(caps: Option<StartingCaps>, rules: Vec<RuleKind>, known: &[Call], call
         match evaluate(&facts) {
             Decision::Allow(grant) => {
                 let amount = grant.amount();
-                let remembered = grant.remembered();
+                let remembered = grant.recent_update();
                 outcome.paid += usize::from(!is_known);
                 add(&mut day, at, amount);
                 for (rule, window) in &mut windows {

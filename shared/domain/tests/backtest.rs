@@ -565,7 +565,7 @@ fn record(mut limits: Limits, steps: &[Step]) -> Vec<Recorded> {
         }
         let approval = ApprovalId::derive(
             AgentId::from_uuid(Uuid::nil()),
-            &Fingerprint::of_text(&now.to_string()),
+            &Fingerprint::for_text(&now.to_string()),
             u32::try_from(recorded.len()).unwrap(),
         );
         let mut is_approved = false;
@@ -661,7 +661,7 @@ fn decide(
         operation: None,
         target: None,
         metadata: Metadata::default(),
-        fingerprint: Fingerprint::of_text("x"),
+        fingerprint: Fingerprint::for_text("x"),
     };
     let operation = &service.operations[step.operation];
     let remembered = recent.clone();
@@ -685,7 +685,7 @@ fn decide(
     let (result, reason, checks) = match decided {
         Decision::NeedsTarget => panic!("every target is allowed"),
         Decision::Allow(grant) => {
-            if let Some(update) = grant.remembered() {
+            if let Some(update) = grant.recent_update() {
                 recent.remember(&update);
             }
             let checks = grant.checks().to_vec();
@@ -741,7 +741,7 @@ impl Recorded {
 
     fn call(&self) -> CallDigest {
         let decision = &self.decision;
-        CallDigest::of_call(&decision.call, decision.operation.as_ref().unwrap(), decision.amount)
+        CallDigest::for_call(&decision.call, decision.operation.as_ref().unwrap(), decision.amount)
     }
 
     /// Returns the payment that the decision is about.
@@ -1262,7 +1262,7 @@ fn a_candidate_edits_what_an_agent_has() {
         service,
         version,
         enabled: true,
-        policy: policy.edited(&change(None).policy),
+        policy: policy.apply(&change(None).policy),
     };
     let expected = [
         (first, edited(present.policy.clone(), first, present.version)),
@@ -1281,14 +1281,14 @@ fn an_unused_approval_is_one_where_the_candidate_asks() {
         policies: [Some((true, 100, 100, 10)), None],
         rules: None,
     };
-    let approval = ApprovalId::derive(AgentId::from_uuid(Uuid::nil()), &Fingerprint::of_text("x"), 0);
+    let approval = ApprovalId::derive(AgentId::from_uuid(Uuid::nil()), &Fingerprint::for_text("x"), 0);
     for (approval, flipped) in [(Some(approval), 0), (None, 1)] {
         let mut backtest = Backtest::new(change.candidate());
         backtest.test(&BacktestDecision {
             approval,
             ..recorded[0].as_tested()
         });
-        assert_eq!(backtest.result().if_declined.flipped(), flipped);
+        assert_eq!(backtest.result().if_declined.count_flipped(), flipped);
     }
 }
 
@@ -1309,7 +1309,10 @@ fn a_budget_that_is_not_recorded_has_as_little_left() {
         ..Candidate::default()
     };
     let result = backtest(candidate, &recorded, 0);
-    assert_eq!((result.if_declined.flipped(), result.if_declined.other_reasons), (0, 1));
+    assert_eq!(
+        (result.if_declined.count_flipped(), result.if_declined.other_reasons),
+        (0, 1)
+    );
 }
 
 /// Payments are counted by service if a proposed rule counts only the payments to some services.

@@ -66,7 +66,7 @@ fn about(catalog: &Catalog, service: &Value, operation: &Value, call: &str) -> S
         operation: operation.as_str().map(|slug| OperationSlug::parse(slug).unwrap()),
         target: None,
         metadata: Metadata::default(),
-        fingerprint: Fingerprint::of_text("once"),
+        fingerprint: Fingerprint::for_text("once"),
     };
     match CatalogMatch::find(&intent, catalog) {
         Ok(CatalogMatch { service, operation }) => {

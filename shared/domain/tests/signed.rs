@@ -200,7 +200,7 @@ impl Case {
             operation: self.operation.map(|index| OperationSlug::parse(SLUGS[index]).unwrap()),
             target: target.map(|target| Target::parse(&target).unwrap()),
             metadata: Metadata::default(),
-            fingerprint: Fingerprint::of_text("once"),
+            fingerprint: Fingerprint::for_text("once"),
         }
     }
 
@@ -319,7 +319,7 @@ fn signed(grant: &Grant<'_>, offer: &Offer, agent: &Agent) -> TransferAuthorizat
         pay_to: offer.pay_to(),
         authorized_at: grant.at(),
         valid_before: grant.at().after(Duration::DAY),
-        idempotency_key: Fingerprint::of_text("once"),
+        idempotency_key: Fingerprint::for_text("once"),
         nonce_prefix: NoncePrefix::from_nonce(B256::ZERO),
         transfers: 0,
         purpose: Purpose::Purchase(Purchase {

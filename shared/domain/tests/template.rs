@@ -129,7 +129,7 @@ fn the_most_specific_key_decides_on_a_service() {
     let mut present: Vec<EnabledService> = [1, 2, 3].map(|number| starting().record(id(number)).unwrap()).to_vec();
     let told = |present: &[EnabledService]| -> Vec<_> {
         let merges = merged(&template, None, &BTreeMap::new(), present, Overrides::Keep);
-        let edited = merges.iter().map(|merge| merge.edited().unwrap());
+        let edited = merges.iter().map(|merge| merge.result().unwrap());
         edited
             .map(|edited| {
                 (
@@ -153,7 +153,7 @@ fn the_most_specific_key_decides_on_a_service() {
     ]);
     let merges = merged(&new, None, &BTreeMap::new(), &present[..2], Overrides::Keep);
     assert_eq!(merges.len(), 1);
-    let edited = merges[0].edited().unwrap();
+    let edited = merges[0].result().unwrap();
     assert_eq!((edited.service, edited.version, edited.enabled), (id(3), 1, true));
     // A service that left the catalog can't be enabled again.
     let mut left = present[0].clone();
@@ -162,9 +162,9 @@ fn the_most_specific_key_decides_on_a_service() {
     // A user disabled service 1. The service stays disabled unless overrides are overwritten.
     let enables = terms(vec![(TemplateKey::Service(id(1)), switch(true))]);
     let kept = merged(&enables, None, &BTreeMap::new(), &present[..1], Overrides::Keep);
-    assert_eq!((kept[0].edited(), kept[0].differences[0].is_override), (None, true));
+    assert_eq!((kept[0].result(), kept[0].differences[0].is_override), (None, true));
     let overwritten = merged(&enables, None, &BTreeMap::new(), &present[..1], Overrides::Overwrite);
-    assert!(overwritten[0].edited().unwrap().enabled);
+    assert!(overwritten[0].result().unwrap().enabled);
 }
 
 /// Returns the limits of an agent that starts with the template, each with the services that they apply to.
@@ -188,21 +188,21 @@ fn an_agent_starts_with_the_limits_of_its_services() {
 #[test]
 fn a_template_of_an_agent_has_its_limits() {
     let mut present: Vec<EnabledService> = [1, 2, 3].map(|number| starting().record(id(number)).unwrap()).to_vec();
-    present[0].policy = present[0].policy.clone().edited(&change(Some(5), None).policy);
+    present[0].policy = present[0].policy.clone().apply(&change(Some(5), None).policy);
     present[1].enabled = false;
-    let template = TemplateTerms::of_agent(&present, &agent(&[budget(3)]).rules);
+    let template = TemplateTerms::from_agent(&present, &agent(&[budget(3)]).rules);
     assert_eq!(template.services.len(), 3);
     assert_eq!(template.rules, Some(vec![budget(3)]));
     let none = merged(&template, None, &BTreeMap::new(), &present, Overrides::Overwrite);
     assert_eq!(none, []);
     let other: Vec<EnabledService> = [1, 2, 3].map(|number| starting().record(id(number)).unwrap()).to_vec();
     let merges = merged(&template, None, &BTreeMap::new(), &other, Overrides::Keep);
-    let told: Vec<_> = merges.iter().map(|merge| merge.edited().unwrap()).collect();
+    let told: Vec<_> = merges.iter().map(|merge| merge.result().unwrap()).collect();
     let told: Vec<_> = told.iter().map(|record| (record.service, record.enabled)).collect();
     assert!(told.contains(&(id(2), false)), "{told:?}");
     let limit = |number| merges.iter().find(|merge| merge.service == id(number));
     if let Some(first) = limit(1) {
-        assert_eq!(first.edited().unwrap().policy.max_per_call, units(5));
+        assert_eq!(first.result().unwrap().policy.max_per_call, units(5));
     }
 }
 
@@ -224,7 +224,7 @@ fn all_members_are_merged() {
     let template = terms(vec![(TemplateKey::Service(id(1)), all)]);
     let present = [starting().record(id(1)).unwrap()];
     let merges = merged(&template, None, &BTreeMap::new(), &present, Overrides::Keep);
-    let edited = merges[0].edited().unwrap();
+    let edited = merges[0].result().unwrap();
     let mut expected = present[0].clone();
     (expected.enabled, expected.version) = (false, present[0].version + 1);
     expected.policy = SpendPolicy {
@@ -281,13 +281,16 @@ fn a_stored_key_is_the_key() {
     }
     // Users name services by slug.
     for text in ["s1", "category:ai", "*"] {
-        assert_eq!(TemplateKey::from_text(text, &catalog()).unwrap().told(&catalog()), text);
+        assert_eq!(
+            TemplateKey::from_text(text, &catalog()).unwrap().describe(&catalog()),
+            text
+        );
     }
     assert_eq!(
         TemplateKey::from_text(&id(1).to_string(), &catalog()),
         Ok(TemplateKey::Service(id(1)))
     );
-    assert_eq!(TemplateKey::Service(id(9)).told(&catalog()), id(9).to_string());
+    assert_eq!(TemplateKey::Service(id(9)).describe(&catalog()), id(9).to_string());
     for text in ["", "s9", "category:x"] {
         assert!(TemplateKey::from_text(text, &catalog()).is_err(), "{text}");
     }
@@ -368,7 +371,7 @@ fn an_agent_follows_the_versions_that_it_may_have() {
         FollowedTemplate::beginning(&template, Some(before))
     };
     let bases = |followed: &FollowedTemplate| followed.bases().collect::<Vec<_>>();
-    let named = FollowedTemplate::named(name.clone());
+    let named = FollowedTemplate::new(name.clone());
     assert_eq!((named.version(), bases(&named)), (None, vec![]));
     let applied = FollowedTemplate::with(name.clone(), 3);
     assert_eq!((applied.version(), bases(&applied)), (Some(3), vec![3, 3]));
@@ -618,7 +621,7 @@ proptest! {
                 Step::Person(service, is_call, value) => {
                     let edit = if is_call { change(Some(value), None) } else { change(None, Some(value)) };
                     let record = &mut present[service];
-                    record.policy = record.policy.clone().edited(&edit.policy);
+                    record.policy = record.policy.clone().apply(&edit.policy);
                     record.version += 1;
                     setters[service][usize::from(!is_call)] = Setter::Person;
                 }
@@ -632,7 +635,7 @@ proptest! {
                         let (_, change) = template.of_service(service, Some(category))?;
                         Some([change.policy.max_per_call, change.policy.max_per_day])
                     };
-                    let edited: Vec<EnabledService> = merges.iter().filter_map(ServiceMerge::edited).collect();
+                    let edited: Vec<EnabledService> = merges.iter().filter_map(ServiceMerge::result).collect();
                     let all = PolicyTemplate {
                         name: TemplateName::parse("t").unwrap(),
                         version,
@@ -683,7 +686,7 @@ proptest! {
                         followed = Some(FollowedTemplate::with(all.name, version));
                         begun = 0;
                         let again = merged(&template, followed.as_ref(), &bases, &present, overrides);
-                        prop_assert!(again.iter().all(|merge| merge.edited().is_none()), "{:?}", again);
+                        prop_assert!(again.iter().all(|merge| merge.result().is_none()), "{:?}", again);
                     }
                 }
             }

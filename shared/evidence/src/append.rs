@@ -9,7 +9,7 @@
 //! other. Otherwise a writer that lost the race could overwrite a partial tile that the published checkpoint needs, so
 //! the caller must allow only one writer at a time.
 
-use crate::reader::{ReadError, TileReader, joined, read};
+use crate::reader::{ReadError, TileReader, join_subtrees, read};
 use crate::tile::{
     TILE_WIDTH, TileError, TilePath, TilePathError, decode_entries, decode_hashes, encode_entries, encode_hashes,
 };
@@ -152,7 +152,7 @@ impl Edge {
                 rest = right;
             }
         }
-        joined(subtrees).unwrap_or_else(Hash::of_empty_tree)
+        join_subtrees(subtrees).unwrap_or_else(Hash::of_empty_tree)
     }
 
     /// Appends entries, which are the exact bytes of statements. An append without entries writes nothing.

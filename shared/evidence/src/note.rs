@@ -192,7 +192,7 @@ impl NoteSigner {
     pub fn cosign(&self, text: &str, time: u64) -> Result<String, SeedError> {
         let signed = self
             .key
-            .try_sign(cosigned(text, time).as_bytes())
+            .try_sign(cosignature_message(text, time).as_bytes())
             .map_err(|_| SeedError)?;
         let mut signature = time.to_be_bytes().to_vec();
         signature.extend(signed.as_ref());
@@ -214,7 +214,7 @@ impl fmt::Debug for NoteSigner {
 }
 
 /// Returns the message that a cosignature signs: two lines, and the text of the checkpoint without signatures.
-fn cosigned(text: &str, time: u64) -> String {
+fn cosignature_message(text: &str, time: u64) -> String {
     format!("cosignature/v1\ntime {time}\n{text}")
 }
 
@@ -291,7 +291,7 @@ impl Note {
         // The specification limits times to 2^63 - 1.
         let is_valid = key.kind == KeyType::Cosignature
             && i64::try_from(time).is_ok()
-            && key.is_signature(cosigned(&self.text, time).as_bytes(), signature);
+            && key.is_signature(cosignature_message(&self.text, time).as_bytes(), signature);
         is_valid.then_some(time).ok_or_else(invalid)
     }
 }

@@ -290,7 +290,7 @@ pub fn verify_evidence(document: &str, trust: &Trust) -> Result<EvidenceReport, 
             let outcome = if change.get("approval").is_some() {
                 decided_approval(&change, decided.as_ref())
             } else {
-                changed(&change, paid.as_ref().or(decided.as_ref()), receipt)
+                check_change(&change, paid.as_ref().or(decided.as_ref()), receipt)
             };
             report.add(Part::Changes, Step::new(StepName::Payment, outcome));
             for member in ["statement", "proof"].into_iter().chain(stated.index.map(|_| "index")) {
@@ -342,7 +342,7 @@ impl EvidenceReport {
                 Err(error) => Outcome::Failed(error.to_string()),
             };
             if matches!(outcome, Outcome::Passed(_)) {
-                for member in kind.signed_members(object) {
+                for member in kind.list_signed_members(object) {
                     rest.take(&format!("{at}{member}"));
                 }
             }
@@ -430,7 +430,7 @@ fn hashes(payload: &Value, inputs: Option<&Value>, rest: &mut Unverified) -> Out
 }
 
 /// Checks that a change is about this payment and leaves the receipt valid.
-fn changed(change: &Value, payment: Option<&Value>, receipt: Option<&Stated>) -> Outcome {
+fn check_change(change: &Value, payment: Option<&Value>, receipt: Option<&Stated>) -> Outcome {
     let text = |at: &str| change.pointer(at).and_then(Value::as_str);
     if payment.is_some_and(|payment| payment.get("settlement_id") != change.get("settlement_id")) {
         return Outcome::Failed("the change is of another payment".to_owned());

@@ -75,7 +75,7 @@ impl TlogProof {
     pub fn verify(&self, entry: &[u8], policy: &Policy) -> Result<Proven, RefusedProof> {
         let checkpoint = policy.open(&self.note)?;
         self.verify_inclusion(entry, &checkpoint.head())?;
-        let witnesses = policy.cosigned(&self.note)?;
+        let witnesses = policy.verify_cosignatures(&self.note)?;
         Ok(Proven {
             index: self.index,
             checkpoint,
@@ -259,7 +259,7 @@ impl Policy {
 
     /// Returns the cosignatures of trusted witnesses. An invalid cosignature by any trusted witness makes the note
     /// invalid, whatever the quorum is.
-    pub fn cosigned(&self, note: &Note) -> Result<Vec<Cosigned>, WitnessError> {
+    pub fn verify_cosignatures(&self, note: &Note) -> Result<Vec<Cosigned>, WitnessError> {
         let mut cosigned = Vec::new();
         for witness in &self.witnesses {
             match note.verify_cosignature(witness) {

@@ -303,7 +303,7 @@ impl ProviderObject {
     pub fn verify(self, object: &Value, known: &[ProviderKey]) -> Result<SignedByProvider, ProviderError> {
         let signed = match Object::deserialize(object).map_err(|_| ProviderError::Form)? {
             Object::Eip712 { payload, signature } => {
-                let address = recovered(&signature, &self.digest(&payload)?)?;
+                let address = recover_address(&signature, &self.digest(&payload)?)?;
                 let signer = ProviderSigner::Address(address);
                 let key = None;
                 SignedByProvider { payload, signer, key }
@@ -323,7 +323,7 @@ impl ProviderObject {
     }
 
     /// Returns the JSON Pointers of the object's fields that the signature covers.
-    pub(crate) fn signed_members(self, object: &Value) -> Vec<String> {
+    pub(crate) fn list_signed_members(self, object: &Value) -> Vec<String> {
         let mut members = vec!["/format".to_owned(), "/signature".to_owned()];
         if object.get("format").and_then(Value::as_str) == Some("eip712") {
             members.extend(self.members().iter().map(|member| {
@@ -379,7 +379,7 @@ fn word(number: u64) -> [u8; 32] {
 }
 
 /// Returns the address that signed a digest. The signature is `0x` and 65 bytes: r, s and v.
-fn recovered(signature: &str, digest: &[u8; 32]) -> Result<String, ProviderError> {
+fn recover_address(signature: &str, digest: &[u8; 32]) -> Result<String, ProviderError> {
     let digits = signature.strip_prefix("0x").ok_or(ProviderError::Form)?;
     let bytes = from_hexadecimal(digits).ok_or(ProviderError::Form)?;
     let Some(([v], scalars)) = bytes.split_last_chunk::<1>().map(|(scalars, v)| (v, scalars)) else {

@@ -132,7 +132,7 @@ impl<R: TileReader> Tiles<'_, R> {
                 start = start.saturating_add(1 << height);
             }
         }
-        joined(subtrees).ok_or(ReadError::Range)
+        join_subtrees(subtrees).ok_or(ReadError::Range)
     }
 
     async fn nodes(&mut self, numbers: Vec<u64>) -> Result<Vec<Hash>, ReadError<R::Error>> {
@@ -145,7 +145,7 @@ impl<R: TileReader> Tiles<'_, R> {
 }
 
 /// Returns the root over complete subtrees of descending size.
-pub(crate) fn joined(subtrees: Vec<Hash>) -> Option<Hash> {
+pub(crate) fn join_subtrees(subtrees: Vec<Hash>) -> Option<Hash> {
     let mut smallest_first = subtrees.into_iter().rev();
     let last = smallest_first.next()?;
     Some(smallest_first.fold(last, |right, left| Hash::of_node(&left, &right)))

@@ -101,7 +101,7 @@ pub enum ProofError {
     Hashes,
 }
 
-fn concatenated(hashes: &[Hash]) -> Vec<u8> {
+fn concatenate(hashes: &[Hash]) -> Vec<u8> {
     hashes.iter().flat_map(|hash| hash.0).collect()
 }
 
@@ -123,7 +123,7 @@ impl TreeHead {
         if self.size > LARGEST_TREE || index >= self.size {
             return Err(ProofError::Range);
         }
-        let proof = InclusionProof::try_from_bytes(concatenated(hashes)).map_err(|_| ProofError::Hashes)?;
+        let proof = InclusionProof::try_from_bytes(concatenate(hashes)).map_err(|_| ProofError::Hashes)?;
         self.root_hash()
             .verify_inclusion(&leaf, index, &proof)
             .map_err(|_| ProofError::Hashes)
@@ -143,7 +143,7 @@ impl TreeHead {
                 Err(ProofError::Hashes)
             };
         }
-        let proof = ConsistencyProof::try_from_bytes(concatenated(hashes)).map_err(|_| ProofError::Hashes)?;
+        let proof = ConsistencyProof::try_from_bytes(concatenate(hashes)).map_err(|_| ProofError::Hashes)?;
         self.root_hash()
             .verify_consistency(&older.root_hash(), &proof)
             .map_err(|_| ProofError::Hashes)

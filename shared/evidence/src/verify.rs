@@ -289,7 +289,7 @@ fn verify_proof(proof: &TlogProof, trust: &Trust) -> Report {
     let checkpoint = opened
         .as_ref()
         .map(|checkpoint| format!("signed by the log {}", checkpoint.origin()));
-    let witnesses = match (&opened, trust.policy.cosigned(proof.note())) {
+    let witnesses = match (&opened, trust.policy.verify_cosignatures(proof.note())) {
         (Err(_), _) => Step::from_result(StepName::Witnesses, Err("there is no trusted checkpoint to cosign")),
         (_, Ok(cosigned)) if cosigned.is_empty() => Step::skipped(
             StepName::Witnesses,

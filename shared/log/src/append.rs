@@ -259,8 +259,8 @@ impl Log {
             });
         }
         // The first run publishes the checkpoint of the empty log.
-        self.put_checkpoint(state.published()?).await?;
-        self.check_growth(&state.published()?).await?;
+        self.put_checkpoint(state.published_tree()?).await?;
+        self.check_growth(&state.published_tree()?).await?;
         let mut gathered = self.gather(&state).await?;
         for value in &gathered.unreadable {
             let key = format!("{ASIDE}unreadable/{}", DocumentHash::digest(value));
@@ -298,7 +298,7 @@ impl Log {
                 Outcome::SetAside(reason) => reason,
             };
             let key = format!("{ASIDE}{}/{}", fact.agent, fact.sequence);
-            let stored = serde_json::to_value(fact.stored()).map_err(|error| Error::internal(PUBLISHING, error))?;
+            let stored = serde_json::to_value(fact.to_stored()).map_err(|error| Error::internal(PUBLISHING, error))?;
             self.set_aside(&key, &stored, &reason, now, stating).await?;
         }
         // What was to be tried again comes first.
@@ -308,7 +308,7 @@ impl Log {
         gathered.note(&mut state, count.saturating_sub(again.len()), now);
         let statements = entries.len();
         if statements > 0 {
-            let edge = self.edge(&state.committed()?).await?;
+            let edge = self.edge(&state.committed_tree()?).await?;
             let head = append(&edge, &entries)?.head;
             let key = format!("batch/{:016}-{}", edge.size(), Uuid::new_v4());
             let bytes = serde_json::to_vec(&entries).map_err(|error| Error::internal(PUBLISHING, error))?;
@@ -419,7 +419,7 @@ impl Log {
     async fn publish(&self) -> Result<()> {
         let (mut state, version) = State::read(&self.objects).await?;
         let Some(batch) = state.batch() else { return Ok(()) };
-        let (before, head) = (state.published()?, state.committed()?);
+        let (before, head) = (state.published_tree()?, state.committed_tree()?);
         let object = self.objects.get(&batch.key).await?;
         let object = object.ok_or_else(|| Error::internal(PUBLISHING, "the committed entries are missing"))?;
         let entries: Vec<StoredEntry> =
@@ -474,7 +474,7 @@ impl Log {
         if !is_of_state {
             // Unless another run has published meanwhile.
             let (state, _) = State::read(&self.objects).await?;
-            if state.published()? == *published && state.batch().is_none() {
+            if state.published_tree()? == *published && state.batch().is_none() {
                 return Err(Error::internal(
                     PUBLISHING,
                     "the checkpoint is of another tree than the state",

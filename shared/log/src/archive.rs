@@ -160,7 +160,7 @@ impl Archive {
         let entries = read_unverified_entries(&self.log, published, batch.first..batch.end).await;
         let entries = entries.map_err(|error| Error::internal(ARCHIVING, error))?;
         let (key, text) = object_of(batch, &entries)?;
-        let bytes = compressed(&text).map_err(|error| Error::internal(ARCHIVING, error))?;
+        let bytes = compress(&text).map_err(|error| Error::internal(ARCHIVING, error))?;
         if self.objects.put_if(&key, &bytes, None).await? {
             return Ok(None);
         }
@@ -175,7 +175,7 @@ impl Archive {
     /// Whether an object has this text; `None` if there is no object.
     async fn has(&self, key: &str, text: &[u8]) -> Result<Option<bool>> {
         let present = self.objects.get(key).await?;
-        Ok(present.map(|object| decompressed(&object.bytes).is_ok_and(|present| present == text)))
+        Ok(present.map(|object| decompress(&object.bytes).is_ok_and(|present| present == text)))
     }
 
     /// The key of the object of a batch with these entries, if the archive lacks it or has another content, although the
@@ -255,13 +255,13 @@ fn line(log_index: u64, committed_at: Timestamp, entry: &str) -> Value {
 }
 
 /// The gzip form, without a time or a file name.
-fn compressed(text: &[u8]) -> std::io::Result<Vec<u8>> {
+fn compress(text: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut encoder = GzBuilder::new().write(Vec::new(), Compression::default());
     encoder.write_all(text)?;
     encoder.finish()
 }
 
-fn decompressed(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+fn decompress(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut text = Vec::new();
     GzDecoder::new(bytes).read_to_end(&mut text)?;
     Ok(text)

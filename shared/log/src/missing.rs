@@ -46,7 +46,7 @@ impl MissingStatements {
         decisions: &[(LoggedDecision, String)],
         now: Timestamp,
     ) -> Result<()> {
-        let unstated = unstated(objects).await?;
+        let unstated = find_unstated(objects).await?;
         let mut facts = Vec::new();
         for (decision, row) in decisions {
             for (fact, at) in facts_of(decision) {
@@ -144,7 +144,7 @@ async fn is_stated(objects: &ObjectStore, decision: &LoggedDecision, fact: &Stat
 }
 
 /// The facts that wait, and those that were set aside with the reason.
-async fn unstated(objects: &ObjectStore) -> Result<Vec<(StatedFact, Option<String>)>> {
+async fn find_unstated(objects: &ObjectStore) -> Result<Vec<(StatedFact, Option<String>)>> {
     let (state, _) = State::read(objects).await?;
     let mut facts: Vec<_> = state.later().into_iter().map(|later| (later.fact, None)).collect();
     for prefix in [PREFIX, ASIDE] {

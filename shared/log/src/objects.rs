@@ -56,7 +56,7 @@ pub struct StoredObject {
 
 impl ObjectStore {
     /// The objects of the bucket with this name, or of a folder if the name is `folder:<path>`, as in the local stack.
-    pub fn named(aws: &SdkConfig, name: &str) -> Self {
+    pub fn open(aws: &SdkConfig, name: &str) -> Self {
         match name.strip_prefix("folder:") {
             Some(path) => Self::folder(path),
             None => Self::bucket(aws, name),
@@ -77,7 +77,7 @@ impl ObjectStore {
     }
 
     /// The objects of a folder in which only this number of writes and deletions succeeds, for tests of interrupted runs.
-    pub fn interrupted(path: impl Into<PathBuf>, writes: u32) -> Self {
+    pub fn interrupt_after(path: impl Into<PathBuf>, writes: u32) -> Self {
         Self::in_folder(path.into(), Some(AtomicU32::new(writes)))
     }
 

@@ -124,7 +124,7 @@ struct StoredConfirmation {
 }
 
 impl PendingFact {
-    pub(crate) fn stored(&self) -> StoredFact {
+    pub(crate) fn to_stored(&self) -> StoredFact {
         let (settlement, transaction, confirmed) = match &self.fact {
             StatedFact::Allowed(id) | StatedFact::Released(id, _) | StatedFact::Withdrawn(id) => {
                 (Some(id.to_string()), None, None)
@@ -218,7 +218,7 @@ impl PendingBatch {
             return Ok(());
         };
         let key = format!("{PREFIX}{}/{}-{}", self.shard, first.sequence, last.sequence);
-        let facts: Vec<StoredFact> = self.facts.iter().map(PendingFact::stored).collect();
+        let facts: Vec<StoredFact> = self.facts.iter().map(PendingFact::to_stored).collect();
         let bytes = serde_json::to_vec(&facts).map_err(|error| Error::internal("writing facts", error))?;
         objects.put(&key, &bytes).await
     }

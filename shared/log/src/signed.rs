@@ -41,7 +41,7 @@ pub async fn write_signed(objects: &ObjectStore, signed: &[(PendingFact, String)
         bytes <= MAX_BYTES
     });
     let stored = stored.map(|(fact, statement)| StoredStatement {
-        fact: fact.stored(),
+        fact: fact.to_stored(),
         statement: statement.clone(),
     });
     let stored: Vec<StoredStatement> = stored.collect();

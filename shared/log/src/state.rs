@@ -88,11 +88,11 @@ impl State {
         objects.put_if(KEY, &bytes, version).await
     }
 
-    pub(crate) fn committed(&self) -> Result<TreeHead> {
+    pub(crate) fn committed_tree(&self) -> Result<TreeHead> {
         to_head(self.committed.as_ref())
     }
 
-    pub(crate) fn published(&self) -> Result<TreeHead> {
+    pub(crate) fn published_tree(&self) -> Result<TreeHead> {
         to_head(self.published.as_ref())
     }
 
@@ -130,7 +130,7 @@ impl State {
 
     /// The state with these facts to be tried again.
     pub(crate) fn set_later(&mut self, facts: &[PendingFact]) {
-        self.later = facts.iter().map(PendingFact::stored).collect();
+        self.later = facts.iter().map(PendingFact::to_stored).collect();
     }
 
     /// The state with committed entries.

@@ -117,7 +117,7 @@ impl Witness {
         }
         let cosigned = tokio::time::timeout(TIMEOUT, self.submit(http, objects, signed, tree, older));
         let witness = self.key.name();
-        match cosigned.await.unwrap_or_else(|_| Err(failed("timeout"))) {
+        match cosigned.await.unwrap_or_else(|_| Err(not_cosigned("timeout"))) {
             Ok(line) => return Some(line),
             Err(NotCosigned::Failed(why)) => tracing::warn!(witness, why, "witness.failed"),
             Err(NotCosigned::Contradicts(why)) => tracing::error!(witness, why, "witness.contradicts"),
@@ -145,13 +145,13 @@ impl Witness {
         };
         match status {
             StatusCode::OK => find_cosignature(&body, &self.key, signed)
-                .ok_or_else(|| failed("the response has no valid cosignature of the witness")),
+                .ok_or_else(|| not_cosigned("the response has no valid cosignature of the witness")),
             StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => Err(NotCosigned::Contradicts(format!(
                 "the log of {} entries does not continue the tree that the witness cosigned: HTTP {status}, `{}`",
                 tree.size,
                 body.chars().take(40).collect::<String>().escape_debug()
             ))),
-            _ => Err(failed(format!("HTTP {status}"))),
+            _ => Err(not_cosigned(format!("HTTP {status}"))),
         }
     }
 
@@ -166,16 +166,16 @@ impl Witness {
     ) -> Result<(StatusCode, String), NotCosigned> {
         let proof = prove(objects, tree, older).await?;
         let request = http.post(self.url.clone()).body(add_checkpoint(older, &proof, signed));
-        let broken = |error: reqwest::Error| failed(error.without_url());
+        let broken = |error: reqwest::Error| not_cosigned(error.without_url());
         let mut response = request.send().await.map_err(broken)?;
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(broken)? {
             body.extend(chunk);
             if body.len() > MAX_RESPONSE {
-                return Err(failed("the response is too long"));
+                return Err(not_cosigned("the response is too long"));
             }
         }
-        let body = String::from_utf8(body).map_err(failed)?;
+        let body = String::from_utf8(body).map_err(not_cosigned)?;
         Ok((response.status(), body))
     }
 }
@@ -185,11 +185,11 @@ async fn prove(objects: &ObjectStore, tree: &TreeHead, older: u64) -> Result<Vec
     if older == 0 || older == tree.size {
         return Ok(Vec::new());
     }
-    let root = read_unverified_root(objects, older, tree).await.map_err(failed)?;
+    let root = read_unverified_root(objects, older, tree).await.map_err(not_cosigned)?;
     let older = TreeHead { size: older, root };
-    consistency_proof(objects, &older, tree).await.map_err(failed)
+    consistency_proof(objects, &older, tree).await.map_err(not_cosigned)
 }
 
-fn failed(why: impl fmt::Display) -> NotCosigned {
+fn not_cosigned(why: impl fmt::Display) -> NotCosigned {
     NotCosigned::Failed(why.to_string())
 }

@@ -343,7 +343,7 @@ async fn interrupted_runs_lose_and_double_nothing() {
     for writes in 0.. {
         let folder = Folder::new();
         let objects = pending(&folder.0).await;
-        let stopped = log(ObjectStore::interrupted(&folder.0, writes));
+        let stopped = log(ObjectStore::interrupt_after(&folder.0, writes));
         let result = stopped.write(at(100), &Signer(Uuid::new_v4())).await;
         let older = head(&objects).await;
         // The stream repeats its last batch.
@@ -368,7 +368,7 @@ async fn concurrent_runs_do_not_fork_the_log() {
     for writes in 0..60 {
         let folder = Folder::new();
         let objects = pending(&folder.0).await;
-        let stopped = ObjectStore::interrupted(&folder.0, writes);
+        let stopped = ObjectStore::interrupt_after(&folder.0, writes);
         let runs = [stopped.clone(), stopped].map(|objects| {
             tokio::spawn(async move { log(objects).write(at(100), &Signer(Uuid::new_v4())).await.ok() })
         });
@@ -447,7 +447,7 @@ async fn runs_that_stop_while_partial_tiles_are_deleted_lose_nothing() {
         let objects = ObjectStore::folder(&folder.0);
         append_200(&objects, 0).await.unwrap();
         let older = head(&objects).await;
-        let stopped = append_200(&ObjectStore::interrupted(&folder.0, writes), 1).await;
+        let stopped = append_200(&ObjectStore::interrupt_after(&folder.0, writes), 1).await;
         let mut heads = vec![older];
         if stopped.is_err() {
             append_200(&objects, 1).await.unwrap();
@@ -559,8 +559,8 @@ async fn the_archive_has_each_entry_once() {
         write(40).await;
         let archive = ObjectStore::folder(&place.0);
         let stopped = Archive::new(
-            ObjectStore::interrupted(&folder.0, writes),
-            ObjectStore::interrupted(&place.0, writes),
+            ObjectStore::interrupt_after(&folder.0, writes),
+            ObjectStore::interrupt_after(&place.0, writes),
         );
         let result = stopped.write(|| false).await;
         let whole = Archive::new(objects.clone(), archive.clone());
@@ -916,7 +916,7 @@ async fn a_fact_that_cannot_be_read_now_is_tried_again() {
     assert_eq!(failing.aside(), [""; 0]);
     // Each step of the run that states them may be the last one.
     for writes in 0..8 {
-        let stopped = log(ObjectStore::interrupted(&folder.0, writes));
+        let stopped = log(ObjectStore::interrupt_after(&folder.0, writes));
         let _interrupted = stopped.write(at(220), &Picky::new(|_| None)).await;
     }
     log(objects.clone())

@@ -77,12 +77,12 @@ impl<T: Clone> Refreshed<T> {
 
     /// The value, however old.
     pub fn latest(&self) -> Option<T> {
-        self.held().value.map(|(value, _)| value)
+        self.lock().value.map(|(value, _)| value)
     }
 
     /// The value, if it is fresh.
     pub fn fresh(&self, now: Timestamp) -> Option<T> {
-        let fresh = self.held().value.filter(|(_, at)| now.since(*at) < self.ages.fresh);
+        let fresh = self.lock().value.filter(|(_, at)| now.since(*at) < self.ages.fresh);
         fresh.map(|(value, _)| value)
     }
 
@@ -91,7 +91,7 @@ impl<T: Clone> Refreshed<T> {
         if let Some(value) = self.fresh(now) {
             return Ok(value);
         }
-        let held = self.held();
+        let held = self.lock();
         match self.usable(&held, now) {
             Some(value) if self.was_asked(&held, now) => Ok(value),
             _ => self.newest(now, fetch).await,
@@ -102,7 +102,7 @@ impl<T: Clone> Refreshed<T> {
     /// one fails.
     pub async fn newest<F: Future<Output = Result<T>>>(&self, now: Timestamp, fetch: impl FnOnce() -> F) -> Result<T> {
         let _asking = self.asking.lock().await;
-        let held = self.held();
+        let held = self.lock();
         let usable = self.usable(&held, now);
         // Another request may have fetched while this one waited for the lock.
         if self.was_asked(&held, now) {
@@ -141,7 +141,7 @@ impl<T: Clone> Refreshed<T> {
         held.asked_at.is_some_and(|asked_at| now.since(asked_at) < every)
     }
 
-    fn held(&self) -> Held<T> {
+    fn lock(&self) -> Held<T> {
         self.held.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -8,7 +8,7 @@
 use crate::{
     audit::entry::AuditEntry,
     codec::backoff::Backoff,
-    codec::fault::{CONDITION_FAILED, CONFLICT, Fault, THROTTLED, THROUGHPUT_EXCEEDED, failed, is_throttled},
+    codec::fault::{CONDITION_FAILED, CONFLICT, Fault, THROTTLED, THROUGHPUT_EXCEEDED, is_throttled, store_error},
     codec::item::Item,
 };
 use aws_sdk_dynamodb::{
@@ -67,7 +67,7 @@ pub(crate) struct FailedConditions<Role>(Vec<(Role, Option<Item>)>);
 impl<Role: Copy + PartialEq> FailedConditions<Role> {
     /// Returns the item against which this role's condition was evaluated, if the condition failed and its write
     /// returns the item.
-    pub(crate) fn met(&self, role: Role) -> Option<&Item> {
+    pub(crate) fn existing(&self, role: Role) -> Option<&Item> {
         self.0
             .iter()
             .find(|(failed, _)| *failed == role)
@@ -221,18 +221,18 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         let Err(error) = answer else { return Ok(Sent::Committed) };
         match &error {
             // The request was never sent.
-            SdkError::ConstructionFailure(_) => Err(failed(DOING)(error)),
+            SdkError::ConstructionFailure(_) => Err(store_error(DOING)(error)),
             SdkError::ServiceError(answer) => match answer.err() {
                 TransactWriteItemsError::TransactionCanceledException(cancelled) => {
                     self.reasons(cancelled.cancellation_reasons())
                 }
                 // An earlier attempt of the SDK is still in progress.
                 TransactWriteItemsError::TransactionInProgressException(_)
-                | TransactWriteItemsError::InternalServerError(_) => Ok(Sent::Unknown(failed(DOING)(error))),
-                other if other.code() == Some("ServiceUnavailable") => Ok(Sent::Unknown(failed(DOING)(error))),
-                _ => Err(failed(DOING)(error)),
+                | TransactWriteItemsError::InternalServerError(_) => Ok(Sent::Unknown(store_error(DOING)(error))),
+                other if other.code() == Some("ServiceUnavailable") => Ok(Sent::Unknown(store_error(DOING)(error))),
+                _ => Err(store_error(DOING)(error)),
             },
-            _ => Ok(Sent::Unknown(failed(DOING)(error))),
+            _ => Ok(Sent::Unknown(store_error(DOING)(error))),
         }
     }
 
@@ -284,7 +284,7 @@ where
     match answer {
         Ok(_) => Ok(true),
         Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(false),
-        Err(error) => Err(failed(doing)(error)),
+        Err(error) => Err(store_error(doing)(error)),
     }
 }
 

@@ -146,7 +146,7 @@ fn backtesting(table: &mut Table) {
         }
         backtest.result()
     };
-    let flipped = run().if_declined.flipped();
+    let flipped = run().if_declined.count_flipped();
     assert!((1..10_000).contains(&flipped), "{flipped}");
     table.hold(
         BACKTESTED,
@@ -190,7 +190,7 @@ fn hashing(table: &mut Table) {
     table.compare(
         "fingerprint",
         "a body of authorize",
-        || Fingerprint::of_request(black_box(&body), &["idempotency_key", "approval_id"]),
+        || Fingerprint::for_request(black_box(&body), &["idempotency_key", "approval_id"]),
         ("sha-256 of the same bytes", &mut || {
             black_box(Sha256::digest(black_box(&bytes)));
         }),

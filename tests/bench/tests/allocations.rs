@@ -32,7 +32,7 @@ fn an_allow_allocates_nothing() {
     let eager = case.facts();
     let kinds: std::collections::BTreeSet<&str> = case.world.agent.rules.iter().map(|rule| rule.kind.name()).collect();
     assert_eq!(kinds.len(), 4, "rules of every kind are in play");
-    assert!(!eager.day.expired(eager.at).is_empty(), "and entries to evict");
+    assert!(!eager.day.list_expired(eager.at).is_empty(), "and entries to evict");
     assert!(
         eager.operation.unwrap().fetches_target(eager.service.category)
             && !case.world.enabled.iter().any(|e| e.policy.allows_any_domain())

@@ -91,7 +91,7 @@ impl Place {
             node_front: Some(node_front),
             throttle_per_minute: 1_000_000,
             streams: Streaming::On,
-            clock: Some(Clock::shifted(Arc::clone(&ahead))),
+            clock: Some(Clock::with_shift(Arc::clone(&ahead))),
             environment: BTreeMap::from([("WEBHOOK_ALLOWED_HOSTS".to_owned(), authority.clone())]),
             ..Options::default()
         })

@@ -351,7 +351,7 @@ impl Wire {
         Boot {
             aws: boot.aws.to_builder().http_client(self.clone()).build(),
             http: SharedHttpConnector::new(self.clone()),
-            entropy: Entropy::drawn(move |bytes| bytes.fill_with(|| drawn.fetch_add(37, SeqCst))),
+            entropy: Entropy::from_fn(move |bytes| bytes.fill_with(|| drawn.fetch_add(37, SeqCst))),
             background: Background::Inline,
             ..boot
         }

@@ -139,7 +139,7 @@ impl Real {
         }
         if let Some((address, by, good)) = rows.payouts.address {
             let named = PayoutRecord::default();
-            let named = named.named(
+            let named = named.with_address(
                 Address::repeat_byte(address),
                 &person(by),
                 at(good),
@@ -272,7 +272,7 @@ impl Real {
                     pay_to: grant.to(),
                     authorized_at: grant.at(),
                     valid_before: grant.at().after(Duration::from_secs_u32(300)),
-                    idempotency_key: Fingerprint::of_text(&self::key(*key)),
+                    idempotency_key: Fingerprint::for_text(&self::key(*key)),
                     nonce_prefix: NoncePrefix::from_nonce(B256::repeat_byte(0x11)),
                     transfers: 0,
                     purpose: Purpose::Payout(Payout { by: person(*by) }),
@@ -488,7 +488,7 @@ impl Real {
                 let next = match address {
                     Some((to, by, good)) => {
                         let named = at(good).before(sample::secs(43_200));
-                        before.named(Address::repeat_byte(to), &person(by), named, sample::secs(43_200))
+                        before.with_address(Address::repeat_byte(to), &person(by), named, sample::secs(43_200))
                     }
                     None => before.without_address(),
                 };
@@ -496,7 +496,7 @@ impl Real {
             }
             Write::PayOut { id, .. } => {
                 let (grant, terms) = &self.payout_grants[&id];
-                let fingerprint = Fingerprint::of_text("request");
+                let fingerprint = Fingerprint::for_text("request");
                 let mut backoff = Backoff::new();
                 let reserved = ledger.reserve_payout(grant, terms, &fingerprint, &audit, &mut backoff);
                 if reserved.await.unwrap() == purser_store::PayoutReserved::Done {
@@ -560,7 +560,7 @@ impl Real {
         };
         let id_of = |text: &str| self.id_of(text);
         let key_of = |bytes: &[u8]| -> u8 {
-            let fits = |number: &u8| Fingerprint::of_text(&key(*number)).to_string() == hex(bytes);
+            let fits = |number: &u8| Fingerprint::for_text(&key(*number)).to_string() == hex(bytes);
             (0..=u8::MAX).find(fits).unwrap()
         };
         let agent = self.ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
@@ -655,7 +655,7 @@ impl Real {
         };
         let keys = of("I#", "").into_iter().map(|item| {
             let digits = text(item, "sk");
-            let number = (0..=u8::MAX).find(|number| Fingerprint::of_text(&key(*number)).to_string() == digits);
+            let number = (0..=u8::MAX).find(|number| Fingerprint::for_text(&key(*number)).to_string() == digits);
             let record = if text(item, "kind") == "allow" {
                 let settlement = id_of(text(item, "sid"));
                 let request = self.settlements[&settlement].1;
@@ -694,7 +694,7 @@ impl Real {
         };
         let payout_keys = of("PO#", "K#").into_iter().map(|item| {
             let digits = &text(item, "sk")[2..];
-            let number = (0..=u8::MAX).find(|number| Fingerprint::of_text(&key(*number)).to_string() == digits);
+            let number = (0..=u8::MAX).find(|number| Fingerprint::for_text(&key(*number)).to_string() == digits);
             (number.unwrap(), id_of(text(item, "sid")))
         });
         let offer = self.ledger.offer_of(agent.id).await.unwrap().map(|offer| Offer {

@@ -89,7 +89,7 @@ pub(crate) fn address(agent: u8) -> Address {
 
 /// The wallets of the first agents, as they are made of keys that KMS has created.
 pub(crate) async fn wallets(keys: KmsKeys, agents: u8) -> Vec<Wallet> {
-    let custody = Custody::of_kms(keys);
+    let custody = Custody::from_kms(keys);
     let mut wallets = Vec::new();
     for agent in 0..agents {
         let wallet = custody.new_wallet(NewKey::Kms(id_of(agent))).await.expect("a key");

@@ -813,7 +813,7 @@ impl Change<'_> {
     }
 }
 
-/// The id of the approval in a row, from the row's key: `ApprovalId::of_lineage`.
+/// The id of the approval in a row, from the row's key: `ApprovalId::from_lineage`.
 pub(crate) fn approval_id(key: &Key) -> String {
     let (lineage, sequence) = (&key.0[3..], key.1.parse::<u32>().expect("a number"));
     uuid::Uuid::try_parse(&format!("{lineage}{sequence:08x}"))

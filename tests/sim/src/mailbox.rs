@@ -14,7 +14,7 @@ use crate::network::World;
 use crate::plan::Fault;
 use crate::tables::{Key, WEBHOOKS};
 use purser_domain::{
-    Event, EventKind, MailAddress, Notice, NoticeNames, NoticeSettings, PersonId, Timestamp, closed_key, waiting_key,
+    Event, EventKind, MailAddress, Notice, NoticeNames, NoticeSettings, PersonId, Timestamp, key_to_close, waiting_key,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -285,7 +285,7 @@ impl Mailroom {
     pub(crate) fn closes(&self, person: &PersonId, key: &str) -> bool {
         let is_theirs = |event: &Event| event.owner() == Some(person);
         let mut passed = self.passed.iter();
-        passed.any(|passed| is_theirs(&passed.event) && closed_key(&passed.event).as_deref() == Some(key))
+        passed.any(|passed| is_theirs(&passed.event) && key_to_close(&passed.event).as_deref() == Some(key))
     }
 }
 

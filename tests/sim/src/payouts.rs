@@ -171,7 +171,7 @@ impl Run {
                     &before,
                     agent,
                     units,
-                    &Fingerprint::of_text(&words),
+                    &Fingerprint::for_text(&words),
                     &faults_seen.balances,
                     at,
                 )
@@ -207,7 +207,7 @@ fn expected(stored: &StoredState, agent: u8, units: u16, key: &Fingerprint, bala
     let id = agent_id(agent).to_string();
     let partition = format!("PO#{id}");
     if let Some(used) = stored.row(&partition, &format!("K#{key}")) {
-        let same = Fingerprint::of_text(&match units {
+        let same = Fingerprint::for_text(&match units {
             0 => "payout\nbalance".to_owned(),
             units => format!("payout\n{units}"),
         });

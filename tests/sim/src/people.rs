@@ -651,7 +651,7 @@ pub(crate) async fn grant_raise(ledger: &Ledger, approval: ApprovalId, now: Time
     let raised = EnabledService {
         version: present.version + 1,
         policy: SpendPolicy {
-            raise: Some(asked.granted(approval.id, now)),
+            raise: Some(asked.grant(approval.id, now)),
             ..present.policy
         },
         ..present

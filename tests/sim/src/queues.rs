@@ -506,7 +506,7 @@ impl<'a> Office<'a> {
             Act::Rotate(_) => {
                 let owner = (0..OWNERS).find(|owner| person(*owner) == webhook.person);
                 let (secret, text) = self.new_secret(owner.expect("an owner"), webhook.id);
-                let (rotated, ended) = webhook.rotated(secret.id, now);
+                let (rotated, ended) = webhook.rotate_secret(secret.id, now);
                 let stored = self.table.rotate(&rotated, &secret, &ended, &audit).await;
                 (rotated, stored, Some(text))
             }

@@ -22,10 +22,10 @@ impl Run {
                 let recorded = match &decision {
                     LoggedDecision::Allowed(settlement) => {
                         let call = calls[&settlement.id()].clone();
-                        RecordedDecision::of_settlement(settlement, call).expect("a purchase")
+                        RecordedDecision::from_settlement(settlement, call).expect("a purchase")
                     }
                     LoggedDecision::Refused(refusal) => {
-                        RecordedDecision::of_refusal(refusal.clone(), Network::BaseSepolia)
+                        RecordedDecision::from_refusal(refusal.clone(), Network::BaseSepolia)
                     }
                     LoggedDecision::PaidOut(_) | LoggedDecision::ConfirmationReverted(_) => continue,
                 };

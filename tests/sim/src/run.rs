@@ -330,9 +330,9 @@ impl Run {
                 move |network, _: &str, finality| {
                     let [first, second] = nodes;
                     Ok(if has_two {
-                        purser_chain::Chain::of_nodes(network, [first, second], finality)
+                        purser_chain::Chain::from_nodes(network, [first, second], finality)
                     } else {
-                        purser_chain::Chain::of_node(network, first, finality)
+                        purser_chain::Chain::from_node(network, first, finality)
                     })
                 }
             };
@@ -1129,8 +1129,8 @@ impl Run {
                 service: &service_id(buy.service).to_string(),
                 category: people::category(buy.service),
                 caller: &key_id(&caller),
-                fingerprint: Fingerprint::of_text(""),
-                key: Fingerprint::of_text(""),
+                fingerprint: Fingerprint::for_text(""),
+                key: Fingerprint::for_text(""),
                 carried: None,
                 buy,
                 call: call_of(&intent, buy.service),
@@ -1873,7 +1873,7 @@ fn boot(link: &Arc<Link>, run: u64, watch: u64, setting: Setting, rng: &Arc<Mute
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
             .build(),
         http: SharedHttpConnector::new(ToFacilitator(Arc::clone(link))),
-        entropy: Entropy::drawn(move |bytes| rng.lock().expect("not poisoned").fill(bytes)),
+        entropy: Entropy::from_fn(move |bytes| rng.lock().expect("not poisoned").fill(bytes)),
         background: Background::Inline,
         ..boot
     }

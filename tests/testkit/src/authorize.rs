@@ -6,7 +6,7 @@ use purser_domain::{
     Agent, AgentId, Amount, ApprovalId, ApprovalStatus, B256, Block, CallDescription, Counted, Decision,
     DecisionRecord, Denial, Duration, Eviction, Facts, Fingerprint, Freeze, Grant, Intent, Network, NoncePrefix,
     Purchase, Purpose, Reason, RetryAt, RuleId, Service, ServiceId, SettlementId, Terms, Timestamp, TransactionId,
-    Window, evaluate, recorded_time,
+    Window, decision_time, evaluate,
 };
 use purser_store::{
     Backoff, DecisionInputs, DecisionKeys, Escalated, IdempotencyRecord, Ledger, Reserved, ServiceState,
@@ -86,7 +86,7 @@ impl Request {
 
 /// Authorizes a request, and retries until it is decided.
 pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> purser_domain::Result<Answer> {
-    let key = Fingerprint::of_text(&request.key);
+    let key = Fingerprint::for_text(&request.key);
     let ask = DecisionKeys {
         service: Some(request.service),
         key: Some(key),
@@ -103,7 +103,7 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
             return Ok(answer);
         }
         let service_state = inputs.service_state.as_ref().unwrap();
-        let at = recorded_time(now, windows(service_state));
+        let at = decision_time(now, windows(service_state));
         let frozen = inputs.frozen_by_operators(&agent)?;
         match decide(&agent, service_state, request, &purchase, at, (eviction, frozen)) {
             Decision::NeedsTarget => return Ok(Answer::Blocked),
@@ -142,7 +142,7 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
 
 /// A grant that was decided now and is not reserved yet. Its inputs are leaked until the test's process ends.
 pub async fn grant(ledger: &Ledger, request: &Request, now: Timestamp) -> (Grant<'static>, Terms) {
-    let key = Fingerprint::of_text(&request.key);
+    let key = Fingerprint::for_text(&request.key);
     let ask = DecisionKeys {
         service: Some(request.service),
         key: Some(key),
@@ -153,7 +153,7 @@ pub async fn grant(ledger: &Ledger, request: &Request, now: Timestamp) -> (Grant
     let agent = agent.as_ref().unwrap();
     let purchase = Box::leak(Box::new(request.purchase()));
     let service_state = inputs.service_state.as_ref().unwrap();
-    let at = recorded_time(now, windows(service_state));
+    let at = decision_time(now, windows(service_state));
     let frozen = inputs.frozen_by_operators(agent).unwrap();
     match decide(agent, service_state, request, purchase, at, (Eviction::Eager, frozen)) {
         Decision::Allow(grant) => (grant, terms(agent, service_state, request, at, key)),
@@ -325,7 +325,7 @@ async fn refused(
     }
     for window in windows(service_state) {
         if !ledger
-            .is_unchanged_since(window, &Fingerprint::of_text(&request.key))
+            .is_unchanged_since(window, &Fingerprint::for_text(&request.key))
             .await?
         {
             return Ok(None);

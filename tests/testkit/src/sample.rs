@@ -333,7 +333,7 @@ pub fn intent(amount: u64, body: &str) -> Intent {
         operation: None,
         target: None,
         metadata: Metadata::default(),
-        fingerprint: Fingerprint::of_text(&format!("{amount} {body}")),
+        fingerprint: Fingerprint::for_text(&format!("{amount} {body}")),
     }
 }
 

@@ -109,7 +109,7 @@ async fn state(stack: &str, (first, last): (Day, Day)) -> Result<(), Failed> {
     let [ledger, decisions] = ["LedgerTableName", "DecisionsTableName"].map(|name| output(&outputs, name));
     let aws = Boot::new(environment(&outputs)?, Clock::system()).aws;
     let ledger = Ledger::new(purser_store::client(&aws), ledger?, decisions?);
-    let objects = ObjectStore::named(&aws, &log_bucket(stack)?);
+    let objects = ObjectStore::open(&aws, &log_bucket(stack)?);
     let (mut missing, mut unreadable) = (MissingStatements::default(), 0_u64);
     for agent in agents(&ledger).await? {
         let mut day = first;

@@ -74,7 +74,7 @@ fn run(stack: &str, source: &Source) -> Result<(), Failed> {
             text
         }
         Source::Copy(file) => {
-            let text = Zeroizing::new(fs::read_to_string(file).map_err(|error| told(file, &error))?);
+            let text = Zeroizing::new(fs::read_to_string(file).map_err(|error| error_message(file, &error))?);
             Zeroizing::new(text.trim().to_owned())
         }
     };
@@ -95,9 +95,9 @@ fn write_copy(path: &Path, text: &str) -> Result<(), Failed> {
         file.write_all(text.as_bytes())?;
         file.sync_all()
     });
-    written.map_err(|error| told(path, &error).into())
+    written.map_err(|error| error_message(path, &error).into())
 }
 
-fn told(path: &Path, error: &std::io::Error) -> String {
+fn error_message(path: &Path, error: &std::io::Error) -> String {
     format!("{}: {error}", path.display())
 }

@@ -48,7 +48,7 @@ async fn pay_respects_the_cap_and_awaits_approval() {
     );
     let answer = paid.json();
     let to_file = home.run(&["--json", "pay", &weather, "-o", "answer.json"]).await;
-    let (told, out) = (to_file.told(), to_file.done());
+    let (told, out) = (to_file.error_json(), to_file.done());
     assert_eq!(
         (out.as_str(), &told["receipt_status"], &told["amount_units"]),
         ("", &json!("confirmed"), &json!(PRICE))
@@ -79,7 +79,7 @@ async fn pay_respects_the_cap_and_awaits_approval() {
     world.enable(&agent, "lab-weather", asking).await;
     let escalated = home.run(&["--json", "pay", &weather]).await;
     assert_eq!(escalated.code, 4, "{escalated:?}");
-    let approval = escalated.told()["approval_id"].as_str().unwrap().to_owned();
+    let approval = escalated.error_json()["approval_id"].as_str().unwrap().to_owned();
     assert_eq!(home.run(&["approval", &approval]).await.code, 4, "nobody has decided");
     let approves = async {
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -247,7 +247,7 @@ async fn an_unproven_payment_warns_against_paying_again() {
         let address = format!("{weather}?number={number}");
         relay.answers.lock().unwrap().push(("silent", script));
         let told = home.run(&["--json", "pay", &address]).await;
-        let json = told.told();
+        let json = told.error_json();
         assert_eq!(told.code, code, "{told:?}");
         assert_eq!(json["error"].as_str(), error, "{told:?}");
         assert_eq!(json["receipt_status"], "unproven", "{told:?}");
@@ -263,17 +263,21 @@ async fn an_unproven_payment_warns_against_paying_again() {
         assert!(said.code == code && said.err.contains(&hint), "{said:?}");
         let paid = home.run(&["--json", "pay", &address]).await;
         assert_eq!(
-            (paid.code, &paid.told()["settlement_id"], &paid.told()["receipt_status"]),
+            (
+                paid.code,
+                &paid.error_json()["settlement_id"],
+                &paid.error_json()["receipt_status"]
+            ),
             (0, &json!(id), &json!("confirmed"))
         );
     }
     // The payment is made before the answer turns out not to be writable. The same command makes no other payment.
     let address = format!("{weather}?number=lost");
     let lost = home.run(&["--json", "pay", &address, "-o", "no/such/folder"]).await;
-    let json = lost.told();
+    let json = lost.error_json();
     assert_eq!((lost.code, &json["error"]), (5, &json!("answer_lost")), "{lost:?}");
     let again = home.run(&["--json", "pay", &address]).await;
-    assert_eq!(again.told()["settlement_id"], json["settlement_id"]);
+    assert_eq!(again.error_json()["settlement_id"], json["settlement_id"]);
     relay.answers.lock().unwrap().push(("silent", |_| Some(silent(200))));
     let said = home.run(&["pay", &weather]).await;
     assert!(
@@ -316,7 +320,7 @@ async fn four_workers_make_forty_purchases_with_one_command() {
         let mut bought = Vec::new();
         for _ in 0..10 {
             let paid = home.run(&["--json", "pay", &url]).await;
-            bought.push(paid.told()["settlement_id"].to_string());
+            bought.push(paid.error_json()["settlement_id"].to_string());
             assert!(paid.done().contains("Lisbon"));
         }
         bought
@@ -338,8 +342,12 @@ async fn lost_answers_are_retried_with_the_same_payment() {
         let lost = home.run(&["--json", "pay", &url]).await;
         assert_eq!(lost.code, 5, "{lost:?}");
         let again = home.run(&["--json", "pay", &url]).await;
-        assert_eq!(again.told()["settlement_id"], lost.told()["settlement_id"], "{again:?}");
-        assert_eq!(again.told()["receipt_status"], "confirmed", "{again:?}");
+        assert_eq!(
+            again.error_json()["settlement_id"],
+            lost.error_json()["settlement_id"],
+            "{again:?}"
+        );
+        assert_eq!(again.error_json()["receipt_status"], "confirmed", "{again:?}");
         assert!(again.done().contains("Lisbon"));
         assert_eq!(world.footprint().await.settlements, number);
     }
@@ -358,7 +366,7 @@ async fn pay_uses_the_newest_offer_after_late_approval() {
     let url = format!("{}?offers=vary", weather(&world));
     for arguments in [vec!["pay", &url], vec!["pay", &url, "--wait", "120"]] {
         let escalated = home.run(&["--json", "pay", &url]).await;
-        let approval = escalated.told()["approval_id"].as_str().unwrap().to_owned();
+        let approval = escalated.error_json()["approval_id"].as_str().unwrap().to_owned();
         let approves = async {
             tokio::time::sleep(Duration::from_millis(1_500)).await;
             let later = json!({"advance_seconds": 600});
@@ -410,7 +418,7 @@ async fn max_over_listed_limits_prices_above_the_catalog() {
         "{paid:?}"
     );
     let paid = home.run(&["--json", "pay", &weather]).await;
-    assert_eq!(paid.told()["listed_amount_units"], PRICE / 10);
+    assert_eq!(paid.error_json()["listed_amount_units"], PRICE / 10);
     assert!(home.run(&["check", &weather]).await.out.contains("catalog lists 0.001"));
 }
 
@@ -436,14 +444,14 @@ async fn a_killed_and_repeated_pay_command_pays_once() {
         let repeated = home.run(&["--json", "pay", &weather]).await;
         if moment < 5 {
             assert_eq!(
-                (repeated.code, &repeated.told()["receipt_status"]),
+                (repeated.code, &repeated.error_json()["receipt_status"]),
                 (0, &json!("confirmed")),
                 "{moment}"
             );
         } else {
             // The provider took the payment, and its answer is lost.
             assert_eq!(
-                (repeated.code, &repeated.told()["error"]),
+                (repeated.code, &repeated.error_json()["error"]),
                 (5, &json!("already_paid")),
                 "{moment}"
             );

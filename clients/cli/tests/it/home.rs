@@ -45,7 +45,7 @@ impl Said {
 
     /// Returns standard error as JSON: the receipt, or the error.
     #[track_caller]
-    pub(crate) fn told(&self) -> Value {
+    pub(crate) fn error_json(&self) -> Value {
         serde_json::from_str(&self.err).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }

@@ -132,7 +132,7 @@ async fn every_problem_of_every_file_is_told() {
     write(&weather, &changed);
     let refused = home.run(&["--json", "catalog", "apply", "all", "--yes"]).await;
     assert_eq!(refused.code, 1);
-    let told = refused.told()["problems"].to_string();
+    let told = refused.error_json()["problems"].to_string();
     for problem in [
         "broken.json: it is no JSON",
         "wrong.json: /id: must be a UUID",
@@ -156,7 +156,7 @@ async fn every_problem_of_every_file_is_told() {
     write(&folder.join("bad.json"), &bad);
     let refused = home.run(&["--json", "catalog", "apply", "all", "--yes"]).await;
     assert_eq!(refused.code, 1);
-    let told = refused.told()["problems"].to_string();
+    let told = refused.error_json()["problems"].to_string();
     for problem in ["bad.json: /category", "bad.json: /operations/0/payment/pay_to"] {
         assert!(told.contains(problem), "{problem}: {told}");
     }

@@ -227,7 +227,7 @@ policies:
     std::fs::write(&file, &text).unwrap();
     let refused = apply(&home, &["--yes"]).await;
     assert_eq!(refused.code, 1, "{refused:?}");
-    let told = refused.told()["problems"].to_string();
+    let told = refused.error_json()["problems"].to_string();
     for problem in [
         &format!("written: buyer ({id}): lab-scrape"),
         &format!("refused: buyer ({id}): lab-weather: "),
@@ -307,7 +307,7 @@ async fn a_file_with_problems_changes_nothing() {
             let refused = home.run(&[&apply[..], &[last]].concat()).await;
             assert_eq!(refused.code, 1, "{refused:?}");
             assert!(
-                refused.told()["problems"].to_string().contains(problem),
+                refused.error_json()["problems"].to_string().contains(problem),
                 "{problem}: {refused:?}"
             );
         }

@@ -256,7 +256,7 @@ async fn unreadable_reminders_do_not_block_others() {
     assert_eq!(world.deliver().await, 0);
     let text = |text: String| AttributeValue::S(text);
     for n in 0..60_u32 {
-        let approval = ApprovalId::of_lineage(&"7".repeat(24), n).unwrap();
+        let approval = ApprovalId::from_lineage(&"7".repeat(24), n).unwrap();
         let reminder = Reminder {
             of: ReminderKind::Expiry(approval),
             at: at(n),

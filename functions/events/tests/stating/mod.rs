@@ -209,7 +209,9 @@ impl Stating {
         let mut record = self.ledger.payout_record(agent).await.unwrap();
         if record.address.is_none() {
             let at_once = purser_domain::Duration::from_secs_u32(0);
-            record = record.named(sample::wallet(9), &owner, self.now(), at_once).unwrap();
+            record = record
+                .with_address(sample::wallet(9), &owner, self.now(), at_once)
+                .unwrap();
             let audit = sample::audit();
             let put = self.ledger.put_payout_record(agent, &record, &audit);
             put.await.unwrap();
@@ -234,11 +236,11 @@ impl Stating {
             amount: grant.amount(),
             pay_to: grant.to(),
             authorized_at: now,
-            idempotency_key: Fingerprint::of_text(&now.to_string()),
+            idempotency_key: Fingerprint::for_text(&now.to_string()),
             purpose: Purpose::Payout(Payout { by: owner.clone() }),
             ..purchase.terms
         };
-        let (fingerprint, audit, mut backoff) = (Fingerprint::of_text("request"), sample::audit(), Backoff::new());
+        let (fingerprint, audit, mut backoff) = (Fingerprint::for_text("request"), sample::audit(), Backoff::new());
         let reserve = self
             .ledger
             .reserve_payout(&grant, &terms, &fingerprint, &audit, &mut backoff);

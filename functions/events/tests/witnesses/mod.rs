@@ -159,7 +159,7 @@ impl Witnessed {
         let note = Note::parse(&self.checkpoint().await).unwrap();
         let trust = self.trust(0);
         assert_eq!(trust.policy.open(&note).unwrap().origin(), ORIGIN);
-        trust.policy.cosigned(&note).unwrap().len()
+        trust.policy.verify_cosignatures(&note).unwrap().len()
     }
 }
 
@@ -214,8 +214,8 @@ async fn a_witness_that_fails_forges_or_hangs_stops_neither_the_log_nor_the_othe
         deployment.pay(key).await;
         assert_eq!(deployment.cosigned().await, 1);
         let note = Note::parse(&deployment.checkpoint().await).unwrap();
-        deployment.trust(1).policy.cosigned(&note).unwrap();
-        deployment.trust(2).policy.cosigned(&note).unwrap_err();
+        deployment.trust(1).policy.verify_cosignatures(&note).unwrap();
+        deployment.trust(2).policy.verify_cosignatures(&note).unwrap_err();
     }
     // The witness is behind, and responds with the size that it knows.
     first.behave(Behaviour::Cosigns);

@@ -4,7 +4,7 @@ use crate::agents::listing::AgentFilter;
 use crate::agents::operations::{AgentEdit, NewAgentLimits};
 use crate::agents::owned::Owned;
 use crate::cursor;
-use crate::request::{created, with_version};
+use crate::request::{created_response, with_version};
 use crate::state::People;
 use axum::Json;
 use axum::body::Bytes;
@@ -13,7 +13,7 @@ use axum::http::Uri;
 use axum::response::Response;
 use purser_api::{
     CallerIds, Failure, IfMatch, Member as _, Place, Problems, Query, SessionToken, VersionTag, json_body,
-    labels_by_key, versioned,
+    labels_by_key, with_etag,
 };
 use purser_domain::{Agent, AgentName, FollowedTemplate, OperatorFreeze, Result, StartingLimits, TemplateName};
 use purser_store::{AgentOrder, Page, READ_AT_ONCE};
@@ -166,7 +166,7 @@ impl People {
     /// The response with the agent and its version as `ETag`.
     pub(crate) async fn agent_response(&self, agent: &Agent) -> Result<Response> {
         let freeze = self.freeze_of(agent).await?;
-        Ok(versioned(agent.version, Json(AgentView::new(agent, freeze.as_ref()))))
+        Ok(with_etag(agent.version, Json(AgentView::new(agent, freeze.as_ref()))))
     }
 }
 
@@ -248,7 +248,7 @@ pub(crate) async fn create(
     let person = people.authenticate(token).await?;
     let (name, limits) = parse_new(&json_body(&body)?)?;
     let owned = people.create_agent(&person, &name, limits, caller).await?;
-    Ok(created(people.agent_response(owned.agent()).await?))
+    Ok(created_response(people.agent_response(owned.agent()).await?))
 }
 
 /// Read an agent.

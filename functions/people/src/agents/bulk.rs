@@ -8,7 +8,7 @@ use crate::agents::operations::ARCHIVED;
 use crate::agents::outcome::BulkOutcome;
 use crate::agents::owned::Owned;
 use crate::caller::Caller;
-use crate::rules::operations::refused;
+use crate::rules::operations::refusal_error;
 use crate::several::several;
 use crate::state::People;
 use crate::templates::apply::ApplyTo;
@@ -113,7 +113,7 @@ impl BulkAct {
                 rules
                     .filter(|(kind, _)| !agent.rules.iter().any(|own| own.kind.is_as_strict_as(kind)))
                     .try_fold(agent.clone(), |agent, (kind, id)| {
-                        agent.with_rule(*id, kind).map_err(refused)
+                        agent.with_rule(*id, kind).map_err(refusal_error)
                     })
             }
         }

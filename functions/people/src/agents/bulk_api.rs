@@ -3,7 +3,7 @@
 use crate::agents::bulk::{BulkAct, BulkResult, BulkTarget, MAX_AGENTS};
 use crate::agents::outcome::BulkOutcome;
 use crate::cursor;
-use crate::preview::api::asked_reason;
+use crate::preview::api::parse_reason_query;
 use crate::request::together;
 use crate::state::People;
 use axum::Json;
@@ -191,7 +191,7 @@ pub(crate) fn list_problems<T: Ord>(path: &str, entries: &[T], most: usize) -> V
 }
 
 /// The name of an outcome, and its error.
-pub(crate) fn told(outcome: &BulkOutcome) -> (&'static str, Option<ErrorBody>) {
+pub(crate) fn outcome_and_error(outcome: &BulkOutcome) -> (&'static str, Option<ErrorBody>) {
     match outcome {
         BulkOutcome::Done => ("done", None),
         BulkOutcome::Unchanged => ("unchanged", None),
@@ -229,7 +229,7 @@ pub(crate) struct BulkRow {
 impl From<BulkResult> for BulkAnswer {
     fn from(result: BulkResult) -> Self {
         let rows = result.outcomes.iter().map(|(id, outcome)| {
-            let (outcome, error) = told(outcome);
+            let (outcome, error) = outcome_and_error(outcome);
             BulkRow {
                 agent_id: id.to_string(),
                 outcome,
@@ -267,8 +267,8 @@ pub(crate) async fn edit(
 ) -> Result<Json<BulkAnswer>, Failure> {
     let parsed = json_body(&body).and_then(|body| parse(&body));
     let stops = parsed.as_ref().is_ok_and(|(_, act)| act.stops());
-    let mut person = people.person(token.presented()?, stops).await?;
-    let ((target, act), reason) = together(parsed, asked_reason(&uri))?;
+    let mut person = people.person(token.into_token()?, stops).await?;
+    let ((target, act), reason) = together(parsed, parse_reason_query(&uri))?;
     person.acting.source.reason = reason;
     Ok(Json(Box::pin(people.edit_agents(&person, target, &act)).await?.into()))
 }

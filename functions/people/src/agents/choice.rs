@@ -101,7 +101,7 @@ impl People {
         if text.is_empty() {
             return Ok(AgentChoice::default());
         }
-        let mut found = self.agents_named(person, text).await?;
+        let mut found = self.find_agents_by_name(person, text).await?;
         if found.len() == 1
             && let Some(owned) = found.pop()
         {
@@ -120,7 +120,7 @@ impl People {
     }
 
     /// The agents with this name, or else those whose name contains the text.
-    pub(crate) async fn agents_named(&self, person: &Caller, text: &str) -> Result<Vec<Owned>> {
+    pub(crate) async fn find_agents_by_name(&self, person: &Caller, text: &str) -> Result<Vec<Owned>> {
         /// The maximum number of agents that a question lists.
         const LISTED: usize = 10;
         let filter = AgentFilter {

@@ -12,7 +12,7 @@ use crate::caller::Caller;
 use crate::cursor;
 use crate::sessions::session::PageSession;
 use crate::state::People;
-use crate::ui::count::counted;
+use crate::ui::count::count_with_noun;
 use crate::ui::datetime::relative;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
@@ -223,7 +223,7 @@ impl Fleet {
 
 /// `GET /dashboard/agents`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    let layout = Layout::new(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).with_notice(&uri);
     let mut query = Query::without_blanks(&uri);
     let (view, report) = (FleetView::from_query(&mut query), Report::from_query(&mut query));
     let layout = Layout {
@@ -553,7 +553,7 @@ impl Report {
         html! {
             div.message.good[self.failed == 0].bad[self.failed > 0] role="status" {
                 p {
-                    (counted(self.done, "agent")) " " (were(self.done)) " " (act.name()) "."
+                    (count_with_noun(self.done, "agent")) " " (were(self.done)) " " (act.name()) "."
                     @if self.unchanged > 0 { " " (self.unchanged) " " (were(self.unchanged)) " " (act.before()) "." }
                     @if self.failed > 0 {
                         " " (self.failed) " could not be changed. Try again: an archived agent must be restored before it is "
@@ -564,7 +564,7 @@ impl Report {
                     (layout.form(&view.address(&format!("{PATH}/bulk")), &html! {
                         @for id in &self.frozen { input type="hidden" name="agent" value=(id); }
                         button type="submit" name="act" value="unfreeze" {
-                            "Undo: unfreeze " (counted(self.frozen.len(), "agent"))
+                            "Undo: unfreeze " (count_with_noun(self.frozen.len(), "agent"))
                         }
                     }))
                 }

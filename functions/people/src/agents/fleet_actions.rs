@@ -8,7 +8,7 @@ use crate::caller::Caller;
 use crate::redirect::{again, see_other};
 use crate::sessions::session::{PageSession, VerifiedForm};
 use crate::state::People;
-use crate::ui::count::counted;
+use crate::ui::count::count_with_noun;
 use crate::ui::form::{Form, FormName};
 use crate::ui::layout::{Layout, NavItem};
 use crate::ui::list::{filter_problem, nothing_shown};
@@ -139,7 +139,7 @@ fn label_act(form: &mut Form, adds: bool) -> Option<BulkAct> {
 
 /// The page that asks which policy template the selected agents follow.
 fn template_page(layout: &Layout, view: &FleetView, ids: &[AgentId], list: &TemplateList) -> Markup {
-    let agents = counted(ids.len(), "agent");
+    let agents = count_with_noun(ids.len(), "agent");
     layout.page(
         "Follow a policy template",
         NavItem::Agents,
@@ -173,7 +173,7 @@ fn template_page(layout: &Layout, view: &FleetView, ids: &[AgentId], list: &Temp
 
 /// The page that asks which label the selected agents get or lose.
 fn label_page(layout: &Layout, view: &FleetView, ids: &[AgentId]) -> Markup {
-    let agents = counted(ids.len(), "agent");
+    let agents = count_with_noun(ids.len(), "agent");
     let longest = LabelKey::MAX.saturating_add(LabelValue::MAX).saturating_add(1);
     layout.page(
         "Label agents",
@@ -222,7 +222,7 @@ pub(crate) async fn confirm(State(people): State<Arc<People>>, session: PageSess
     let content = html! {
         @if let Some(report) = &so_far {
             div.message.warn role="status" {
-                p { strong { "Not done yet." } " " (counted(report.count(), "agent")) " so far: continue with the rest." }
+                p { strong { "Not done yet." } " " (count_with_noun(report.count(), "agent")) " so far: continue with the rest." }
             }
         }
         section.card aria-label="Freeze all agents" {
@@ -269,7 +269,7 @@ async fn what_to_freeze(people: &People, person: &Caller, label: Option<&LabelFi
         return Ok(if ids.len() > MAX_COUNTED {
             format!("more than {MAX_COUNTED} agents")
         } else {
-            counted(ids.len(), "agent")
+            count_with_noun(ids.len(), "agent")
         });
     };
     let filter = AgentFilter {
@@ -279,7 +279,7 @@ async fn what_to_freeze(people: &People, person: &Caller, label: Option<&LabelFi
     let page = people
         .list_agents(person, &filter, AgentOrder::NewestFirst, None, MAX_READ)
         .await?;
-    let count = counted(page.items.len(), "agent");
+    let count = count_with_noun(page.items.len(), "agent");
     Ok(match page.next {
         Some(_) => format!("at least {count} with {label}"),
         None => format!("{count} with {label}"),

@@ -1,7 +1,7 @@
 //! A form on an agent's page, and the response to it: the agent's page with a notice, or the form again with its
 //! errors.
 
-use crate::agents::owned::{Owned, named};
+use crate::agents::owned::{Owned, parse_id};
 use crate::agents::page;
 use crate::backtests::operations::{NewBacktest, TestedAgents};
 use crate::preview::operations::EditPreview;
@@ -55,7 +55,7 @@ impl FromRequest<Arc<People>> for AgentForm {
         let Ok(caller) = CallerIds::from_request_parts(&mut parts, people).await;
         let posted = VerifiedForm::from_request(Request::from_parts(parts, body), people).await?;
         let owned = async {
-            let agent = named(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
+            let agent = parse_id(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
             people.own_agent(&posted.session.person, agent).await
         };
         Ok(Self {
@@ -71,8 +71,8 @@ impl FromRequest<Arc<People>> for AgentForm {
 
 impl AgentForm {
     /// The id of the key, service or rule in the path's `parameter`.
-    pub(crate) fn named<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
-        named(self.path.get(parameter).and_then(|text| parse(text)))
+    pub(crate) fn parse_parameter<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
+        parse_id(self.path.get(parameter).and_then(|text| parse(text)))
     }
 
     /// The values that the person entered.
@@ -81,7 +81,7 @@ impl AgentForm {
     }
 
     /// The agent, to be edited for the reason that the person entered, if any. An invalid one is a problem of the form.
-    pub(crate) fn owned_because(&self, form: &mut Form) -> Option<Owned> {
+    pub(crate) fn agent_with_reason(&self, form: &mut Form) -> Option<Owned> {
         let reason = form.edit_reason().ok()?;
         Some(self.owned.clone().because(reason))
     }
@@ -105,7 +105,7 @@ impl AgentForm {
     }
 
     /// Tries an edit, whose limits are `terms`, in the way of the button that was pressed.
-    pub(crate) fn tried<'a>(
+    pub(crate) fn try_edit<'a>(
         &'a self,
         trial: Trial,
         form: Form,
@@ -165,7 +165,7 @@ impl AgentForm {
             ErrorKind::VersionConflict { .. } => Some(CONFLICT.to_owned()),
             ErrorKind::ServiceNotFound => Some(CLOSED.to_owned()),
             ErrorKind::IdempotencyKeyReused { .. } => Some(PAID_OUT.to_owned()),
-            ErrorKind::PayoutRefused(refusal) => Some(phrases::payout_refused(refusal)),
+            ErrorKind::PayoutRefused(refusal) => Some(phrases::payout_refusal(refusal)),
             _ => return Err(failure),
         };
         self.page(failure.status(), form, problem).await
@@ -173,7 +173,7 @@ impl AgentForm {
 
     /// The page in its current state after `error`, which prevented the creation of a key. Reloading the page that
     /// showed a new key causes such an error: the browser sends the form again, with the version before that key.
-    pub(crate) async fn key_refused(&self, form: Form, error: Error) -> Reply {
+    pub(crate) async fn reject_key(&self, form: Form, error: Error) -> Reply {
         if let ErrorKind::VersionConflict { .. } = error.kind() {
             let status = Failure::from(error).status();
             return self.page(status, form, Some(KEY_CONFLICT.to_owned())).await;

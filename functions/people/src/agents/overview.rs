@@ -2,7 +2,7 @@
 
 use crate::agents::listing::AgentFilter;
 use crate::agents::operations::NewAgentLimits;
-use crate::agents::owned::{Owned, named};
+use crate::agents::owned::{Owned, parse_id};
 use crate::agents::spend::AgentSpend;
 use crate::approvals;
 use crate::approvals::operations::Waiting;
@@ -16,7 +16,7 @@ use crate::sessions::session::{PageSession, VerifiedForm};
 use crate::several::several;
 use crate::state::People;
 use crate::ui::bar::bar;
-use crate::ui::count::counted;
+use crate::ui::count::count_with_noun;
 use crate::ui::datetime::{both, length};
 use crate::ui::form::FormName;
 use crate::ui::labels;
@@ -69,7 +69,7 @@ pub(crate) struct Overview<'a> {
 
 /// `GET /dashboard`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    let layout = Layout::new(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).with_notice(&uri);
     Ok(answer(&people, &session, layout).await?)
 }
 
@@ -113,7 +113,7 @@ pub(crate) async fn accept(
     Path(agent): Path<String>,
     posted: VerifiedForm,
 ) -> Reply {
-    let id = named(AgentId::parse(&agent))?;
+    let id = parse_id(AgentId::parse(&agent))?;
     let owned = people.accept_handover(&posted.session.person, id).await?;
     Ok(done(&paths::agent(owned.agent().id), Notice::AgentAccepted))
 }
@@ -353,7 +353,7 @@ fn agent_card(layout: &Layout, spend: &AgentSpend, catalog: &Catalog) -> Markup 
             @if !rest.is_empty() {
                 p.warning-line {
                     span.nolimit { "no limit" }
-                    " on " (counted(rest.len(), "more service")) ", nothing spent · "
+                    " on " (count_with_noun(rest.len(), "more service")) ", nothing spent · "
                     a href=(format!("{}#services", paths::agent(agent.id))) { "Set limits" }
                 }
             }

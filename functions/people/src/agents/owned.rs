@@ -76,7 +76,7 @@ impl KnownAgent {
 }
 
 /// The id in a path; `not_found` if it is invalid.
-pub(crate) fn named<T>(id: Option<T>) -> Result<T> {
+pub(crate) fn parse_id<T>(id: Option<T>) -> Result<T> {
     id.ok_or_else(|| ErrorKind::NotFound.into())
 }
 

@@ -93,7 +93,7 @@ pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
                     }
                 }
             }
-            @if let Some(key) = &page.new_key { (keys::section::shown_once(key)) }
+            @if let Some(key) = &page.new_key { (keys::section::new_key_notice(key)) }
             @if permissive > 0 {
                 div.message.warn {
                     p {

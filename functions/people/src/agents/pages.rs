@@ -1,6 +1,6 @@
 //! The page of one agent, and the routes of its forms.
 
-use crate::agents::owned::named;
+use crate::agents::owned::parse_id;
 use crate::agents::{actions, page};
 use crate::redirect::see_other;
 use crate::sessions::session::{PageSession, Stops};
@@ -69,14 +69,14 @@ where
 
 /// `GET /dashboard/agents/{agent}`.
 async fn show(State(people): State<Arc<People>>, session: PageSession, Path(agent): Path<String>, uri: Uri) -> Reply {
-    let agent = named(AgentId::parse(&agent))?;
+    let agent = parse_id(AgentId::parse(&agent))?;
     let owned = people.own_agent(&session.person, agent).await?;
-    let layout = Layout::new(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).with_notice(&uri);
     Ok(page::answer(&people, &layout, &owned, None).await?)
 }
 
 /// `GET` of a path to which forms are posted: redirects to the agent's page.
 async fn back(Path(path): Path<HashMap<String, String>>) -> Reply {
-    let agent = named(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
+    let agent = parse_id(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
     Ok(see_other(&paths::agent(agent)))
 }

@@ -1,6 +1,6 @@
 //! `/approvals`: approvals that agents request from a person, and the person's decisions.
 
-use crate::agents::owned::named;
+use crate::agents::owned::parse_id;
 use crate::approvals::operations::{ApprovalContext, ApprovalFilter, MAX_AT_ONCE, Note, Outcome, read_decision};
 use crate::cursor;
 use crate::request::{agent_filter, optional_body, slice};
@@ -372,7 +372,9 @@ pub(crate) async fn read(
     Path((agent, approval)): Path<(String, String)>,
 ) -> Result<Json<ApprovalView>, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
-    let own = people.own_approval(owned, named(ApprovalId::parse(&approval))?).await?;
+    let own = people
+        .own_approval(owned, parse_id(ApprovalId::parse(&approval))?)
+        .await?;
     let (approval, edition) = tokio::try_join!(people.approval(own), people.catalog())?;
     Ok(Json(ApprovalView::at(&approval, &edition.catalog, people.now())))
 }
@@ -447,7 +449,9 @@ pub(crate) async fn withdraw(
     body: Bytes,
 ) -> Result<Json<ApprovalView>, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
-    let own = people.own_approval(owned, named(ApprovalId::parse(&approval))?).await?;
+    let own = people
+        .own_approval(owned, parse_id(ApprovalId::parse(&approval))?)
+        .await?;
     let note = VerdictBody::parse(&optional_body(&body)?)?.note();
     let edition = people.catalog().await?;
     let approval = people.withdraw_approval(own, note.as_ref()).await?;
@@ -497,7 +501,9 @@ async fn decide(
     decision: ApprovalDecision,
 ) -> Result<Json<ApprovalView>, Failure> {
     let owned = people.authenticate_for(token, agent).await?;
-    let own = people.own_approval(owned, named(ApprovalId::parse(approval))?).await?;
+    let own = people
+        .own_approval(owned, parse_id(ApprovalId::parse(approval))?)
+        .await?;
     let note = VerdictBody::parse(&optional_body(body)?)?.note();
     let edition = people.catalog().await?;
     let approval = people.decide_approval(own, decision, note.as_ref()).await?;

@@ -38,7 +38,7 @@ impl People {
     pub(crate) async fn background(&self, own: &OwnApproval) -> Result<Background> {
         let (agent, transfers) = (own.agent().id, own.agent().transfers());
         let (balance, mut latest, payee) = tokio::try_join!(
-            async { Ok(self.balance(own.owned()).await) },
+            async { Ok(self.balance(own.agent_with_owner()).await) },
             self.ledger.decisions(agent, None, LATEST),
             self.payee_history(own),
         )?;

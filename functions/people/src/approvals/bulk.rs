@@ -7,7 +7,7 @@ use crate::approvals::operations::{MAX_AT_ONCE, Outcome, OwnApproval, read_decis
 use crate::approvals::row::{status_chip, status_name, what};
 use crate::sessions::session::{PageSession, VerifiedForm};
 use crate::state::People;
-use crate::ui::count::counted;
+use crate::ui::count::count_with_noun;
 use crate::ui::datetime::relative;
 use crate::ui::form::FormName;
 use crate::ui::labels;
@@ -75,14 +75,14 @@ const fn verb(decision: ApprovalDecision) -> &'static str {
     }
 }
 
-fn nothing_selected() -> Response {
+fn nothing_selected_response() -> Response {
     done(paths::APPROVALS, Notice::NothingSelected)
 }
 
 /// `GET /dashboard/approvals/bulk`: the summary.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let Some(selection) = Selection::read(uri.query().unwrap_or_default().as_bytes()) else {
-        return Ok(nothing_selected());
+        return Ok(nothing_selected_response());
     };
     let layout = Layout::new(&session, people.now());
     Ok(summary(&people, &session, &layout, &selection).await?.into_response())
@@ -112,7 +112,7 @@ async fn summary(
 /// `POST /dashboard/approvals/bulk`: decides, and shows the outcome of each.
 pub(crate) async fn decide(State(people): State<Arc<People>>, form: VerifiedForm) -> Reply {
     let Some(selection) = Selection::read(form.body()) else {
-        return Ok(nothing_selected());
+        return Ok(nothing_selected_response());
     };
     let (session, mut layout) = (&form.session, Layout::new(&form.session, people.now()));
     let mut typed = form.form(FormName::ApprovalSelection);
@@ -162,7 +162,7 @@ fn summary_page(
     let (increases, pending): (Vec<&OwnApproval>, Vec<&OwnApproval>) = pending.into_iter().partition(is_left_out);
     let unknown = selected.iter().filter(|(_, own)| own.is_none()).count();
     let is_any_frozen = pending.iter().any(|own| own.agent().status == AgentStatus::Frozen);
-    let title = format!("{} {}", verb(decision), counted(pending.len(), "payment"));
+    let title = format!("{} {}", verb(decision), count_with_noun(pending.len(), "payment"));
     let class = match decision {
         ApprovalDecision::Approve => "primary",
         ApprovalDecision::Reject => "danger",
@@ -181,7 +181,7 @@ fn summary_page(
                     div { dt { "Sum" } dd { (money(sum)) } }
                 }
                 (by_agent_and_service(&pending, catalog))
-                (listed(layout, &pending, catalog))
+                (pending_list(layout, &pending, catalog))
                 @if is_any_frozen && decision == ApprovalDecision::Approve {
                     p.warning { "An agent among these is frozen. Its payments are not made until the freeze ends." }
                 }
@@ -209,7 +209,7 @@ fn summary_page(
                                 }
                             }
                         }
-                        @if unknown > 0 { li.row { (counted(unknown, "approval")) " not found" } }
+                        @if unknown > 0 { li.row { (count_with_noun(unknown, "approval")) " not found" } }
                     }
                 }
             }
@@ -257,7 +257,7 @@ fn by_agent_and_service(pending: &[&OwnApproval], catalog: &Catalog) -> Markup {
     }
 }
 
-fn listed(layout: &Layout, pending: &[&OwnApproval], catalog: &Catalog) -> Markup {
+fn pending_list(layout: &Layout, pending: &[&OwnApproval], catalog: &Catalog) -> Markup {
     html! {
         table.list {
             caption.sr { "The payments" }
@@ -296,9 +296,9 @@ fn outcome_page(layout: &Layout, results: &Results<'_>) -> Markup {
         ApprovalDecision::Reject => "rejected",
     };
     let title = if done == all {
-        format!("{} {word}", counted(done, "payment"))
+        format!("{} {word}", count_with_noun(done, "payment"))
     } else {
-        format!("{done} of {} {word}", counted(all, "payment"))
+        format!("{done} of {} {word}", count_with_noun(all, "payment"))
     };
     layout.page(
         &title,
@@ -355,7 +355,7 @@ mod tests {
         let id = |n| {
             ApprovalId::derive(
                 AgentId::from_uuid(Uuid::from_u128(1)),
-                &Fingerprint::of_text(&format!("{n}")),
+                &Fingerprint::for_text(&format!("{n}")),
                 0,
             )
         };

@@ -59,7 +59,7 @@ impl People {
             let record = EnabledService {
                 version: present.version.saturating_add(1),
                 policy: SpendPolicy {
-                    raise: Some(raise.granted(approval.id, ruling.at)),
+                    raise: Some(raise.grant(approval.id, ruling.at)),
                     ..present.policy.clone()
                 },
                 ..present

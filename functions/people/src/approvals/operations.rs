@@ -88,7 +88,7 @@ impl OwnApproval {
         self.owned.agent()
     }
 
-    pub(crate) const fn owned(&self) -> &Owned {
+    pub(crate) const fn agent_with_owner(&self) -> &Owned {
         &self.owned
     }
 
@@ -172,7 +172,7 @@ impl People {
     /// Whether one more call may wait for a decision on this approval; otherwise it is answered at once. The limits are
     /// per agent, per owner and per deployment. A call that exceeds one of them does not count against the next.
     pub(crate) async fn may_wait(&self, approval: &Approval) -> bool {
-        let owner = format!("approval waits of {}", Fingerprint::of_text(&approval.owner));
+        let owner = format!("approval waits of {}", Fingerprint::for_text(&approval.owner));
         let scopes = [
             (&self.agent_waits, format!("approval waits {}", approval.agent)),
             (&self.owner_waits, owner),
@@ -470,7 +470,7 @@ impl People {
         let withdrawn = async {
             let ruling = self.ruling(&owned, note);
             let resolved = self.ledger.withdraw_approval(approval.id, &ruling, &entry).await?;
-            settled(resolved, ruling.at)
+            check_resolved(resolved, ruling.at)
         };
         let withdrawn = self.audit_rejection(owned.acting(), &act, withdrawn).await?;
         self.context_of(owned, withdrawn).await
@@ -522,7 +522,7 @@ impl People {
         }
         let ruling = self.ruling(owned, note);
         let resolved = self.ledger.resolve_approval(approval.id, decision, &ruling, entry);
-        settled(resolved.await?, ruling.at)
+        check_resolved(resolved.await?, ruling.at)
     }
 
     pub(crate) fn ruling(&self, owned: &Owned, note: Option<&Note>) -> ApprovalResolution {
@@ -605,7 +605,7 @@ impl People {
     }
 }
 
-fn settled(resolved: Resolved, at: Timestamp) -> Result<Approval> {
+fn check_resolved(resolved: Resolved, at: Timestamp) -> Result<Approval> {
     match resolved {
         Resolved::Done(approval) => Ok(approval),
         Resolved::Already(approval) => Err(ErrorKind::ApprovalNotPending {

@@ -46,7 +46,7 @@ pub(crate) struct ApprovalQueue<'a> {
 
 /// `GET /dashboard/approvals`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    let layout = Layout::new(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).with_notice(&uri);
     let Some(view) = View::read(&uri) else {
         let problem = Some("The filters in this address are invalid, so everything is shown.".to_owned());
         let page = answer(&people, &session, Layout { problem, ..layout }, View::default()).await?;
@@ -94,7 +94,7 @@ pub(crate) async fn reject(uri: Uri, sent: AgentForm) -> Reply {
 
 async fn decide(uri: &Uri, sent: AgentForm, decision: ApprovalDecision) -> Reply {
     let view = View::read(uri).unwrap_or_default();
-    let approval = sent.named("approval", ApprovalId::parse)?;
+    let approval = sent.parse_parameter("approval", ApprovalId::parse)?;
     let (mut form, mut layout) = (sent.form(FormName::ApprovalDecision), sent.layout());
     let (people, session) = (&sent.people, &sent.posted.session);
     let is_frozen =
@@ -204,7 +204,7 @@ pub(crate) fn approvals_page(layout: &Layout, queue: &ApprovalQueue<'_>) -> Mark
                         @else { "Approvals that you decide are listed here." }
                     }
                 } @else {
-                    ul.rows { @for decided in &decided.items { (row::decided(layout, decided, queue.catalog)) } }
+                    ul.rows { @for decided in &decided.items { (row::decided_row(layout, decided, queue.catalog)) } }
                 }
                 (paging(
                     "Pages of decided approvals",

@@ -119,6 +119,6 @@ async fn of_person(people: &People, session: SessionToken, id: Option<ApprovalId
         let seen = approval.seen_by(person.id.as_str(), people.now());
         seen.ok_or_else(|| ErrorKind::NotFound.into())
     };
-    let (_, approval) = people.person_reading(session.presented()?, false, read).await?;
+    let (_, approval) = people.person_reading(session.into_token()?, false, read).await?;
     Ok(approval)
 }

@@ -112,7 +112,7 @@ impl People {
             let approval = approval.id;
             return Err(ErrorKind::ApprovalNotPending { approval, status }.into());
         }
-        let owned = own.owned();
+        let owned = own.agent_with_owner();
         let Some(raise) = self.raise_of(owned, approval).await? else {
             let version = owned.agent().version;
             return Err(ErrorKind::VersionConflict { version }.into());

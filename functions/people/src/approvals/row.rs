@@ -4,7 +4,7 @@ use crate::approvals::operations::{ApprovalContext, DailyUsage, PendingApproval}
 use crate::approvals::queue::View;
 use crate::ui::bar::bar;
 use crate::ui::call;
-use crate::ui::count::counted;
+use crate::ui::count::count_with_noun;
 use crate::ui::datetime::{exact, relative};
 use crate::ui::form::FormName;
 use crate::ui::labels;
@@ -39,7 +39,7 @@ pub(crate) fn pending(layout: &Layout, waiting: &PendingApproval, view: View, ca
                         span.ask-why {
                             @match &approval.raise {
                                 Some(raise) => { "Higher limits: " (phrases::raise(raise.caps, raise.until)) }
-                                None => (phrases::asked_briefly(approval.rule, approval.threshold)),
+                                None => (phrases::short_approval_reason(approval.rule, approval.threshold)),
                             }
                         }
                         span.ask-expires { "expires " (relative(approval.expires_at, layout.now)) }
@@ -92,7 +92,7 @@ pub(crate) fn facts(
         @if agent.status == AgentStatus::Frozen {
             p.warning { "This agent is frozen. An approval has no effect until the agent is active again." }
         }
-        (call::described(&approval.call, approval.amount))
+        (call::call_details(&approval.call, approval.amount))
         dl.facts-list {
             div { dt { "Requested with key" } dd { (labels::key(approval.key)) } }
             div { dt { "Pays to" } dd { (labels::wallet(approval.pay_to)) } }
@@ -100,7 +100,7 @@ pub(crate) fn facts(
                 dt { "Reason" }
                 dd {
                     @if approval.raise.is_some() { "Over the limit of " (money(approval.threshold)) "." }
-                    @else { (phrases::asked(approval.rule, approval.threshold, &agent.rules, catalog)) }
+                    @else { (phrases::approval_reason(approval.rule, approval.threshold, &agent.rules, catalog)) }
                 }
             }
             @if let Some(raise) = &approval.raise {
@@ -109,7 +109,7 @@ pub(crate) fn facts(
             }
             @match approval.id.sequence() {
                 0 => {}
-                before => div { dt { "Asked before" } dd.warning { (counted(before, "time")) ", for the same call" } }
+                before => div { dt { "Asked before" } dd.warning { (count_with_noun(before, "time")) ", for the same call" } }
             }
             @if let Some(day) = day { div { dt { "Daily limit" } dd { (day) } } }
         }
@@ -151,7 +151,7 @@ pub(crate) fn subject(approval: &Approval, agent: &Agent) -> Markup {
 }
 
 /// What is left of the daily limit, before and after this payment.
-pub(crate) fn left_of_day(amount: Amount, day: Option<DailyUsage>) -> Markup {
+pub(crate) fn remaining_of_day(amount: Amount, day: Option<DailyUsage>) -> Markup {
     let Some(DailyUsage { cap, used }) = day else {
         return html! { span.warning { "The service is no longer enabled for this agent, so the payment will be refused." } };
     };
@@ -171,7 +171,7 @@ pub(crate) fn left_of_day(amount: Amount, day: Option<DailyUsage>) -> Markup {
 }
 
 /// A decided approval.
-pub(crate) fn decided(layout: &Layout, decided: &ApprovalContext, catalog: &Catalog) -> Markup {
+pub(crate) fn decided_row(layout: &Layout, decided: &ApprovalContext, catalog: &Catalog) -> Markup {
     let approval = &decided.approval;
     let status = approval.status(layout.now);
     let agent = decided.agent.agent();
@@ -202,7 +202,7 @@ pub(crate) fn decided(layout: &Layout, decided: &ApprovalContext, catalog: &Cata
             }
             details.fold {
                 summary { "The call" }
-                (call::described(&approval.call, approval.amount))
+                (call::call_details(&approval.call, approval.amount))
             }
             @if let Some(note) = approval.ruling().and_then(|ruling| ruling.note.as_deref()) {
                 p.quote { (visible(note)) }

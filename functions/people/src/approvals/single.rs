@@ -2,7 +2,7 @@
 //! queue does not show; else its result is shown. An approval that was not used yet can be withdrawn.
 
 use crate::agents::form::AgentForm;
-use crate::agents::owned::named;
+use crate::agents::owned::parse_id;
 use crate::approvals::background::{Background, PayeeHistory};
 use crate::approvals::operations::{ApprovalContext, OwnApproval};
 use crate::approvals::page::too_late;
@@ -38,19 +38,22 @@ pub(crate) async fn show(
     Path((agent, approval)): Path<(String, String)>,
     uri: Uri,
 ) -> Reply {
-    let (agent, approval) = (named(AgentId::parse(&agent))?, named(ApprovalId::parse(&approval))?);
+    let (agent, approval) = (
+        parse_id(AgentId::parse(&agent))?,
+        parse_id(ApprovalId::parse(&approval))?,
+    );
     let owned = people.own_agent(&session.person, agent).await?;
     let own = people.own_approval(owned, approval).await?;
-    let layout = Layout::new(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).with_notice(&uri);
     Ok(answer(&people, &layout, own).await?)
 }
 
 /// `POST …/approvals/{approval}/approve-and-raise`.
 pub(crate) async fn approve_and_raise(sent: AgentForm) -> Reply {
-    let id = sent.named("approval", ApprovalId::parse)?;
+    let id = sent.parse_parameter("approval", ApprovalId::parse)?;
     let (mut form, mut layout) = (sent.form(FormName::ApprovalDecision), sent.layout());
     let people = &sent.people;
-    let why = sent.owned_because(&mut form);
+    let why = sent.agent_with_reason(&mut form);
     let own = people
         .own_approval(why.clone().unwrap_or_else(|| sent.owned.clone()), id)
         .await?;
@@ -81,7 +84,7 @@ pub(crate) async fn approve_and_raise(sent: AgentForm) -> Reply {
 
 /// `POST …/approvals/{approval}/withdraw`.
 pub(crate) async fn withdraw(sent: AgentForm) -> Reply {
-    let id = sent.named("approval", ApprovalId::parse)?;
+    let id = sent.parse_parameter("approval", ApprovalId::parse)?;
     let mut layout = sent.layout();
     let people = &sent.people;
     let own = people.own_approval(sent.owned.clone(), id).await?;
@@ -113,8 +116,10 @@ async fn answer(people: &People, layout: &Layout, own: OwnApproval) -> Result<Re
     let is_open = own.approval().status(layout.now) == ApprovalStatus::Pending;
     let more = async {
         if is_open {
-            let (background, raise) =
-                tokio::try_join!(people.background(&own), people.raise_of(own.owned(), own.approval()))?;
+            let (background, raise) = tokio::try_join!(
+                people.background(&own),
+                people.raise_of(own.agent_with_owner(), own.approval())
+            )?;
             Ok(Some((background, raise)))
         } else {
             Ok(None)
@@ -133,7 +138,7 @@ fn page(
 ) -> Markup {
     let (approval, agent) = (&context.approval, context.agent.agent());
     let is_raise = approval.raise.is_some();
-    let day = (!is_raise).then(|| row::left_of_day(approval.amount, context.day));
+    let day = (!is_raise).then(|| row::remaining_of_day(approval.amount, context.day));
     layout.page(
         "Approval",
         NavItem::Approvals,
@@ -144,14 +149,14 @@ fn page(
                 Some((background, raise)) => {
                     div.card.waiting {
                         div.facts { (row::facts(layout, approval, agent, day.as_ref(), catalog)) }
-                        (known(layout, context, background))
+                        (background_section(layout, context, background))
                         (row::verdict(layout, approval, agent, View::default()))
                         @if let Some(raise) = raise { (raise_form(layout, context, raise, catalog)) }
                     }
                     (latest(layout, &background.latest, catalog))
                 }
                 None => {
-                    ul.rows { (row::decided(layout, context, catalog)) }
+                    ul.rows { (row::decided_row(layout, context, catalog)) }
                     @if approval.status(layout.now) == ApprovalStatus::Approved { (withdraw_form(layout, context)) }
                 }
             }
@@ -160,7 +165,7 @@ fn page(
 }
 
 /// The wallet's balance, and the agent's earlier payments to the payee.
-fn known(layout: &Layout, context: &ApprovalContext, background: &Background) -> Markup {
+fn background_section(layout: &Layout, context: &ApprovalContext, background: &Background) -> Markup {
     let PayeeHistory {
         count,
         last,

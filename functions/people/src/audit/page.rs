@@ -245,8 +245,8 @@ fn log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
                         div { dt { "Entry" } dd { code.long { (id) } } }
                     }
                     @match outcome {
-                        AuditOutcome::Done(changes) => (changed(changes)),
-                        AuditOutcome::Refused(refusal) => (refused(refusal)),
+                        AuditOutcome::Done(changes) => (change_list(changes)),
+                        AuditOutcome::Refused(refusal) => (rejection(refusal)),
                     }
                 }
             }
@@ -271,12 +271,12 @@ fn by(actor: &Actor) -> Markup {
     }
 }
 
-fn refused(refusal: &AuditRefusal) -> Markup {
+fn rejection(refusal: &AuditRefusal) -> Markup {
     html! { p { code { (refusal.error) } ": " (refusal.reason) } }
 }
 
 /// The changed members, each with the value before and after.
-pub(crate) fn changed(changes: &AuditChanges) -> Markup {
+pub(crate) fn change_list(changes: &AuditChanges) -> Markup {
     let names: BTreeSet<&String> = changes.before.keys().chain(changes.after.keys()).collect();
     let side = |value: Option<&Value>| match value {
         None => html! { span.muted { "nothing" } },

@@ -1,7 +1,7 @@
 //! `/backtests`: other limits, tested over the recorded decisions of many agents.
 
 use crate::agents::bulk_api::BulkAgent;
-use crate::agents::owned::named;
+use crate::agents::owned::parse_id;
 use crate::backtests::operations::{BacktestPlan, NewBacktest, TestedAgents};
 use crate::preview::api::DifferencesView;
 use crate::request::together;
@@ -378,6 +378,6 @@ pub(crate) async fn read(
     Path(id): Path<String>,
 ) -> Result<Json<BacktestView>, Failure> {
     let person = people.authenticate(token).await?;
-    let run = people.backtest(&person, named(BacktestId::parse(&id))?).await?;
+    let run = people.backtest(&person, parse_id(BacktestId::parse(&id))?).await?;
     Ok(Json(run.into()))
 }

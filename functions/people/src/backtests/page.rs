@@ -1,10 +1,10 @@
 //! The pages of backtests: the list, and one with its progress and its result.
 
-use crate::agents::owned::named;
+use crate::agents::owned::parse_id;
 use crate::preview::section;
 use crate::sessions::session::PageSession;
 use crate::state::People;
-use crate::ui::count::counted;
+use crate::ui::count::count_with_noun;
 use crate::ui::datetime::{both, exact};
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
@@ -49,9 +49,11 @@ pub(crate) async fn show(
     Path(id): Path<String>,
     uri: Uri,
 ) -> Reply {
-    let run = people.backtest(&session.person, named(BacktestId::parse(&id))?).await?;
+    let run = people
+        .backtest(&session.person, parse_id(BacktestId::parse(&id))?)
+        .await?;
     let edition = people.catalog().await?;
-    let layout = Layout::new(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).with_notice(&uri);
     let page = layout.page(
         "Backtest",
         NavItem::Decisions,
@@ -71,9 +73,9 @@ fn row(layout: &Layout, run: &BacktestRun) -> Markup {
             div.row-main {
                 p { a.name href=(paths::backtest(run.id)) { "Started " (both(run.created_at, layout.now)) } " " (state(run)) }
                 p.muted {
-                    (counted(run.agents.len(), "agent")) ", " (counted(run.result.decisions, "decision")) " from "
+                    (count_with_noun(run.agents.len(), "agent")) ", " (count_with_noun(run.result.decisions, "decision")) " from "
                     (exact(run.from)) " to " (exact(run.to)) ", "
-                    (run.result.if_declined.flipped()) " would have been different"
+                    (run.result.if_declined.count_flipped()) " would have been different"
                 }
             }
         }
@@ -90,7 +92,7 @@ fn content(run: &BacktestRun, catalog: &Catalog) -> Markup {
     html! {
         @if run.next_agent().is_some() {
             div.message role="status" {
-                p { (run.done) " of " (counted(run.agents.len(), "agent")) " are done. It runs in the background: reload the page to see its progress." }
+                p { (run.done) " of " (count_with_noun(run.agents.len(), "agent")) " are done. It runs in the background: reload the page to see its progress." }
             }
         }
         section aria-labelledby="tested-title" {
@@ -105,8 +107,8 @@ fn content(run: &BacktestRun, catalog: &Catalog) -> Markup {
         section aria-labelledby="result-title" {
             h2 id="result-title" { "What would have been different" }
             (section::results(&run.result, run.from))
-            @if run.left_out > 0 { p.warning { (counted(run.left_out, "agent")) " could not be read, or has another owner." } }
-            @if run.partial > 0 { p.muted { "Not all decisions of " (counted(run.partial, "agent")) " were read, only the oldest." } }
+            @if run.left_out > 0 { p.warning { (count_with_noun(run.left_out, "agent")) " could not be read, or has another owner." } }
+            @if run.partial > 0 { p.muted { "Not all decisions of " (count_with_noun(run.partial, "agent")) " were read, only the oldest." } }
         }
     }
 }
@@ -146,9 +148,9 @@ fn edit(change: &PolicyChange) -> Markup {
         @match &policy.enabled_operations {
             None => "",
             Some(OperationScope::All) => "all operations; ",
-            Some(OperationScope::Only(only)) => { (counted(only.len(), "operation")) "; " },
+            Some(OperationScope::Only(only)) => { (count_with_noun(only.len(), "operation")) "; " },
         }
-        @if let Some(domains) = &policy.allowed_domains { (counted(domains.len(), "allowed domain")) "; " }
+        @if let Some(domains) = &policy.allowed_domains { (count_with_noun(domains.len(), "allowed domain")) "; " }
         "otherwise as it is."
     }
 }

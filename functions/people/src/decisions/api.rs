@@ -1,7 +1,7 @@
 //! One decision about a payment, its statement and its replay, as JSON. An allow is built from its settlement, which contains its checks but not its
 //! latency.
 
-use crate::agents::owned::named;
+use crate::agents::owned::parse_id;
 use crate::caller::Caller;
 use crate::decisions::operations::Replayed;
 use crate::state::People;
@@ -149,12 +149,12 @@ pub(crate) async fn read(
 ) -> Result<Json<DecisionView>, Failure> {
     let read = async |person: &Caller| {
         let (agent, id) = (
-            named(AgentId::parse(&agent))?,
-            named(TransactionId::parse(&transaction))?,
+            parse_id(AgentId::parse(&agent))?,
+            parse_id(TransactionId::parse(&transaction))?,
         );
         people.own_decision(person, agent, id).await
     };
-    let (_, (agent, decision)) = people.person_reading(token.presented()?, false, read).await?;
+    let (_, (agent, decision)) = people.person_reading(token.into_token()?, false, read).await?;
     let edition = people.catalog().await?;
     let call = people.call_of_decision(&decision).await?;
     let checks = match &decision {
@@ -216,7 +216,7 @@ pub(crate) async fn statement(
     Path(transaction): Path<String>,
 ) -> Result<Json<DecisionStatement>, Failure> {
     let person = people.authenticate(token).await?;
-    let id = named(TransactionId::parse(&transaction))?;
+    let id = parse_id(TransactionId::parse(&transaction))?;
     let decision = people.decision_in_history(&person, id).await?;
     let (found, inputs) = tokio::try_join!(people.statements(&decision), people.input_documents(&decision))?;
     Ok(Json(DecisionStatement {
@@ -295,7 +295,7 @@ pub(crate) async fn evaluate_again(
     Path(transaction): Path<String>,
 ) -> Result<Json<ReplayView>, Failure> {
     let person = people.authenticate(token).await?;
-    let id = named(TransactionId::parse(&transaction))?;
+    let id = parse_id(TransactionId::parse(&transaction))?;
     let decision = people.decision_in_history(&person, id).await?;
     let replayed = people.replay(&decision).await?;
     Ok(Json(ReplayView::new(id, replayed)))

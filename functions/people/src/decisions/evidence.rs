@@ -1,7 +1,7 @@
 //! The evidence of one decision as a file: its signed statement, that of its receipt, what their hashes are of, and how to
 //! check each.
 
-use crate::agents::owned::named;
+use crate::agents::owned::parse_id;
 use crate::sessions::session::PageSession;
 use crate::state::People;
 use axum::Json;
@@ -28,8 +28,8 @@ pub(crate) async fn file(
     session: PageSession,
     Path((agent, transaction)): Path<(String, String)>,
 ) -> Reply {
-    let agent = named(AgentId::parse(&agent))?;
-    let id = named(TransactionId::parse(&transaction))?;
+    let agent = parse_id(AgentId::parse(&agent))?;
+    let id = parse_id(TransactionId::parse(&transaction))?;
     let (_, decision) = people.own_decision(&session.person, agent, id).await?;
     let (found, inputs) = tokio::try_join!(people.statements(&decision), people.input_documents(&decision))?;
     // A reversal and a withdrawal are in `changes`.

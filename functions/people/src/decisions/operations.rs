@@ -41,8 +41,8 @@ pub(crate) struct DecisionStatements {
 
 fn ids_of(decision: &LoggedDecision) -> Option<DecisionIds> {
     match decision {
-        LoggedDecision::Allowed(settlement) => DecisionIds::of_settlement(settlement),
-        LoggedDecision::Refused(refusal) => Some(DecisionIds::of_refusal(refusal)),
+        LoggedDecision::Allowed(settlement) => DecisionIds::from_settlement(settlement),
+        LoggedDecision::Refused(refusal) => Some(DecisionIds::from_refusal(refusal)),
         LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => None,
     }
 }
@@ -203,9 +203,9 @@ impl People {
         Ok(match decision {
             LoggedDecision::Allowed(settlement) => {
                 let call = self.call_of(settlement).await?;
-                call.and_then(|call| RecordedDecision::of_settlement(settlement, call))
+                call.and_then(|call| RecordedDecision::from_settlement(settlement, call))
             }
-            LoggedDecision::Refused(refusal) => Some(RecordedDecision::of_refusal(refusal.clone(), self.network)),
+            LoggedDecision::Refused(refusal) => Some(RecordedDecision::from_refusal(refusal.clone(), self.network)),
             LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => None,
         })
     }

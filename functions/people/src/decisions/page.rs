@@ -1,6 +1,6 @@
 //! The page of one decision: what was asked, every check, the limit that refused it, and its replay.
 
-use crate::agents::owned::{KnownAgent, named};
+use crate::agents::owned::{KnownAgent, parse_id};
 use crate::decisions::operations::Replayed;
 use crate::journal::row;
 use crate::sessions::session::PageSession;
@@ -29,8 +29,8 @@ pub(crate) async fn show(
     Path((agent, transaction)): Path<(String, String)>,
     uri: Uri,
 ) -> Reply {
-    let agent = named(AgentId::parse(&agent))?;
-    let id = named(TransactionId::parse(&transaction))?;
+    let agent = parse_id(AgentId::parse(&agent))?;
+    let id = parse_id(TransactionId::parse(&transaction))?;
     let ((agent, decision), edition) =
         tokio::try_join!(people.own_decision(&session.person, agent, id), people.catalog())?;
     let call = people.call_of_decision(&decision).await?;
@@ -67,7 +67,7 @@ fn decision_page(
             h1 { (labels::outcome(entry.result)) ": " (big_money(entry.amount)) }
             p { (row::outcome(&entry)) @if let LoggedDecision::Refused(refusal) = decision { " · " (phrases::why(refusal)) } }
             (facts(&entry, catalog))
-            @if let Some(call) = call { (call::described(call, entry.amount)) }
+            @if let Some(call) = call { (call::call_details(call, entry.amount)) }
             @if let Some(checks) = checks_of(decision) {
                 h2 { "Checks" }
                 (phrases::checks(checks))

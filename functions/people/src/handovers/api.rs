@@ -1,7 +1,7 @@
 //! `/handovers`: agents that operators offer to a person.
 
 use crate::agents::api::AgentView;
-use crate::agents::owned::named;
+use crate::agents::owned::parse_id;
 use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
@@ -96,6 +96,8 @@ pub(crate) async fn accept(
     Path(agent): Path<String>,
 ) -> Result<Response, Failure> {
     let person = people.authenticate(token).await?;
-    let owned = people.accept_handover(&person, named(AgentId::parse(&agent))?).await?;
+    let owned = people
+        .accept_handover(&person, parse_id(AgentId::parse(&agent))?)
+        .await?;
     Ok(people.agent_response(owned.agent()).await?)
 }

@@ -9,10 +9,10 @@ use purser_domain::{RuleId, ServiceId};
 
 /// `POST …/services/{service}/versions/{version}/restore`.
 pub(crate) async fn restore_policy(sent: AgentForm) -> Reply {
-    let service = sent.named("service", ServiceId::parse)?;
-    let version = sent.named("version", cursor::read_version)?;
+    let service = sent.parse_parameter("service", ServiceId::parse)?;
+    let version = sent.parse_parameter("version", cursor::read_version)?;
     let mut form = sent.form(FormName::Plain);
-    let owned = sent.owned_because(&mut form);
+    let owned = sent.agent_with_reason(&mut form);
     let Some((meant, owned)) = form.version().zip(owned) else {
         return sent.again(form).await;
     };
@@ -22,10 +22,10 @@ pub(crate) async fn restore_policy(sent: AgentForm) -> Reply {
 
 /// `POST …/versions/{version}/rules/{rule}/restore`.
 pub(crate) async fn restore_rule(sent: AgentForm) -> Reply {
-    let version = sent.named("version", cursor::read_version)?;
-    let rule = sent.named("rule", RuleId::parse)?;
+    let version = sent.parse_parameter("version", cursor::read_version)?;
+    let rule = sent.parse_parameter("rule", RuleId::parse)?;
     let mut form = sent.form(FormName::Plain);
-    let owned = sent.owned_because(&mut form);
+    let owned = sent.agent_with_reason(&mut form);
     let Some((meant, owned)) = form.version().zip(owned) else {
         return sent.again(form).await;
     };

@@ -1,18 +1,18 @@
 //! `…/versions`: the versions of an agent's policies and rules.
 
-use crate::agents::owned::named;
+use crate::agents::owned::parse_id;
 use crate::cursor;
 use crate::history::operations::{Changed, rules_of};
-use crate::preview::api::asked_reason;
+use crate::preview::api::parse_reason_query;
 use crate::request::{slice, with_version};
-use crate::services::api::told;
-use crate::services::operations::named_service;
+use crate::services::api::service_response;
+use crate::services::operations::find_service;
 use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, PolicyView, Query, SessionToken, VersionTag, versioned};
+use purser_api::{Failure, IfMatch, PolicyView, Query, SessionToken, VersionTag, with_etag};
 use purser_domain::{Agent, AuditChanges, EnabledService, RuleId, Timestamp};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -207,7 +207,7 @@ pub(crate) async fn policy_versions(
     let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let id = people
-        .find_known_service(&owned, named_service(&edition.catalog, &reference)?)
+        .find_known_service(&owned, find_service(&edition.catalog, &reference)?)
         .await?;
     let mut query = Query::from_uri(&uri);
     let slice = slice(&mut query, cursor::read_version);
@@ -258,13 +258,13 @@ pub(crate) async fn restore_policy(
     let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let id = people
-        .find_known_service(&owned, named_service(&edition.catalog, &reference)?)
+        .find_known_service(&owned, find_service(&edition.catalog, &reference)?)
         .await?;
-    let version = named(cursor::read_version(&version))?;
-    let (reason, meant) = with_version(asked_reason(&uri), meant.precondition())?;
+    let version = parse_id(cursor::read_version(&version))?;
+    let (reason, meant) = with_version(parse_reason_query(&uri), meant.precondition())?;
     let owned = owned.because(reason);
     let service = people.restore_policy(&owned, meant, id, version).await?;
-    Ok(told(&people, &owned, &service, &edition.catalog))
+    Ok(service_response(&people, &owned, &service, &edition.catalog))
 }
 
 /// List the versions of an agent's record, with its rules.
@@ -333,9 +333,9 @@ pub(crate) async fn restore_rule(
     Path((agent, version, rule)): Path<(String, String, String)>,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
-    let version = named(cursor::read_version(&version))?;
-    let rule = named(RuleId::parse(&rule))?;
-    let (reason, meant) = with_version(asked_reason(&uri), meant.precondition())?;
+    let version = parse_id(cursor::read_version(&version))?;
+    let rule = parse_id(RuleId::parse(&rule))?;
+    let (reason, meant) = with_version(parse_reason_query(&uri), meant.precondition())?;
     let owned = owned.because(reason);
     let (owned, rule) = people.restore_rule(owned, meant, version, rule).await?;
     let version = owned.agent().version;
@@ -343,5 +343,5 @@ pub(crate) async fn restore_rule(
         rule_id: rule.to_string(),
         version,
     };
-    Ok(versioned(version, Json(view)))
+    Ok(with_etag(version, Json(view)))
 }

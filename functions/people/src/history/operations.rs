@@ -38,7 +38,7 @@ struct Compare<T> {
 }
 
 impl<T> Compare<T> {
-    fn changed(&self, before: Option<&T>, now: &T) -> (AuditChanges, Direction) {
+    fn changes(&self, before: Option<&T>, now: &T) -> (AuditChanges, Direction) {
         let direction = before.map_or_else(Direction::default, |before| Direction {
             widens: (self.widens)(now, before),
             narrows: (self.widens)(before, now),
@@ -85,7 +85,7 @@ impl<T> History<T> {
             .map(|version| Some(&version.record))
             .chain([None]);
         let changes = versions.iter().zip(earlier);
-        let changes = changes.map(|(now, before)| compare.changed(other.or(before), &now.record));
+        let changes = changes.map(|(now, before)| compare.changes(other.or(before), &now.record));
         let changes: Vec<_> = changes.collect();
         let items = versions.into_iter().zip(changes);
         let items: Vec<Changed<T>> = items

@@ -1,8 +1,8 @@
 //! The page with the versions of a policy, or of an agent's rules.
 
 use crate::address::address;
-use crate::agents::owned::{Owned, named};
-use crate::audit::page::changed;
+use crate::agents::owned::{Owned, parse_id};
+use crate::audit::page::change_list;
 use crate::cursor;
 use crate::history::operations::{Changed, Direction, History, rules_of};
 use crate::sessions::session::PageSession;
@@ -49,12 +49,12 @@ pub(crate) async fn show(
     Path(agent): Path<String>,
     uri: Uri,
 ) -> Reply {
-    let agent = named(AgentId::parse(&agent))?;
+    let agent = parse_id(AgentId::parse(&agent))?;
     let owned = people.own_agent(&session.person, agent).await?;
     let mut query = Query::without_blanks(&uri);
     let service = match query.text("service") {
         None => None,
-        Some(text) => Some(named(ServiceId::parse(&text))?),
+        Some(text) => Some(parse_id(ServiceId::parse(&text))?),
     };
     let before = query.text("before").and_then(|text| cursor::read_version(&text));
     let slice = PageRequest { before, limit: ROWS };
@@ -70,7 +70,7 @@ pub(crate) async fn show(
             None => None,
             Some((from, to)) => {
                 let read = people.policy_history(&owned, service, only(to), Some(from)).await?;
-                Some((from, to, told(to, read)?))
+                Some((from, to, find_changes(to, read)?))
             }
         };
         let numbers = history.items.iter().map(|item| item.version.version).collect();
@@ -86,7 +86,7 @@ pub(crate) async fn show(
             None => None,
             Some((from, to)) => {
                 let read = people.rules_history(&owned, only(to), Some(from)).await?;
-                Some((from, to, told(to, read)?))
+                Some((from, to, find_changes(to, read)?))
             }
         };
         let edits = history
@@ -129,9 +129,9 @@ fn only(version: u64) -> PageRequest<u64> {
 }
 
 /// The differences of the version `to`, which the history must have.
-fn told<T>(to: u64, history: History<T>) -> Result<(AuditChanges, Direction)> {
+fn find_changes<T>(to: u64, history: History<T>) -> Result<(AuditChanges, Direction)> {
     let mut items = history.items.into_iter();
-    named(
+    parse_id(
         items
             .find(|item| item.version.version == to)
             .map(|item| (item.changes, item.direction)),
@@ -170,7 +170,7 @@ fn comparison(
         @if let Some((from, to, (changes, direction))) = compared {
             div.message role="status" {
                 p { strong { "From version " (from) " to version " (to) ". " } (direction_of(*direction)) }
-                (changed(changes))
+                (change_list(changes))
             }
         }
     }
@@ -192,7 +192,7 @@ fn policies(layout: &Layout, owned: &Owned, current: &EnabledService, history: &
             @for Changed { version, changes, direction } in &history.items {
                 li.row {
                     (headline(layout, owned, version, *direction, version.version == current.version))
-                    (changed(changes))
+                    (change_list(changes))
                     @if version.version != current.version {
                         (differences("Differences from the current version", current.audit_members(), version.record.audit_members()))
                         (layout.button(
@@ -215,7 +215,7 @@ fn rules(layout: &Layout, owned: &Owned, history: &History<Agent>, catalog: &Cat
                 @let others: Vec<&Rule> = version.record.rules.iter().filter(|rule| !is_in_force(current, rule)).collect();
                 li.row {
                     (headline(layout, owned, version, *direction, version.version == current.version))
-                    (changed(changes))
+                    (change_list(changes))
                     @if !others.is_empty() {
                         (differences("Differences from the current rules", rules_of(current), rules_of(&version.record)))
                     }
@@ -267,7 +267,7 @@ fn differences(title: &str, current: Members, then: Members) -> Markup {
     html! {
         details.fold {
             summary { (title) }
-            (changed(&AuditChanges::between(Some(current), Some(then))))
+            (change_list(&AuditChanges::between(Some(current), Some(then))))
         }
     }
 }

@@ -143,7 +143,7 @@ async fn read(people: &People, token: SessionToken, list: JournalList, uri: &Uri
     let slice = slice(&mut query, cursor::read_place);
     query.finish()?;
     let edition = people.catalog().await?;
-    let service = service.map(|service| filtered_service(&edition.catalog, &service));
+    let service = service.map(|service| parse_service_filter(&edition.catalog, &service));
     let filter = JournalFilter {
         service: service.transpose()?,
         ..filter
@@ -154,7 +154,7 @@ async fn read(people: &People, token: SessionToken, list: JournalList, uri: &Uri
 }
 
 /// The service by which a list is filtered. A service that has left the catalog is found only by UUID.
-fn filtered_service(catalog: &Catalog, reference: &str) -> Result<ServiceId> {
+fn parse_service_filter(catalog: &Catalog, reference: &str) -> Result<ServiceId> {
     let id = catalog.by_reference(reference).map(|service| service.id);
     id.or_else(|| ServiceId::parse(reference))
         .ok_or_else(|| ErrorKind::ServiceNotFound.into())

@@ -28,26 +28,26 @@ pub(crate) async fn create(sent: AgentForm) -> Reply {
     };
     match sent.people.create_key(sent.owned.clone(), meant, scope).await {
         Ok(issued) => sent.show_key(&issued.agent, issued.text).await,
-        Err(error) => sent.key_refused(form, error).await,
+        Err(error) => sent.reject_key(form, error).await,
     }
 }
 
 /// `POST …/keys/{key}/rotate`.
 pub(crate) async fn rotate(sent: AgentForm) -> Reply {
-    let key = sent.named("key", KeyId::parse)?;
+    let key = sent.parse_parameter("key", KeyId::parse)?;
     let mut form = sent.form(FormName::Rotate(key));
     let Some((overlap, meant)) = form.overlap().zip(form.version()) else {
         return sent.again(form).await;
     };
     match sent.people.rotate_key(sent.owned.clone(), meant, key, overlap).await {
         Ok(rotation) => sent.show_key(&rotation.issued.agent, rotation.issued.text).await,
-        Err(error) => sent.key_refused(form, error).await,
+        Err(error) => sent.reject_key(form, error).await,
     }
 }
 
 /// `POST …/keys/{key}/revoke`. Sends no version: a stolen key must end at once, even during another person's edit.
 pub(crate) async fn revoke(sent: AgentForm) -> Reply {
-    let key = sent.named("key", KeyId::parse)?;
+    let key = sent.parse_parameter("key", KeyId::parse)?;
     let (owned, _) = sent.people.revoke_key(sent.owned, Precondition::Any, key).await?;
     Ok(done(&paths::agent(owned.agent().id), Notice::KeyRevoked))
 }

@@ -1,8 +1,8 @@
 //! `/agents/{agentId}/keys`: the keys of an agent. A secret is only in the response that created it.
 
-use crate::agents::owned::named;
+use crate::agents::owned::parse_id;
 use crate::keys::operations::{IssuedKey, ListedKey};
-use crate::request::{created, optional_body, with_version};
+use crate::request::{created_response, optional_body, with_version};
 use crate::state::People;
 use axum::Json;
 use axum::body::Bytes;
@@ -10,7 +10,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use purser_api::{
     Failure, Field, IfMatch, Listed, Member as _, Place, Problems, SessionToken, Text, VersionTag, json_body, seconds,
-    versioned,
+    with_etag,
 };
 use purser_domain::{
     Agent, AgentId, AgentKey, AskedScope, Catalog, Duration, KeyId, KeyScope, KeyStatus, Permission, SourceNetwork,
@@ -191,7 +191,7 @@ pub(crate) fn parse_scope(body: &Value, catalog: &Catalog, now: Timestamp) -> pu
         expires_at: body.expires_at,
     });
     let scope = asked.and_then(|asked| {
-        let judged = asked.judged(catalog, now);
+        let judged = asked.check(catalog, now);
         judged.map_err(|found| problems.extend(found)).ok()
     });
     problems.finish(scope)
@@ -217,7 +217,7 @@ purser_api::field! {
     json!({"type": "integer", "format": "int32", "minimum": 0, "maximum": Agent::LONGEST_OVERLAP.secs()})
 }
 
-fn issued(issued: IssuedKey, now: Timestamp) -> NewKeyView {
+fn new_key_view(issued: IssuedKey, now: Timestamp) -> NewKeyView {
     let agent = issued.agent.agent();
     NewKeyView {
         agent_id: agent.id.to_string(),
@@ -255,7 +255,7 @@ pub(crate) async fn list(
         count: keys.len(),
         keys,
     };
-    Ok(versioned(version, Json(list)))
+    Ok(with_etag(version, Json(list)))
 }
 
 /// Create a key.
@@ -294,8 +294,8 @@ pub(crate) async fn create(
     let scope = optional_body(&body).and_then(|body| parse_scope(&body, &edition.catalog, people.now()));
     let (scope, meant) = with_version(scope, meant.precondition())?;
     let key = people.create_key(owned, meant, scope).await?;
-    let key = issued(key, people.now());
-    Ok(created(versioned(key.version, Json(key))))
+    let key = new_key_view(key, people.now());
+    Ok(created_response(with_etag(key.version, Json(key))))
 }
 
 /// Rotate a key.
@@ -326,7 +326,7 @@ pub(crate) async fn rotate(
     body: Bytes,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
-    let key = known_key(owned.agent(), &key)?;
+    let key = find_key(owned.agent(), &key)?;
     let rotate = json_body(&body).and_then(|body| Rotate::parse(&body));
     let (rotate, meant) = with_version(rotate, meant.precondition())?;
     let rotation = people.rotate_key(owned, meant, key, rotate.overlap_seconds.0).await?;
@@ -334,9 +334,9 @@ pub(crate) async fn rotate(
     let (agent, replaced) = (rotation.issued.agent.agent().id, rotation.replaced);
     let view = RotationView {
         replaced: KeyView::new(agent, &replaced, replaced.status(now)),
-        new: issued(rotation.issued, now),
+        new: new_key_view(rotation.issued, now),
     };
-    Ok(created(versioned(view.new.version, Json(view))))
+    Ok(created_response(with_etag(view.new.version, Json(view))))
 }
 
 /// Revoke a key. It is refused at once.
@@ -363,7 +363,7 @@ pub(crate) async fn revoke(
     Path((agent, key)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
-    let key = known_key(owned.agent(), &key)?;
+    let key = find_key(owned.agent(), &key)?;
     let (owned, key) = people.revoke_key(owned, meant.precondition()?, key).await?;
     let Agent { id, version, .. } = *owned.agent();
     let view = RevokedKeyView {
@@ -371,10 +371,10 @@ pub(crate) async fn revoke(
         version,
         record: KeyView::new(id, &key, key.status(people.now())),
     };
-    Ok(versioned(version, Json(view)))
+    Ok(with_etag(version, Json(view)))
 }
 
 /// The id of one of the agent's keys. It is checked first, so that an unknown key is 404 regardless of other errors.
-fn known_key(agent: &Agent, text: &str) -> purser_domain::Result<KeyId> {
-    named(KeyId::parse(text).filter(|id| agent.key(*id).is_some()))
+fn find_key(agent: &Agent, text: &str) -> purser_domain::Result<KeyId> {
+    parse_id(KeyId::parse(text).filter(|id| agent.key(*id).is_some()))
 }

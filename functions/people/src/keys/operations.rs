@@ -66,11 +66,11 @@ impl People {
         let now = self.now();
         let mut new = NewKey::from_random(owned.agent().id, self.entropy.bytes()?, now);
         new.record.scope = scope;
-        let add = |agent: Agent| agent.with_key(new.record.clone(), now).map_err(refused);
+        let add = |agent: Agent| agent.with_key(new.record.clone(), now).map_err(refusal_error);
         let act = Act::new(AuditKind::KeyCreated).with(&new.record.id);
         let agent = self.change(owned, meant, act, add).await?;
         info!(agent.id = %agent.agent().id, key.id = %new.record.id, "key.created");
-        issued(agent, new)
+        find_issued(agent, new)
     }
 
     /// Replaces a key with a new one that has the same scope. The old key keeps working for `overlap`.
@@ -85,14 +85,14 @@ impl People {
         let new = NewKey::from_random(owned.agent().id, self.entropy.bytes()?, now);
         let rotate = |agent: Agent| {
             let rotated = agent.with_rotated_key(old, new.record.clone(), overlap, now);
-            rotated.map_err(refused)
+            rotated.map_err(refusal_error)
         };
         let act = Act::new(AuditKind::KeyRotated).with(&old);
         let agent = self.change(owned, meant, act, rotate).await?;
         info!(agent.id = %agent.agent().id, key.id = %new.record.id, "key.created");
         let replaced = agent.agent().key(old).cloned().ok_or(ErrorKind::NotFound)?;
         Ok(Rotation {
-            issued: issued(agent, new)?,
+            issued: find_issued(agent, new)?,
             replaced,
         })
     }
@@ -100,7 +100,7 @@ impl People {
     /// Ends a key at once and permanently. A key that has already ended is not changed.
     pub(crate) async fn revoke_key(&self, owned: Owned, meant: Precondition, id: KeyId) -> Result<(Owned, AgentKey)> {
         let now = self.now();
-        let revoke = |agent: Agent| agent.with_revoked_key(id, now).map_err(refused);
+        let revoke = |agent: Agent| agent.with_revoked_key(id, now).map_err(refusal_error);
         let act = Act::new(AuditKind::KeyRevoked).with(&id);
         let agent = self.change(owned, meant, act, revoke).await?;
         let key = agent.agent().key(id).cloned().ok_or(ErrorKind::NotFound)?;
@@ -109,7 +109,7 @@ impl People {
 }
 
 /// The new key as it was stored, which after a rotation has the scope of the old key.
-fn issued(agent: Owned, new: NewKey) -> Result<IssuedKey> {
+fn find_issued(agent: Owned, new: NewKey) -> Result<IssuedKey> {
     let key = agent.agent().key(new.record.id).cloned().ok_or(ErrorKind::NotFound)?;
     Ok(IssuedKey {
         agent,
@@ -118,7 +118,7 @@ fn issued(agent: Owned, new: NewKey) -> Result<IssuedKey> {
     })
 }
 
-fn refused(refusal: KeyRefusal) -> Error {
+fn refusal_error(refusal: KeyRefusal) -> Error {
     match refusal {
         KeyRefusal::Unknown => ErrorKind::NotFound.into(),
         KeyRefusal::Ended => Error::invalid(vec![Problem::at("/keyId", "has ended; create a new key instead")]),

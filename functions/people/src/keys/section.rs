@@ -30,11 +30,11 @@ pub(crate) fn read_scope(form: &mut Form, catalog: &Catalog, now: Timestamp) -> 
         "networks": some("networks"),
         "expires_at": (days > 0).then(|| now.after(expires).to_string()),
     });
-    form.parsed(parse_scope(&body, catalog, now), &FIELDS)
+    form.take_parsed(parse_scope(&body, catalog, now), &FIELDS)
 }
 
 /// The new key, on the only page that shows it.
-pub(crate) fn shown_once(key: &str) -> Markup {
+pub(crate) fn new_key_notice(key: &str) -> Markup {
     html! {
         section.card.key-once aria-labelledby="new-key-title" data-new-key {
             h2 id="new-key-title" { "The new key" }
@@ -63,7 +63,7 @@ pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Mark
             div.section-head {
                 h2 id="keys-title" { "Keys" }
                 div.row-actions {
-                    (limited_form(layout, version, path))
+                    (limited_key_form(layout, version, path))
                     (layout.button(&format!("{path}/keys"), &Button { class: "", ..Button::plain("Create key") }.at(version)))
                 }
             }
@@ -75,14 +75,14 @@ pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Mark
             @if !ended.is_empty() {
                 details.fold {
                     summary { (ended.len()) @if ended.len() == 1 { " ended key" } @else { " ended keys" } }
-                    ul.rows { @for row in ended { (ended_row(layout, page.catalog, row)) } }
+                    ul.rows { @for row in ended { (expired_key_row(layout, page.catalog, row)) } }
                 }
             }
         }
     }
 }
 
-fn limited_form(layout: &Layout, version: u64, path: &str) -> Markup {
+fn limited_key_form(layout: &Layout, version: u64, path: &str) -> Markup {
     let inputs = layout.inputs(FormName::LimitedKey);
     let may = [
         (Permission::Read, "Read receipts, services and policies"),
@@ -202,7 +202,7 @@ fn live_row(layout: &Layout, page: &AgentPage<'_>, row: &ListedKey, path: &str) 
     }
 }
 
-fn ended_row(layout: &Layout, catalog: &Catalog, row: &ListedKey) -> Markup {
+fn expired_key_row(layout: &Layout, catalog: &Catalog, row: &ListedKey) -> Markup {
     html! {
         li.row {
             div.row-main { (facts(layout, catalog, row)) }

@@ -8,7 +8,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{Failure, IfMatch, Listed, Member as _, SessionToken, VersionTag, WEB, json_body, versioned};
+use purser_api::{Failure, IfMatch, Listed, Member as _, SessionToken, VersionTag, WEB, json_body, with_etag};
 use purser_domain::{ChannelTerms, DEFAULT_NOTICES, EventKind, NoticeChannel, WebhookUrl};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -223,7 +223,7 @@ pub(crate) fn parse_edit(body: &Value) -> purser_domain::Result<NoticesEdit> {
 pub(crate) async fn read(State(people): State<Arc<People>>, token: SessionToken) -> Result<Response, Failure> {
     let person = people.authenticate(token).await?;
     let own = people.notices(&person).await?;
-    Ok(told(&people, &own))
+    Ok(notices_response(&people, &own))
 }
 
 /// Replace the notices and their channels. A disabled channel is enabled again.
@@ -253,7 +253,7 @@ pub(crate) async fn replace(
     let edit = json_body(&body).and_then(|body| parse_edit(&body));
     let (edit, meant) = with_version(edit, meant.precondition())?;
     let own = people.edit_notices(&person, own, meant, &edit).await?;
-    Ok(told(&people, &own))
+    Ok(notices_response(&people, &own))
 }
 
 /// Send a test notice to the enabled channels, together with the pending notices.
@@ -272,6 +272,6 @@ pub(crate) async fn test(State(people): State<Arc<People>>, token: SessionToken)
     Ok((StatusCode::ACCEPTED, Json(SentTest { channels })).into_response())
 }
 
-fn told(people: &People, own: &OwnNotices) -> Response {
-    versioned(own.settings.version, Json(NoticesView::new(own, people.mails)))
+fn notices_response(people: &People, own: &OwnNotices) -> Response {
+    with_etag(own.settings.version, Json(NoticesView::new(own, people.mails)))
 }

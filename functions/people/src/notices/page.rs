@@ -32,7 +32,7 @@ const USUAL: &str = "On by default: approvals, freezes, changed payees and low w
 
 /// `GET /dashboard/notices`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    let layout = Layout::new(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).with_notice(&uri);
     let own = people.notices(&session.person).await?;
     Ok(page(&layout, &own, people.mails).into_response())
 }
@@ -108,7 +108,7 @@ fn read_edit(form: &mut Form, has_webhook: bool) -> Option<NoticesEdit> {
     let is_there = !is_removed && (has_webhook || url.is_some());
     set(&mut slack, "url", url);
     let body = json!({"mail": mail, "slack": is_there.then_some(slack)});
-    form.parsed(parse_edit(&body), &FIELDS)
+    form.take_parsed(parse_edit(&body), &FIELDS)
 }
 
 fn read_channel(form: &mut Form, name: &str) -> Value {
@@ -146,7 +146,7 @@ fn page(layout: &Layout, own: &OwnNotices, mails: bool) -> Markup {
                     (None, true) => p.empty { "Your account has no verified mail address. Once it has one, sign in again." },
                     (Some(address), true) => p { "To " strong { (address.as_str()) } ", the verified address of your account." },
                 }
-                (ended(layout, own, NoticeChannel::Mail))
+                (channel_end(layout, own, NoticeChannel::Mail))
                 (channel(inputs, "mail", "Notify me by mail", &settings.terms.mail))
             }
             section aria-labelledby="slack-title" {
@@ -157,7 +157,7 @@ fn page(layout: &Layout, own: &OwnNotices, mails: bool) -> Markup {
                         "Anyone who has the URL can post there, so it is kept and not shown again."
                     },
                 }
-                (ended(layout, own, NoticeChannel::Slack))
+                (channel_end(layout, own, NoticeChannel::Slack))
                 (inputs.optional_line("slack_url", if slack.is_some() { "Another Slack or Slack-compatible URL" } else { "Slack or Slack-compatible URL" }, "", WebhookUrl::MAX))
                 @if slack.is_some() { (inputs.optional_box("slack_removed", "Remove it", false)) }
                 (channel(inputs, "slack", "Notify me there", slack.map_or(&off, |(_, terms)| terms)))
@@ -186,7 +186,7 @@ fn channel(inputs: Inputs<'_>, name: &str, label: &str, terms: &ChannelTerms) ->
     }
 }
 
-fn ended(layout: &Layout, own: &OwnNotices, channel: NoticeChannel) -> Markup {
+fn channel_end(layout: &Layout, own: &OwnNotices, channel: NoticeChannel) -> Markup {
     html! {
         @if let Some(ended) = own.ended.get(&channel) {
             p.warning {

@@ -1,7 +1,7 @@
 //! The page of an agent for operators: its owner, whether it is frozen, its offer to another owner, and the forms that
 //! offer it, withdraw the offer and request a reconciliation. It shows nothing else of the agent.
 
-use crate::agents::owned::named;
+use crate::agents::owned::parse_id;
 use crate::operators::form::{Notices, OperatorForm};
 use crate::operators::form_name::OperatorFormName;
 use crate::operators::layout::{AGENTS, Confirmed, FREEZES, agent_path, page};
@@ -32,20 +32,20 @@ pub(crate) async fn show(
     OperatorSession(session): OperatorSession,
     uri: Uri,
 ) -> Reply {
-    let layout = Layout::new(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).with_notice(&uri);
     let searched = Query::without_blanks(&uri).text("q").unwrap_or_default();
     Ok(render(&people, &layout, &searched).await?.into_response())
 }
 
 /// `GET` of a path to which forms are posted: redirects to the page.
 pub(crate) async fn back(Path(path): Path<HashMap<String, String>>) -> Reply {
-    let id = named(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
+    let id = parse_id(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
     Ok(see_other(&agent_path(id)))
 }
 
 /// `POST …/{agent}/offer`.
 pub(crate) async fn offer(sent: OperatorForm) -> Reply {
-    let agent = sent.named("agent", AgentId::parse)?;
+    let agent = sent.parse_parameter("agent", AgentId::parse)?;
     let mut form = sent.form(OperatorFormName::Offer);
     let to = PersonId::parse(form.text("to"));
     if to.is_none() {
@@ -73,7 +73,7 @@ pub(crate) async fn offer(sent: OperatorForm) -> Reply {
 
 /// `POST …/{agent}/withdraw-offer`.
 pub(crate) async fn withdraw_offer(sent: OperatorForm) -> Reply {
-    let agent = sent.named("agent", AgentId::parse)?;
+    let agent = sent.parse_parameter("agent", AgentId::parse)?;
     let mut form = sent.form(OperatorFormName::WithdrawOffer);
     if !form.is_checked("confirmed", "Check the box.") {
         return again(sent, agent, form).await;
@@ -84,7 +84,7 @@ pub(crate) async fn withdraw_offer(sent: OperatorForm) -> Reply {
 
 /// `POST …/{agent}/reconcile`.
 pub(crate) async fn reconcile(sent: OperatorForm) -> Reply {
-    let agent = sent.named("agent", AgentId::parse)?;
+    let agent = sent.parse_parameter("agent", AgentId::parse)?;
     let mut form = sent.form(OperatorFormName::Reconcile);
     let Some(settlement) = SettlementId::parse(form.text("settlement")) else {
         form.wrong("settlement", "Settlement: enter its ID, a UUID.");

@@ -4,7 +4,7 @@ use crate::operators::changes::begins;
 use crate::operators::layout::{CATALOG, page, pays, service_path};
 use crate::sessions::session::OperatorSession;
 use crate::state::People;
-use crate::ui::count::counted;
+use crate::ui::count::count_with_noun;
 use crate::ui::layout::Layout;
 use crate::ui::list::{Column, Paginated, columns, filter_select, has_text, page_number, page_text, search_field};
 use axum::{extract::State, http::Uri, response::IntoResponse as _};
@@ -126,7 +126,7 @@ fn row(layout: &Layout, service: &Service, network: Network) -> Markup {
                 }
                 p.muted { code.long { (service.id) } " · version " (service.version) " · from " (service.source) }
             }
-            p.row-aside { (counted(service.operations.len(), "operation")) }
+            p.row-aside { (count_with_noun(service.operations.len(), "operation")) }
             details.fold {
                 summary { "Payees and prices" }
                 table.list {

@@ -38,7 +38,7 @@ pub(crate) async fn show(
     let changes = waiting(&services, layout.now);
     let number = page_number(&mut Query::without_blanks(&uri));
     let changes = Paginated::new(changes, number);
-    let asked = Paginated::new(asked(&services, layout.now), number);
+    let asked = Paginated::new(changed_quotes(&services, layout.now), number);
     let how = html! {
         @if people.internal.is_some() {
             "Open a service to accept or withdraw its change, or to pin what its provider asks for. "
@@ -64,7 +64,7 @@ pub(crate) async fn show(
             table.list {
                 caption.sr { "Operations whose providers ask for another payment" }
                 (columns(&["Operation", "Pays now", "The provider asks for", "Since"].map(Column::Text)))
-                tbody { @for asked in &asked.rows { (asked_row(&layout, asked, people.network)) } }
+                tbody { @for asked in &asked.rows { (changed_quote_row(&layout, asked, people.network)) } }
             }
         }
         (asked.paging("Pages of payments seen by probes", "operation", address))
@@ -89,7 +89,7 @@ fn waiting(services: &[(Service, ProbeRecord)], now: Timestamp) -> Vec<Waiting<'
     changes
 }
 
-fn asked(services: &[(Service, ProbeRecord)], now: Timestamp) -> Vec<Asked<'_>> {
+fn changed_quotes(services: &[(Service, ProbeRecord)], now: Timestamp) -> Vec<Asked<'_>> {
     let mut found = Vec::new();
     for (service, record) in services {
         for operation in &service.operations {
@@ -108,7 +108,7 @@ fn asked(services: &[(Service, ProbeRecord)], now: Timestamp) -> Vec<Asked<'_>> 
 /// The time from which a delayed pricing is in effect.
 pub(crate) fn begins(next: &NextPricing, now: Timestamp) -> Markup {
     html! {
-        @match next.known_from() {
+        @match next.effective_from() {
             Some(from) => { "from " (both(from, now)) },
             None => "once another operator accepts it",
         }
@@ -116,7 +116,7 @@ pub(crate) fn begins(next: &NextPricing, now: Timestamp) -> Markup {
 }
 
 /// What a provider asks for.
-pub(crate) fn quoted(quote: &Quote, network: Network) -> Markup {
+pub(crate) fn quote_cell(quote: &Quote, network: Network) -> Markup {
     match quote {
         Quote::Paid(payment) => {
             let pricing = purser_domain::Pricing {
@@ -149,7 +149,7 @@ fn row(layout: &Layout, change: &Waiting<'_>, network: Network) -> Markup {
         tr {
             (head(service, operation))
             td data-label="From" {
-                @match next.known_from() {
+                @match next.effective_from() {
                     Some(from) => (both(from, layout.now)),
                     None => "another operator’s acceptance",
                 }
@@ -161,7 +161,7 @@ fn row(layout: &Layout, change: &Waiting<'_>, network: Network) -> Markup {
     }
 }
 
-fn asked_row(layout: &Layout, asked: &Asked<'_>, network: Network) -> Markup {
+fn changed_quote_row(layout: &Layout, asked: &Asked<'_>, network: Network) -> Markup {
     let Asked {
         service,
         operation,
@@ -171,7 +171,7 @@ fn asked_row(layout: &Layout, asked: &Asked<'_>, network: Network) -> Markup {
         tr {
             (head(service, operation))
             td data-label="Pays now" { (pays(operation.pricing(layout.now), network)) }
-            td data-label="The provider asks for" { (quoted(&answer.quote, network)) }
+            td data-label="The provider asks for" { (quote_cell(&answer.quote, network)) }
             td data-label="Since" { (both(answer.since, layout.now)) }
         }
     }

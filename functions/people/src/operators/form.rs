@@ -1,7 +1,7 @@
 //! A form on an operators' page, and the response to it: the page with a notice, or the page again with the reason of a
 //! refusal.
 
-use crate::agents::owned::named;
+use crate::agents::owned::parse_id;
 use crate::operators::form_name::OperatorFormName;
 use crate::sessions::session::VerifiedForm;
 use crate::state::People;
@@ -64,8 +64,8 @@ impl Notices {
 
 impl OperatorForm {
     /// The id in the path's `parameter`.
-    pub(crate) fn named<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
-        named(self.path.get(parameter).and_then(|text| parse(text)))
+    pub(crate) fn parse_parameter<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
+        parse_id(self.path.get(parameter).and_then(|text| parse(text)))
     }
 
     /// The values that the operator entered.

@@ -24,7 +24,7 @@ pub(crate) async fn show(
     OperatorSession(session): OperatorSession,
     uri: Uri,
 ) -> Reply {
-    let layout = Layout::new(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).with_notice(&uri);
     Ok(render(&people, &layout).await?.into_response())
 }
 

@@ -12,13 +12,13 @@ impl People {
     pub(crate) async fn operate(&self, person: &Caller, ids: CallerIds, act: OperatorAct) -> Result<OperatorAnswer> {
         let internal = self.internal.as_ref().ok_or(ErrorKind::NotFound)?;
         let recent = async { self.limits.recently(person.signed_in_at, self.now()) };
-        self.audit_rejection(&person.acting, &audited(&act), recent).await?;
+        self.audit_rejection(&person.acting, &audit_act(&act), recent).await?;
         internal.act(ids, BrowserAct::new(&person.acting, act)).await
     }
 }
 
 /// The act in the audit log.
-fn audited(act: &OperatorAct) -> Act {
+fn audit_act(act: &OperatorAct) -> Act {
     let frozen = |kind, target: &FreezeOf| match target {
         FreezeOf::Agent(agent) => Act::new(kind).on(AgentId::from_uuid(*agent)),
         FreezeOf::Owner(owner) => Act::new(kind).with(owner),

@@ -3,9 +3,9 @@
 //!
 //! Each form contains the version of the service that the page shows, and the payee that it is about in full.
 
-use crate::agents::owned::named;
+use crate::agents::owned::parse_id;
 use crate::operators::catalog::trust;
-use crate::operators::changes::quoted;
+use crate::operators::changes::quote_cell;
 use crate::operators::form::{Notices, OperatorForm};
 use crate::operators::form_name::OperatorFormName;
 use crate::operators::layout::{CATALOG, Confirmed, hidden, page, pays, service_path};
@@ -37,20 +37,20 @@ pub(crate) async fn show(
     Path(service): Path<String>,
     uri: Uri,
 ) -> Reply {
-    let id = named(ServiceId::parse(&service))?;
-    let layout = Layout::new(&session, people.now()).noticed(&uri);
+    let id = parse_id(ServiceId::parse(&service))?;
+    let layout = Layout::new(&session, people.now()).with_notice(&uri);
     Ok(render(&people, &layout, id).await?.into_response())
 }
 
 /// `GET` of a path to which forms are posted: redirects to the page.
 pub(crate) async fn back(Path(path): Path<HashMap<String, String>>) -> Reply {
-    let id = named(path.get("service").and_then(|service| ServiceId::parse(service)))?;
+    let id = parse_id(path.get("service").and_then(|service| ServiceId::parse(service)))?;
     Ok(see_other(&service_path(id)))
 }
 
 /// `POST …/probe`.
 pub(crate) async fn probe(sent: OperatorForm) -> Reply {
-    let service = sent.named("service", ServiceId::parse)?;
+    let service = sent.parse_parameter("service", ServiceId::parse)?;
     let act = OperatorAct::RequestProbe {
         service_id: service.uuid(),
     };
@@ -79,7 +79,7 @@ pub(crate) async fn pin(sent: OperatorForm) -> Reply {
         awaits_second: Notice::PinAwaitsSecond,
     };
     let pins = |form: &mut Form, at| {
-        let payment = pinned(form)?;
+        let payment = parse_pinned_payment(form)?;
         Some(OperatorAct::PinPayment { at, payment })
     };
     edit(sent, OperatorFormName::Pin, notices, pins).await
@@ -92,8 +92,8 @@ async fn edit(
     notices: Notices,
     act: impl FnOnce(&mut Form, OperationAt) -> Option<OperatorAct>,
 ) -> Reply {
-    let service = sent.named("service", ServiceId::parse)?;
-    let operation = sent.named("operation", OperationUuid::parse)?;
+    let service = sent.parse_parameter("service", ServiceId::parse)?;
+    let operation = sent.parse_parameter("operation", OperationUuid::parse)?;
     let mut form = sent.form(name(operation));
     let version = form.version().and_then(|version| match version {
         Precondition::Version(version) => Some(version),
@@ -116,7 +116,7 @@ async fn answer(sent: OperatorForm, service: ServiceId, form: Form, act: Operato
 }
 
 /// The payment in the hidden fields of a form.
-fn pinned(form: &mut Form) -> Option<PinnedPayment> {
+fn parse_pinned_payment(form: &mut Form) -> Option<PinnedPayment> {
     let amount = form.text("amount_units").parse().ok();
     if amount.is_none() {
         form.wrong("", "The form is incomplete. Reload the page.");
@@ -206,7 +206,7 @@ impl Shown<'_> {
                     @if let Some(next) = operation.waiting(layout.now) {
                         div { dt { "Will pay" } dd { (pays(next.pricing(), network)) } }
                         div { dt { "In effect" } dd {
-                            @match next.known_from() {
+                            @match next.effective_from() {
                                 Some(from) => (both(from, layout.now)),
                                 None => "once another operator accepts it",
                             }
@@ -221,7 +221,7 @@ impl Shown<'_> {
                     }
                     @if let Some(answer) = asked {
                         div { dt { "The provider asks for" } dd {
-                            (quoted(&answer.quote, network)) ", since " (both(answer.since, layout.now))
+                            (quote_cell(&answer.quote, network)) ", since " (both(answer.since, layout.now))
                         } }
                     }
                 }

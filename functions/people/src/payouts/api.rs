@@ -1,7 +1,7 @@
 //! `/agents/{agentId}/payout-address` and `…/payouts`: the payout address, and withdrawals to it.
 
 use crate::payouts::operations::{PaidOut, Payouts};
-use crate::request::created;
+use crate::request::created_response;
 use crate::settlements::api::SettlementView;
 use crate::state::People;
 use axum::Json;
@@ -215,11 +215,11 @@ pub(crate) async fn pay_out(
         .pay_out(&owned, caller, new.amount_units.0, &new.idempotency_key.0)
         .await?;
     let answer = Json(PayoutView {
-        payout: SettlementView::of_settlement(settlement, owned.agent())?,
+        payout: SettlementView::from_settlement(settlement, owned.agent())?,
         submission: submission.map(Submission::name),
     });
     if !replayed {
-        return Ok(created(answer));
+        return Ok(created_response(answer));
     }
     let mut answer = answer.into_response();
     let told = HeaderValue::from_static("true");

@@ -85,7 +85,7 @@ impl People {
             self.limits.recently(owned.signed_in_at(), self.now())?;
             self.require_payouts()?;
             let asked = AskedPayout::new(PayoutOwner::new(agent, acting), amount, key.to_owned());
-            self.payments.pay_out(ids, asked).await?.reserved()
+            self.payments.pay_out(ids, asked).await?.into_reserved()
         };
         let reserved: ReservedPayout = self.audit_rejection(acting, &act, paid).await?;
         let settlement = self.ledger.settlement(agent, reserved.settlement).await?;

@@ -21,7 +21,7 @@ pub(crate) struct AskedEdit {
 }
 
 /// Reads `preview`, `days` and `edit_reason`.
-pub(crate) fn asked_edit(uri: &Uri) -> Result<AskedEdit> {
+pub(crate) fn parse_edit_query(uri: &Uri) -> Result<AskedEdit> {
     let mut query = Query::from_uri(uri);
     let is_preview = query.read("preview", |text| text.parse::<bool>().ok(), "must be `true` or `false`");
     let days = query.integer("days", 1, PreviewDays::MAX).and_then(PreviewDays::new);
@@ -35,7 +35,7 @@ pub(crate) fn asked_edit(uri: &Uri) -> Result<AskedEdit> {
 }
 
 /// Reads `edit_reason`, the reason of an edit without a preview.
-pub(crate) fn asked_reason(uri: &Uri) -> Result<Option<EditReason>> {
+pub(crate) fn parse_reason_query(uri: &Uri) -> Result<Option<EditReason>> {
     let mut query = Query::from_uri(uri);
     let reason = edit_reason(&mut query);
     query.finish()?;
@@ -43,7 +43,7 @@ pub(crate) fn asked_reason(uri: &Uri) -> Result<Option<EditReason>> {
 }
 
 /// Reads `preview` and `edit_reason` of an act on many agents.
-pub(crate) fn asked_apply(uri: &Uri) -> Result<(bool, Option<EditReason>)> {
+pub(crate) fn parse_apply_query(uri: &Uri) -> Result<(bool, Option<EditReason>)> {
     let mut query = Query::from_uri(uri);
     let is_preview = query.read("preview", |text| text.parse::<bool>().ok(), "must be `true` or `false`");
     let reason = edit_reason(&mut query);

@@ -2,7 +2,7 @@
 
 use crate::preview::operations::EditPreview;
 use crate::preview::trial::Trial;
-use crate::ui::count::counted;
+use crate::ui::count::count_with_noun;
 use crate::ui::datetime::{exact, length};
 use crate::ui::form::Inputs;
 use crate::ui::labels;
@@ -30,7 +30,7 @@ pub(crate) fn buttons(action: &str) -> Markup {
 }
 
 /// The preview of this form, if it was sent for one.
-pub(crate) fn shown(layout: &Layout, inputs: &Inputs<'_>) -> Markup {
+pub(crate) fn preview_section(layout: &Layout, inputs: &Inputs<'_>) -> Markup {
     html! {
         @if let Some(preview) = layout.preview.as_ref().filter(|_| inputs.is_typed()) {
             div.message.preview role="status" tabindex="-1" data-problem { (preview) }
@@ -43,7 +43,7 @@ pub(crate) fn preview(preview: &EditPreview) -> Markup {
     html! {
         (effect(&preview.comparison, true))
         @if preview.result.decisions == 0 {
-            p { "No decision of the last " (counted(preview.days.count(), "day")) " to compare with." }
+            p { "No decision of the last " (count_with_noun(preview.days.count(), "day")) " to compare with." }
         } @else {
             (results(&preview.result, preview.from))
         }
@@ -112,11 +112,11 @@ pub(crate) fn results(result: &BacktestResult, since: Timestamp) -> Markup {
         @if *decisions == 0 {
             p { "There is no decision since " (exact(since)) " to compare with." }
         } @else if if_declined.is_empty() && if_approved.is_empty() {
-            p { "None of the " (counted(*decisions, "decision")) " since " (exact(since)) " would have been different." }
+            p { "None of the " (count_with_noun(*decisions, "decision")) " since " (exact(since)) " would have been different." }
         } @else {
             p {
-                "Of the " (counted(*decisions, "decision")) " since " (exact(since)) ", "
-                (if_declined.flipped()) " would have been different. "
+                "Of the " (count_with_noun(*decisions, "decision")) " since " (exact(since)) ", "
+                (if_declined.count_flipped()) " would have been different. "
                 @if asks { "If you had declined what it asks for: " } @else { "Spending: " }
                 (sums(if_declined)) "."
                 @if asks { " If you had approved it: " (sums(if_approved)) "." }
@@ -124,7 +124,7 @@ pub(crate) fn results(result: &BacktestResult, since: Timestamp) -> Markup {
             (flips(if_declined))
         }
         @if *untested > 0 {
-            p.muted { (counted(*untested, "decision")) " can’t be tested, such as those about rejected approvals." }
+            p.muted { (count_with_noun(*untested, "decision")) " can’t be tested, such as those about rejected approvals." }
         }
     }
 }

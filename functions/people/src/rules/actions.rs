@@ -13,7 +13,10 @@ pub(crate) async fn add(sent: AgentForm) -> Reply {
     let edition = sent.people.catalog().await?;
     let kind = RuleForm::from_name(sent.form(FormName::Plain).text("kind"));
     let mut form = sent.form(kind.map_or(FormName::Plain, FormName::NewRule));
-    let (rule, owned) = (read_rule(&mut form, &edition.catalog), sent.owned_because(&mut form));
+    let (rule, owned) = (
+        read_rule(&mut form, &edition.catalog),
+        sent.agent_with_reason(&mut form),
+    );
     let Some(((rule, meant), owned)) = rule.zip(form.version()).zip(owned) else {
         return sent.again(form).await;
     };
@@ -22,7 +25,7 @@ pub(crate) async fn add(sent: AgentForm) -> Reply {
             .people
             .preview_added_rule(&sent.owned, meant, &rule, PreviewDays::DEFAULT);
         let terms = with_rule(sent.owned.agent(), None, rule.kind());
-        return sent.tried(trial, form, terms, Box::pin(preview)).await;
+        return sent.try_edit(trial, form, terms, Box::pin(preview)).await;
     }
     let added = Box::pin(sent.people.add_rule(owned, meant, &rule)).await;
     sent.answer(form, added, Notice::RuleAdded).await
@@ -30,10 +33,13 @@ pub(crate) async fn add(sent: AgentForm) -> Reply {
 
 /// `POST …/rules/{rule}`.
 pub(crate) async fn replace(sent: AgentForm) -> Reply {
-    let id = sent.named("rule", RuleId::parse)?;
+    let id = sent.parse_parameter("rule", RuleId::parse)?;
     let edition = sent.people.catalog().await?;
     let mut form = sent.form(FormName::Rule(id));
-    let (rule, owned) = (read_rule(&mut form, &edition.catalog), sent.owned_because(&mut form));
+    let (rule, owned) = (
+        read_rule(&mut form, &edition.catalog),
+        sent.agent_with_reason(&mut form),
+    );
     let Some(((rule, meant), owned)) = rule.zip(form.version()).zip(owned) else {
         return sent.again(form).await;
     };
@@ -42,7 +48,7 @@ pub(crate) async fn replace(sent: AgentForm) -> Reply {
             .people
             .preview_replaced_rule(&sent.owned, meant, id, &rule, PreviewDays::DEFAULT);
         let terms = with_rule(sent.owned.agent(), Some(id), rule.kind());
-        return sent.tried(trial, form, terms, Box::pin(preview)).await;
+        return sent.try_edit(trial, form, terms, Box::pin(preview)).await;
     }
     let replaced = sent.people.replace_rule(owned, meant, id, &rule).await;
     sent.answer(form, replaced, Notice::RuleSaved).await
@@ -61,9 +67,9 @@ fn with_rule(agent: &Agent, replaced: Option<RuleId>, kind: &RuleKind) -> Backte
 
 /// `POST …/rules/{rule}/remove`.
 pub(crate) async fn remove(sent: AgentForm) -> Reply {
-    let id = sent.named("rule", RuleId::parse)?;
+    let id = sent.parse_parameter("rule", RuleId::parse)?;
     let mut form = sent.form(FormName::Plain);
-    let owned = sent.owned_because(&mut form);
+    let owned = sent.agent_with_reason(&mut form);
     let Some((meant, owned)) = form.version().zip(owned) else {
         return sent.again(form).await;
     };

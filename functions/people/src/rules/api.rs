@@ -1,9 +1,9 @@
 //! `/agents/{agentId}/rules`: the limits of an agent over all its services.
 
 use crate::agents::owned::Owned;
-use crate::agents::owned::named;
-use crate::preview::api::{PreviewView, asked_edit};
-use crate::request::{created, together, with_version};
+use crate::agents::owned::parse_id;
+use crate::preview::api::{PreviewView, parse_edit_query};
+use crate::request::{created_response, together, with_version};
 use crate::rules::operations::{CheckedRule, RuleUsage};
 use crate::state::People;
 use axum::Json;
@@ -13,7 +13,7 @@ use axum::http::Uri;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{
     Failure, IfMatch, Listed, Member as _, Place, Problems, RuleView, SessionToken, VersionTag, json_body, seconds,
-    versioned,
+    with_etag,
 };
 use purser_domain::{
     Address, Agent, Amount, AnomalyBrake, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, BUDGET_WINDOW_MAX, BUDGET_WINDOW_MIN,
@@ -452,7 +452,7 @@ pub(crate) async fn list(
     Path(agent): Path<String>,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
-    let rules: Vec<RuleView> = people.rules(&owned).await?.iter().map(viewed).collect();
+    let rules: Vec<RuleView> = people.rules(&owned).await?.iter().map(rule_view).collect();
     let Agent { id, version, .. } = *owned.agent();
     let list = RuleList {
         agent_id: id.to_string(),
@@ -460,7 +460,7 @@ pub(crate) async fn list(
         count: rules.len(),
         rules,
     };
-    Ok(versioned(version, Json(list)))
+    Ok(with_etag(version, Json(list)))
 }
 
 /// Add a rule.
@@ -499,7 +499,7 @@ pub(crate) async fn add(
     let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let kind = json_body(&body).and_then(|body| parse_rule(&body, &edition.catalog));
-    let kind = together(kind, asked_edit(&uri));
+    let kind = together(kind, parse_edit_query(&uri));
     let ((kind, asked), meant) = with_version(kind, meant.precondition())?;
     if let Some(days) = asked.preview {
         let preview = people.preview_added_rule(&owned, meant, &kind, days).await?;
@@ -507,7 +507,7 @@ pub(crate) async fn add(
     }
     let owned = owned.because(asked.reason);
     let (owned, id) = people.add_rule(owned, meant, &kind).await?;
-    Ok(created(rule_response(&people, &owned, id).await?))
+    Ok(created_response(rule_response(&people, &owned, id).await?))
 }
 
 /// Replace a rule with another of the same kind.
@@ -540,10 +540,10 @@ pub(crate) async fn replace(
     body: Bytes,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
-    let id = known_rule(owned.agent(), &rule)?;
+    let id = find_rule(owned.agent(), &rule)?;
     let edition = people.catalog().await?;
     let kind = json_body(&body).and_then(|body| parse_rule(&body, &edition.catalog));
-    let kind = together(kind, asked_edit(&uri));
+    let kind = together(kind, parse_edit_query(&uri));
     let ((kind, asked), meant) = with_version(kind, meant.precondition())?;
     if let Some(days) = asked.preview {
         let preview = people.preview_replaced_rule(&owned, meant, id, &kind, days).await?;
@@ -582,8 +582,8 @@ pub(crate) async fn remove(
     Path((agent, rule)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
-    let rule = known_rule(owned.agent(), &rule)?;
-    let (asked, meant) = with_version(asked_edit(&uri), meant.precondition())?;
+    let rule = find_rule(owned.agent(), &rule)?;
+    let (asked, meant) = with_version(parse_edit_query(&uri), meant.precondition())?;
     if let Some(days) = asked.preview {
         let preview = people.preview_removed_rule(&owned, meant, rule, days).await?;
         return Ok(PreviewView::new(preview).into_response());
@@ -596,16 +596,16 @@ pub(crate) async fn remove(
         version,
         rule_id: rule.to_string(),
     };
-    Ok(versioned(version, Json(removed)))
+    Ok(with_etag(version, Json(removed)))
 }
 
 /// The id of one of the agent's rules. It is checked first, so that an unknown rule is 404 regardless of other errors.
-fn known_rule(agent: &Agent, text: &str) -> Result<RuleId, Error> {
+fn find_rule(agent: &Agent, text: &str) -> Result<RuleId, Error> {
     let known = |id: &RuleId| agent.rules.iter().any(|rule| rule.id == *id);
-    named(RuleId::parse(text).filter(known))
+    parse_id(RuleId::parse(text).filter(known))
 }
 
-fn viewed(usage: &RuleUsage) -> RuleView {
+fn rule_view(usage: &RuleUsage) -> RuleView {
     RuleView::new(&usage.rule, usage.used.map(|used| used.amount))
 }
 
@@ -617,7 +617,7 @@ async fn rule_response(people: &People, owned: &Owned, id: RuleId) -> Result<Res
     let written = WrittenRule {
         agent_id: id.to_string(),
         version,
-        rule: viewed(rule),
+        rule: rule_view(rule),
     };
-    Ok(versioned(version, Json(written)))
+    Ok(with_etag(version, Json(written)))
 }

@@ -60,7 +60,7 @@ impl People {
         rule: &CheckedRule,
     ) -> Result<(Owned, RuleId)> {
         let id = RuleId::from_uuid(uuid::Builder::from_random_bytes(self.entropy.bytes()?).into_uuid());
-        let add = |agent: Agent| agent.with_rule(id, rule.kind().clone()).map_err(refused);
+        let add = |agent: Agent| agent.with_rule(id, rule.kind().clone()).map_err(refusal_error);
         let act = Act::new(AuditKind::RuleAdded).with(&id);
         Ok((self.change(owned, meant, act, add).await?, id))
     }
@@ -73,7 +73,7 @@ impl People {
         id: RuleId,
         rule: &CheckedRule,
     ) -> Result<Owned> {
-        let replace = |agent: Agent| agent.with_changed_rule(id, rule.kind().clone()).map_err(refused);
+        let replace = |agent: Agent| agent.with_changed_rule(id, rule.kind().clone()).map_err(refusal_error);
         self.change(owned, meant, Act::new(AuditKind::RuleReplaced).with(&id), replace)
             .await
     }
@@ -89,7 +89,7 @@ impl People {
         meant.holds(owned.agent().version)?;
         let id = RuleId::from_uuid(uuid::Uuid::nil());
         let added = owned.agent().clone().with_rule(id, rule.kind().clone());
-        self.preview_rules(owned, added.map_err(refused)?, days).await
+        self.preview_rules(owned, added.map_err(refusal_error)?, days).await
     }
 
     /// The preview of replacing a rule.
@@ -103,7 +103,7 @@ impl People {
     ) -> Result<EditPreview> {
         meant.holds(owned.agent().version)?;
         let replaced = owned.agent().clone().with_changed_rule(id, rule.kind().clone());
-        self.preview_rules(owned, replaced.map_err(refused)?, days).await
+        self.preview_rules(owned, replaced.map_err(refusal_error)?, days).await
     }
 
     /// The preview of removing a rule.
@@ -116,19 +116,19 @@ impl People {
     ) -> Result<EditPreview> {
         meant.holds(owned.agent().version)?;
         let left = owned.agent().clone().without_rule(id);
-        self.preview_rules(owned, left.map_err(refused)?, days).await
+        self.preview_rules(owned, left.map_err(refusal_error)?, days).await
     }
 
     /// Removes a rule.
     pub(crate) async fn remove_rule(&self, owned: Owned, meant: Precondition, id: RuleId) -> Result<Owned> {
-        let remove = |agent: Agent| agent.without_rule(id).map_err(refused);
+        let remove = |agent: Agent| agent.without_rule(id).map_err(refusal_error);
         self.change(owned, meant, Act::new(AuditKind::RuleRemoved).with(&id), remove)
             .await
     }
 }
 
 /// The error of an edit of rules that an agent can't have.
-pub(crate) fn refused(refusal: RuleRefusal) -> Error {
+pub(crate) fn refusal_error(refusal: RuleRefusal) -> Error {
     let problem = match refusal {
         RuleRefusal::Unknown => return ErrorKind::NotFound.into(),
         RuleRefusal::TooMany => {

@@ -67,25 +67,25 @@ pub(crate) fn read_rule(form: &mut Form, catalog: &Catalog) -> Option<CheckedRul
                 _ => form.dollars("above", "Above"),
             };
             json!({
-                "services": chosen(form, "service"),
-                "categories": chosen(form, "category"),
+                "services": selected_options(form, "service"),
+                "categories": selected_options(form, "category"),
                 "above_units": above.map(Amount::units),
             })
         }
         RuleForm::CountLimit => {
             let window = read_length(form, "window", "Within");
             let count = form.number("count", "Payments", 1, COUNT_MAX);
-            json!({"services": chosen(form, "service"), "count": count, "window_seconds": window})
+            json!({"services": selected_options(form, "service"), "count": count, "window_seconds": window})
         }
         RuleForm::MinimumInterval => {
             let interval = read_length(form, "interval", "Time");
-            json!({"services": chosen(form, "service"), "interval_seconds": interval})
+            json!({"services": selected_options(form, "service"), "interval_seconds": interval})
         }
         RuleForm::DuplicateGuard => {
             let within = read_length(form, "within", "Within");
-            json!({"services": chosen(form, "service"), "within_seconds": within, "action": form.text("action")})
+            json!({"services": selected_options(form, "service"), "within_seconds": within, "action": form.text("action")})
         }
-        RuleForm::NewPayee => json!({"services": chosen(form, "service")}),
+        RuleForm::NewPayee => json!({"services": selected_options(form, "service")}),
         RuleForm::PriceAboveUsual => {
             let percent = form.number("percent", "Percent", 0, PERCENT_MAX);
             let over = form.text("over").to_owned();
@@ -96,7 +96,7 @@ pub(crate) fn read_rule(form: &mut Form, catalog: &Catalog) -> Option<CheckedRul
                 None
             };
             json!({
-                "services": chosen(form, "service"),
+                "services": selected_options(form, "service"),
                 "percent": percent,
                 "over": over,
                 "of": of,
@@ -104,7 +104,7 @@ pub(crate) fn read_rule(form: &mut Form, catalog: &Catalog) -> Option<CheckedRul
             })
         }
         RuleForm::Schedule => json!({
-            "services": chosen(form, "service"),
+            "services": selected_options(form, "service"),
             "time_zone": form.text("zone"),
             "days": form.distinct_words("day"),
             "from": form.text("from"),
@@ -117,11 +117,11 @@ pub(crate) fn read_rule(form: &mut Form, catalog: &Catalog) -> Option<CheckedRul
         }
     };
     set(&mut body, "kind", kind.name());
-    form.parsed(parse_rule(&body, catalog), &fields)
+    form.take_parsed(parse_rule(&body, catalog), &fields)
 }
 
 /// The chosen options of a field; `None` if there are none.
-fn chosen<'a>(form: &'a Form, field: &str) -> Option<Vec<&'a str>> {
+fn selected_options<'a>(form: &'a Form, field: &str) -> Option<Vec<&'a str>> {
     Some(form.distinct_words(field)).filter(|chosen| !chosen.is_empty())
 }
 
@@ -224,7 +224,7 @@ fn rule_item(layout: &Layout, page: &AgentPage<'_>, usage: &RuleUsage, path: &st
                     span.edit aria-hidden="true" { "Edit" }
                 }
                 div.unfolded {
-                    (preview::shown(layout, &inputs))
+                    (preview::preview_section(layout, &inputs))
                     (layout.form(&format!("{path}/rules/{}", rule.id), &html! {
                         (version_input(page.agent.version))
                         input type="hidden" name="kind" value=(kind.name());
@@ -251,7 +251,7 @@ fn adder(layout: &Layout, page: &AgentPage<'_>, kind: RuleForm, path: &str) -> M
         details.pop.wide open[inputs.is_typed()] {
             summary.button { "+ " (title(kind)) }
             div.pop-body {
-                (preview::shown(layout, &inputs))
+                (preview::preview_section(layout, &inputs))
                 (layout.form(&format!("{path}/rules"), &html! {
                     (version_input(page.agent.version))
                     input type="hidden" name="kind" value=(kind.name());
@@ -422,11 +422,11 @@ fn scope_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, present: Option<&Rule
     let services = present.and_then(RuleKind::services).unwrap_or_default();
     html! {
         (inputs.boxes("service", "Only at these services", "None chosen: at any service.", &service_options(page, services)))
-        (gone_services(page, services))
+        (removed_services(page, services))
     }
 }
 
-fn gone_services(page: &AgentPage<'_>, services: &[ServiceSlug]) -> Markup {
+fn removed_services(page: &AgentPage<'_>, services: &[ServiceSlug]) -> Markup {
     let gone = services.iter().map(ServiceSlug::as_str);
     let gone: Vec<&str> = gone.filter(|slug| page.catalog.by_reference(slug).is_none()).collect();
     html! {
@@ -488,7 +488,7 @@ fn approval_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, present: Option<&R
     html! {
         (inputs.dollars("above", "Payments above", "Empty: every payment, at any price.", above))
         (inputs.boxes("service", "Only to these services", "None chosen: to any service.", &service_options(page, services)))
-        (gone_services(page, services))
+        (removed_services(page, services))
         (inputs.boxes("category", "Only in these categories", "None chosen: in any category.", &categories(chosen)))
     }
 }

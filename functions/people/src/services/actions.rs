@@ -18,8 +18,8 @@ pub(crate) async fn enable(sent: AgentForm) -> Reply {
     let service = form.service();
     let mut body = policy_body(&mut form, service.and_then(|id| edition.catalog.by_id(id)));
     set(&mut body, "service_id", form.text("service_id"));
-    let owned = sent.owned_because(&mut form);
-    let enable = form.parsed(parse_enable(&body, &edition.catalog), &FIELDS);
+    let owned = sent.agent_with_reason(&mut form);
+    let enable = form.take_parsed(parse_enable(&body, &edition.catalog), &FIELDS);
     let Some((enable, owned)) = enable.zip(owned) else {
         return sent.again(form).await;
     };
@@ -28,13 +28,13 @@ pub(crate) async fn enable(sent: AgentForm) -> Reply {
     if let Some((trial, service)) = sent.trial.zip(service) {
         let change = PolicyChange {
             enabled: Some(true),
-            policy: whole(SpendPolicy::column_defaults().edited(&enable.policy)),
+            policy: whole(SpendPolicy::column_defaults().apply(&enable.policy)),
         };
         let preview = sent
             .people
             .preview_enabling(&sent.owned, meant, &enable, PreviewDays::DEFAULT);
         return sent
-            .tried(trial, form, of_policy(service, change), Box::pin(preview))
+            .try_edit(trial, form, of_policy(service, change), Box::pin(preview))
             .await;
     }
     let enabled = sent.people.enable_service(&owned, meant, &enable).await;
@@ -43,13 +43,13 @@ pub(crate) async fn enable(sent: AgentForm) -> Reply {
 
 /// `POST …/services/{service}`.
 pub(crate) async fn edit(sent: AgentForm) -> Reply {
-    let service = sent.named("service", ServiceId::parse)?;
+    let service = sent.parse_parameter("service", ServiceId::parse)?;
     let edition = sent.people.catalog().await?;
     let mut form = sent.form(FormName::Policy(service));
     let listed = edition.catalog.by_id(service);
     let body = policy_body(&mut form, listed);
-    let edit = form.parsed(parse_edit(&body, listed), &FIELDS);
-    let owned = sent.owned_because(&mut form);
+    let edit = form.take_parsed(parse_edit(&body, listed), &FIELDS);
+    let owned = sent.agent_with_reason(&mut form);
     let Some(((edit, meant), owned)) = edit.zip(form.version()).zip(owned) else {
         return sent.again(form).await;
     };
@@ -62,7 +62,7 @@ pub(crate) async fn edit(sent: AgentForm) -> Reply {
             .people
             .preview_edit(&sent.owned, meant, service, &edit, PreviewDays::DEFAULT);
         return sent
-            .tried(trial, form, of_policy(service, change), Box::pin(preview))
+            .try_edit(trial, form, of_policy(service, change), Box::pin(preview))
             .await;
     }
     let edited = sent.people.edit_service(&owned, meant, service, &edit).await;
@@ -81,8 +81,8 @@ fn of_policy(service: ServiceId, change: PolicyChange) -> BacktestTerms {
 pub(crate) async fn limit_unlimited(sent: AgentForm) -> Reply {
     let mut form = sent.form(FormName::Unlimited);
     let body = policy_body(&mut form, None);
-    let owned = sent.owned_because(&mut form);
-    let Some((edit, owned)) = form.parsed(parse_limits(&body), &FIELDS).zip(owned) else {
+    let owned = sent.agent_with_reason(&mut form);
+    let Some((edit, owned)) = form.take_parsed(parse_limits(&body), &FIELDS).zip(owned) else {
         return sent.again(form).await;
     };
     let limited = sent.people.limit_unlimited(&owned, &edit);
@@ -101,9 +101,9 @@ pub(crate) async fn enable_again(sent: AgentForm) -> Reply {
 }
 
 async fn switch(sent: AgentForm, enabled: bool, notice: Notice) -> Reply {
-    let service = sent.named("service", ServiceId::parse)?;
+    let service = sent.parse_parameter("service", ServiceId::parse)?;
     let mut form = sent.form(FormName::Plain);
-    let owned = sent.owned_because(&mut form);
+    let owned = sent.agent_with_reason(&mut form);
     let Some((meant, owned)) = form.version().zip(owned) else {
         return sent.again(form).await;
     };

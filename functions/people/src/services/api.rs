@@ -6,9 +6,9 @@
 //! responses.
 
 use crate::agents::owned::Owned;
-use crate::preview::api::{PreviewView, asked_edit, asked_reason};
-use crate::request::{created, together, version_or_any, with_version};
-use crate::services::operations::{EnableService, GovernedService, ServiceEdit, named_service};
+use crate::preview::api::{PreviewView, parse_edit_query, parse_reason_query};
+use crate::request::{created_response, together, version_or_any, with_version};
+use crate::services::operations::{EnableService, GovernedService, ServiceEdit, find_service};
 use crate::state::People;
 use axum::Json;
 use axum::body::Bytes;
@@ -17,7 +17,7 @@ use axum::http::Uri;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{
     Failure, IfMatch, Member as _, Nullable, Place, PolicyView, Problems, SessionToken, Text, VersionTag, json_body,
-    versioned,
+    with_etag,
 };
 use purser_domain::{
     Agent, Amount, Catalog, DomainPattern, Operation, OperationScope, OperationSlug, PolicyChange, PolicyEdit, Problem,
@@ -149,14 +149,19 @@ impl ServiceView {
         (self.slug.is_none(), self.slug.as_deref(), &self.service_id)
     }
 
-    fn told(self) -> Response {
-        versioned(self.version, Json(self))
+    fn response(self) -> Response {
+        with_etag(self.version, Json(self))
     }
 }
 
 /// The response with an agent's record of a service.
-pub(crate) fn told(people: &People, owned: &Owned, service: &GovernedService, catalog: &Catalog) -> Response {
-    ServiceView::new(owned.agent(), service, catalog, people).told()
+pub(crate) fn service_response(
+    people: &People,
+    owned: &Owned,
+    service: &GovernedService,
+    catalog: &Catalog,
+) -> Response {
+    ServiceView::new(owned.agent(), service, catalog, people).response()
 }
 
 /// The record as it was stored, or the preview of an edit.
@@ -377,7 +382,7 @@ pub(crate) fn parse_edit(body: &Value, service: Option<&Service>) -> Result<Serv
 pub(crate) fn parse_limits(body: &Value) -> Result<PolicyEdit> {
     let mut problems = Problems::default();
     refuse_ambiguity(body, &mut problems);
-    let suggested = SpendPolicy::suggested();
+    let suggested = SpendPolicy::suggestion();
     let edit = LimitsBody::read(body, Place::Body, &mut problems).map(|body| PolicyEdit {
         max_per_call: body.max_per_call_units.or(Some(suggested.max_per_call)),
         max_per_day: body.max_per_day_units.or(Some(suggested.max_per_day)),
@@ -421,7 +426,7 @@ pub(crate) async fn limit_unlimited(
 ) -> Result<Json<LimitedList>, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
     let edit = json_body(&body).and_then(|body| parse_limits(&body));
-    let (edit, reason) = together(edit, asked_reason(&uri))?;
+    let (edit, reason) = together(edit, parse_reason_query(&uri))?;
     let owned = owned.because(reason);
     let limited = people.limit_unlimited(&owned, &edit);
     let limited = people.run_long(&owned.agent().owner, limited).await?;
@@ -504,7 +509,7 @@ pub(crate) async fn enable(
     let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let enable = json_body(&body).and_then(|body| parse_enable(&body, &edition.catalog));
-    let enable = together(enable, asked_edit(&uri));
+    let enable = together(enable, parse_edit_query(&uri));
     let ((enable, asked), meant) = with_version(enable, version_or_any(meant))?;
     if let Some(days) = asked.preview {
         let preview = people.preview_enabling(&owned, meant, &enable, days).await?;
@@ -512,8 +517,12 @@ pub(crate) async fn enable(
     }
     let owned = owned.because(asked.reason);
     let enabling = people.enable_service(&owned, meant, &enable).await?;
-    let answer = ServiceView::new(owned.agent(), &enabling.service, &edition.catalog, &people).told();
-    Ok(if enabling.is_new { created(answer) } else { answer })
+    let answer = ServiceView::new(owned.agent(), &enabling.service, &edition.catalog, &people).response();
+    Ok(if enabling.is_new {
+        created_response(answer)
+    } else {
+        answer
+    })
 }
 
 /// Read an agent's record of a service.
@@ -540,9 +549,9 @@ pub(crate) async fn read(
     let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let service = people
-        .service(&owned, named_service(&edition.catalog, &reference)?)
+        .service(&owned, find_service(&edition.catalog, &reference)?)
         .await?;
-    Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).told())
+    Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).response())
 }
 
 /// Edit a service's record: its policy, or whether it is enabled.
@@ -579,11 +588,11 @@ pub(crate) async fn edit(
     let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let id = people
-        .find_known_service(&owned, named_service(&edition.catalog, &reference)?)
+        .find_known_service(&owned, find_service(&edition.catalog, &reference)?)
         .await?;
     let service = edition.catalog.by_id(id);
     let edit = json_body(&body).and_then(|body| parse_edit(&body, service));
-    let edit = together(edit, asked_edit(&uri));
+    let edit = together(edit, parse_edit_query(&uri));
     let ((edit, asked), meant) = with_version(edit, meant.precondition())?;
     if let Some(days) = asked.preview {
         let preview = people.preview_edit(&owned, meant, id, &edit, days).await?;
@@ -591,7 +600,7 @@ pub(crate) async fn edit(
     }
     let owned = owned.because(asked.reason);
     let service = people.edit_service(&owned, meant, id, &edit).await?;
-    Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).told())
+    Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).response())
 }
 
 /// Disable a service for an agent. Its policy is kept.
@@ -624,18 +633,18 @@ pub(crate) async fn disable(
     let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let id = people
-        .find_known_service(&owned, named_service(&edition.catalog, &reference)?)
+        .find_known_service(&owned, find_service(&edition.catalog, &reference)?)
         .await?;
     let disabled = ServiceEdit {
         enabled: Some(false),
         ..ServiceEdit::default()
     };
-    let (asked, meant) = with_version(asked_edit(&uri), meant.precondition())?;
+    let (asked, meant) = with_version(parse_edit_query(&uri), meant.precondition())?;
     if let Some(days) = asked.preview {
         let preview = people.preview_edit(&owned, meant, id, &disabled, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
     let owned = owned.because(asked.reason);
     let service = people.edit_service(&owned, meant, id, &disabled).await?;
-    Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).told())
+    Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).response())
 }

@@ -5,7 +5,7 @@
 use crate::agents::choice::{AgentChoice, NamedAgent};
 use crate::sessions::session::PageSession;
 use crate::state::People;
-use crate::ui::count::counted;
+use crate::ui::count::count_with_noun;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
 use crate::ui::list::{Paginated, filter_select, filters, has_text, page_number, page_text, search_field};
@@ -150,7 +150,7 @@ fn service_row(layout: &Layout, service: &Service, shown: &Shown<'_>) -> Markup 
                 (who_may(service, shown))
             }
             p.row-aside {
-                (counted(aggregates.operations, "operation"))
+                (count_with_noun(aggregates.operations, "operation"))
                 @if !aggregates.min_price.is_zero() { ", from " (money(aggregates.min_price)) }
             }
             details.fold {

@@ -112,7 +112,7 @@ impl People {
             service,
             version,
             enabled: true,
-            policy: SpendPolicy::column_defaults().edited(&enable.policy),
+            policy: SpendPolicy::column_defaults().apply(&enable.policy),
         };
         self.preview_policy(owned, record, days).await
     }
@@ -125,7 +125,7 @@ impl People {
         service: ServiceId,
         edit: &PolicyEdit,
     ) -> Result<Enabling> {
-        let policy = SpendPolicy::column_defaults().edited(edit);
+        let policy = SpendPolicy::column_defaults().apply(edit);
         let mut backoff = Backoff::new();
         loop {
             let present = self.ledger.find_enabled_service(owned.agent().id, service).await?;
@@ -192,7 +192,7 @@ impl People {
         judge(&edit.policy, service)?;
         let present = self.record(owned, id).await?;
         meant.holds(present.version)?;
-        let edited = edited(&present, edit, service)?;
+        let edited = apply_edit(&present, edit, service)?;
         self.preview_policy(owned, edited, days).await
     }
 
@@ -211,7 +211,7 @@ impl People {
         loop {
             let present = self.record(owned, id).await?;
             meant.holds(present.version)?;
-            let record = edited(&present, edit, service)?;
+            let record = apply_edit(&present, edit, service)?;
             if record.enabled == present.enabled && record.policy == present.policy {
                 return self.one_with_spend(owned, present).await;
             }
@@ -301,7 +301,7 @@ impl People {
 
 /// The service that a path names by slug or UUID. A record remains after its service has left the catalog, and is then
 /// found only by UUID.
-pub(crate) fn named_service(catalog: &Catalog, reference: &str) -> Result<ServiceId> {
+pub(crate) fn find_service(catalog: &Catalog, reference: &str) -> Result<ServiceId> {
     let id = catalog.by_reference(reference).map(|service| service.id);
     let id = id.or_else(|| ServiceId::parse(reference));
     id.ok_or_else(|| ErrorKind::NotFound.into())
@@ -318,12 +318,12 @@ fn to_enable<'a>(catalog: &'a Catalog, enable: &EnableService) -> Result<&'a Ser
 }
 
 /// The next version of a record. Only an open service can be enabled again.
-fn edited(present: &EnabledService, edit: &ServiceEdit, service: Option<&Service>) -> Result<EnabledService> {
+fn apply_edit(present: &EnabledService, edit: &ServiceEdit, service: Option<&Service>) -> Result<EnabledService> {
     let enabled = edit.enabled.unwrap_or(present.enabled);
     if enabled && !present.enabled && !service.is_some_and(Service::is_open) {
         return Err(ErrorKind::ServiceNotFound.into());
     }
-    let mut policy = present.policy.clone().edited(&edit.policy);
+    let mut policy = present.policy.clone().apply(&edit.policy);
     let ends = |ended| policy.raise.as_ref().is_some_and(|raise| raise.approval == ended);
     if edit.ended_raise.is_some_and(ends) {
         policy.raise = None;

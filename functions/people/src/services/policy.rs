@@ -119,10 +119,10 @@ mod tests {
         let catalog = catalog();
         let service = catalog.by_reference("lab-weather");
         let body = policy_body(&mut form, service);
-        let edit = form.parsed(parse_edit(&body, service), &FIELDS);
+        let edit = form.take_parsed(parse_edit(&body, service), &FIELDS);
         let problems: Vec<String> = form.problems().iter().map(|problem| problem.field.clone()).collect();
         assert_eq!(edit.is_some(), problems.is_empty(), "{body}");
-        edit.map(|edit| SpendPolicy::permissive().edited(&edit.policy))
+        edit.map(|edit| SpendPolicy::permissive().apply(&edit.policy))
             .ok_or(problems)
     }
 

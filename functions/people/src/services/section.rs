@@ -7,7 +7,7 @@ use crate::preview::section as preview;
 use crate::services::operations::GovernedService;
 use crate::services::policy::policy_inputs;
 use crate::ui::bar::bar;
-use crate::ui::count::counted;
+use crate::ui::count::count_with_noun;
 use crate::ui::form::FormName;
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, version_input};
@@ -28,13 +28,13 @@ pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Mark
                 h2 id="services-title" { "Services " span.muted { "limits per service" } }
                 (enable_form(layout, page, path))
             }
-            (unlimited_form(layout, &enabled, path))
+            (all_limits_form(layout, &enabled, path))
             @if enabled.is_empty() { p.empty { "No service is enabled: every payment is refused." } }
             ul.panels { @for panel in enabled { (panel_item(layout, page, panel, path)) } }
             @if !disabled.is_empty() {
                 details.fold {
-                    summary { (counted(disabled.len(), "disabled service")) }
-                    ul.rows { @for panel in disabled { (disabled_row(layout, page, panel, path)) } }
+                    summary { (count_with_noun(disabled.len(), "disabled service")) }
+                    ul.rows { @for panel in disabled { (row_of_disabled(layout, page, panel, path)) } }
                 }
             }
         }
@@ -42,16 +42,16 @@ pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Mark
 }
 
 /// The form with the limits of all services that have none, filled in with amounts that suit most agents.
-fn unlimited_form(layout: &Layout, enabled: &[&GovernedService], path: &str) -> Markup {
+fn all_limits_form(layout: &Layout, enabled: &[&GovernedService], path: &str) -> Markup {
     let unlimited = enabled.iter().filter(|panel| panel.record.policy.is_permissive());
     let inputs = layout.inputs(FormName::Unlimited);
     let count = unlimited.count();
     html! {
         @if count > 0 {
             details.message.warn open[inputs.is_typed()] {
-                summary { (counted(count, "service")) " without limits. " strong { "Set limits for all of them" } }
+                summary { (count_with_noun(count, "service")) " without limits. " strong { "Set limits for all of them" } }
                 (layout.form(&format!("{path}/services/limits"), &html! {
-                    (policy_inputs(&inputs, &SpendPolicy::suggested(), None))
+                    (policy_inputs(&inputs, &SpendPolicy::suggestion(), None))
                     (inputs.edit_reason())
                     div.actions { button.primary type="submit" { "Set limits" } }
                 }))
@@ -113,7 +113,7 @@ fn panel_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, pa
                             ". It also ends if you change a limit."
                         }
                     }
-                    (preview::shown(layout, &inputs))
+                    (preview::preview_section(layout, &inputs))
                     (layout.form(&format!("{path}/services/{id}"), &html! {
                         (version_input(*version))
                         (policy_inputs(&inputs, policy, service))
@@ -186,10 +186,10 @@ fn unpayable(service: &Service, network: Network, now: Timestamp) -> Markup {
 fn scope(policy: &SpendPolicy) -> Markup {
     html! {
         @if let Some(operations) = &policy.enabled_operations {
-            span { (counted(operations.len(), "operation")) " only" }
+            span { (count_with_noun(operations.len(), "operation")) " only" }
         }
         @if !policy.allows_any_domain() {
-            span { (counted(policy.allowed_domains.len(), "domain")) " only" }
+            span { (count_with_noun(policy.allowed_domains.len(), "domain")) " only" }
         }
     }
 }
@@ -202,7 +202,7 @@ fn trust(status: TrustStatus) -> Markup {
     }
 }
 
-fn disabled_row(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, path: &str) -> Markup {
+fn row_of_disabled(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, path: &str) -> Markup {
     let policy = &panel.record.policy;
     html! {
         li.row {
@@ -241,7 +241,7 @@ fn enable_form(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
             details.pop.wide open[inputs.is_typed()] {
                 summary.button { "Enable a service" }
                 div.pop-body {
-                    (preview::shown(layout, &inputs))
+                    (preview::preview_section(layout, &inputs))
                     (layout.form(&format!("{path}/services"), &html! {
                         (inputs.choice("service_id", "Service", &offered, ""))
                         (policy_inputs(&inputs, &SpendPolicy::column_defaults(), None))

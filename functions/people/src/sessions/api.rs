@@ -1,7 +1,7 @@
 //! `/sessions`: a person's sessions on the dashboard. ID tokens are not sessions, but ending all sessions also
 //! invalidates them.
 
-use crate::agents::owned::named;
+use crate::agents::owned::parse_id;
 use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
@@ -116,8 +116,10 @@ pub(crate) async fn end(
     token: SessionToken,
     Path(session): Path<String>,
 ) -> Result<Json<EndedView>, Failure> {
-    let person = people.person(token.presented()?, true).await?;
-    people.end_session(&person, &named(SessionId::parse(&session))?).await?;
+    let person = people.person(token.into_token()?, true).await?;
+    people
+        .end_session(&person, &parse_id(SessionId::parse(&session))?)
+        .await?;
     Ok(Json(EndedView { ended: 1 }))
 }
 
@@ -139,7 +141,7 @@ pub(crate) async fn end_all(
     State(people): State<Arc<People>>,
     token: SessionToken,
 ) -> Result<Json<EndedView>, Failure> {
-    let person = people.person(token.presented()?, true).await?;
+    let person = people.person(token.into_token()?, true).await?;
     let ended = people.end_sessions(&person).await?;
     Ok(Json(EndedView { ended }))
 }

@@ -46,7 +46,7 @@ impl People {
         let now = self.now();
         let person = self.sessions.id_token(&token, now).await?.person;
         let person = Caller::new(person, None, source);
-        let scope = ThrottleScope::of_person(&person.id);
+        let scope = ThrottleScope::for_person(&person.id);
         let found = async {
             let (ended_at, found) = tokio::join!(self.ledger.sessions_ended_at(&person.id), read(&person));
             if ended_at?.is_some_and(|ended_at| person.signed_in_at <= ended_at) {
@@ -73,7 +73,7 @@ impl People {
         let open =
             session.filter(|session| self.limits.is_open(session, now) && session.terms == self.sessions.terms());
         let session = open.ok_or(ErrorKind::InvalidSession)?;
-        let scope = ThrottleScope::of_person(&session.person);
+        let scope = ThrottleScope::for_person(&session.person);
         let noted = async {
             if is_use && now >= session.seen_at.after(PRECISION) {
                 // If this fails, the session may only end earlier.

@@ -32,7 +32,7 @@ impl FormToken {
     }
 
     /// The same token with the same mask in every answer, to compare two answers. It is not sent.
-    pub(crate) fn unmasked(&self) -> Self {
+    pub(crate) fn remove_mask(&self) -> Self {
         Self {
             mask: [0; LENGTH],
             ..*self

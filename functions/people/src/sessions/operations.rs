@@ -22,7 +22,7 @@ impl People {
         let session = Session {
             id: SessionId::from_secret(secret),
             person: who.person.id.clone(),
-            name: who.person.name.as_deref().map(bounded),
+            name: who.person.name.as_deref().map(truncate),
             created_at: now,
             seen_at: now,
             ends_at: now.after(self.limits.longest),
@@ -134,6 +134,6 @@ impl People {
 }
 
 /// The text, truncated to [`LONGEST`] characters.
-fn bounded(text: &str) -> String {
+fn truncate(text: &str) -> String {
     text.chars().take(LONGEST).collect()
 }

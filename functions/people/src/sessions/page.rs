@@ -1,6 +1,6 @@
 //! The page of a person's open sessions, where they can end one or all.
 
-use crate::agents::owned::named;
+use crate::agents::owned::parse_id;
 use crate::redirect::see_other;
 use crate::sessions::cookie::Cookie;
 use crate::sessions::session::{PageSession, SIGN_IN, VerifiedForm, origin_of};
@@ -23,7 +23,7 @@ const PAGE: &str = "/dashboard/sessions";
 
 /// `GET /dashboard/sessions`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    let layout = Layout::new(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).with_notice(&uri);
     let sessions = people.sessions(&session.person.id).await?;
     Ok(page(&layout, &sessions, &session).into_response())
 }
@@ -35,7 +35,7 @@ pub(crate) async fn back() -> Response {
 
 /// `POST /dashboard/sessions/{session}/end`.
 pub(crate) async fn end(State(people): State<Arc<People>>, Path(session): Path<String>, posted: VerifiedForm) -> Reply {
-    let id = named(SessionId::parse(&session))?;
+    let id = parse_id(SessionId::parse(&session))?;
     people.end_session(&posted.session.person, &id).await?;
     // If it was the current session, the next page requires a sign-in.
     Ok(done(PAGE, Notice::SessionEnded))

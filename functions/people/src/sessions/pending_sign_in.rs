@@ -75,7 +75,7 @@ impl PendingSignIn {
         } = self;
         let destination = BASE64_URL_SAFE_NO_PAD.encode(destination.as_str());
         let kind = if *is_again { AGAIN } else { FIRST };
-        key.signed(&format!(
+        key.sign(&format!(
             "{state}.{nonce}.{verifier}.{destination}.{kind}.{}",
             ends_at.secs()
         ))
@@ -83,7 +83,7 @@ impl PendingSignIn {
 
     /// The pending sign-in in a cookie's value; `None` unless this key signed it and it has not expired.
     pub(crate) fn from_cookie(value: &str, key: &SignInKey, now: Timestamp) -> Option<Self> {
-        let mut parts = key.verified(value)?.split('.');
+        let mut parts = key.verify(value)?.split('.');
         let mut secret = || parts.next().filter(|part| part.len() == 43).map(str::to_owned);
         let (state, nonce, verifier) = (secret()?, secret()?, secret()?);
         let destination = BASE64_URL_SAFE_NO_PAD.decode(parts.next()?).ok()?;
@@ -182,10 +182,10 @@ mod tests {
         for text in [
             String::new(),
             unsigned.to_owned(),
-            another.signed(unsigned),
-            key.signed("a.b.c.d"),
-            key.signed(&format!("{unsigned}.x")),
-            key.signed(unsigned.rsplit_once('.').unwrap().0),
+            another.sign(unsigned),
+            key.sign("a.b.c.d"),
+            key.sign(&format!("{unsigned}.x")),
+            key.sign(unsigned.rsplit_once('.').unwrap().0),
         ] {
             assert!(PendingSignIn::from_cookie(&text, &key, now()).is_none(), "{text}");
         }

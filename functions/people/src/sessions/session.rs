@@ -47,7 +47,7 @@ impl PageSession {
         let cookie = Cookie::Session
             .read(&parts.headers, origin)
             .ok_or(ErrorKind::InvalidSession)?;
-        let (person, id) = named_by(&cookie).ok_or(ErrorKind::InvalidSession)?;
+        let (person, id) = parse_cookie(&cookie).ok_or(ErrorKind::InvalidSession)?;
         let stops = parts.extensions.get::<Stops>().is_some_and(|stops| (stops.0)(body));
         let session = people.open_session(&person, &id, is_use, stops).await?;
         let Session {
@@ -82,7 +82,7 @@ impl FromRequestParts<Arc<People>> for PageSession {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Response> {
-        let origin = origin_of(people, parts).map_err(failed)?;
+        let origin = origin_of(people, parts).map_err(error_response)?;
         let session = Self::for_request(parts, &[], &origin, people, true).await;
         session.map_err(|error| to_sign_in(error, &parts.method, &parts.uri))
     }
@@ -108,7 +108,7 @@ impl FromRequestParts<Arc<People>> for OperatorSession {
         if session.is_operator {
             Ok(Self(session))
         } else {
-            Err(failed(ErrorKind::NotFound.into()))
+            Err(error_response(ErrorKind::NotFound.into()))
         }
     }
 }
@@ -119,7 +119,7 @@ pub(crate) fn session_cookie(person: &PersonId, secret: &str) -> String {
 }
 
 /// The ids of the person and the session that a cookie's value names. The session may not exist.
-pub(crate) fn named_by(cookie: &str) -> Option<(PersonId, SessionId)> {
+pub(crate) fn parse_cookie(cookie: &str) -> Option<(PersonId, SessionId)> {
     let (person, secret) = cookie.split_once('.')?;
     Some((PersonId::parse(person)?, SessionId::from_secret(secret)))
 }
@@ -158,15 +158,15 @@ impl FromRequest<Arc<People>> for VerifiedForm {
 
     async fn from_request(request: Request, people: &Arc<People>) -> Result<Self, Response> {
         let (parts, body) = request.into_parts();
-        let origin = origin_of(people, &parts).map_err(failed)?;
-        same_origin(&parts.headers, origin.as_str()).map_err(failed)?;
+        let origin = origin_of(people, &parts).map_err(error_response)?;
+        same_origin(&parts.headers, origin.as_str()).map_err(error_response)?;
         let body = Bytes::from_request(Request::new(body), people)
             .await
-            .map_err(|error| failed(Error::internal("reading a form", error)))?;
+            .map_err(|error| error_response(Error::internal("reading a form", error)))?;
         let session = PageSession::for_request(&parts, &body, &origin, people, true).await;
         let session = session.map_err(|error| to_sign_in(error, &parts.method, &parts.uri))?;
         if !session.token.is_in(&body) {
-            return Err(failed(ErrorKind::CrossSiteRequest.into()));
+            return Err(error_response(ErrorKind::CrossSiteRequest.into()));
         }
         Ok(Self { session, body })
     }
@@ -185,7 +185,7 @@ pub(crate) fn page_of(headers: &HeaderMap) -> Destination {
     Destination::parse(&path.unwrap_or_default())
 }
 
-fn failed(error: Error) -> Response {
+fn error_response(error: Error) -> Response {
     Failure::from(error).into_response()
 }
 
@@ -193,7 +193,7 @@ fn failed(error: Error) -> Response {
 /// lost, so that another person who signs in can never send them.
 fn to_sign_in(error: Error, method: &Method, uri: &Uri) -> Response {
     if !matches!(error.kind(), ErrorKind::InvalidSession) {
-        return failed(error);
+        return error_response(error);
     }
     let asked = uri.path_and_query().map_or("", |asked| asked.as_str());
     let asked = if method == Method::GET { asked } else { "" };

@@ -13,7 +13,7 @@ use crate::sessions::cookie::{Cookie, pending_sign_ins};
 use crate::sessions::destination::Destination;
 use crate::sessions::origin::Origin;
 use crate::sessions::pending_sign_in::{LONGEST_SIGN_IN, PendingSignIn};
-use crate::sessions::session::{SIGN_IN, VerifiedForm, named_by, origin_of, session_cookie};
+use crate::sessions::session::{SIGN_IN, VerifiedForm, origin_of, parse_cookie, session_cookie};
 use crate::state::People;
 use crate::ui::layout::{card, document, head, note};
 use crate::ui::notice::Notice;
@@ -256,7 +256,7 @@ async fn session(
 /// session expires on its own.
 async fn end_present(people: &People, origin: &Origin, parts: &Parts) {
     let cookie = Cookie::Session.read(&parts.headers, origin);
-    let Some((person, id)) = cookie.as_deref().and_then(named_by) else {
+    let Some((person, id)) = cookie.as_deref().and_then(parse_cookie) else {
         return;
     };
     let acting = Acting {

@@ -22,7 +22,7 @@ impl SignInKey {
     }
 
     /// The text with its signature.
-    pub(crate) fn signed(&self, text: &str) -> String {
+    pub(crate) fn sign(&self, text: &str) -> String {
         let mut mac = self.0.clone();
         mac.update(text.as_bytes());
         let mac = BASE64_URL_SAFE_NO_PAD.encode(mac.finalize().into_bytes());
@@ -30,7 +30,7 @@ impl SignInKey {
     }
 
     /// The text without its signature; `None` unless this key signed it. The comparison takes constant time.
-    pub(crate) fn verified<'a>(&self, signed: &'a str) -> Option<&'a str> {
+    pub(crate) fn verify<'a>(&self, signed: &'a str) -> Option<&'a str> {
         let (text, signature) = signed.rsplit_once('.')?;
         let mut mac = self.0.clone();
         mac.update(text.as_bytes());
@@ -53,18 +53,18 @@ mod tests {
     #[test]
     fn only_what_this_key_signed_is_read() {
         let [ours, another] = ["a", "b"].map(|letter| SignInKey::from_text(&letter.repeat(32)).unwrap());
-        let signed = ours.signed("a.b");
-        assert_eq!(ours.verified(&signed), Some("a.b"));
+        let signed = ours.sign("a.b");
+        assert_eq!(ours.verify(&signed), Some("a.b"));
         let (_, signature) = signed.rsplit_once('.').unwrap();
         for text in [
-            another.signed("a.b"),
+            another.sign("a.b"),
             format!("a.c.{signature}"),
             format!("{signed}A"),
             "a.b.".to_owned(),
             "a.b".to_owned(),
             String::new(),
         ] {
-            assert_eq!(ours.verified(&text), None, "{text}");
+            assert_eq!(ours.verify(&text), None, "{text}");
         }
         assert!(SignInKey::from_text(&"a".repeat(31)).is_err());
     }

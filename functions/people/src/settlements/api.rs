@@ -1,6 +1,6 @@
 //! One settlement as JSON: an authorized payment or payout, with its result.
 
-use crate::agents::owned::named;
+use crate::agents::owned::parse_id;
 use crate::caller::Caller;
 use crate::state::People;
 use axum::Json;
@@ -115,7 +115,7 @@ impl SettlementView {
     }
 
     /// The view of a settlement.
-    pub(crate) fn of_settlement(settlement: Settlement, agent: &Agent) -> purser_domain::Result<Self> {
+    pub(crate) fn from_settlement(settlement: Settlement, agent: &Agent) -> purser_domain::Result<Self> {
         let entry = JournalEntry::new(&LoggedDecision::from_settlement(settlement), &agent.name, &agent.labels);
         Self::from_entry(&entry).ok_or_else(|| ErrorKind::NotFound.into())
     }
@@ -140,10 +140,13 @@ pub(crate) async fn read(
     Path((agent, settlement)): Path<(String, String)>,
 ) -> Result<Json<SettlementView>, Failure> {
     let read = async |person: &Caller| {
-        let (agent, id) = (named(AgentId::parse(&agent))?, named(SettlementId::parse(&settlement))?);
+        let (agent, id) = (
+            parse_id(AgentId::parse(&agent))?,
+            parse_id(SettlementId::parse(&settlement))?,
+        );
         people.own_settlement(person, agent, id).await
     };
-    let (_, (agent, settlement)) = people.person_reading(token.presented()?, false, read).await?;
+    let (_, (agent, settlement)) = people.person_reading(token.into_token()?, false, read).await?;
     let entry = JournalEntry::new(&LoggedDecision::from_settlement(settlement), &agent.name, &agent.labels);
     Ok(Json(SettlementView::from_entry(&entry).ok_or(ErrorKind::NotFound)?))
 }

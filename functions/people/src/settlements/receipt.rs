@@ -1,6 +1,6 @@
 //! The page of a receipt: one payment or payout, from its authorization to its result on the chain.
 
-use crate::agents::owned::{KnownAgent, named};
+use crate::agents::owned::{KnownAgent, parse_id};
 use crate::sessions::session::PageSession;
 use crate::state::People;
 use crate::ui::call;
@@ -37,7 +37,10 @@ pub(crate) async fn show(
     Path((agent, settlement)): Path<(String, String)>,
     uri: Uri,
 ) -> Reply {
-    let (agent, id) = (named(AgentId::parse(&agent))?, named(SettlementId::parse(&settlement))?);
+    let (agent, id) = (
+        parse_id(AgentId::parse(&agent))?,
+        parse_id(SettlementId::parse(&settlement))?,
+    );
     let ((agent, settlement), edition) =
         tokio::try_join!(people.own_settlement(&session.person, agent, id), people.catalog())?;
     let call = match settlement.terms.purchase() {
@@ -50,7 +53,7 @@ pub(crate) async fn show(
         agent,
         catalog: &edition.catalog,
     };
-    let layout = Layout::new(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).with_notice(&uri);
     Ok(receipt_page(&layout, &receipt).into_response())
 }
 
@@ -75,7 +78,7 @@ pub(crate) fn receipt_page(layout: &Layout, receipt: &ReceiptPage<'_>) -> Markup
                             (labels::operation(receipt.catalog.by_id(*service), Some(operation)))
                         }
                         None => {
-                            (paid_out(&receipt.settlement.state)) " of " (labels::agent(agent.id, &agent.name))
+                            (payout_status(&receipt.settlement.state)) " of " (labels::agent(agent.id, &agent.name))
                         }
                     }
                 }
@@ -112,7 +115,7 @@ pub(crate) fn receipt_page(layout: &Layout, receipt: &ReceiptPage<'_>) -> Markup
                     }
                     @if let Some(purchase) = purchase { div { dt { "Policy" } dd { "version " (purchase.policy_version) } } }
                 }
-                @if let Some(described) = &receipt.call { (call::described(described, terms.amount)) }
+                @if let Some(described) = &receipt.call { (call::call_details(described, terms.amount)) }
                 @if let Some(purchase) = purchase {
                     details.checks-fold {
                         summary { "The checks it passed" }
@@ -132,7 +135,7 @@ const fn verb(state: &SettlementState) -> &'static str {
     }
 }
 
-const fn paid_out(state: &SettlementState) -> &'static str {
+const fn payout_status(state: &SettlementState) -> &'static str {
     match state {
         SettlementState::Authorized => "On its way to your address, from the wallet",
         SettlementState::Confirmed { .. } => "Paid out to your address, from the wallet",

@@ -9,7 +9,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, Member as _, Place, Problems, SessionToken, VersionTag, json_body, versioned};
+use purser_api::{Failure, IfMatch, Member as _, Place, Problems, SessionToken, VersionTag, json_body, with_etag};
 use purser_domain::{BacktestTerms, Catalog, ErrorKind, Result};
 use serde::Serialize;
 use serde_json::Value;
@@ -80,14 +80,14 @@ impl ShadowView {
             edited: judged.is_edited,
             changes: changes_of(&judged.changes),
             comparison: judged.comparison.into(),
-            agreed: result.decisions.saturating_sub(result.if_declined.flipped()),
+            agreed: result.decisions.saturating_sub(result.if_declined.count_flipped()),
             tested: TestedView::new(result, shadow.attached_at, judged.is_partial),
         }
     }
 }
 
-fn told(judged: JudgedShadow) -> Response {
-    versioned(judged.version, Json(ShadowView::new(judged)))
+fn shadow_response(judged: JudgedShadow) -> Response {
+    with_etag(judged.version, Json(ShadowView::new(judged)))
 }
 
 /// What a promotion edited.
@@ -145,7 +145,7 @@ pub(crate) async fn read(
     Path(agent): Path<String>,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
-    Ok(told(people.judge_shadow(&owned).await?))
+    Ok(shadow_response(people.judge_shadow(&owned).await?))
 }
 
 /// Attach a shadow to an agent: limits that judge its decisions from now on, without effect.
@@ -174,7 +174,7 @@ pub(crate) async fn attach(
     let edition = people.catalog().await?;
     let terms = json_body(&body).and_then(|body| parse(&body, &edition.catalog))?;
     people.attach_shadow(&owned, terms).await?;
-    Ok(told(people.judge_shadow(&owned).await?))
+    Ok(shadow_response(people.judge_shadow(&owned).await?))
 }
 
 /// Remove the shadow of an agent.
@@ -225,7 +225,7 @@ pub(crate) async fn promote(
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
     let promoted = people.promote_shadow(owned, meant.precondition()?).await?;
-    Ok(versioned(
+    Ok(with_etag(
         promoted.owned.agent().version,
         Json(PromotedView::from(promoted)),
     ))

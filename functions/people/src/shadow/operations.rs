@@ -98,7 +98,7 @@ impl People {
         let (edition, policies) = tokio::try_join!(self.catalog(), self.ledger.list_enabled_services(agent))?;
         let edits = Shadow::edits(&shadow.terms, agent.version, &policies);
         let present = present_of(agent, &shadow.terms, policies);
-        let comparison = self.compared(agent, &present, &edition.catalog);
+        let comparison = self.compare(agent, &present, &edition.catalog);
         let changes = changes(agent, &present, &edition.catalog);
         let began = Instant::now();
         let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network, MAX_CALLS);
@@ -221,7 +221,7 @@ impl People {
         Ok(())
     }
 
-    fn compared(&self, agent: &Agent, present: &Present, catalog: &Catalog) -> Comparison {
+    fn compare(&self, agent: &Agent, present: &Present, catalog: &Catalog) -> Comparison {
         let edited = Agent {
             rules: present.candidate.rules.clone().unwrap_or_else(|| agent.rules.clone()),
             ..agent.clone()

@@ -1,12 +1,12 @@
 //! The page of an agent's shadow.
 
-use crate::agents::owned::{Owned, named};
-use crate::audit::page::changed;
+use crate::agents::owned::{Owned, parse_id};
+use crate::audit::page::change_list;
 use crate::preview::section;
 use crate::sessions::session::PageSession;
 use crate::shadow::operations::JudgedShadow;
 use crate::state::People;
-use crate::ui::count::counted;
+use crate::ui::count::count_with_noun;
 use crate::ui::datetime::{both, exact};
 use crate::ui::layout::{Button, Layout, NavItem};
 use crate::ui::money::dollars;
@@ -28,9 +28,9 @@ pub(crate) async fn show(
     Path(agent): Path<String>,
     uri: Uri,
 ) -> Reply {
-    let agent = named(AgentId::parse(&agent))?;
+    let agent = parse_id(AgentId::parse(&agent))?;
     let owned = people.own_agent(&session.person, agent).await?;
-    let layout = Layout::new(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).with_notice(&uri);
     Ok(answer(&people, &layout, &owned).await?)
 }
 
@@ -68,7 +68,7 @@ fn content(layout: &Layout, agent: AgentId, judged: &JudgedShadow) -> Markup {
         changes,
         ..
     } = judged;
-    let flipped = result.if_declined.flipped();
+    let flipped = result.if_declined.count_flipped();
     let ends_at = shadow.attached_at.after(Shadow::LASTS);
     let path = paths::shadow(agent);
     html! {
@@ -76,7 +76,7 @@ fn content(layout: &Layout, agent: AgentId, judged: &JudgedShadow) -> Markup {
         section aria-labelledby="decided-title" {
             h2 id="decided-title" { "What it would have decided" }
             dl.facts-list {
-                div { dt { "Agreement" } dd { (result.decisions.saturating_sub(flipped)) " of " (counted(result.decisions, "decision")) } }
+                div { dt { "Agreement" } dd { (result.decisions.saturating_sub(flipped)) " of " (count_with_noun(result.decisions, "decision")) } }
                 div { dt { "Would have saved" } dd { (sum(result.if_declined.saved)) } }
                 div { dt { "Would have paid more" } dd { (sum(result.if_declined.added)) } }
             }
@@ -95,7 +95,7 @@ fn content(layout: &Layout, agent: AgentId, judged: &JudgedShadow) -> Markup {
             @if *changes == AuditChanges::default() {
                 p.empty { "Nothing: these limits are in force." }
             } @else {
-                (changed(changes))
+                (change_list(changes))
             }
             div.actions {
                 (layout.button(&format!("{path}/promote"), &Button { class: "primary", ..Button::plain("Promote").at(judged.version) }))

@@ -1,13 +1,13 @@
 //! `/policy-templates`: the caller's policy templates, and the agents that follow them.
 
 use crate::agents::bulk::{BulkTarget, MAX_LIMITED};
-use crate::agents::bulk_api::{BulkAgents, list_problems, told};
+use crate::agents::bulk_api::{BulkAgents, list_problems, outcome_and_error};
 use crate::agents::listing::AgentFilter;
-use crate::agents::owned::named;
+use crate::agents::owned::parse_id;
 use crate::backtests::api::{CandidateRules, rules_of};
 use crate::cursor;
-use crate::preview::api::{asked_apply, asked_reason};
-use crate::request::{created, together, with_version};
+use crate::preview::api::{parse_apply_query, parse_reason_query};
+use crate::request::{created_response, together, with_version};
 use crate::rules::api::RuleBody;
 use crate::state::People;
 use crate::templates::apply::{Applied, ApplyTo, TemplatePlan};
@@ -19,7 +19,7 @@ use axum::http::Uri;
 use axum::response::Response;
 use purser_api::{
     ErrorBody, Failure, IfMatch, Member, Nullable, Place, Problems, Query, Schemas, SessionToken, VersionTag,
-    json_body, versioned,
+    json_body, with_etag,
 };
 use purser_domain::{
     Amount, Catalog, DomainPattern, Error, ErrorKind, LimitDifference, OperationScope, OperationSlug, Overrides,
@@ -220,22 +220,22 @@ pub(crate) struct TemplateView {
     rules: Option<Vec<Value>>,
 }
 
-fn told_services(terms: &TemplateTerms, catalog: &Catalog) -> Map<String, Value> {
+fn services_json(terms: &TemplateTerms, catalog: &Catalog) -> Map<String, Value> {
     let services = terms.services.iter();
     services
-        .map(|(key, change)| (key.told(catalog), change_value(change)))
+        .map(|(key, change)| (key.describe(catalog), change_value(change)))
         .collect()
 }
 
-fn told_rules(terms: &TemplateTerms) -> Option<Vec<Value>> {
+fn rules_json(terms: &TemplateTerms) -> Option<Vec<Value>> {
     let rules = terms.rules.as_ref()?;
     Some(rules.iter().map(rule_kind_value).collect())
 }
 
 /// The body that writes these limits, to be edited by a person.
 pub(crate) fn editable(terms: &TemplateTerms, is_default: bool, catalog: &Catalog) -> String {
-    let mut body = json!({"services": told_services(terms, catalog), "default": is_default});
-    if let (Some(members), Some(rules)) = (body.as_object_mut(), told_rules(terms)) {
+    let mut body = json!({"services": services_json(terms, catalog), "default": is_default});
+    if let (Some(members), Some(rules)) = (body.as_object_mut(), rules_json(terms)) {
         members.insert("rules".to_owned(), rules.into());
     }
     format!("{body:#}")
@@ -249,13 +249,13 @@ impl TemplateView {
             version: template.version,
             edited_at: template.edited_at.to_string(),
             default: own.is_default,
-            services: told_services(&template.terms, catalog),
-            rules: told_rules(&template.terms),
+            services: services_json(&template.terms, catalog),
+            rules: rules_json(&template.terms),
         }
     }
 
-    fn told(self) -> Response {
-        versioned(self.version, Json(self))
+    fn response(self) -> Response {
+        with_etag(self.version, Json(self))
     }
 }
 
@@ -336,7 +336,7 @@ pub(crate) fn differences(plan: &TemplatePlan, catalog: &Catalog) -> Vec<Differe
         .services
         .iter()
         .flat_map(|merge| {
-            let service = TemplateKey::Service(merge.service).told(catalog);
+            let service = TemplateKey::Service(merge.service).describe(catalog);
             merge
                 .differences
                 .iter()
@@ -412,7 +412,7 @@ pub(crate) struct AppliedRow {
 
 impl AppliedRow {
     fn new(applied: &Applied, catalog: &Catalog) -> Self {
-        let (outcome, error) = told(&applied.outcome);
+        let (outcome, error) = outcome_and_error(&applied.outcome);
         let direction = applied.plan.as_ref().map(|plan| plan.direction).unwrap_or_default();
         Self {
             agent_id: applied.agent.to_string(),
@@ -465,9 +465,9 @@ pub(crate) async fn read(
     Path(name): Path<String>,
 ) -> Result<Response, Failure> {
     let person = people.authenticate(token).await?;
-    let own = people.template(&person, &named(TemplateName::parse(&name))?).await?;
+    let own = people.template(&person, &parse_id(TemplateName::parse(&name))?).await?;
     let edition = people.catalog().await?;
-    Ok(TemplateView::new(&own, &edition.catalog).told())
+    Ok(TemplateView::new(&own, &edition.catalog).response())
 }
 
 /// Create a policy template, or replace its limits.
@@ -500,10 +500,10 @@ pub(crate) async fn put(
     body: Bytes,
 ) -> Result<Response, Failure> {
     let mut person = people.authenticate(token).await?;
-    let name = named(TemplateName::parse(&name))?;
+    let name = parse_id(TemplateName::parse(&name))?;
     let edition = people.catalog().await?;
     let edit = json_body(&body).and_then(|body| parse(&body, &edition.catalog));
-    let edit = together(edit, asked_reason(&uri));
+    let edit = together(edit, parse_reason_query(&uri));
     let meant = match meant.precondition() {
         Ok(meant) => Ok(Some(meant)),
         Err(error) if matches!(error.kind(), ErrorKind::VersionRequired) => Ok(None),
@@ -512,8 +512,8 @@ pub(crate) async fn put(
     let ((edit, reason), meant) = together(edit, meant)?;
     person.acting.source.reason = reason;
     let (own, is_new) = Box::pin(people.put_template(&person, &name, meant, &edit)).await?;
-    let answer = TemplateView::new(&own, &edition.catalog).told();
-    Ok(if is_new { created(answer) } else { answer })
+    let answer = TemplateView::new(&own, &edition.catalog).response();
+    Ok(if is_new { created_response(answer) } else { answer })
 }
 
 /// Remove a policy template. The agents that follow it keep their limits.
@@ -539,11 +539,11 @@ pub(crate) async fn remove(
 ) -> Result<Json<RemovedTemplate>, Failure> {
     let mut person = people.authenticate(token).await?;
     let name = people
-        .template(&person, &named(TemplateName::parse(&name))?)
+        .template(&person, &parse_id(TemplateName::parse(&name))?)
         .await?
         .template
         .name;
-    let (reason, meant) = with_version(asked_reason(&uri), meant.precondition())?;
+    let (reason, meant) = with_version(parse_reason_query(&uri), meant.precondition())?;
     person.acting.source.reason = reason;
     let own = Box::pin(people.remove_template(&person, &name, meant)).await?;
     let name = own.template.name.to_string();
@@ -574,7 +574,7 @@ pub(crate) async fn agents(
 ) -> Result<Json<FollowersView>, Failure> {
     let person = people.authenticate(token).await?;
     let template = people
-        .template(&person, &named(TemplateName::parse(&name))?)
+        .template(&person, &parse_id(TemplateName::parse(&name))?)
         .await?
         .template;
     let mut query = Query::from_uri(&uri);
@@ -643,11 +643,11 @@ pub(crate) async fn apply(
 ) -> Result<Json<AppliedView>, Failure> {
     let mut person = people.authenticate(token).await?;
     let template = people
-        .template(&person, &named(TemplateName::parse(&name))?)
+        .template(&person, &parse_id(TemplateName::parse(&name))?)
         .await?
         .template;
     let parsed = json_body(&body).and_then(|body| parse_apply(&body));
-    let ((target, overrides), (is_preview, reason)) = together(parsed, asked_apply(&uri))?;
+    let ((target, overrides), (is_preview, reason)) = together(parsed, parse_apply_query(&uri))?;
     person.acting.source.reason = reason;
     let filter = AgentFilter {
         template: Some(template.name.clone()),

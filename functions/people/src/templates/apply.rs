@@ -9,7 +9,7 @@ use crate::agents::outcome::BulkOutcome;
 use crate::agents::owned::Owned;
 use crate::caller::Caller;
 use crate::history::operations::Direction;
-use crate::rules::operations::refused;
+use crate::rules::operations::refusal_error;
 use crate::services::operations::{EnableService, ServiceEdit};
 use crate::several::several;
 use crate::state::People;
@@ -47,7 +47,7 @@ impl TemplatePlan {
     /// The agent's limits, each with the template's: either those that are overrides, or the others.
     pub(crate) fn differing(&self, are_overrides: bool, catalog: &Catalog) -> AuditChanges {
         let services = self.services.iter().flat_map(|merge| {
-            let service = TemplateKey::Service(merge.service).told(catalog);
+            let service = TemplateKey::Service(merge.service).describe(catalog);
             let differences = merge.differences.iter();
             differences.map(move |difference| (format!("services/{service}/{}", difference.member), difference))
         });
@@ -66,7 +66,7 @@ impl TemplatePlan {
 
     /// Whether limits are edited.
     pub(crate) fn is_change(&self, agent: &Agent) -> bool {
-        self.edited.rules != agent.rules || self.services.iter().any(|merge| merge.edited().is_some())
+        self.edited.rules != agent.rules || self.services.iter().any(|merge| merge.result().is_some())
     }
 }
 
@@ -200,10 +200,10 @@ impl People {
         for _ in terms.rules.iter().flatten() {
             ids.push(RuleId::from_uuid(self.random_uuid()?));
         }
-        let (edited, rules) = merge_rules(terms, of, agent.clone(), overrides, ids).map_err(refused)?;
+        let (edited, rules) = merge_rules(terms, of, agent.clone(), overrides, ids).map_err(refusal_error)?;
         let edits = services
             .iter()
-            .filter_map(|merge| Some((merge.present.as_ref(), merge.edited()?)));
+            .filter_map(|merge| Some((merge.present.as_ref(), merge.result()?)));
         let mut direction = Direction {
             widens: edited.widens(agent),
             narrows: agent.widens(&edited),
@@ -256,7 +256,7 @@ impl People {
         for merge in &plan.services {
             policies.extend(
                 merge
-                    .edited()
+                    .result()
                     .map(|edited| (edited.widens(merge.present.as_ref()), merge)),
             );
         }

@@ -4,8 +4,8 @@
 use crate::agents::bulk::{BulkTarget, MAX_LIMITED};
 use crate::agents::listing::AgentFilter;
 use crate::agents::outcome::BulkOutcome;
-use crate::agents::owned::{Owned, named};
-use crate::audit::page::changed;
+use crate::agents::owned::{Owned, parse_id};
+use crate::audit::page::change_list;
 use crate::cursor;
 use crate::redirect::{again, see_other};
 use crate::request::agent_filter;
@@ -14,7 +14,7 @@ use crate::state::People;
 use crate::templates::api::{editable, parse};
 use crate::templates::apply::{Applied, ApplyTo, TemplatePlan};
 use crate::templates::operations::OwnTemplate;
-use crate::ui::count::counted;
+use crate::ui::count::count_with_noun;
 use crate::ui::datetime::both;
 use crate::ui::form::{Form, FormName};
 use crate::ui::labels;
@@ -45,7 +45,7 @@ const EXAMPLE: &str = r#"{
 /// `GET /dashboard/templates`.
 pub(crate) async fn list(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let list = people.templates(&session.person).await?;
-    let layout = Layout::new(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).with_notice(&uri);
     let agent = agent_filter(&mut Query::without_blanks(&uri));
     let example = match agent {
         None => EXAMPLE.to_owned(),
@@ -58,7 +58,7 @@ pub(crate) async fn list(State(people): State<Arc<People>>, session: PageSession
 async fn limits_of_agent(people: &People, owned: &Owned) -> Result<String> {
     let agent = owned.agent();
     let (edition, policies) = tokio::try_join!(people.catalog(), people.ledger.list_enabled_services(agent))?;
-    let terms = TemplateTerms::of_agent(&policies, &agent.rules);
+    let terms = TemplateTerms::from_agent(&policies, &agent.rules);
     Ok(editable(&terms, false, &edition.catalog))
 }
 
@@ -160,7 +160,7 @@ pub(crate) async fn show(
     let is_report = query.read("act", |act| (act == APPLIED).then_some(()), "is unknown");
     // Without `act`, the URL is not signed (`ui/report.rs`), and its counts are a link's.
     let steps = is_report.map_or_else(Steps::default, |()| Steps::from_query(&mut query));
-    let layout = Layout::new(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).with_notice(&uri);
     page(&people, &session, layout, &name, &steps, StatusCode::OK).await
 }
 
@@ -173,7 +173,7 @@ async fn page(
     status: StatusCode,
 ) -> Reply {
     let own = people
-        .template(&session.person, &named(TemplateName::parse(name))?)
+        .template(&session.person, &parse_id(TemplateName::parse(name))?)
         .await?;
     let edition = people.catalog().await?;
     let (agents, next) = followers(people, session, &own, steps).await?;
@@ -273,7 +273,7 @@ fn follower(owned: &Owned, planned: &Applied, catalog: &Catalog) -> Markup {
                 p { (labels::agent(agent.id, &agent.name)) }
                 p.muted {
                     @match version { Some(version) => { "Version " (version) }, None => "An application was interrupted" }
-                    ", " (counted(others, "limit")) " to change, " (counted(overrides, "override"))
+                    ", " (count_with_noun(others, "limit")) " to change, " (count_with_noun(overrides, "override"))
                     @if let Some(plan) = &planned.plan {
                         @if plan.direction.widens { ", widens" }
                         @if plan.direction.narrows { ", narrows" }
@@ -283,7 +283,7 @@ fn follower(owned: &Owned, planned: &Applied, catalog: &Catalog) -> Markup {
                 @if let Some(plan) = &planned.plan {
                     @for (title, count, are_overrides) in [("To change", others, false), ("Overrides", overrides, true)] {
                         @if count > 0 {
-                            details.fold { summary { (title) } (changed(&plan.differing(are_overrides, catalog))) }
+                            details.fold { summary { (title) } (change_list(&plan.differing(are_overrides, catalog))) }
                         }
                     }
                 }
@@ -294,7 +294,7 @@ fn follower(owned: &Owned, planned: &Applied, catalog: &Catalog) -> Markup {
 
 /// `POST /dashboard/templates/{name}`.
 pub(crate) async fn edit(State(people): State<Arc<People>>, Path(name): Path<String>, posted: VerifiedForm) -> Reply {
-    let named_so = named(TemplateName::parse(&name))?;
+    let named_so = parse_id(TemplateName::parse(&name))?;
     let edition = people.catalog().await?;
     let mut form = posted.form(FormName::Template);
     let meant = form.version();
@@ -327,7 +327,7 @@ pub(crate) async fn edit(State(people): State<Arc<People>>, Path(name): Path<Str
 
 /// `POST /dashboard/templates/{name}/remove`.
 pub(crate) async fn remove(State(people): State<Arc<People>>, Path(name): Path<String>, posted: VerifiedForm) -> Reply {
-    let name = named(TemplateName::parse(&name))?;
+    let name = parse_id(TemplateName::parse(&name))?;
     let mut form = posted.form(FormName::Plain);
     let Some(meant) = form.version() else {
         return Ok(see_other(&paths::template(&name)));
@@ -338,7 +338,7 @@ pub(crate) async fn remove(State(people): State<Arc<People>>, Path(name): Path<S
 
 /// `GET` of a path to which a template's forms are posted: redirects to its page.
 pub(crate) async fn back(Path(name): Path<String>) -> Reply {
-    let name = named(TemplateName::parse(&name))?;
+    let name = parse_id(TemplateName::parse(&name))?;
     Ok(see_other(&paths::template(&name)))
 }
 
@@ -388,7 +388,7 @@ impl Steps {
             @if self.done > 0 || self.unchanged > 0 || self.failed > 0 {
                 div.message.good[self.failed == 0].bad[self.failed > 0] role="status" {
                     p {
-                        "The template was applied to " (counted(count(self.done), "agent")) ". "
+                        "The template was applied to " (count_with_noun(count(self.done), "agent")) ". "
                         (self.unchanged) " had its limits already."
                         @if self.failed > 0 { " " (self.failed) " could not be changed: apply it again." }
                         @if self.from.is_some() { " There are more: apply it again." }
@@ -414,7 +414,7 @@ pub(crate) async fn apply(
     }
     let session = &posted.session;
     let own = people
-        .template(&session.person, &named(TemplateName::parse(&name))?)
+        .template(&session.person, &parse_id(TemplateName::parse(&name))?)
         .await?;
     let overrides = Overrides::from_name(posted.form(FormName::Plain).text("overrides")).unwrap_or(Overrides::Keep);
     let path = paths::template(&own.template.name);

@@ -10,7 +10,7 @@ use serde_json::Value;
 use url::Position;
 
 /// The call, compared with the amount requested for it.
-pub(crate) fn described(call: &CallDescription, asked: Amount) -> Markup {
+pub(crate) fn call_details(call: &CallDescription, asked: Amount) -> Markup {
     html! {
         dl.facts-list.wide.call {
             div {
@@ -25,7 +25,7 @@ pub(crate) fn described(call: &CallDescription, asked: Amount) -> Markup {
                 div { dt { "Body’s hash" } dd { code.long { (visible(hash)) } " " span.aside { "as the agent says" } } }
             }
             @if !call.metadata.is_empty() {
-                div { dt { "The agent says" } dd { (said(&call.metadata)) } }
+                div { dt { "The agent says" } dd { (provider_text(&call.metadata)) } }
             }
         }
     }
@@ -61,7 +61,7 @@ fn price(asked: Amount, listed: Option<CatalogPrice>) -> Markup {
     }
 }
 
-fn said(metadata: &Metadata) -> Markup {
+fn provider_text(metadata: &Metadata) -> Markup {
     html! {
         table.said {
             caption.sr { "The agent’s description of the call" }

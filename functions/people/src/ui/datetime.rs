@@ -1,7 +1,7 @@
 //! Relative and exact times for people. The script converts exact times to local time, and updates relative times while
 //! the page is open.
 
-use crate::ui::count::counted;
+use crate::ui::count::count_with_noun;
 use maud::{Markup, html};
 use purser_domain::{Duration, Timestamp};
 
@@ -23,7 +23,7 @@ pub(crate) fn both(at: Timestamp, now: Timestamp) -> Markup {
 /// A duration in the largest unit that divides it, such as `7 days` or `36 hours`.
 pub(crate) fn length(duration: Duration) -> String {
     let (count, unit) = whole_units(duration);
-    counted(count, unit)
+    count_with_noun(count, unit)
 }
 
 /// A duration as a number of its largest whole unit, in the singular.

@@ -220,7 +220,7 @@ impl Form {
     }
 
     /// The value that was parsed from the form's JSON; if it returns `None`, the form has at least one problem.
-    pub(crate) fn parsed<T>(&mut self, parsed: Result<T, Error>, fields: &[FieldOf]) -> Option<T> {
+    pub(crate) fn take_parsed<T>(&mut self, parsed: Result<T, Error>, fields: &[FieldOf]) -> Option<T> {
         let error = match parsed {
             Ok(value) => return Some(value).filter(|_| !self.is_wrong()),
             Err(error) => error,

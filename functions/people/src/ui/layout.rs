@@ -74,7 +74,7 @@ impl Layout {
         Self {
             person: self.person.clone(),
             is_operator: self.is_operator,
-            token: self.token.unmasked(),
+            token: self.token.remove_mask(),
             now: Timestamp::EPOCH,
             waiting: None,
             notice: None,
@@ -85,7 +85,7 @@ impl Layout {
     }
 
     /// Adds the notice in the URL.
-    pub(crate) fn noticed(self, uri: &Uri) -> Self {
+    pub(crate) fn with_notice(self, uri: &Uri) -> Self {
         let notice = Query::from_uri(uri)
             .text("notice")
             .and_then(|code| Notice::from_code(&code));

@@ -1,6 +1,6 @@
 //! Filters, columns and pagination of lists.
 
-use crate::ui::count::counted;
+use crate::ui::count::count_with_noun;
 use maud::{Markup, html};
 use purser_api::Query;
 use purser_domain::{Duration, ErrorKind, Timestamp};
@@ -51,7 +51,7 @@ impl<T> Paginated<T> {
         let next = self.page.saturating_add(1);
         html! {
             @if self.count > ROWS {
-                p.hint { (first) " to " (last) " of " (counted(self.count, thing)) }
+                p.hint { (first) " to " (last) " of " (count_with_noun(self.count, thing)) }
                 (paging(
                     label,
                     self.page.checked_sub(1).map(|page| ("Previous", address(page))),

@@ -41,13 +41,13 @@ pub(crate) fn why(refusal: &LoggedRefusal) -> Markup {
         "approval_required" if refusal.rule == "approval_required" => html! { "A rule requires approval" },
         "approval_required" => sum("Over the ", CheckName::Approval, " approval threshold"),
         "insufficient_usdc_balance" => sum("The wallet held only ", CheckName::Balance, ""),
-        "policy_blocked" => blocked(refusal),
+        "policy_blocked" => block_reason(refusal),
         other => html! { code { (other) } },
     }
 }
 
 /// A sentence that explains why nothing was paid out.
-pub(crate) fn payout_refused(refusal: &PayoutRefusal) -> String {
+pub(crate) fn payout_refusal(refusal: &PayoutRefusal) -> String {
     match refusal {
         PayoutRefusal::NotSetUp => "Payouts are not configured.".to_owned(),
         PayoutRefusal::Frozen(_) => "An operator has frozen this agent, so nothing was paid out.".to_owned(),
@@ -62,7 +62,7 @@ pub(crate) fn payout_refused(refusal: &PayoutRefusal) -> String {
     }
 }
 
-fn blocked(refusal: &LoggedRefusal) -> Markup {
+fn block_reason(refusal: &LoggedRefusal) -> Markup {
     let budget = refusal.checks.iter().find(|check| check.name == CheckName::Budget);
     let (rule, detail) = refusal.reason.split_once(':').unwrap_or((&refusal.reason, ""));
     match (rule, detail) {
@@ -192,7 +192,7 @@ pub(crate) fn checks(checks: &[Check]) -> Markup {
                         }
                         td.num { @if let Some(limit) = check.limit { (limit_of(check.name, limit)) } }
                         td.num {
-                            @if let Some(used) = check.used.filter(|used| !used.is_zero()) { (used_of(check.name, used)) }
+                            @if let Some(used) = check.used.filter(|used| !used.is_zero()) { (used_amount(check.name, used)) }
                         }
                     }
                 }
@@ -204,13 +204,13 @@ pub(crate) fn checks(checks: &[Check]) -> Markup {
 /// The limit of a check in its unit.
 fn limit_of(name: CheckName, limit: Amount) -> Markup {
     match name {
-        CheckName::Count | CheckName::Interval | CheckName::Duplicate => used_of(name, limit),
+        CheckName::Count | CheckName::Interval | CheckName::Duplicate => used_amount(name, limit),
         _ => crate::ui::money::cap(limit),
     }
 }
 
 /// The used part of a check's limit in its unit.
-fn used_of(name: CheckName, used: Amount) -> Markup {
+fn used_amount(name: CheckName, used: Amount) -> Markup {
     match name {
         CheckName::Count | CheckName::Interval => html! { (used.units()) },
         CheckName::Duplicate => html! { (used.units()) " s" },
@@ -294,7 +294,7 @@ fn scope(kind: &RuleKind, catalog: &Catalog) -> Markup {
 }
 
 /// The reason why a payment requires a person's approval, in a few words.
-pub(crate) fn asked_briefly(asking: Option<AskingRule>, threshold: Amount) -> Markup {
+pub(crate) fn short_approval_reason(asking: Option<AskingRule>, threshold: Amount) -> Markup {
     let Some(AskingRule { above, kind, .. }) = asking else {
         return html! { "Over the " (money(threshold)) " approval threshold" };
     };
@@ -346,7 +346,12 @@ pub(crate) fn limit_link(entry: &JournalEntry) -> Option<String> {
 }
 
 /// A sentence that explains why a payment requires a person's approval.
-pub(crate) fn asked(asking: Option<AskingRule>, threshold: Amount, rules: &[Rule], catalog: &Catalog) -> Markup {
+pub(crate) fn approval_reason(
+    asking: Option<AskingRule>,
+    threshold: Amount,
+    rules: &[Rule],
+    catalog: &Catalog,
+) -> Markup {
     let Some(AskingRule { id, above, .. }) = asking else {
         return html! { "Over the " (money(threshold)) " approval threshold of this service." };
     };
@@ -471,7 +476,7 @@ mod tests {
             (asking_of(0, AskingKind::DuplicateGuard), "The same call again"),
             (asking_of(0, AskingKind::NewPayee), "The first payment to this payee"),
         ] {
-            let told = asked_briefly(rule, units(5_000)).into_string();
+            let told = short_approval_reason(rule, units(5_000)).into_string();
             let words: String = told
                 .split('<')
                 .enumerate()

@@ -5,7 +5,7 @@ use crate::state::People;
 use crate::ui::form::FormName;
 use crate::ui::layout::Layout;
 use crate::ui::notice::{Notice, done};
-use crate::webhooks::form::{WebhookForm, refused};
+use crate::webhooks::form::{WebhookForm, reject_form};
 use crate::webhooks::operations::IssuedWebhook;
 use crate::webhooks::paths::{PAGE, path_of};
 use crate::webhooks::terms::{read_agents, read_terms};
@@ -42,7 +42,7 @@ pub(crate) async fn create(State(people): State<Arc<People>>, posted: VerifiedFo
             Ok(page::answer(&people, &layout, person, &own, None, Some(secret)).await?)
         }
         Err(error) => {
-            let (status, layout) = refused(layout, form, error)?;
+            let (status, layout) = reject_form(layout, form, error)?;
             let page = list_page::answer(&people, &layout, person).await?;
             Ok((status, page).into_response())
         }
@@ -129,7 +129,7 @@ pub(crate) async fn test(sent: WebhookForm) -> Reply {
 
 /// `POST …/deliveries/{delivery}/redeliver`.
 pub(crate) async fn redeliver(sent: WebhookForm) -> Reply {
-    let delivery = sent.named("delivery", DeliveryId::parse)?;
+    let delivery = sent.parse_parameter("delivery", DeliveryId::parse)?;
     let person = &sent.posted.session.person;
     sent.people.send_again(person, &sent.own, delivery).await?;
     Ok(done(&path_of(sent.own.webhook.id), Notice::WebhookSentAgain))

@@ -1,8 +1,8 @@
 //! `/webhooks`: the URLs at which a person's programs receive events, the events, and the results of the calls.
 
-use crate::agents::owned::named;
+use crate::agents::owned::parse_id;
 use crate::cursor;
-use crate::request::{created, slice, with_version};
+use crate::request::{created_response, slice, with_version};
 use crate::state::People;
 use crate::webhooks::operations::{IssuedWebhook, OwnWebhook};
 use axum::Json;
@@ -11,7 +11,7 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{
-    Failure, IfMatch, Listed, Member as _, Query, SessionToken, ShownText, VersionTag, WEB, json_body, versioned,
+    Failure, IfMatch, Listed, Member as _, Query, SessionToken, ShownText, VersionTag, WEB, json_body, with_etag,
 };
 use purser_domain::{
     AgentId, Delivery, DeliveryId, EventKind, SecretTerm, WebhookContentType, WebhookId, WebhookTerms, WebhookUrl,
@@ -380,7 +380,7 @@ pub(crate) async fn create(
     let person = people.authenticate(token).await?;
     let terms = parse_terms(&json_body(&body)?)?;
     let issued = people.create_webhook(&person, terms, None).await?;
-    Ok(created(told_secret(issued)))
+    Ok(created_response(secret_response(issued)))
 }
 
 /// Read a webhook.
@@ -402,8 +402,10 @@ pub(crate) async fn read(
     Path(webhook): Path<String>,
 ) -> Result<Response, Failure> {
     let person = people.authenticate(token).await?;
-    let own = people.own_webhook(&person, named(WebhookId::parse(&webhook))?).await?;
-    Ok(told(&own))
+    let own = people
+        .own_webhook(&person, parse_id(WebhookId::parse(&webhook))?)
+        .await?;
+    Ok(webhook_response(&own))
 }
 
 /// Replace a webhook's URL, events and agents.
@@ -434,12 +436,14 @@ pub(crate) async fn replace(
     body: Bytes,
 ) -> Result<Response, Failure> {
     let person = people.authenticate(token).await?;
-    let own = people.own_webhook(&person, named(WebhookId::parse(&webhook))?).await?;
+    let own = people
+        .own_webhook(&person, parse_id(WebhookId::parse(&webhook))?)
+        .await?;
     let resumes = |body: &Value| body.get("enabled").and_then(Value::as_bool) == Some(true);
     let terms = json_body(&body).and_then(|body| Ok((parse_terms(&body)?, resumes(&body))));
     let ((terms, resumes), meant) = with_version(terms, meant.precondition())?;
     let own = people.edit_webhook(&person, own, meant, &terms, resumes).await?;
-    Ok(told(&own))
+    Ok(webhook_response(&own))
 }
 
 /// Remove a webhook at once. Its pending deliveries are dropped.
@@ -462,7 +466,9 @@ pub(crate) async fn remove(
     Path(webhook): Path<String>,
 ) -> Result<Json<RemovedWebhook>, Failure> {
     let person = people.authenticate(token).await?;
-    let own = people.own_webhook(&person, named(WebhookId::parse(&webhook))?).await?;
+    let own = people
+        .own_webhook(&person, parse_id(WebhookId::parse(&webhook))?)
+        .await?;
     let webhook_id = own.webhook.id.to_string();
     people.remove_webhook(&person, own, meant.precondition()?).await?;
     Ok(Json(RemovedWebhook { webhook_id }))
@@ -494,11 +500,13 @@ pub(crate) async fn rotate(
     Path(webhook): Path<String>,
 ) -> Result<Response, Failure> {
     let person = people.authenticate(token).await?;
-    let own = people.own_webhook(&person, named(WebhookId::parse(&webhook))?).await?;
+    let own = people
+        .own_webhook(&person, parse_id(WebhookId::parse(&webhook))?)
+        .await?;
     let issued = people
         .rotate_webhook_secret(&person, own, meant.precondition()?)
         .await?;
-    Ok(told_secret(issued))
+    Ok(secret_response(issued))
 }
 
 /// Send a test event to a webhook, whatever its events are.
@@ -517,9 +525,11 @@ pub(crate) async fn test(
     Path(webhook): Path<String>,
 ) -> Result<Response, Failure> {
     let person = people.authenticate(token).await?;
-    let own = people.own_webhook(&person, named(WebhookId::parse(&webhook))?).await?;
+    let own = people
+        .own_webhook(&person, parse_id(WebhookId::parse(&webhook))?)
+        .await?;
     let delivery = people.test_webhook(&person, &own).await?;
-    Ok(sent(delivery))
+    Ok(delivery_response(delivery))
 }
 
 /// List a webhook's deliveries.
@@ -543,7 +553,9 @@ pub(crate) async fn deliveries(
     uri: Uri,
 ) -> Result<Json<DeliveryList>, Failure> {
     let person = people.authenticate(token).await?;
-    let own = people.own_webhook(&person, named(WebhookId::parse(&webhook))?).await?;
+    let own = people
+        .own_webhook(&person, parse_id(WebhookId::parse(&webhook))?)
+        .await?;
     let mut query = Query::from_uri(&uri);
     let slice = slice(&mut query, cursor::read_place);
     query.finish()?;
@@ -575,21 +587,23 @@ pub(crate) async fn redeliver(
     Path((webhook, delivery)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
     let person = people.authenticate(token).await?;
-    let own = people.own_webhook(&person, named(WebhookId::parse(&webhook))?).await?;
-    let delivery = named(DeliveryId::parse(&delivery))?;
+    let own = people
+        .own_webhook(&person, parse_id(WebhookId::parse(&webhook))?)
+        .await?;
+    let delivery = parse_id(DeliveryId::parse(&delivery))?;
     people.send_again(&person, &own, delivery).await?;
-    Ok(sent(delivery))
+    Ok(delivery_response(delivery))
 }
 
-fn told(own: &OwnWebhook) -> Response {
-    versioned(own.webhook.version, Json(WebhookView::from(own)))
+fn webhook_response(own: &OwnWebhook) -> Response {
+    with_etag(own.webhook.version, Json(WebhookView::from(own)))
 }
 
-fn told_secret(issued: IssuedWebhook) -> Response {
-    versioned(issued.own.webhook.version, Json(NewWebhookView::from(issued)))
+fn secret_response(issued: IssuedWebhook) -> Response {
+    with_etag(issued.own.webhook.version, Json(NewWebhookView::from(issued)))
 }
 
-fn sent(delivery: DeliveryId) -> Response {
+fn delivery_response(delivery: DeliveryId) -> Response {
     let delivery_id = delivery.to_string();
     (StatusCode::ACCEPTED, Json(SentDelivery { delivery_id })).into_response()
 }

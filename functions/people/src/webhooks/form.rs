@@ -1,7 +1,7 @@
 //! A form on a webhook's page, and the response to it: the webhook's page with a notice, or the form again with its
 //! errors.
 
-use crate::agents::owned::named;
+use crate::agents::owned::parse_id;
 use crate::sessions::session::VerifiedForm;
 use crate::state::People;
 use crate::ui::form::{Form, FormName};
@@ -38,7 +38,7 @@ impl FromRequest<Arc<People>> for WebhookForm {
         let Path(path) = path.map_err(IntoResponse::into_response)?;
         let posted = VerifiedForm::from_request(Request::from_parts(parts, body), people).await?;
         let own = async {
-            let webhook = named(path.get("webhook").and_then(|webhook| WebhookId::parse(webhook)))?;
+            let webhook = parse_id(path.get("webhook").and_then(|webhook| WebhookId::parse(webhook)))?;
             people.own_webhook(&posted.session.person, webhook).await
         };
         Ok(Self {
@@ -52,8 +52,8 @@ impl FromRequest<Arc<People>> for WebhookForm {
 
 impl WebhookForm {
     /// The value of the path's `parameter`.
-    pub(crate) fn named<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
-        named(self.path.get(parameter).and_then(|text| parse(text)))
+    pub(crate) fn parse_parameter<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
+        parse_id(self.path.get(parameter).and_then(|text| parse(text)))
     }
 
     /// The values that the person entered.
@@ -84,7 +84,7 @@ impl WebhookForm {
 
     /// The page in its current state, with the form that was refused with `error`.
     pub(crate) async fn reject(&self, form: Form, error: Error) -> Reply {
-        let (status, layout) = refused(self.layout(), form, error)?;
+        let (status, layout) = reject_form(self.layout(), form, error)?;
         self.page(status, layout).await
     }
 
@@ -109,7 +109,7 @@ impl WebhookForm {
 
 /// The status and the layout of a page with a form that was refused with `error`; or the failure, if the form can't
 /// show it.
-pub(crate) fn refused(layout: Layout, mut form: Form, error: Error) -> Result<(StatusCode, Layout), Failure> {
+pub(crate) fn reject_form(layout: Layout, mut form: Form, error: Error) -> Result<(StatusCode, Layout), Failure> {
     let failure = Failure::from(error);
     let problem = match failure.error().kind() {
         ErrorKind::InvalidRequest(problems) => {

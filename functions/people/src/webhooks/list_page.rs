@@ -2,7 +2,7 @@
 
 use crate::caller::Caller;
 use crate::state::People;
-use crate::ui::count::counted;
+use crate::ui::count::count_with_noun;
 use crate::ui::form::FormName;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
@@ -50,7 +50,7 @@ fn row(own: &OwnWebhook) -> Markup {
             div.row-main {
                 p { a.name href=(path_of(own.webhook.id)) { (title(terms)) } " " (state_chip(own)) }
                 @if terms.description.is_some() { p { code.long { (terms.url) } } }
-                p.muted { (told(terms)) }
+                p.muted { (event_summary(terms)) }
             }
         }
     }
@@ -74,15 +74,15 @@ pub(crate) fn state_chip(own: &OwnWebhook) -> Markup {
 }
 
 /// A short description of the events that a webhook receives.
-fn told(terms: &WebhookTerms) -> String {
+fn event_summary(terms: &WebhookTerms) -> String {
     let kinds = match &terms.kinds {
         None => "all events".to_owned(),
         Some(kinds) if kinds.len() == 1 => kinds.iter().map(|kind| labels::event(*kind)).collect(),
-        Some(kinds) => counted(kinds.len(), "event type"),
+        Some(kinds) => count_with_noun(kinds.len(), "event type"),
     };
     let agents = match &terms.agents {
         None => "all agents".to_owned(),
-        Some(agents) => counted(agents.len(), "agent"),
+        Some(agents) => count_with_noun(agents.len(), "agent"),
     };
     format!("{kinds}, of {agents}")
 }

@@ -4,7 +4,7 @@
 //! that this function can't decrypt with. `functions/webhooks` makes the calls; tests and redeliveries are requested
 //! from it by id.
 
-use crate::agents::owned::named;
+use crate::agents::owned::parse_id;
 use crate::caller::Caller;
 use crate::state::People;
 use purser_api::{Precondition, WebhookRequest};
@@ -89,7 +89,7 @@ impl People {
     pub(crate) async fn own_webhook(&self, person: &Caller, id: WebhookId) -> Result<OwnWebhook> {
         let mut webhooks = self.webhooks(person).await?;
         let place = webhooks.iter().position(|own| own.webhook.id == id);
-        named(place.map(|place| webhooks.swap_remove(place)))
+        parse_id(place.map(|place| webhooks.swap_remove(place)))
     }
 
     /// Creates a webhook. Requires a recent sign-in, since a stolen session could otherwise receive all later events.
@@ -140,7 +140,7 @@ impl People {
             match self.webhooks.create(&webhook, &stored, &entry).await? {
                 Edited::Stored => {
                     info!(person = %person.id, webhook.id = %webhook.id, "webhook.created");
-                    return Ok(issued(webhook, &secret));
+                    return Ok(issued_webhook(webhook, &secret));
                 }
                 // Another request has taken the slot meanwhile.
                 Edited::Conflict => backoff.wait().await?,
@@ -206,7 +206,7 @@ impl People {
             self.limits.recently(person.signed_in_at, self.now())?;
             let (secret, stored) = self.new_webhook_secret(person, own.webhook.id).await?;
             let rotate = |old: &OwnWebhook| {
-                let (next, ended) = old.webhook.clone().rotated(stored.id, self.now());
+                let (next, ended) = old.webhook.clone().rotate_secret(stored.id, self.now());
                 Ok(Change::Rotated(next, stored.clone(), ended))
             };
             Ok((
@@ -215,7 +215,7 @@ impl People {
             ))
         };
         match self.audit_rejection(&person.acting, &act, rotated).await? {
-            (secret, Change::Rotated(webhook, ..)) => Ok(issued(webhook, &secret)),
+            (secret, Change::Rotated(webhook, ..)) => Ok(issued_webhook(webhook, &secret)),
             (_, Change::None(_) | Change::Edited(_) | Change::Removed) => {
                 Err(Error::internal("rotating a secret", "it is another change"))
             }
@@ -350,7 +350,7 @@ impl People {
     }
 }
 
-fn issued(webhook: Webhook, secret: &WebhookSecret) -> IssuedWebhook {
+fn issued_webhook(webhook: Webhook, secret: &WebhookSecret) -> IssuedWebhook {
     IssuedWebhook {
         own: webhook.into(),
         secret: secret.text().to_string(),

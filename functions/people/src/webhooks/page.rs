@@ -3,7 +3,7 @@
 use crate::agents::owned::Owned;
 use crate::caller::Caller;
 use crate::state::People;
-use crate::ui::count::counted;
+use crate::ui::count::count_with_noun;
 use crate::ui::datetime::{both, relative};
 use crate::ui::form::FormName;
 use crate::ui::labels;
@@ -42,7 +42,7 @@ pub(crate) async fn answer(
         &html! {
             p.crumb { a href=(PAGE) { "Webhooks" } }
             (head(layout, own, &path))
-            @if let Some(secret) = &secret { (shown_once(secret)) }
+            @if let Some(secret) = &secret { (new_secret_notice(secret)) }
             (facts(layout, own, &agents))
             (edit_form(layout, own, &agents, &path))
             (secrets(layout, own, &path))
@@ -74,7 +74,7 @@ fn head(layout: &Layout, own: &OwnWebhook, path: &str) -> Markup {
         @if let Some(calls) = own.failed.as_ref().filter(|calls| !calls.last.is_gone()) {
             div.message.bad {
                 p {
-                    strong { (counted(calls.count, "call")) " failed" } " since " (both(calls.since, layout.now))
+                    strong { (count_with_noun(calls.count, "call")) " failed" } " since " (both(calls.since, layout.now))
                     ". The last error: " (deliveries::result(calls.last)) "."
                     @if own.gone_at.is_some() { " It receives no events until you switch it on, or edit it." }
                 }
@@ -91,7 +91,7 @@ fn head(layout: &Layout, own: &OwnWebhook, path: &str) -> Markup {
 }
 
 /// The new secret, on the only page that shows it.
-fn shown_once(secret: &str) -> Markup {
+fn new_secret_notice(secret: &str) -> Markup {
     html! {
         section.card.key-once aria-labelledby="new-secret-title" {
             h2 id="new-secret-title" { "The new secret" }
@@ -131,7 +131,7 @@ fn facts(layout: &Layout, own: &OwnWebhook, agents: &[Owned]) -> Markup {
                             None => "all agents",
                             Some(chosen) => @for (place, id) in chosen.iter().enumerate() {
                                 @if place > 0 { ", " }
-                                (named(*id, agents))
+                                (agent_name(*id, agents))
                             },
                         }
                     }
@@ -143,7 +143,7 @@ fn facts(layout: &Layout, own: &OwnWebhook, agents: &[Owned]) -> Markup {
     }
 }
 
-fn named(id: AgentId, agents: &[Owned]) -> Markup {
+fn agent_name(id: AgentId, agents: &[Owned]) -> Markup {
     let known = agents.iter().map(Owned::agent).find(|agent| agent.id == id);
     known.map_or_else(|| html! { code.long { (id) } }, |agent| labels::agent(id, &agent.name))
 }

@@ -1,7 +1,7 @@
 //! The pages of webhooks, with their URLs and the results of their calls. The forms use the same operations as
 //! `api.rs`.
 
-use crate::agents::owned::named;
+use crate::agents::owned::parse_id;
 use crate::redirect::see_other;
 use crate::sessions::session::PageSession;
 use crate::state::People;
@@ -45,21 +45,21 @@ where
 
 /// `GET /dashboard/webhooks`.
 async fn list(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    let layout = Layout::new(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).with_notice(&uri);
     Ok(list_page::answer(&people, &layout, &session.person).await?)
 }
 
 /// `GET /dashboard/webhooks/{webhook}`.
 async fn show(State(people): State<Arc<People>>, session: PageSession, Path(webhook): Path<String>, uri: Uri) -> Reply {
-    let id = named(WebhookId::parse(&webhook))?;
+    let id = parse_id(WebhookId::parse(&webhook))?;
     let own = people.own_webhook(&session.person, id).await?;
-    let layout = Layout::new(&session, people.now()).noticed(&uri);
+    let layout = Layout::new(&session, people.now()).with_notice(&uri);
     let before = deliveries::cursor(&uri);
     Ok(page::answer(&people, &layout, &session.person, &own, before, None).await?)
 }
 
 /// `GET` of a path to which forms are posted: redirects to the webhook's page.
 async fn back(Path(path): Path<HashMap<String, String>>) -> Reply {
-    let webhook = named(path.get("webhook").and_then(|webhook| WebhookId::parse(webhook)))?;
+    let webhook = parse_id(path.get("webhook").and_then(|webhook| WebhookId::parse(webhook)))?;
     Ok(see_other(&path_of(webhook)))
 }

@@ -35,7 +35,7 @@ pub(crate) async fn read_agents(people: &People, person: &Caller, form: &mut For
             ids.extend(of_line);
             continue;
         }
-        match people.agents_named(person, line).await?.as_slice() {
+        match people.find_agents_by_name(person, line).await?.as_slice() {
             [owned] => {
                 ids.insert(owned.agent().id);
             }
@@ -72,7 +72,7 @@ pub(crate) fn read_terms(form: &mut Form, agents: &[String], enabled: bool) -> O
             _ => form.wrong(member, format!("{label}: choose all, or select some.")),
         }
     }
-    form.parsed(parse_terms(&body), &FIELDS)
+    form.take_parsed(parse_terms(&body), &FIELDS)
 }
 
 /// The inputs of a webhook's terms, filled with its `present` terms.
@@ -105,13 +105,13 @@ pub(crate) fn terms_inputs(inputs: &Inputs<'_>, present: Option<&WebhookTerms>, 
         (inputs.radios("agents", "Agents", &[("all", "All, including future ones"), ("some", "Only these:")],
             scope(chosen.is_some())))
         div.some-agents {
-            (inputs.area("agent", "Which agents", "One name or ID per line. Used only with “Only these”.", &named(chosen, known), 3))
+            (inputs.area("agent", "Which agents", "One name or ID per line. Used only with “Only these”.", &agent_names(chosen, known), 3))
         }
     }
 }
 
 /// The chosen agents, each with its id and, if it is the person's, its name.
-fn named(chosen: Option<&BTreeSet<AgentId>>, known: &[Owned]) -> Vec<String> {
+fn agent_names(chosen: Option<&BTreeSet<AgentId>>, known: &[Owned]) -> Vec<String> {
     let line = |id: &AgentId| match known.iter().map(Owned::agent).find(|agent| agent.id == *id) {
         Some(agent) => format!("{id} {}", visible(&agent.name)),
         None => id.to_string(),

@@ -119,7 +119,7 @@ impl User {
 
     async fn take(&self, world: &World) -> Vec<CallLease> {
         let sessions = world.get(self.who, "/sessions").await.ok();
-        let id = Fingerprint::of_text(sessions["person"].as_str().unwrap());
+        let id = Fingerprint::for_text(sessions["person"].as_str().unwrap());
         let mut leases = Vec::new();
         for _ in 0..SLOTS {
             let scope = format!("long operations of {id}");

@@ -1340,7 +1340,7 @@ async fn payout_addresses_become_usable_after_their_delay() {
 
     let to = Address::repeat_byte(0x90);
     let record = PayoutRecord::default();
-    let record = record.named(to, &person, world.now(), Duration::DAY).unwrap();
+    let record = record.with_address(to, &person, world.now(), Duration::DAY).unwrap();
     world.ledger.put_payout_record(id, &record, &audit()).await.unwrap();
     let seen = owner.get(&page).await;
     seen.is(200, "not yet");
@@ -1392,7 +1392,7 @@ async fn payout_addresses_become_usable_after_their_delay() {
 
     // An address that a previous owner named is not valid.
     let other = PersonId::parse(&"5e".repeat(32)).unwrap();
-    let theirs = record.named(to, &other, world.now(), Duration::DAY).unwrap();
+    let theirs = record.with_address(to, &other, world.now(), Duration::DAY).unwrap();
     world.ledger.put_payout_record(id, &theirs, &audit()).await.unwrap();
     owner.get(&page).await.is(200, "No payout address is set.");
 

@@ -157,13 +157,13 @@ impl Calls {
     }
 
     /// A body in which each `{"percent", "of"}` is the amount.
-    pub(super) fn priced(&self, body: &Value) -> Result<Value, Failed> {
+    pub(super) fn fill_amounts(&self, body: &Value) -> Result<Value, Failed> {
         match body {
             Value::Object(members) => match (members.get("percent").and_then(Value::as_u64), members.get("of")) {
                 (Some(percent), Some(Value::String(offer))) => Ok(self.units(offer, percent)?.into()),
                 _ => members
                     .iter()
-                    .map(|(name, value)| Ok((name.clone(), self.priced(value)?)))
+                    .map(|(name, value)| Ok((name.clone(), self.fill_amounts(value)?)))
                     .collect(),
             },
             other => Ok(other.clone()),

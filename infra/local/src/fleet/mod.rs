@@ -236,10 +236,11 @@ impl Fleet {
             .await?;
         for (slug, policy) in &agent.services {
             let path = format!("{path}/services/{}", self.calls.service(slug)?);
-            self.owner(Method::PATCH, &path, &self.calls.priced(policy)?).await?;
+            self.owner(Method::PATCH, &path, &self.calls.fill_amounts(policy)?)
+                .await?;
         }
         for rule in &agent.rules {
-            self.owner(Method::POST, &format!("{path}/rules"), &self.calls.priced(rule)?)
+            self.owner(Method::POST, &format!("{path}/rules"), &self.calls.fill_amounts(rule)?)
                 .await?;
         }
         if agent.has_payouts {

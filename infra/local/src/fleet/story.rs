@@ -225,7 +225,7 @@ impl Planner {
         for role in 0..self.story.roles.len() {
             let is_full = self.story.roles.get(role).is_some_and(|role| role.is_full_at_the_end);
             for _ in 0..if is_full { self.size.share(5, 1) } else { 0 } {
-                let mut acts = self.refused(role, day).unwrap_or_default();
+                let mut acts = self.plan_refusal(role, day).unwrap_or_default();
                 acts.pop();
                 self.put(slots, SLOTS - 2, acts);
             }
@@ -240,7 +240,7 @@ impl Planner {
         }
     }
 
-    fn numbered(&mut self, purchase: &Purchase) -> Purchase {
+    fn add_number(&mut self, purchase: &Purchase) -> Purchase {
         self.serial = self.serial.saturating_add(1);
         Purchase {
             serial: self.serial,
@@ -257,7 +257,7 @@ impl Planner {
         let kind = self.agents.get(place)?.kind.clone();
         let percent = self.rng.choice([60, 75, 80, 100, 100, 100]);
         let offer = self.rng.choice(kind.offers)?;
-        let purchase = self.numbered(&Purchase {
+        let purchase = self.add_number(&Purchase {
             offer,
             percent,
             page: kind.page,
@@ -280,14 +280,14 @@ impl Planner {
             let role = self.next_refusal;
             let next = role.saturating_add(1);
             self.next_refusal = if next < self.story.roles.len() { next } else { 0 };
-            if let Some(acts) = self.refused(role, day) {
+            if let Some(acts) = self.plan_refusal(role, day) {
                 return acts;
             }
         }
         Vec::new()
     }
 
-    fn refused(&mut self, role: usize, day: usize) -> Option<Vec<(usize, Act)>> {
+    fn plan_refusal(&mut self, role: usize, day: usize) -> Option<Vec<(usize, Act)>> {
         let refusal = self.story.roles.get(role)?.refusal.clone()?;
         let place = self.next(role, |agent| agent.frozen_on.is_none_or(|frozen| frozen < day))?;
         let pay = |purchase| Act::Pay {
@@ -300,8 +300,8 @@ impl Planner {
             .iter()
             .cycle()
             .take(if refusal.paid.is_some() { refusal.pays } else { 0 });
-        let mut acts: Vec<(usize, Act)> = paid.map(|paid| (place, pay(self.numbered(paid)))).collect();
-        let purchase = self.numbered(&refusal.refused);
+        let mut acts: Vec<(usize, Act)> = paid.map(|paid| (place, pay(self.add_number(paid)))).collect();
+        let purchase = self.add_number(&refusal.refused);
         acts.push((
             place,
             Act::Refuse {
@@ -327,7 +327,7 @@ impl Planner {
         )?;
         let place = self.next(role, |_| true)?;
         let purchase = self.rng.choice(asks)?;
-        let purchase = self.numbered(&purchase);
+        let purchase = self.add_number(&purchase);
         let fate = self.rng.u32(..100);
         let (verdict, notes) = if fate < 55 {
             ("approve", &self.story.notes.approve)

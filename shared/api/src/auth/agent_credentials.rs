@@ -35,7 +35,7 @@ impl<S: Sync> FromRequestParts<S> for AgentCredentials {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
         Ok(Self {
-            key: presented_key(&parts.headers),
+            key: read_key(&parts.headers),
             scope: ThrottleScope::for_request(&parts.extensions),
             from: client_ip(&parts.extensions),
         })
@@ -43,7 +43,7 @@ impl<S: Sync> FromRequestParts<S> for AgentCredentials {
 }
 
 /// Parses the agent key in the `Authorization` header (`docs/spec.md` §5, `docs/decisions.md` §9).
-pub fn presented_key(headers: &HeaderMap) -> Result<PresentedKey> {
+pub fn read_key(headers: &HeaderMap) -> Result<PresentedKey> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let Some(value) = values.next() else {
         return Err(ErrorKind::InvalidAgentKey.into());
@@ -83,7 +83,7 @@ mod tests {
             for value in values {
                 headers.append(header::AUTHORIZATION, HeaderValue::from_bytes(value).unwrap());
             }
-            let problem = presented_key(&headers).err().map(|error| error.kind().slug());
+            let problem = read_key(&headers).err().map(|error| error.kind().slug());
             assert_eq!(problem.as_deref(), slug);
         }
     }

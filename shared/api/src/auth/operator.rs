@@ -109,7 +109,7 @@ impl InternalTokens {
 
     /// Authenticates the operator; 401 `invalid_internal_token` unless exactly one header contains a valid token.
     pub async fn check(&self, headers: &HeaderMap, now: Timestamp) -> Result<OperatorName> {
-        self.check_presented(presented(headers).as_ref(), now).await
+        self.check_presented(read_token(headers).as_ref(), now).await
     }
 
     async fn check_presented(&self, presented: Option<&HeaderValue>, now: Timestamp) -> Result<OperatorName> {
@@ -135,7 +135,7 @@ impl InternalTokens {
 }
 
 /// Returns the value of `X-Internal-Token` if the header occurs exactly once.
-fn presented(headers: &HeaderMap) -> Option<HeaderValue> {
+fn read_token(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut values = headers.get_all(HeaderName::from_static("x-internal-token")).iter();
     let value = values.next()?.clone();
     values.next().is_none().then_some(value)
@@ -163,7 +163,7 @@ impl<S: Sync> FromRequestParts<S> for OperatorCredentials {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
         Ok(Self {
-            presented: presented(&parts.headers),
+            presented: read_token(&parts.headers),
             source: request_source(parts),
             scope: ThrottleScope::for_request(&parts.extensions),
         })

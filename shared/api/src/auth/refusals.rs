@@ -75,7 +75,7 @@ mod tests {
     }
 
     fn source(number: u32) -> ThrottleScope {
-        ThrottleScope::of_ip(IpAddr::V4(Ipv4Addr::from_bits(number)))
+        ThrottleScope::for_ip(IpAddr::V4(Ipv4Addr::from_bits(number)))
     }
 
     fn told(limit: &RefusalLimit, number: u32, secs: u64) -> String {

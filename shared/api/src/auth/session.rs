@@ -100,7 +100,7 @@ impl SessionSettings {
         let pair =
             |claimed: &Option<Entitlement>| json!(claimed.as_ref().map(|claimed| (&claimed.claim, &claimed.value)));
         let (entitlement, operators) = (pair(&self.entitlement), pair(&self.operators));
-        Fingerprint::of_text(&json!([self.issuer, self.client_id, entitlement, operators]).to_string())
+        Fingerprint::for_text(&json!([self.issuer, self.client_id, entitlement, operators]).to_string())
     }
 
     /// OpenID Connect Core §3.1.3.7, items 3 to 5: this service must be an audience and, if `azp` is present, the
@@ -275,7 +275,7 @@ enum Audience {
 }
 
 /// Verifies the token's signature with this key and parses the claims.
-fn signed_claims(token: &str, key: &SessionKey) -> Result<Claims, &'static str> {
+fn verify_claims(token: &str, key: &SessionKey) -> Result<Claims, &'static str> {
     let mut signature_only = Validation::new(key.algorithm);
     // The caller validates the claims, because the library would use the system clock and would accept a missing claim.
     signature_only.required_spec_claims.clear();
@@ -383,11 +383,11 @@ impl Sessions {
     /// Verifies an ID token like [`Sessions::id_token`], but returns the user's id if the entitling claim is missing.
     /// Returns 401 `invalid_session` for an invalid token.
     pub async fn judge(&self, token: &str, now: Timestamp) -> Result<EntitlementCheck> {
-        let header = UnverifiedHeader::read(token).map_err(refused)?;
+        let header = UnverifiedHeader::read(token).map_err(invalid_session)?;
         let key = self.issuer.key(header.algorithm, header.key_id.as_deref(), now).await?;
-        let key = key.ok_or_else(|| refused("key"))?;
-        let claims = signed_claims(token, &key).map_err(refused)?;
-        let id_token = self.settings.id_token(claims, now).map_err(refused)?;
+        let key = key.ok_or_else(|| invalid_session("key"))?;
+        let claims = verify_claims(token, &key).map_err(invalid_session)?;
+        let id_token = self.settings.id_token(claims, now).map_err(invalid_session)?;
         match &self.settings.entitlement {
             Some(entitlement) if !entitlement.is_in(token) => {
                 info!(reason = "entitlement", person = %id_token.person.id, "session.refused");
@@ -433,13 +433,13 @@ impl Sessions {
         }
         let error: Option<WireTokenError> = serde_json::from_slice(&body).ok();
         if error.is_some_and(|error| error.error == "invalid_grant") {
-            return Err(refused("code"));
+            return Err(invalid_session("code"));
         }
         Err(failed(format!("the issuer answers {status}")))
     }
 }
 
-fn refused(reason: &'static str) -> Error {
+fn invalid_session(reason: &'static str) -> Error {
     info!(reason, "session.refused");
     ErrorKind::InvalidSession.into()
 }
@@ -450,13 +450,13 @@ pub struct SessionToken {
     source: RequestSource,
 }
 
-/// Extraction never fails. The handler rejects the request with [`SessionToken::presented`] and [`Sessions::id_token`].
+/// Extraction never fails. The handler rejects the request with [`SessionToken::into_token`] and [`Sessions::id_token`].
 impl<S: Sync> FromRequestParts<S> for SessionToken {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
         Ok(Self {
-            token: presented_token(&parts.headers),
+            token: read_bearer_token(&parts.headers),
             source: request_source(parts),
         })
     }
@@ -465,7 +465,7 @@ impl<S: Sync> FromRequestParts<S> for SessionToken {
 impl SessionToken {
     /// Returns the unverified token and the source of the request; 401 `invalid_session` without a token.
     /// [`Sessions::id_token`] verifies the token.
-    pub fn presented(self) -> Result<(String, RequestSource)> {
+    pub fn into_token(self) -> Result<(String, RequestSource)> {
         let source = self.source;
         let token = self.token.ok_or(ErrorKind::InvalidSession)?;
         Ok((token, source))
@@ -480,7 +480,7 @@ impl SessionToken {
 }
 
 /// Returns the bearer token of the `Authorization` header, if the header occurs exactly once.
-fn presented_token(headers: &HeaderMap) -> Option<String> {
+fn read_bearer_token(headers: &HeaderMap) -> Option<String> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let text = values.next()?.to_str().ok()?;
     let (scheme, token) = text.split_once(' ')?;
@@ -1015,7 +1015,7 @@ mod tests {
                 request.headers.append(header::AUTHORIZATION, value);
             }
             let Ok(presented) = SessionToken::from_request_parts(&mut request, &()).await;
-            let person = match presented.presented() {
+            let person = match presented.into_token() {
                 Ok((token, _)) => bench.sessions.id_token(&token, now()).await,
                 Err(error) => Err(error),
             };

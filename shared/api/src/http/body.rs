@@ -105,7 +105,7 @@ pub trait Member: Sized {
     fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self>;
 
     /// Returns the value of a field that is absent or `null`.
-    fn left_out(_is_null: bool, _place: Place<'_>, _problems: &mut Problems) -> Option<Self> {
+    fn missing(_is_null: bool, _place: Place<'_>, _problems: &mut Problems) -> Option<Self> {
         None
     }
 
@@ -128,7 +128,7 @@ impl<T: Member> Member for Option<T> {
         Some(T::read(value, place, problems))
     }
 
-    fn left_out(_: bool, _: Place<'_>, _: &mut Problems) -> Option<Self> {
+    fn missing(_: bool, _: Place<'_>, _: &mut Problems) -> Option<Self> {
         Some(None)
     }
 
@@ -162,7 +162,7 @@ impl<T: Member> Member for Nullable<T> {
         Some(T::read(value, place, problems).map_or(Self::Absent, Self::Value))
     }
 
-    fn left_out(is_null: bool, _: Place<'_>, _: &mut Problems) -> Option<Self> {
+    fn missing(is_null: bool, _: Place<'_>, _: &mut Problems) -> Option<Self> {
         Some(if is_null { Self::Null } else { Self::Absent })
     }
 
@@ -226,8 +226,8 @@ pub fn member<T: Member>(
 ) -> Option<T> {
     let place = Place::Member(&place, name);
     match members.get(name) {
-        Some(Value::Null) => T::left_out(true, place, problems),
-        None => T::left_out(false, place, problems),
+        Some(Value::Null) => T::missing(true, place, problems),
+        None => T::missing(false, place, problems),
         Some(value) => T::read(value, place, problems),
     }
 }
@@ -261,7 +261,7 @@ impl Schemas {
 }
 
 /// Adds a description and the JSON fields of `more` to a schema. [`body!`](crate::body) calls this function.
-pub fn annotated(mut schema: Value, lines: &[&str], more: Value) -> Value {
+pub fn annotate(mut schema: Value, lines: &[&str], more: Value) -> Value {
     let target = match schema.pointer_mut("/oneOf/0") {
         Some(reference) => reference.as_object_mut(),
         None => schema.as_object_mut(),
@@ -300,7 +300,7 @@ pub fn object(about: &[&str], members: Vec<(&str, bool, Value)>, may_have_others
         json!({"additionalProperties": false})
     };
     let schema = json!({"type": "object", "required": required, "properties": properties});
-    annotated(schema, about, closed)
+    annotate(schema, about, closed)
 }
 
 /// Declares a body: its type, its parser ([`Member`]), and its schema.
@@ -416,7 +416,7 @@ macro_rules! body {
         ::std::vec![$((
             stringify!($member),
             <$type as $crate::Member>::REQUIRED,
-            $crate::body::annotated(
+            $crate::body::annotate(
                 <$type as $crate::Member>::describe($schemas),
                 &[$($doc),*],
                 ::serde_json::json!({$($more)*}),
@@ -562,7 +562,7 @@ mod tests {
             "required": ["call", "key"],
             "properties": {
                 "call": {"$ref": call, "description": "The call."},
-                "key": annotated(text(8), &[], json!({"example": "k"})),
+                "key": annotate(text(8), &[], json!({"example": "k"})),
                 "again": {"type": ["boolean", "null"]},
                 "other": {"oneOf": [{"$ref": call, "description": "Another call."}, {"type": "null"}]},
             },

@@ -64,7 +64,7 @@ struct OutwardOnDemand(OnceLock<Connector>);
 impl HttpConnector for OutwardOnDemand {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let connector = || builder!(0).build_with_resolver(PublicOnly);
-        self.0.get_or_init(connector).call(named(request))
+        self.0.get_or_init(connector).call(with_user_agent(request))
     }
 }
 
@@ -110,7 +110,7 @@ impl OnDemand {
 
 impl HttpConnector for OnDemand {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let mut request = named(request);
+        let mut request = with_user_agent(request);
         // HTTP/2 has no `Connection` header.
         if request.headers_mut().remove("connection").as_deref() == Some("close") {
             self.without_pool.get_or_init(|| connector(0)).call(request)
@@ -121,7 +121,7 @@ impl HttpConnector for OnDemand {
 }
 
 /// Adds `User-Agent` unless the request has this header, as the SDK's own requests do.
-fn named(mut request: HttpRequest) -> HttpRequest {
+fn with_user_agent(mut request: HttpRequest) -> HttpRequest {
     if request.headers().get("user-agent").is_none() {
         request.headers_mut().insert("user-agent", USER_AGENT);
     }

@@ -85,16 +85,16 @@ pub enum ThrottleScope {
 impl ThrottleScope {
     /// Returns the scope of a request.
     pub fn for_request(extensions: &Extensions) -> Self {
-        client_ip(extensions).map_or(Self::Unknown, Self::of_ip)
+        client_ip(extensions).map_or(Self::Unknown, Self::for_ip)
     }
 
     /// Returns the scope of a user whose session was verified.
-    pub fn of_person(person: &PersonId) -> Self {
-        Self::Person(Fingerprint::of_text(person.as_str()))
+    pub fn for_person(person: &PersonId) -> Self {
+        Self::Person(Fingerprint::for_text(person.as_str()))
     }
 
     /// Returns the scope of an address. An IPv4-mapped IPv6 address has the scope of the IPv4 address.
-    pub fn of_ip(ip: IpAddr) -> Self {
+    pub fn for_ip(ip: IpAddr) -> Self {
         match ip.to_canonical() {
             IpAddr::V4(ip) => Self::V4(ip),
             IpAddr::V6(ip) => {

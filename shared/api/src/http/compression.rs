@@ -35,7 +35,7 @@ const LEVEL: CompressionLevel = CompressionLevel::Precise(4);
 const TYPES: [&str; 3] = ["text/", "application/json", "image/svg+xml"];
 
 /// Adds compression to a router, as the outermost layer.
-pub(crate) fn compressed(router: Router) -> Router {
+pub(crate) fn with_compression(router: Router) -> Router {
     let worth_it = SizeAbove::new(FROM).and(is_compressible);
     router
         .layer(CompressionLayer::new().quality(LEVEL).compress_when(worth_it))
@@ -69,7 +69,7 @@ async fn as_asked(mut request: Request, next: Next) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ApiSettings, Cacheable, GatewayAnswer, answer_any, versioned, with_middleware};
+    use crate::{ApiSettings, Cacheable, GatewayAnswer, answer_any, with_etag, with_middleware};
     use axum::routing::get;
     use base64::{Engine as _, prelude::BASE64_STANDARD};
     use lambda_http::{Context, LambdaEvent};
@@ -100,7 +100,7 @@ mod tests {
                 )
                 .route(
                     "/record",
-                    get(|| async { versioned(7, ([(header::CONTENT_TYPE, "application/json")], text(4_096))) }),
+                    get(|| async { with_etag(7, ([(header::CONTENT_TYPE, "application/json")], text(4_096))) }),
                 );
         with_middleware(routes, ApiSettings::default())
     }

@@ -186,13 +186,13 @@ impl From<&ErrorKind> for ErrorBody {
     fn from(kind: &ErrorKind) -> Self {
         Self {
             error: kind.slug(),
-            ..told(kind)
+            ..error_body(kind)
         }
     }
 }
 
 /// Returns the envelope without the slug and the message.
-fn told(kind: &ErrorKind) -> ErrorBody {
+fn error_body(kind: &ErrorKind) -> ErrorBody {
     match kind {
         ErrorKind::InvalidRequest(problems) => ErrorBody {
             details: Some(problems.iter().map(ProblemView::from).collect()),
@@ -230,7 +230,7 @@ fn told(kind: &ErrorKind) -> ErrorBody {
         ErrorKind::CrossSiteRequest => {
             says("the request does not come from our own pages; reload the page and try again")
         }
-        ErrorKind::Refused(refusal) => refused(refusal),
+        ErrorKind::Refused(refusal) => refusal_body(refusal),
         ErrorKind::UnpaidRefused(refusal) => ErrorBody {
             decision: Some(DecisionView::new(&refusal.reason, &refusal.checks, refusal.latency_ms)),
             ..reason(&refusal.reason)
@@ -258,7 +258,7 @@ fn told(kind: &ErrorKind) -> ErrorBody {
             service_id: Some(service.to_string()),
             ..says(format!("this slug is taken by service `{service}`; choose another one"))
         },
-        ErrorKind::PayoutRefused(refusal) => payout_refused(refusal),
+        ErrorKind::PayoutRefused(refusal) => payout_refusal_body(refusal),
         ErrorKind::TooManyFreezes { limit } => says(format!(
             "{limit} freezes are in force, the maximum; end one that is no longer needed, or freeze the owner or the deployment"
         )),
@@ -323,7 +323,7 @@ fn told(kind: &ErrorKind) -> ErrorBody {
     }
 }
 
-fn payout_refused(refusal: &PayoutRefusal) -> ErrorBody {
+fn payout_refusal_body(refusal: &PayoutRefusal) -> ErrorBody {
     let body = match refusal {
         PayoutRefusal::NotSetUp => says("this deployment makes no payouts: it has no facilitator"),
         PayoutRefusal::Frozen(freeze) => says(why_frozen(*freeze)),
@@ -359,7 +359,7 @@ fn beyond(field: &str, problems: &[Problem]) -> Option<Vec<ProblemView>> {
     }
 }
 
-fn refused(refusal: &Refusal) -> ErrorBody {
+fn refusal_body(refusal: &Refusal) -> ErrorBody {
     ErrorBody {
         transaction_id: Some(refusal.transaction.to_string()),
         decision_hash: refusal.hash.map(|hash| hash.to_string()),
@@ -409,7 +409,7 @@ fn reason(reason: &Reason) -> ErrorBody {
                 "the price of {amount} units is above the limit of {max_per_call} per call"
             ))
         },
-        Reason::PolicyBlocked(block) => says(blocked(block)),
+        Reason::PolicyBlocked(block) => says(block_message(block)),
         Reason::DailyLimit {
             spend_today,
             amount,
@@ -484,7 +484,7 @@ fn no_operation(call: &UnlistedCall) -> String {
     format!("no operation of `{service}` is `{called}`; it lists `{listed}`")
 }
 
-fn blocked(block: &Block) -> String {
+fn block_message(block: &Block) -> String {
     match block {
         Block::AgentFrozen(freeze) => why_frozen(*freeze).to_owned(),
         Block::Category(category) => format!("a rule blocks the category `{}`", category.name()),

@@ -70,7 +70,7 @@ impl<T: Listed> Member for Vec<T> {
     }
 
     fn describe(schemas: &mut Schemas) -> Value {
-        let entry = schemas.add(T::NAME, crate::http::body::annotated(T::schema(), &[], T::entry()));
+        let entry = schemas.add(T::NAME, crate::http::body::annotate(T::schema(), &[], T::entry()));
         json!({"type": "array", "items": entry})
     }
 }

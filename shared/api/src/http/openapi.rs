@@ -35,10 +35,10 @@ pub fn document(parts: impl IntoIterator<Item = OpenApi>) -> OpenApi {
     document.servers = Some(vec![Server::new("/")]);
     let mut components = Components::new();
     for (name, schema) in [
-        named::<ErrorBody>(),
-        named::<ProblemView>(),
-        named::<DecisionView>(),
-        named::<CheckView>(),
+        named_schema::<ErrorBody>(),
+        named_schema::<ProblemView>(),
+        named_schema::<DecisionView>(),
+        named_schema::<CheckView>(),
     ] {
         components.schemas.insert(name, schema);
     }
@@ -55,14 +55,14 @@ pub fn document(parts: impl IntoIterator<Item = OpenApi>) -> OpenApi {
     }
     for item in document.paths.paths.values_mut() {
         let operations = [&mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
-        operations.into_iter().flatten().for_each(left_out_is_not_null);
+        operations.into_iter().flatten().for_each(remove_null_body);
     }
     document
 }
 
 /// Corrects the schema of an optional body. utoipa describes an `Option` as "this or null", but `null` is a JSON
 /// document and not an absent body.
-fn left_out_is_not_null(operation: &mut Operation) {
+fn remove_null_body(operation: &mut Operation) {
     let Some(RefOr::T(body)) = &mut operation.request_body else {
         return;
     };
@@ -76,7 +76,7 @@ fn left_out_is_not_null(operation: &mut Operation) {
     }
 }
 
-fn named<T: utoipa::ToSchema>() -> (String, RefOr<Schema>) {
+fn named_schema<T: utoipa::ToSchema>() -> (String, RefOr<Schema>) {
     (T::name().into_owned(), T::schema())
 }
 
@@ -154,13 +154,13 @@ pub fn describe_errors(statuses: &[u16]) -> BTreeMap<String, RefOr<Response>> {
     STATUSES
         .iter()
         .filter(|(status, _)| statuses.contains(status) || *status == 400 || (contended && *status == 503))
-        .map(|(status, description)| (status.to_string(), RefOr::T(described(*status, description))))
+        .map(|(status, description)| (status.to_string(), RefOr::T(response(*status, description))))
         .collect()
 }
 
-fn described(status: u16, description: &str) -> Response {
+fn response(status: u16, description: &str) -> Response {
     let content = ContentBuilder::new()
-        .schema(Some(Ref::from_schema_name(named::<ErrorBody>().0)))
+        .schema(Some(Ref::from_schema_name(named_schema::<ErrorBody>().0)))
         .build();
     let response = ResponseBuilder::new()
         .description(description)

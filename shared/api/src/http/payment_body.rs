@@ -1,6 +1,6 @@
 //! Parses the bodies of authorize, preflight and complete. Code below this file works on typed values only.
 
-use crate::http::body::{annotated, member, members, object};
+use crate::http::body::{annotate, member, members, object};
 use crate::{CalledUrl, HttpMethod, Member, Place, Problems, Schemas, ShownText, Text};
 use purser_domain::{
     Amount, ApprovalId, Called, Error, ErrorKind, Fingerprint, Intent, Metadata, Network, NoTransaction, Offer,
@@ -205,8 +205,8 @@ pub const REQUIREMENT: &str = "payment_requirement";
 /// fingerprint `first` chose; `None` if the earlier call was a different request. The provider may have added cheaper
 /// payment requirements since the earlier call.
 pub fn as_first_made(intent: &Intent, body: &Value, network: Network, first: &Fingerprint) -> Option<Intent> {
-    let said = Fingerprint::of_request(body, &NOT_SAID);
-    let is_first = |offer: &Offer| Fingerprint::of_payment(&said, network, offer) == *first;
+    let said = Fingerprint::for_request(body, &NOT_SAID);
+    let is_first = |offer: &Offer| Fingerprint::for_payment(&said, network, offer) == *first;
     let offers = Offer::each(body.get(REQUIREMENT)?, network);
     let offer = offers.into_iter().find(is_first);
     let offer = offer.or_else(|| (of_whole_body(body) == *first).then_some(intent.offer))?;
@@ -219,14 +219,14 @@ pub fn as_first_made(intent: &Intent, body: &Value, network: Network, first: &Fi
 
 /// Computes the fingerprint as earlier versions did, over all payment requirements.
 fn of_whole_body(body: &Value) -> Fingerprint {
-    Fingerprint::of_request(body, &["idempotency_key", "replay_key", "approval_id"])
+    Fingerprint::for_request(body, &["idempotency_key", "replay_key", "approval_id"])
 }
 
 /// Builds the intent from either body.
 macro_rules! intent {
     ($asked:ident, $offer:ident, $body:ident, $network:ident) => {{
         let Requirement(()) = $asked.payment_requirement;
-        let said = Fingerprint::of_request($body, &NOT_SAID);
+        let said = Fingerprint::for_request($body, &NOT_SAID);
         let (target, metadata) = $asked
             .metadata
             .map(|known| (known.target, known.metadata))
@@ -239,7 +239,7 @@ macro_rules! intent {
             operation: $asked.operation_id,
             target,
             metadata,
-            fingerprint: Fingerprint::of_payment(&said, $network, &$offer),
+            fingerprint: Fingerprint::for_payment(&said, $network, &$offer),
         }
     }};
 }
@@ -251,7 +251,7 @@ impl AuthorizeRequest {
         let intent = intent!(asked, offer, body, network);
         Ok(Self {
             intent,
-            idempotency_key: Fingerprint::of_text(&asked.idempotency_key.0),
+            idempotency_key: Fingerprint::for_text(&asked.idempotency_key.0),
             approval: asked.approval_id,
         })
     }
@@ -264,7 +264,7 @@ impl CheckRequest {
         let intent = intent!(asked, offer, body, network);
         Ok(Self {
             intent,
-            replay_key: Fingerprint::of_text(&asked.replay_key.0),
+            replay_key: Fingerprint::for_text(&asked.replay_key.0),
             approval: asked.approval_id,
         })
     }
@@ -283,7 +283,7 @@ impl UnpaidCheckRequest {
     }
 
     /// Returns the call together with the names of the service and the operation.
-    pub fn called(&self) -> Called<'_> {
+    pub fn call(&self) -> Called<'_> {
         Called {
             request: &self.request,
             service: self.service.as_deref(),
@@ -387,7 +387,7 @@ impl Member for CallMetadata {
     fn describe(schemas: &mut Schemas) -> Value {
         let about =
             " The page that a scrape or crawl operation fetches; its host is checked against `allowed_domains`.";
-        let target = annotated(Option::<Target>::describe(schemas), &[about], json!({}));
+        let target = annotate(Option::<Target>::describe(schemas), &[about], json!({}));
         let schema = object(
             &["Further members describe the call: at most 16, of 2,048 bytes of JSON in all."],
             vec![(Metadata::TARGET, false, target)],
@@ -397,7 +397,7 @@ impl Member for CallMetadata {
             "additionalProperties": {"type": ["string", "number", "null"]},
             "propertyNames": {"type": "string", "pattern": "^[!-~]{1,64}$"},
         });
-        schemas.add("Metadata", annotated(schema, &[], others))
+        schemas.add("Metadata", annotate(schema, &[], others))
     }
 }
 

@@ -49,7 +49,7 @@ impl Precondition {
         }
         let digits = text.strip_prefix('"')?.strip_suffix('"')?;
         let version = digits.parse().ok()?;
-        // Only the form that `versioned` writes is accepted, without sign and leading zeros.
+        // Only the form that `with_etag` writes is accepted, without sign and leading zeros.
         (tag_of(version) == text).then_some(Self::Version(version))
     }
 
@@ -83,7 +83,7 @@ impl IfMatch {
 }
 
 /// Adds the version as `ETag` to a response.
-pub fn versioned(version: u64, answer: impl IntoResponse) -> Response {
+pub fn with_etag(version: u64, answer: impl IntoResponse) -> Response {
     let mut response = answer.into_response();
     if let Ok(tag) = HeaderValue::from_str(&tag_of(version)) {
         response.headers_mut().insert(header::ETAG, tag);
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn response_etags_are_accepted_by_if_match() {
         for version in [0, 3, u64::MAX] {
-            let response = versioned(version, Json(json!({})));
+            let response = with_etag(version, Json(json!({})));
             let tag = response.headers()[header::ETAG].as_bytes();
             assert_eq!(precondition(&[tag]), Ok(Precondition::Version(version)));
         }

@@ -5,7 +5,7 @@
 //! `compression.rs` compresses the response last.
 
 use crate::{
-    CallerIds, Clock, Env, Failure, RequestId, TraceId, http::compression::compressed, http::envelope::ErrorBody,
+    CallerIds, Clock, Env, Failure, RequestId, TraceId, http::compression::with_compression, http::envelope::ErrorBody,
     lambda::boot::panic_text,
 };
 use axum::{
@@ -61,7 +61,7 @@ pub fn with_middleware(router: Router, settings: ApiSettings) -> Router {
         // axum's own limit would respond with axum's own body.
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn_with_state(settings, handle));
-    compressed(router)
+    with_compression(router)
 }
 
 async fn not_found() -> Failure {
@@ -161,10 +161,10 @@ async fn within(limit: Option<Duration>, work: impl Future<Output = Result<Respo
 async fn catch_panic(work: impl Future<Output = Result<Response>>) -> Result<Response> {
     // The future is dropped after a panic, so no code sees inconsistent state.
     let answer = AssertUnwindSafe(work).catch_unwind().await;
-    answer.unwrap_or_else(|panic| Err(Error::internal("handling the request", panicked(&*panic))))
+    answer.unwrap_or_else(|panic| Err(Error::internal("handling the request", panic_response(&*panic))))
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> String {
+fn panic_response(panic: &(dyn Any + Send)) -> String {
     format!("panicked: {}", panic_text(panic).unwrap_or("see the line `panic`"))
 }
 
@@ -180,7 +180,7 @@ fn complete(response: &mut Response, id: &RequestId, trace: &TraceId) {
         .extensions()
         .get::<Failure>()
         .filter(|_| is_json(response.headers()))
-        .and_then(|failure| named_body(failure, id));
+        .and_then(|failure| body_with_request_id(failure, id));
     if let Some(body) = envelope {
         *response.body_mut() = body;
     }
@@ -224,7 +224,7 @@ const ALWAYS: [(HeaderName, &str); 2] = [
 ];
 
 /// Serializes the error envelope with the request id.
-fn named_body(failure: &Failure, id: &RequestId) -> Option<Body> {
+fn body_with_request_id(failure: &Failure, id: &RequestId) -> Option<Body> {
     let envelope = ErrorBody {
         request_id: Some(id.to_string()),
         ..ErrorBody::from(failure.error().kind())

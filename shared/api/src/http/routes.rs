@@ -39,7 +39,7 @@ macro_rules! routes {
             let routes = ::axum::Router::new();
             $(
                 let routes = ::utoipa_axum::paste! {
-                    $crate::described::<$module::[<__path_ $handler>], _, _, _>(routes, &$module::$handler)
+                    $crate::add_route::<$module::[<__path_ $handler>], _, _, _>(routes, &$module::$handler)
                 };
             )+
             routes
@@ -56,7 +56,7 @@ macro_rules! routes {
 
 /// Adds a handler to the routes, at the path in its OpenAPI description. [`routes!`](crate::routes) calls this
 /// function. The route rejects query parameters that the description lacks, and a body if the description has no body.
-pub fn described<P, H, T, S>(routes: Router<S>, handler: &H) -> Router<S>
+pub fn add_route<P, H, T, S>(routes: Router<S>, handler: &H) -> Router<S>
 where
     P: Path,
     H: Handler<T, S>,

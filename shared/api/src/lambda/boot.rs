@@ -74,7 +74,7 @@ pub async fn serve<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Router, Bo
         }))
         .await
     };
-    ended(served.await)
+    exit_code(served.await)
 }
 
 /// Runs a function like [`serve`], but may take `variable` from the stage variables of the API instead of the
@@ -99,7 +99,7 @@ pub async fn serve_with_stage(
         }))
         .await
     };
-    ended(served.await)
+    exit_code(served.await)
 }
 
 /// Runs a function like [`serve`] that other functions also invoke directly (`direct.rs`).
@@ -114,18 +114,18 @@ pub async fn serve_both<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Route
         }))
         .await
     };
-    ended(served.await)
+    exit_code(served.await)
 }
 
-fn ended(served: Result<(), BootError>) -> ExitCode {
+fn exit_code(served: Result<(), BootError>) -> ExitCode {
     match served {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => stopped(&*error),
+        Err(error) => log_stop(&*error),
     }
 }
 
 /// Logs why a function can't start or continue. Every function ends with this call.
-pub fn stopped(error: &(dyn std::error::Error + 'static)) -> ExitCode {
+pub fn log_stop(error: &(dyn std::error::Error + 'static)) -> ExitCode {
     error!(cause = %Causes(error), "function.stopped");
     ExitCode::FAILURE
 }

@@ -28,7 +28,7 @@ impl Clock {
 
     /// Creates a clock that adds these microseconds to the system's time, for the local stack, where time can be
     /// advanced.
-    pub const fn shifted(micros: Arc<AtomicI64>) -> Self {
+    pub const fn with_shift(micros: Arc<AtomicI64>) -> Self {
         Self(Source::Shifted(micros))
     }
 
@@ -76,11 +76,11 @@ mod tests {
     fn a_shifted_clock_runs_ahead_of_the_system() {
         let ahead = 86_400_000_000;
         let before = Clock::system().now().micros();
-        let shifted = Clock::shifted(Arc::new(AtomicI64::new(ahead))).now().micros();
+        let shifted = Clock::with_shift(Arc::new(AtomicI64::new(ahead))).now().micros();
         let after = Clock::system().now().micros();
         assert!((before..=after).contains(&(shifted - ahead)));
         assert_eq!(
-            Clock::shifted(Arc::new(AtomicI64::new(i64::MIN))).now(),
+            Clock::with_shift(Arc::new(AtomicI64::new(i64::MIN))).now(),
             Timestamp::EPOCH
         );
     }

@@ -140,7 +140,7 @@ impl Env {
 
     /// Returns hosts that may have any address; none if the variable is unset. On a main network, only hosts on this
     /// machine are accepted.
-    pub fn allowed_hosts(&mut self, name: &str) -> AllowedHosts {
+    pub fn take_allowed_hosts(&mut self, name: &str) -> AllowedHosts {
         let hosts = AllowedHosts::parse(self.get(name).unwrap_or_default());
         let Some(hosts) = hosts else {
             self.wrong(name, "must be a list of `host:port`");
@@ -257,7 +257,7 @@ mod tests {
             let mut env: Env = [("NETWORK", network), ("MCP_ALLOWED_HOSTS", hosts)]
                 .into_iter()
                 .collect();
-            env.allowed_hosts("MCP_ALLOWED_HOSTS");
+            env.take_allowed_hosts("MCP_ALLOWED_HOSTS");
             assert_eq!(env.finish(()).is_ok(), is_right, "{network} {hosts}");
         }
     }

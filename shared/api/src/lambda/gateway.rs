@@ -146,7 +146,7 @@ fn headers_of(pairs: BTreeMap<String, Option<String>>) -> HeaderMap {
 fn uri_of(path: &str, query: &str) -> Uri {
     // `*` names no resource (RFC 9112 §3.2.4), so an invalid path results in 404.
     const NOWHERE: &str = "*";
-    let (path, query) = (escaped(path, ""), escaped(query, "?"));
+    let (path, query) = (percent_encode(path, ""), percent_encode(query, "?"));
     let text = if query.is_empty() {
         path
     } else {
@@ -158,7 +158,7 @@ fn uri_of(path: &str, query: &str) -> Uri {
 /// Percent-encodes characters that RFC 3986 §3.3 does not allow in a path and that are not in `more`, except percent
 /// signs. An HTTP API passes on the query as the caller encoded it. It decodes the path and cuts the path at a decoded
 /// `?`, so a percent sign in the path is part of a name, which no route has.
-fn escaped(text: &str, more: &str) -> String {
+fn percent_encode(text: &str, more: &str) -> String {
     const ALLOWED: &str = "/%-._~!$&'()*+,;=:@";
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -207,7 +207,7 @@ async fn answer_of(response: Response) -> GatewayAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{client_ip, presented_key, test_clients::Logged};
+    use crate::{client_ip, read_key, test_clients::Logged};
     use axum::{
         Json,
         extract::{Path, RawQuery},
@@ -221,7 +221,7 @@ mod tests {
             .route("/echo/{id}", any(echo))
             .route(
                 "/key",
-                get(|headers: HeaderMap| async move { presented_key(&headers).map(drop).map_err(Failure::from) }),
+                get(|headers: HeaderMap| async move { read_key(&headers).map(drop).map_err(Failure::from) }),
             )
             .route("/binary", get(|| async { [0xff_u8, 0x00].as_slice() }))
             .route(

@@ -134,7 +134,7 @@ impl Invoked {
         attempts: Attempts,
     ) -> Result<T> {
         let event = DirectEvent::new(caller, request);
-        let event = serde_json::to_vec(&event).map_err(|error| self.failed(error))?;
+        let event = serde_json::to_vec(&event).map_err(|error| self.error(error))?;
         let invoked = self
             .client()
             .invoke()
@@ -160,7 +160,7 @@ impl Invoked {
             ));
         }
         let payload = answer.payload.map(Blob::into_inner).unwrap_or_default();
-        let unexpected = |_| self.failed("the shape of its answer is not the expected one");
+        let unexpected = |_| self.error("the shape of its answer is not the expected one");
         let answer: DirectAnswer = serde_json::from_slice(&payload).map_err(unexpected)?;
         if answer.status == 200 {
             return serde_json::from_str(answer.body.get()).map_err(unexpected);
@@ -169,11 +169,11 @@ impl Invoked {
         let told = format!("it answered {} {error}, request {request_id}", answer.status);
         Err(match answer.status {
             429 | 503 => Error::temporarily_unavailable(self.asking, told),
-            _ => self.failed(told),
+            _ => self.error(told),
         })
     }
 
-    fn failed(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    fn error(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
         Error::internal(self.asking, source)
     }
 
@@ -186,7 +186,7 @@ impl Invoked {
             (400..500).contains(&status) && status != 429
         });
         if is_wrong {
-            self.failed(told)
+            self.error(told)
         } else {
             Error::temporarily_unavailable(self.asking, told)
         }

@@ -245,7 +245,7 @@ impl FreezeOf {
 
 impl OperatorAnswer {
     /// Converts the error of a rejected request to a response. Returns any other error unchanged.
-    pub fn of_refusal(error: Error) -> Result<Self> {
+    pub fn from_refusal(error: Error) -> Result<Self> {
         Ok(match error.kind() {
             ErrorKind::NotFound => Self::NotFound {},
             ErrorKind::InvalidRequest(problems) => {

@@ -179,7 +179,7 @@ impl From<ReservedPayout> for PayoutAnswer {
 
 impl PayoutAnswer {
     /// Converts the error of a rejected request to a response. Returns any other error unchanged.
-    pub fn of_refusal(error: Error) -> Result<Self> {
+    pub fn from_refusal(error: Error) -> Result<Self> {
         Ok(match error.kind() {
             ErrorKind::NotFound => Self::NotFound {},
             ErrorKind::InvalidRequest(problems) => Self::WrongAddress {
@@ -213,7 +213,7 @@ impl PayoutAnswer {
     }
 
     /// Returns the reserved withdrawal, or the rejection as an error.
-    pub fn reserved(self) -> Result<ReservedPayout> {
+    pub fn into_reserved(self) -> Result<ReservedPayout> {
         match self {
             Self::Reserved {
                 settlement_id,
@@ -303,13 +303,16 @@ mod tests {
         ]);
         for kind in kinds {
             let told = format!("{kind:?}");
-            let answer = PayoutAnswer::of_refusal(kind.into()).unwrap();
+            let answer = PayoutAnswer::from_refusal(kind.into()).unwrap();
             let sent = serde_json::to_string(&answer).unwrap();
             let arrived: PayoutAnswer = serde_json::from_str(&sent).unwrap();
-            assert_eq!(format!("{:?}", arrived.clone().reserved().unwrap_err().kind()), told);
+            assert_eq!(
+                format!("{:?}", arrived.clone().into_reserved().unwrap_err().kind()),
+                told
+            );
             assert_eq!(format!("{:?}", arrived.done().unwrap_err().kind()), told);
         }
-        assert!(PayoutAnswer::of_refusal(ErrorKind::Internal.into()).is_err());
+        assert!(PayoutAnswer::from_refusal(ErrorKind::Internal.into()).is_err());
     }
 
     #[test]
@@ -340,7 +343,7 @@ mod tests {
             };
             let sent = serde_json::to_string(&PayoutAnswer::from(reserved)).unwrap();
             let arrived: PayoutAnswer = serde_json::from_str(&sent).unwrap();
-            assert_eq!(arrived.reserved().unwrap(), reserved);
+            assert_eq!(arrived.into_reserved().unwrap(), reserved);
         }
     }
 }

@@ -29,7 +29,7 @@ impl Entropy {
     }
 
     /// Creates a source that fills bytes with `draw`, for the simulation, which must be reproducible.
-    pub fn drawn(draw: impl Fn(&mut [u8]) + Send + Sync + 'static) -> Self {
+    pub fn from_fn(draw: impl Fn(&mut [u8]) + Send + Sync + 'static) -> Self {
         Self(Source::Drawn(Arc::new(draw)))
     }
 
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn entropy_returns_drawn_bytes_or_distinct_system_bytes() {
-        let drawn = Entropy::drawn(|bytes| bytes.fill(7));
+        let drawn = Entropy::from_fn(|bytes| bytes.fill(7));
         assert_eq!(drawn.clone().bytes::<3>().unwrap(), [7; 3]);
         let [first, second] = [(); 2].map(|()| Entropy::system().bytes::<16>().unwrap());
         assert_ne!(first, second);

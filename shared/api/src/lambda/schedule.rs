@@ -3,7 +3,7 @@
 
 use crate::{
     Boot, BootError, Clock, TraceId,
-    lambda::boot::{ColdStart, start, stopped},
+    lambda::boot::{ColdStart, log_stop, start},
 };
 use lambda_http::lambda_runtime::{self, LambdaEvent, service_fn};
 use purser_domain::Result;
@@ -26,7 +26,7 @@ pub async fn serve_schedule<F, A: Serialize>(
         cold_start.over();
         lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
             let deadline = Duration::from_millis(event.context.deadline);
-            let trace = TraceId::of_context(&event.context).map(tracing::field::display);
+            let trace = TraceId::from_context(&event.context).map(tracing::field::display);
             let span = tracing::info_span!("run", request.id = event.context.request_id, trace.id = trace);
             let run = Box::pin(run(&function, &event.payload, time_until(deadline)).instrument(span));
             run.await.map_err(BootError::from)
@@ -35,7 +35,7 @@ pub async fn serve_schedule<F, A: Serialize>(
     };
     match served.await {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => stopped(&*error),
+        Err(error) => log_stop(&*error),
     }
 }
 

@@ -54,7 +54,7 @@ impl SecretsKey {
         for (name, value) in of.context() {
             request = request.encryption_context(name, value);
         }
-        let answer = request.send().await.map_err(|error| failed(DOING, &error))?;
+        let answer = request.send().await.map_err(|error| kms_error(DOING, &error))?;
         let ciphertext = answer.ciphertext_blob.map(Blob::into_inner);
         ciphertext
             .map(Ciphertext::from_bytes)
@@ -66,7 +66,7 @@ impl SecretsKey {
         const DOING: &str = "decrypting a secret";
         let context = of.context();
         let sealed = (context.clone().into_iter().collect(), ciphertext.as_bytes().to_vec());
-        let known = self.known().get(&sealed).cloned();
+        let known = self.lock_known().get(&sealed).cloned();
         if let Some(secret) = known {
             return Ok(secret);
         }
@@ -75,10 +75,10 @@ impl SecretsKey {
         for (name, value) in context {
             request = request.encryption_context(name, value);
         }
-        let answer = request.send().await.map_err(|error| failed(DOING, &error))?;
+        let answer = request.send().await.map_err(|error| kms_error(DOING, &error))?;
         let secret = answer.plaintext.map(Blob::into_inner).map(Zeroizing::new);
         let secret = secret.ok_or_else(|| Error::internal(DOING, "there is no secret in the answer"))?;
-        let mut known = self.known();
+        let mut known = self.lock_known();
         if known.len() >= MAX_REMEMBERED {
             known.clear();
         }
@@ -86,7 +86,7 @@ impl SecretsKey {
         Ok(secret)
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<Sealed, Zeroizing<Vec<u8>>>> {
+    fn lock_known(&self) -> std::sync::MutexGuard<'_, HashMap<Sealed, Zeroizing<Vec<u8>>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -100,7 +100,7 @@ impl fmt::Debug for SecretsKey {
 
 /// Converts the error of a KMS call, and determines whether a retry may succeed. The SDK has already retried throttled
 /// calls, which have status 400.
-fn failed<E>(doing: &'static str, error: &SdkError<E>) -> Error
+fn kms_error<E>(doing: &'static str, error: &SdkError<E>) -> Error
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
 {

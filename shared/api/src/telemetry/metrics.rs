@@ -241,7 +241,7 @@ struct Named {
 
 /// Returns the fields that make a line an embedded metric format document; `None` if the line adds to no metric. No log
 /// field has the same name as one of these fields.
-fn counted<'a>(message: &str, namespace: &'a str, line: &Fields) -> Option<Counted<'a>> {
+fn metric_document<'a>(message: &str, namespace: &'a str, line: &Fields) -> Option<Counted<'a>> {
     let mut members = Members::new();
     let metrics = METRICS.iter().filter(|metric| metric.event == message);
     let directives = metrics.filter_map(|metric| metric.add_to(&mut members, namespace, line));
@@ -305,7 +305,7 @@ impl Lines {
         }
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let members = counted(&message.0, &self.namespace, &fields)?;
+        let members = metric_document(&message.0, &self.namespace, &fields)?;
         serde_json::to_string(&members).ok()
     }
 }

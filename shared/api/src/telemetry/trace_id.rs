@@ -13,13 +13,13 @@ pub struct TraceId(String);
 impl TraceId {
     /// Returns Lambda's trace id; without one, the gateway's; without either, a random one.
     pub(crate) fn for_request(extensions: &Extensions, headers: &HeaderMap, now: Timestamp) -> Self {
-        let lambda = extensions.lambda_context_ref().and_then(Self::of_context);
+        let lambda = extensions.lambda_context_ref().and_then(Self::from_context);
         let gateway = || Self::read(headers.get("x-amzn-trace-id")?.to_str().ok()?);
         lambda.or_else(gateway).unwrap_or_else(|| Self::random(now))
     }
 
     /// Returns the trace id that Lambda passes to an invocation.
-    pub fn of_context(context: &Context) -> Option<Self> {
+    pub fn from_context(context: &Context) -> Option<Self> {
         Self::read(context.xray_trace_id.as_deref()?)
     }
 

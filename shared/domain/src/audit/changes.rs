@@ -34,7 +34,7 @@ impl AuditChanges {
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
         let differing = |these: &Members, those: &Members| {
             let these = these.iter().filter(|member| !those.contains(member));
-            bounded(these.cloned())
+            truncate(these.cloned())
         };
         Self {
             before: differing(&before, &after),
@@ -49,7 +49,7 @@ impl AuditChanges {
     }
 }
 
-fn bounded(members: impl Iterator<Item = (String, Value)>) -> Map<String, Value> {
+fn truncate(members: impl Iterator<Item = (String, Value)>) -> Map<String, Value> {
     let (mut kept, mut bytes, mut left_out) = (Map::new(), 0_usize, 0_u64);
     for (name, value) in members {
         let text = value.to_string();

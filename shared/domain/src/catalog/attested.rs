@@ -14,7 +14,7 @@
 //!   price is lowered.
 //! - If the catalog puts a delayed payee into effect before its start time, then a second operator accepted the payee.
 //!   The payee may be paid after the shorter delay for accepted payees.
-//! - A delayed payee without a start time in the catalog ([`NextPricing::known_from`](crate::NextPricing::known_from))
+//! - A delayed payee without a start time in the catalog ([`NextPricing::effective_from`](crate::NextPricing::effective_from))
 //!   waits until a second operator accepts the payee, without a time limit.
 //! - Every other payee waits for the whole delay.
 //! - A payee that the catalog no longer lists is removed. A call that the catalog no longer lists becomes a former
@@ -275,7 +275,7 @@ impl Attesting<'_> {
     }
 
     /// Attests a service that was removed from the catalog.
-    pub fn removed(&self, before: &AttestedService) -> AttestedService {
+    pub fn remove(&self, before: &AttestedService) -> AttestedService {
         AttestedService::following(Some(before), before.service, Vec::new(), self.at)
     }
 

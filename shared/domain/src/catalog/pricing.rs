@@ -99,7 +99,7 @@ impl NextPricing {
 
     /// Returns the time from which the pricing is in effect, or `None` if only a second operator can put it into
     /// effect.
-    pub fn known_from(&self) -> Option<Timestamp> {
+    pub fn effective_from(&self) -> Option<Timestamp> {
         Some(self.from).filter(|from| *from < Timestamp::MAX)
     }
 }
@@ -165,7 +165,7 @@ impl Service {
     }
 
     /// Puts an operation's delayed pricing into effect. `by` must not be the operator who requested the pricing.
-    pub fn accepted(&self, operation: OperationUuid, by: &OperatorName, at: Timestamp) -> Result<Self, NotAccepted> {
+    pub fn accept(&self, operation: OperationUuid, by: &OperatorName, at: Timestamp) -> Result<Self, NotAccepted> {
         let mut service = self.at(at);
         let accepted = service.operations.iter_mut().find(|one| one.id == operation);
         let accepted = accepted.ok_or(NotAccepted::NothingWaits)?;
@@ -233,7 +233,7 @@ impl Edit<'_> {
             // If an operator writes a pricing that waits for a second operator, the pricing is requested again, with a
             // delay. An update that only keeps the pricing does not request it again.
             let keeps =
-                |next: &NextPricing| operation.next.is_some() || self.awaits_second || next.known_from().is_some();
+                |next: &NextPricing| operation.next.is_some() || self.awaits_second || next.effective_from().is_some();
             let next = waiting.filter(|next| next.pricing() == wanted && keeps(next));
             let next = next.or_else(|| self.next(wanted));
             let present = same.map(|same| same.pricing(self.at));

@@ -202,7 +202,7 @@ impl ProbeRecord {
 impl Operation {
     /// Returns the fingerprint of the method and full address that a probe calls.
     pub fn target(&self) -> Fingerprint {
-        Fingerprint::of_text(&format!("{} {}", self.method.to_ascii_uppercase(), self.endpoint))
+        Fingerprint::for_text(&format!("{} {}", self.method.to_ascii_uppercase(), self.endpoint))
     }
 }
 
@@ -280,13 +280,13 @@ impl ProbeRecord {
     }
 
     /// Returns the service with its probe results added, as API responses show it.
-    pub fn shown(&self, service: &Service) -> Service {
+    pub fn with_labels(&self, service: &Service) -> Service {
         let mut shown = service.clone();
         for operation in &mut shown.operations {
             operation.availability = self.availability(operation);
         }
         if self.has_passed(service) {
-            shown.trust_status = shown.trust_status.passed();
+            shown.trust_status = shown.trust_status.after_passed_probe();
         }
         shown
     }
@@ -295,7 +295,7 @@ impl ProbeRecord {
 impl TrustStatus {
     /// Returns the trust status of a service that passed the probes. A status that an operator set does not change.
     #[must_use]
-    pub const fn passed(self) -> Self {
+    pub const fn after_passed_probe(self) -> Self {
         match self {
             Self::Listed | Self::Discovered => Self::ProbePassed,
             Self::ProbePassed | Self::PlatformVerified | Self::Disabled => self,
@@ -426,13 +426,13 @@ mod tests {
             ];
             for (seen, expected) in rows {
                 let record = ProbeRecord::default().with(&entry, seen, at(1));
-                assert_eq!(record.shown(&entry).trust_status, expected);
+                assert_eq!(record.with_labels(&entry).trust_status, expected);
                 // The operations may be probed in one run or in two runs. A later failure does not revoke the passed
                 // status.
                 let record = record.with(&entry, [(id(2), FREE)], at(2));
-                assert_eq!(record.shown(&entry).trust_status, passed);
+                assert_eq!(record.with_labels(&entry).trust_status, passed);
                 let record = record.with(&entry, [(id(1), DOWN)], at(3));
-                let shown = record.shown(&entry);
+                let shown = record.with_labels(&entry);
                 assert_eq!(
                     (shown.trust_status, shown.operations[0].availability),
                     (passed, Availability::Unverified)
@@ -440,7 +440,7 @@ mod tests {
             }
         }
         let empty = service(TrustStatus::Listed, Vec::new());
-        assert_eq!(after(&empty, &[]).shown(&empty), empty);
+        assert_eq!(after(&empty, &[]).with_labels(&empty), empty);
     }
 
     #[test]
@@ -448,7 +448,7 @@ mod tests {
         let entry = one(HTTPS, None);
         let record = after(&entry, &[Ok(paid(10, 1))]).with(&entry, [(id(9), FREE)], at(99));
         assert_eq!((record.version, record.operations.len()), (2, 1));
-        let shown = record.shown(&entry);
+        let shown = record.with_labels(&entry);
         assert_eq!(shown.operations[0].availability, Availability::PaidX402);
         assert_eq!(
             (shown.operations[0].payment.as_ref(), shown.version),

@@ -389,7 +389,7 @@ impl Catalog {
     /// Returns the operations of open services that match a call with this method and address, each with its service,
     /// in the order of the catalog. If endpoints with different parameters match, only the operations of the most
     /// literal endpoint are returned.
-    pub fn called<'a>(
+    pub fn find_operations<'a>(
         &'a self,
         method: &'a str,
         url: &'a Url,
@@ -397,7 +397,7 @@ impl Catalog {
         self.at(url, move |operation| operation.takes(method))
     }
 
-    /// Like [`Catalog::called`], but only for the operations that `is_asked_for` accepts.
+    /// Like [`Catalog::find_operations`], but only for the operations that `is_asked_for` accepts.
     fn at<'a>(
         &'a self,
         url: &'a Url,
@@ -583,8 +583,8 @@ mod tests {
                 let most = at.iter().map(|(_, operation)| form(operation)).min();
                 let searched: Vec<_> = at.iter().copied().filter(|(_, operation)| Some(form(operation)) == most).collect();
                 let meant = searched.first().copied();
-                prop_assert_eq!(catalog.called("get", &url).collect::<Vec<_>>(), searched);
-                prop_assert_eq!(catalog.called("POST", &url).count(), 0);
+                prop_assert_eq!(catalog.find_operations("get", &url).collect::<Vec<_>>(), searched);
+                prop_assert_eq!(catalog.find_operations("POST", &url).count(), 0);
                 let mut at_host = every.filter(|(_, operation)| operation.endpoint.host() == url.host());
                 let meant = meant.or_else(|| at_host.next()).map(|(service, _)| service);
                 prop_assert_eq!(catalog.meant(&url, None), meant);
@@ -633,7 +633,7 @@ mod tests {
         let url = Url::parse("https://a.example/x/count").unwrap();
         let called = |method| {
             let called: Vec<String> = catalog
-                .called(method, &url)
+                .find_operations(method, &url)
                 .map(|(_, one)| one.endpoint.to_string())
                 .collect();
             called.join(" ")

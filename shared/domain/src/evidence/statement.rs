@@ -36,7 +36,7 @@ pub struct DecisionIds {
 
 impl DecisionIds {
     /// Returns the ids of the decision that allowed this purchase, or `None` for a withdrawal.
-    pub fn of_settlement(settlement: &Settlement) -> Option<Self> {
+    pub fn from_settlement(settlement: &Settlement) -> Option<Self> {
         Self::from_terms(&settlement.terms)
     }
 
@@ -53,7 +53,7 @@ impl DecisionIds {
     }
 
     /// Returns the ids of a block or an escalation.
-    pub const fn of_refusal(refusal: &LoggedRefusal) -> Self {
+    pub const fn from_refusal(refusal: &LoggedRefusal) -> Self {
         Self {
             transaction: refusal.transaction,
             agent: refusal.agent,
@@ -104,12 +104,12 @@ impl StatedDecision<'_> {
     /// the object with `transaction_id`, `settlement_id`, `approval_id`, `facts`, `result` and `reason`. The hash does
     /// not depend on the inputs.
     pub fn hash(&self) -> DocumentHash {
-        DocumentHash::digest(&self.hashed())
+        DocumentHash::digest(&self.hash_input())
     }
 
     /// Returns the payload of the statement by this deployment.
     pub fn to_json(&self, issuer: &EventSource) -> Value {
-        let hashed = self.hashed();
+        let hashed = self.hash_input();
         let mut payload = json!({
             "iss": issuer.as_str(),
             "iat": self.decision.at.secs(),
@@ -123,7 +123,7 @@ impl StatedDecision<'_> {
         payload
     }
 
-    fn hashed(&self) -> Value {
+    fn hash_input(&self) -> Value {
         let decision = self.decision;
         json!({
             "transaction_id": self.ids.transaction.to_string(),

@@ -129,8 +129,10 @@ impl JournalEntry {
     /// Creates the entry for this decision about an agent with this name and these labels.
     pub fn new(decision: &LoggedDecision, agent_name: &str, labels: &Labels) -> Self {
         match decision {
-            LoggedDecision::Allowed(settlement) => Self::of_settlement(settlement, ALLOWED_REASON, agent_name, labels),
-            LoggedDecision::PaidOut(settlement) => Self::of_settlement(settlement, "paid_out", agent_name, labels),
+            LoggedDecision::Allowed(settlement) => {
+                Self::from_settlement(settlement, ALLOWED_REASON, agent_name, labels)
+            }
+            LoggedDecision::PaidOut(settlement) => Self::from_settlement(settlement, "paid_out", agent_name, labels),
             LoggedDecision::Refused(refusal) => Self {
                 place: refusal.transaction.uuid(),
                 agent: refusal.agent,
@@ -151,8 +153,8 @@ impl JournalEntry {
                     error: refusal.error.clone(),
                     rule: refusal.rule.clone(),
                     hostname: refusal.hostname.clone(),
-                    limit: failed_check(refusal).and_then(|check| check.limit),
-                    used: failed_check(refusal).and_then(|check| check.used),
+                    limit: find_failed_check(refusal).and_then(|check| check.limit),
+                    used: find_failed_check(refusal).and_then(|check| check.used),
                     latency_ms: refusal.latency_ms,
                 }),
                 payment: None,
@@ -181,7 +183,7 @@ impl JournalEntry {
         }
     }
 
-    fn of_settlement(settlement: &Settlement, reason: &str, agent_name: &str, labels: &Labels) -> Self {
+    fn from_settlement(settlement: &Settlement, reason: &str, agent_name: &str, labels: &Labels) -> Self {
         let terms = &settlement.terms;
         let purchase = terms.purchase();
         Self {
@@ -234,7 +236,7 @@ impl JournalEntry {
 
     /// Returns how much the entry adds to the sum of its hour: the amount of an allowed payment, until the payment is
     /// released.
-    pub fn unreleased(&self) -> Amount {
+    pub fn amount_in_hour(&self) -> Amount {
         match (self.result, self.state()) {
             (DecisionResult::Allow, Some(SettlementState::Authorized | SettlementState::Confirmed { .. })) => {
                 self.amount
@@ -282,7 +284,7 @@ impl JournalEntry {
 }
 
 /// Returns the check that denied or escalated a payment: the first check that failed.
-fn failed_check(refusal: &LoggedRefusal) -> Option<&Check> {
+fn find_failed_check(refusal: &LoggedRefusal) -> Option<&Check> {
     refusal
         .checks
         .iter()

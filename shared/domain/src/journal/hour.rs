@@ -18,7 +18,7 @@ impl Hour {
     }
 
     /// Returns an hour of a day. `None` if `hour` is not between 0 and 23.
-    pub fn of_day(day: Day, hour: u8) -> Option<Self> {
+    pub fn in_day(day: Day, hour: u8) -> Option<Self> {
         let hour = u32::from(hour);
         let first = Self::containing(day.start());
         (hour < Self::OF_A_DAY).then_some(Self(first.0.checked_add(hour)?))
@@ -71,7 +71,7 @@ mod tests {
         let first = at("2026-11-22T00:00:00Z");
         assert_eq!((first.day(), first.within_day()), (day.plus(1), 0));
         assert_eq!(first.minus(1), last);
-        assert_eq!(Hour::of_day(day, 23), Some(last));
-        assert_eq!(Hour::of_day(day, 24), None);
+        assert_eq!(Hour::in_day(day, 23), Some(last));
+        assert_eq!(Hour::in_day(day, 24), None);
     }
 }

@@ -21,20 +21,20 @@ pub struct NoticeMessage {
 }
 
 /// Sorts the events of a message: approval requests first, then the default kinds, then by time.
-pub fn told_first(events: &mut [Event]) {
+pub fn sort_by_urgency(events: &mut [Event]) {
     events.sort_by_key(|event| (NoticeRank::for_kind(event.kind()), event.time(), event.id()));
 }
 
 /// Returns the events that the message describes with a sentence. Only these events need names.
-pub fn told_by_name(events: &[Event]) -> &[Event] {
+pub fn listed_events(events: &[Event]) -> &[Event] {
     events.get(..MAX_LISTED).unwrap_or(events)
 }
 
 impl NoticeMessage {
-    /// Creates the message about these events, which must be sorted by [`told_first`]. Returns `None` if there are no
+    /// Creates the message about these events, which must be sorted by [`sort_by_urgency`]. Returns `None` if there are no
     /// events.
     pub fn for_events(events: &[Event], names: &NoticeNames) -> Option<Self> {
-        let told = told_by_name(events);
+        let told = listed_events(events);
         let notices: Vec<Notice> = told.iter().map(|event| Notice::for_event(event, names)).collect();
         let first = notices.first()?;
         let asked = events
@@ -81,7 +81,7 @@ impl NoticeMessage {
     pub fn html(&self, origin: &str) -> String {
         let mut html = String::from("<!DOCTYPE html><html lang=\"en\"><body>");
         let mut paragraph = |sentence: &str, path: &str| {
-            let (sentence, link) = (escaped(sentence), escaped(&format!("{origin}{path}")));
+            let (sentence, link) = (escape(sentence), escape(&format!("{origin}{path}")));
             let _infallible = write!(html, "<p>{sentence}<br><a href=\"{link}\">{link}</a></p>");
         };
         for notice in &self.notices {
@@ -91,7 +91,7 @@ impl NoticeMessage {
             paragraph(&rest, "/dashboard");
         }
         html.push_str("<hr>");
-        let settings = escaped(&format!("{origin}{SETTINGS}"));
+        let settings = escape(&format!("{origin}{SETTINGS}"));
         let _infallible = write!(
             html,
             "<p>The links only open pages. To decide, sign in there. \
@@ -104,11 +104,11 @@ impl NoticeMessage {
     pub fn slack(&self, origin: &str) -> String {
         let mut text = String::new();
         for notice in &self.notices {
-            let link = escaped_for_slack(&format!("{origin}{}", notice.path));
-            let _infallible = writeln!(text, "• {} <{link}>", escaped_for_slack(&notice.sentence));
+            let link = escape_for_slack(&format!("{origin}{}", notice.path));
+            let _infallible = writeln!(text, "• {} <{link}>", escape_for_slack(&notice.sentence));
         }
         if let Some(rest) = self.rest() {
-            let _infallible = writeln!(text, "{rest} <{}/dashboard>", escaped_for_slack(origin));
+            let _infallible = writeln!(text, "{rest} <{}/dashboard>", escape_for_slack(origin));
         }
         json!({"text": text.trim_end(), "unfurl_links": false, "unfurl_media": false}).to_string()
     }
@@ -119,12 +119,12 @@ impl NoticeMessage {
     }
 }
 
-fn escaped_for_slack(text: &str) -> String {
+fn escape_for_slack(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-fn escaped(text: &str) -> String {
-    escaped_for_slack(text).replace('"', "&quot;").replace('\'', "&#39;")
+fn escape(text: &str) -> String {
+    escape_for_slack(text).replace('"', "&quot;").replace('\'', "&#39;")
 }
 
 #[cfg(test)]
@@ -138,7 +138,7 @@ mod tests {
     fn message(count: u128) -> NoticeMessage {
         let asked = (1..=count).map(|n| of_approval(EventKind::ApprovalAsked, n, |data| data));
         let mut events: Vec<Event> = asked.collect();
-        told_first(&mut events);
+        sort_by_urgency(&mut events);
         let names = NoticeNames {
             agents: [(AgentId::from_uuid(Uuid::from_u128(1)), "A & <b>'s".to_owned())].into(),
             ..NoticeNames::default()
@@ -171,7 +171,7 @@ mod tests {
         });
         let asked = of_approval(EventKind::ApprovalAsked, 2, |data| data);
         let mut events = [used, asked];
-        told_first(&mut events);
+        sort_by_urgency(&mut events);
         assert_eq!(events[0].kind(), EventKind::ApprovalAsked);
         let message = NoticeMessage::for_events(&events, &NoticeNames::default()).unwrap();
         assert_eq!(message.subject, "1 payment waits for your approval (2 notices)");

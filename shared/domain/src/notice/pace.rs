@@ -62,7 +62,7 @@ impl NoticePace {
 
     /// Reserves the channel for a flush. If the flush is interrupted, the wake-up message `waker` sends the rest.
     #[must_use]
-    pub fn taken(self, waker: &str, now: Timestamp) -> Self {
+    pub fn take(self, waker: &str, now: Timestamp) -> Self {
         let taken = self.next(now.after(Self::TURN));
         Self {
             waker: Some(waker.to_owned()),
@@ -82,7 +82,7 @@ impl NoticePace {
 
     /// Records that a message was sent.
     #[must_use]
-    pub fn sent(self, now: Timestamp) -> Self {
+    pub fn after_message(self, now: Timestamp) -> Self {
         Self {
             failed: 0,
             ..self.next(now.after(Self::BETWEEN))
@@ -91,7 +91,7 @@ impl NoticePace {
 
     /// Records a flush without a message, because the channel has no destination.
     #[must_use]
-    pub fn given_back(self, now: Timestamp) -> Self {
+    pub fn give_back(self, now: Timestamp) -> Self {
         Self {
             failed: 0,
             waker: None,
@@ -103,7 +103,7 @@ impl NoticePace {
     /// repeated. The wake-up message ends the first pause after [`Self::TURN`]. Notifications that become too old are
     /// dropped (`pending.rs`).
     #[must_use]
-    pub fn failed(self, now: Timestamp, result: CallResult, asked: Option<Duration>, jitter: u8) -> Self {
+    pub fn after_failure(self, now: Timestamp, result: CallResult, asked: Option<Duration>, jitter: u8) -> Self {
         let failed = self.failed.saturating_add(1);
         let most = u32::try_from(RETRY_PAUSES.len()).unwrap_or(u32::MAX);
         let pause = match after_call(result, failed.min(most), asked, jitter) {
@@ -138,11 +138,11 @@ mod tests {
     fn messages_of_a_channel_are_minutes_apart() {
         let new = NoticePace::default();
         assert_eq!(new.wait(at(1_000)), None);
-        let taken = new.taken("m1", at(1_000));
+        let taken = new.take("m1", at(1_000));
         assert_eq!(taken.wait(at(1_001)), Some(Duration::from_secs_u32(59)));
         // The flush that used the channel was interrupted.
         assert_eq!(taken.wait(at(1_060)), None);
-        let sent = taken.sent(at(1_001));
+        let sent = taken.after_message(at(1_001));
         assert_eq!(
             (sent.version, sent.wait(at(1_300))),
             (2, Some(Duration::from_secs_u32(1)))
@@ -155,33 +155,36 @@ mod tests {
         let mut pace = NoticePace::default();
         let mut pauses = Vec::new();
         for _ in 0..9 {
-            pace = pace.failed(at(0), CallResult::Status(500), None, 0);
+            pace = pace.after_failure(at(0), CallResult::Status(500), None, 0);
             pauses.push(pace.next_at.secs());
         }
         assert_eq!(pauses, [5, 300, 1_800, 1_800, 1_800, 1_800, 1_800, 1_800, 1_800]);
-        assert_eq!((pace.clone().sent(at(0)).failed, pace.given_back(at(0)).failed), (0, 0));
+        assert_eq!(
+            (pace.clone().after_message(at(0)).failed, pace.give_back(at(0)).failed),
+            (0, 0)
+        );
     }
 
     #[test]
     fn the_waker_stays_until_it_has_returned() {
-        let taken = NoticePace::default().taken("m1", at(1_000));
-        let failed = taken.clone().failed(at(1_001), CallResult::Timeout, None, 0);
-        let sent = taken.clone().sent(at(1_001));
+        let taken = NoticePace::default().take("m1", at(1_000));
+        let failed = taken.clone().after_failure(at(1_001), CallResult::Timeout, None, 0);
+        let sent = taken.clone().after_message(at(1_001));
         assert_eq!([&failed, &sent].map(|pace| pace.waker.as_deref()), [Some("m1"); 2]);
         let returned = sent.clone().without_waker();
         assert_eq!(
             (returned.version, returned.next_at, returned.waker),
             (sent.version + 1, sent.next_at, None)
         );
-        assert_eq!(taken.given_back(at(1_001)).waker, None);
+        assert_eq!(taken.give_back(at(1_001)).waker, None);
     }
 
     #[test]
     fn what_failed_elsewhere_puts_nothing_off() {
-        let [here, there] = ["here", "there"].map(Fingerprint::of_text);
-        let mut pace = NoticePace::default().at(here).taken("m1", at(1_000));
+        let [here, there] = ["here", "there"].map(Fingerprint::for_text);
+        let mut pace = NoticePace::default().at(here).take("m1", at(1_000));
         for _ in 0..5 {
-            pace = pace.failed(at(1_000), CallResult::Timeout, None, 0);
+            pace = pace.after_failure(at(1_000), CallResult::Timeout, None, 0);
         }
         assert_eq!(pace.clone().at(here), pace);
         let moved = pace.clone().at(there);

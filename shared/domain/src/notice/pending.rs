@@ -39,7 +39,7 @@ pub fn waiting_key(event: &Event) -> String {
 }
 
 /// Returns the key of the approval request that an event closes. The event may arrive before the request.
-pub fn closed_key(event: &Event) -> Option<String> {
+pub fn key_to_close(event: &Event) -> Option<String> {
     let ends = matches!(
         event.kind(),
         EventKind::ApprovalDecided
@@ -103,7 +103,7 @@ pub(crate) mod tests {
         let asked = of_approval(EventKind::ApprovalAsked, 1, |data| data);
         let key = format!("A#{}", Uuid::from_u128(1));
         assert_eq!(waiting_key(&asked), key);
-        assert_eq!(closed_key(&asked), None);
+        assert_eq!(key_to_close(&asked), None);
         let decided = of_approval(EventKind::ApprovalDecided, 1, |data| data.text("status", "approved"));
         let withdrawn = of_approval(EventKind::ApprovalWithdrawn, 1, |data| data);
         let used = of_approval(EventKind::ApprovalUsed, 1, |data| {
@@ -111,7 +111,7 @@ pub(crate) mod tests {
         });
         let expired = of_approval(EventKind::ApprovalExpired, 1, |data| data.text("was", "pending"));
         for end in [decided, withdrawn, used, expired] {
-            assert_eq!(closed_key(&end).as_ref(), Some(&key));
+            assert_eq!(key_to_close(&end).as_ref(), Some(&key));
             let key = format!("E#{}#{}", end.time(), end.id());
             assert_eq!(waiting_key(&end), key);
         }

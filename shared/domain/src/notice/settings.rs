@@ -174,7 +174,7 @@ impl NoticeSettings {
             NoticeChannel::Mail => self.address.as_ref().map(|address| address.as_str().to_owned()),
             NoticeChannel::Slack => self.terms.slack.as_ref().map(|(place, _)| place.url.to_string()),
         };
-        Fingerprint::of_text(&json!([channel.name(), self.version, place]).to_string())
+        Fingerprint::for_text(&json!([channel.name(), self.version, place]).to_string())
     }
 
     /// Returns the next version, with these settings.

@@ -61,7 +61,7 @@ impl Approval {
     /// Returns the fingerprint of an agent's request for a limit increase after this denial. There is at most one such
     /// request per denial, and no payment has the same fingerprint.
     pub fn fingerprint_of_raise(refused: TransactionId) -> Fingerprint {
-        Fingerprint::of_text(&format!("raise {refused}"))
+        Fingerprint::for_text(&format!("raise {refused}"))
     }
 
     /// Returns whether the approval is for this payment request, with the same amount and payee.
@@ -219,7 +219,7 @@ pub(crate) mod tests {
     /// Returns a pending approval request for an amount of zero.
     pub(crate) fn approval() -> Approval {
         let agent = AgentId::from_uuid(Uuid::nil());
-        let fingerprint = Fingerprint::of_text("x");
+        let fingerprint = Fingerprint::for_text("x");
         Approval {
             id: ApprovalId::derive(agent, &fingerprint, 0),
             agent,
@@ -319,14 +319,14 @@ pub(crate) mod tests {
     #[test]
     fn an_approval_is_for_one_request_at_its_terms() {
         let intent = |text: &str, units, payee| Intent {
-            offer: Offer::recorded(Amount::from_units(units).unwrap(), Address::repeat_byte(payee)),
+            offer: Offer::from_record(Amount::from_units(units).unwrap(), Address::repeat_byte(payee)),
             max_payment: Amount::MAX,
             request: approval().call.request,
             service: None,
             operation: None,
             target: None,
             metadata: Metadata::default(),
-            fingerprint: Fingerprint::of_text(text),
+            fingerprint: Fingerprint::for_text(text),
         };
         assert!(approval().is_for(&intent("x", 0, 0)));
         for other in [intent("y", 0, 0), intent("x", 1, 0), intent("x", 0, 1)] {

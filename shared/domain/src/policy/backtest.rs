@@ -154,7 +154,7 @@ impl PastPayment {
     #[must_use]
     pub fn with_call(self, settlement: &Settlement, call: &CallDescription) -> Self {
         let purchase = settlement.terms.purchase();
-        let digest = |purchase: &Purchase| CallDigest::of_call(call, &purchase.operation, self.amount);
+        let digest = |purchase: &Purchase| CallDigest::for_call(call, &purchase.operation, self.amount);
         Self {
             call: purchase.map(digest),
             ..self
@@ -269,7 +269,7 @@ impl Differences {
     }
 
     /// Returns the number of changed decisions.
-    pub fn flipped(&self) -> u64 {
+    pub fn count_flipped(&self) -> u64 {
         self.flips
             .values()
             .fold(0, |sum, flips| sum.saturating_add(flips.count))
@@ -503,7 +503,7 @@ impl Backtest {
     /// Tests a decision. Decisions must be tested in the order of time.
     pub fn test(&mut self, of: &BacktestDecision<'_>) {
         let ReplayInputs { agent, service, .. } = of.inputs;
-        let (mut facts, replayed) = RecordedFacts::replayed(of.decision, &of.inputs);
+        let (mut facts, replayed) = RecordedFacts::replay(of.decision, &of.inputs);
         let payment = of.payment(&facts);
         let allowed = (of.decision.result == DecisionResult::Allow).then_some(payment);
         self.know(service.id, &service.slug);
@@ -610,7 +610,7 @@ struct Recorded<'a> {
 
 impl Recorded<'_> {
     /// Returns how much of a window was used in reality, without the changes by the simulated limits.
-    fn used(&self, rule: &CountingRule<'_>, real: &mut Payments) -> Amount {
+    fn used_amount(&self, rule: &CountingRule<'_>, real: &mut Payments) -> Amount {
         let (at, inputs) = (self.of.decision.at, &self.of.inputs);
         let name = check_of(&rule.rule.kind);
         let is_same = |one: &CountingRule<'_>| {
@@ -680,7 +680,7 @@ impl Track {
         let Given { recorded, agent, .. } = given;
         let Recorded { of, payment, .. } = recorded;
         let (decision, service) = (of.decision, of.inputs.service);
-        let day = decision.used_of_day();
+        let day = decision.daily_usage();
         let day_span = Span::day(service.id);
         let day = day.unwrap_or_else(|| real.sum(day_span, decision.at));
         let changed =

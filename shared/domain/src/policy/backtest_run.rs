@@ -56,12 +56,12 @@ impl BacktestTerms {
                 service: *service,
                 version: present.map_or(0, |present| present.version),
                 enabled,
-                policy: policy.edited(&change.policy),
+                policy: policy.apply(&change.policy),
             };
             Some((*service, record))
         });
         Candidate {
-            rules: self.rules.as_ref().map(|kinds| numbered_rules(agent, kinds)),
+            rules: self.rules.as_ref().map(|kinds| number_rules(agent, kinds)),
             status: self.status,
             policies: policies.collect(),
         }
@@ -69,7 +69,7 @@ impl BacktestTerms {
 }
 
 /// Returns the proposed rules of an agent. The ids of new rules are numbers.
-fn numbered_rules(agent: &Agent, kinds: &[RuleKind]) -> Vec<Rule> {
+fn number_rules(agent: &Agent, kinds: &[RuleKind]) -> Vec<Rule> {
     let numbered = |number| Ok::<_, Infallible>(RuleId::from_uuid(Uuid::from_u128(number)));
     match rules_of(agent, kinds, numbered) {
         Ok(rules) => rules,

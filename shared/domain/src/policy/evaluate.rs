@@ -101,16 +101,16 @@ impl<'a> Grant<'a> {
     }
     /// Returns what is remembered of the payment once it is paid, or `None` if no rule needs it. The reservation writes only
     /// the part [`RecentUpdate::only_call`].
-    pub fn remembered(&self) -> Option<RecentUpdate> {
-        limits::remembered(&self.facts, self.operation)
+    pub fn recent_update(&self) -> Option<RecentUpdate> {
+        limits::recent_update(&self.facts, self.operation)
     }
     /// Returns the rules that count the payment in this way, in the order of [`Grant::charges`].
-    pub fn counted(&self, counted: Counted) -> impl Iterator<Item = RuleId> + use<'a> {
-        limits::counted(self.facts, counted)
+    pub fn counting_rules(&self, counted: Counted) -> impl Iterator<Item = RuleId> + use<'a> {
+        limits::counting_rules(self.facts, counted)
     }
     /// Returns all checks in the order of evaluation.
     pub fn checks(&self) -> &[Check] {
-        self.checks.made()
+        self.checks.as_slice()
     }
 }
 
@@ -227,7 +227,7 @@ impl Checks {
         made
     }
 
-    fn made(&self) -> &[Check] {
+    fn as_slice(&self) -> &[Check] {
         self.checks.get(..self.count).unwrap_or_default()
     }
 }
@@ -237,7 +237,7 @@ pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
     let mut failure = FirstFailure::default();
     let amount = facts.intent.offer.amount();
     let call = CallFacts::from(facts);
-    let policy = enabled(&call).map(|enabled| &enabled.policy);
+    let policy = find_policy(&call).map(|enabled| &enabled.policy);
 
     let [service_enabled, agent_active, operation, domain] = first_checks(&mut failure, &call);
 
@@ -326,13 +326,13 @@ pub fn evaluate_unpaid(call: &CallFacts<'_>) -> UnpaidDecision {
 }
 
 /// Returns the agent's policy for the service, if the service is enabled.
-fn enabled<'a>(call: &CallFacts<'a>) -> Option<&'a EnabledService> {
+fn find_policy<'a>(call: &CallFacts<'a>) -> Option<&'a EnabledService> {
     call.enabled.filter(|enabled| enabled.enabled)
 }
 
 /// Makes checks 1 to 4, which concern the call and not the price.
 fn first_checks(failure: &mut FirstFailure, call: &CallFacts<'_>) -> [Check; 4] {
-    let enabled = enabled(call);
+    let enabled = find_policy(call);
     let policy = enabled.map(|enabled| &enabled.policy);
     let service_enabled = failure.note(CheckName::ServiceEnabled, enabled.is_some(), || {
         service_not_enabled(call.service).into()
@@ -349,7 +349,7 @@ fn decide<'a>(failure: FirstFailure, checks: &Checks, facts: &Facts<'a>) -> Deci
     let refuse = |reason| {
         Decision::Refuse(Denial {
             reason,
-            checks: checks.made().to_vec(),
+            checks: checks.as_slice().to_vec(),
             policy_version: facts.enabled.map(|enabled| enabled.version),
             inputs: Some(facts.input_versions()),
             at: facts.at,
@@ -483,14 +483,18 @@ fn categories<'a>(facts: &CallFacts<'a>) -> impl Iterator<Item = Category> + use
 
 /// Makes check 7: no rule blocks the categories.
 fn category(failure: &mut FirstFailure, facts: &CallFacts<'_>) -> Check {
-    let blocked = facts.agent.rules.iter().find_map(|rule| blocked_category(rule, facts));
+    let blocked = facts
+        .agent
+        .rules
+        .iter()
+        .find_map(|rule| find_blocked_category(rule, facts));
     failure.note(CheckName::Category, blocked.is_none(), || {
         Block::Category(blocked.unwrap_or(facts.service.category)).into()
     })
 }
 
 /// Returns the first category that the rule blocks.
-fn blocked_category(rule: &Rule, facts: &CallFacts<'_>) -> Option<Category> {
+fn find_blocked_category(rule: &Rule, facts: &CallFacts<'_>) -> Option<Category> {
     let RuleKind::CategoryBlock { categories: blocked } = &rule.kind else {
         return None;
     };
@@ -548,7 +552,7 @@ fn wrong_vendor(facts: &Facts<'_>, operation: &Operation) -> Option<Block> {
         return from.map(|retry_at| Block::PayeeTooYoung { retry_at });
     }
     // A provider may already require the next payee or price before the catalog puts it into effect.
-    let next = operation.next.as_ref().and_then(NextPricing::known_from);
+    let next = operation.next.as_ref().and_then(NextPricing::effective_from);
     let next = next.filter(|from| facts.at < *from && operation.payable(facts.network, *from).is_ok_and(allows));
     Some(match next {
         Some(retry_at) => Block::PayeeTooYoung { retry_at },

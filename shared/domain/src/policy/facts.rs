@@ -34,7 +34,7 @@ pub struct Facts<'a> {
     pub approval: Option<ApprovalId>,
     /// The wallet's balance. `None` if unknown.
     pub balance: Option<Amount>,
-    /// The time that the decision records: see [`recorded_time`].
+    /// The time that the decision records: see [`decision_time`].
     pub at: Timestamp,
     /// Which expired payments the grant evicts from the windows.
     pub eviction: Eviction,
@@ -92,6 +92,6 @@ impl<'a> From<&Facts<'a>> for CallFacts<'a> {
 
 /// Returns the time that a decision at `now` records. The time is never earlier than the [`Window::earliest`] of any of
 /// the windows.
-pub fn recorded_time<'a>(now: Timestamp, windows: impl IntoIterator<Item = &'a Window>) -> Timestamp {
+pub fn decision_time<'a>(now: Timestamp, windows: impl IntoIterator<Item = &'a Window>) -> Timestamp {
     windows.into_iter().fold(now, |at, window| at.max(window.earliest(now)))
 }

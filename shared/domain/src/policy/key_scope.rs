@@ -126,7 +126,7 @@ pub struct AskedScope {
 impl AskedScope {
     /// Validates the scope. The error has every validation error with its JSON Pointer. Services must be in the
     /// catalog, so that typing errors are found.
-    pub fn judged(self, catalog: &Catalog, now: Timestamp) -> Result<KeyScope, Vec<Problem>> {
+    pub fn check(self, catalog: &Catalog, now: Timestamp) -> Result<KeyScope, Vec<Problem>> {
         let mut problems = Vec::new();
         if let Some(permissions) = &self.permissions {
             let most = Permission::ALL.len();
@@ -393,7 +393,7 @@ mod tests {
             "/networks/1",
             "/expires_at",
         ];
-        assert_eq!(paths(asked.judged(&catalog, now)), expected);
+        assert_eq!(paths(asked.check(&catalog, now)), expected);
         let empty = AskedScope {
             permissions: Some(vec![]),
             services: Some(vec![]),
@@ -401,10 +401,10 @@ mod tests {
             expires_at: Some(now.after(Duration::DAY)),
         };
         assert_eq!(
-            paths(empty.judged(&catalog, now)),
+            paths(empty.check(&catalog, now)),
             ["/permissions", "/services", "/networks"]
         );
-        assert_eq!(AskedScope::default().judged(&catalog, now), Ok(KeyScope::default()));
+        assert_eq!(AskedScope::default().check(&catalog, now), Ok(KeyScope::default()));
     }
 
     proptest! {

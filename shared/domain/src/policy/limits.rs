@@ -238,7 +238,7 @@ pub(super) fn payee(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Che
 }
 
 /// Returns what is remembered of an allowed payment once it is paid, or `None` if no rule needs it.
-pub(super) fn remembered(facts: &Facts<'_>, operation: &Operation) -> Option<RecentUpdate> {
+pub(super) fn recent_update(facts: &Facts<'_>, operation: &Operation) -> Option<RecentUpdate> {
     let mut guarded = false;
     let mut forbidden: Option<Duration> = None;
     let mut payee = None;
@@ -269,7 +269,7 @@ pub(super) fn remembered(facts: &Facts<'_>, operation: &Operation) -> Option<Rec
 }
 
 /// Returns the counting rules of this kind that an allowed payment counts for.
-pub(super) fn counted(facts: Facts<'_>, counted: Counted) -> impl Iterator<Item = RuleId> + use<'_> {
+pub(super) fn counting_rules(facts: Facts<'_>, counted: Counted) -> impl Iterator<Item = RuleId> + use<'_> {
     let rules = facts.agent.counting_rules();
     let rules = rules.filter(move |rule| rule.counted == counted && rule.applies_to(&facts.service.slug));
     rules.map(|rule| rule.rule.id)

@@ -68,7 +68,7 @@ pub const RAISE_REASON_MAX: usize = 500;
 
 impl RaiseRequest {
     /// Creates the increase that was granted at `at`. `approval` is the approval with this request.
-    pub fn granted(&self, approval: ApprovalId, at: Timestamp) -> Raise {
+    pub fn grant(&self, approval: ApprovalId, at: Timestamp) -> Raise {
         Raise {
             caps: self.caps,
             from: at,

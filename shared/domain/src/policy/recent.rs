@@ -37,16 +37,16 @@ impl CallDigest {
     /// digest.
     pub fn digest(intent: &Intent, operation: &OperationSlug) -> Self {
         let target = intent.target.as_ref().map(|target| target.url().as_str());
-        Self::of_parts(operation, intent.offer.amount(), &intent.request, target)
+        Self::for_parts(operation, intent.offer.amount(), &intent.request, target)
     }
 
     /// Computes the digest of a recorded call.
-    pub fn of_call(call: &CallDescription, operation: &OperationSlug, amount: Amount) -> Self {
+    pub fn for_call(call: &CallDescription, operation: &OperationSlug, amount: Amount) -> Self {
         let target = call.target_url.as_ref().map(Url::as_str);
-        Self::of_parts(operation, amount, &call.request, target)
+        Self::for_parts(operation, amount, &call.request, target)
     }
 
-    fn of_parts(operation: &OperationSlug, amount: Amount, request: &ProviderRequest, target: Option<&str>) -> Self {
+    fn for_parts(operation: &OperationSlug, amount: Amount, request: &ProviderRequest, target: Option<&str>) -> Self {
         let mut hash = Sha256::new();
         let amount = amount.units().to_string();
         let body = match request.method.as_str() {
@@ -312,7 +312,7 @@ mod tests {
                 url: url.parse().unwrap(),
                 body_hash: body_hash.map(str::to_owned),
             };
-            CallDigest::of_parts(&operation, units(1), &request, None)
+            CallDigest::for_parts(&operation, units(1), &request, None)
         };
         let call = digest("GET", "https://lab.example/a?x=1&y=2", None);
         for same in ["?y=2&x=1", "?x=1&y=2#2", "?&x=1&&y=2&"] {

@@ -57,11 +57,11 @@ pub struct RecordedDecision {
 impl RecordedDecision {
     /// Returns the decision that allowed this purchase, or `None` for a withdrawal. `call` is from the idempotency
     /// record.
-    pub fn of_settlement(settlement: &Settlement, call: CallDescription) -> Option<Self> {
+    pub fn from_settlement(settlement: &Settlement, call: CallDescription) -> Option<Self> {
         Self::from_terms(&settlement.terms, call)
     }
 
-    /// Like [`Self::of_settlement`], for a settlement that is not stored yet.
+    /// Like [`Self::from_settlement`], for a settlement that is not stored yet.
     pub fn from_terms(terms: &Terms, call: CallDescription) -> Option<Self> {
         let Purpose::Purchase(purchase) = &terms.purpose else {
             return None;
@@ -99,7 +99,7 @@ impl RecordedDecision {
     }
 
     /// Creates the decision for a logged block or escalation, on the deployment's network.
-    pub fn of_refusal(refusal: LoggedRefusal, network: Network) -> Self {
+    pub fn from_refusal(refusal: LoggedRefusal, network: Network) -> Self {
         Self {
             result: refusal.result,
             reason: refusal.reason,
@@ -116,7 +116,7 @@ impl RecordedDecision {
     }
 
     /// Returns the amount that counted against the daily cap, if the service had a policy.
-    pub(super) fn used_of_day(&self) -> Option<Amount> {
+    pub(super) fn daily_usage(&self) -> Option<Amount> {
         self.check(CheckName::Day).and_then(|check| check.used)
     }
 
@@ -159,7 +159,7 @@ pub struct ReplayDifference {
 
 /// Replays a recorded decision and returns the differences. An empty list means the same decision.
 pub fn replay(decision: &RecordedDecision, inputs: &ReplayInputs<'_>) -> Vec<ReplayDifference> {
-    let (_, replayed) = RecordedFacts::replayed(decision, inputs);
+    let (_, replayed) = RecordedFacts::replay(decision, inputs);
     replayed.differences(decision)
 }
 
@@ -203,7 +203,7 @@ pub(super) struct RecordedFacts<'a> {
 
 impl<'a> RecordedFacts<'a> {
     /// Returns the inputs of a decision, and the replay with the recorded limits.
-    pub(super) fn replayed(decision: &'a RecordedDecision, inputs: &ReplayInputs<'a>) -> (Self, Judged) {
+    pub(super) fn replay(decision: &'a RecordedDecision, inputs: &ReplayInputs<'a>) -> (Self, Judged) {
         let ReplayInputs {
             agent,
             service,
@@ -231,7 +231,7 @@ impl<'a> RecordedFacts<'a> {
         let limits = Limits {
             agent,
             enabled,
-            day: decision.used_of_day().unwrap_or(Amount::ZERO),
+            day: decision.daily_usage().unwrap_or(Amount::ZERO),
             windows: &windows_of(decision, agent, service),
             recent: None,
         };
@@ -304,7 +304,7 @@ impl<'a> RecordedFacts<'a> {
     }
 
     /// Returns the agent without the rules that can't be evaluated.
-    fn judged<'b>(&self, agent: &'b Agent, recent: Option<&JudgedRecent>) -> Cow<'b, Agent> {
+    fn replayable_agent<'b>(&self, agent: &'b Agent, recent: Option<&JudgedRecent>) -> Cow<'b, Agent> {
         if agent.rules.iter().all(|rule| self.can_judge(rule, recent)) {
             return Cow::Borrowed(agent);
         }
@@ -327,7 +327,7 @@ impl<'a> RecordedFacts<'a> {
             service: self.service.id,
         };
         let day = window(scope, Duration::DAY, day);
-        let agent = &*self.judged(agent, recent);
+        let agent = &*self.replayable_agent(agent, recent);
         let used = |rule: &CountingRule<'_>| {
             let known = windows.iter().find(|(id, _)| *id == rule.rule.id);
             known.map(|(_, used)| *used)
@@ -423,7 +423,11 @@ impl Judged {
         compare("reason", decision.reason.clone(), self.reason.clone());
         for name in CheckName::ALL {
             let replayed = self.checks.iter().find(|check| check.name == *name);
-            compare(name.name(), shown(decision.check(*name)), shown(replayed));
+            compare(
+                name.name(),
+                describe_check(decision.check(*name)),
+                describe_check(replayed),
+            );
         }
         differences
     }
@@ -440,7 +444,7 @@ fn as_recorded(decision: &RecordedDecision, reason: Reason) -> Reason {
     }
 }
 
-fn shown(check: Option<&Check>) -> String {
+fn describe_check(check: Option<&Check>) -> String {
     let Some(check) = check else {
         return "not made".to_owned();
     };
@@ -460,7 +464,7 @@ fn intent_of(decision: &RecordedDecision) -> Intent {
     let max_payment = decision.check(CheckName::MaxPayment).and_then(|check| check.limit);
     let target = decision.call.target_url.as_ref();
     Intent {
-        offer: Offer::recorded(decision.amount, decision.pay_to),
+        offer: Offer::from_record(decision.amount, decision.pay_to),
         max_payment: max_payment.unwrap_or(Amount::ZERO),
         request: decision.call.request.clone(),
         service: None,

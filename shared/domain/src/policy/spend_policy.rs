@@ -63,7 +63,7 @@ impl SpendPolicy {
 
     /// Returns the limits that the dashboard suggests for a service without limits: 1 USDC per call, 10 USDC per day,
     /// and an approval above 0.50 USDC.
-    pub fn suggested() -> Self {
+    pub fn suggestion() -> Self {
         Self {
             max_per_call: units(1_000_000),
             max_per_day: units(10_000_000),
@@ -94,7 +94,7 @@ impl SpendPolicy {
 
     /// Applies an update. A change of a cap ends a temporary limit increase, so that the caps that the user sets apply.
     #[must_use]
-    pub fn edited(self, edit: &PolicyEdit) -> Self {
+    pub fn apply(self, edit: &PolicyEdit) -> Self {
         let keeps = |edit: Option<Amount>, cap: Amount| edit.is_none_or(|edit| edit == cap);
         let keeps_caps = keeps(edit.max_per_call, self.max_per_call) && keeps(edit.max_per_day, self.max_per_day);
         Self {
@@ -219,12 +219,12 @@ mod tests {
             enabled_operations: Some(slugs.clone()),
             ..SpendPolicy::column_defaults()
         };
-        assert_eq!(before.clone().edited(&PolicyEdit::default()), before);
+        assert_eq!(before.clone().apply(&PolicyEdit::default()), before);
         let all = PolicyEdit {
             enabled_operations: Some(OperationScope::All),
             ..PolicyEdit::default()
         };
-        assert_eq!(before.clone().edited(&all), SpendPolicy::column_defaults());
+        assert_eq!(before.clone().apply(&all), SpendPolicy::column_defaults());
         let edit = PolicyEdit {
             max_per_call: Some(units(1)),
             max_per_day: Some(units(2)),
@@ -240,7 +240,7 @@ mod tests {
             allowed_domains: Vec::new(),
             raise: None,
         };
-        assert_eq!(before.edited(&edit), expected);
+        assert_eq!(before.apply(&edit), expected);
     }
 
     #[test]
@@ -256,7 +256,7 @@ mod tests {
             from: at(10),
             until: at(20),
             by: "ann".to_owned(),
-            approval: ApprovalId::derive(AgentId::from_uuid(Uuid::nil()), &Fingerprint::of_text("x"), 0),
+            approval: ApprovalId::derive(AgentId::from_uuid(Uuid::nil()), &Fingerprint::for_text("x"), 0),
         };
         let policy = SpendPolicy {
             max_per_call: units(5),
@@ -282,19 +282,19 @@ mod tests {
             max_per_day: Some(units(999)),
             ..PolicyEdit::default()
         };
-        assert_eq!(policy.clone().edited(&other_cap).raise, None);
+        assert_eq!(policy.clone().apply(&other_cap).raise, None);
         let same_cap = PolicyEdit {
             max_per_day: Some(units(1_000)),
             allowed_domains: Some(Vec::new()),
             ..PolicyEdit::default()
         };
-        assert_eq!(policy.clone().edited(&same_cap).raise, policy.raise);
+        assert_eq!(policy.clone().apply(&same_cap).raise, policy.raise);
     }
 
     #[test]
     fn policies_with_any_limit_are_not_permissive() {
         assert!(SpendPolicy::permissive().is_permissive());
-        let edit = |edit: PolicyEdit| SpendPolicy::permissive().edited(&edit).is_permissive();
+        let edit = |edit: PolicyEdit| SpendPolicy::permissive().apply(&edit).is_permissive();
         let below = Some(units(9_999_999_999_999));
         assert!(edit(PolicyEdit {
             max_per_call: Some(Amount::MAX),

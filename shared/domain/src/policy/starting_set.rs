@@ -88,7 +88,7 @@ impl StartingSet {
             None => record,
             Some((change, _)) => EnabledService {
                 enabled: change.enabled.unwrap_or(record.enabled),
-                policy: record.policy.edited(&change.policy),
+                policy: record.policy.apply(&change.policy),
                 ..record
             },
         };

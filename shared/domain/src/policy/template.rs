@@ -90,7 +90,7 @@ impl TemplateKey {
     }
 
     /// Returns the key for display: a service in the catalog is shown by slug.
-    pub fn told(&self, catalog: &Catalog) -> String {
+    pub fn describe(&self, catalog: &Catalog) -> String {
         match self {
             Self::Service(id) => catalog
                 .by_id(*id)
@@ -148,11 +148,11 @@ pub struct FollowedTemplate {
 }
 
 impl FollowedTemplate {
-    /// The maximum number of versions in `begun`.
+    /// The maximum number of versions in `pending`.
     const MAX_BEGUN: usize = 4;
 
     /// Creates the record for a template that has not been applied.
-    pub const fn named(name: TemplateName) -> Self {
+    pub const fn new(name: TemplateName) -> Self {
         Self {
             name,
             applied: None,
@@ -280,7 +280,7 @@ impl TemplateTerms {
 
     /// Creates a template from an agent's limits. The limits that most enabled services have in common apply to every
     /// service.
-    pub fn of_agent(policies: &[EnabledService], rules: &[Rule]) -> Self {
+    pub fn from_agent(policies: &[EnabledService], rules: &[Rule]) -> Self {
         let whole = |policy: &SpendPolicy| PolicyEdit {
             max_per_call: Some(policy.max_per_call),
             max_per_day: Some(policy.max_per_day),
@@ -390,7 +390,7 @@ impl<'a> TemplateBases<'a> {
         self.terms?.get(&version?)
     }
 
-    fn applied(&self) -> Option<&'a TemplateTerms> {
+    fn current(&self) -> Option<&'a TemplateTerms> {
         self.version(self.followed?.applied)
     }
 
@@ -398,7 +398,7 @@ impl<'a> TemplateBases<'a> {
         self.version(self.followed?.rules)?.rules.as_deref()
     }
 
-    fn begun(&self) -> impl Iterator<Item = &'a TemplateTerms> {
+    fn pending(&self) -> impl Iterator<Item = &'a TemplateTerms> {
         let versions = self.followed.map_or(&[][..], |followed| &followed.begun);
         let of = |version: &u64| self.version(Some(*version));
         versions.iter().filter_map(of).collect::<Vec<_>>().into_iter()
@@ -443,7 +443,7 @@ pub struct ServiceMerge {
 
 impl ServiceMerge {
     /// Returns the record after the merge, or `None` if the merge changes nothing.
-    pub fn edited(&self) -> Option<EnabledService> {
+    pub fn result(&self) -> Option<EnabledService> {
         if self.change == PolicyChange::default() {
             return None;
         }
@@ -455,7 +455,7 @@ impl ServiceMerge {
             service: self.service,
             version: version.saturating_add(1),
             enabled: self.change.enabled.unwrap_or(enabled),
-            policy: policy.edited(&self.change.policy),
+            policy: policy.apply(&self.change.policy),
         })
     }
 }
@@ -482,8 +482,8 @@ pub fn merge_services(
             continue;
         }
         let of = |base: &TemplateTerms| base.of_service(id, category(id)).map(|(_, change)| values_of(change));
-        let applied = bases.applied().and_then(of).unwrap_or_default();
-        let begun: Vec<_> = bases.begun().filter_map(of).collect();
+        let applied = bases.current().and_then(of).unwrap_or_default();
+        let begun: Vec<_> = bases.pending().filter_map(of).collect();
         let started = starting(id).map(|record| values_of_record(&record));
         let own = values_of_record(record);
         let (mut taken, mut differences) = ([false; 6], Vec::new());
@@ -694,9 +694,9 @@ fn values_of(change: &PolicyChange) -> [Option<Value>; 6] {
         units(policy.require_approval_above),
         policy.enabled_operations.as_ref().map(|scope| match scope {
             All => Value::Null,
-            Only(slugs) => sorted(slugs),
+            Only(slugs) => sort(slugs),
         }),
-        policy.allowed_domains.as_deref().map(sorted),
+        policy.allowed_domains.as_deref().map(sort),
     ]
 }
 
@@ -708,12 +708,12 @@ fn values_of_record(record: &EnabledService) -> [Value; 6] {
         json!(policy.max_per_call.units()),
         json!(policy.max_per_day.units()),
         json!(policy.require_approval_above.units()),
-        policy.enabled_operations.as_deref().map_or(Value::Null, sorted),
-        sorted(&policy.allowed_domains),
+        policy.enabled_operations.as_deref().map_or(Value::Null, sort),
+        sort(&policy.allowed_domains),
     ]
 }
 
-fn sorted<T: ToString>(items: &[T]) -> Value {
+fn sort<T: ToString>(items: &[T]) -> Value {
     let mut texts: Vec<String> = items.iter().map(ToString::to_string).collect();
     texts.sort_unstable();
     texts.dedup();

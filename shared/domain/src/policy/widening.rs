@@ -368,7 +368,7 @@ mod tests {
                 from: Timestamp::EPOCH,
                 until: Timestamp::EPOCH.after(Duration::DAY),
                 by: "owner".to_owned(),
-                approval: ApprovalId::derive(AgentId::from_uuid(Uuid::nil()), &Fingerprint::of_text("x"), 0),
+                approval: ApprovalId::derive(AgentId::from_uuid(Uuid::nil()), &Fingerprint::for_text("x"), 0),
             }),
             ..SpendPolicy::column_defaults()
         };

@@ -165,7 +165,7 @@ impl Window {
 
     /// Returns the read entries that no longer count at `at`. An entry counts while its age is less than the window's
     /// duration.
-    pub fn expired(&self, at: Timestamp) -> &[Entry] {
+    pub fn list_expired(&self, at: Timestamp) -> &[Entry] {
         let cut = at.before(self.length);
         let count = self.oldest.partition_point(|entry| entry.at <= cut);
         self.oldest.get(..count).unwrap_or_default()
@@ -173,13 +173,13 @@ impl Window {
 
     /// Returns the amount that counts at `at`. The amount is exact unless [`Window::hides_expired`].
     pub fn live(&self, at: Timestamp) -> Amount {
-        self.total.above(sum(self.expired(at)))
+        self.total.above(sum(self.list_expired(at)))
     }
 
     /// Returns whether all read entries have expired and unread entries remain, so that [`Window::live`] may be too
     /// high.
     pub fn hides_expired(&self, at: Timestamp) -> bool {
-        !self.complete && self.expired(at).len() == self.oldest.len()
+        !self.complete && self.list_expired(at).len() == self.oldest.len()
     }
 
     /// Returns the amount that counts at `at`, and whether the amount is exact.
@@ -194,7 +194,7 @@ impl Window {
     /// result is only for display. Nothing may be reserved based on it, because the stored total still contains the
     /// entries.
     pub fn forget_expired(&mut self, at: Timestamp) {
-        let expired = self.expired(at);
+        let expired = self.list_expired(at);
         let (count, amount) = (expired.len(), sum(expired));
         self.total = self.total.above(amount);
         self.oldest.drain(..count);
@@ -237,7 +237,7 @@ impl Window {
 
     /// Creates the charge of `amount` at `at`, which may be written if it [fits](Charge::fits).
     pub fn charge(&self, amount: Amount, cap: Amount, at: Timestamp, eviction: Eviction) -> Charge<'_> {
-        let expired = self.expired(at);
+        let expired = self.list_expired(at);
         let evict = match eviction {
             Eviction::Eager => expired,
             Eviction::Needed => first_that_sum_to(expired, self.total.plus(amount).unwrap_or(Amount::MAX).above(cap)),

@@ -48,7 +48,7 @@ impl PayoutRecord {
     /// Returns the record with this address, which the user set now and which is valid after `delay`. Returns `None` if
     /// the same user has already set the same address; that address's delay continues.
     #[must_use]
-    pub fn named(&self, address: Address, by: &PersonId, now: Timestamp, delay: Duration) -> Option<Self> {
+    pub fn with_address(&self, address: Address, by: &PersonId, now: Timestamp, delay: Duration) -> Option<Self> {
         let present = self.address.as_ref().map(|present| present.address);
         let stands = self.address_of(by).is_some_and(|stands| stands.address == address);
         (!stands).then(|| Self {
@@ -291,7 +291,7 @@ mod tests {
 
     fn named(record: &PayoutRecord, byte: u8, secs: u64) -> Option<PayoutRecord> {
         let delay = Duration::from_secs_u32(100);
-        record.named(Address::repeat_byte(byte), &person(), at(secs), delay)
+        record.with_address(Address::repeat_byte(byte), &person(), at(secs), delay)
     }
 
     /// Setting the same address again does not restart the delay.
@@ -361,7 +361,7 @@ mod tests {
         let other = PersonId::derive("https://issuer.example", "another");
         let refused = payout_address_of(&record, &other, None, None, at(9_000));
         assert_eq!(refused, Err(PayoutRefusal::NoAddress));
-        let handed = record.named(to, &other, at(9_000), Duration::DAY).unwrap();
+        let handed = record.with_address(to, &other, at(9_000), Duration::DAY).unwrap();
         assert_eq!(handed.address.unwrap().good_from, at(9_000).after(Duration::DAY));
         let nobody = decide(&PayoutRecord::default(), some, 1_100, 4, five);
         assert_eq!(nobody, Err(PayoutRefusal::NoAddress));

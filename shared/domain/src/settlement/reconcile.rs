@@ -105,11 +105,11 @@ pub fn reconcile(
     authorization_state: &AuthorizationState,
 ) -> Reconciliation {
     match authorization_state {
-        AuthorizationState::Unused => unused(settlement, block),
+        AuthorizationState::Unused => reconcile_unused(settlement, block),
         // The node's state is newer than the final block, so the transaction is not final yet.
         AuthorizationState::Used(transaction) if transaction.block.number > block.number => Reconciliation::NotYet,
         AuthorizationState::Used(transaction) => match match_transfer(expected, transaction) {
-            Ok(transfer) => paid(settlement, transfer),
+            Ok(transfer) => reconcile_paid(settlement, transfer),
             Err(Mismatch::AuthorizationNotUsed) if cancels(expected, transaction) => never_to_be_paid(settlement),
             Err(mismatch) => Reconciliation::Contradicted(mismatch),
         },
@@ -117,7 +117,7 @@ pub fn reconcile(
     }
 }
 
-fn unused(settlement: &Settlement, block: &FinalBlock) -> Reconciliation {
+fn reconcile_unused(settlement: &Settlement, block: &FinalBlock) -> Reconciliation {
     match settlement.state {
         SettlementState::Authorized if block.at < settlement.terms.valid_before => Reconciliation::NotYet,
         // A block before the transfer's block can't contradict the transfer.
@@ -128,7 +128,7 @@ fn unused(settlement: &Settlement, block: &FinalBlock) -> Reconciliation {
     }
 }
 
-fn paid(settlement: &Settlement, transfer: Transfer) -> Reconciliation {
+fn reconcile_paid(settlement: &Settlement, transfer: Transfer) -> Reconciliation {
     match settlement.state {
         SettlementState::Authorized | SettlementState::Expired => Reconciliation::Confirm(transfer),
         SettlementState::Confirmed {
@@ -200,7 +200,7 @@ mod tests {
             pay_to: Address::repeat_byte(0x30),
             authorized_at: at(1_000),
             valid_before: at(1_060),
-            idempotency_key: Fingerprint::of_text("k"),
+            idempotency_key: Fingerprint::for_text("k"),
             nonce_prefix: NoncePrefix::from_nonce(B256::ZERO),
             transfers: 0,
             purpose: Purpose::Payout(Payout {
@@ -275,7 +275,7 @@ mod tests {
         log(1, topics, U256::from(units).to_be_bytes::<32>().to_vec())
     }
 
-    fn paid(tx_hash: TxHash) -> AuthorizationState {
+    fn reconcile_paid(tx_hash: TxHash) -> AuthorizationState {
         by(tx_hash, BLOCK, vec![event(AUTHORIZATION_USED), transfer(10_000)])
     }
 
@@ -335,16 +335,21 @@ mod tests {
                 late,
                 ["release", "take back", "still unpaid"],
             ),
-            ("paid", paid(hash(1)), late, ["confirm", "still paid", "confirm"]),
+            (
+                "paid",
+                reconcile_paid(hash(1)),
+                late,
+                ["confirm", "still paid", "confirm"],
+            ),
             (
                 "paid, early",
-                paid(hash(1)),
+                reconcile_paid(hash(1)),
                 early,
                 ["confirm", "still paid", "confirm"],
             ),
             (
                 "paid by another",
-                paid(hash(2)),
+                reconcile_paid(hash(2)),
                 late,
                 ["confirm", "take back", "confirm"],
             ),
@@ -435,14 +440,14 @@ mod tests {
         else {
             panic!()
         };
-        assert_eq!(held.clone().expired(&unusable), settlement(SettlementState::Expired));
+        assert_eq!(held.clone().expire(&unusable), settlement(SettlementState::Expired));
         let paid_once = settlement(confirmed(hash(1)));
         let Reconciliation::RevertConfirmation(transfer_gone) =
             reconcile(&paid_once, &expected(), &block(1_060), &AuthorizationState::Unused)
         else {
             panic!()
         };
-        assert_eq!(paid_once.confirmation_reverted(&transfer_gone), held);
+        assert_eq!(paid_once.revert_confirmation(&transfer_gone), held);
         assert_eq!(
             (unusable.settlement(), transfer_gone.settlement()),
             (held.id(), held.id())

@@ -250,7 +250,7 @@ impl Settlement {
 
     /// Confirms the settlement with this transfer. Only `match_transfer` creates a [`Transfer`].
     #[must_use]
-    pub fn confirmed(self, transfer: &Transfer, settled_at: Timestamp) -> Self {
+    pub fn confirm(self, transfer: &Transfer, settled_at: Timestamp) -> Self {
         Self {
             state: SettlementState::Confirmed {
                 tx_hash: transfer.tx_hash(),
@@ -263,7 +263,7 @@ impl Settlement {
 
     /// Marks the settlement as expired after its hold was released.
     #[must_use]
-    pub fn expired(self, _unusable: &Unusable) -> Self {
+    pub fn expire(self, _unusable: &Unusable) -> Self {
         Self {
             state: SettlementState::Expired,
             ..self
@@ -272,7 +272,7 @@ impl Settlement {
 
     /// Makes the settlement authorized again after its confirmation was reverted.
     #[must_use]
-    pub fn confirmation_reverted(self, _transfer_gone: &TransferGone) -> Self {
+    pub fn revert_confirmation(self, _transfer_gone: &TransferGone) -> Self {
         Self {
             state: SettlementState::Authorized,
             ..self

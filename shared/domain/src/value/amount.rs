@@ -93,17 +93,17 @@ impl Amount {
     pub fn to_dollars(self) -> String {
         let text = self.to_usdc();
         let (whole, places) = text.split_once('.').unwrap_or((&text, ""));
-        format!("${}.{places:0<2}", grouped(whole))
+        format!("${}.{places:0<2}", group_digits(whole))
     }
 
     /// Returns the amount in micro-USDC for display: `1,234,500 units`.
     pub fn to_grouped_units(self) -> String {
         let word = if self.0 == 1 { "unit" } else { "units" };
-        format!("{} {word}", grouped(&self.to_string()))
+        format!("{} {word}", group_digits(&self.to_string()))
     }
 }
 
-fn grouped(digits: &str) -> String {
+fn group_digits(digits: &str) -> String {
     let mut grouped = String::new();
     for (position, digit) in digits.chars().enumerate() {
         let left = digits.len().saturating_sub(position);

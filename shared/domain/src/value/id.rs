@@ -200,7 +200,7 @@ impl ApprovalId {
     }
 
     /// Returns the `sequence`-th approval of a lineage, or `None` if the text is not a lineage.
-    pub fn of_lineage(lineage: &str, sequence: u32) -> Option<Self> {
+    pub fn from_lineage(lineage: &str, sequence: u32) -> Option<Self> {
         let id = Uuid::try_parse(&format!("{lineage}{sequence:08x}")).ok().map(Self)?;
         (id.lineage() == lineage).then_some(id)
     }
@@ -236,15 +236,15 @@ mod tests {
     #[test]
     fn approvals_of_one_request_share_a_lineage() {
         let agent = AgentId::from_uuid(Uuid::from_u128(7));
-        let fingerprint = Fingerprint::of_text("a");
+        let fingerprint = Fingerprint::for_text("a");
         let [first, second] = [0, 1].map(|sequence| ApprovalId::derive(agent, &fingerprint, sequence));
         assert_eq!(first.lineage(), second.lineage());
         assert_eq!((first.sequence(), second.sequence()), (0, 1));
-        assert_eq!(ApprovalId::of_lineage(&second.lineage(), 1), Some(second));
-        assert_eq!(ApprovalId::of_lineage("x", 1), None);
+        assert_eq!(ApprovalId::from_lineage(&second.lineage(), 1), Some(second));
+        assert_eq!(ApprovalId::from_lineage("x", 1), None);
         assert_ne!(
             first.lineage(),
-            ApprovalId::derive(agent, &Fingerprint::of_text("b"), 0).lineage()
+            ApprovalId::derive(agent, &Fingerprint::for_text("b"), 0).lineage()
         );
     }
 

@@ -60,7 +60,7 @@ impl OperatorName {
     /// Returns the name that is recorded if the operator acts in a browser instead of with a token.
     #[must_use]
     pub fn in_browser(&self) -> Self {
-        Self(format!("{}{}", Self::IN_BROWSER, self.registered()))
+        Self(format!("{}{}", Self::IN_BROWSER, self.registered_name()))
     }
 
     /// Returns whether the operator acted in a browser.
@@ -70,10 +70,10 @@ impl OperatorName {
 
     /// Returns whether both names belong to the same operator, who may act with a token and in a browser.
     pub fn is_same_operator(&self, other: &Self) -> bool {
-        self.registered() == other.registered()
+        self.registered_name() == other.registered_name()
     }
 
-    fn registered(&self) -> &str {
+    fn registered_name(&self) -> &str {
         self.0.strip_prefix(Self::IN_BROWSER).unwrap_or(&self.0)
     }
 }

@@ -109,7 +109,7 @@ impl Delivery {
     /// Returns the delivery for a queue message with this request. A request that is newer than the last request
     /// restarts the delivery. A repeated message changes nothing.
     #[must_use]
-    pub fn asked(self, request: Option<DeliveryId>) -> Self {
+    pub fn with_request(self, request: Option<DeliveryId>) -> Self {
         let is_new = request.is_some_and(|request| self.request.is_none_or(|last| last < request));
         if !is_new {
             return self;
@@ -135,7 +135,7 @@ impl Delivery {
     /// Reserves the next call for the current worker until this time. Another worker that reads the delivery does not
     /// call before then.
     #[must_use]
-    pub fn claimed(self, until: Timestamp) -> Self {
+    pub fn claim(self, until: Timestamp) -> Self {
         Self {
             next_at: Some(until),
             version: self.version.saturating_add(1),
@@ -145,7 +145,7 @@ impl Delivery {
 
     /// Marks the delivery as failed without a call.
     #[must_use]
-    pub fn given_up(self) -> Self {
+    pub fn give_up(self) -> Self {
         Self {
             state: DeliveryState::Failed,
             next_at: None,
@@ -164,8 +164,8 @@ impl Delivery {
         }
     }
 
-    /// Records a call and returns the next step. `asked` is the pause from `Retry-After`.
-    pub fn called(self, call: Attempt, asked: Option<Duration>, jitter: u8) -> (Self, AfterCall) {
+    /// Records a call and returns the next step. `with_request` is the pause from `Retry-After`.
+    pub fn after_call(self, call: Attempt, asked: Option<Duration>, jitter: u8) -> (Self, AfterCall) {
         let attempts = self.attempts.saturating_add(1);
         let after = crate::after_call(call.result, attempts, asked, jitter);
         let (state, next_at) = match after {
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn claimed_deliveries_wait_until_the_claim_ends() {
         let (waiting, _) = called(delivery(), 1_000, CallResult::Timeout);
-        let claimed = waiting.clone().claimed(at(1_066));
+        let claimed = waiting.clone().claim(at(1_066));
         assert_eq!((claimed.version, claimed.attempts), (waiting.version + 1, 1));
         assert_eq!(claimed.due(at(1_006)), Due::In(Duration::from_secs_u32(60)));
         assert_eq!(claimed.due(at(1_066)), Due::Now);
@@ -257,7 +257,7 @@ mod tests {
             took: Duration::from_secs_u32(1),
             result,
         };
-        delivery.called(call, None, 0)
+        delivery.after_call(call, None, 0)
     }
 
     fn request(n: u64) -> DeliveryId {
@@ -305,13 +305,13 @@ mod tests {
     #[test]
     fn only_a_later_request_sends_it_again() {
         let (delivered, _) = called(delivery(), 1_000, CallResult::Status(200));
-        assert_eq!(delivered.clone().asked(None).due(at(2_000)), Due::Over);
-        let again = delivered.asked(Some(request(2)));
+        assert_eq!(delivered.clone().with_request(None).due(at(2_000)), Due::Over);
+        let again = delivered.with_request(Some(request(2)));
         assert_eq!((again.due(at(2_000)), again.attempts), (Due::Now, 0));
         let (delivered, _) = called(again, 2_000, CallResult::Status(200));
         for repeated in [request(1), request(2)] {
-            assert_eq!(delivered.clone().asked(Some(repeated)).due(at(3_000)), Due::Over);
+            assert_eq!(delivered.clone().with_request(Some(repeated)).due(at(3_000)), Due::Over);
         }
-        assert_eq!(delivered.asked(Some(request(3))).due(at(3_000)), Due::Now);
+        assert_eq!(delivered.with_request(Some(request(3))).due(at(3_000)), Due::Now);
     }
 }

@@ -178,7 +178,7 @@ impl Webhook {
 
     /// Returns the next version with a new secret, and the secrets that became invalid. The other secrets stay valid
     /// for [`Webhook::OVERLAP`].
-    pub fn rotated(self, new: WebhookSecretId, now: Timestamp) -> (Self, Vec<WebhookSecretId>) {
+    pub fn rotate_secret(self, new: WebhookSecretId, now: Timestamp) -> (Self, Vec<WebhookSecretId>) {
         let until = now.after(Self::OVERLAP);
         let mut kept = self.secrets.clone();
         kept.retain(|term| term.ends_at.is_none_or(|ends_at| now < ends_at));
@@ -373,21 +373,21 @@ mod tests {
 
     #[test]
     fn rotated_secrets_keep_signing_for_one_day() {
-        let (rotated, ended) = webhook(terms()).rotated(secret(2), at(1_000));
+        let (rotated, ended) = webhook(terms()).rotate_secret(secret(2), at(1_000));
         assert_eq!((rotated.version, ended), (2, vec![]));
         let signing = |webhook: &Webhook, secs| webhook.signing(at(secs)).collect::<Vec<_>>();
         assert_eq!(signing(&rotated, 1_000), [secret(1), secret(2)]);
         assert_eq!(signing(&rotated, 1_000 + 86_399), [secret(1), secret(2)]);
         assert_eq!(signing(&rotated, 1_000 + 86_400), [secret(2)]);
         // After many rotations the oldest secrets become invalid at once. An end is never postponed.
-        let (rotated, ended) = rotated.rotated(secret(3), at(2_000));
+        let (rotated, ended) = rotated.rotate_secret(secret(3), at(2_000));
         assert_eq!(ended, []);
         assert_eq!(signing(&rotated, 1_000 + 86_400), [secret(2), secret(3)]);
-        let (rotated, ended) = rotated.rotated(secret(4), at(3_000));
+        let (rotated, ended) = rotated.rotate_secret(secret(4), at(3_000));
         assert_eq!(ended, [secret(1)]);
         assert_eq!(signing(&rotated, 3_000), [secret(2), secret(3), secret(4)]);
         // Invalid secrets are removed.
-        let (_, ended) = rotated.rotated(secret(5), at(200_000));
+        let (_, ended) = rotated.rotate_secret(secret(5), at(200_000));
         assert_eq!(ended, [secret(2), secret(3)]);
     }
 

@@ -16,7 +16,7 @@ impl Fingerprint {
     /// Computes the fingerprint of a payment request from the agent's statements (`asked`) and the payment requirements
     /// that would be signed. The provider's other payment requirements are left out, because they may differ from call
     /// to call.
-    pub fn of_payment(asked: &Self, network: Network, offer: &Offer) -> Self {
+    pub fn for_payment(asked: &Self, network: Network, offer: &Offer) -> Self {
         let (token, pay_to) = (network.token().address, offer.pay_to());
         let terms = [
             asked.0.as_slice(),
@@ -34,7 +34,7 @@ impl Fingerprint {
     ///
     /// RFC 8785 writes numbers as IEEE doubles, so different integers beyond 2^53 would become equal. Therefore a
     /// request with such a number is hashed as `serde_json` serializes it, which keeps the numbers distinct.
-    pub fn of_request(body: &Value, leave_out: &[&str]) -> Self {
+    pub fn for_request(body: &Value, leave_out: &[&str]) -> Self {
         let asked = Asked { body, leave_out };
         // Serializing a value into a vector can't fail.
         let plain = || serde_json::to_vec(&asked).unwrap_or_default();
@@ -52,7 +52,7 @@ impl Fingerprint {
     }
 
     /// Computes the fingerprint of a text, such as an idempotency key, so that all stored keys have the same length.
-    pub fn of_text(text: &str) -> Self {
+    pub fn for_text(text: &str) -> Self {
         Self::of_bytes(b"text\0", text.as_bytes())
     }
 
@@ -200,7 +200,7 @@ mod tests {
     use serde_json::json;
 
     fn fingerprint(text: &str) -> Fingerprint {
-        Fingerprint::of_request(
+        Fingerprint::for_request(
             &parse_json(text.as_bytes()).unwrap(),
             &["idempotency_key", "approval_id"],
         )
@@ -263,7 +263,7 @@ mod tests {
             "asset": "0x036CbD53842c5426634e7929541eC2318f3dCF7e", "payTo": "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC",
             "extra": {"name": "USDC", "version": "2"}
         });
-        let asked = Fingerprint::of_text("asked");
+        let asked = Fingerprint::for_text("asked");
         let of = |pointer: &str, value: Value| {
             let mut requirement = json!({"x402Version": 2, "accepts": [entry]});
             if pointer == "first" {
@@ -272,7 +272,7 @@ mod tests {
                 requirement["accepts"][0][pointer] = value;
             }
             let network = Network::BaseSepolia;
-            Fingerprint::of_payment(&asked, network, &Offer::choose(&requirement, network).unwrap())
+            Fingerprint::for_payment(&asked, network, &Offer::choose(&requirement, network).unwrap())
         };
         let first = of("error", Value::Null);
         let same = [
@@ -293,7 +293,7 @@ mod tests {
             assert_ne!(of(pointer, value), first, "{pointer}");
         }
         let offer = Offer::choose(&entry, Network::BaseSepolia).unwrap();
-        let of = |asked: &str, network| Fingerprint::of_payment(&Fingerprint::of_text(asked), network, &offer);
+        let of = |asked: &str, network| Fingerprint::for_payment(&Fingerprint::for_text(asked), network, &offer);
         assert_eq!(of("asked", Network::BaseSepolia), first);
         assert_ne!(of("other", Network::BaseSepolia), first);
         assert_ne!(of("asked", Network::Base), first);
@@ -303,7 +303,7 @@ mod tests {
     fn members_that_are_left_out_change_nothing() {
         let of = |offer: &str| {
             let body = parse_json(format!(r#"{{"a": 1.5, "offer": {offer}}}"#).as_bytes()).unwrap();
-            Fingerprint::of_request(&body, &["offer"])
+            Fingerprint::for_request(&body, &["offer"])
         };
         for offer in ["9007199254740993", "{}", r#"{"\u00e9": 0.5}"#] {
             assert_eq!(of(offer), of("1"), "{offer}");

@@ -78,7 +78,7 @@ impl<'a> CatalogMatch<'a> {
                 Some(service.ok_or(ErrorKind::ServiceNotFound)?)
             }
         };
-        let mut called = catalog.called(method, url).peekable();
+        let mut called = catalog.find_operations(method, url).peekable();
         if called.peek().is_none() {
             let service = named
                 .or_else(|| catalog.meant(url, named_operation))

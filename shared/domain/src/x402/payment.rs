@@ -9,7 +9,7 @@
 use crate::{
     Address, Amount, B256, Network, NoncePrefix, Offer, SettlementId, Terms, Timestamp, TransactionId, X402Version,
     value::json::UnreadMembers,
-    x402::{payment_identifier::identified, requirement::SCHEME},
+    x402::{payment_identifier::add_identifier, requirement::SCHEME},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Serialize;
@@ -125,7 +125,7 @@ impl TransferAuthorization {
     }
 
     /// Returns the scheme's `payload`: the transfer with the signature (r, s, v).
-    pub(crate) fn signed(self, signature: [u8; 65]) -> Value {
+    pub(crate) fn payload(self, signature: [u8; 65]) -> Value {
         json!({
             "signature": alloy_primitives::hex::encode_prefixed(signature),
             "authorization": self.to_json(),
@@ -156,7 +156,7 @@ impl PaymentHeader {
         authorization: &TransferAuthorization,
         signature: [u8; 65],
     ) -> Self {
-        let signed = authorization.signed(signature);
+        let signed = authorization.payload(signature);
         let (name, payload) = match offer.version() {
             // x402 v1 specification, transports/http: the payload contains neither the resource nor the payment
             // requirements.
@@ -214,7 +214,7 @@ fn payload_v2(offer: &Offer, requirement: &RawValue, nonce: B256, signed: &Value
         // The document is a single payment requirements object, so all fields belong to it.
         None => (requirement, None, None),
     };
-    let with_id = extensions.and_then(|extensions| identified(extensions, nonce));
+    let with_id = extensions.and_then(|extensions| add_identifier(extensions, nonce));
     let payload = PayloadV2 {
         version: offer.version().number(),
         payload: signed,

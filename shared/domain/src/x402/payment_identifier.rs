@@ -13,7 +13,7 @@ const KEY: &str = "payment-identifier";
 /// Adds a payment id to the extensions. Returns `None` if the provider does not accept an id or an id is already set.
 ///
 /// The id is derived from the payment's nonce, which the provider sees anyway, and is the same for every signature.
-pub(super) fn identified(extensions: &RawValue, nonce: B256) -> Option<Box<RawValue>> {
+pub(super) fn add_identifier(extensions: &RawValue, nonce: B256) -> Option<Box<RawValue>> {
     let extensions = members(extensions)?;
     let declared = members(extensions.get(KEY)?)?;
     let info = members(declared.get("info")?)?;
@@ -50,7 +50,7 @@ mod tests {
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
         assert!((16..=128).contains(&own.len()) && own.bytes().all(is_allowed));
         let identified = |extensions: &Value| {
-            let added = identified(&to_raw_value(extensions).unwrap(), nonce)?;
+            let added = add_identifier(&to_raw_value(extensions).unwrap(), nonce)?;
             Some(serde_json::from_str::<Value>(added.get()).unwrap())
         };
         let declared = json!({KEY: {"info": {"required": true}, "schema": {"type": "object"}}, "a": {"info": {}}});

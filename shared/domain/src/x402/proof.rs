@@ -148,13 +148,13 @@ fn in_text(text: &str, path: &str) -> Result<Named, Problem> {
     let json = if text.starts_with('{') {
         Some(Cow::Borrowed(text))
     } else {
-        decoded(text).map(Cow::Owned)
+        decode(text).map(Cow::Owned)
     };
     let members: Option<UnreadMembers<'_>> = json.as_deref().and_then(|json| serde_json::from_str(json).ok());
     let Some(UnreadMembers(members)) = members else {
         return Ok(Err(NoTransaction::Undecodable));
     };
-    Ok(named_in(|name| {
+    Ok(find_hash(|name| {
         // If a key is repeated, the last value counts, as in the reference client.
         let (_, value) = members.iter().rev().find(|(member, _)| member == name)?;
         serde_json::from_str(value.get()).ok()
@@ -163,7 +163,7 @@ fn in_text(text: &str, path: &str) -> Result<Named, Problem> {
 
 /// Decodes base64 in either alphabet, with or without padding and white space. The bytes are decoded as UTF-8 like
 /// `TextDecoder` does: without a byte order mark, and with replacement characters.
-fn decoded(text: &str) -> Option<String> {
+fn decode(text: &str) -> Option<String> {
     let letters = text.trim_matches('"').chars().filter(|letter| !letter.is_whitespace());
     let standard: String = letters
         .map(|letter| match letter {
@@ -179,12 +179,12 @@ fn decoded(text: &str) -> Option<String> {
 
 /// Returns the hash in a decoded `SettleResponse`.
 pub(crate) fn in_response(response: &Map<String, Value>) -> Named {
-    named_in(|name| Some(Cow::Borrowed(response.get(name)?.as_str()?)))
+    find_hash(|name| Some(Cow::Borrowed(response.get(name)?.as_str()?)))
 }
 
 /// Returns the hash in the first field that contains one. `transaction` is an empty string if nothing was sent to the
 /// chain.
-fn named_in<'a>(text_of: impl Fn(&str) -> Option<Cow<'a, str>>) -> Named {
+fn find_hash<'a>(text_of: impl Fn(&str) -> Option<Cow<'a, str>>) -> Named {
     let hash = NAMES.iter().find_map(|name| {
         let text = text_of(name)?;
         let digits = text.trim();

@@ -153,7 +153,7 @@ impl Offer {
 
     /// Creates payment requirements from the recorded price and payee, for a replay, which uses nothing else. The
     /// result can't be signed.
-    pub(crate) const fn recorded(amount: Amount, pay_to: Address) -> Self {
+    pub(crate) const fn from_record(amount: Amount, pay_to: Address) -> Self {
         Self {
             version: X402Version::V2,
             index: 0,

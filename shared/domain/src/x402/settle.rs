@@ -36,7 +36,7 @@ pub fn settle_request(
         "paymentPayload": {
             "x402Version": 2,
             "accepted": requirement,
-            "payload": authorization.signed(signature),
+            "payload": authorization.payload(signature),
         },
         "paymentRequirements": requirement,
     })

@@ -119,7 +119,7 @@ impl AuditEntry {
     }
 
     /// Adds to a changed record's item who made the change and why.
-    pub(crate) fn marked(&self, item: Item) -> Item {
+    pub(crate) fn mark(&self, item: Item) -> Item {
         self.mark.write(item)
     }
 
@@ -127,7 +127,8 @@ impl AuditEntry {
     /// action gets no copy.
     #[must_use]
     pub fn telling(self, person: Option<&PersonId>) -> Self {
-        let partition = |person: &PersonId| key::told_partition(&self.line.actor, person).zip(Some(person.clone()));
+        let partition =
+            |person: &PersonId| key::notification_partition(&self.line.actor, person).zip(Some(person.clone()));
         let told = person.and_then(partition).map(|(partition, person)| {
             let mut item = self.item.clone();
             item.retain(|name, _| !["ip", "ua"].contains(&name.as_str()));

@@ -3,7 +3,7 @@
 use crate::{
     audit::entry::{AuditEntry, BY_RULE, digest_of},
     codec::backoff::Backoff,
-    codec::fault::failed,
+    codec::fault::store_error,
     codec::item::{Item, Row},
     codec::key::{self, Key},
     page::{Filter, Page, PageRequest, READS, page},
@@ -97,7 +97,7 @@ impl AuditLog {
             .table_name(&*self.table)
             .set_key(Some(Key::audit(actor, id).attributes()))
             .consistent_read(true);
-        let answer = get.send().await.map_err(failed("reading the audit log"))?;
+        let answer = get.send().await.map_err(store_error("reading the audit log"))?;
         Ok(answer.item.is_some())
     }
 
@@ -147,7 +147,7 @@ impl AuditLog {
     async fn rows_of(&self, partition: String, before: Option<Uuid>, limit: u32) -> Result<Vec<AuditRow>> {
         let query = self.db.query().table_name(&*self.table);
         let query = key::newest(query, partition, before, limit);
-        let answer = query.send().await.map_err(failed("reading the audit log"))?;
+        let answer = query.send().await.map_err(store_error("reading the audit log"))?;
         let items = answer.items().iter();
         items
             .map(|item| {

@@ -17,7 +17,7 @@ use crate::{
     },
     codec::{
         attribute::Attribute as _,
-        fault::{Fault, failed},
+        fault::{Fault, store_error},
         item::{Draft, Item, Row},
         json::{read_item, write_item},
         key::catalog as key,
@@ -87,7 +87,7 @@ impl CatalogTable {
             Some(found) => found,
             None => (version, self.services().await?),
         };
-        let shown = services.into_iter().map(|service| sightings.shown(service));
+        let shown = services.into_iter().map(|service| sightings.with_labels(service));
         Ok(Edition {
             version,
             catalog: Catalog::new(shown.collect()),
@@ -117,7 +117,7 @@ impl CatalogTable {
             };
             // Chunks are removed only after a newer head was written. If the head is unchanged, the chunks are lost.
             if lost.as_ref() == Some(&head) {
-                return Err(damaged("a chunk is missing"));
+                return Err(damaged_error("a chunk is missing"));
             }
             if let Some(packed) = self.read_chunks(&head).await? {
                 let services = unpack(&packed)?;
@@ -126,7 +126,7 @@ impl CatalogTable {
             }
             lost = Some(head);
         }
-        Err(damaged("it was replaced during each read"))
+        Err(damaged_error("it was replaced during each read"))
     }
 
     /// Reads the object's bytes; `None` if a chunk is missing.
@@ -145,7 +145,7 @@ impl CatalogTable {
             packed.extend_from_slice(bytes.as_ref());
         }
         if Fingerprint::of_catalog(&packed) != head.digest {
-            return Err(damaged("its hash differs"));
+            return Err(damaged_error("its hash differs"));
         }
         Ok(Some(packed))
     }
@@ -182,7 +182,7 @@ impl CatalogTable {
             let chunk = Draft::of_partition(key.clone()).with_value(BYTES, AttributeValue::B(Blob::new(chunk)));
             let put = self.db.put_item().table_name(&*self.table);
             let put = put.set_item(Some(chunk.into_item())).send().await;
-            put.map_err(failed(STORING))?;
+            put.map_err(store_error(STORING))?;
         }
         let current = self.put_head(&head).await?;
         let left = left.iter().map(|item| partition(item).to_owned());
@@ -228,7 +228,7 @@ impl CatalogTable {
             }
             let delete = self.db.delete_item().table_name(&*self.table);
             let delete = delete.set_key(Some(Draft::of_partition(key).into_item()));
-            delete.send().await.map_err(failed(STORING))?;
+            delete.send().await.map_err(store_error(STORING))?;
         }
         Ok(())
     }
@@ -254,7 +254,7 @@ const BYTES: &str = "bytes";
 fn pack(mut services: Vec<Item>) -> Result<Vec<u8>> {
     services.sort_by(|a, b| partition(a).cmp(partition(b)));
     let services: Option<Vec<Value>> = services.iter().map(write_item).collect();
-    let services = services.ok_or_else(|| damaged("an attribute of a service has no form in it"))?;
+    let services = services.ok_or_else(|| damaged_error("an attribute of a service has no form in it"))?;
     let text = Value::Array(services).to_string();
     if text.len() > MAX_BYTES {
         return Err(too_large());
@@ -266,12 +266,12 @@ fn pack(mut services: Vec<Item>) -> Result<Vec<u8>> {
 fn unpack(packed: &[u8]) -> Result<Vec<Item>> {
     let text = decompress_to_vec_zlib_with_limit(packed, MAX_BYTES);
     let text = text.map_err(|error| Error::internal(READING, Fault::new(error.to_string())))?;
-    let services: Vec<Value> = serde_json::from_slice(&text).map_err(|_| damaged("it is no list"))?;
+    let services: Vec<Value> = serde_json::from_slice(&text).map_err(|_| damaged_error("it is no list"))?;
     let services: Option<Vec<Item>> = services.into_iter().map(read_item).collect();
-    services.ok_or_else(|| damaged("one of it is no item"))
+    services.ok_or_else(|| damaged_error("one of it is no item"))
 }
 
-fn damaged(words: &'static str) -> Error {
+fn damaged_error(words: &'static str) -> Error {
     Error::internal("using the catalog's object", Fault::new(words))
 }
 

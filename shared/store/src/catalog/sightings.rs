@@ -1,13 +1,13 @@
 //! The summary of all probe results, in one item. Readers of the catalog show these results with the services. Only the
 //! probe writes this item, and the probe writes no service.
 //!
-//! The summary contains only the labels of [`ProbeRecord::shown`], which do not affect payments. It is a copy of the
+//! The summary contains only the labels of [`ProbeRecord::with_labels`], which do not affect payments. It is a copy of the
 //! probe records: the next run of the probe updates it, and while it can't be read, readers keep the previous summary.
 
 use crate::{
     catalog::table::{CatalogTable, READING},
     codec::{
-        fault::failed,
+        fault::store_error,
         item::{Draft, Row},
         key::catalog as key,
     },
@@ -61,13 +61,13 @@ impl Sightings {
     }
 
     /// Adds the labels that readers show to a service.
-    pub(crate) fn shown(&self, mut service: Service) -> Service {
+    pub(crate) fn with_labels(&self, mut service: Service) -> Service {
         if *self == Self::default() {
             return service;
         }
         let has = |list: &[Token], token: &Token| list.binary_search(token).is_ok();
         if has(&self.passed, &of_service(&service)) {
-            service.trust_status = service.trust_status.passed();
+            service.trust_status = service.trust_status.after_passed_probe();
         }
         let mut operations = std::mem::take(&mut service.operations);
         for operation in &mut operations {
@@ -92,7 +92,7 @@ fn of_service(service: &Service) -> Token {
 }
 
 fn token(text: &str) -> Token {
-    let digest = Fingerprint::of_text(text);
+    let digest = Fingerprint::for_text(text);
     digest.as_bytes().first_chunk().copied().unwrap_or_default()
 }
 
@@ -102,7 +102,7 @@ impl CatalogTable {
         let get = self.db.get_item().table_name(&*self.table);
         // Eventually consistent, at half a read unit per 4 KB, because a slightly old summary is good enough.
         let get = get.set_key(Some(Draft::of_partition(key::SIGHTINGS.to_owned()).into_item()));
-        let Some(item) = get.send().await.map_err(failed(READING))?.item else {
+        let Some(item) = get.send().await.map_err(store_error(READING))?.item else {
             return Ok(Sightings::default());
         };
         let list = |name| {
@@ -129,7 +129,7 @@ impl CatalogTable {
             .with_value(PASSED, list(&seen.passed));
         let put = self.db.put_item().table_name(&*self.table);
         let put = put.set_item(Some(item.into_item())).send().await;
-        put.map_err(failed("writing the results of probes")).map(|_| ())
+        put.map_err(store_error("writing the results of probes")).map(|_| ())
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
     audit::entry::AuditEntry,
     codec::attribute::Attribute as _,
     codec::backoff::Backoff,
-    codec::fault::{Fault, failed},
+    codec::fault::{Fault, store_error},
     codec::item::{Draft, Item, Row},
     codec::key::catalog as key,
     codec::map::{read_probe, write_probe},
@@ -149,7 +149,7 @@ impl CatalogTable {
                 return Ok(Listed::Stored);
             };
             if !refusal.names(Role::Service)
-                && let Some(item) = refusal.met(Role::Slug)
+                && let Some(item) = refusal.existing(Role::Slug)
             {
                 return Ok(Listed::SlugTaken {
                     by: Row::new(&self.table, item).get("id")?,
@@ -261,7 +261,7 @@ impl CatalogTable {
         let mut pages = scan.into_paginator().send();
         let mut items = Vec::new();
         while let Some(page) = pages.next().await {
-            let found = page.map_err(failed(READING))?.items.into_iter().flatten();
+            let found = page.map_err(store_error(READING))?.items.into_iter().flatten();
             items.extend(found.filter(|item| prefixes.iter().any(|prefix| partition(item).starts_with(prefix))));
         }
         Ok(items)
@@ -275,7 +275,7 @@ impl CatalogTable {
             .table_name(&*self.table)
             .set_key(Some(key))
             .consistent_read(true);
-        Ok(get.send().await.map_err(failed(READING))?.item)
+        Ok(get.send().await.map_err(store_error(READING))?.item)
     }
 
     pub(crate) fn read_service(&self, item: &Item) -> Result<Service> {

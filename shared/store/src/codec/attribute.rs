@@ -309,7 +309,7 @@ mod tests {
             Vec::<Amount>::read(&AttributeValue::L(vec![number("1"), text("1")])),
             None
         );
-        let both = Draft::nested()
+        let both = Draft::new_map()
             .with("wallet", &Address::ZERO)
             .with("service", &"x".to_owned());
         assert_eq!(Vendor::read(&AttributeValue::M(both.into_item())), None);

@@ -40,7 +40,7 @@ impl Fault {
 
 /// Converts an SDK error to an internal error, for `map_err`. If the call is still throttled after the client's retries
 /// (`client.rs`), the error is `temporarily_unavailable`.
-pub(crate) fn failed<E>(doing: &'static str) -> impl FnOnce(SdkError<E>) -> Error
+pub(crate) fn store_error<E>(doing: &'static str) -> impl FnOnce(SdkError<E>) -> Error
 where
     E: ProvideErrorMetadata + StdError + 'static,
 {
@@ -100,7 +100,7 @@ mod tests {
         for (code, throttled) in rows {
             let error = GetItemError::generic(ErrorMetadata::builder().code(code).message("no").build());
             let response = Response::new(400_u16.try_into().unwrap(), SdkBody::empty());
-            let error = failed("reading")(SdkError::service_error(error, response));
+            let error = store_error("reading")(SdkError::service_error(error, response));
             let kind = error.kind();
             match kind {
                 ErrorKind::TemporarilyUnavailable { retry_after: 1 } => assert!(throttled, "{code}"),

@@ -98,7 +98,7 @@ impl Draft {
     }
 
     /// Creates a map inside an item.
-    pub(crate) fn nested() -> Self {
+    pub(crate) fn new_map() -> Self {
         Self(Item::new())
     }
 

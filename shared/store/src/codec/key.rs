@@ -255,7 +255,7 @@ impl Key {
 
     /// The marker of a channel that can no longer deliver messages.
     pub(crate) fn ended_channel(person: &PersonId, channel: NoticeChannel) -> Self {
-        Self::new(notices::ended(person), channel.name())
+        Self::new(notices::ended_channels(person), channel.name())
     }
 
     /// The time from which a channel's next message may be sent.
@@ -269,17 +269,17 @@ impl Key {
     }
 
     /// The marker of an event that was sent on a channel, or need not be sent.
-    pub(crate) fn told_notice(person: &PersonId, channel: NoticeChannel, key: &str) -> Self {
+    pub(crate) fn sent_notice(person: &PersonId, channel: NoticeChannel, key: &str) -> Self {
         Self::new(format!("T#{}#{person}", channel.name()), key)
     }
 
     /// The verified payees of a service, in the usage table.
-    pub(crate) fn attested(service: ServiceId) -> Self {
+    pub(crate) fn attested_service(service: ServiceId) -> Self {
         Self::new(attested::partition(attested::shard_of(service)), service.to_string())
     }
 
     /// The time at which the payees of the whole catalog were first verified, in the usage table.
-    pub(crate) fn attested_since() -> Self {
+    pub(crate) fn attestation_start() -> Self {
         Self::new("PAYEES#SINCE".to_owned(), ONLY)
     }
 
@@ -337,7 +337,7 @@ pub(crate) fn audit_partition(actor: &Actor) -> String {
 
 /// The partition of audit rows that inform a user of an operator's action, or of a finding by reconcile. Each function
 /// that writes such rows has its own partition. `None` for actions of a user and of rules, which have only one row.
-pub(crate) fn told_partition(actor: &Actor, person: &PersonId) -> Option<String> {
+pub(crate) fn notification_partition(actor: &Actor, person: &PersonId) -> Option<String> {
     match actor {
         Actor::Person { .. } | Actor::Rule { .. } => None,
         Actor::Operator(_) => Some(format!("O#{person}")),
@@ -434,7 +434,7 @@ pub(crate) fn approval_partition(id: ApprovalId) -> String {
 /// Parses the approval's id from an item's key.
 pub(crate) fn approval_of(item: &Item) -> Option<ApprovalId> {
     let lineage = part(item, "pk")?.strip_prefix(APPROVAL_LINEAGES)?;
-    ApprovalId::of_lineage(lineage, sort_key(item).parse().ok()?)
+    ApprovalId::from_lineage(lineage, sort_key(item).parse().ok()?)
 }
 
 /// The number of partitions for the claims of one block. At a thousand payments a second, two thousand claims may be
@@ -543,12 +543,12 @@ pub(crate) mod owned {
     }
 
     /// The index sort key of an approval that no user has decided.
-    pub(crate) fn undecided(id: ApprovalId, created_at: Timestamp) -> String {
+    pub(crate) fn undecided_key(id: ApprovalId, created_at: Timestamp) -> String {
         approval(UNDECIDED, id, created_at)
     }
 
     /// The index sort key of a decided approval.
-    pub(crate) fn decided(id: ApprovalId, created_at: Timestamp) -> String {
+    pub(crate) fn decided_key(id: ApprovalId, created_at: Timestamp) -> String {
         approval(DECIDED, id, created_at)
     }
 
@@ -563,12 +563,12 @@ pub(crate) mod owned {
 
     /// Returns the inclusive bounds of the index sort keys of undecided approvals that were created from `since` on and
     /// before `before`. If there are no such keys, the first bound is greater than the second.
-    pub(crate) fn undecided_between(since: Timestamp, before: Option<(Timestamp, ApprovalId)>) -> (String, String) {
+    pub(crate) fn undecided_bounds(since: Timestamp, before: Option<(Timestamp, ApprovalId)>) -> (String, String) {
         between(UNDECIDED, since, before)
     }
 
     /// Returns the inclusive bounds of the index sort keys of decided approvals that were created before `before`.
-    pub(crate) fn decided_before(before: Option<(Timestamp, ApprovalId)>) -> (String, String) {
+    pub(crate) fn decided_bounds(before: Option<(Timestamp, ApprovalId)>) -> (String, String) {
         between(DECIDED, Timestamp::EPOCH, before)
     }
 
@@ -737,7 +737,7 @@ pub(crate) mod notices {
     }
 
     /// The partition of a user's channels that can no longer deliver messages.
-    pub(crate) fn ended(person: &PersonId) -> String {
+    pub(crate) fn ended_channels(person: &PersonId) -> String {
         format!("X#{person}")
     }
 
@@ -826,7 +826,7 @@ mod tests {
     fn approvals_of_one_request_are_neighbours_in_order() {
         let agent = AgentId::from_uuid(Uuid::nil());
         let keys =
-            [0, 9, 10, u32::MAX].map(|n| Key::approval(ApprovalId::derive(agent, &Fingerprint::of_text("x"), n)));
+            [0, 9, 10, u32::MAX].map(|n| Key::approval(ApprovalId::derive(agent, &Fingerprint::for_text("x"), n)));
         assert!(keys.iter().all(|key| key.pk == keys[0].pk && key.sk.len() == 10));
         assert!(keys.map(|key| key.sk).is_sorted());
     }

@@ -5,7 +5,7 @@
 
 use crate::{
     codec::backoff::{THROTTLING_PAUSES, throttling_pause},
-    codec::fault::{Fault, failed},
+    codec::fault::{Fault, store_error},
     codec::item::{Item, Row},
     codec::key::Key,
     codec::known_sets::KnownSets,
@@ -63,7 +63,7 @@ pub(crate) async fn get_all(
         let batch = batch.build().map_err(|error| Error::internal(doing, error))?;
         let request = HashMap::from([(table.to_owned(), batch)]);
         let answer = db.batch_get_item().set_request_items(Some(request)).send().await;
-        let answer = answer.map_err(failed(doing))?;
+        let answer = answer.map_err(store_error(doing))?;
         found.extend(answer.responses.into_iter().flat_map(HashMap::into_values).flatten());
         // Keys beyond the table's throughput are returned unprocessed, which is throttling without an error.
         let left = answer.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
@@ -128,7 +128,7 @@ impl Ledger {
             .table_name(&*self.table)
             .set_key(Some(key.attributes()))
             .consistent_read(true);
-        Ok(get.send().await.map_err(failed(READING))?.item)
+        Ok(get.send().await.map_err(store_error(READING))?.item)
     }
 
     /// Reads several items, strongly consistent, in any order. Their keys must be distinct.

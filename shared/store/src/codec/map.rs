@@ -35,8 +35,8 @@ written_as_map! {
 
     Vendor,
     |vendor| match vendor {
-        Vendor::Service(service) => Draft::nested().with("service", service),
-        Vendor::Wallet(wallet) => Draft::nested().with("wallet", wallet),
+        Vendor::Service(service) => Draft::new_map().with("service", service),
+        Vendor::Wallet(wallet) => Draft::new_map().with("wallet", wallet),
     },
     |map| match (optional_member(map, "service")?, optional_member(map, "wallet")?) {
         (Some(service), None) => Some(Self::Service(service)),
@@ -45,7 +45,7 @@ written_as_map! {
     };
 
     FollowedTemplate,
-    |followed| Draft::nested()
+    |followed| Draft::new_map()
         .with("name", &followed.name)
         .with_optional("ver", followed.applied.as_ref())
         .with_optional("rules", followed.rules.as_ref())
@@ -98,7 +98,7 @@ macro_rules! written_as_fields {
     })*) => {$(
         impl Attribute for $name {
             fn write(&self) -> AttributeValue {
-                let map = Draft::nested()$(.with($member, &self.$field))*;
+                let map = Draft::new_map()$(.with($member, &self.$field))*;
                 $(let map = map$(.with_optional($perhaps, self.$optional.as_ref()))*;)?
                 AttributeValue::M(map.into_item())
             }
@@ -153,7 +153,7 @@ written_as_fields! {
 }
 
 fn write_caps(caps: &RaisedCaps) -> Draft {
-    Draft::nested()
+    Draft::new_map()
         .with_optional("mpc", caps.max_per_call.as_ref())
         .with_optional("mpd", caps.max_per_day.as_ref())
 }
@@ -166,7 +166,7 @@ fn read_caps(map: &Item) -> Option<RaisedCaps> {
 }
 
 fn write_wallet(wallet: &Wallet) -> Draft {
-    let draft = Draft::nested()
+    let draft = Draft::new_map()
         .with("address", &wallet.address)
         .with("att", &wallet.attestation);
     match &wallet.key {
@@ -203,7 +203,7 @@ const KMS: &str = "kms";
 
 /// Encodes one operation of a probe record. If the provider responded without a payment, the operation is free.
 pub(crate) fn write_probe(operation: OperationUuid, probe: &Probe) -> AttributeValue {
-    let draft = Draft::nested()
+    let draft = Draft::new_map()
         .with("id", &operation)
         .with("target", &probe.target)
         .with("at", &probe.at)
@@ -242,7 +242,7 @@ pub(crate) fn read_probe(value: &AttributeValue) -> Option<(OperationUuid, Probe
 
 /// A dimension that the scope does not limit has no attribute.
 fn write_key(key: &AgentKey) -> Draft {
-    Draft::nested()
+    Draft::new_map()
         .with("id", &key.id)
         .with("digest", &key.digest)
         .with("created", &key.created_at)
@@ -271,7 +271,7 @@ fn read_key(map: &Item) -> Option<AgentKey> {
 /// The attribute for the kind is absent if the kind is [`AskingKind::ApprovalRequired`].
 fn write_asking(asking: &AskingRule) -> Draft {
     let kind = Some(&asking.kind).filter(|kind| **kind != AskingKind::ApprovalRequired);
-    Draft::nested()
+    Draft::new_map()
         .with("id", &asking.id)
         .with("above", &asking.above)
         .with_optional("kind", kind)
@@ -286,7 +286,7 @@ fn read_asking(map: &Item) -> Option<AskingRule> {
 }
 
 /// Numbers the rules, because stored rules need ids. The ids are only numbers.
-pub(crate) fn numbered(kinds: &[RuleKind]) -> Vec<Rule> {
+pub(crate) fn number_rules(kinds: &[RuleKind]) -> Vec<Rule> {
     let rules = kinds.iter().zip(1_u128..).map(|(kind, number)| Rule {
         id: RuleId::from_uuid(Uuid::from_u128(number)),
         version: 1,
@@ -303,7 +303,7 @@ pub(crate) fn write_change(change: &PolicyChange) -> Draft {
         Some(OperationScope::All) => (Some(true), None),
         Some(OperationScope::Only(slugs)) => (None, Some(slugs)),
     };
-    Draft::nested()
+    Draft::new_map()
         .with_optional("on", enabled.as_ref())
         .with_optional("mpc", policy.max_per_call.as_ref())
         .with_optional("mpd", policy.max_per_day.as_ref())
@@ -334,7 +334,7 @@ pub(crate) fn read_change(map: &Item) -> Option<PolicyChange> {
 }
 
 fn write_rule(rule: &Rule) -> Draft {
-    let draft = Draft::nested()
+    let draft = Draft::new_map()
         .with("id", &rule.id)
         .with("ver", &rule.version)
         .with_value("kind", text(rule.kind.name()));
@@ -459,7 +459,7 @@ fn read_rule(map: &Item) -> Option<Rule> {
 /// Attribute names are short because the map is part of rows that must stay below 1 KB.
 fn write_call(call: &CallDescription) -> Draft {
     let price = call.catalog_price.as_ref();
-    Draft::nested()
+    Draft::new_map()
         .with("m", &call.request.method)
         .with("url", &call.request.url)
         .with_optional("bh", call.request.body_hash.as_ref())

@@ -5,7 +5,7 @@
 use crate::{
     codec::attribute::Attribute as _,
     codec::backoff::Backoff,
-    codec::fault::failed,
+    codec::fault::store_error,
     codec::item::{Draft, Item},
     codec::key::{self, Key, notices},
     transact::{Transaction, TransactionOutcome},
@@ -52,7 +52,7 @@ impl WebhooksTable {
             .condition_expression("attribute_not_exists(pk)");
         let is_untold = ConditionCheckBuilder::default()
             .table_name(&*self.table)
-            .set_key(Some(Key::told_notice(person, channel, &waiting.key).attributes()))
+            .set_key(Some(Key::sent_notice(person, channel, &waiting.key).attributes()))
             .condition_expression("attribute_not_exists(pk)");
         let mut transaction = Transaction::new();
         transaction.put(Role::Waiting, is_new)?;
@@ -79,7 +79,7 @@ impl WebhooksTable {
             .key_condition_expression("pk = :pk")
             .expression_attribute_values(":pk", notices::waiting(person, channel).write())
             .limit(i32::try_from(limit).unwrap_or(i32::MAX));
-        let answer = query.send().await.map_err(failed("reading pending notices"))?;
+        let answer = query.send().await.map_err(store_error("reading pending notices"))?;
         let read = |item| (key::sort_key(item).to_owned(), self.read_waiting(item));
         Ok(answer.items().iter().map(read).collect())
     }
@@ -95,7 +95,7 @@ impl WebhooksTable {
         for keys in keys.chunks(AT_ONCE) {
             let mut transaction = Transaction::new();
             for key in keys {
-                transaction.put_unseen(Role::Told, self.told(person, channel, key, now))?;
+                transaction.put_unseen(Role::Told, self.put_sent_notice(person, channel, key, now))?;
                 transaction.delete(Role::Waiting, self.delete(&Key::waiting_notice(person, channel, key)))?;
             }
             // The transaction has no condition, so it can't be rejected.
@@ -104,8 +104,8 @@ impl WebhooksTable {
         Ok(())
     }
 
-    fn told(&self, person: &PersonId, channel: NoticeChannel, key: &str, now: Timestamp) -> PutBuilder {
-        let row = Draft::new(&Key::told_notice(person, channel, key));
+    fn put_sent_notice(&self, person: &PersonId, channel: NoticeChannel, key: &str, now: Timestamp) -> PutBuilder {
+        let row = Draft::new(&Key::sent_notice(person, channel, key));
         self.put(row.with("ttl", &now.secs().saturating_add(KEPT_SECS)).into_item())
     }
 

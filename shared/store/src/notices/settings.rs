@@ -8,7 +8,7 @@ use crate::{
     audit::entry::AuditEntry,
     codec::attribute::Attribute,
     codec::backoff::Backoff,
-    codec::fault::failed,
+    codec::fault::store_error,
     codec::item::{Draft, Item, member, optional_member},
     codec::key::{self, Key, notices},
     codec::ledger::Edited,
@@ -72,7 +72,7 @@ impl WebhooksTable {
         let answer = query
             .send()
             .await
-            .map_err(failed("listing the recipients of notices"))?;
+            .map_err(store_error("listing the recipients of notices"))?;
         let read = answer.items().iter().map(|item| {
             let person = PersonId::parse(key::sort_key(item)).ok_or_else(|| self.row(item).corrupt("sk"))?;
             let settings = self.read_settings(&person, item);
@@ -168,7 +168,9 @@ impl WebhooksTable {
             .put_item()
             .table_name(&*self.table)
             .set_item(Some(row.into_item()));
-        put.send().await.map_err(failed("recording that a channel has ended"))?;
+        put.send()
+            .await
+            .map_err(store_error("recording that a channel has ended"))?;
         Ok(())
     }
 
@@ -184,11 +186,11 @@ impl WebhooksTable {
             .table_name(&*self.table)
             .consistent_read(true)
             .key_condition_expression("pk = :pk")
-            .expression_attribute_values(":pk", notices::ended(&settings.person).write());
+            .expression_attribute_values(":pk", notices::ended_channels(&settings.person).write());
         let answer = query
             .send()
             .await
-            .map_err(failed("reading which channels have ended"))?;
+            .map_err(store_error("reading which channels have ended"))?;
         let mut ended = BTreeMap::new();
         for item in answer.items() {
             let row = self.row(item);
@@ -212,7 +214,10 @@ impl WebhooksTable {
             .delete_item()
             .table_name(&*self.table)
             .set_key(Some(Key::ended_channel(person, channel).attributes()));
-        delete.send().await.map_err(failed("recording that a channel works"))?;
+        delete
+            .send()
+            .await
+            .map_err(store_error("recording that a channel works"))?;
         Ok(())
     }
 
@@ -230,13 +235,13 @@ impl WebhooksTable {
 impl Attribute for NoticeTerms {
     fn write(&self) -> AttributeValue {
         let slack = self.slack.as_ref().map(|(place, terms)| {
-            let slack = Draft::nested()
+            let slack = Draft::new_map()
                 .with("url", &place.url)
                 .with("host", &place.host)
                 .with("terms", terms);
             AttributeValue::M(slack.into_item())
         });
-        let terms = Draft::nested().with("mail", &self.mail);
+        let terms = Draft::new_map().with("mail", &self.mail);
         let terms = match slack {
             Some(slack) => terms.with_value("slack", slack),
             None => terms,
@@ -266,7 +271,7 @@ impl Attribute for NoticeTerms {
 
 impl Attribute for ChannelTerms {
     fn write(&self) -> AttributeValue {
-        let terms = Draft::nested()
+        let terms = Draft::new_map()
             .with("on", &self.enabled)
             .with_optional("kinds", self.kinds.as_ref());
         AttributeValue::M(terms.into_item())

@@ -7,7 +7,7 @@
 use crate::{
     codec::attribute::text,
     codec::checks::Checks,
-    codec::fault::failed,
+    codec::fault::store_error,
     codec::item::{Draft, Item, Row},
     codec::key::{self, Key},
     codec::ledger::Ledger,
@@ -202,7 +202,7 @@ impl Ledger {
             .expression_attribute_values(":last", text(&range.last.to_string()))
             .scan_index_forward(!range.newest_first)
             .limit(i32::try_from(limit).unwrap_or(i32::MAX));
-        let answer = query.send().await.map_err(failed("reading decisions"))?;
+        let answer = query.send().await.map_err(store_error("reading decisions"))?;
         let items = answer.items.unwrap_or_default();
         // A page ends at the limit or at a megabyte.
         let end = answer.last_evaluated_key.as_ref().map(|last| {
@@ -246,7 +246,7 @@ impl Ledger {
             .table_name(table)
             .set_key(Some(Key::decision(agent, id).attributes()))
             .consistent_read(true);
-        let item = get.send().await.map_err(failed("reading a decision"))?.item;
+        let item = get.send().await.map_err(store_error("reading a decision"))?.item;
         let read = |item: Item| {
             let decision = read_decision(agent, Row::new(table, &item), &item)?;
             Ok((decision, RowHash::digest(&item)))
@@ -265,7 +265,7 @@ impl Ledger {
         let table = self.decisions_table()?;
         let query = self.db.query().table_name(table);
         let query = key::newest(query, key::decision_partition(agent), before, limit);
-        let answer = query.send().await.map_err(failed("listing decisions"))?;
+        let answer = query.send().await.map_err(store_error("listing decisions"))?;
         let items = answer.items().iter();
         items
             .map(|item| read_decision(agent, Row::new(table, item), item))

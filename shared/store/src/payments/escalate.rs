@@ -8,7 +8,7 @@
 use crate::{
     codec::attribute::{Attribute as _, text},
     codec::backoff::Backoff,
-    codec::fault::{Fault, failed},
+    codec::fault::{Fault, store_error},
     codec::item::Draft,
     codec::key::{self, Key},
     codec::ledger::Ledger,
@@ -85,14 +85,14 @@ impl Ledger {
     ) -> Result<Escalated> {
         let mut backoff = Backoff::new();
         // Nearly every escalated request is new, so number 0 is tried without reading.
-        let mut place = Place::New(asked(decision, expires_at, 0)?);
+        let mut place = Place::New(required_approval(decision, expires_at, 0)?);
         loop {
             let transaction = self.escalation(key, decision, &place, most)?;
             let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await?
             else {
                 return Ok(place.into_escalated());
             };
-            if let Some(item) = refusal.met(Role::Key) {
+            if let Some(item) = refusal.existing(Role::Key) {
                 let record = IdempotencyRecord::read(self.row(item))?;
                 return Ok(if is_ours(&record, decision, &place) {
                     place.into_escalated()
@@ -100,14 +100,14 @@ impl Ledger {
                     Escalated::IdempotencyRecord(record)
                 });
             }
-            if let Some(item) = refusal.met(Role::Approval) {
+            if let Some(item) = refusal.existing(Role::Approval) {
                 let met = self.read_approval(place.approval().id, item)?;
                 place = if is_open(&met, decision) {
                     Place::Taken(met)
                 } else {
                     self.next_place(decision, expires_at).await?
                 };
-            } else if let Some(full) = refusal.met(Role::Waiting) {
+            } else if let Some(full) = refusal.existing(Role::Waiting) {
                 let made = self.make_room(decision.agent, full, decision.at, &mut backoff).await?;
                 if !made {
                     place = self.next_place(decision, expires_at).await?;
@@ -158,7 +158,7 @@ impl Ledger {
     /// Reads the newest approval of this request. Uses the approval if it is open, and otherwise the next number.
     async fn next_place(&self, decision: &DecisionRecord, expires_at: Timestamp) -> Result<Place> {
         let Some(newest) = self.newest_approval(decision.agent, &decision.fingerprint).await? else {
-            return Ok(Place::New(asked(decision, expires_at, 0)?));
+            return Ok(Place::New(required_approval(decision, expires_at, 0)?));
         };
         if is_open(&newest, decision) {
             return Ok(Place::Taken(newest));
@@ -166,7 +166,7 @@ impl Ledger {
         let next = newest.id.sequence().checked_add(1);
         let next =
             next.ok_or_else(|| Error::internal("escalating a request", Fault::new("its ordinals are used up")))?;
-        Ok(Place::New(asked(decision, expires_at, next)?))
+        Ok(Place::New(required_approval(decision, expires_at, next)?))
     }
 
     /// Reads the newest approval of a request.
@@ -181,9 +181,12 @@ impl Ledger {
             .scan_index_forward(false)
             .limit(1)
             .consistent_read(true);
-        let answer = query.send().await.map_err(failed("reading a request's approvals"))?;
+        let answer = query
+            .send()
+            .await
+            .map_err(store_error("reading a request's approvals"))?;
         let newest = answer.items().first();
-        newest.map(|item| self.listed_approval(item)).transpose()
+        newest.map(|item| self.read_listed_approval(item)).transpose()
     }
 }
 
@@ -198,7 +201,7 @@ fn is_ours(record: &IdempotencyRecord, decision: &DecisionRecord, place: &Place)
 }
 
 /// Creates the approval that a decision requires.
-fn asked(decision: &DecisionRecord, expires_at: Timestamp, sequence: u32) -> Result<Approval> {
+fn required_approval(decision: &DecisionRecord, expires_at: Timestamp, sequence: u32) -> Result<Approval> {
     let (Reason::ApprovalRequired { threshold, rule, .. }, Some(operation)) =
         (&decision.reason, decision.operation.clone())
     else {

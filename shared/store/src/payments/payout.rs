@@ -107,7 +107,7 @@ impl Ledger {
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(Edited::Stored),
             TransactionOutcome::Refused(refusal) => {
-                let met = refusal.met(Role::Record).map(|item| self.read_payout_record(item));
+                let met = refusal.existing(Role::Record).map(|item| self.read_payout_record(item));
                 Ok(if met.transpose()?.as_ref() == Some(next) {
                     Edited::Stored
                 } else {
@@ -164,7 +164,7 @@ impl Ledger {
         match transaction.send_while_fresh(&self.db, backoff).await? {
             Some(TransactionOutcome::Committed) => Ok(PayoutReserved::Done),
             Some(TransactionOutcome::Refused(refusal)) => {
-                let used = refusal.met(Role::Key).map(|item| self.read_payout_key(item));
+                let used = refusal.existing(Role::Key).map(|item| self.read_payout_key(item));
                 // An attempt whose response was lost wrote the record.
                 if used.transpose()?.is_some_and(|used| used.settlement == terms.id) {
                     return Ok(PayoutReserved::Done);

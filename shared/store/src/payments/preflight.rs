@@ -2,7 +2,8 @@
 //! spending, because authorize never reads them. DynamoDB deletes the rows by TTL.
 
 use crate::{
-    codec::attribute::Attribute as _, codec::fault::failed, codec::item::Draft, codec::key::Key, codec::ledger::Ledger,
+    codec::attribute::Attribute as _, codec::fault::store_error, codec::item::Draft, codec::key::Key,
+    codec::ledger::Ledger,
 };
 use aws_sdk_dynamodb::{operation::put_item::PutItemError, types::ReturnValuesOnConditionCheckFailure};
 use purser_domain::{AgentId, Duration, Fingerprint, Result, Timestamp};
@@ -48,6 +49,6 @@ impl Ledger {
         {
             return self.row(item).get("rh").map(ReplayKey::Taken);
         }
-        Err(failed("holding a replay key")(error))
+        Err(store_error("holding a replay key")(error))
     }
 }

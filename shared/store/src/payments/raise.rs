@@ -40,10 +40,10 @@ impl Ledger {
             else {
                 return Ok(RaiseAsked::New(asked.clone()));
             };
-            if let Some(item) = refusal.met(Role::Approval) {
+            if let Some(item) = refusal.existing(Role::Approval) {
                 return Ok(RaiseAsked::Already(self.read_approval(asked.id, item)?));
             }
-            if let Some(full) = refusal.met(Role::Waiting)
+            if let Some(full) = refusal.existing(Role::Waiting)
                 && !self
                     .make_room(asked.agent, full, asked.created_at, &mut backoff)
                     .await?

@@ -51,13 +51,13 @@ impl Ledger {
             let transaction = self.giving_back(settlement, &counted_in).await?;
             let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await?
             else {
-                return Ok(Moved::Done(settlement.clone().expired(unusable)));
+                return Ok(Moved::Done(settlement.clone().expire(unusable)));
             };
-            if let Some(item) = refusal.met(Role::Settlement) {
+            if let Some(item) = refusal.existing(Role::Settlement) {
                 return Ok(Moved::Superseded(self.read_settlement(agent, item)?));
             }
             if let Some((day, _)) = terms.windows().first()
-                && let Some(item) = refusal.met(Role::Totals(*day))
+                && let Some(item) = refusal.existing(Role::Totals(*day))
                 && self.has_total(item, terms.amount)?
             {
                 // The call was authorized again since it was read, so it stays stored.

@@ -78,7 +78,7 @@ impl Ledger {
         match transaction.send_while_fresh(&self.db, backoff).await? {
             Some(TransactionOutcome::Committed) => Ok(Reserved::Done),
             Some(TransactionOutcome::Refused(refusal)) => {
-                let reserved = self.refused(&refusal, grant.approval(), terms.id)?;
+                let reserved = self.read_refusal(&refusal, grant.approval(), terms.id)?;
                 if reserved == Reserved::Raced {
                     backoff.wait().await?;
                 }
@@ -90,7 +90,7 @@ impl Ledger {
 
     fn reservation(&self, grant: &Grant<'_>, terms: &Terms, fingerprint: &Fingerprint) -> Result<Transaction<Role>> {
         let mut transaction = Transaction::new();
-        let remembered = grant.remembered().and_then(RecentUpdate::only_call);
+        let remembered = grant.recent_update().and_then(RecentUpdate::only_call);
         for charge in grant.charges() {
             // The totals of the day window also store the recent call.
             let remembered = remembered.as_ref().filter(|_| charge.scope.budget().is_none());
@@ -144,13 +144,13 @@ impl Ledger {
             .expression_attribute_values(":now", terms.authorized_at.write())
     }
 
-    fn refused(
+    fn read_refusal(
         &self,
         refusal: &FailedConditions<Role>,
         approval: Option<ApprovalId>,
         ours: SettlementId,
     ) -> Result<Reserved> {
-        if let Some((item, id)) = refusal.met(Role::Approval).zip(approval)
+        if let Some((item, id)) = refusal.existing(Role::Approval).zip(approval)
             && let Resolution::Executed { settlement, .. } = self.read_approval(id, item)?.resolution
         {
             return Ok(if settlement == ours {
@@ -160,7 +160,7 @@ impl Ledger {
             });
         }
         let record = refusal
-            .met(Role::Key)
+            .existing(Role::Key)
             .map(|item| IdempotencyRecord::read(self.row(item)))
             .transpose()?;
         Ok(match record {

@@ -66,13 +66,13 @@ impl Ledger {
 
         let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut Backoff::new()).await?
         else {
-            return Ok(Moved::Done(settlement.clone().confirmation_reverted(transfer_gone)));
+            return Ok(Moved::Done(settlement.clone().revert_confirmation(transfer_gone)));
         };
         // The id is random, so the existing row was written by an attempt whose response was lost.
         if refusal.names(Role::Decision) {
-            return Ok(Moved::Done(settlement.clone().confirmation_reverted(transfer_gone)));
+            return Ok(Moved::Done(settlement.clone().revert_confirmation(transfer_gone)));
         }
-        match refusal.met(Role::Settlement) {
+        match refusal.existing(Role::Settlement) {
             Some(item) => Ok(Moved::Superseded(self.read_settlement(terms.agent, item)?)),
             None => Err(Error::internal(TAKING_BACK, Fault::new("there is no such settlement"))),
         }

@@ -14,7 +14,7 @@
 use crate::{
     codec::attribute::{Attribute as _, Item, text},
     codec::backoff::Backoff,
-    codec::fault::{Fault, failed},
+    codec::fault::{Fault, store_error},
     codec::item::Draft,
     codec::key::{CLAIM_SHARDS, Key, claim_partition, parse_claim, sort_key},
     codec::ledger::Ledger,
@@ -183,7 +183,7 @@ impl Ledger {
                 .expression_attribute_values(":pk", text(partition))
                 .consistent_read(true)
                 .set_exclusive_start_key(from);
-            let answer = query.send().await.map_err(failed("reading claims"))?;
+            let answer = query.send().await.map_err(store_error("reading claims"))?;
             for item in answer.items() {
                 claims.push(self.read_claim(item, block)?);
             }
@@ -358,7 +358,7 @@ impl Ledger {
             {
                 return self.row(item).get("sid").map(Some);
             }
-            return Err(failed(CLAIMING)(error));
+            return Err(store_error(CLAIMING)(error));
         }
     }
 
@@ -383,7 +383,7 @@ impl Ledger {
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         loop {
             let Err(error) = update.clone().send().await else {
-                return Ok(Held::Done(settlement.clone().confirmed(transfer, now)));
+                return Ok(Held::Done(settlement.clone().confirm(transfer, now)));
             };
             if is_conflict(&error) {
                 backoff.wait().await?;
@@ -397,7 +397,7 @@ impl Ledger {
                     SettlementState::Confirmed { .. } | SettlementState::Expired => Held::Superseded(stored),
                 });
             }
-            return Err(failed(CONFIRMING)(error));
+            return Err(store_error(CONFIRMING)(error));
         }
     }
 
@@ -414,23 +414,23 @@ impl Ledger {
         let terms = &settlement.terms;
         loop {
             let mut transaction = Transaction::new();
-            let mut confirmed = settlement.clone().confirmed(transfer, now);
+            let mut confirmed = settlement.clone().confirm(transfer, now);
             let update = if settlement.state == SettlementState::Expired {
                 confirmed.counted_at = self.count_anew(&mut transaction, terms, now).await?;
                 self.late_confirmation(terms, transfer, now, confirmed.counted_at)
             } else {
-                self.held_confirmation(terms, transfer, now)
+                self.hold_confirmation(terms, transfer, now)
             };
             transaction.update(Role::Settlement, update)?;
             transaction.put(Role::Claim, self.claim(terms, transfer, log_index))?;
             let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, backoff).await? else {
                 return Ok(Together::Done(confirmed));
             };
-            if let Some(item) = refusal.met(Role::Claim) {
+            if let Some(item) = refusal.existing(Role::Claim) {
                 let by = self.row(item).get("sid")?;
                 return Ok(Together::Claimed { by });
             }
-            if let Some(item) = refusal.met(Role::Settlement) {
+            if let Some(item) = refusal.existing(Role::Settlement) {
                 return Ok(Together::Superseded(self.read_settlement(terms.agent, item)?));
             }
             if refusal.names(Role::Settlement) || !refusal.names(Role::Window) {
@@ -448,7 +448,7 @@ impl Ledger {
             .expression_attribute_values(":settlement", terms.id.write())
     }
 
-    fn held_confirmation(&self, terms: &Terms, transfer: &Transfer, now: Timestamp) -> UpdateBuilder {
+    fn hold_confirmation(&self, terms: &Terms, transfer: &Transfer, now: Timestamp) -> UpdateBuilder {
         self.update(&Key::settlement(terms.agent, terms.id))
             .update_expression(CONFIRM_HELD)
             .condition_expression("rs = :authorized")

@@ -6,7 +6,7 @@
 use crate::{
     codec::attribute::{Attribute as _, text},
     codec::checks::Checks,
-    codec::fault::failed,
+    codec::fault::store_error,
     codec::item::{Draft, Item, Row},
     codec::key::{self, Key},
     codec::ledger::Ledger,
@@ -59,7 +59,7 @@ impl Ledger {
         let query = self.db.query().table_name(&*self.table);
         let query = key::newest(query, key::settlement_partition(agent), before, limit).consistent_read(is_consistent);
         // A Query page has 1 MB, which is a thousand of these rows, and `limit` is at most a hundred.
-        let answer = query.send().await.map_err(failed("listing settlements"))?;
+        let answer = query.send().await.map_err(store_error("listing settlements"))?;
         answer
             .items()
             .iter()

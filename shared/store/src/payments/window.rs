@@ -12,7 +12,7 @@
 
 use crate::{
     codec::attribute::Attribute as _,
-    codec::fault::failed,
+    codec::fault::store_error,
     codec::item::{Draft, Item, optional_member},
     codec::key::{self, Key},
     codec::ledger::Ledger,
@@ -248,7 +248,7 @@ impl Ledger {
                 window.scope,
                 window.length,
                 window.stamp,
-                current.expired(at),
+                current.list_expired(at),
                 current.horizon,
             )
             .await?
@@ -400,7 +400,7 @@ impl Ledger {
             .limit(limit.into())
             .scan_index_forward(true)
             .consistent_read(true);
-        let answer = query.send().await.map_err(failed("reading a window"))?;
+        let answer = query.send().await.map_err(store_error("reading a window"))?;
         // A page that ends exactly at the limit may be reported as incomplete, which costs only one more read.
         let complete = answer.last_evaluated_key.is_none();
         Ok((answer.items.unwrap_or_default(), complete))

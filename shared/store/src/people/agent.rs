@@ -57,7 +57,7 @@ impl Ledger {
     /// Stores a new agent, and adds its wallet to the list of wallets whose outflows are compared with settlements.
     pub async fn create_agent(&self, agent: &Agent, audit: &AuditEntry) -> Result<Created> {
         let mut transaction = Transaction::new();
-        transaction.put(Role::Agent, self.put_new(audit.marked(write_agent(agent))))?;
+        transaction.put(Role::Agent, self.put_new(audit.mark(write_agent(agent))))?;
         let wallet = Draft::new(&Key::wallet(agent.id)).with("address", &agent.wallet.address);
         transaction.put(Role::Wallet, self.put(wallet.into_item()))?;
         self.stamp_budgets(&mut transaction, agent, &[])?;
@@ -66,7 +66,7 @@ impl Ledger {
             TransactionOutcome::Committed => Ok(Created::Stored),
             TransactionOutcome::Refused(refusal) => {
                 let met = refusal
-                    .met(Role::Agent)
+                    .existing(Role::Agent)
                     .map(|item| self.read_agent(agent.id, item))
                     .transpose()?;
                 Ok(if met.as_ref() == Some(agent) {
@@ -108,7 +108,7 @@ impl Ledger {
         }
         let mut transaction = Transaction::new();
         let put = self
-            .put(audit.marked(write_agent(agent)))
+            .put(audit.mark(write_agent(agent)))
             .condition_expression("ver = :old")
             .expression_attribute_values(":old", crate::codec::attribute::Attribute::write(&old.version));
         transaction.put(Role::Agent, put)?;
@@ -118,7 +118,7 @@ impl Ledger {
             TransactionOutcome::Committed => Ok(Edited::Stored),
             TransactionOutcome::Refused(refusal) => {
                 let met = refusal
-                    .met(Role::Agent)
+                    .existing(Role::Agent)
                     .map(|item| self.read_agent(agent.id, item))
                     .transpose()?;
                 Ok(if met.as_ref() == Some(agent) {

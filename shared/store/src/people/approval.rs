@@ -84,7 +84,7 @@ impl Ledger {
             Some(_) => "SET st = :state, resolved = :now, #by = :by, os = :decided, note = :note",
         };
         let update = if_pending(self.ruling(id, set, state, ruling))
-            .expression_attribute_values(":decided", key::owned::decided(id, asked.created_at).write());
+            .expression_attribute_values(":decided", key::owned::decided_key(id, asked.created_at).write());
         let is_ours = |resolution: &Resolution| match (verdict, resolution) {
             (ApprovalDecision::Approve, Resolution::Approved(found) | Resolution::Executed { ruling: found, .. })
             | (ApprovalDecision::Reject, Resolution::Rejected(found)) => found == ruling,
@@ -106,7 +106,7 @@ impl Ledger {
             Some(_) => "SET st = :state, resolved = :now, #by = :by, os = :decided, ends = :until, note = :note",
         };
         Ok(if_pending(self.ruling(asked.id, set, APPROVED, ruling))
-            .expression_attribute_values(":decided", key::owned::decided(asked.id, asked.created_at).write())
+            .expression_attribute_values(":decided", key::owned::decided_key(asked.id, asked.created_at).write())
             .expression_attribute_values(":until", raise.until.write()))
     }
 
@@ -146,7 +146,7 @@ impl Ledger {
             }
             TransactionOutcome::Refused(refusal) => refusal,
         };
-        let Some(item) = refusal.met(Role::Approval) else {
+        let Some(item) = refusal.existing(Role::Approval) else {
             return Ok(Resolved::NotFound);
         };
         let approval = self.read_approval(id, item)?;
@@ -185,7 +185,7 @@ impl Ledger {
     }
 
     /// Decodes an approval, with the id from the item's key.
-    pub(crate) fn listed_approval(&self, item: &Item) -> Result<Approval> {
+    pub(crate) fn read_listed_approval(&self, item: &Item) -> Result<Approval> {
         let id = key::approval_of(item).ok_or_else(|| self.row(item).corrupt("sk"))?;
         self.read_approval(id, item)
     }
@@ -242,9 +242,9 @@ pub(crate) fn write_approval(approval: &Approval) -> Item {
     };
     let ruling = approval.ruling();
     let os = match &approval.resolution {
-        Resolution::Pending => key::owned::undecided(approval.id, approval.created_at),
+        Resolution::Pending => key::owned::undecided_key(approval.id, approval.created_at),
         Resolution::Approved(_) | Resolution::Rejected(_) | Resolution::Executed { .. } => {
-            key::owned::decided(approval.id, approval.created_at)
+            key::owned::decided_key(approval.id, approval.created_at)
         }
     };
     Draft::new(&Key::approval(approval.id))

@@ -103,7 +103,7 @@ impl Authenticator {
         now: Timestamp,
     ) -> Result<Authenticated<T>> {
         let began = call.began;
-        let caller = call.verified(agent, read, now)?;
+        let caller = call.verify(agent, read, now)?;
         self.key_limit.count(&caller.agent, caller.key, began);
         self.key_uses.note(caller.agent.id, caller.key, began);
         Ok(caller)
@@ -111,7 +111,7 @@ impl Authenticator {
 }
 
 impl UnverifiedCall {
-    fn verified<T>(self, agent: Option<Agent>, read: T, now: Timestamp) -> Result<Authenticated<T>> {
+    fn verify<T>(self, agent: Option<Agent>, read: T, now: Timestamp) -> Result<Authenticated<T>> {
         // The comparison is also made if there is no agent.
         let is_valid = self.key.is_valid_for(agent.as_ref(), now);
         let agent = agent.filter(|_| is_valid).ok_or(ErrorKind::InvalidAgentKey)?;
@@ -171,7 +171,7 @@ mod tests {
                 scope: "127.0.0.1".to_owned(),
                 began: at(900),
             };
-            let verified = call.verified(Some(agent), (), at(read_at));
+            let verified = call.verify(Some(agent), (), at(read_at));
             assert_eq!(verified.is_ok(), gets_in, "read at {read_at}");
         }
     }

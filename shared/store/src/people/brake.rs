@@ -33,7 +33,7 @@ impl Ledger {
     pub async fn freeze_by_brake(&self, agent: &Agent, audit: &AuditEntry) -> Result<Edited> {
         const AUDIT_ID: &str = EditMark::AUDIT_ID;
         // The attributes of the previous change are replaced, including those that this change does not have.
-        let mark = audit.marked(Item::new());
+        let mark = audit.mark(Item::new());
         let mut sets = vec!["#st = :st".to_owned(), "#ver = :next".to_owned()];
         let mut removes = Vec::new();
         let mut update = self
@@ -66,7 +66,7 @@ impl Ledger {
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(Edited::Stored),
             TransactionOutcome::Refused(refusal) => {
-                let met = refusal.met(Role::Agent).and_then(|met| met.get(AUDIT_ID));
+                let met = refusal.existing(Role::Agent).and_then(|met| met.get(AUDIT_ID));
                 // If the stored audit id is this freeze's id, an attempt whose response was lost has stored the freeze.
                 let is_own = met.is_some() && met == mark.get(AUDIT_ID);
                 Ok(if is_own { Edited::Stored } else { Edited::Conflict })

@@ -9,7 +9,7 @@
 use crate::{
     codec::attribute::Attribute as _,
     codec::client::without_throttling_pauses,
-    codec::fault::failed,
+    codec::fault::store_error,
     codec::item::{Draft, Item, member},
     codec::key,
     codec::key::ThrottleKind,
@@ -136,7 +136,7 @@ impl CallLeases {
             Some(UpdateItemError::ConditionalCheckFailedException(refused)) => {
                 Ok(Some(refused.item.clone().unwrap_or_default()))
             }
-            _ => Err(failed("counting an open call")(error)),
+            _ => Err(store_error("counting an open call")(error)),
         }
     }
 

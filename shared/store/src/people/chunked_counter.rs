@@ -9,7 +9,7 @@
 
 use crate::{
     codec::attribute::Attribute as _,
-    codec::fault::failed,
+    codec::fault::store_error,
     codec::item::{Draft, Row},
     codec::key::{self, ThrottleKind},
     people::throttle::{KEPT, too_many_requests},
@@ -105,7 +105,7 @@ impl<K: Copy + Eq + Hash, R> Counts<K, R> {
         }
     }
 
-    fn reached(&mut self, key: K, span: u64) -> Option<&R> {
+    fn limit_reached(&mut self, key: K, span: u64) -> Option<&R> {
         self.in_span(span).get(&key)?.reached.as_ref()
     }
 }
@@ -125,7 +125,7 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
     /// Returns 429 until the span ends if the counter has reached its limit and `is_meant` returns `true` for its
     /// record.
     pub(crate) fn check(&self, key: K, now: Timestamp, is_meant: impl FnOnce(&R) -> bool) -> Result<()> {
-        if !self.counts().reached(key, self.span(now)).is_some_and(is_meant) {
+        if !self.counts().limit_reached(key, self.span(now)).is_some_and(is_meant) {
             return Ok(());
         }
         Err(too_many_requests(now, self.span_secs).into())
@@ -171,7 +171,7 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
             .expression_attribute_values(":chunk", chunk.write())
             .expression_attribute_values(":ttl", now.secs().saturating_add(KEPT).write())
             .return_values(ReturnValue::UpdatedNew);
-        let answer = update.send().await.map_err(failed("adding to a shared counter"))?;
+        let answer = update.send().await.map_err(store_error("adding to a shared counter"))?;
         Row::new(&self.table, &answer.attributes.unwrap_or_default()).get("n")
     }
 
@@ -232,7 +232,7 @@ mod tests {
             counts.add(key, 0, 3);
             assert!(counts.of_keys.len() <= MAX_REMEMBERED, "{key}");
         }
-        assert_eq!(counts.reached(0, 0), Some(&"record"));
+        assert_eq!(counts.limit_reached(0, 0), Some(&"record"));
         // All counters have reached their limit, so all are dropped.
         for key in 0..=10_000 {
             counts.add(key, 0, 3);
@@ -245,11 +245,11 @@ mod tests {
     fn a_limit_is_reached_for_its_span_alone() {
         let mut counts = Counts::new(1);
         counts.reach('a', 1, "record");
-        assert_eq!(counts.reached('a', 1), Some(&"record"));
-        assert_eq!(counts.reached('b', 1), None);
-        assert_eq!(counts.reached('a', 2), None);
+        assert_eq!(counts.limit_reached('a', 1), Some(&"record"));
+        assert_eq!(counts.limit_reached('b', 1), None);
+        assert_eq!(counts.limit_reached('a', 2), None);
         // The response to a chunk of the previous span.
         counts.reach('a', 1, "record");
-        assert_eq!(counts.reached('a', 2), None);
+        assert_eq!(counts.limit_reached('a', 2), None);
     }
 }

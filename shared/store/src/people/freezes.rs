@@ -10,7 +10,7 @@ use crate::{
     audit::entry::AuditEntry,
     codec::attribute::{Attribute, text},
     codec::backoff::Backoff,
-    codec::fault::failed,
+    codec::fault::store_error,
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     codec::ledger::Ledger,
@@ -67,8 +67,8 @@ impl Ledger {
         for copy in 0..key::FREEZES_COPIES {
             let update = self.update(&Key::freezes(copy));
             let update = match change.after() {
-                Some(_) => added(update, &entry),
-                None => removed(update, &entry),
+                Some(_) => add_entry(update, &entry),
+                None => remove_entry(update, &entry),
             };
             transaction.update(Role::Copy, update)?;
         }
@@ -114,7 +114,7 @@ impl Ledger {
             .items()
             .send();
         let items: Result<Vec<Item>, _> = items.collect().await;
-        let items = items.map_err(failed("listing freezes"))?;
+        let items = items.map_err(store_error("listing freezes"))?;
         items.iter().map(|item| self.read_freeze(item)).collect()
     }
 
@@ -158,7 +158,7 @@ impl Ledger {
 
 /// Completes an update that adds the frozen target to a copy, if the copy contains the target or has fewer targets than
 /// the maximum.
-fn added(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
+fn add_entry(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     match entry {
         Entry::Of(set, one) => {
             let element = match one {
@@ -181,7 +181,7 @@ fn added(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
 }
 
 /// Completes an update that removes the frozen target from a copy, if the copy contains the target.
-fn removed(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
+fn remove_entry(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     match entry {
         Entry::Of(set, one) => update
             .update_expression("DELETE #set :one")

@@ -111,7 +111,7 @@ impl Ledger {
         };
         let mut transaction = Transaction::new();
         let put = self
-            .put(audit.marked(write_agent(&new)))
+            .put(audit.mark(write_agent(&new)))
             .condition_expression("ver = :old")
             .expression_attribute_values(":old", old.version.write());
         transaction.put(Role::Agent, put)?;
@@ -127,7 +127,7 @@ impl Ledger {
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(HandedOver::Done),
             TransactionOutcome::Refused(refusal) => {
-                let met = refusal.met(Role::Agent).map(|item| self.read_agent(old.id, item));
+                let met = refusal.existing(Role::Agent).map(|item| self.read_agent(old.id, item));
                 Ok(if met.transpose()?.as_ref() == Some(&new) {
                     HandedOver::Done
                 } else if refusal.names(Role::Offer) {
@@ -161,7 +161,7 @@ impl Ledger {
         let expired = approval
             .raise
             .as_ref()
-            .map(|_| owned::decided(approval.id, approval.created_at));
+            .map(|_| owned::decided_key(approval.id, approval.created_at));
         let update = match &expired {
             None => "SET #owner = :new",
             Some(_) => "SET #owner = :new, os = :decided",

@@ -7,7 +7,7 @@
 
 use crate::{
     codec::attribute::Attribute as _,
-    codec::fault::failed,
+    codec::fault::store_error,
     codec::item::{Draft, Item, member},
     codec::key,
     people::throttle::KEPT,
@@ -66,7 +66,7 @@ impl KeptResponses {
                 .expression_attribute_values(":total", total.write())
                 .expression_attribute_values(":until", until.write())
                 .expression_attribute_values(":ttl", until.secs().write());
-            update.send().await.map_err(failed("keeping a response"))?;
+            update.send().await.map_err(store_error("keeping a response"))?;
         }
         Ok(slot)
     }
@@ -87,7 +87,7 @@ impl KeptResponses {
             let (index, start) = (position / CHUNK_BYTES, position % CHUNK_BYTES);
             let get = self.db.get_item().table_name(&*self.table).consistent_read(true);
             let get = get.set_key(Some(key_of(scope, slot, index))).send().await;
-            let item = get.map_err(failed("reading a response"))?.item.unwrap_or_default();
+            let item = get.map_err(store_error("reading a response"))?.item.unwrap_or_default();
             let is_kept = member::<Timestamp>(&item, UNTIL).is_some_and(|until| now < until);
             let total = member::<u64>(&item, TOTAL).and_then(|total| usize::try_from(total).ok());
             let (Some(chunk), Some(total)) = (blob(&item, BODY), total.filter(|_| is_kept)) else {
@@ -118,7 +118,7 @@ impl KeptResponses {
             .expression_attribute_values(":one", 1_u64.write())
             .expression_attribute_values(":ttl", now.after(self.kept_for).secs().saturating_add(KEPT).write())
             .return_values(ReturnValue::UpdatedNew);
-        let updated = update.send().await.map_err(failed("keeping a response"))?;
+        let updated = update.send().await.map_err(store_error("keeping a response"))?;
         let count = updated.attributes.as_ref().and_then(|item| member::<u64>(item, COUNT));
         let slot = count.unwrap_or(0).checked_rem(self.slots.into()).unwrap_or(0);
         Ok(u8::try_from(slot).unwrap_or(0))

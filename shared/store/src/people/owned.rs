@@ -5,7 +5,7 @@
 
 use crate::{
     codec::attribute::Attribute as _,
-    codec::fault::failed,
+    codec::fault::store_error,
     codec::item::Item,
     codec::key::{self, Key, owned},
     codec::ledger::Ledger,
@@ -49,18 +49,18 @@ impl ApprovalList {
     /// Returns the inclusive bounds of the list's index sort keys before a position.
     fn ranges(self, before: Option<ApprovalPlace>) -> Vec<(String, String)> {
         let before = before.map(|place| (place.created_at, place.id));
-        let undecided = |since, before| owned::undecided_between(since, before);
+        let undecided = |since, before| owned::undecided_bounds(since, before);
         match self {
             Self::UndecidedSince(since) => vec![undecided(since, before)],
             Self::DecidedOrBefore(end) => {
                 let end = (end, ApprovalId::from_uuid(Uuid::nil()));
                 let earlier = before.map_or(end, |before| before.min(end));
                 vec![
-                    owned::decided_before(before),
+                    owned::decided_bounds(before),
                     undecided(Timestamp::EPOCH, Some(earlier)),
                 ]
             }
-            Self::All => vec![owned::decided_before(before), undecided(Timestamp::EPOCH, before)],
+            Self::All => vec![owned::decided_bounds(before), undecided(Timestamp::EPOCH, before)],
         }
     }
 }
@@ -125,7 +125,7 @@ impl Ledger {
             .expression_attribute_values(":last", last.write())
             .scan_index_forward(order == AgentOrder::OldestFirst)
             .limit(i32::try_from(most).unwrap_or(i32::MAX));
-        let listed = query.send().await.map_err(failed(LISTING))?;
+        let listed = query.send().await.map_err(store_error(LISTING))?;
         let places = listed.items().iter().map(|item| {
             let row = self.row(item);
             let os: String = row.get("os")?;
@@ -220,7 +220,7 @@ impl Ledger {
                 .expression_attribute_values(":last", last.write())
                 .scan_index_forward(false)
                 .limit(most.into());
-            for item in query.send().await.map_err(failed(LISTING))?.items() {
+            for item in query.send().await.map_err(store_error(LISTING))?.items() {
                 let row = self.row(item);
                 let os: String = row.get("os")?;
                 let place = owned::place_of_approval(&os).ok_or_else(|| row.corrupt("os"))?;
@@ -234,7 +234,7 @@ impl Ledger {
         listed.truncate(most.into());
         let keys: Vec<Key> = listed.into_iter().map(|(_, key)| key).collect();
         let items = self.get_all(&keys).await?;
-        let approvals: Result<Vec<Approval>> = items.iter().map(|item| self.listed_approval(item)).collect();
+        let approvals: Result<Vec<Approval>> = items.iter().map(|item| self.read_listed_approval(item)).collect();
         let mut approvals = approvals?;
         approvals.sort_by_key(|approval| std::cmp::Reverse(ApprovalPlace::new(approval)));
         Ok(approvals)
@@ -243,7 +243,7 @@ impl Ledger {
     /// Returns the number of an owner's approvals that no user has decided, created at `since` or later, up to `most`.
     /// Only the index is read, so a very recent decision may be missing.
     pub async fn count_of_undecided(&self, owner: &str, since: Timestamp, most: u8) -> Result<usize> {
-        let (first, last) = owned::undecided_between(since, None);
+        let (first, last) = owned::undecided_bounds(since, None);
         let query = self
             .owner_index(owner)
             .key_condition_expression("#owner = :owner AND os BETWEEN :first AND :last")
@@ -251,7 +251,7 @@ impl Ledger {
             .expression_attribute_values(":last", last.write())
             .select(Select::Count)
             .limit(most.into());
-        let counted = query.send().await.map_err(failed(LISTING))?.count;
+        let counted = query.send().await.map_err(store_error(LISTING))?.count;
         usize::try_from(counted).map_err(|error| Error::internal(LISTING, error))
     }
 
@@ -259,13 +259,18 @@ impl Ledger {
     /// up to `first`.
     pub(crate) async fn ids_of(&self, owner: &str, kind: &str, first: Option<usize>) -> Result<Vec<AgentId>> {
         let most = first.map(|first| i32::try_from(first).unwrap_or(i32::MAX));
-        let query = self.owned(owner, kind).set_limit(most);
+        let query = self.query_owned(owner, kind).set_limit(most);
         let listed = if first.is_some() {
             // Keys are short, so one response contains hundreds.
-            query.send().await.map_err(failed(LISTING))?.items.unwrap_or_default()
+            query
+                .send()
+                .await
+                .map_err(store_error(LISTING))?
+                .items
+                .unwrap_or_default()
         } else {
             let listed: Result<Vec<Item>, _> = query.into_paginator().items().send().collect().await;
-            listed.map_err(failed(LISTING))?
+            listed.map_err(store_error(LISTING))?
         };
         let ids = listed.iter();
         ids.map(|item| key::agent_of(item).ok_or_else(|| self.row(item).corrupt("pk")))
@@ -273,7 +278,7 @@ impl Ledger {
     }
 
     /// Creates the query for an owner's items of one kind.
-    fn owned(&self, owner: &str, kind: &str) -> QueryFluentBuilder {
+    fn query_owned(&self, owner: &str, kind: &str) -> QueryFluentBuilder {
         self.owner_index(owner)
             .key_condition_expression("#owner = :owner AND begins_with(os, :kind)")
             .expression_attribute_values(":kind", kind.to_owned().write())

@@ -8,7 +8,7 @@ use crate::{
     audit::entry::AuditEntry,
     codec::attribute::Attribute as _,
     codec::backoff::Backoff,
-    codec::fault::failed,
+    codec::fault::store_error,
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     codec::ledger::{Edited, Ledger},
@@ -96,7 +96,7 @@ impl Ledger {
             };
             if refusal.names(Role::Policy) {
                 let met = refusal
-                    .met(Role::Policy)
+                    .existing(Role::Policy)
                     .map(|item| self.read_policy(item))
                     .transpose()?;
                 if met.as_ref() == Some(enabled) {
@@ -128,7 +128,7 @@ impl Ledger {
         let mut transaction = Transaction::new();
         let item = write_policy(agent, enabled);
         let item = match audit {
-            Some(audit) => audit.marked(item),
+            Some(audit) => audit.mark(item),
             None => item,
         };
         let put = if enabled.version == 1 {
@@ -192,7 +192,7 @@ impl Ledger {
             .expression_attribute_values(":pk", key::policy_partition(agent).write())
             .consistent_read(true);
         let items: Result<Vec<Item>, _> = query.into_paginator().items().send().collect().await;
-        items.map_err(failed("listing an agent's policies"))
+        items.map_err(store_error("listing an agent's policies"))
     }
 
     /// Decodes a policy's row.

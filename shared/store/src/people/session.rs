@@ -9,7 +9,7 @@ use crate::{
     audit::entry::AuditEntry,
     codec::attribute::Attribute as _,
     codec::backoff::Backoff,
-    codec::fault::failed,
+    codec::fault::store_error,
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     codec::ledger::Ledger,
@@ -110,7 +110,7 @@ impl Ledger {
             .items()
             .send();
         let items: Result<Vec<Item>, _> = items.collect().await;
-        let items = items.map_err(failed("listing sessions"))?;
+        let items = items.map_err(store_error("listing sessions"))?;
         items.iter().map(|item| self.read_session(person, item)).collect()
     }
 
@@ -133,7 +133,7 @@ impl Ledger {
             .delete_item()
             .table_name(&*self.table)
             .set_key(Some(Key::session(&session.person, &session.id).attributes()));
-        delete.send().await.map_err(failed(ENDING))?;
+        delete.send().await.map_err(store_error(ENDING))?;
         Ok(())
     }
 

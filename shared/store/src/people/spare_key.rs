@@ -3,7 +3,7 @@
 
 use crate::{
     codec::attribute::Item,
-    codec::fault::failed,
+    codec::fault::store_error,
     codec::item::{Draft, member},
     codec::key::Key,
     codec::ledger::Ledger,
@@ -35,7 +35,7 @@ impl Ledger {
         let old = match update.send().await {
             Ok(taken) => taken.attributes.unwrap_or_default(),
             Err(error) if error.code() == Some("ConditionalCheckFailedException") => return Ok(None),
-            Err(error) => return Err(failed(DOING)(error)),
+            Err(error) => return Err(store_error(DOING)(error)),
         };
         let first = old.get("spare").and_then(first);
         first.map(Some).ok_or_else(|| self.row(&old).corrupt("spare"))
@@ -43,7 +43,7 @@ impl Ledger {
 
     /// Adds a key at the end of the list.
     pub async fn keep_spare_key(&self, spare: SpareKey) -> Result<()> {
-        let entry = Draft::nested().with("key", &spare.key).with("agent", &spare.agent);
+        let entry = Draft::new_map().with("key", &spare.key).with("agent", &spare.agent);
         let update = self
             .db
             .update_item()
@@ -52,7 +52,7 @@ impl Ledger {
             .update_expression("SET spare = list_append(if_not_exists(spare, :none), :added)")
             .expression_attribute_values(":none", AttributeValue::L(Vec::new()))
             .expression_attribute_values(":added", AttributeValue::L(vec![AttributeValue::M(entry.into_item())]));
-        update.send().await.map_err(failed("keeping a spare key"))?;
+        update.send().await.map_err(store_error("keeping a spare key"))?;
         Ok(())
     }
 }

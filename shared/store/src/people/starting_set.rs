@@ -107,7 +107,7 @@ impl Ledger {
             TransactionOutcome::Committed => Ok(true),
             TransactionOutcome::Refused(refusal) => {
                 let met = refusal
-                    .met(Role::Policy)
+                    .existing(Role::Policy)
                     .map(|item| self.read_policy(item))
                     .transpose()?;
                 Ok(met.as_ref() == Some(&record))

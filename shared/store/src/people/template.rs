@@ -8,7 +8,7 @@ use crate::{
     codec::item::{Draft, Item, member},
     codec::key::Key,
     codec::ledger::{Edited, Ledger},
-    codec::map::{numbered, read_change, write_change},
+    codec::map::{number_rules, read_change, write_change},
     transact::{Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -105,7 +105,7 @@ fn write_terms(person: &PersonId, version: u64, terms: &TemplateTerms) -> Item {
     let services = terms.services.iter().map(|(key, change)| (key.clone(), change.clone()));
     Draft::new(&Key::template(person, version))
         .with("limits", &services.collect::<Vec<_>>())
-        .with_optional("rules", terms.rules.as_deref().map(numbered).as_ref())
+        .with_optional("rules", terms.rules.as_deref().map(number_rules).as_ref())
         .into_item()
 }
 
@@ -113,7 +113,7 @@ fn write_terms(person: &PersonId, version: u64, terms: &TemplateTerms) -> Item {
 impl Attribute for (TemplateName, TemplateEntry) {
     fn write(&self) -> AttributeValue {
         let (name, entry) = self;
-        let map = Draft::nested().with("name", name).with("ver", &entry.version);
+        let map = Draft::new_map().with("name", name).with("ver", &entry.version);
         AttributeValue::M(map.with("t", &entry.edited_at).into_item())
     }
 

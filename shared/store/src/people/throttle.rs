@@ -109,7 +109,7 @@ impl Throttle {
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let scope = scope.to_string();
-        if self.refused().has(&scope, now) {
+        if self.lock_refused().has(&scope, now) {
             return Err(too_many_requests(now, A_MINUTE).into());
         }
         // Boxed because the SDK's futures take kilobytes, and `join` copies a finished future.
@@ -133,12 +133,12 @@ impl Throttle {
             .expression_attribute_values(":ttl", now.secs().saturating_add(KEPT).write());
         let counted = was_made(update.send().await, "counting a request")?;
         if !counted {
-            self.refused().add(scope, now);
+            self.lock_refused().add(scope, now);
         }
         Ok(counted)
     }
 
-    fn refused(&self) -> std::sync::MutexGuard<'_, Refused> {
+    fn lock_refused(&self) -> std::sync::MutexGuard<'_, Refused> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -19,7 +19,7 @@ impl Ledger {
         let ids: BTreeSet<ApprovalId> = ids.into_iter().collect();
         let keys: Vec<Key> = ids.into_iter().map(Key::approval).collect();
         let items = self.get_all(&keys).await?;
-        items.iter().map(|item| self.listed_approval(item)).collect()
+        items.iter().map(|item| self.read_listed_approval(item)).collect()
     }
 
     /// Whether another escalation of the agent would be rejected, because `most` or more approvals are pending and no

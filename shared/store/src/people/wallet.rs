@@ -2,7 +2,7 @@
 
 use crate::{
     codec::attribute::Attribute as _,
-    codec::fault::{Fault, failed},
+    codec::fault::{Fault, store_error},
     codec::key::Key,
     codec::ledger::Ledger,
 };
@@ -27,7 +27,7 @@ impl Ledger {
         let item = update
             .send()
             .await
-            .map_err(failed(DOING))?
+            .map_err(store_error(DOING))?
             .attributes
             .unwrap_or_default();
         let given_out: u32 = self.row(&item).get("n")?;

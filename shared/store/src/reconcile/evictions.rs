@@ -6,7 +6,7 @@
 
 use crate::{
     codec::attribute::{Attribute as _, text},
-    codec::fault::failed,
+    codec::fault::store_error,
     codec::item::Draft,
     codec::key::{self, Key},
     codec::ledger::Ledger,
@@ -48,7 +48,7 @@ impl Ledger {
         let answer = query
             .send()
             .await
-            .map_err(failed("reading the requests for evictions"))?;
+            .map_err(store_error("reading the requests for evictions"))?;
         let requests = answer.items().iter().map(|item| {
             let row = self.row(item);
             Ok(EvictionRequest {

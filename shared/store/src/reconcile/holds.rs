@@ -9,7 +9,7 @@ use crate::{
     audit::entry::AuditEntry,
     codec::attribute::{Attribute as _, text},
     codec::backoff::Backoff,
-    codec::fault::failed,
+    codec::fault::store_error,
     codec::item::{Draft, Item},
     codec::key::{self, Key, hold::INDEX},
     codec::ledger::Ledger,
@@ -71,7 +71,7 @@ impl Ledger {
             .expression_attribute_values(":at", text(&key::hold::due(at)))
             .set_exclusive_start_key(from.map(|position| position.0))
             .limit(limit.into());
-        let answer = query.send().await.map_err(failed("reading the holds"))?;
+        let answer = query.send().await.map_err(store_error("reading the holds"))?;
         let held = answer.items().iter().map(|item| self.read_held(item)).collect();
         Ok((held, answer.last_evaluated_key.map(IndexPosition)))
     }
@@ -113,7 +113,7 @@ impl Ledger {
             .put_item()
             .table_name(&*self.table)
             .set_item(Some(row.into_item()));
-        put.send().await.map_err(failed("keeping a position"))?;
+        put.send().await.map_err(store_error("keeping a position"))?;
         Ok(())
     }
 
@@ -140,7 +140,7 @@ impl Ledger {
             .expression_attribute_values(":pk", text(key::MARKED))
             .consistent_read(true)
             .limit(MAX);
-        let answer = query.send().await.map_err(failed("reading the marks"))?;
+        let answer = query.send().await.map_err(store_error("reading the marks"))?;
         let marks = answer.items().iter().map(|item| {
             let row = self.row(item);
             let (agent, settlement) =

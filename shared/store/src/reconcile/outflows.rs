@@ -6,7 +6,7 @@
 
 use crate::{
     codec::attribute::{Attribute as _, Item, text},
-    codec::fault::failed,
+    codec::fault::store_error,
     codec::item::Draft,
     codec::key::{self, Key, OUTFLOW_PLACES, PLACES, WALLET_SHARDS},
     codec::ledger::Ledger,
@@ -53,7 +53,7 @@ impl Ledger {
                 .items()
                 .send();
             let items: Result<Vec<Item>, _> = items.collect().await;
-            let items = items.map_err(failed("listing wallets"))?;
+            let items = items.map_err(store_error("listing wallets"))?;
             let read = items.iter().map(|item| self.read_wallet(item));
             wallets.extend(read.filter(|read| read.as_ref().map_or(true, |(_, agent)| part.has(*agent))));
         }
@@ -83,7 +83,7 @@ impl Ledger {
         let answer = query
             .send()
             .await
-            .map_err(failed("reading the positions of searches"))?;
+            .map_err(store_error("reading the positions of searches"))?;
         let (mut own, mut lowest): (Option<u64>, Option<u64>) = (None, None);
         for item in answer.items() {
             let row = self.row(item);
@@ -106,7 +106,9 @@ impl Ledger {
             .put_item()
             .table_name(&*self.table)
             .set_item(Some(row.into_item()));
-        put.send().await.map_err(failed("writing the positions of searches"))?;
+        put.send()
+            .await
+            .map_err(store_error("writing the positions of searches"))?;
         Ok(())
     }
 
@@ -129,7 +131,7 @@ impl Ledger {
             .expression_attribute_values(":last", SettlementId::at(to, [0xff; 8]).write())
             .set_exclusive_start_key(before.map(|id| Key::settlement(agent, id).attributes()))
             .scan_index_forward(false);
-        let answer = query.send().await.map_err(failed("reading settlements"))?;
+        let answer = query.send().await.map_err(store_error("reading settlements"))?;
         let settlements = answer.items().iter().map(|item| self.read_settlement(agent, item));
         let next = answer.last_evaluated_key();
         let next = next.and_then(|item| SettlementId::parse(key::sort_key(item)));

@@ -4,7 +4,7 @@
 
 use crate::{
     codec::attribute::{Attribute as _, Item, text},
-    codec::fault::failed,
+    codec::fault::store_error,
     codec::item::Draft,
     codec::key::{self, Key, WALLET_SHARDS},
     codec::ledger::Ledger,
@@ -29,7 +29,7 @@ impl Ledger {
                 .items()
                 .send();
             let items: Result<Vec<Item>, _> = items.collect().await;
-            let items = items.map_err(failed("listing wallets' levels"))?;
+            let items = items.map_err(store_error("listing wallets' levels"))?;
             levels.extend(items.iter().map(|item| self.read_wallet_level(item)));
         }
         Ok(levels)
@@ -98,7 +98,7 @@ impl Ledger {
             .set_item(Some(row.into_item()));
         put.send()
             .await
-            .map_err(failed("writing the position of the wallets' check"))?;
+            .map_err(store_error("writing the position of the wallets' check"))?;
         Ok(())
     }
 }

@@ -37,7 +37,7 @@ impl Ledger {
                     facts.push(edit.fact(EventKind::AgentAccepted, &"", identity(&new)));
                     let before = owner(old)?;
                     let handed_over = edit.fact(EventKind::AgentHandedOver, &"", identity(&new));
-                    facts.push(handed_over.owned_by(before));
+                    facts.push(handed_over.with_owner(before));
                 }
                 let by_owner = || EventData::new().text("by", "owner");
                 match (old.status, new.status) {
@@ -136,7 +136,7 @@ impl Edit<'_> {
             _ => (self.agent, self.change.at),
         };
         let id = EventId::derive(kind, &[&agent.id, &agent.version, what]);
-        Fact::of_agent(agent.id, kind, id, time, data).owned_by(self.owner.clone())
+        Fact::of_agent(agent.id, kind, id, time, data).with_owner(self.owner.clone())
     }
 
     fn keys(&self, old: Option<&Agent>) -> Vec<Fact> {

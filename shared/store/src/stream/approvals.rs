@@ -40,7 +40,7 @@ impl Ledger {
         if *change.table != *self.table || change.is_none() || !key::partition_key(new).starts_with("AP#") {
             return Ok(None);
         }
-        let (old, approval) = (self.listed_approval(old)?, self.listed_approval(new)?);
+        let (old, approval) = (self.read_listed_approval(old)?, self.read_listed_approval(new)?);
         let Some((change_of_approval, at)) = decision(Some(&old), &approval) else {
             return Ok(None);
         };
@@ -57,7 +57,7 @@ impl Ledger {
 
     /// Returns the change event of an approval that was requested, decided, withdrawn or used.
     pub(crate) fn facts_of_approval(&self, change: &Change) -> Result<Vec<Fact>> {
-        let read = |image: &Item| self.listed_approval(image);
+        let read = |image: &Item| self.read_listed_approval(image);
         let Some(new) = change.new.as_ref().map(read).transpose()? else {
             return Ok(Vec::new());
         };
@@ -99,7 +99,7 @@ fn decision(old: Option<&Approval>, new: &Approval) -> Option<(ApprovalChange, T
 
 impl Fact {
     /// Returns the change event if the approval certainly expired unused by `now`.
-    pub fn expired(approval: &Approval, now: Timestamp) -> Option<Self> {
+    pub fn expiry(approval: &Approval, now: Timestamp) -> Option<Self> {
         if approval.status(now) != ApprovalStatus::Expired || !is_certain(approval.expires_at, now) {
             return None;
         }

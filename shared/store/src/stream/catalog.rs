@@ -72,7 +72,7 @@ fn effect(service: &Service, operation: &Operation, next: &NextPricing) -> Optio
     } else {
         return None;
     };
-    let data = priced(present).text("operation_id", &operation.slug);
+    let data = pricing_data(present).text("operation_id", &operation.slug);
     let id = EventId::derive(kind, &[&service.id, &operation.id, &"from", &next.from.micros()]);
     Some(Fact {
         id,
@@ -102,15 +102,15 @@ fn of_operation(service: &Service, before: Option<&Operation>, now: &Operation, 
     if let Some(before) = before {
         let past = before.pricing(at);
         if payee(past) != payee(present) {
-            facts.push(tell(EventKind::ServicePayeeChanged, priced(present)));
+            facts.push(tell(EventKind::ServicePayeeChanged, pricing_data(present)));
         } else if past.most() != present.most() {
-            facts.push(tell(EventKind::ServicePriceChanged, priced(present)));
+            facts.push(tell(EventKind::ServicePriceChanged, pricing_data(present)));
         }
     }
     let waited = before.and_then(|before| before.waiting(at));
     match now.waiting(at) {
         Some(next) if waited != Some(next) => {
-            let data = priced(next.pricing()).time("from", next.from);
+            let data = pricing_data(next.pricing()).time("from", next.from);
             facts.push(tell(EventKind::ServiceChangeDelayed, data));
         }
         // A change that a second operator accepted has taken effect and was not withdrawn.
@@ -126,7 +126,7 @@ fn payee(pricing: Pricing<'_>) -> Option<Address> {
     pricing.payment.map(|payment| payment.pay_to)
 }
 
-fn priced(pricing: Pricing<'_>) -> EventData {
+fn pricing_data(pricing: Pricing<'_>) -> EventData {
     let most: Option<Amount> = pricing.most();
     EventData::new()
         .optional_text("pay_to", payee(pricing))

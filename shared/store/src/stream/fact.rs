@@ -48,7 +48,7 @@ impl Fact {
 
     /// Sets the owner of the event.
     #[must_use]
-    pub(crate) fn owned_by(self, owner: PersonId) -> Self {
+    pub(crate) fn with_owner(self, owner: PersonId) -> Self {
         Self {
             owner: FactOwner::Person(owner),
             ..self
@@ -64,7 +64,7 @@ impl Fact {
     }
 
     /// Creates the published event, with the owner and the labels that `owners` has for the agent.
-    pub fn told(self, source: &EventSource, owners: &Owners) -> Result<Event> {
+    pub fn into_event(self, source: &EventSource, owners: &Owners) -> Result<Event> {
         let (owner, data) = match self.owner {
             FactOwner::Nobody => (None, self.data),
             FactOwner::Person(person) => (Some(person), self.data),

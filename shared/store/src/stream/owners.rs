@@ -6,7 +6,7 @@
 
 use crate::codec::{
     backoff::Backoff,
-    fault::failed,
+    fault::store_error,
     item::{member, optional_member},
     key::Key,
     ledger::Ledger,
@@ -80,7 +80,7 @@ impl Ledger {
             let batch = batch.build().map_err(|error| Error::internal(READING, error))?;
             let asked = HashMap::from([(self.table.to_string(), batch)]);
             let answer = self.db.batch_get_item().set_request_items(Some(asked)).send().await;
-            let answer = answer.map_err(failed(READING))?;
+            let answer = answer.map_err(store_error(READING))?;
             for item in answer.responses.into_iter().flat_map(HashMap::into_values).flatten() {
                 // An agent whose record can't be read is left out, so only the changes of this agent are quarantined.
                 if let (Ok(agent), Some(owner), Some(name), Some(labels), Some(former)) = (

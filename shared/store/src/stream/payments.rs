@@ -135,8 +135,8 @@ pub(crate) fn facts_of_decision(change: &Change) -> Result<Vec<Fact>> {
     let row = Row::new(&change.table, image);
     let agent = key::agent_of(image).ok_or_else(|| row.corrupt("pk"))?;
     Ok(match read_decision(agent, row, image)? {
-        LoggedDecision::Refused(refusal) => vec![refused(&refusal)],
-        LoggedDecision::ConfirmationReverted(reverted) => vec![taken_back(&reverted)],
+        LoggedDecision::Refused(refusal) => vec![refusal_fact(&refusal)],
+        LoggedDecision::ConfirmationReverted(reverted) => vec![reversion_fact(&reverted)],
         // Allowed payments and withdrawals have no row in this table.
         LoggedDecision::Allowed(_) | LoggedDecision::PaidOut(_) => Vec::new(),
     })
@@ -161,7 +161,7 @@ fn transfer(settlement: &Settlement) -> EventData {
     }
 }
 
-fn refused(refusal: &LoggedRefusal) -> Fact {
+fn refusal_fact(refusal: &LoggedRefusal) -> Fact {
     let kind = match refusal.result {
         DecisionResult::Escalate => EventKind::PaymentEscalated,
         DecisionResult::Allow | DecisionResult::Block | DecisionResult::RevertConfirmation | DecisionResult::Payout => {
@@ -186,7 +186,7 @@ fn refused(refusal: &LoggedRefusal) -> Fact {
     Fact::of_agent(refusal.agent, kind, id, refusal.at, data)
 }
 
-fn taken_back(reverted: &ConfirmationReverted) -> Fact {
+fn reversion_fact(reverted: &ConfirmationReverted) -> Fact {
     let kind = match reverted.service {
         Some(_) => EventKind::PaymentTakenBack,
         None => EventKind::PayoutTakenBack,

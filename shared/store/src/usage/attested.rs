@@ -7,7 +7,7 @@
 use crate::{
     codec::{
         attribute::{Attribute as _, Item},
-        fault::failed,
+        fault::store_error,
         item::{Draft, Row},
         key::{self, Key, attested},
     },
@@ -23,8 +23,8 @@ impl UsageTable {
     /// Reads the verified payees of a service, strongly consistent; `None` if the service was never open.
     pub async fn find_attested(&self, service: ServiceId) -> Result<Option<AttestedService>> {
         let get = self.db.get_item().table_name(&*self.table).consistent_read(true);
-        let get = get.set_key(Some(Key::attested(service).attributes()));
-        let item = get.send().await.map_err(failed(READING))?.item;
+        let get = get.set_key(Some(Key::attested_service(service).attributes()));
+        let item = get.send().await.map_err(store_error(READING))?.item;
         item.map(|item| self.read_attested(&item)).transpose()
     }
 
@@ -41,7 +41,7 @@ impl UsageTable {
                 .consistent_read(true);
             let mut pages = query.into_paginator().send();
             while let Some(page) = pages.next().await {
-                for item in page.map_err(failed(READING))?.items() {
+                for item in page.map_err(store_error(READING))?.items() {
                     services.push(self.read_attested(item)?);
                 }
             }
@@ -51,7 +51,7 @@ impl UsageTable {
 
     /// Replaces the previous version of a service's verified payees. Returns `false` if another version is stored.
     pub async fn put_attested(&self, service: &AttestedService) -> Result<bool> {
-        let row = Draft::new(&Key::attested(service.service))
+        let row = Draft::new(&Key::attested_service(service.service))
             .with("ver", &service.version)
             .with("calls", &service.calls)
             .with_optional("former", (!service.former.is_empty()).then_some(&service.former))
@@ -73,14 +73,14 @@ impl UsageTable {
     /// Reads the time at which the payees of the whole catalog were first verified; `None` before that.
     pub async fn read_attested_since(&self) -> Result<Option<Timestamp>> {
         let get = self.db.get_item().table_name(&*self.table).consistent_read(true);
-        let get = get.set_key(Some(Key::attested_since().attributes()));
-        let item = get.send().await.map_err(failed(READING))?.item;
+        let get = get.set_key(Some(Key::attestation_start().attributes()));
+        let item = get.send().await.map_err(store_error(READING))?.item;
         item.map(|item| Row::new(&self.table, &item).get("t")).transpose()
     }
 
     /// Records that the payees of the whole catalog are verified.
     pub async fn set_attested_since(&self, at: Timestamp) -> Result<()> {
-        let row = Draft::new(&Key::attested_since()).with("t", &at);
+        let row = Draft::new(&Key::attestation_start()).with("t", &at);
         let put = self
             .db
             .put_item()

@@ -128,7 +128,7 @@ impl<'a> BacktestReads<'a> {
             let payment = of.payment();
             let inputs = of.versions().and_then(|versions| self.inputs.get(&versions)?.as_ref());
             let (transaction, approval) = (of.transaction(), of.approval());
-            let recorded = inputs.and_then(|inputs| Some((inputs, of.recorded(&calls)?)));
+            let recorded = inputs.and_then(|inputs| Some((inputs, of.into_recorded(&calls)?)));
             let Some((inputs, (decision, has_call))) = recorded else {
                 backtest.skip(payment);
                 continue;
@@ -217,7 +217,7 @@ impl Tested {
                 service: refusal.service,
                 transaction: refusal.transaction,
                 approval: refusal.approval,
-                decision: RecordedDecision::of_refusal(refusal, network),
+                decision: RecordedDecision::from_refusal(refusal, network),
             })),
             LoggedDecision::PaidOut(_) | LoggedDecision::ConfirmationReverted(_) => None,
         }
@@ -265,11 +265,11 @@ impl Tested {
     }
 
     /// The record, and whether its call is the agent's; `None` if its call is not known.
-    fn recorded(self, calls: &Calls) -> Option<(RecordedDecision, bool)> {
+    fn into_recorded(self, calls: &Calls) -> Option<(RecordedDecision, bool)> {
         match self {
             Self::Allowed(settlement) => {
                 let (call, is_known) = calls.get(&settlement.id())?;
-                Some((RecordedDecision::of_settlement(&settlement, call.clone())?, *is_known))
+                Some((RecordedDecision::from_settlement(&settlement, call.clone())?, *is_known))
             }
             Self::Refused(refused) => Some((refused.decision, true)),
         }

@@ -8,10 +8,10 @@ use crate::{
     codec::{
         attribute::{Attribute, Item, text},
         backoff::Backoff,
-        fault::failed,
+        fault::store_error,
         item::{Draft, Row, member},
         key::{newest, sort_key},
-        map::{numbered, read_change, write_change},
+        map::{number_rules, read_change, write_change},
     },
     transact::{Transaction, was_made},
     usage::{
@@ -74,7 +74,7 @@ impl UsageTable {
             .put_item()
             .table_name(&*self.table)
             .set_item(Some(marker.into_item()));
-        put.send().await.map_err(failed(WRITING))?;
+        put.send().await.map_err(store_error(WRITING))?;
         let put = PutBuilder::default()
             .table_name(&*self.table)
             .set_item(Some(write_run(run)?))
@@ -107,7 +107,7 @@ impl UsageTable {
             .table_name(&*self.table)
             .set_key(Some(key::backtest(owner, id).attributes()))
             .consistent_read(true);
-        let item = get.send().await.map_err(failed(READING))?.item;
+        let item = get.send().await.map_err(store_error(READING))?.item;
         item.map(|item| self.read_run(owner, &item)).transpose()
     }
 
@@ -115,7 +115,7 @@ impl UsageTable {
     pub async fn backtests(&self, owner: &PersonId, limit: u32) -> Result<Vec<BacktestRun>> {
         let query = self.db.query().table_name(&*self.table);
         let query = newest(query, key::backtests_partition(owner), None, limit);
-        let answer = query.send().await.map_err(failed(READING))?;
+        let answer = query.send().await.map_err(store_error(READING))?;
         let items = answer.items().iter();
         items.map(|item| self.read_run(owner, item)).collect()
     }
@@ -130,7 +130,7 @@ impl UsageTable {
             .expression_attribute_values(":pk", text(key::BACKTESTS))
             .consistent_read(true)
             .limit(i32::try_from(limit).unwrap_or(i32::MAX));
-        let answer = query.send().await.map_err(failed(READING))?;
+        let answer = query.send().await.map_err(store_error(READING))?;
         let markers = answer.items().iter().map(|item| {
             let row = Row::new(&self.table, item);
             Ok(WaitingBacktest {
@@ -149,7 +149,7 @@ impl UsageTable {
             .delete_item()
             .table_name(&*self.table)
             .set_key(Some(key::waiting_backtest(id).attributes()));
-        delete.send().await.map_err(failed(WRITING))?;
+        delete.send().await.map_err(store_error(WRITING))?;
         Ok(())
     }
 
@@ -187,7 +187,7 @@ fn write_run(run: &BacktestRun) -> Result<Item> {
         .with("t", &run.created_at)
         .with("from", &run.from)
         .with("to", &run.to)
-        .with_optional("rules", run.terms.rules.as_deref().map(numbered).as_ref())
+        .with_optional("rules", run.terms.rules.as_deref().map(number_rules).as_ref())
         .with_optional("st", run.terms.status.as_ref())
         .with("policies", &changes_of(&run.terms))
         .with("agents", &run.agents)

@@ -24,18 +24,18 @@ impl UsageTable {
         let hour = Hour::containing(at);
         let today = self.agent_of_day(owner, hour, agent).await?;
         let before = if hour.minus(1).day() == hour.day() {
-            today.unbraked(hour.minus(1))
+            today.unbraked_amount(hour.minus(1))
         } else {
             self.agent_of_day(owner, hour.minus(1), agent)
                 .await?
-                .unbraked(hour.minus(1))
+                .unbraked_amount(hour.minus(1))
         };
         let before = if today.braked.contains_key(&hour) {
             Amount::ZERO
         } else {
             before
         };
-        let sum = AnomalyBrake::sum_within_an_hour(at, today.unbraked(hour), before);
+        let sum = AnomalyBrake::sum_within_an_hour(at, today.unbraked_amount(hour), before);
         // Without earlier payments, only the minimum decides.
         if !brake.is_tripped_by(sum, Amount::ZERO) {
             return Ok(None);

@@ -9,7 +9,7 @@
 use crate::{
     codec::{
         attribute::{Attribute as _, Item},
-        fault::failed,
+        fault::store_error,
         item::{Draft, Row},
         key::{Key, sort_key},
     },
@@ -109,7 +109,7 @@ pub(super) struct AgentOfDay {
 
 impl AgentOfDay {
     /// Returns the sum of an hour without the payments before the agent's last automatic freeze.
-    pub(super) fn unbraked(&self, hour: Hour) -> Amount {
+    pub(super) fn unbraked_amount(&self, hour: Hour) -> Amount {
         let sum = |sums: &BTreeMap<Hour, Amount>| sums.get(&hour).copied().unwrap_or(Amount::ZERO);
         sum(&self.hours).above(sum(&self.braked))
     }
@@ -128,8 +128,8 @@ impl AgentOfDay {
         self.nearest = self.nearest.max(nearest);
         // All changes of an entry have the same hour.
         let hour = self.hours.remove(&new.hour()).unwrap_or(Amount::ZERO);
-        let before = old.map_or(Amount::ZERO, JournalEntry::unreleased);
-        let hour = hour.above(before).plus(new.unreleased()).unwrap_or(Amount::MAX);
+        let before = old.map_or(Amount::ZERO, JournalEntry::amount_in_hour);
+        let hour = hour.above(before).plus(new.amount_in_hour()).unwrap_or(Amount::MAX);
         if !hour.is_zero() {
             self.hours.insert(new.hour(), hour);
         }
@@ -247,7 +247,12 @@ impl UsageTable {
             .get_item()
             .table_name(&*self.table)
             .set_key(Some(key.attributes()));
-        let item = get.consistent_read(true).send().await.map_err(failed(READING))?.item;
+        let item = get
+            .consistent_read(true)
+            .send()
+            .await
+            .map_err(store_error(READING))?
+            .item;
         item.map_or_else(|| Ok(AgentsOfDay::default()), |item| self.read_agents(&item))
     }
 
@@ -263,10 +268,15 @@ impl UsageTable {
             .get_item()
             .table_name(&*self.table)
             .set_key(Some(key.attributes()));
-        let item = get.consistent_read(true).send().await.map_err(failed(READING))?.item;
+        let item = get
+            .consistent_read(true)
+            .send()
+            .await
+            .map_err(store_error(READING))?
+            .item;
         let read = |item: Item| {
             let row = Row::new(&self.table, &item);
-            Ok((row.get("ver")?, packed_of(row, &item)?.to_vec()))
+            Ok((row.get("ver")?, read_packed_bytes(row, &item)?.to_vec()))
         };
         item.map(read).transpose()
     }
@@ -307,7 +317,7 @@ impl UsageTable {
             .expression_attribute_values(":last", format!("{kind}{last}~").write())
             .consistent_read(is_consistent);
         let items: Result<Vec<Item>, _> = query.into_paginator().items().send().collect().await;
-        items.map_err(failed(READING))
+        items.map_err(store_error(READING))
     }
 
     fn read_agents(&self, item: &Item) -> Result<AgentsOfDay> {
@@ -331,13 +341,13 @@ pub(super) fn pack(value: &impl Serialize) -> Result<Vec<u8>> {
     Ok(compress_to_vec_zlib(&text, LEVEL))
 }
 
-fn packed_of<'a>(row: Row<'_>, item: &'a Item) -> Result<&'a [u8]> {
+fn read_packed_bytes<'a>(row: Row<'_>, item: &'a Item) -> Result<&'a [u8]> {
     let bytes = item.get(PACKED).and_then(|value| value.as_b().ok());
     Ok(bytes.ok_or_else(|| row.corrupt(PACKED))?.as_ref())
 }
 
 pub(super) fn read_packed<T: DeserializeOwned>(row: Row<'_>, item: &Item) -> Result<T> {
-    let text = decompress_to_vec_zlib_with_limit(packed_of(row, item)?, MAX_BYTES);
+    let text = decompress_to_vec_zlib_with_limit(read_packed_bytes(row, item)?, MAX_BYTES);
     let text = text.map_err(|_| row.corrupt(PACKED))?;
     serde_json::from_slice(&text).map_err(|_| row.corrupt(PACKED))
 }
@@ -477,9 +487,9 @@ impl StoredAgent {
         let services = self.services.iter();
         let services = services.map(|(text, sums)| Some((service(text)?, sums.parse())));
         let hours = self.hours.into_iter();
-        let hours = hours.map(|(hour, sum)| Hour::of_day(day, hour).zip(Amount::from_units(sum)));
+        let hours = hours.map(|(hour, sum)| Hour::in_day(day, hour).zip(Amount::from_units(sum)));
         let braked = self.braked.into_iter();
-        let braked = braked.map(|(hour, sum)| Hour::of_day(day, hour).zip(Amount::from_units(sum)));
+        let braked = braked.map(|(hour, sum)| Hour::in_day(day, hour).zip(Amount::from_units(sum)));
         Some((
             AgentId::parse(agent)?,
             AgentOfDay {

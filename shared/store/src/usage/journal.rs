@@ -11,7 +11,7 @@
 use crate::{
     codec::{
         attribute::{Item, text},
-        fault::failed,
+        fault::store_error,
         item::{Draft, Row},
         key::{newest, sort_key},
     },
@@ -74,7 +74,7 @@ impl UsageTable {
             .expression_attribute_values(":pk", text(&key::journal_partition(owner, JournalPart::All)))
             .expression_attribute_values(":first", text(&first.to_string()))
             .expression_attribute_values(":last", text(&last.to_string()));
-        let answer = query.send().await.map_err(failed(READING))?;
+        let answer = query.send().await.map_err(store_error(READING))?;
         for item in answer.items() {
             let entry = self.read_entry(item)?.entry;
             if entry.place == id || entry.transaction.uuid() == id {
@@ -95,7 +95,7 @@ impl UsageTable {
             .expression_attribute_values(":pk", text(&key::transactions_partition(owner)))
             .expression_attribute_values(":hash", text(&key::of_transaction(hash)))
             .limit(10);
-        let answer = query.send().await.map_err(failed(READING))?;
+        let answer = query.send().await.map_err(store_error(READING))?;
         let mut entries = Vec::new();
         for item in answer.items() {
             let row = Row::new(&self.table, item);
@@ -117,7 +117,7 @@ impl UsageTable {
     ) -> Result<Vec<StoredEntry>> {
         let query = self.db.query().table_name(&*self.table);
         let query = newest(query, key::journal_partition(owner, part), before, count).consistent_read(is_consistent);
-        let answer = query.send().await.map_err(failed(READING))?;
+        let answer = query.send().await.map_err(store_error(READING))?;
         answer.items().iter().map(|item| self.read_entry(item)).collect()
     }
 
@@ -150,7 +150,7 @@ impl UsageTable {
             .put_item()
             .table_name(&*self.table)
             .set_item(Some(row.into_item()));
-        put.send().await.map_err(failed(WRITING))?;
+        put.send().await.map_err(store_error(WRITING))?;
         Ok(())
     }
 
@@ -313,7 +313,7 @@ fn write_entry(row: Draft, entry: &JournalEntry, sequence: Option<&SequenceNumbe
 }
 
 /// Returns the time of the entry's last change, as far as it is known: a release happens after `validBefore`.
-pub(super) fn changed_at(entry: &JournalEntry) -> Timestamp {
+pub(super) fn last_change(entry: &JournalEntry) -> Timestamp {
     match entry
         .payment
         .as_ref()

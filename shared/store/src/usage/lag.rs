@@ -5,7 +5,7 @@
 use crate::{
     codec::{
         attribute::Attribute as _,
-        fault::failed,
+        fault::store_error,
         item::{Draft, Row},
     },
     usage::{key, table::UsageTable},
@@ -32,7 +32,7 @@ impl UsageTable {
             .put_item()
             .table_name(&*self.table)
             .set_item(Some(row.into_item()));
-        put.send().await.map_err(failed("reporting the journal's lag"))?;
+        put.send().await.map_err(store_error("reporting the journal's lag"))?;
         Ok(())
     }
 
@@ -43,7 +43,7 @@ impl UsageTable {
             .get_item()
             .table_name(&*self.table)
             .set_key(Some(key::lag().attributes()));
-        let item = get.send().await.map_err(failed("reading the journal's lag"))?.item;
+        let item = get.send().await.map_err(store_error("reading the journal's lag"))?.item;
         let Some(item) = item else { return Ok(None) };
         let row = Row::new(&self.table, &item);
         let (since, seen): (Timestamp, Timestamp) = (row.get("since")?, row.get("t")?);

@@ -9,7 +9,7 @@ use crate::{
     codec::{
         attribute::Attribute as _,
         backoff::Backoff,
-        fault::failed,
+        fault::store_error,
         item::{Item, Row},
         key as keys,
         ledger::Ledger,
@@ -19,7 +19,7 @@ use crate::{
     transact::was_made,
     usage::{
         day::{AgentOfDay, AgentsOfDay},
-        journal::{StoredEntry, changed_at, parts_of},
+        journal::{StoredEntry, last_change, parts_of},
         key::{self, JournalPart},
         table::UsageTable,
     },
@@ -79,7 +79,7 @@ impl UsageTable {
                     self.put_transaction(owner, &entry).await?;
                     continue;
                 }
-                if now.since(changed_at(&entry)) < FORGOTTEN {
+                if now.since(last_change(&entry)) < FORGOTTEN {
                     rebuilt.young = rebuilt.young.saturating_add(1);
                 } else if self.put_missing(owner, &entry, known).await? {
                     rebuilt.entries = rebuilt.entries.saturating_add(1);
@@ -106,7 +106,7 @@ impl UsageTable {
                 ..stored.entry.clone()
             };
             if entry != stored.entry
-                && now.since(changed_at(&entry)) >= FORGOTTEN
+                && now.since(last_change(&entry)) >= FORGOTTEN
                 && self.put_missing(owner, &entry, Some(&stored)).await?
             {
                 renamed = renamed.saturating_add(1);
@@ -279,5 +279,5 @@ async fn rows_of_day(db: &Client, table: &str, pk: String, day: Day) -> Result<V
         .expression_attribute_values(":end", end.to_string().write())
         .consistent_read(true);
     let items: Result<Vec<Item>, _> = query.into_paginator().items().send().collect().await;
-    items.map_err(failed(DOING))
+    items.map_err(store_error(DOING))
 }

@@ -3,7 +3,7 @@
 use crate::{
     codec::{
         attribute::{Attribute as _, Item},
-        fault::failed,
+        fault::store_error,
         item::{Draft, Row},
         key as keys,
     },
@@ -52,7 +52,7 @@ impl UsageTable {
             .put_item()
             .table_name(&*self.table)
             .set_item(Some(row.into_item()));
-        put.send().await.map_err(failed("writing a reminder"))?;
+        put.send().await.map_err(store_error("writing a reminder"))?;
         Ok(())
     }
 
@@ -69,7 +69,7 @@ impl UsageTable {
             .consistent_read(true)
             .set_exclusive_start_key(after.map(|place| place.0))
             .limit(i32::try_from(most).unwrap_or(i32::MAX));
-        let answer = query.send().await.map_err(failed("listing due reminders"))?;
+        let answer = query.send().await.map_err(store_error("listing due reminders"))?;
         let mut page = Reminders {
             found: Vec::new(),
             unreadable: None,
@@ -91,7 +91,7 @@ impl UsageTable {
             .delete_item()
             .table_name(&*self.table)
             .set_key(Some(key::reminder(reminder).attributes()));
-        delete.send().await.map_err(failed("deleting a reminder"))?;
+        delete.send().await.map_err(store_error("deleting a reminder"))?;
         Ok(())
     }
 
@@ -107,7 +107,7 @@ impl UsageTable {
             .put_item()
             .table_name(&*self.table)
             .set_item(Some(row.into_item()));
-        put.send().await.map_err(failed("setting a row aside"))?;
+        put.send().await.map_err(store_error("setting a row aside"))?;
         Ok(())
     }
 }

@@ -4,9 +4,9 @@ use crate::{
     audit::entry::AuditEntry,
     codec::{
         backoff::Backoff,
-        fault::failed,
+        fault::store_error,
         item::{Draft, Item, Row},
-        map::numbered,
+        map::number_rules,
     },
     transact::{Transaction, TransactionOutcome},
     usage::{
@@ -33,7 +33,7 @@ impl UsageTable {
             .table_name(&*self.table)
             .set_key(Some(key::shadow(owner, agent).attributes()))
             .consistent_read(true);
-        let item = get.send().await.map_err(failed("reading a shadow"))?.item;
+        let item = get.send().await.map_err(store_error("reading a shadow"))?.item;
         item.map(|item| self.read_shadow(owner, agent, &item)).transpose()
     }
 
@@ -90,7 +90,7 @@ fn write_shadow(shadow: &Shadow) -> Item {
     let terms = &shadow.terms;
     let row = Draft::new(&key::shadow(&shadow.owner, shadow.agent))
         .with("t", &shadow.attached_at)
-        .with_optional("rules", terms.rules.as_deref().map(numbered).as_ref())
+        .with_optional("rules", terms.rules.as_deref().map(number_rules).as_ref())
         .with("policies", &changes_of(terms))
         .with("edits", &shadow.edits_before)
         .with("ttl", &shadow.attached_at.after(Shadow::LASTS).secs());

@@ -12,7 +12,7 @@ use crate::{
     catalog::table::{CatalogTable, partition},
     codec::{
         attribute::{Attribute as _, Item},
-        fault::failed,
+        fault::store_error,
         item::{Draft, Row},
         key::{self as keys, Key, catalog::SERVICES},
         ledger::Ledger,
@@ -82,7 +82,7 @@ impl Ledger {
             return Ok(Some(InputVersion {
                 key,
                 at: change.at,
-                body: EditMark::read(self.row(image))?.write(write_agent(&evaluated(agent))),
+                body: EditMark::read(self.row(image))?.write(write_agent(&evaluation_input(agent))),
             }));
         } else if pk.starts_with("P#") {
             let enabled = self.read_policy(image)?;
@@ -125,7 +125,7 @@ impl UsageTable {
             .put_item()
             .table_name(&*self.table)
             .set_item(Some(row.into_item()));
-        put.send().await.map_err(failed("storing a version"))?;
+        put.send().await.map_err(store_error("storing a version"))?;
         Ok(())
     }
 
@@ -216,7 +216,7 @@ impl UsageTable {
                 record,
             });
         }
-        let current = (agent.version, evaluated(agent.clone()));
+        let current = (agent.version, evaluation_input(agent.clone()));
         Ok(with_current(versions, Some(current), (before, most)))
     }
 
@@ -241,7 +241,7 @@ impl UsageTable {
         let Some(item) = items.next().await else {
             return Ok(None);
         };
-        let item = item.map_err(failed(READING))?;
+        let item = item.map_err(store_error(READING))?;
         let last = self.body_of(&item)?;
         let last: u64 = Row::new(&self.table, &last).get("ver")?;
         let next = last.checked_add(2);
@@ -260,7 +260,7 @@ impl UsageTable {
     async fn versions_before(&self, partition: &str, before: Option<u64>, most: u32) -> Result<Vec<(Timestamp, Item)>> {
         let query = self.newest_versions(partition, before);
         let query = query.limit(i32::try_from(most).unwrap_or(i32::MAX));
-        let answer = query.send().await.map_err(failed(READING))?;
+        let answer = query.send().await.map_err(store_error(READING))?;
         let read = |item: &Item| Ok((Row::new(&self.table, item).get("t")?, self.body_of(item)?));
         answer.items().iter().map(read).collect()
     }
@@ -287,7 +287,7 @@ impl UsageTable {
             return ledger.read_agent(id, &body).map(Some);
         }
         let current = ledger.agent(id).await?;
-        Ok(current.filter(|agent| agent.version == version).map(evaluated))
+        Ok(current.filter(|agent| agent.version == version).map(evaluation_input))
     }
 
     async fn service_version(&self, catalog: &CatalogTable, id: ServiceId, version: u64) -> Result<Option<Service>> {
@@ -324,7 +324,7 @@ impl UsageTable {
             .get_item()
             .table_name(&*self.table)
             .set_key(Some(key.attributes()));
-        let item = get.send().await.map_err(failed(READING))?.item;
+        let item = get.send().await.map_err(store_error(READING))?.item;
         item.map(|item| self.body_of(&item)).transpose()
     }
 }
@@ -355,7 +355,7 @@ fn with_current<T>(
 }
 
 /// Removes the agent's name and labels, and replaces the digests of its keys with zeros.
-fn evaluated(agent: Agent) -> Agent {
+fn evaluation_input(agent: Agent) -> Agent {
     let keys = agent.keys.into_iter().map(|key| AgentKey {
         digest: SecretDigest::from_bytes([0; 32]),
         ..key

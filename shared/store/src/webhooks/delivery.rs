@@ -3,7 +3,7 @@
 
 use crate::{
     codec::attribute::{Attribute, text},
-    codec::fault::failed,
+    codec::fault::store_error,
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     page::{Filter, Page, PageRequest, page},
@@ -53,7 +53,7 @@ impl WebhooksTable {
     async fn read_deliveries(&self, webhook: WebhookId, before: Option<Uuid>, limit: u32) -> Result<Vec<Delivery>> {
         let query = self.db.query().table_name(&*self.table);
         let query = key::newest(query, key::webhooks::deliveries(webhook), before, limit);
-        let answer = query.send().await.map_err(failed("listing deliveries"))?;
+        let answer = query.send().await.map_err(store_error("listing deliveries"))?;
         let items = answer.items().iter();
         items.map(|item| self.read_delivery(webhook, item)).collect()
     }

@@ -7,7 +7,7 @@
 
 use crate::{
     codec::attribute::Attribute as _,
-    codec::fault::failed,
+    codec::fault::store_error,
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     webhooks::table::WebhooksTable,
@@ -46,7 +46,7 @@ impl WebhooksTable {
             .put_item()
             .table_name(&*self.table)
             .set_item(Some(row.into_item()));
-        put.send().await.map_err(failed("writing a pause"))?;
+        put.send().await.map_err(store_error("writing a pause"))?;
         Ok(())
     }
 
@@ -72,7 +72,7 @@ impl WebhooksTable {
             )
             .expression_attribute_values(":until", until.to_string().write())
             .limit(i32::try_from(limit).unwrap_or(i32::MAX));
-        let answer = query.send().await.map_err(failed("listing pauses"))?;
+        let answer = query.send().await.map_err(store_error("listing pauses"))?;
         let read = |item| (key::sort_key(item).to_owned(), self.read_pause(item));
         Ok(answer.items().iter().map(read).collect())
     }
@@ -84,7 +84,7 @@ impl WebhooksTable {
             .delete_item()
             .table_name(&*self.table)
             .set_key(Some(pause.key().attributes()));
-        delete.send().await.map_err(failed("ending a pause"))?;
+        delete.send().await.map_err(store_error("ending a pause"))?;
         Ok(())
     }
 

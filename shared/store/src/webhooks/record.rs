@@ -7,7 +7,7 @@ use crate::{
     audit::entry::AuditEntry,
     codec::attribute::Attribute,
     codec::backoff::Backoff,
-    codec::fault::failed,
+    codec::fault::store_error,
     codec::item::{Draft, Item, member, optional_member},
     codec::key::{Key, webhooks as key},
     codec::ledger::{Edited, get_all},
@@ -44,7 +44,7 @@ impl WebhooksTable {
             .items()
             .send();
         let items: Result<Vec<Item>, _> = items.collect().await;
-        let items = items.map_err(failed("listing webhooks"))?;
+        let items = items.map_err(store_error("listing webhooks"))?;
         let read = items.iter().map(|item| self.read_webhook(person, item));
         let mut webhooks = read.collect::<Result<Vec<_>>>()?;
         webhooks.sort_by_key(|webhook| (webhook.created_at, webhook.id));
@@ -121,7 +121,9 @@ impl WebhooksTable {
             .put_item()
             .table_name(&*self.table)
             .set_item(Some(gone.into_item()));
-        put.send().await.map_err(failed("recording that a webhook is gone"))?;
+        put.send()
+            .await
+            .map_err(store_error("recording that a webhook is gone"))?;
         Ok(())
     }
 
@@ -203,7 +205,7 @@ fn write_webhook(webhook: &Webhook) -> Item {
 
 impl Attribute for SecretTerm {
     fn write(&self) -> AttributeValue {
-        let term = Draft::nested()
+        let term = Draft::new_map()
             .with("id", &self.id)
             .with("created", &self.created_at)
             .with_optional("ends", self.ends_at.as_ref());

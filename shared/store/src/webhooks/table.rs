@@ -1,7 +1,7 @@
 //! The table of webhooks and notifications, with the code that its operations share.
 
 use crate::{
-    codec::fault::failed,
+    codec::fault::store_error,
     codec::item::{Item, Row},
     codec::key::Key,
 };
@@ -40,7 +40,7 @@ impl WebhooksTable {
             .table_name(&*self.table)
             .set_key(Some(key.attributes()))
             .consistent_read(true);
-        Ok(get.send().await.map_err(failed(doing))?.item)
+        Ok(get.send().await.map_err(store_error(doing))?.item)
     }
 
     /// Creates the deletion of an item.

@@ -4,7 +4,7 @@
 
 use crate::{
     codec::attribute::{Attribute as _, text},
-    codec::fault::failed,
+    codec::fault::store_error,
     codec::item::Draft,
     codec::key::{self, Key},
     transact::was_made,
@@ -40,7 +40,10 @@ impl WebhooksTable {
             .delete_item()
             .table_name(&*self.table)
             .set_key(Some(Key::waiting_delivery(person, id).attributes()));
-        delete.send().await.map_err(failed("clearing a waiting delivery"))?;
+        delete
+            .send()
+            .await
+            .map_err(store_error("clearing a waiting delivery"))?;
         Ok(())
     }
 
@@ -60,7 +63,7 @@ impl WebhooksTable {
                 .expression_attribute_values(":pk", text(&key::webhooks::waiting(person)))
                 .expression_attribute_values(":now", now.secs().write())
                 .set_exclusive_start_key(from);
-            let answer = query.send().await.map_err(failed("counting what waits"))?;
+            let answer = query.send().await.map_err(store_error("counting what waits"))?;
             count = count.saturating_add(u32::try_from(answer.count()).unwrap_or(0));
             from = answer.last_evaluated_key;
             if from.is_none() || count >= Delivery::MAX_WAITING {

@@ -477,7 +477,7 @@ async fn a_key_is_bound_by_one_decision() {
         checks: vec![],
         latency_ms: 1,
     };
-    let key = Fingerprint::of_text("k");
+    let key = Fingerprint::for_text("k");
     let mut answers = Vec::new();
     for number in [1, 1, 2] {
         let expires_at = start.after(Duration::DAY);

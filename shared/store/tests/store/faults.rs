@@ -100,7 +100,7 @@ async fn writes_with_lost_responses_are_recognized() {
         .confirm(&paid, &transfer, Claim::Transaction, sample::start())
         .await
         .unwrap();
-    assert!(matches!(confirmed, Confirmed::Already(stored) if stored == paid.confirmed(&transfer, sample::start())));
+    assert!(matches!(confirmed, Confirmed::Already(stored) if stored == paid.confirm(&transfer, sample::start())));
 
     let mut policy = sample::enabled(sample::service_id(1), 7, 7);
     policy.version = 2;

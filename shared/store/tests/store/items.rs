@@ -315,7 +315,7 @@ async fn a_replay_key_is_held_for_one_day() {
     let emulator = Emulator::start().await;
     let ledger = emulator.ledger();
     let agent = sample::agent_id(1);
-    let [key, one, two] = ["key", "one", "two"].map(Fingerprint::of_text);
+    let [key, one, two] = ["key", "one", "two"].map(Fingerprint::for_text);
     let start = sample::start();
     let hours = |hours: u32| start.after(sample::secs(hours * 3_600));
     let last = |at: Timestamp| Timestamp::from_secs(at.secs() - 1).unwrap();

@@ -55,12 +55,12 @@ async fn reserve(ledger: &Ledger, grant: &PayoutGrant, number: u128) -> PayoutRe
         pay_to: grant.to(),
         authorized_at: grant.at(),
         valid_before: grant.at().after(Duration::from_secs_u32(300)),
-        idempotency_key: Fingerprint::of_text(&number.to_string()),
+        idempotency_key: Fingerprint::for_text(&number.to_string()),
         nonce_prefix: NoncePrefix::from_nonce(B256::repeat_byte(1)),
         transfers: 0,
         purpose: Purpose::Payout(Payout { by: owner() }),
     };
-    let (fingerprint, audit, mut backoff) = (Fingerprint::of_text("request"), sample::audit(), Backoff::new());
+    let (fingerprint, audit, mut backoff) = (Fingerprint::for_text("request"), sample::audit(), Backoff::new());
     let reserved = ledger.reserve_payout(grant, &terms, &fingerprint, &audit, &mut backoff);
     reserved.await.unwrap()
 }
@@ -73,7 +73,7 @@ async fn no_payout_is_reserved_for_an_earlier_owner() {
     let (ledger, agent) = (emulator.ledger(), sample::agent_id(1));
     put_agent(&ledger, 1, &owner()).await;
     let named = PayoutRecord::default();
-    let named = named.named(Address::repeat_byte(9), &owner(), sample::start(), Duration::DAY);
+    let named = named.with_address(Address::repeat_byte(9), &owner(), sample::start(), Duration::DAY);
     let stored = ledger.put_payout_record(agent, &named.unwrap(), &sample::audit()).await;
     assert_eq!(stored.unwrap(), Edited::Stored);
     let grant = decided(&ledger.payout_record(agent).await.unwrap());
@@ -92,7 +92,9 @@ async fn only_one_pending_payout_can_be_reserved() {
     put_agent(&ledger, 1, &owner()).await;
     let to = Address::repeat_byte(9);
     let named = PayoutRecord::default();
-    let named = named.named(to, &owner(), sample::start(), Duration::DAY).unwrap();
+    let named = named
+        .with_address(to, &owner(), sample::start(), Duration::DAY)
+        .unwrap();
     let stored = ledger.put_payout_record(agent, &named, &sample::audit()).await;
     assert_eq!(stored.unwrap(), Edited::Stored);
 

@@ -46,7 +46,7 @@ async fn payments_are_within_the_raised_cap_until_the_raise_ends() {
         from: start,
         until,
         by: sample::agent(1, Vec::new()).owner,
-        approval: ApprovalId::derive(sample::agent_id(1), &Fingerprint::of_text("raise"), 0),
+        approval: ApprovalId::derive(sample::agent_id(1), &Fingerprint::for_text("raise"), 0),
     });
     let edited = ledger.put_policy(sample::agent_id(1), &raised, &sample::audit()).await;
     assert_eq!(edited.unwrap(), Edited::Stored);
@@ -356,7 +356,7 @@ async fn inconsistent_policy_and_window_reads_are_repeated() {
 async fn whether_a_window_held_still_is_seen() {
     let (_emulator, ledger) = ledger_with(1_000, 1_000).await;
     let window = service_state(&ledger, 1).await.unwrap().day;
-    let key = |text| Fingerprint::of_text(text);
+    let key = |text| Fingerprint::for_text(text);
     assert!(ledger.is_unchanged_since(&window, &key("k")).await.unwrap());
     pay(&ledger, 1, "k", sample::start()).await;
     assert!(!ledger.is_unchanged_since(&window, &key("other")).await.unwrap());
