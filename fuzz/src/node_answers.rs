@@ -7,7 +7,9 @@
 
 use purser_api::http;
 use purser_chain::{Chain, Evidence, Finality, HttpNode};
-use purser_domain::{AUTHORIZATION_USED, Amount, B256, BlockId, Expected, Network, TRANSFER, TxHash, parse_address};
+use purser_domain::{
+    AUTHORIZATION_USED, Amount, B256, BlockId, ExpectedTransfer, Network, TRANSFER, TxHash, parse_address,
+};
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -82,9 +84,9 @@ fn tx_hash() -> TxHash {
     TxHash::from_b256(B256::repeat_byte(0x77))
 }
 
-fn expected() -> Expected {
+fn expected() -> ExpectedTransfer {
     let address = |digits: &str| parse_address(&format!("0x{}", digits.repeat(20))).expect("an address");
-    Expected {
+    ExpectedTransfer {
         token: NETWORK.token().address,
         from: address("20"),
         to: address("30"),
@@ -110,7 +112,7 @@ fn final_block_of(lines: &Lines) -> (BlockId, Value) {
 
 /// Asserts that our transaction used our nonce once in that block, directly followed by exactly our transfer.
 fn is_paid(block: BlockId, logs: &Value, log_index: u64) {
-    let Expected {
+    let ExpectedTransfer {
         token,
         from,
         to,

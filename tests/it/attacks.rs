@@ -7,8 +7,8 @@
 use purser_domain::{AgentStatus, DomainPattern, SpendPolicy};
 use purser_local::Options;
 use purser_tests::{
-    Answer, Footprint, Offered, TestAgent, World, as_repeated, authorizing, body_of, dollars, offer_v2, payment_entry,
-    together, units,
+    Answer, Footprint, OfferedTerms, TestAgent, World, as_repeated, authorizing, body_of, dollars, offer_v2,
+    payment_entry, together, units,
 };
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -138,7 +138,7 @@ async fn payments_require_a_catalog_operation_payee_and_price() {
         body
     };
     let offered = |units: u64, pay_to: &str| {
-        let offer = Offered {
+        let offer = OfferedTerms {
             units,
             pay_to: pay_to.to_owned(),
             timeout: 300,
@@ -149,7 +149,7 @@ async fn payments_require_a_catalog_operation_payee_and_price() {
     let calls = |method, url| calling(&world, method, url);
     // An offer has two entries, in either order. The cheaper one is evaluated, and its payee is a stranger's wallet.
     let mut two = world.offer(PRICE);
-    let stranger = offer_v2(&Offered {
+    let stranger = offer_v2(&OfferedTerms {
         units: PRICE - 1,
         pay_to: STRANGER.to_owned(),
         timeout: 300,

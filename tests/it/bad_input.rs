@@ -3,7 +3,7 @@
 
 use purser_domain::SpendPolicy;
 use purser_testkit::Rng;
-use purser_tests::{Answer, Offered, Rows, TestAgent, World, body_of, fresh_key, offer_v1, paths};
+use purser_tests::{Answer, OfferedTerms, Rows, TestAgent, World, body_of, fresh_key, offer_v1, paths};
 use reqwest::Method;
 use reqwest::header::HeaderValue;
 use serde_json::{Value, json};
@@ -619,7 +619,7 @@ async fn mutated_requests_never_fail_internally_or_spend_unrecorded() {
         body["metadata"] = json!({"target_url": "https://example.com/"});
         body["original_request"] = json!({"method": "GET", "url": scrape, "body_hash": "sha256:00"});
         if round % 3 == 0 {
-            body["payment_requirement"] = offer_v1(&Offered {
+            body["payment_requirement"] = offer_v1(&OfferedTerms {
                 units: 20_000,
                 pay_to: world.stack.providers.pay_to.clone(),
                 timeout: 60,

@@ -2,7 +2,7 @@
 
 use purser_domain::Availability;
 use purser_local::DEMO_OWNER;
-use purser_store::Listed;
+use purser_store::StoreServiceResult;
 use purser_tests::{World, body_of};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -223,7 +223,7 @@ async fn catalog_changes_are_visible_within_seconds() {
             .put(&service, &purser_testkit::sample::audit())
             .await
             .unwrap(),
-        Listed::Stored
+        StoreServiceResult::Stored
     );
     assert_eq!(
         list(&world, "?slug=lab-search").await,
@@ -252,7 +252,7 @@ async fn every_function_sees_a_change_without_an_object() {
             .put(&service, &purser_testkit::sample::audit())
             .await
             .unwrap(),
-        Listed::Stored
+        StoreServiceResult::Stored
     );
     world.pass(6);
     world.check(&demo, &body).await.refused(404, "service_not_found");

@@ -6,7 +6,7 @@ use axum::body::{Body, Bytes};
 use axum::response::Response;
 use purser_client::{
     AgentKey, AnswerBrokeOff, IdempotencyKey, PayError, Payer, PaymentMade, Purser, ReceiptState, ReceiptStatus,
-    Request, Settlement, Slug, TermsError, Usdc, Waited,
+    Request, Settlement, Slug, TermsError, Usdc, WaitResult,
 };
 use purser_domain::SpendPolicy;
 use purser_local::Options;
@@ -91,14 +91,14 @@ async fn the_client_pays_waits_and_obtains_approval() {
     };
     assert!(matches!(
         pending.wait(Duration::ZERO).await.unwrap(),
-        Waited::Pending(_)
+        WaitResult::Pending(_)
     ));
     world
         .resolve(&pending.approval_id().to_string(), ApprovalDecision::Approve)
         .await;
     assert!(matches!(
         pending.wait(Duration::from_secs(9)).await.unwrap(),
-        Waited::Approved(_)
+        WaitResult::Approved(_)
     ));
     let paid = pending.clone().proceed(&payer).await.unwrap();
     let id = paid.payment.unwrap().settlement_id;
@@ -466,7 +466,7 @@ async fn the_client_uses_the_newest_offer_after_approval() {
                 return payer.wait_for_approval(Duration::from_mins(2)).get(url).await;
             }
             let waited = pending.wait(Duration::from_mins(2)).await.unwrap();
-            assert!(matches!(waited, Waited::Approved(_)), "{waited:?}");
+            assert!(matches!(waited, WaitResult::Approved(_)), "{waited:?}");
             pending.proceed(&payer).await
         });
         // The client measures its wait by the machine's clock, and sends an offer that is a second old.

@@ -4,7 +4,7 @@
 use purser_domain::{Duration, LimitAction, Rule, RuleId, RuleKind, SpendPolicy, Timestamp, UsualPrice};
 use purser_local::{DEMO_OWNER, NETWORK, Outcome};
 use purser_tests::{
-    Answer, LONG_DENIAL, Measured, World, authorizing, body_of, completing, dollars, every_operation, few_at_once,
+    Answer, LONG_DENIAL, RequestCost, World, authorizing, body_of, completing, dollars, every_operation, few_at_once,
     first_of_history, judged_policy, measure, transfer_of, units, writes_of_a_payment,
 };
 use reqwest::Method;
@@ -85,7 +85,7 @@ async fn new_agent_cost_is_independent_of_catalog_size() {
     let (first, later) = (pay().await, pay().await);
     assert_eq!(first.units.read, later.units.read);
     assert_eq!(first.units.write - later.units.write, 60, "in tenths");
-    let writes = |measured: &Measured| {
+    let writes = |measured: &RequestCost| {
         let calls = measured.rounds.iter().flatten();
         calls.filter(|call| call.operation == "TransactWriteItems").count()
     };
@@ -397,7 +397,7 @@ async fn payment_writes_are_spread_over_partitions() {
 }
 
 /// The number of node calls.
-fn node_calls(measured: &Measured) -> usize {
+fn node_calls(measured: &RequestCost) -> usize {
     measured.rounds.iter().flatten().filter(|call| call.is_rpc()).count()
 }
 

@@ -11,7 +11,7 @@ use purser_local::{NETWORK, Options};
 use purser_store::ApprovalDecision;
 use purser_testkit::ProxyConfig;
 use purser_tests::{
-    Answer, Offered, Rows, TestAgent, World, as_repeated, batch_of, body_of, dollars, fresh_key, offer_v2, plain,
+    Answer, OfferedTerms, Rows, TestAgent, World, as_repeated, batch_of, body_of, dollars, fresh_key, offer_v2, plain,
     transfer_of, units,
 };
 use reqwest::Method;
@@ -451,7 +451,7 @@ async fn every_policy_refusal_reports_its_numbers() {
     let scrape = body_for(&world, "lab-scrape", "web.scrape", 20_000).await;
     let elsewhere = json!({"method": "GET", "url": "https://provider.example/no/where"});
     let nameless = with(&search, json!({"operation_id": null, "original_request": elsewhere}));
-    let stranger = Offered {
+    let stranger = OfferedTerms {
         units: 5_000,
         pay_to: STRANGER.to_owned(),
         timeout: 60,

@@ -224,7 +224,7 @@ impl Town {
         }
     }
 
-    async fn send(&self, method: &Method, path: &str, headers: &Headers, body: Option<&Value>) -> Told {
+    async fn send(&self, method: &Method, path: &str, headers: &Headers, body: Option<&Value>) -> Response {
         let url = format!("{}{path}", self.world.stack.base_url);
         let mut request = self.world.http.request(method.clone(), url);
         for (name, value) in headers {
@@ -240,7 +240,7 @@ impl Town {
             headers.remove(name);
         }
         let headers = headers.iter().map(|(name, value)| format!("{name}: {value:?}"));
-        Told {
+        Response {
             status: answer.status().as_u16(),
             headers: headers.collect(),
             text: answer.text().await.unwrap().replace(id.to_str().unwrap(), ""),
@@ -305,13 +305,13 @@ impl Town {
 
 /// An answer without its request id.
 #[derive(Debug, PartialEq)]
-struct Told {
+struct Response {
     status: u16,
     headers: BTreeSet<String>,
     text: String,
 }
 
-impl Told {
+impl Response {
     fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_default()
     }
@@ -844,7 +844,7 @@ async fn payments_never_complete_settlements_of_other_agents() {
 }
 
 /// An answer, and the database calls made for it, sorted by name.
-async fn work(town: &Town, route: &Route, names: &Names, key: &str, body: Option<&Value>) -> (Told, Vec<String>) {
+async fn work(town: &Town, route: &Route, names: &Names, key: &str, body: Option<&Value>) -> (Response, Vec<String>) {
     let calls = town.world.proxy.as_ref().unwrap().calls();
     calls.take();
     let headers = vec![("authorization", format!("Bearer {key}"))];

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use purser_domain::{AgentStatus, DomainPattern, Fingerprint, SpendPolicy};
 use purser_local::NETWORK;
 use purser_store::ApprovalDecision;
-use purser_tests::{Answer, Offered, TestAgent, World, body_of, fresh_key, offer_v1, offer_v2, units};
+use purser_tests::{Answer, OfferedTerms, TestAgent, World, body_of, fresh_key, offer_v1, offer_v2, units};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ const STRANGER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
 
 /// Variations of a requirement that keep its terms.
 fn variations(world: &World, units: u64) -> Vec<(&'static str, Value)> {
-    let offered = |units| Offered {
+    let offered = |units| OfferedTerms {
         units,
         pay_to: world.stack.providers.pay_to.clone(),
         timeout: 300,

@@ -9,8 +9,8 @@ use purser_local::{DEMO_OWNER, Options};
 use purser_store::ObjectStored;
 use purser_testkit::{Fate, Moment};
 use purser_tests::{
-    Answer, Offered, TestAgent, World, body_of, fresh_key, offer_v1, offer_v2, operation_entry, paths, payment_entry,
-    service_entry, together,
+    Answer, OfferedTerms, TestAgent, World, body_of, fresh_key, offer_v1, offer_v2, operation_entry, paths,
+    payment_entry, service_entry, together,
 };
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -504,7 +504,7 @@ fn asking(wanted: &Value) -> Response {
 }
 
 pub(crate) fn offer(units: u64, pay_to: &str) -> Value {
-    offer_v1(&Offered {
+    offer_v1(&OfferedTerms {
         units,
         pay_to: pay_to.to_owned(),
         timeout: 60,
@@ -527,7 +527,7 @@ async fn probed(world: &World, id: &str) -> Value {
 
 /// An agent's payment for the operation, to the offer's payee.
 pub(crate) async fn pays(world: &World, agent: &TestAgent, units: u64, pay_to: &str, url: &str) -> Answer {
-    let requirement = offer_v2(&Offered {
+    let requirement = offer_v2(&OfferedTerms {
         units,
         pay_to: pay_to.to_owned(),
         timeout: 60,

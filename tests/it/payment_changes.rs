@@ -4,7 +4,7 @@
 use purser_domain::Timestamp;
 use purser_local::{DEMO_OWNER, Options, Streaming};
 use purser_tests::{
-    Answer, Offered, TestAgent, World, body_of, fresh_key, offer_v2, operation_entry, paths, payment_entry,
+    Answer, OfferedTerms, TestAgent, World, body_of, fresh_key, offer_v2, operation_entry, paths, payment_entry,
     service_entry,
 };
 use reqwest::Method;
@@ -89,7 +89,7 @@ impl Office {
     }
 
     async fn pays_at(&self, agent: &TestAgent, units: u64, pay_to: &str, url: &str) -> Answer {
-        let mut body = body_of(offer_v2(&Offered {
+        let mut body = body_of(offer_v2(&OfferedTerms {
             units,
             pay_to: pay_to.to_owned(),
             timeout: 60,

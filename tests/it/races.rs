@@ -4,7 +4,7 @@
 use alloy::primitives::Address;
 use purser_domain::{ApprovalId, SpendPolicy};
 use purser_local::NETWORK;
-use purser_store::{ApprovalDecision, Resolved};
+use purser_store::{ApprovalDecision, ResolveResult};
 use purser_tests::{
     Answer, World, as_repeated, authorizing, batch_of, body_of, dollars, fresh_key, together, transfer_of, units,
 };
@@ -138,7 +138,7 @@ async fn one_approval_is_executed_once() {
         )
         .await
         .unwrap();
-    assert!(matches!(resolved, Resolved::Done(_)));
+    assert!(matches!(resolved, ResolveResult::Done(_)));
 
     // Each retry has its own key: only the approval is shared.
     let mut retry = body;

@@ -30,7 +30,7 @@ struct Secret {
 }
 
 /// An answer: its request, its status, and its whole text.
-struct Told {
+struct Response {
     asked: String,
     status: u16,
     text: String,
@@ -41,7 +41,7 @@ struct Story {
     world: World,
     /// The client follows no redirects, so that every answer on the way is recorded.
     http: reqwest::Client,
-    told: RefCell<Vec<Told>>,
+    told: RefCell<Vec<Response>>,
     secrets: RefCell<Vec<Secret>>,
 }
 
@@ -113,7 +113,7 @@ impl Story {
         let response = request.send().await.unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let text = response.text().await.unwrap();
-        self.told.borrow_mut().push(Told {
+        self.told.borrow_mut().push(Response {
             asked: format!("{} {}", asked.method(), asked.url().path()),
             status,
             text: text.clone(),
@@ -581,7 +581,7 @@ async fn secrets_never_appear_in_logs_tables_or_errors() {
         let name = secret.name;
         assert_eq!(line(&log, secret), None, "{name} was logged");
         assert_eq!(line(&tables, secret), None, "{name} was stored");
-        let told: Vec<&Told> = told.iter().filter(|told| holds(&told.text, secret)).collect();
+        let told: Vec<&Response> = told.iter().filter(|told| holds(&told.text, secret)).collect();
         for told in &told {
             assert!(
                 told.status < 400,

@@ -4,7 +4,8 @@ use purser_domain::{Service, WalletKey};
 use purser_local::{DEMO_OWNER, Options, Streaming};
 use purser_testkit::sample;
 use purser_tests::{
-    Answer, Log, Offered, TestAgent, World, body_of, fresh_key, offer_v2, operation_entry, payment_entry, service_entry,
+    Answer, Log, OfferedTerms, TestAgent, World, body_of, fresh_key, offer_v2, operation_entry, payment_entry,
+    service_entry,
 };
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -38,7 +39,7 @@ fn changes_seen(log: &Log) -> BTreeMap<String, usize> {
 }
 
 async fn pays(world: &World, agent: &TestAgent, pay_to: &str) -> Answer {
-    let mut body = body_of(offer_v2(&Offered {
+    let mut body = body_of(offer_v2(&OfferedTerms {
         units: 1_000,
         pay_to: pay_to.to_owned(),
         timeout: 60,

@@ -8,7 +8,7 @@ use purser_api::{AllowedHosts, Clock, Env, SessionSettings, Sessions, UntrustedH
 use purser_chain::{HttpNode, Node as _};
 use purser_client::{PayError, Payer, Purser, Request, TermsError, Usdc, http_client};
 use purser_domain::WebhookUrl;
-use purser_tests::{BOMB_BYTES, Recorded, Recorder, TEXT};
+use purser_tests::{BOMB_BYTES, RecordedRequest, Recorder, TEXT};
 use reqwest::{Client, Method};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -21,13 +21,13 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The one request that a client sent.
 #[track_caller]
-fn only(recorder: &Recorder) -> Recorded {
+fn only(recorder: &Recorder) -> RecordedRequest {
     let mut requests = recorder.take();
     assert_eq!(requests.len(), 1, "{requests:?}");
     requests.pop().unwrap()
 }
 
-fn accepted(request: &Recorded) -> BTreeSet<&str> {
+fn accepted(request: &RecordedRequest) -> BTreeSet<&str> {
     request.header("accept-encoding").split(',').map(str::trim).collect()
 }
 

@@ -1236,8 +1236,8 @@ BUGS = [
     Bug(
         "a transaction whose answers were lost told as failed, without looking",
         "shared/store/src/transact.rs",
-        "Sent::Unknown(error) if lost_before => return Err(error),",
-        "Sent::Unknown(error) if lost_before || PLANTED => return Err(error),",
+        "TransactResult::Unknown(error) if lost_before => return Err(error),",
+        "TransactResult::Unknown(error) if lost_before || PLANTED => return Err(error),",
         "package(purser-tests) and test(=faults::database::temporary_database_faults_cause_no_errors)",
     ),
     Bug(
@@ -1409,9 +1409,8 @@ SIMULATED = [
     Bug(
         "a lost answer taken for a failure",
         "shared/store/src/transact.rs",
-        "                Sent::Unknown(_) => lost_before = true,\n",
-        "                Sent::Unknown(_) if PLANTED => return Ok(None),\n"
-        "                Sent::Unknown(_) => lost_before = true,\n",
+        "                TransactResult::Unknown(_) => lost_before = true,\n",
+        "                TransactResult::Unknown(_) if PLANTED => return Ok(None),\n                TransactResult::Unknown(_) => lost_before = true,\n",
         200,
     ),
     Bug(

@@ -1,6 +1,6 @@
 //! The measured cost of each operation through the real functions, and its budget from `docs/data-model.toml`.
 
-use crate::{Answer, Measured, TestAgent, World, body_of, dollars, measure, units};
+use crate::{Answer, RequestCost, TestAgent, World, body_of, dollars, measure, units};
 use purser_domain::{ApprovalId, SpendPolicy};
 use purser_local::DEMO_OWNER;
 use purser_store::ApprovalDecision;
@@ -24,7 +24,7 @@ pub struct Cost {
     /// Its name.
     pub name: &'static str,
     /// Its cost.
-    pub measured: Measured,
+    pub measured: RequestCost,
     /// Its budget.
     pub budget: Budget,
 }

@@ -5,14 +5,14 @@ use purser_testkit::{Call, Units};
 
 /// The cost of one request.
 #[derive(Clone, Debug)]
-pub struct Measured {
+pub struct RequestCost {
     /// Capacity, in tenths of a unit.
     pub units: Units,
     /// The calls to the database and to the node, grouped by [`in_rounds`].
     pub rounds: Vec<Vec<Call>>,
 }
 
-impl Measured {
+impl RequestCost {
     /// The names of the calls, in rounds. Within a round they are sorted, since its calls are concurrent.
     pub fn sequence(&self) -> Vec<Vec<&str>> {
         let rounds = self.rounds.iter().map(|round| {
@@ -26,7 +26,7 @@ impl Measured {
 
 /// Sends a request and returns its cost, including background calls. The world must be metered, and nothing else may be
 /// running. The changes before it are folded into the journal, which is not in the cost.
-pub async fn measure<T>(world: &World, request: impl Future<Output = T>) -> (Measured, T) {
+pub async fn measure<T>(world: &World, request: impl Future<Output = T>) -> (RequestCost, T) {
     let metered = "a metered world";
     let database = world.proxy.as_ref().expect(metered);
     let node = world.node_proxy.as_ref().expect(metered);
@@ -41,7 +41,7 @@ pub async fn measure<T>(world: &World, request: impl Future<Output = T>) -> (Mea
     let units = Units::sum(&seen);
     seen.extend(node.calls().take());
     (
-        Measured {
+        RequestCost {
             units,
             rounds: in_rounds(seen),
         },

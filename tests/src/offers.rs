@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 /// The terms of a requirement.
 #[derive(Clone, Debug)]
-pub struct Offered {
+pub struct OfferedTerms {
     /// The price, in micro-units.
     pub units: u64,
     /// The payee's wallet.
@@ -15,7 +15,7 @@ pub struct Offered {
 }
 
 /// A single v2 entry.
-pub fn bare_offer(offered: &Offered) -> Value {
+pub fn bare_offer(offered: &OfferedTerms) -> Value {
     let token = NETWORK.token();
     json!({
         "scheme": "exact",
@@ -29,12 +29,12 @@ pub fn bare_offer(offered: &Offered) -> Value {
 }
 
 /// A v2 requirement with one entry.
-pub fn offer_v2(offered: &Offered) -> Value {
+pub fn offer_v2(offered: &OfferedTerms) -> Value {
     json!({"x402Version": 2, "resource": {"url": "https://provider.example/x"}, "accepts": [bare_offer(offered)]})
 }
 
 /// A v1 requirement with one entry.
-pub fn offer_v1(offered: &Offered) -> Value {
+pub fn offer_v1(offered: &OfferedTerms) -> Value {
     let token = NETWORK.token();
     json!({"x402Version": 1, "error": "X-PAYMENT header is required", "accepts": [{
         "scheme": "exact",

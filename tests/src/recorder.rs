@@ -30,7 +30,7 @@ const MAX_BODY_BYTES: usize = 1024 * 1024;
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]
-pub struct Recorded {
+pub struct RecordedRequest {
     /// The target: a path, or a whole URL where the server is used as a proxy.
     pub target: String,
     /// The headers.
@@ -39,7 +39,7 @@ pub struct Recorded {
     pub body: String,
 }
 
-impl Recorded {
+impl RecordedRequest {
     /// A header's value; empty if it is absent.
     pub fn header(&self, name: &str) -> &str {
         self.headers
@@ -54,7 +54,7 @@ impl Recorded {
 pub struct Recorder {
     /// Its URL, without a final slash.
     pub url: String,
-    requests: Arc<Mutex<Vec<Recorded>>>,
+    requests: Arc<Mutex<Vec<RecordedRequest>>>,
 }
 
 impl Recorder {
@@ -103,11 +103,11 @@ impl Recorder {
         reply: impl Fn(&str) -> Option<Response> + Clone + Send + Sync + 'static,
     ) -> Self {
         let requests = Arc::new(Mutex::new(Vec::new()));
-        let record = move |State(requests): State<Arc<Mutex<Vec<Recorded>>>>, request: Request| async move {
+        let record = move |State(requests): State<Arc<Mutex<Vec<RecordedRequest>>>>, request: Request| async move {
             let target = request.uri().to_string();
             let (head, body) = request.into_parts();
             let body = to_bytes(body, MAX_BODY_BYTES).await.expect("a short body");
-            let recorded = Recorded {
+            let recorded = RecordedRequest {
                 target: target.clone(),
                 headers: head.headers,
                 body: String::from_utf8_lossy(&body).into_owned(),
@@ -124,7 +124,7 @@ impl Recorder {
     }
 
     /// Takes the requests since the last call.
-    pub fn take(&self) -> Vec<Recorded> {
+    pub fn take(&self) -> Vec<RecordedRequest> {
         std::mem::take(&mut self.requests.lock().expect("not poisoned"))
     }
 }

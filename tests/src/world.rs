@@ -1,6 +1,6 @@
 //! A running stack, and agents in it.
 
-use crate::{Offered, offer_v2, payment_entry, transfer_of};
+use crate::{OfferedTerms, offer_v2, payment_entry, transfer_of};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_api::{Clock, CustodyKind, Env};
 use purser_domain::{
@@ -8,7 +8,7 @@ use purser_domain::{
     Rule, Service, SpendPolicy, Timestamp,
 };
 use purser_local::{Front, LogAudit, NETWORK, Options, Stack};
-use purser_store::{ApprovalDecision, Created, Edited, Resolved};
+use purser_store::{ApprovalDecision, CreateAgentResult, EditResult, ResolveResult};
 use purser_testkit::{Proxy, ProxyConfig};
 use reqwest::header::HeaderMap;
 use reqwest::{Method, StatusCode};
@@ -453,7 +453,7 @@ impl World {
                 .create_agent(&agent, &purser_testkit::sample::audit())
                 .await
                 .expect("stored"),
-            Created::Stored
+            CreateAgentResult::Stored
         );
         TestAgent {
             id,
@@ -473,7 +473,7 @@ impl World {
                 .put_agent(&record, &purser_testkit::sample::audit())
                 .await
                 .expect("stored"),
-            Edited::Stored
+            EditResult::Stored
         );
     }
 
@@ -504,7 +504,7 @@ impl World {
                 .put_policy(agent.id, &record, &purser_testkit::sample::audit())
                 .await
                 .expect("stored"),
-            Edited::Stored
+            EditResult::Stored
         );
     }
 
@@ -530,7 +530,7 @@ impl World {
 
     /// A v2 requirement that pays the local providers' wallet.
     pub fn offer(&self, units: u64) -> Value {
-        offer_v2(&Offered {
+        offer_v2(&OfferedTerms {
             units,
             pay_to: self.stack.providers.pay_to.clone(),
             timeout: 300,
@@ -624,7 +624,7 @@ impl World {
             .resolve_approval(id, verdict, &self.ruling(), &purser_testkit::sample::audit())
             .await
             .expect("stored");
-        assert!(matches!(resolved, Resolved::Done(_)), "{resolved:?}");
+        assert!(matches!(resolved, ResolveResult::Done(_)), "{resolved:?}");
     }
 
     /// Makes an authorized payment on chain, as a facilitator would, and returns the transaction's hash.

@@ -21,7 +21,7 @@ const MAX_FILES: usize = 2_000;
 const MAX_MEBIBYTES: u32 = 1;
 
 /// The desired state of a service.
-pub(crate) struct Wanted {
+pub(crate) struct DesiredService {
     /// The file or host that it comes from.
     pub(crate) from: String,
     pub(crate) id: String,
@@ -31,7 +31,7 @@ pub(crate) struct Wanted {
 }
 
 /// A service as a file describes it.
-struct Read {
+struct ServiceFile {
     file: String,
     id: Option<String>,
     slug: String,
@@ -51,7 +51,7 @@ async fn apply(operator: &Operator, path: &Path, consent: &Consent, output: &Out
     let files = read(path)?;
     let ids = ids(&operator.services().await?);
     let mut wanted = Vec::new();
-    for Read { file, id, slug, entry } in files {
+    for ServiceFile { file, id, slug, entry } in files {
         let id = id.or_else(|| ids.get(&slug).cloned());
         let id = id.unwrap_or_else(|| id_for("catalog", &slug).to_string());
         let stored = if ids.values().any(|there| *there == id) {
@@ -59,7 +59,7 @@ async fn apply(operator: &Operator, path: &Path, consent: &Consent, output: &Out
         } else {
             None
         };
-        wanted.push(Wanted {
+        wanted.push(DesiredService {
             from: file,
             id,
             entry,
@@ -79,7 +79,7 @@ fn ids(services: &[Value]) -> BTreeMap<String, String> {
 }
 
 /// Reads the files, or reports every problem of each.
-fn read(path: &Path) -> Result<Vec<Read>, Failure> {
+fn read(path: &Path) -> Result<Vec<ServiceFile>, Failure> {
     let mut files = vec![path.to_owned()];
     if path.is_dir() {
         let entries = fs::read_dir(path).map_err(|error| unreadable(path, &error))?;
@@ -118,7 +118,7 @@ fn read(path: &Path) -> Result<Vec<Read>, Failure> {
     }
 }
 
-fn read_one(path: &Path) -> Result<Read, Vec<String>> {
+fn read_one(path: &Path) -> Result<ServiceFile, Vec<String>> {
     let text = text_of(path, MAX_MEBIBYTES).map_err(|problem| vec![problem])?;
     let mut entry: Value = serde_json::from_str(&text).map_err(|error| vec![format!("it is no JSON: {error}")])?;
     let id = entry.as_object_mut().and_then(|members| members.remove("id"));
@@ -128,7 +128,7 @@ fn read_one(path: &Path) -> Result<Read, Vec<String>> {
         wrong.push("/id: must be a UUID".to_owned());
     }
     match entry.get("slug").and_then(Value::as_str).map(str::to_owned) {
-        Some(slug) if wrong.is_empty() => Ok(Read {
+        Some(slug) if wrong.is_empty() => Ok(ServiceFile {
             file: path.display().to_string(),
             id: parsed.map(|id| id.to_string()),
             slug,
@@ -163,12 +163,12 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
 /// Shows the differences, asks for consent, and writes every valid entry. Reports every problem of the others.
 async fn write(
     operator: &Operator,
-    wanted: Vec<Wanted>,
+    wanted: Vec<DesiredService>,
     consent: &Consent,
     output: &Output,
     beside: Value,
 ) -> Result<Exit, Failure> {
-    let changed: Vec<(Wanted, Vec<Change>)> = wanted
+    let changed: Vec<(DesiredService, Vec<Change>)> = wanted
         .into_iter()
         .map(|wanted| {
             let changes = differences(wanted.stored.as_ref(), &wanted.entry);
@@ -339,7 +339,7 @@ async fn import(operator: &Operator, import: &Import, output: &Output) -> Result
             // The hosts `a-b.example` and `a.b.example` have the same slug.
             slugs.insert(slug.to_owned(), id.clone());
         }
-        wanted.push(Wanted {
+        wanted.push(DesiredService {
             from: host.origin.clone(),
             id,
             entry,

@@ -7,7 +7,7 @@ use crate::journal::Journal;
 use crate::output::Output;
 use crate::payment::{as_json, warn_if_not_final};
 use purser_client::{
-    IdempotencyKey, PayError, Payer, PaymentMade, Purser, ReceiptState, ReceiptStatus, Request, Slug, Waited,
+    IdempotencyKey, PayError, Payer, PaymentMade, Purser, ReceiptState, ReceiptStatus, Request, Slug, WaitResult,
 };
 use reqwest::header::{HeaderName, HeaderValue};
 use reqwest::{Method, Response};
@@ -17,7 +17,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 /// The parts of a provider call.
-struct Sent {
+struct ProviderRequest {
     method: Method,
     address: String,
     headers: Vec<(HeaderName, HeaderValue)>,
@@ -25,7 +25,7 @@ struct Sent {
     target: Option<String>,
 }
 
-impl Sent {
+impl ProviderRequest {
     fn from_call(call: &Call) -> Result<Self, Failure> {
         let body = match call.data.as_deref() {
             None => Vec::new(),
@@ -87,7 +87,7 @@ fn unreadable(what: &str, error: &io::Error) -> Failure {
 
 /// Calls the provider, pays if it asks for a payment, and writes its answer.
 pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Exit, Failure> {
-    let sent = Sent::from_call(&pay.call)?;
+    let sent = ProviderRequest::from_call(&pay.call)?;
     let request = sent.request(&pay.call);
     let (journal, request) = if let Some(key) = &pay.key {
         let key = IdempotencyKey::from_text(key).map_err(|error| Failure::Words(error.to_string()))?;
@@ -106,7 +106,7 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
         Err(PayError::ApprovalRequired(pending)) if pay.wait > 0 => {
             output.say(&format!("Waiting for a person to approve {}.", pending.approval_id()));
             match pending.wait(Duration::from_secs(pay.wait.into())).await? {
-                Waited::Approved(_) => pending.proceed(&payer).await,
+                WaitResult::Approved(_) => pending.proceed(&payer).await,
                 _ => Err(PayError::ApprovalRequired(pending)),
             }
         }
@@ -234,7 +234,7 @@ async fn may_be_free(payer: &Payer, request: &Request) -> Result<(), Failure> {
 
 /// Calls the provider without paying, and prints what Purser would decide.
 pub(crate) async fn check(purser: &Purser, call: Call, output: &Output) -> Result<Exit, Failure> {
-    let sent = Sent::from_call(&call)?;
+    let sent = ProviderRequest::from_call(&call)?;
     let payer = Payer::new(purser.clone(), "", call.max)?;
     let request = sent.request(&call);
     let Some(told) = payer.check(&request).await? else {

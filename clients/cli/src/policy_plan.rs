@@ -6,7 +6,7 @@
 
 use crate::entry::Change;
 use crate::policy_file::{Key, Limits, Policy, Selector};
-use crate::rule::{self, RuleEdit, Stored, rule_of};
+use crate::rule::{self, RuleEdit, StoredRule, rule_of};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use url::Host;
@@ -284,7 +284,7 @@ impl Plan {
     }
 
     fn rules(&mut self, policy: &Policy, stored: &[Value], wanted: &[Value]) {
-        let stored = stored.iter().map(|answer| Stored {
+        let stored = stored.iter().map(|answer| StoredRule {
             id: answer.get("rule_id").and_then(Value::as_str).unwrap_or_default(),
             rule: rule_of(answer),
         });

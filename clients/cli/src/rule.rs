@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 
 /// A rule of an agent.
 #[derive(Clone, Debug)]
-pub(crate) struct Stored<'a> {
+pub(crate) struct StoredRule<'a> {
     pub(crate) id: &'a str,
     pub(crate) rule: Value,
 }
@@ -66,8 +66,8 @@ pub(crate) fn kind_of(rule: &Value) -> &str {
 
 /// Returns the edits between the stored rules and the wanted ones. A wanted rule replaces the most similar rule of its
 /// kind that nobody wants, because a removed rule would always widen.
-pub(crate) fn edits(stored: &[Stored<'_>], wanted: &[Value]) -> Vec<RuleEdit> {
-    let mut stored: Vec<(&Stored<'_>, Value)> = stored.iter().map(|one| (one, normal(&one.rule))).collect();
+pub(crate) fn edits(stored: &[StoredRule<'_>], wanted: &[Value]) -> Vec<RuleEdit> {
+    let mut stored: Vec<(&StoredRule<'_>, Value)> = stored.iter().map(|one| (one, normal(&one.rule))).collect();
     let mut missing = Vec::new();
     for rule in wanted {
         let is = normal(rule);
@@ -83,7 +83,7 @@ pub(crate) fn edits(stored: &[Stored<'_>], wanted: &[Value]) -> Vec<RuleEdit> {
         let nearest = alike.max_by_key(|(at, (_, other))| (count_shared_fields(other, &is), Reverse(*at)));
         edits.push(match nearest.map(|(at, _)| at) {
             Some(at) => {
-                let (Stored { id, rule: from }, _) = stored.remove(at);
+                let (StoredRule { id, rule: from }, _) = stored.remove(at);
                 RuleEdit::Replace {
                     id: (*id).to_owned(),
                     from: from.clone(),
@@ -133,11 +133,11 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn stored(rules: &[Value]) -> Vec<Stored<'static>> {
+    fn stored(rules: &[Value]) -> Vec<StoredRule<'static>> {
         let ids = ["a", "b", "c", "d"];
         let rules = ids.into_iter().zip(rules);
         rules
-            .map(|(id, rule)| Stored {
+            .map(|(id, rule)| StoredRule {
                 id,
                 rule: rule_of(rule),
             })

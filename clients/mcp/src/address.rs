@@ -46,7 +46,7 @@ const OWN_PREFIXES: [&str; 7] = [
 
 /// The URL, headers and body of an operation's request.
 #[derive(Debug)]
-pub(crate) struct Filled {
+pub(crate) struct FilledRequest {
     pub(crate) url: Url,
     /// The headers of parameters, and the body's content type.
     pub(crate) headers: HeaderMap,
@@ -65,7 +65,7 @@ pub fn is_parameter_header(name: &str) -> bool {
 /// Fills in the path parameters. Each other one goes where its description in the catalog says (`in`), or else into the
 /// query (GET, HEAD, DELETE) or the body, which has the form of the catalog's `bodyType`, JSON by default. The error
 /// describes what is wrong with the parameters.
-pub(crate) fn fill_address(operation: &Operation, parameters: &Map<String, Value>) -> Result<Filled, String> {
+pub(crate) fn fill_address(operation: &Operation, parameters: &Map<String, Value>) -> Result<FilledRequest, String> {
     let unusable = || "the catalog's address of this operation can't be called".to_owned();
     let mut url = Url::parse(&operation.endpoint).map_err(|_| unusable())?;
     let endpoint = url.clone();
@@ -115,7 +115,7 @@ pub(crate) fn fill_address(operation: &Operation, parameters: &Map<String, Value
         headers.insert(CONTENT_TYPE, kind);
         body
     });
-    Ok(Filled { url, headers, body })
+    Ok(FilledRequest { url, headers, body })
 }
 
 /// The place of a parameter according to its description, in an object of descriptions by name or in a JSON schema.

@@ -323,7 +323,7 @@ const MAX_PLACES: usize = 32;
 const MAX_AMOUNT: u64 = 1_000_000_000_000_000;
 
 /// A number times a power of ten.
-struct Scaled {
+struct ScaledNumber {
     whole: u64,
     is_exact: bool,
 }
@@ -331,7 +331,7 @@ struct Scaled {
 /// Multiplies a number by ten to the power of `places`, and cuts off the remaining decimals; `None` for a negative or
 /// too large number. It works on the decimal text of the number, so that nothing is rounded: for up to 15 digits, the
 /// shortest text of a float equals the one in the request.
-fn scale(number: &Number, places: i32) -> Option<Scaled> {
+fn scale(number: &Number, places: i32) -> Option<ScaledNumber> {
     let text = number.to_string();
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse().ok()?),
@@ -344,7 +344,7 @@ fn scale(number: &Number, places: i32) -> Option<Scaled> {
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let digits = format!("{whole}{fraction}");
     if digits.bytes().all(|digit| digit == b'0') {
-        return Some(Scaled {
+        return Some(ScaledNumber {
             whole: 0,
             is_exact: true,
         });
@@ -359,7 +359,7 @@ fn scale(number: &Number, places: i32) -> Option<Scaled> {
     }
     let padded = digits.chars().chain(std::iter::repeat('0'));
     let before: String = std::iter::once('0').chain(padded.take(point)).collect();
-    Some(Scaled {
+    Some(ScaledNumber {
         whole: before.parse().ok()?,
         is_exact: digits.chars().skip(point).all(|digit| digit == '0'),
     })

@@ -5,7 +5,7 @@
 //! and without a price, and whether or not its provider asks for a payment. An operation that the catalog lists without
 //! a price is called without a payment, and is never paid.
 
-use crate::address::{Filled, fill_address};
+use crate::address::{FilledRequest, fill_address};
 use crate::answers::{Called, CheckAnswer, Checked, PaymentAnswer, ReadOn};
 use crate::arguments::{CallService, CheckPayment, MaxBytes, ReadResponse};
 use crate::call_limit::CallLimit;
@@ -144,7 +144,7 @@ pub(crate) async fn call_service(
     let agent_id = allowed
         .map_err(|error| keyed(Failure::from(error).before_payment()))?
         .agent_id;
-    let Planned { host, ready, .. } = planned;
+    let PlannedCall { host, ready, .. } = planned;
     let call = async {
         let request = match ready {
             Ready::Paid(request) => request.key(key.clone()),
@@ -216,7 +216,7 @@ pub(crate) async fn read_response(limits: Limits<'_>, asked: ReadResponse) -> Re
 }
 
 /// A call of an operation of the catalog, which Purser has not allowed yet.
-struct Planned<'a> {
+struct PlannedCall<'a> {
     service: String,
     operation: Operation,
     url: Url,
@@ -235,7 +235,7 @@ enum Ready {
     Free(RequestBuilder),
 }
 
-impl Planned<'_> {
+impl PlannedCall<'_> {
     /// Asks Purser whether the agent may make this call. A payment, if there is one, is evaluated when it is
     /// authorized.
     async fn check_unpaid(&self, purser: &Purser) -> Result<UnpaidCheck, ApiError> {
@@ -269,7 +269,7 @@ impl Planned<'_> {
 
 impl<'a> Meant<'a> {
     /// Finds the operation in the catalog, and makes the request.
-    async fn plan(&self, purser: &Purser, providers: &Providers) -> Result<Planned<'a>, Failure> {
+    async fn plan(&self, purser: &Purser, providers: &Providers) -> Result<PlannedCall<'a>, Failure> {
         let service = service(purser, self.service).await.map_err(Failure::before_payment)?;
         let operation = service
             .operations
@@ -291,8 +291,8 @@ impl<'a> Meant<'a> {
         operation: Operation,
         service: String,
         providers: &Providers,
-    ) -> Result<Planned<'a>, Failure> {
-        let Filled { url, mut headers, body } =
+    ) -> Result<PlannedCall<'a>, Failure> {
+        let FilledRequest { url, mut headers, body } =
             fill_address(&operation, self.parameters).map_err(Failure::arguments)?;
         if !providers.may_call(&url) {
             return Err(Failure::new(
@@ -330,7 +330,7 @@ impl<'a> Meant<'a> {
             }
             Ready::Paid(request)
         };
-        Ok(Planned {
+        Ok(PlannedCall {
             host: format!(
                 "{}:{}",
                 url.host_str().unwrap_or_default(),

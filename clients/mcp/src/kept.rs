@@ -60,10 +60,10 @@ pub(crate) struct MemoryResponses(Mutex<Slots>);
 #[derive(Default)]
 struct Slots {
     next: u8,
-    kept: BTreeMap<u8, Kept>,
+    kept: BTreeMap<u8, KeptResponse>,
 }
 
-struct Kept {
+struct KeptResponse {
     nonce: Uuid,
     text: String,
     until: Instant,
@@ -83,7 +83,7 @@ impl ResponseStore for MemoryResponses {
             let slot = slots.next;
             slots.next = slot.checked_add(1).filter(|next| *next < MAX_KEPT).unwrap_or(0);
             let text = text.to_owned();
-            slots.kept.insert(slot, Kept { nonce, text, until });
+            slots.kept.insert(slot, KeptResponse { nonce, text, until });
             Ok(ResponseId { slot, nonce })
         })
     }

@@ -8,7 +8,7 @@ use crate::answers::{BodyKind, ProviderAnswer, Rest};
 use crate::arguments::{Cursor, MaxBytes};
 use crate::failure::Failure;
 use crate::kept::{KEPT_FOR, MAX_KEPT_BYTES, ResponseStore};
-use crate::text::{Cleaned, LONG, SHORT, body, data};
+use crate::text::{CleanText, LONG, SHORT, body, data};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use purser_client::decode_text;
@@ -23,7 +23,7 @@ use uuid::Uuid;
 const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 
 /// A body as it arrived.
-pub(crate) struct Received {
+pub(crate) struct ReceivedBody {
     status: u16,
     content_type: Option<String>,
     headers: BTreeMap<String, String>,
@@ -32,7 +32,7 @@ pub(crate) struct Received {
 }
 
 /// Reads a response as far as the limits allow. It may be paid for, so a partial body is returned too.
-pub(crate) async fn read(mut response: Response) -> Received {
+pub(crate) async fn read(mut response: Response) -> ReceivedBody {
     let status = response.status().as_u16();
     let headers = select_headers(response.headers());
     let content_type = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
@@ -52,7 +52,7 @@ pub(crate) async fn read(mut response: Response) -> Received {
             Err(_) => break Some("broken"),
         }
     };
-    Received {
+    ReceivedBody {
         status,
         content_type,
         headers,
@@ -72,7 +72,7 @@ fn select_headers(headers: &HeaderMap) -> BTreeMap<String, String> {
         .collect()
 }
 
-impl Received {
+impl ReceivedBody {
     /// Returns what is told of the body, and the body. Of a text, at most `max` bytes are in the body; the rest is kept in
     /// the store, if there is one.
     pub(crate) async fn into_answer(
@@ -95,7 +95,7 @@ impl Received {
         }
         let is_audio = essence(answer.content_type.as_deref()).starts_with("audio/");
         let text = decode_text(answer.content_type.as_deref(), &self.bytes, self.cut.is_none()).filter(|_| !is_audio);
-        let Some(Cleaned { mut text, removed }) = text.as_deref().map(body) else {
+        let Some(CleanText { mut text, removed }) = text.as_deref().map(body) else {
             let encoded = STANDARD.encode(&self.bytes);
             let (kind, block) = media(&self.bytes, encoded, answer.content_type.as_deref(), self.cut.is_some());
             answer.body = kind;
@@ -219,8 +219,8 @@ mod tests {
     use crate::kept::MemoryResponses;
     use serde_json::{Value, json};
 
-    fn received(content_type: &str, bytes: &[u8]) -> Received {
-        Received {
+    fn received(content_type: &str, bytes: &[u8]) -> ReceivedBody {
+        ReceivedBody {
             status: 200,
             content_type: Some(content_type.to_owned()),
             headers: BTreeMap::new(),
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    async fn block(received: Received) -> (BodyKind, Value) {
+    async fn block(received: ReceivedBody) -> (BodyKind, Value) {
         let (answer, block) = received.into_answer(None, None).await;
         (answer.body, json!(block))
     }
@@ -293,7 +293,7 @@ mod tests {
                 "{content_type}"
             );
         }
-        let cut = Received {
+        let cut = ReceivedBody {
             cut: Some("broken"),
             ..received("image/png", png)
         };

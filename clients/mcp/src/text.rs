@@ -29,14 +29,14 @@ pub(crate) fn data(text: &str, most: usize) -> String {
 }
 
 /// A text without hidden characters.
-pub(crate) struct Cleaned {
+pub(crate) struct CleanText {
     pub(crate) text: String,
     /// The number of characters that were removed.
     pub(crate) removed: usize,
 }
 
 /// Removes hidden and control characters from a body, except for line breaks and tabs.
-pub(crate) fn body(text: &str) -> Cleaned {
+pub(crate) fn body(text: &str) -> CleanText {
     // A carriage return before a line feed is part of the line break: nobody has to know that it was removed.
     let text = text.replace("\r\n", "\n").replace(SEPARATORS, "\n");
     without_hidden(&text, |c| c == '\t')
@@ -49,7 +49,7 @@ pub(crate) fn params(params: &Value) -> Option<String> {
 }
 
 /// Removes the hidden characters of a text, because they can hide instructions.
-fn without_hidden(text: &str, is_kept: impl Fn(char) -> bool) -> Cleaned {
+fn without_hidden(text: &str, is_kept: impl Fn(char) -> bool) -> CleanText {
     let mut kept = String::with_capacity(text.len());
     let mut removed = 0_usize;
     for (c, is_hidden) in mark_hidden(text) {
@@ -59,7 +59,7 @@ fn without_hidden(text: &str, is_kept: impl Fn(char) -> bool) -> Cleaned {
             kept.push(c);
         }
     }
-    Cleaned { text: kept, removed }
+    CleanText { text: kept, removed }
 }
 
 #[cfg(test)]

@@ -179,7 +179,7 @@ pub struct CatalogFilter {
 }
 
 #[derive(Serialize)]
-pub(crate) struct Judged<'a> {
+pub(crate) struct AuthorizeBody<'a> {
     pub(crate) payment_requirement: &'a RawValue,
     pub(crate) max_payment_units: Usdc,
     pub(crate) original_request: Original<'a>,
@@ -222,13 +222,13 @@ pub(crate) struct Metadata<'a> {
 }
 
 #[derive(Serialize)]
-pub(crate) struct Proved<'a> {
+pub(crate) struct CompleteBody<'a> {
     pub(crate) payment_response_header: &'a Value,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tx_hash: Option<&'a str>,
 }
 
-impl<'a> Judged<'a> {
+impl<'a> AuthorizeBody<'a> {
     pub(crate) fn new(call: &'a Call<'_>, terms: &'a PaymentTerms) -> Self {
         Self {
             payment_requirement: terms.as_json(),
@@ -369,9 +369,9 @@ impl Purser {
 
     /// Returns what authorize would decide now. Nothing is reserved. `replay_key` must be new for each check.
     pub async fn check(&self, call: &Call<'_>, terms: &PaymentTerms, replay_key: &str) -> Result<Preflight, ApiError> {
-        let body = Judged {
+        let body = AuthorizeBody {
             replay_key: Some(replay_key),
-            ..Judged::new(call, terms)
+            ..AuthorizeBody::new(call, terms)
         };
         self.post(&["x402", "check"], &body).await.map(|(answer, _)| answer)
     }
@@ -404,10 +404,10 @@ impl Purser {
         key: &IdempotencyKey,
         approval: Option<Uuid>,
     ) -> Result<Authorized, ApiError> {
-        let body = Judged {
+        let body = AuthorizeBody {
             idempotency_key: Some(key.as_str()),
             approval_id: approval,
-            ..Judged::new(call, terms)
+            ..AuthorizeBody::new(call, terms)
         };
         let (answer, headers): (Authorized, HeaderMap) = self.post(&["x402", "authorize"], &body).await?;
         Ok(Authorized {
@@ -426,7 +426,7 @@ impl Purser {
         provider_proof: &Value,
         tx_hash: Option<&str>,
     ) -> Result<Completed, ApiError> {
-        let body = Proved {
+        let body = CompleteBody {
             payment_response_header: provider_proof,
             tx_hash,
         };

@@ -24,7 +24,7 @@ pub struct PendingApproval {
 
 /// The outcome of waiting for an approval.
 #[derive(Clone, Debug)]
-pub enum Waited {
+pub enum WaitResult {
     /// A person approved the call. Continue with [`PendingApproval::proceed`].
     Approved(Box<Approval>),
     /// A person rejected the call.
@@ -47,14 +47,14 @@ impl PendingApproval {
     }
 
     /// Waits until a person has decided, at most for `most`.
-    pub async fn wait(&self, most: Duration) -> Result<Waited, ApiError> {
+    pub async fn wait(&self, most: Duration) -> Result<WaitResult, ApiError> {
         let approval = Box::new(Self::verdict(&self.purser, self.approval_id, most).await?);
         Ok(match approval.status {
             // An executed approval has been paid already; the same key returns that payment.
-            ApprovalStatus::Approved | ApprovalStatus::Executed => Waited::Approved(approval),
-            ApprovalStatus::Rejected => Waited::Rejected(approval),
-            ApprovalStatus::Expired => Waited::Expired(approval),
-            ApprovalStatus::Pending | ApprovalStatus::Other(_) => Waited::Pending(approval),
+            ApprovalStatus::Approved | ApprovalStatus::Executed => WaitResult::Approved(approval),
+            ApprovalStatus::Rejected => WaitResult::Rejected(approval),
+            ApprovalStatus::Expired => WaitResult::Expired(approval),
+            ApprovalStatus::Pending | ApprovalStatus::Other(_) => WaitResult::Pending(approval),
         })
     }
 

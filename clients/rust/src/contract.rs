@@ -5,7 +5,7 @@ use crate::answer::{
     Preflight, ReceiptStatus, ServiceDetail, ServicePolicy, Services, Settlement, SettlementStatements, Settlements,
     UnpaidCheck,
 };
-use crate::api::{Judged, Proved};
+use crate::api::{AuthorizeBody, CompleteBody};
 use crate::refusal::{Context, Refusal};
 use crate::{Call, CatalogFilter, PaymentTerms, RaiseRequest, Slug, Usdc};
 use serde::Serialize;
@@ -195,14 +195,14 @@ fn every_member_of_a_request_can_be_sent() {
         operation_id: Some("a.b"),
         ceiling: Usdc::from_units(7),
     };
-    let judged = || Judged::new(&call, &terms);
-    let authorize = Judged {
+    let judged = || AuthorizeBody::new(&call, &terms);
+    let authorize = AuthorizeBody {
         idempotency_key: Some("k"),
         replay_key: Some("k"),
         approval_id: Some(Uuid::nil()),
         ..judged()
     };
-    let complete = Proved {
+    let complete = CompleteBody {
         payment_response_header: &Value::Null,
         tx_hash: Some("0x0"),
     };

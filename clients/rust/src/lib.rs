@@ -50,7 +50,7 @@ pub use answer::{
     Warning,
 };
 pub use api::{ApiError, Call, CatalogFilter, EnvironmentError, Purser, PurserUrlError, RaiseRequest};
-pub use approval::{PendingApproval, Waited};
+pub use approval::{PendingApproval, WaitResult};
 pub use charset::decode_text;
 pub use http_client::http_client;
 pub use idempotency_key::{IdempotencyKey, IdempotencyKeyError};

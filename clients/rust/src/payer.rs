@@ -69,7 +69,7 @@ impl Paid {
 }
 
 /// A provider's answer to a call without a payment.
-enum Asked {
+enum UnpaidResult {
     Nothing(Response),
     Payment(PaymentTerms),
 }
@@ -190,8 +190,8 @@ impl Payer {
             self.check_unpaid(&request).await?;
         }
         match self.call_unpaid(&request).await? {
-            Asked::Nothing(response) => Ok(Paid::free(response)),
-            Asked::Payment(terms) => {
+            UnpaidResult::Nothing(response) => Ok(Paid::free(response)),
+            UnpaidResult::Payment(terms) => {
                 self.compare_with_listed(&request, &terms).await?;
                 self.pay(request, terms).await
             }
@@ -202,7 +202,7 @@ impl Payer {
     ///
     /// Returns `None` if the provider asks for no payment.
     pub async fn check(&self, request: &Request) -> Result<Option<Preflight>, PayError> {
-        let Asked::Payment(terms) = self.call_unpaid(request).await? else {
+        let UnpaidResult::Payment(terms) = self.call_unpaid(request).await? else {
             return Ok(None);
         };
         Ok(Some(self.preflight(request, &terms).await?))
@@ -233,7 +233,7 @@ impl Payer {
     }
 
     /// Calls the provider without a payment.
-    async fn call_unpaid(&self, request: &Request) -> Result<Asked, PayError> {
+    async fn call_unpaid(&self, request: &Request) -> Result<UnpaidResult, PayError> {
         let response = self.call(request, None).await.map_err(|error| {
             if error.is_builder() {
                 PayError::Request(error)
@@ -242,7 +242,7 @@ impl Payer {
             }
         })?;
         if response.status() != StatusCode::PAYMENT_REQUIRED {
-            return Ok(Asked::Nothing(response));
+            return Ok(UnpaidResult::Nothing(response));
         }
         let headers = response.headers().clone();
         let body = read_bounded(response, MAX_TERMS_BYTES)
@@ -251,7 +251,7 @@ impl Payer {
                 BodyError::Broken(error) => PayError::Provider(error),
                 BodyError::TooLong => PayError::Terms(TermsError::TooLong),
             })?;
-        Ok(Asked::Payment(PaymentTerms::read(&headers, &body)?))
+        Ok(UnpaidResult::Payment(PaymentTerms::read(&headers, &body)?))
     }
 
     async fn pay(&self, request: Request, terms: PaymentTerms) -> Result<Paid, PayError> {
@@ -406,8 +406,8 @@ impl Payer {
         };
         if approval.is_some() && begun.elapsed() > FRESH {
             *terms = match self.call_unpaid(request).await? {
-                Asked::Payment(newest) => newest,
-                Asked::Nothing(response) => return Ok(Asking::Unpriced(response)),
+                UnpaidResult::Payment(newest) => newest,
+                UnpaidResult::Nothing(response) => return Ok(Asking::Unpriced(response)),
             };
         }
         Ok(Asking::Authorized(ask(terms, approval).await?))

@@ -14,8 +14,8 @@ use purser_api::{AgentCredentials, ApiSettings, AssertionKeys, Boot, BootError, 
 use purser_domain::{Agent, AgentId, ErrorKind, Permission, Result, ServiceId};
 use purser_log::{LogReader, ObjectStore};
 use purser_store::{
-    Authenticated, Authenticator, CatalogCache, CatalogTable, DecisionInputs, DecisionKeys, KeyLimit, KeyUses, Ledger,
-    Reader, Throttle,
+    AuthenticatedCaller, Authenticator, CatalogCache, CatalogTable, DecisionInputs, DecisionKeys, KeyLimit, KeyUses,
+    Ledger, Reader, Throttle,
 };
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
@@ -32,7 +32,11 @@ struct Agents {
 
 impl Agents {
     /// Authenticates the agent for a call that needs this permission, or no permission.
-    async fn authenticate(&self, caller: AgentCredentials, needs: Option<Permission>) -> Result<Authenticated<()>> {
+    async fn authenticate(
+        &self,
+        caller: AgentCredentials,
+        needs: Option<Permission>,
+    ) -> Result<AuthenticatedCaller<()>> {
         let (now, key_use) = (self.clock.now(), caller.key_use(needs));
         let call = self.authenticator.begin(caller.scope, caller.key, key_use, now).await?;
         let read = self.ledger.agent(call.key.agent);
@@ -46,7 +50,7 @@ impl Agents {
         &self,
         caller: AgentCredentials,
         service: Option<ServiceId>,
-    ) -> Result<Authenticated<DecisionInputs>> {
+    ) -> Result<AuthenticatedCaller<DecisionInputs>> {
         let (now, key_use) = (self.clock.now(), caller.key_use(Permission::Read));
         let ask = DecisionKeys {
             service,

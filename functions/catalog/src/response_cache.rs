@@ -25,10 +25,10 @@ pub(crate) struct Listing {
 
 /// The cached lists of one catalog version, between two price changes.
 #[derive(Debug, Default)]
-pub(crate) struct ResponseCache(Mutex<Kept>);
+pub(crate) struct ResponseCache(Mutex<CachedResponse>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct CachedResponse {
     edition: Option<Arc<Edition>>,
     /// The time of the next price change.
     until: Option<Timestamp>,
@@ -51,7 +51,7 @@ impl ResponseCache {
         let list = make()?;
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !kept.is_of(edition, now) {
-            *kept = Kept {
+            *kept = CachedResponse {
                 edition: Some(Arc::clone(edition)),
                 until: edition.catalog.next_change(now),
                 lists: HashMap::new(),
@@ -71,7 +71,7 @@ impl ResponseCache {
     }
 }
 
-impl Kept {
+impl CachedResponse {
     fn is_of(&self, edition: &Arc<Edition>, now: Timestamp) -> bool {
         let is_this = self.edition.as_ref().is_some_and(|known| Arc::ptr_eq(known, edition));
         is_this && self.until.is_none_or(|until| now < until)

@@ -16,7 +16,7 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use purser_domain::{AgentId, Day, DocumentHash, PersonId, Result, Timestamp, TransactionId};
 use purser_evidence::{KeyType, NoteSigner, Seed, StatementKey, StatementKind};
 use purser_log::{
-    Archive, Log, LogReader, ObjectStore, Outcome, PendingBatch, PendingFact, Stated, StatedFact, Stating,
+    Archive, Log, LogReader, ObjectStore, Outcome, PendingBatch, PendingFact, SignedStatement, StatedFact, Stating,
 };
 use purser_store::UsageTable;
 use purser_testkit::{
@@ -75,14 +75,14 @@ impl Stating for Signer {
         let StatedFact::Refused(id) = fact.fact else {
             panic!("a refusal")
         };
-        Ok(Outcome::Stated(Stated {
+        Ok(Outcome::Stated(SignedStatement {
             kind: StatementKind::Decision,
             id: id.uuid(),
             statement: self.sign(id.uuid()),
         }))
     }
 
-    async fn accept(&self, _: &PendingFact, _: String) -> Option<Stated> {
+    async fn accept(&self, _: &PendingFact, _: String) -> Option<SignedStatement> {
         None
     }
 

@@ -1,11 +1,11 @@
 //! A log line for each change that may be a sign of a function's takeover. The metric `ChangesSeen` and its alarms are
 //! based on these lines. `payees.rs` logs changed payees.
 
-use crate::Shared;
+use crate::Inner;
 use purser_store::Change;
 use serde_json::Value;
 
-impl Shared {
+impl Inner {
     /// Logs the signs in these records. An unreadable row gives no sign; it raises the alarm `event-set-aside`.
     /// `event-set-aside`.
     pub(crate) fn log_signs(&self, records: &[Value]) {

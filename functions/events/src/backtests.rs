@@ -4,7 +4,7 @@
 //! loses at most one agent's work, and of two runs one adds nothing.
 
 use crate::{
-    Shared,
+    Inner,
     payees::{is_corrupt, report_unreadable},
 };
 use purser_domain::{AgentId, AgentTested, BacktestRun, ErrorKind, Result};
@@ -20,14 +20,14 @@ const ONE_AGENT: Duration = Duration::from_secs(20);
 const LAST: Duration = Duration::from_secs(5);
 
 /// What became of a backtest in a run of the schedule.
-enum Continued {
+enum BacktestProgress {
     /// It is done.
     Ended,
     /// A later run continues, or another one does at the same time.
     TimeIsOver,
 }
 
-impl Shared {
+impl Inner {
     /// Continues backtests, oldest first, until all are done or the time is over.
     pub(crate) async fn run_backtests(&self, time_left: Duration) -> Result<()> {
         let began = Instant::now();
@@ -47,8 +47,8 @@ impl Shared {
                 }
             };
             match self.continue_backtest(&waiting, (until, end), &mut is_first).await {
-                Ok(Continued::Ended) => {}
-                Ok(Continued::TimeIsOver) => break,
+                Ok(BacktestProgress::Ended) => {}
+                Ok(BacktestProgress::TimeIsOver) => break,
                 Err(error) if is_corrupt(&error) => {
                     report_unreadable(&error);
                     self.usage.end_backtest(waiting.id).await?;
@@ -67,33 +67,33 @@ impl Shared {
         waiting: &WaitingBacktest,
         (until, end): (Instant, Instant),
         is_first: &mut bool,
-    ) -> Result<Continued> {
+    ) -> Result<BacktestProgress> {
         let Some(mut run) = self.usage.backtest(&waiting.owner, waiting.id).await? else {
             if waiting.is_alone(self.clock.now()) {
                 self.usage.end_backtest(waiting.id).await?;
             }
-            return Ok(Continued::Ended);
+            return Ok(BacktestProgress::Ended);
         };
         while let Some(agent) = run.next_agent() {
             if Instant::now() >= until {
-                return Ok(Continued::TimeIsOver);
+                return Ok(BacktestProgress::TimeIsOver);
             }
             let tested = self.test_agent(&run, agent, end).await?;
             if Instant::now() >= end && !*is_first {
                 // The next run of the schedule begins with this agent, so that it has all the time.
-                return Ok(Continued::TimeIsOver);
+                return Ok(BacktestProgress::TimeIsOver);
             }
             *is_first = false;
             let next = run.after(&tested);
             if !self.usage.replace_backtest(&next).await? {
                 // Another run has added this agent, and continues.
-                return Ok(Continued::TimeIsOver);
+                return Ok(BacktestProgress::TimeIsOver);
             }
             run = next;
         }
         self.usage.end_backtest(waiting.id).await?;
         tracing::info!(backtest.id = %run.id, decisions = run.result.decisions, "backtest.done");
-        Ok(Continued::Ended)
+        Ok(BacktestProgress::Ended)
     }
 
     /// Tests an agent of a backtest. An agent that can't be read, or has another owner by now, is left out.

@@ -1,24 +1,24 @@
 //! Publishes a batch of a stream, after storing its versions and reminders.
 
-use crate::{Shared, bus::Published};
+use crate::{Inner, bus::PublishResult};
 use purser_domain::{ApprovalId, Event, EventKind, EventSubject, Result, Timestamp};
 use purser_store::{Change, Fact, QuarantinedRow, Reminder, ReminderKind};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// An event, and the sequence number of its record.
-pub(crate) struct Placed {
+pub(crate) struct PositionedEvent {
     pub(crate) event: Event,
     pub(crate) sequence: String,
 }
 
 /// The events of a batch in their order, and its unreadable rows.
 pub(crate) struct Batch {
-    pub(crate) placed: Vec<Placed>,
+    pub(crate) placed: Vec<PositionedEvent>,
     pub(crate) unreadable: Vec<QuarantinedRow>,
 }
 
-impl Shared {
+impl Inner {
     /// Publishes a batch until the bus refuses an event; returns the sequence number of the first record to repeat.
     ///
     /// On an error nothing was published, and the whole batch must be repeated.
@@ -36,8 +36,8 @@ impl Shared {
         let (events, sequences): (Vec<Event>, Vec<String>) =
             placed.into_iter().map(|placed| (placed.event, placed.sequence)).unzip();
         match self.bus.publish(&events).await {
-            Published::All => Ok(None),
-            Published::UpTo(first) => Ok(sequences.into_iter().nth(first)),
+            PublishResult::All => Ok(None),
+            PublishResult::UpTo(first) => Ok(sequences.into_iter().nth(first)),
         }
     }
 
@@ -79,7 +79,7 @@ impl Shared {
         let mut placed = Vec::new();
         for (fact, change) in facts {
             match fact.into_event(&self.source, &owners) {
-                Ok(event) => placed.push(Placed {
+                Ok(event) => placed.push(PositionedEvent {
                     event,
                     sequence: change.sequence,
                 }),

@@ -12,7 +12,7 @@ use purser_domain::{
     Act, Acting, Actor, Agent, AgentId, AgentStatus, Anomaly, AnomalyBrake, AuditChanges, AuditKind, AuditOutcome,
     Error, Hour, LoggedDecision, PersonId, RequestSource, Result, Timestamp,
 };
-use purser_store::{AuditEntry, AuditLog, Edited, JournalChange, Ledger, Owners, UsageTable};
+use purser_store::{AuditEntry, AuditLog, EditResult, JournalChange, Ledger, Owners, UsageTable};
 use std::collections::BTreeMap;
 
 /// The number of attempts to freeze an agent whose record is edited at the same time.
@@ -87,13 +87,13 @@ impl Brakes {
                 .ledger
                 .freeze_by_brake(&agent, &self.row(&agent, owner, anomaly))
                 .await?
-                == Edited::Conflict
+                == EditResult::Conflict
             {
                 continue;
             }
             return self.usage.note_braked(owner, id, anomaly.hour).await;
         }
-        Err(Error::temporarily_unavailable("freezing an agent", Contended))
+        Err(Error::temporarily_unavailable("freezing an agent", ContentionError))
     }
 
     /// The row of the freeze in the audit log.
@@ -123,4 +123,4 @@ impl Brakes {
 /// The cause of the error for an agent that is edited all the time.
 #[derive(Debug, thiserror::Error)]
 #[error("the agent is edited all the time")]
-struct Contended;
+struct ContentionError;

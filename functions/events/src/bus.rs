@@ -18,7 +18,7 @@ pub(crate) struct Bus {
 
 /// The published part of a list of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Published {
+pub(crate) enum PublishResult {
     /// All of them.
     All,
     /// All events before this one, and perhaps some after it.
@@ -35,7 +35,7 @@ impl Bus {
     }
 
     /// Publishes these events in order, until the bus refuses one.
-    pub(crate) async fn publish(&self, events: &[Event]) -> Published {
+    pub(crate) async fn publish(&self, events: &[Event]) -> PublishResult {
         let mut told = 0_usize;
         for events in events.chunks(MAX_ENTRIES) {
             let entries = events.iter().map(|event| self.entry(event)).collect();
@@ -47,17 +47,17 @@ impl Bus {
                     if let Some(first) = refused.or(missing) {
                         let code = answer.entries().get(first).and_then(|entry| entry.error_code());
                         tracing::warn!(code, "events.refused");
-                        return Published::UpTo(told.saturating_add(first));
+                        return PublishResult::UpTo(told.saturating_add(first));
                     }
                 }
                 Err(error) => {
                     tracing::warn!(cause = words(&error), "events.untold");
-                    return Published::UpTo(told);
+                    return PublishResult::UpTo(told);
                 }
             }
             told = told.saturating_add(events.len());
         }
-        Published::All
+        PublishResult::All
     }
 
     fn entry(&self, event: &Event) -> PutEventsRequestEntry {

@@ -4,7 +4,7 @@
 //! One difference does not stop the check of the others. While the tables can't be read, the check waits.
 
 use crate::{
-    logged::Logged,
+    logged::LoggedStatement,
     payees::is_corrupt,
     record::{Record, Records, is_receipt_of, parse_receipt, report_difference, subject},
 };
@@ -46,7 +46,7 @@ impl Records<'_> {
 
     /// Reports where an entry is no statement, or differs from the tables.
     async fn check_entry(&self, log: &LogReader, keys: &JwkSet, index: u64, statement: &str) -> Result<()> {
-        let Some(logged) = Logged::read(index, statement, keys) else {
+        let Some(logged) = LoggedStatement::read(index, statement, keys) else {
             report_difference(
                 &format!("entry {index}"),
                 "the log's entry is no statement of this deployment",
@@ -65,7 +65,7 @@ impl Records<'_> {
     }
 
     /// Where the tables differ from a logged statement; `None` if they don't.
-    async fn compare(&self, log: &LogReader, logged: &Logged) -> Result<Option<String>> {
+    async fn compare(&self, log: &LogReader, logged: &LoggedStatement) -> Result<Option<String>> {
         let payload = &logged.payload;
         match self.read(logged.agent, &logged.fact).await? {
             Record::Missing(what) => Ok(Some(format!("{what} is missing"))),
@@ -170,7 +170,7 @@ impl Records<'_> {
     }
 }
 
-impl Logged {
+impl LoggedStatement {
     /// The first member that differs; `None` if both are the same bytes.
     fn differing_member(&self, rebuilt: &Value) -> Option<String> {
         if self.bytes == rebuilt.to_string().as_bytes() {

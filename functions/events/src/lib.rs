@@ -58,9 +58,9 @@ use tokio::{sync::OnceCell, time::Instant};
 
 /// The function, ready to be called. Clones share everything.
 #[derive(Clone)]
-pub struct Events(Arc<Shared>);
+pub struct Events(Arc<Inner>);
 
-struct Shared {
+struct Inner {
     ledger: Ledger,
     catalog: CatalogTable,
     usage: UsageTable,
@@ -84,7 +84,7 @@ impl Events {
         let settings = Settings::from_env(&mut env);
         let settings = env.finish(settings)?;
         let db = purser_store::client(&aws);
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(Inner {
             ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
             catalog: CatalogTable::new(db.clone(), settings.catalog_table),
             usage: UsageTable::new(db, settings.usage_table),

@@ -9,7 +9,7 @@ use purser_log::{Confirmation, StatedFact};
 use serde_json::Value;
 
 /// What a logged statement says.
-pub(crate) struct Logged {
+pub(crate) struct LoggedStatement {
     pub(crate) index: u64,
     pub(crate) agent: AgentId,
     pub(crate) fact: StatedFact,
@@ -18,7 +18,7 @@ pub(crate) struct Logged {
     pub(crate) bytes: Vec<u8>,
 }
 
-impl Logged {
+impl LoggedStatement {
     /// Reads an entry; `None` unless it is a statement of a known kind that one of the keys signed.
     pub(crate) fn read(index: u64, statement: &str, keys: &JwkSet) -> Option<Self> {
         let verified = keys.verify(statement).ok()?;

@@ -3,9 +3,9 @@
 //! Each run reads the current service and the row of its attested payees, and computes the row again
 //! (`shared/domain/src/catalog/attested.rs`). A record of the stream only names the service. So a repeated or reordered
 //! record does not change when a payee may be paid. After a lost record, the next change of the service or
-//! [`Shared::attest_catalog`] corrects the row.
+//! [`Inner::attest_catalog`] corrects the row.
 
-use crate::Shared;
+use crate::Inner;
 use purser_domain::{AttestedService, Attesting, Causes, Duration, Error, Result, Service, ServiceId};
 use purser_log::UnreadableObject;
 use purser_store::{Backoff, Change, Corrupt};
@@ -31,9 +31,9 @@ pub(crate) enum WholeCatalog {
 /// The attested services, read at most once for a batch. A service that opens in the same batch is compared with those
 /// attested before it.
 #[derive(Default)]
-struct Attested(Option<BTreeMap<ServiceId, AttestedService>>);
+struct AttestedServices(Option<BTreeMap<ServiceId, AttestedService>>);
 
-impl Attested {
+impl AttestedServices {
     fn from_services(services: Vec<AttestedService>) -> Self {
         Self(Some(services.into_iter().map(|one| (one.service, one)).collect()))
     }
@@ -49,7 +49,7 @@ impl Attested {
     }
 }
 
-impl Shared {
+impl Inner {
     /// Attests the payees of the services in these records of a stream.
     pub(crate) async fn attest_changes(&self, records: &[Value]) -> Result<()> {
         let changes = records.iter().filter_map(|record| Change::parse(record).ok());
@@ -58,7 +58,7 @@ impl Shared {
         if !services.is_empty() {
             self.attest_first().await?;
         }
-        let mut attested = Attested::default();
+        let mut attested = AttestedServices::default();
         for service in services {
             let present = match self.catalog.service(service).await {
                 // The attested row stays unchanged: `payments` can't read the service either, and the change raises the
@@ -93,7 +93,7 @@ impl Shared {
     pub(crate) async fn attest_catalog(&self, how: WholeCatalog) -> Result<usize> {
         let services = self.catalog.services().await?;
         let stored = self.usage.all_attested().await?;
-        let mut attested = Attested::from_services(stored.clone());
+        let mut attested = AttestedServices::from_services(stored.clone());
         for service in &services {
             match how {
                 WholeCatalog::ByRule => self.attest(service.id, Some(service), &mut attested).await?,
@@ -129,13 +129,13 @@ impl Shared {
     }
 
     /// Computes and writes the attested payees of a service, which is `None` if it is not in the catalog.
-    async fn attest(&self, id: ServiceId, service: Option<&Service>, known: &mut Attested) -> Result<()> {
+    async fn attest(&self, id: ServiceId, service: Option<&Service>, known: &mut AttestedServices) -> Result<()> {
         let mut backoff = Backoff::new();
         loop {
             let before = self.usage.find_attested(id).await?;
             let opens = before.is_none() && service.is_some_and(Service::was_open);
             if opens && known.0.is_none() {
-                *known = Attested::from_services(self.usage.all_attested().await?);
+                *known = AttestedServices::from_services(self.usage.all_attested().await?);
             }
             let others = if opens { known.all() } else { Vec::new() };
             let attesting = Attesting {

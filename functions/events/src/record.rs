@@ -1,6 +1,6 @@
 //! What the tables have of a statement, and the payload that it makes.
 
-use crate::{Shared, logged::Logged, payees::is_corrupt, signer::Signer};
+use crate::{Inner, logged::LoggedStatement, payees::is_corrupt, signer::Signer};
 use purser_domain::{
     AgentId, Approval, ApprovalChange, Causes, ConfirmationReverted, DecisionIds, DocumentHash, Duration, Error,
     InputDocuments, LoggedDecision, LoggedReceipt, Network, PaymentChange, RECEIPT_STATEMENT, RecordedDecision,
@@ -8,7 +8,9 @@ use purser_domain::{
     TransactionId, TxHash, receipt_statement, replay,
 };
 use purser_evidence::{Hash, JwkSet, StatementKind};
-use purser_log::{Confirmation, LogReader, Outcome, PendingFact, Stated, StatedFact, Stating, unverified_payload};
+use purser_log::{
+    Confirmation, LogReader, Outcome, PendingFact, SignedStatement, StatedFact, Stating, unverified_payload,
+};
 use purser_store::{LogRange, RowHash};
 use serde_json::Value;
 use uuid::Uuid;
@@ -18,7 +20,7 @@ const REPLICATED: Duration = Duration::from_secs_u32(300);
 
 /// The tables of a deployment.
 pub(crate) struct Records<'a> {
-    pub(crate) shared: &'a Shared,
+    pub(crate) shared: &'a Inner,
     pub(crate) network: Network,
 }
 
@@ -111,7 +113,7 @@ impl Records<'_> {
         ids: DecisionIds,
         with_inputs: bool,
     ) -> Result<Value> {
-        let Shared {
+        let Inner {
             ledger,
             catalog,
             usage,
@@ -136,7 +138,7 @@ impl Records<'_> {
 
     /// The payload of the statement of a payment's later change.
     pub(crate) async fn change(&self, settlement: &Settlement, change: PaymentChange<'_>) -> Result<Value> {
-        let Shared { ledger, source, .. } = self.shared;
+        let Inner { ledger, source, .. } = self.shared;
         let mut calls = ledger.calls(std::slice::from_ref(settlement)).await?;
         let call = calls.remove(&settlement.id());
         Ok(change.to_json(&settlement.terms, call, source))
@@ -187,7 +189,7 @@ pub(crate) struct Signing<'a> {
 }
 
 /// A payload, or why there is none.
-enum Made {
+enum PayloadResult {
     Payload(StatementKind, Uuid, Value),
     Nothing,
     /// The row is another than the stream had.
@@ -195,48 +197,56 @@ enum Made {
 }
 
 impl Signing<'_> {
-    async fn payload(&self, pending: &PendingFact) -> Result<Made> {
+    async fn payload(&self, pending: &PendingFact) -> Result<PayloadResult> {
         const REWRITTEN: &str = "the row was rewritten";
         let (agent, fact) = (pending.agent, &pending.fact);
         let row_in_stream = RowHash::from_digits(&pending.row);
         match self.records.read(agent, fact).await? {
-            Record::Missing(what) => Ok(Made::Differs(what)),
+            Record::Missing(what) => Ok(PayloadResult::Differs(what)),
             Record::Decision(.., row)
             | Record::Payment(_, row)
             | Record::Reversal(.., row)
             | Record::Approval(.., row)
                 if row != row_in_stream =>
             {
-                Ok(Made::Differs(REWRITTEN))
+                Ok(PayloadResult::Differs(REWRITTEN))
             }
             Record::Approval(approval, hash, _) => match fact {
                 StatedFact::ApprovalChanged(_, change, at) => self.approval(&approval, hash, *change, *at).await,
-                _ => Ok(Made::Nothing),
+                _ => Ok(PayloadResult::Nothing),
             },
             Record::Decision(decision, ids, ..) => {
                 let payload = self.records.decision(&decision, ids, true).await?;
-                Ok(Made::Payload(StatementKind::Decision, ids.transaction.uuid(), payload))
+                Ok(PayloadResult::Payload(
+                    StatementKind::Decision,
+                    ids.transaction.uuid(),
+                    payload,
+                ))
             }
             Record::Reversal(reverted, settlement, _) => {
                 let receipt = self.find_reverted_receipt(&reverted).await?;
                 let change = PaymentChange::Reversal(&reverted, receipt);
                 let payload = self.records.change(&settlement, change).await?;
-                Ok(Made::Payload(StatementKind::Change, settlement.id().uuid(), payload))
+                Ok(PayloadResult::Payload(
+                    StatementKind::Change,
+                    settlement.id().uuid(),
+                    payload,
+                ))
             }
             Record::Payment(settlement, _) => match fact {
                 StatedFact::Confirmed(id, confirmation) => self.receipt(&settlement, *id, confirmation, pending).await,
                 StatedFact::Released(id, at) => {
                     if !self.records.was_released(&settlement, *at).await? {
-                        return Ok(Made::Differs("the payment is not released"));
+                        return Ok(PayloadResult::Differs("the payment is not released"));
                     }
                     let payload = self.records.change(&settlement, PaymentChange::Release(*at)).await?;
-                    Ok(Made::Payload(StatementKind::Change, id.uuid(), payload))
+                    Ok(PayloadResult::Payload(StatementKind::Change, id.uuid(), payload))
                 }
                 StatedFact::Withdrawn(id) => {
                     let payload = self.records.change(&settlement, PaymentChange::Withdrawal).await?;
-                    Ok(Made::Payload(StatementKind::Change, id.uuid(), payload))
+                    Ok(PayloadResult::Payload(StatementKind::Change, id.uuid(), payload))
                 }
-                _ => Ok(Made::Nothing),
+                _ => Ok(PayloadResult::Nothing),
             },
         }
     }
@@ -248,9 +258,9 @@ impl Signing<'_> {
         decision_hash: DocumentHash,
         change: ApprovalChange,
         at: Timestamp,
-    ) -> Result<Made> {
+    ) -> Result<PayloadResult> {
         if !approval.was_changed(change, at) {
-            return Ok(Made::Differs("the approval was rewritten"));
+            return Ok(PayloadResult::Differs("the approval was rewritten"));
         }
         let stated = StatedApproval {
             approval,
@@ -266,10 +276,10 @@ impl Signing<'_> {
                 .iter()
                 .any(|one| unverified_payload(&one.statement).as_ref() == Some(&payload))
             {
-                return Ok(Made::Nothing);
+                return Ok(PayloadResult::Nothing);
             }
         }
-        Ok(Made::Payload(StatementKind::Change, id, payload))
+        Ok(PayloadResult::Payload(StatementKind::Change, id, payload))
     }
 
     /// The logged receipt of a reverted confirmation; `None` if the confirmation was reverted before it was stated.
@@ -287,7 +297,7 @@ impl Signing<'_> {
         id: SettlementId,
         confirmation: &Confirmation,
         pending: &PendingFact,
-    ) -> Result<Made> {
+    ) -> Result<PayloadResult> {
         let Confirmation {
             tx_hash,
             block_number,
@@ -302,9 +312,9 @@ impl Signing<'_> {
         {
             let payload = receipt_statement(settlement, &self.records.shared.source);
             return Ok(match payload.filter(|_| *block == block_number) {
-                Some(payload) => Made::Payload(StatementKind::Receipt, id.uuid(), payload),
+                Some(payload) => PayloadResult::Payload(StatementKind::Receipt, id.uuid(), payload),
                 // The record of the move is another fact.
-                None => Made::Nothing,
+                None => PayloadResult::Nothing,
             });
         }
         if self
@@ -312,7 +322,7 @@ impl Signing<'_> {
             .was_reverted(pending.agent, id, Some(tx_hash), settled_at)
             .await?
         {
-            return Ok(Made::Nothing);
+            return Ok(PayloadResult::Nothing);
         }
         if self.records.shared.clock.now().since(pending.changed_at) < REPLICATED {
             return Err(Error::temporarily_unavailable(
@@ -320,7 +330,7 @@ impl Signing<'_> {
                 "the payment is no longer confirmed",
             ));
         }
-        Ok(Made::Differs("the confirmation was rewritten"))
+        Ok(PayloadResult::Differs("the confirmation was rewritten"))
     }
 }
 
@@ -333,11 +343,11 @@ impl Signing<'_> {
         }
         // A row that differs may be one that is not replicated yet.
         match self.payload(pending).await {
-            Ok(Made::Payload(kind, _, payload)) => {
+            Ok(PayloadResult::Payload(kind, _, payload)) => {
                 let payload = payload.to_string().into_bytes();
                 self.signer.sign(kind, &payload).await.ok().flatten()
             }
-            Ok(Made::Nothing | Made::Differs(_)) | Err(_) => None,
+            Ok(PayloadResult::Nothing | PayloadResult::Differs(_)) | Err(_) => None,
         }
     }
 
@@ -355,9 +365,9 @@ impl Signing<'_> {
 }
 
 impl Stating for Signing<'_> {
-    async fn accept(&self, pending: &PendingFact, statement: String) -> Option<Stated> {
+    async fn accept(&self, pending: &PendingFact, statement: String) -> Option<SignedStatement> {
         let keys = JwkSet::new(self.signer.jwk().clone(), []);
-        let logged = Logged::read(0, &statement, &keys)?;
+        let logged = LoggedStatement::read(0, &statement, &keys)?;
         if (logged.agent, &logged.fact) != (pending.agent, &pending.fact) {
             return None;
         }
@@ -375,14 +385,14 @@ impl Stating for Signing<'_> {
             | StatedFact::Withdrawn(_)
             | StatedFact::ApprovalChanged(..) => return None,
         };
-        Some(Stated { kind, id, statement })
+        Some(SignedStatement { kind, id, statement })
     }
 
     async fn state(&self, pending: &PendingFact) -> Result<Outcome> {
         let (kind, id, payload) = match self.payload(pending).await {
-            Ok(Made::Payload(kind, id, payload)) => (kind, id, payload),
-            Ok(Made::Nothing) => return Ok(Outcome::Nothing),
-            Ok(Made::Differs(what)) => {
+            Ok(PayloadResult::Payload(kind, id, payload)) => (kind, id, payload),
+            Ok(PayloadResult::Nothing) => return Ok(Outcome::Nothing),
+            Ok(PayloadResult::Differs(what)) => {
                 report_difference(&subject(&pending.fact), what);
                 return Ok(Outcome::SetAside(what.to_owned()));
             }
@@ -391,7 +401,7 @@ impl Stating for Signing<'_> {
         };
         let payload = payload.to_string().into_bytes();
         Ok(match self.signer.sign(kind, &payload).await? {
-            Some(statement) => Outcome::Stated(Stated { kind, id, statement }),
+            Some(statement) => Outcome::Stated(SignedStatement { kind, id, statement }),
             None => Outcome::SetAside("the statement is longer than an entry of the log".to_owned()),
         })
     }

@@ -2,7 +2,7 @@
 //! appended to the log by the schedule, every minute, which also archives the log and checks it.
 
 use crate::{
-    Shared,
+    Inner,
     record::{Records, Signing, report_difference},
     settings::LogSettings,
     signer::{KmsSigner, Signer},
@@ -13,7 +13,7 @@ use purser_api::Secrets;
 use purser_domain::{Approval, ApprovalChange, Causes, Error, LoggedDecision, Network, Result, SettlementState};
 use purser_evidence::{KeyType, NoteSigner, Seed, StatementKey};
 use purser_log::{
-    Archive, Archived, Confirmation, Log, LogReader, ObjectStore, PendingBatch, PendingFact, StatedFact, TRUST,
+    Archive, ArchiveResult, Confirmation, Log, LogReader, ObjectStore, PendingBatch, PendingFact, StatedFact, TRUST,
     TrustDocument, Witnesses, audit,
 };
 use purser_store::{Change, DecidedApproval, JournalChange, RowHash};
@@ -128,7 +128,7 @@ fn seed(purpose: &[u8], secret: &Zeroizing<String>) -> Seed {
     Seed::new(Zeroizing::new(hash.chain_update(secret.as_bytes()).finalize().into()))
 }
 
-impl Shared {
+impl Inner {
     /// States what was noted, until all is stated or the time is over; then archives the log, and compares the
     /// statements of a day ago with their rows. A failure of one does not stop the others.
     pub(crate) async fn state_facts(&self, time_left: Duration) -> Result<()> {
@@ -141,7 +141,7 @@ impl Shared {
         let reported = self.report_oldest(statements).await;
         let archived = match &statements.archive {
             Some(archive) => archive.write(|| Instant::now() >= until).await,
-            None => Ok(Archived::default()),
+            None => Ok(ArchiveResult::default()),
         };
         let archived = archived.map(|archived| {
             for key in archived.differing {

@@ -1,7 +1,7 @@
 //! Events without a write, searched for every minute: approvals that expire, and delayed changes of the catalog that
 //! take effect.
 
-use crate::{Shared, bus::Published};
+use crate::{Inner, bus::PublishResult};
 use purser_domain::{Approval, Error, Result, Timestamp};
 use purser_store::{Fact, Reminder, ReminderKind, RowHash};
 use std::{collections::BTreeSet, time::Duration};
@@ -12,7 +12,7 @@ const AT_ONCE: u32 = 50;
 /// The time reserved for publishing the last events.
 const LAST: Duration = Duration::from_secs(10);
 
-impl Shared {
+impl Inner {
     /// Publishes the events of due reminders, oldest first, until all are read or the time is over. An unreadable row
     /// is skipped and keeps its reminder, and the run fails after it has processed the others.
     pub(crate) async fn sweep(&self, time_left: Duration) -> Result<()> {
@@ -81,9 +81,9 @@ impl Shared {
             }
         }
         match self.bus.publish(&events).await {
-            Published::All => Ok(()),
+            PublishResult::All => Ok(()),
             // The next run reads them again.
-            Published::UpTo(_) => Err(Error::temporarily_unavailable("publishing events", "the bus refuses")),
+            PublishResult::UpTo(_) => Err(Error::temporarily_unavailable("publishing events", "the bus refuses")),
         }
     }
 }

@@ -10,7 +10,7 @@ use purser_domain::{
     Act, Amount, AuditChanges, AuditKind, Edit, Error, ErrorKind, NotAccepted, Operation, OperationUuid, OperatorName,
     Pricing, ProbeRecord, Problem, Result, Service, ServiceId, Timestamp,
 };
-use purser_store::{Backoff, Listed};
+use purser_store::{Backoff, StoreServiceResult};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -27,14 +27,14 @@ pub(crate) enum Change {
 }
 
 /// The result of an edit.
-pub(crate) enum Edited {
+pub(crate) enum EditResult {
     /// The service did not exist and was created.
     Created(Service),
     /// The service as it is now stored.
     Present(Service),
 }
 
-impl Edited {
+impl EditResult {
     /// The service as it is now stored.
     pub(crate) fn service(self) -> Service {
         let (Self::Created(service) | Self::Present(service)) = self;
@@ -52,7 +52,7 @@ impl Operators {
         id: ServiceId,
         condition: Condition,
         change: impl Fn(Option<&Service>) -> Result<Change>,
-    ) -> Result<Edited> {
+    ) -> Result<EditResult> {
         let act = Act::new(kind).about(id);
         let edited = self.store_edit(operator, &act, id, condition, change);
         self.audit_rejection(operator, &act, edited).await
@@ -65,7 +65,7 @@ impl Operators {
         id: ServiceId,
         condition: Condition,
         change: impl Fn(Option<&Service>) -> Result<Change>,
-    ) -> Result<Edited> {
+    ) -> Result<EditResult> {
         let mut backoff = Backoff::new();
         loop {
             let now = self.clock.now();
@@ -79,14 +79,14 @@ impl Operators {
             service.version = present;
             if stored.as_ref() == Some(&service) {
                 self.renew_object().await;
-                return Ok(Edited::Present(service));
+                return Ok(EditResult::Present(service));
             }
             service.version = present.saturating_add(1);
             let before = stored.as_ref().map(Service::audit_members);
             let changes = AuditChanges::between(before, Some(service.audit_members()));
             let entry = self.entry(operator, act, changes)?;
             match self.catalog.put(&service, &entry).await? {
-                Listed::Stored => {
+                StoreServiceResult::Stored => {
                     tracing::info!(
                         operator.name = %operator.name,
                         service.id = %id,
@@ -98,13 +98,13 @@ impl Operators {
                     log_payments(&operator.name, stored.as_ref(), &service, now);
                     self.renew_object().await;
                     return Ok(match stored {
-                        None => Edited::Created(service),
-                        Some(_) => Edited::Present(service),
+                        None => EditResult::Created(service),
+                        Some(_) => EditResult::Present(service),
                     });
                 }
-                Listed::SlugTaken { by } => return Err(ErrorKind::SlugTaken { service: by }.into()),
+                StoreServiceResult::SlugTaken { by } => return Err(ErrorKind::SlugTaken { service: by }.into()),
                 // An edit for any version is tried again; an edit for one version is refused with the current version.
-                Listed::Changed { .. } => backoff.wait().await?,
+                StoreServiceResult::Changed { .. } => backoff.wait().await?,
             }
         }
     }

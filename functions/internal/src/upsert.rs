@@ -4,7 +4,7 @@
 //! Probe results are not part of the operator's body: they are stored next to the entry and kept.
 
 use crate::Operators;
-use crate::edit::{Change, Condition, Edited};
+use crate::edit::{Change, Condition, EditResult};
 use crate::entry::Entry;
 use crate::view::InternalService;
 use axum::body::Bytes;
@@ -58,8 +58,8 @@ pub(crate) async fn upsert(
             .edit(&operator, AuditKind::CatalogEdited, id, condition, change)
             .await?
         {
-            Edited::Created(service) => (StatusCode::CREATED, operators.show(&service).await?).into_response(),
-            Edited::Present(service) => operators.show(&service).await?,
+            EditResult::Created(service) => (StatusCode::CREATED, operators.show(&service).await?).into_response(),
+            EditResult::Present(service) => operators.show(&service).await?,
         },
     )
 }

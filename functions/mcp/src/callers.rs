@@ -31,7 +31,7 @@ pub(crate) struct Callers {
     /// address.
     pub(crate) assertion_keys: Option<AssertionKeys>,
     pub(crate) clock: Clock,
-    pub(crate) accepted: Accepted,
+    pub(crate) accepted: AcceptedKeys,
     pub(crate) open_calls: OpenCalls,
     pub(crate) responses: Responses,
 }
@@ -65,7 +65,7 @@ impl Callers {
             }
         };
         let purser = self.asserting(purser.with_key(&key), parts).await;
-        let who = Accepted::digest(authorization.as_bytes(), parts);
+        let who = AcceptedKeys::digest(authorization.as_bytes(), parts);
         if !self.accepted.has(&who, now) {
             let deadline = Instant::now().checked_add(VERIFYING);
             let asked = deadline.map_or_else(|| purser.clone(), |deadline| purser.until(deadline));
@@ -128,9 +128,9 @@ fn key_error(error: ApiError) -> Error {
 
 /// Keys that the API has accepted, as digests of key and address, with the time at which each expires.
 #[derive(Default)]
-pub(crate) struct Accepted(Mutex<HashMap<[u8; 32], Timestamp>>);
+pub(crate) struct AcceptedKeys(Mutex<HashMap<[u8; 32], Timestamp>>);
 
-impl Accepted {
+impl AcceptedKeys {
     fn digest(authorization: &[u8], parts: &Parts) -> [u8; 32] {
         let ip = client_ip(&parts.extensions).map(|ip| ip.to_string());
         let text = [ip.unwrap_or_default().as_bytes(), b" ", authorization].concat();

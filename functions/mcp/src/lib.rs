@@ -22,7 +22,7 @@ pub use endpoint::stateless;
 
 use axum::Router;
 use axum::routing::any;
-use callers::{Accepted, Callers};
+use callers::{AcceptedKeys, Callers};
 use endpoint::Endpoint;
 use open_calls::OpenCalls;
 use purser_api::{ApiSettings, AssertionKeys, Boot, BootError};
@@ -85,7 +85,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         throttle: Throttle::of_mcp(&db, table, throttle_per_minute),
         assertion_keys: AssertionKeys::of_secrets(client_ip_keys, &aws, &clock),
         clock,
-        accepted: Accepted::default(),
+        accepted: AcceptedKeys::default(),
         open_calls,
         responses,
     };

@@ -6,7 +6,7 @@
 //! are rows. The message that takes the channel can't be the wake-up itself, because it may be a repeated delivery of a
 //! deleted message.
 
-use crate::{Notices, collect::log_too_late, send::Sent};
+use crate::{Notices, collect::log_too_late, send::SendResult};
 use purser_api::{MessageResult, SqsRecord};
 use purser_domain::{
     AgentId, ApprovalId, Duration, EndedChannel, Error, Event, EventKind, EventSubject, NoticeChannel, NoticeEnd,
@@ -82,7 +82,7 @@ impl Notices {
         let sent = self.tell(&settings, channel, &events).await?;
         self.after(&settings, channel, turn, sent, &keys).await?;
         log(person, channel, events.len(), sent);
-        if matches!(sent, Sent::Taken(_)) && events.iter().any(|event| event.kind() == EventKind::WebhookTest) {
+        if matches!(sent, SendResult::Taken(_)) && events.iter().any(|event| event.kind() == EventKind::WebhookTest) {
             shared.table.revive_channel(person, channel).await?;
         }
         Ok(MessageResult::Done)
@@ -140,10 +140,10 @@ impl Notices {
     }
 
     /// Sends one message with these events.
-    async fn tell(&self, settings: &NoticeSettings, channel: NoticeChannel, events: &[Event]) -> Result<Sent> {
+    async fn tell(&self, settings: &NoticeSettings, channel: NoticeChannel, events: &[Event]) -> Result<SendResult> {
         let names = self.names(&settings.person, listed_events(events)).await;
         let Some(message) = NoticeMessage::for_events(events, &names) else {
-            return Ok(Sent::nothing());
+            return Ok(SendResult::nothing());
         };
         match channel {
             NoticeChannel::Mail => self.send_mail(settings, &message).await,
@@ -199,17 +199,17 @@ impl Notices {
         settings: &NoticeSettings,
         channel: NoticeChannel,
         turn: NoticePace,
-        sent: Sent,
+        sent: SendResult,
         keys: &[String],
     ) -> Result<()> {
         let shared = &self.0;
         let (person, now) = (&settings.person, shared.clock.now());
         let pace = match sent {
-            Sent::Taken(_) => {
+            SendResult::Taken(_) => {
                 shared.table.settle_notices(person, channel, keys, now).await?;
                 turn.after_message(now)
             }
-            Sent::Ended(_) => {
+            SendResult::Ended(_) => {
                 let ended = EndedChannel {
                     place: settings.place(channel),
                     reason: match channel {
@@ -222,7 +222,7 @@ impl Notices {
                 shared.table.settle_notices(person, channel, keys, now).await?;
                 turn.give_back(now)
             }
-            Sent::Failed(result, asked) => {
+            SendResult::Failed(result, asked) => {
                 let [jitter] = shared.entropy.bytes()?;
                 turn.after_failure(now, result, asked, jitter)
             }
@@ -234,11 +234,11 @@ impl Notices {
 }
 
 /// Logs one line for each message, without address, URL or response.
-fn log(person: &PersonId, channel: NoticeChannel, events: usize, sent: Sent) {
+fn log(person: &PersonId, channel: NoticeChannel, events: usize, sent: SendResult) {
     let outcome = match sent {
-        Sent::Taken(_) => "sent",
-        Sent::Failed(..) => "failed",
-        Sent::Ended(_) => "ended",
+        SendResult::Taken(_) => "sent",
+        SendResult::Failed(..) => "failed",
+        SendResult::Ended(_) => "ended",
     };
     tracing::info!(
         person = %person,

@@ -42,9 +42,9 @@ const PROGRAM: &str = "Purser-Notices";
 
 /// The function, ready to run. Clones share all state.
 #[derive(Clone)]
-pub struct Notices(Arc<Shared>);
+pub struct Notices(Arc<Inner>);
 
-struct Shared {
+struct Inner {
     table: WebhooksTable,
     ledger: Ledger,
     catalog: CatalogCache,
@@ -112,7 +112,7 @@ impl Notices {
         let ([webhooks, ledger, catalog, url, notices, requests, events, origin, key], sender, allowed, event_source) =
             env.finish((texts, sender.flatten(), allowed, source))?;
         let db = purser_store::client(&aws);
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(Inner {
             table: WebhooksTable::new(db.clone(), webhooks),
             ledger: Ledger::without_decisions(db.clone(), ledger),
             catalog: CatalogCache::without_sightings(CatalogTable::new(db, catalog)),

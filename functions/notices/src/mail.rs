@@ -1,6 +1,6 @@
 //! Sends mail with SES v2.
 
-use crate::send::Sent;
+use crate::send::SendResult;
 use aws_sdk_sesv2::{
     Client, Config,
     config::{retry::RetryConfig, timeout::TimeoutConfig},
@@ -39,7 +39,7 @@ impl Mail {
     }
 
     /// Sends a message whose links lead to this origin.
-    pub(crate) async fn send(&self, to: &MailAddress, message: &NoticeMessage, origin: &str) -> Result<Sent> {
+    pub(crate) async fn send(&self, to: &MailAddress, message: &NoticeMessage, origin: &str) -> Result<SendResult> {
         let content = content(message, origin).map_err(|error| Error::internal("writing a mail", error))?;
         let sent = self
             .client
@@ -50,7 +50,7 @@ impl Mail {
             .send()
             .await;
         Ok(match sent {
-            Ok(_) => Sent::Taken(CallResult::Status(200)),
+            Ok(_) => SendResult::Taken(CallResult::Status(200)),
             Err(error) => classify_error(&error),
         })
     }
@@ -77,7 +77,7 @@ fn content(message: &NoticeMessage, origin: &str) -> Result<Message, BuildError>
 /// Interprets an error of SES. SES returns `MessageRejected` for an address that accepts no mail, but also if the
 /// sender (in the sandbox, the recipient) is not verified. An operator has to fix the latter, so it disables no user's
 /// mail.
-fn classify_error(error: &SdkError<SendEmailError>) -> Sent {
+fn classify_error(error: &SdkError<SendEmailError>) -> SendResult {
     let result = match error {
         SdkError::TimeoutError(_) => CallResult::Timeout,
         SdkError::ServiceError(answer) => CallResult::Status(answer.raw().status().as_u16()),
@@ -85,9 +85,9 @@ fn classify_error(error: &SdkError<SendEmailError>) -> Sent {
     };
     match error.as_service_error() {
         Some(SendEmailError::MessageRejected(rejected)) if !is_about_verification(rejected.message()) => {
-            Sent::Ended(result)
+            SendResult::Ended(result)
         }
-        _ => Sent::Failed(result, None),
+        _ => SendResult::Failed(result, None),
     }
 }
 

@@ -2,12 +2,12 @@
 
 use crate::Notices;
 use axum::http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
-use purser_api::Called;
+use purser_api::WebhookCallResult;
 use purser_domain::{CallResult, Duration, Error, NoticeMessage, NoticeSettings, Result, SecretOf, WebhookUrl};
 
 /// The result of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
+pub(crate) enum SendResult {
     /// The mail service or the incoming webhook accepted the message.
     Taken(CallResult),
     /// Sending failed temporarily. The function retries later, and not before the pause that the recipient requested.
@@ -16,7 +16,7 @@ pub(crate) enum Sent {
     Ended(CallResult),
 }
 
-impl Sent {
+impl SendResult {
     pub(crate) const fn result(self) -> CallResult {
         match self {
             Self::Taken(result) | Self::Failed(result, _) | Self::Ended(result) => result,
@@ -30,7 +30,7 @@ impl Sent {
 
     /// Interprets the response of an incoming webhook. Slack returns 403, 404 or 410 if the webhook, its app or its
     /// channel no longer exists (Slack, "Sending messages using incoming webhooks").
-    const fn from_webhook_response(called: Called) -> Self {
+    const fn from_webhook_response(called: WebhookCallResult) -> Self {
         match called.result {
             result if result.is_success() => Self::Taken(result),
             result @ CallResult::Status(403 | 404 | 410) => Self::Ended(result),
@@ -41,22 +41,22 @@ impl Sent {
 
 impl Notices {
     /// Mails a message to the user.
-    pub(crate) async fn send_mail(&self, settings: &NoticeSettings, message: &NoticeMessage) -> Result<Sent> {
+    pub(crate) async fn send_mail(&self, settings: &NoticeSettings, message: &NoticeMessage) -> Result<SendResult> {
         let (Some(mail), Some(to)) = (&self.0.mail, &settings.address) else {
-            return Ok(Sent::nothing());
+            return Ok(SendResult::nothing());
         };
         mail.send(to, message, &self.0.origin).await
     }
 
     /// Posts a message to the user's incoming webhook.
-    pub(crate) async fn post(&self, settings: &NoticeSettings, message: &NoticeMessage) -> Result<Sent> {
+    pub(crate) async fn post(&self, settings: &NoticeSettings, message: &NoticeMessage) -> Result<SendResult> {
         let shared = &self.0;
         let Some((place, _)) = &settings.terms.slack else {
-            return Ok(Sent::nothing());
+            return Ok(SendResult::nothing());
         };
         let Some(ciphertext) = shared.table.notice_url(&settings.person, place.url).await? else {
             // The incoming webhook was replaced meanwhile. The next attempt uses the new URL.
-            return Ok(Sent::Failed(CallResult::Unreachable, None));
+            return Ok(SendResult::Failed(CallResult::Unreachable, None));
         };
         let of = SecretOf::NoticeUrl {
             person: settings.person.clone(),
@@ -68,7 +68,7 @@ impl Notices {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
         let body = message.slack(&shared.origin);
         let called = shared.incoming.post(&url, headers, body, shared.clock.now()).await;
-        Ok(Sent::from_webhook_response(called))
+        Ok(SendResult::from_webhook_response(called))
     }
 }
 
@@ -91,10 +91,10 @@ mod tests {
             (CallResult::BlockedAddress, "failed"),
         ];
         for (result, expected) in rows {
-            let word = match Sent::from_webhook_response(result.into()) {
-                Sent::Taken(_) => "taken",
-                Sent::Failed(..) => "failed",
-                Sent::Ended(_) => "ended",
+            let word = match SendResult::from_webhook_response(result.into()) {
+                SendResult::Taken(_) => "taken",
+                SendResult::Failed(..) => "failed",
+                SendResult::Ended(_) => "ended",
             };
             assert_eq!(word, expected, "{result}");
         }

@@ -17,7 +17,7 @@ use purser_domain::{
     NoticeTerms, NoticeUrlId, PersonId, SecretOf, ServiceId, SlackPlace, Timestamp, WebhookId,
 };
 use purser_notices::Notices;
-use purser_store::{Created, Edited, NewNoticeUrl, WebhooksTable};
+use purser_store::{CreateAgentResult, EditResult, NewNoticeUrl, WebhooksTable};
 use purser_testkit::{Emulator, Fate, Kms, Moment, Proxy, ProxyConfig, Ses, Sqs, WEBHOOKS, environment, sample, serve};
 use serde_json::{Value, json};
 use std::{
@@ -168,7 +168,7 @@ impl World {
             .edit_notices(&next, url, None, &sample::audit())
             .await
             .unwrap();
-        assert_eq!(edited, Edited::Stored);
+        assert_eq!(edited, EditResult::Stored);
     }
 
     async fn agent(&self, n: u128, owner: &PersonId, name: &str) -> Agent {
@@ -183,7 +183,7 @@ impl World {
             .create_agent(&agent, &sample::audit())
             .await
             .unwrap();
-        assert!(matches!(created, Created::Stored), "{created:?}");
+        assert!(matches!(created, CreateAgentResult::Stored), "{created:?}");
         agent
     }
 
@@ -761,7 +761,7 @@ async fn service_changes_notify_owners_who_enabled_the_service() {
             .put_policy(agent.id, &policy, &sample::audit())
             .await
             .unwrap();
-        assert_eq!(stored, Edited::Stored);
+        assert_eq!(stored, EditResult::Stored);
     }
     // There are more users than one message covers.
     for n in 0..200 {

@@ -5,13 +5,13 @@
 use crate::Payments;
 use purser_api::AgentCredentials;
 use purser_domain::{
-    Called, CatalogMatch, ErrorKind, Permission, Purchase, Result, ServiceId, Settlement, SettlementId,
+    CatalogMatch, ErrorKind, Permission, ProviderCall, Purchase, Result, ServiceId, Settlement, SettlementId,
 };
-use purser_store::{Authenticated, DecisionInputs, DecisionKeys, Edition, Reader};
+use purser_store::{AuthenticatedCaller, DecisionInputs, DecisionKeys, Edition, Reader};
 use std::sync::Arc;
 
 /// The catalog's service for a call.
-pub(crate) fn service_of<'a>(call: impl Into<Called<'a>>, edition: &'a Edition) -> Option<ServiceId> {
+pub(crate) fn service_of<'a>(call: impl Into<ProviderCall<'a>>, edition: &'a Edition) -> Option<ServiceId> {
     let matched = CatalogMatch::find(call, &edition.catalog).ok()?;
     Some(matched.service.id)
 }
@@ -23,7 +23,7 @@ impl Payments {
         caller: AgentCredentials,
         needs: Permission,
         ask: &DecisionKeys,
-    ) -> Result<Authenticated<DecisionInputs>> {
+    ) -> Result<AuthenticatedCaller<DecisionInputs>> {
         let (now, key_use) = (self.clock.now(), caller.key_use(needs));
         let call = self.authenticator.begin(caller.scope, caller.key, key_use, now).await?;
         let read = self.ledger.decision_inputs(Reader::Unverified(&call.key, now), ask);
@@ -37,9 +37,9 @@ impl Payments {
     pub(crate) async fn authenticate_for_decision(
         &self,
         caller: AgentCredentials,
-        call: Option<Called<'_>>,
+        call: Option<ProviderCall<'_>>,
         ask: DecisionKeys,
-    ) -> Result<(Arc<Edition>, Authenticated<DecisionInputs>)> {
+    ) -> Result<(Arc<Edition>, AuthenticatedCaller<DecisionInputs>)> {
         let service_in = |edition: &Edition| service_of(call?, edition);
         let guess = self.catalog.latest();
         let guess = guess.as_deref().and_then(service_in);
@@ -66,7 +66,7 @@ impl Payments {
     /// record.
     pub(crate) async fn read_again(
         &self,
-        caller: &mut Authenticated<DecisionInputs>,
+        caller: &mut AuthenticatedCaller<DecisionInputs>,
         ask: &DecisionKeys,
     ) -> Result<()> {
         let ask = DecisionKeys { freezes: true, ..*ask };
@@ -84,7 +84,7 @@ impl Payments {
         caller: AgentCredentials,
         needs: Option<Permission>,
         id: Option<SettlementId>,
-    ) -> Result<Authenticated<Option<Settlement>>> {
+    ) -> Result<AuthenticatedCaller<Option<Settlement>>> {
         let (now, key_use) = (self.clock.now(), caller.key_use(needs));
         let call = self.authenticator.begin(caller.scope, caller.key, key_use, now).await?;
         let read = self.ledger.read_agent_and_settlement(call.key.agent, id);
@@ -95,7 +95,7 @@ impl Payments {
 
 /// The requested settlement and its purchase, if it exists and the caller's key is for its service. A payout belongs
 /// to the agent's owner, so it is not found.
-pub(crate) fn check_access(caller: &Authenticated<Option<Settlement>>) -> Result<(&Settlement, &Purchase)> {
+pub(crate) fn check_access(caller: &AuthenticatedCaller<Option<Settlement>>) -> Result<(&Settlement, &Purchase)> {
     let settlement = caller.read.as_ref().ok_or(ErrorKind::NotFound)?;
     let purchase = settlement.terms.purchase().ok_or(ErrorKind::NotFound)?;
     caller.scope()?.check_service(purchase.service)?;

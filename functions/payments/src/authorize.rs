@@ -25,10 +25,10 @@ use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{AgentCredentials, AuthorizeRequest, Failure, REQUIREMENT};
 use purser_domain::{
-    Agent, CatalogMatch, Counted, Decision, Duration, Error, Eviction, Facts, Grant, NoncePrefix, PaymentTerms,
-    Purchase, Purpose, Result, SettlementId, Terms, Timestamp, TransactionId,
+    Agent, CatalogMatch, Decision, Duration, Error, Eviction, Facts, Grant, NoncePrefix, PaymentTerms, Purchase,
+    Purpose, Result, SettlementId, Terms, Timestamp, TransactionId, WindowMeasure,
 };
-use purser_store::{Authenticated, Backoff, DecisionInputs, DecisionKeys, Edition, Reserved};
+use purser_store::{AuthenticatedCaller, Backoff, DecisionInputs, DecisionKeys, Edition, ReserveResult};
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
@@ -119,7 +119,7 @@ impl Authorizing<'_> {
     /// approval, or the refusal.
     async fn attempt(
         &self,
-        caller: &mut Authenticated<DecisionInputs>,
+        caller: &mut AuthenticatedCaller<DecisionInputs>,
         edition: &Edition,
         eviction: Eviction,
         mut balance: Option<EarlyBalance>,
@@ -177,9 +177,9 @@ impl Authorizing<'_> {
         let terms = self.terms(agent, grant)?;
         let fingerprint = &request.intent.fingerprint;
         match payments.ledger.reserve(grant, &terms, fingerprint, backoff).await? {
-            Reserved::Done => payments.hold_limit.count(agent.id, self.started),
+            ReserveResult::Done => payments.hold_limit.count(agent.id, self.started),
             // The next attempt reads the result of the call that won the race, and returns it.
-            Reserved::IdempotencyRecord(_) | Reserved::ApprovalUsed { .. } | Reserved::Raced => {
+            ReserveResult::IdempotencyRecord(_) | ReserveResult::ApprovalUsed { .. } | ReserveResult::Raced => {
                 return Ok(Attempt::Retry);
             }
         }
@@ -234,8 +234,8 @@ impl Authorizing<'_> {
                 offer_index: offer.index(),
                 policy_version: grant.policy_version(),
                 inputs: Some(grant.inputs()),
-                budgets: grant.counting_rules(Counted::Amounts).collect(),
-                counts: grant.counting_rules(Counted::Payments).collect(),
+                budgets: grant.counting_rules(WindowMeasure::Amounts).collect(),
+                counts: grant.counting_rules(WindowMeasure::Payments).collect(),
                 approval: grant.approval(),
                 checks: grant.checks().to_vec(),
             }),

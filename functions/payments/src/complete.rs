@@ -13,10 +13,10 @@ use axum::extract::{Path, State};
 use purser_api::{AgentCredentials, CompleteRequest, Failure, PAYMENT_RESPONSE};
 use purser_chain::{Evidence, Pending};
 use purser_domain::{
-    Error, ErrorKind, Expected, FailedProofs, Mismatch, Permission, Result, Settlement, SettlementId, SettlementState,
-    Transfer, TxHash,
+    Error, ErrorKind, ExpectedTransfer, FailedProofs, Mismatch, Permission, Result, Settlement, SettlementId,
+    SettlementState, Transfer, TxHash,
 };
-use purser_store::{Claim, Confirmed};
+use purser_store::{Claim, ConfirmResult};
 use std::sync::Arc;
 
 purser_api::error_responses! {
@@ -61,15 +61,15 @@ pub(crate) async fn complete(
         .confirm(settlement, &transfer, Claim::Transaction, now)
         .await?
     {
-        Confirmed::Done(confirmed) => {
+        ConfirmResult::Done(confirmed) => {
             log(settlement, tx_hash, "confirmed", None);
             Ok(Json(Completed::new(&confirmed, purchase)))
         }
-        Confirmed::Already(confirmed) => {
+        ConfirmResult::Already(confirmed) => {
             log(settlement, tx_hash, "already", None);
             Ok(Json(Completed::new(&confirmed, purchase)))
         }
-        Confirmed::TransactionUsed { .. } => Err(already_used_error(settlement, tx_hash).into()),
+        ConfirmResult::TransactionUsed { .. } => Err(already_used_error(settlement, tx_hash).into()),
     }
 }
 
@@ -96,7 +96,7 @@ async fn verify(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -
     }
     let evidence = payments
         .chain
-        .verify_transfer(&Expected::new(terms, nonce), tx_hash)
+        .verify_transfer(&ExpectedTransfer::new(terms, nonce), tx_hash)
         .await;
     match evidence {
         Ok(Evidence::Final(transfer)) => Ok(transfer),

@@ -21,11 +21,11 @@ const PAUSES: [u64; 5] = [200, 400, 600, 800, 1_000];
 /// The attested payees of the services that were paid under one edition of the catalog.
 pub(crate) struct Payees {
     table: UsageTable,
-    known: Mutex<Known>,
+    known: Mutex<KnownPayees>,
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownPayees {
     /// The version of the edition.
     version: u64,
     services: HashMap<ServiceId, Arc<AttestedService>>,

@@ -23,7 +23,7 @@ use purser_domain::{
     Problem, Purpose, Result, Settlement, SettlementId, SettlementState, Submission, Terms, Timestamp, TransactionId,
     TransferAuthorization, check_payout_address, decide_payout, parse_address, payout_address_of, settle_request,
 };
-use purser_store::{AuditEntry, Backoff, Edited, PayoutInputs, PayoutReserved};
+use purser_store::{AuditEntry, Backoff, EditResult, PayoutInputs, PayoutReserved};
 
 /// The validity of a payout: enough for the facilitator and one repetition, and no longer than a person waits.
 const USABLE: Duration = Duration::from_secs_u32(300);
@@ -97,7 +97,7 @@ impl Payments {
             };
             let [before, after] = [&record, &next].map(|record| Some(record.audit_members()));
             let entry = self.entry(by, &act, AuditChanges::between(before, after))?;
-            if self.ledger.put_payout_record(agent.id, &next, &entry).await? == Edited::Stored {
+            if self.ledger.put_payout_record(agent.id, &next, &entry).await? == EditResult::Stored {
                 let good_from = next.address.map(|named| named.good_from);
                 tracing::warn!(
                     agent.id = %agent.id,
@@ -125,7 +125,7 @@ impl Payments {
             };
             let [before, after] = [&record, &next].map(|record| Some(record.audit_members()));
             let entry = self.entry(by, &act, AuditChanges::between(before, after))?;
-            if self.ledger.put_payout_record(agent.id, &next, &entry).await? == Edited::Stored {
+            if self.ledger.put_payout_record(agent.id, &next, &entry).await? == EditResult::Stored {
                 tracing::info!(agent.id = %agent.id, person = %by.owner, "payout.address_removed");
                 return Ok(());
             }

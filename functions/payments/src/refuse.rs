@@ -7,7 +7,7 @@ use purser_domain::{
     Duration, Error, ErrorKind, OperationSlug, Reason, Refusal, Result, RetryAt, ServiceId, Timestamp, TransactionId,
     Window, hash_of_rejection,
 };
-use purser_store::{Backoff, Cleared, Escalated, ServiceState};
+use purser_store::{Backoff, EscalateResult, EvictResult, ServiceState};
 
 /// The time after the call's start within which it may evict entries. The rest of the function's 15 s is for the
 /// decision.
@@ -45,9 +45,9 @@ impl Authorizing<'_> {
         loop {
             match self.payments.ledger.clear_expired(window, at).await? {
                 // All entries that had expired when the window was read are evicted, so the decision is made again.
-                Cleared::All | Cleared::Outdated => return Ok(()),
-                Cleared::More => backoff = Backoff::new(),
-                Cleared::Superseded => backoff.wait().await?,
+                EvictResult::All | EvictResult::Outdated => return Ok(()),
+                EvictResult::More => backoff = Backoff::new(),
+                EvictResult::Superseded => backoff.wait().await?,
             }
             if self.payments.clock.now().since(self.started) >= LONGEST {
                 return Err(self.payments.too_long(window).await);
@@ -68,7 +68,7 @@ impl Authorizing<'_> {
         let key = &self.request.idempotency_key;
         let escalated = self.payments.ledger.escalate(key, &decision, expires_at, limit);
         let approval = match escalated.await? {
-            Escalated::Staged(approval) => {
+            EscalateResult::Staged(approval) => {
                 tracing::info!(
                     approval.id = %approval.id,
                     agent.id = %approval.agent,
@@ -77,9 +77,9 @@ impl Authorizing<'_> {
                 );
                 approval
             }
-            Escalated::Joined(approval) => approval,
-            Escalated::IdempotencyRecord(_) => return Ok(Attempt::Retry),
-            Escalated::TooMany => {
+            EscalateResult::Joined(approval) => approval,
+            EscalateResult::IdempotencyRecord(_) => return Ok(Attempt::Retry),
+            EscalateResult::TooMany => {
                 let reason = Reason::PolicyBlocked(Block::TooManyApprovals { limit });
                 return Err(self.record(DecisionRecord { reason, ..decision }).await?.into());
             }

@@ -1,7 +1,7 @@
 //! The shared parts of the endpoints: the caller, the id in the path, the `If-Match` version, and the filters of a
 //! list.
 
-use crate::agents::owned::{Owned, parse_id};
+use crate::agents::owned::{OwnedAgent, parse_id};
 use crate::caller::Caller;
 use crate::cursor;
 use crate::state::People;
@@ -20,12 +20,17 @@ impl People {
     }
 
     /// The agent named in the path, if it belongs to the caller.
-    pub(crate) async fn authenticate_for(&self, token: SessionToken, agent: &str) -> Result<Owned> {
+    pub(crate) async fn authenticate_for(&self, token: SessionToken, agent: &str) -> Result<OwnedAgent> {
         self.authenticate_to_edit(token, agent, false).await
     }
 
     /// The agent named in the path, if it belongs to the caller. `stops` is whether the edit stops the agent.
-    pub(crate) async fn authenticate_to_edit(&self, token: SessionToken, agent: &str, stops: bool) -> Result<Owned> {
+    pub(crate) async fn authenticate_to_edit(
+        &self,
+        token: SessionToken,
+        agent: &str,
+        stops: bool,
+    ) -> Result<OwnedAgent> {
         let read = async |person: &Caller| self.own_agent(person, parse_id(AgentId::parse(agent))?).await;
         let (_, owned) = self.person_reading(token.into_token()?, stops, read).await?;
         Ok(owned)

@@ -35,9 +35,9 @@ const STORING: Duration = Duration::from_secs(5);
 
 /// The function, ready to run. Clones share all state.
 #[derive(Clone)]
-pub struct Probe(Arc<Shared>);
+pub struct Probe(Arc<Inner>);
 
-struct Shared {
+struct Inner {
     catalog: CatalogTable,
     caller: Caller,
     clock: Clock,
@@ -76,7 +76,7 @@ impl Probe {
         let interval = env.number("PROBE_INTERVAL_SECONDS", DEFAULT_INTERVAL_SECONDS, 60..=604_800);
         let allowed = env.take_allowed_hosts("PROBE_ALLOWED_HOSTS");
         let (table, network, interval, allowed) = env.finish((table, network, interval, allowed))?;
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(Inner {
             catalog: CatalogTable::new(purser_store::client(&aws), table),
             caller: Caller::new(network, allowed, LONGEST_CALL)?,
             clock,
@@ -102,7 +102,7 @@ impl Probe {
         for outcome in at_most(SERVICES_AT_ONCE, runs).await {
             match outcome {
                 Ok(None) => {}
-                Ok(Some(Recorded {
+                Ok(Some(RecordedService {
                     service,
                     record,
                     operations,
@@ -114,7 +114,7 @@ impl Probe {
                         *known = record;
                     }
                 }
-                Err(Dropped) => report.dropped = report.dropped.saturating_add(1),
+                Err(RecordError) => report.dropped = report.dropped.saturating_add(1),
             }
         }
         self.show(&probed).await;
@@ -174,7 +174,7 @@ impl Probe {
     }
 
     /// Probes the due operations of a service and records the results; `None` if there was no time for any call.
-    async fn look(&self, due: Due, last_call: Instant) -> Result<Option<Recorded>, Dropped> {
+    async fn look(&self, due: Due, last_call: Instant) -> Result<Option<RecordedService>, RecordError> {
         let Due {
             service,
             record,
@@ -204,7 +204,7 @@ impl Probe {
         match self.0.catalog.put_probes(service.id, &seen).await {
             Ok(true) => {
                 log_changes(&service, &record, &seen, at);
-                Ok(Some(Recorded {
+                Ok(Some(RecordedService {
                     service: service.id,
                     record: seen,
                     operations,
@@ -212,18 +212,18 @@ impl Probe {
             }
             Ok(false) => {
                 tracing::info!(service.id = %service.id, "probe.dropped");
-                Err(Dropped)
+                Err(RecordError)
             }
             Err(error) => {
                 tracing::error!(service.id = %service.id, cause = %error, "probe.not_recorded");
-                Err(Dropped)
+                Err(RecordError)
             }
         }
     }
 }
 
 /// The recorded probe results of a service.
-struct Recorded {
+struct RecordedService {
     service: ServiceId,
     record: ProbeRecord,
     /// The number of operations that were probed.
@@ -231,7 +231,7 @@ struct Recorded {
 }
 
 /// The probe results of a service could not be recorded.
-struct Dropped;
+struct RecordError;
 
 impl Due {
     fn urgency(&self) -> (bool, Option<Timestamp>) {

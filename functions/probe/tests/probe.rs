@@ -15,7 +15,7 @@ use purser_domain::{
     OperationUuid, ProbeRecord, Quote, Service, ServiceId, Timestamp, TrustStatus,
 };
 use purser_probe::{Probe, Report};
-use purser_store::{CatalogTable, Listed, Sightings};
+use purser_store::{CatalogTable, Sightings, StoreServiceResult};
 use purser_testkit::{CATALOG, Emulator, Fate, Moment, Proxy, ProxyConfig, sample, serve};
 use serde_json::json;
 use std::{
@@ -54,7 +54,10 @@ async fn answer(State(provider): State<Arc<Provider>>, Path(page): Path<String>)
     provider.most_at_once.fetch_max(at_once, Ordering::SeqCst);
     let edit = provider.edit.lock().unwrap().take();
     if let Some((table, service)) = edit {
-        assert_eq!(table.put(&service, &sample::audit()).await.unwrap(), Listed::Stored);
+        assert_eq!(
+            table.put(&service, &sample::audit()).await.unwrap(),
+            StoreServiceResult::Stored
+        );
     }
     tokio::time::sleep(Duration::from_millis(5)).await;
     provider.at_once.fetch_sub(1, Ordering::SeqCst);
@@ -152,7 +155,10 @@ impl World {
     }
 
     async fn put(&self, service: &Service) {
-        assert_eq!(self.table.put(service, &sample::audit()).await.unwrap(), Listed::Stored);
+        assert_eq!(
+            self.table.put(service, &sample::audit()).await.unwrap(),
+            StoreServiceResult::Stored
+        );
     }
 
     async fn entry(&self, n: u128) -> (Service, ProbeRecord) {

@@ -4,14 +4,14 @@
 //! ledger's conditions guard each write, so if two runs, or a run and a `complete`, are concurrent, a settlement is
 //! changed once. A settlement about which the node does not respond stays unchanged and does not delay others.
 
-use crate::{Shared, run::Outcome};
+use crate::{Inner, run::Outcome};
 use purser_api::at_most;
 use purser_chain::Authorization;
 use purser_domain::{
     AuthorizationState, Error, ErrorKind, FinalBlock, Mismatch, Reconciliation, Result, Settlement, SettlementState,
     TransactionId, Transfer, TxHash, reconcile,
 };
-use purser_store::{Claim, Confirmed, Moved};
+use purser_store::{Claim, ConfirmResult, TransitionResult};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -30,7 +30,7 @@ pub(crate) enum Cause {
 }
 
 /// A settlement, and the outcomes of reconciling it.
-pub(crate) struct Reconciled {
+pub(crate) struct ReconciledSettlement {
     pub(crate) settlement: Settlement,
     /// The outcomes, in the order in which they happened.
     pub(crate) outcomes: Vec<Outcome>,
@@ -38,7 +38,7 @@ pub(crate) struct Reconciled {
     pub(crate) has_nonce: bool,
 }
 
-impl Reconciled {
+impl ReconciledSettlement {
     pub(crate) fn has_failed(&self) -> bool {
         self.outcomes.contains(&Outcome::Failed)
     }
@@ -61,7 +61,7 @@ impl From<Outcome> for LoggedOutcome {
     }
 }
 
-impl Shared {
+impl Inner {
     /// Reconciles these settlements, in any order. Chain calls end at `until`. Results up to then are written even
     /// after `until`, because otherwise the next run would have to repeat a search that takes a whole run. A settlement
     /// whose task panicked is missing in the result.
@@ -71,7 +71,7 @@ impl Shared {
         block: &FinalBlock,
         cause: Cause,
         until: Instant,
-    ) -> Vec<Reconciled> {
+    ) -> Vec<ReconciledSettlement> {
         let (known, mut done) = self.with_nonces(settlements);
         let authorizations: Vec<Authorization> = known.iter().map(|(_, authorization)| *authorization).collect();
         let states = self
@@ -94,7 +94,7 @@ impl Shared {
                         Some(state) => shared.apply(&settlement, &authorization, &block, &state, cause).await,
                         None => unknown_state(&settlement, unknown),
                     };
-                    Reconciled {
+                    ReconciledSettlement {
                         settlement,
                         outcomes,
                         has_nonce: true,
@@ -107,7 +107,10 @@ impl Shared {
 
     /// Derives each settlement's nonce, and returns the evidence to look for on chain. A settlement whose nonce was
     /// derived with another key is skipped, because the chain proves nothing about it.
-    fn with_nonces(&self, settlements: Vec<Settlement>) -> (Vec<(Settlement, Authorization)>, Vec<Reconciled>) {
+    fn with_nonces(
+        &self,
+        settlements: Vec<Settlement>,
+    ) -> (Vec<(Settlement, Authorization)>, Vec<ReconciledSettlement>) {
         let (mut known, mut failed) = (Vec::with_capacity(settlements.len()), Vec::new());
         for settlement in settlements {
             let prefix = settlement.terms.nonce_prefix;
@@ -120,7 +123,7 @@ impl Shared {
                     tracing::error!(settlement.id = %settlement.id(), cause = %error, "reconcile.failed");
                     let mut outcomes = Vec::new();
                     note(&mut outcomes, &settlement, &failure("nonce_key_changed"));
-                    failed.push(Reconciled {
+                    failed.push(ReconciledSettlement {
                         settlement,
                         outcomes,
                         has_nonce: false,
@@ -169,8 +172,8 @@ impl Shared {
             let step: LoggedOutcome = match reconcile(&settlement, &authorization.expected, block, state) {
                 Reconciliation::Confirm(transfer) => self.confirm(&settlement, &transfer).await?,
                 Reconciliation::Release(unusable) => match self.ledger.release(&settlement, &unusable).await? {
-                    Moved::Done(_) => Outcome::Released.into(),
-                    Moved::Superseded(_) => Outcome::Superseded.into(),
+                    TransitionResult::Done(_) => Outcome::Released.into(),
+                    TransitionResult::Superseded(_) => Outcome::Superseded.into(),
                 },
                 Reconciliation::RevertConfirmation(transfer_gone) => {
                     let now = self.clock.now();
@@ -179,7 +182,7 @@ impl Shared {
                         .ledger
                         .revert_confirmation(&settlement, &transfer_gone, decision, now);
                     match reverted.await? {
-                        Moved::Done(held) => {
+                        TransitionResult::Done(held) => {
                             let step = LoggedOutcome {
                                 tx_hash: Some(transfer_gone.tx_hash()),
                                 ..Outcome::ConfirmationReverted.into()
@@ -189,7 +192,7 @@ impl Shared {
                             settlement = held;
                             continue;
                         }
-                        Moved::Superseded(_) => Outcome::Superseded.into(),
+                        TransitionResult::Superseded(_) => Outcome::Superseded.into(),
                     }
                 }
                 Reconciliation::StillPaid(_) if cause == Cause::Due => Outcome::Unchanged.into(),
@@ -214,11 +217,11 @@ impl Shared {
         let now = self.clock.now();
         let confirmed = self.ledger.confirm(settlement, transfer, Claim::Transfer, now).await?;
         let outcome = match confirmed {
-            Confirmed::Done(_) => Outcome::Confirmed,
-            Confirmed::Already(_) => Outcome::Superseded,
+            ConfirmResult::Done(_) => Outcome::Confirmed,
+            ConfirmResult::Already(_) => Outcome::Superseded,
             // Each transfer is matched by the settlement's own nonce, so another settlement can't have claimed the
             // transfer.
-            Confirmed::TransactionUsed { .. } => {
+            ConfirmResult::TransactionUsed { .. } => {
                 return Err(Error::internal(
                     "claiming a transfer",
                     "another settlement has claimed it",

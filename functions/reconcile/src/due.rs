@@ -6,14 +6,14 @@
 //! delays no other hold.
 
 use crate::{
-    Shared,
-    batch::{BATCH, Cause, Reconciled, is_held},
+    Inner,
+    batch::{BATCH, Cause, ReconciledSettlement, is_held},
     part::Part,
     run::{Outcome, Step},
 };
 use purser_api::at_most;
 use purser_domain::{AgentId, Duration, Error, FinalBlock, Result, SettlementId};
-use purser_store::Held;
+use purser_store::HeldSettlement;
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -22,7 +22,7 @@ const PAGE: u16 = 1_000;
 /// The number of concurrent batches. Each batch waits for the node several times.
 const BATCHES_AT_ONCE: usize = 4;
 
-impl Shared {
+impl Inner {
     /// Reconciles the due holds of this part. The step fails if the ledger or the node could not be reached, unless the
     /// cause is specific to a hold.
     pub(crate) async fn due(self: &Arc<Self>, part: Part, block: &FinalBlock, until: Instant) -> Step {
@@ -41,7 +41,7 @@ impl Shared {
 
     /// Reads the due holds, the longest due first. The step is incomplete if there are more. An unreadable partition
     /// does not affect the others.
-    async fn due_holds(&self, part: Part, block: &FinalBlock, until: Instant) -> (Vec<Held>, Step) {
+    async fn due_holds(&self, part: Part, block: &FinalBlock, until: Instant) -> (Vec<HeldSettlement>, Step) {
         let partitions = part.partitions();
         let most = self.most.div_ceil(partitions.len().max(1));
         let (mut holds, mut step) = (Vec::new(), Step::new());
@@ -63,7 +63,7 @@ impl Shared {
     }
 
     /// Reads up to `most` due holds of one partition. The step is incomplete if there are more.
-    async fn due_in(&self, partition: u8, most: usize, block: &FinalBlock) -> (Vec<Held>, Step) {
+    async fn due_in(&self, partition: u8, most: usize, block: &FinalBlock) -> (Vec<HeldSettlement>, Step) {
         let (mut holds, mut step) = (Vec::new(), Step::new());
         let mut from = None;
         loop {
@@ -86,7 +86,7 @@ impl Shared {
         }
     }
 
-    async fn due_batch(self: &Arc<Self>, batch: &[Held], block: &FinalBlock, until: Instant) -> Step {
+    async fn due_batch(self: &Arc<Self>, batch: &[HeldSettlement], block: &FinalBlock, until: Instant) -> Step {
         let not_begun = || {
             let waiting = batch.iter().map(|held| block.at.since(held.due_at));
             waiting.fold(Step::new().incomplete(), Step::with_waiting)
@@ -109,7 +109,7 @@ impl Shared {
                 step = step.with_waiting(block.at.since(one.settlement.terms.valid_before));
             }
         }
-        let in_time = Instant::now() <= until || !reconciled.iter().any(Reconciled::has_failed);
+        let in_time = Instant::now() <= until || !reconciled.iter().any(ReconciledSettlement::has_failed);
         if !in_time {
             step = step.incomplete();
         }
@@ -121,7 +121,7 @@ impl Shared {
 
     /// Postpones holds that could not be decided. If the chain calls were made in time (`in_time`) and none succeeded,
     /// the node has failed: no hold is postponed, and the run ends if the node is still down.
-    async fn after(&self, reconciled: &[Reconciled], block: &FinalBlock, in_time: bool) -> Result<()> {
+    async fn after(&self, reconciled: &[ReconciledSettlement], block: &FinalBlock, in_time: bool) -> Result<()> {
         let node_failed = in_time && node_failed(reconciled);
         if node_failed {
             let now = self.chain.final_block().await;
@@ -141,9 +141,9 @@ impl Shared {
 }
 
 /// Whether chain calls were made and none got a response.
-fn node_failed(reconciled: &[Reconciled]) -> bool {
+fn node_failed(reconciled: &[ReconciledSettlement]) -> bool {
     let mut asked = reconciled.iter().filter(|one| one.has_nonce).peekable();
-    asked.peek().is_some() && asked.all(Reconciled::has_failed)
+    asked.peek().is_some() && asked.all(ReconciledSettlement::has_failed)
 }
 
 /// Returns the delay for a hold with this outcome that has been due for `overdue`. The delay grows for a hold that the

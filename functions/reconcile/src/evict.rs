@@ -4,10 +4,10 @@
 //! Invariants: a request stays until its window is done, so a run that is cut off loses nothing. All windows progress
 //! at the same rate, regardless of their size.
 
-use crate::Shared;
+use crate::Inner;
 use purser_api::at_most;
 use purser_domain::{Result, Timestamp};
-use purser_store::{Cleared, EvictionRequest, Ledger};
+use purser_store::{EvictResult, EvictionRequest, Ledger};
 use tokio::time::Instant;
 
 /// The number of windows that are processed concurrently.
@@ -27,7 +27,7 @@ enum EvictionProgress {
 }
 
 /// Processes requests until this time. The next run processes the remaining requests.
-pub(crate) async fn evict_idle(shared: &Shared, until: Instant) -> Result<()> {
+pub(crate) async fn evict_idle(shared: &Inner, until: Instant) -> Result<()> {
     let mut left = Vec::new();
     for request in shared.ledger.eviction_requests().await? {
         match request {
@@ -71,9 +71,9 @@ async fn turn(ledger: &Ledger, request: &EvictionRequest, at: Timestamp, until: 
             return Ok(EvictionProgress::More);
         }
         match ledger.clear_expired(&window, at).await? {
-            Cleared::All => return Ok(EvictionProgress::Done),
-            Cleared::More => {}
-            Cleared::Superseded | Cleared::Outdated => return Ok(EvictionProgress::NotNow),
+            EvictResult::All => return Ok(EvictionProgress::Done),
+            EvictResult::More => {}
+            EvictResult::Superseded | EvictResult::Outdated => return Ok(EvictionProgress::NotNow),
         }
     }
     Ok(EvictionProgress::More)

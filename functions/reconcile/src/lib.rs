@@ -58,9 +58,9 @@ const LAST_WRITES: Duration = Duration::from_secs(10);
 
 /// The function, ready to run. Clones share all state.
 #[derive(Clone)]
-pub struct Reconcile(Arc<Shared>);
+pub struct Reconcile(Arc<Inner>);
 
-struct Shared {
+struct Inner {
     ledger: Ledger,
     audit: AuditLog,
     chain: Chain,
@@ -107,7 +107,7 @@ impl Reconcile {
         let [nonce_key, rpc_url] = secrets.texts(arns).await?;
         let db = purser_store::client(&aws);
         let ledger = Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table);
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(Inner {
             ledger,
             audit: AuditLog::new(db, settings.audit_table),
             chain: chain(settings.network, &rpc_url, settings.finality)?,

@@ -12,14 +12,14 @@
 //! a flood on one wallet does not stop the search for others.
 
 use crate::{
-    Shared,
-    batch::{Cause, Reconciled},
+    Inner,
+    batch::{Cause, ReconciledSettlement},
     watch::all,
 };
-use purser_chain::Unsearched;
+use purser_chain::UnsearchedBlocks;
 use purser_domain::{
-    Address, AgentId, B256, Duration, Error, Expected, FinalBlock, NoncePrefix, Outflow, PersonId, Result, Settlement,
-    SettlementState, Timestamp, TxHash,
+    Address, AgentId, B256, Duration, Error, ExpectedTransfer, FinalBlock, NoncePrefix, Outflow, PersonId, Result,
+    Settlement, SettlementState, Timestamp, TxHash,
 };
 use purser_store::WalletPart;
 use std::{
@@ -38,7 +38,7 @@ const LONGEST_HELD: Duration = Duration::from_secs_u32(3_600 + 3_600);
 const CLOCKS_APART: Duration = Duration::from_secs_u32(3_600);
 
 /// An outflow, the agent whose wallet it left, and the time of its block.
-struct Unexplained {
+struct UnexplainedOutflow {
     agent: AgentId,
     outflow: Outflow,
     at: Timestamp,
@@ -53,7 +53,7 @@ enum Pays {
     ByAnotherKey(B256),
 }
 
-impl Shared {
+impl Inner {
     /// Compares transfers out of this part of the wallets, in the blocks that have become deep, with the settlements.
     pub(crate) async fn outflows(self: &Arc<Self>, part: WalletPart, block: &FinalBlock, until: Instant) -> Result<()> {
         // The depth of the watch (`watch.rs`).
@@ -126,9 +126,9 @@ impl Shared {
         outflows: Vec<Outflow>,
         block: &FinalBlock,
         until: Instant,
-    ) -> Result<Option<Vec<Unexplained>>> {
+    ) -> Result<Option<Vec<UnexplainedOutflow>>> {
         let claimed = self.find_claimed(&outflows).await?;
-        let mut left: BTreeMap<AgentId, Vec<Unexplained>> = BTreeMap::new();
+        let mut left: BTreeMap<AgentId, Vec<UnexplainedOutflow>> = BTreeMap::new();
         let mut times = HashMap::new();
         for outflow in outflows {
             let Some(agent) = wallets.get(&outflow.wallet).copied() else {
@@ -139,7 +139,9 @@ impl Shared {
                 continue;
             }
             let at = self.time_of(&outflow, &mut times).await?;
-            left.entry(agent).or_default().push(Unexplained { agent, outflow, at });
+            left.entry(agent)
+                .or_default()
+                .push(UnexplainedOutflow { agent, outflow, at });
         }
         let mut unexplained = Vec::new();
         for (agent, mut of_agent) in left {
@@ -192,7 +194,7 @@ impl Shared {
     async fn find_explained(
         self: &Arc<Self>,
         agent: AgentId,
-        outflows: &[Unexplained],
+        outflows: &[UnexplainedOutflow],
         block: &FinalBlock,
         until: Instant,
     ) -> Result<Option<HashSet<B256>>> {
@@ -241,7 +243,7 @@ impl Shared {
         }
         // A payment that is found after its release is counted again.
         let reconciled = self.reconcile(released, block, Cause::Due, until).await;
-        if reconciled.iter().any(Reconciled::has_failed) {
+        if reconciled.iter().any(ReconciledSettlement::has_failed) {
             return Err(Error::internal(
                 SEARCHING,
                 "a payment that turned up could not be confirmed",
@@ -254,7 +256,7 @@ impl Shared {
     /// payment is the outflow whose nonce has the stored prefix.
     fn pays(&self, settlement: &Settlement, of_nonce: &HashMap<B256, &Outflow>) -> Option<Pays> {
         let terms = &settlement.terms;
-        let is_it = |nonce: B256, outflow: &Outflow| outflow.is_of(&Expected::new(terms, nonce));
+        let is_it = |nonce: B256, outflow: &Outflow| outflow.is_of(&ExpectedTransfer::new(terms, nonce));
         if let Ok(nonce) = self.nonce_key.nonce_again(terms.id, terms.nonce_prefix) {
             return is_it(nonce, of_nonce.get(&nonce)?).then_some(Pays::Surely(nonce));
         }
@@ -267,8 +269,8 @@ impl Shared {
 
     /// Reports an outflow unless its audit row exists. The line is logged before the row is written, so a run that is
     /// killed in between logs the line again.
-    async fn tell(&self, unexplained: &Unexplained) -> Result<()> {
-        let Unexplained { agent, outflow, at } = unexplained;
+    async fn tell(&self, unexplained: &UnexplainedOutflow) -> Result<()> {
+        let UnexplainedOutflow { agent, outflow, at } = unexplained;
         let record = outflow.audit_record(*agent, *at);
         if self.audit.has(&record.actor, record.id).await? {
             return Ok(());
@@ -291,8 +293,8 @@ impl Shared {
 }
 
 /// Logs blocks that were skipped because the node does not return all of the wallet's logs.
-fn log_unsearched(wallets: &BTreeMap<Address, AgentId>, unsearched: &Unsearched) {
-    let Unsearched { wallet, first, last } = unsearched;
+fn log_unsearched(wallets: &BTreeMap<Address, AgentId>, unsearched: &UnsearchedBlocks) {
+    let UnsearchedBlocks { wallet, first, last } = unsearched;
     tracing::error!(
         agent.id = wallets.get(wallet).map(tracing::field::display),
         wallet = %wallet,

@@ -1,12 +1,12 @@
 //! Settlements, in any state, whose reconciliation an operator requested.
 
-use crate::{Shared, batch::Cause, run::Step};
+use crate::{Inner, batch::Cause, run::Step};
 use purser_domain::{AgentId, FinalBlock, Result, Settlement, SettlementId};
 use std::collections::HashSet;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-impl Shared {
+impl Inner {
     /// Reconciles the requested settlements. A request stays until its settlement was reconciled without a failure, or
     /// does not exist.
     pub(crate) async fn reconcile_requests(self: &Arc<Self>, block: &FinalBlock, until: Instant) -> Step {

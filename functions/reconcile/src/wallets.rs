@@ -7,7 +7,7 @@
 //! Not in this file: the definition of a low wallet (`shared/domain/src/policy/wallet_level.rs`), and the event, which
 //! `functions/events` creates from the row.
 
-use crate::Shared;
+use crate::Inner;
 use purser_domain::{Address, AgentId, Error, FinalBlock, Result, WalletLevel};
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,14 +19,14 @@ use tokio::time::Instant;
 const AT_ONCE: usize = 500;
 
 /// A wallet with its level before and after.
-struct Changed {
+struct LevelChange {
     agent: AgentId,
     wallet: Address,
     before: Option<WalletLevel>,
     level: WalletLevel,
 }
 
-impl Shared {
+impl Inner {
     /// Compares the balances of all wallets, as far as time permits.
     pub(crate) async fn wallet_levels(&self, until: Instant) -> Result<()> {
         if self.low_wallet.is_zero() {
@@ -76,7 +76,7 @@ impl Shared {
             let before = levels.get(agent).copied();
             let next = |balance| WalletLevel::next(before.as_ref(), balance, self.low_wallet, block, self.network);
             if let Some(level) = balance.and_then(next) {
-                changed.push(Changed {
+                changed.push(LevelChange {
                     agent: *agent,
                     wallet: *wallet,
                     before,
@@ -85,7 +85,7 @@ impl Shared {
             }
         }
         for one in self.confirm_levels(changed, block, until).await {
-            let Changed {
+            let LevelChange {
                 agent, before, level, ..
             } = one;
             // If the row was written concurrently, the other run has published the change.
@@ -97,7 +97,12 @@ impl Shared {
     }
 
     /// Returns the changes on which all endpoints of the node agree.
-    async fn confirm_levels(&self, mut changed: Vec<Changed>, block: &FinalBlock, until: Instant) -> Vec<Changed> {
+    async fn confirm_levels(
+        &self,
+        mut changed: Vec<LevelChange>,
+        block: &FinalBlock,
+        until: Instant,
+    ) -> Vec<LevelChange> {
         let witnesses = self.chain.witnesses();
         if witnesses.len() < 2 {
             return changed;
@@ -105,7 +110,7 @@ impl Shared {
         for witness in witnesses {
             let addresses: Vec<Address> = changed.iter().map(|one| one.wallet).collect();
             let balances = witness.balances(&addresses, block, until).await;
-            let says_the_same = |(one, balance): (Changed, Option<_>)| {
+            let says_the_same = |(one, balance): (LevelChange, Option<_>)| {
                 let told = WalletLevel::next(one.before.as_ref(), balance?, self.low_wallet, block, self.network);
                 (told.map(|told| told.is_low) == Some(one.level.is_low)).then_some(one)
             };

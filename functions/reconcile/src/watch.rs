@@ -8,8 +8,8 @@
 //! reported and stays with its claim until an operator acts.
 
 use crate::{
-    Shared,
-    batch::{Cause, Reconciled},
+    Inner,
+    batch::{Cause, ReconciledSettlement},
     run::{Outcome, Step},
 };
 use purser_api::at_most;
@@ -30,7 +30,7 @@ const BLOCKS_AT_ONCE: usize = 32;
 const NODE_CALLS_AT_ONCE: usize = 8;
 
 /// The claims in a block, and the block with the same number that is on the chain.
-struct Claimed {
+struct BlockClaims {
     number: u64,
     claims: Vec<StoredClaim>,
     on_chain: Result<Option<BlockId>, ChainError>,
@@ -38,7 +38,7 @@ struct Claimed {
 
 /// What became of a confirmation whose block is no longer on the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unsupported {
+enum UnsupportedResult {
     /// The confirmation was reverted or moved to another block, so nothing depends on its claim.
     Ended,
     /// The settlement stays confirmed, and the problem was reported.
@@ -47,7 +47,7 @@ enum Unsupported {
     Open,
 }
 
-impl Shared {
+impl Inner {
     /// Checks the blocks that have become deep since the last run.
     pub(crate) async fn watch(self: &Arc<Self>, block: &FinalBlock, until: Instant) -> Step {
         // The final block has the depth `confirmations`, and each block below it is one deeper.
@@ -97,7 +97,7 @@ impl Shared {
     }
 
     /// Reads the blocks with claims, in order.
-    async fn load_claims(self: &Arc<Self>, first: u64, last: u64) -> Result<Vec<Claimed>> {
+    async fn load_claims(self: &Arc<Self>, first: u64, last: u64) -> Result<Vec<BlockClaims>> {
         let reads = (first..=last).map(|number| {
             let shared = Arc::clone(self);
             async move { (number, shared.ledger.claims_in(shared.network, number).await) }
@@ -116,7 +116,7 @@ impl Shared {
             let shared = Arc::clone(self);
             async move {
                 let on_chain = shared.chain.block(number).await;
-                Claimed {
+                BlockClaims {
                     number,
                     claims,
                     on_chain,
@@ -130,8 +130,8 @@ impl Shared {
 
     /// Reconciles the confirmations in a block that is no longer on the chain. The step is incomplete if the next run
     /// has to check the block again.
-    async fn check(self: &Arc<Self>, claimed: Claimed, block: &FinalBlock, until: Instant) -> Step {
-        let Claimed {
+    async fn check(self: &Arc<Self>, claimed: BlockClaims, block: &FinalBlock, until: Instant) -> Step {
+        let BlockClaims {
             number,
             claims,
             on_chain,
@@ -174,11 +174,11 @@ impl Shared {
         for one in &reconciled {
             step = step.with(&one.outcomes);
             match classify_unsupported(one) {
-                Unsupported::Ended => {
+                UnsupportedResult::Ended => {
                     ended.insert(one.settlement.id());
                 }
-                Unsupported::Kept => {}
-                Unsupported::Open => are_done = false,
+                UnsupportedResult::Kept => {}
+                UnsupportedResult::Open => are_done = false,
             }
         }
         for claim in gone.iter().filter(|claim| ended.contains(&claim.settlement)) {
@@ -210,14 +210,14 @@ pub(crate) async fn all<T: Send + 'static>(
 }
 
 /// Returns what became of a confirmation, from the outcome of reconciling it.
-fn classify_unsupported(reconciled: &Reconciled) -> Unsupported {
+fn classify_unsupported(reconciled: &ReconciledSettlement) -> UnsupportedResult {
     // After the revert, the settlement is held and reconciled like any other.
     if reconciled.outcomes.contains(&Outcome::ConfirmationReverted) {
-        return Unsupported::Ended;
+        return UnsupportedResult::Ended;
     }
     match reconciled.outcomes.last() {
-        Some(Outcome::BlockChanged) => Unsupported::Ended,
-        Some(Outcome::Contradicted) => Unsupported::Kept,
+        Some(Outcome::BlockChanged) => UnsupportedResult::Ended,
+        Some(Outcome::Contradicted) => UnsupportedResult::Kept,
         Some(
             Outcome::Confirmed
             | Outcome::Released
@@ -228,7 +228,7 @@ fn classify_unsupported(reconciled: &Reconciled) -> Unsupported {
             | Outcome::Untraced
             | Outcome::Failed,
         )
-        | None => Unsupported::Open,
+        | None => UnsupportedResult::Open,
     }
 }
 

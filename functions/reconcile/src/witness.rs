@@ -1,13 +1,13 @@
 //! Before a release or a revert, every endpoint of the node has to lead to the same decision.
 
-use crate::Shared;
+use crate::Inner;
 use purser_chain::Authorization;
 use purser_domain::{AuthorizationState, FinalBlock, Reconciliation, Settlement, reconcile};
 use tokio::time::Instant;
 
 type Known = (Settlement, Authorization);
 
-impl Shared {
+impl Inner {
     /// Replaces each state by unknown if a release or a revert would follow from the state and another endpoint
     /// disagrees. With one endpoint, all states stay.
     pub(crate) async fn confirm_states(

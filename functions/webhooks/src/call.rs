@@ -1,7 +1,7 @@
 //! Makes one signed webhook call.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_TYPE};
-use purser_api::{AllowedHosts, Called, UntrustedHttpClient};
+use purser_api::{AllowedHosts, UntrustedHttpClient, WebhookCallResult};
 use purser_domain::{Delivery, Timestamp, WebhookSecret, WebhookTerms, WebhookUrl, webhook_signature};
 use std::{pin::Pin, time::Duration};
 
@@ -17,7 +17,7 @@ pub trait Programs: Send + Sync {
 }
 
 /// The future of a webhook call's result.
-pub type Posted<'a> = Pin<Box<dyn Future<Output = Called> + Send + 'a>>;
+pub type Posted<'a> = Pin<Box<dyn Future<Output = WebhookCallResult> + Send + 'a>>;
 
 impl Programs for UntrustedHttpClient {
     fn post<'a>(&'a self, url: &'a WebhookUrl, headers: HeaderMap, body: String, now: Timestamp) -> Posted<'a> {
@@ -47,7 +47,7 @@ impl Caller {
         delivery: &Delivery,
         secrets: &[WebhookSecret],
         now: Timestamp,
-    ) -> Option<Called> {
+    ) -> Option<WebhookCallResult> {
         let id = delivery.event_id.to_string();
         let signature = webhook_signature(secrets, &id, now, &delivery.event)?;
         let headers: HeaderMap = [

@@ -43,9 +43,9 @@ const BOOKKEEPING: Duration = Duration::from_secs(9);
 
 /// The function, ready to run. Clones share all state.
 #[derive(Clone)]
-pub struct Webhooks(Arc<Shared>);
+pub struct Webhooks(Arc<Inner>);
 
-struct Shared {
+struct Inner {
     table: WebhooksTable,
     deliveries: DeliveriesQueue,
     notice_requests: NoticeRequestsQueue,
@@ -108,7 +108,7 @@ impl Webhooks {
         let allowed = env.take_allowed_hosts("WEBHOOK_ALLOWED_HOSTS");
         let (table, url, notices, arns, key, event_source, allowed) =
             env.finish((table, url, notices, arns, key, source, allowed))?;
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(Inner {
             table: WebhooksTable::new(purser_store::client(&aws), table),
             deliveries: DeliveriesQueue::new(&aws, url),
             notice_requests: NoticeRequestsQueue::new(&aws, notices),

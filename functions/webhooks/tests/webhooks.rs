@@ -24,7 +24,7 @@ use purser_domain::{
     EventSubject, FailedCalls, FailureStage, PersonId, SecretOf, SecretTerm, Timestamp, Webhook, WebhookContentType,
     WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl,
 };
-use purser_store::{Edited, NewWebhookSecret, PERSON_PARTS, PageRequest, WebhooksTable};
+use purser_store::{EditResult, NewWebhookSecret, PERSON_PARTS, PageRequest, WebhooksTable};
 use purser_testkit::{Emulator, Fate, Kms, Moment, Proxy, ProxyConfig, Sqs, WEBHOOKS, environment, sample, serve};
 use purser_webhooks::Webhooks;
 use serde_json::{Value, json};
@@ -225,7 +225,7 @@ impl World {
             }],
         };
         let stored = self.table.create(&webhook, &secret, &sample::audit()).await.unwrap();
-        assert_eq!(stored, Edited::Stored);
+        assert_eq!(stored, EditResult::Stored);
         (webhook, text)
     }
 
@@ -482,7 +482,7 @@ async fn a_410_answer_stops_calls_until_an_edit() {
     assert_eq!((receiver.calls().len(), world.waiting()), (1, 0));
     let edited = webhook.clone().with_terms(webhook.terms.clone());
     let stored = world.table.edit(&edited, &sample::audit()).await.unwrap();
-    assert_eq!(stored, Edited::Stored);
+    assert_eq!(stored, EditResult::Stored);
     happen(3).await;
     assert_eq!(receiver.calls().len(), 2);
 }
@@ -553,7 +553,7 @@ async fn failing_webhooks_are_reported_and_disabled() {
     let updated = webhook.clone().with_terms(webhook.terms.clone());
     assert_eq!(
         world.table.edit(&updated, &sample::audit()).await.unwrap(),
-        Edited::Stored
+        EditResult::Stored
     );
     let since = world.now();
     happen(21).await;
@@ -614,7 +614,7 @@ async fn failing_webhooks_do_not_delay_other_people() {
         for hook in hooks {
             assert_eq!(
                 world.table.remove(&hook, &sample::audit()).await.unwrap(),
-                Edited::Stored
+                EditResult::Stored
             );
         }
     }
@@ -771,7 +771,7 @@ async fn disabled_or_removed_webhooks_receive_no_retries() {
         .await
         .unwrap();
     let stored = world.table.remove(&removed_hook, &sample::audit()).await.unwrap();
-    assert_eq!(stored, Edited::Stored);
+    assert_eq!(stored, EditResult::Stored);
     world.pass(86_400);
     world.run().await;
     assert_eq!((off.calls().len(), removed.calls().len(), world.waiting()), (1, 1, 0));
@@ -984,7 +984,7 @@ async fn moved_secret_ciphertexts_cannot_sign() {
         let (mut next, _) = bob.clone().rotate_secret(moved.id, world.now());
         next.version = world.table.list_webhooks(&bob.person).await.unwrap()[0].version + 1;
         let stored = world.table.rotate(&next, &moved, &[], &sample::audit()).await.unwrap();
-        assert_eq!(stored, Edited::Stored);
+        assert_eq!(stored, EditResult::Stored);
         world.happen(&frozen("bob", agent(1), next.version, world.now()));
         world.run().await;
     }
@@ -1177,7 +1177,7 @@ async fn a_recorded_batch_calls_its_owners_webhook() {
         )
         .await
         .unwrap();
-    assert_eq!(stored, Edited::Stored);
+    assert_eq!(stored, EditResult::Stored);
     let answer = world.webhooks.run(recorded, BUDGET).await.unwrap();
     assert_eq!(answer, json!({"batchItemFailures": []}));
     assert_eq!(world.waiting(), 1);

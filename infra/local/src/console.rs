@@ -31,7 +31,7 @@ struct Console<W> {
 }
 
 /// The decision about a payment, stored with its request's span until the line of the request is written.
-struct Decided(String);
+struct DecisionText(String);
 
 /// A colour, as the parameter of ECMA-48's "select graphic rendition".
 #[derive(Clone, Copy)]
@@ -102,15 +102,17 @@ where
         let line = match fields.value("message") {
             "payment.decided" => {
                 if let Some(span) = request() {
-                    span.extensions_mut().replace(Decided(fields.decision()));
+                    span.extensions_mut().replace(DecisionText(fields.decision()));
                 }
                 return;
             }
             "request" => {
                 let span = request();
                 let extensions = span.as_ref().map(tracing_subscriber::registry::SpanRef::extensions);
-                let decided = extensions.as_ref().and_then(|extensions| extensions.get::<Decided>());
-                self.request(&fields, decided.map(|Decided(text)| text.as_str()))
+                let decided = extensions
+                    .as_ref()
+                    .and_then(|extensions| extensions.get::<DecisionText>());
+                self.request(&fields, decided.map(|DecisionText(text)| text.as_str()))
             }
             _ if level <= Level::WARN => self.warning(level, &fields),
             _ => return,

@@ -1,7 +1,7 @@
 //! The errors of starting a stack.
 
 use crate::chain::DevChainError;
-use crate::gateway::Unrouted;
+use crate::gateway::UnroutedError;
 use crate::processes::ChildError;
 use crate::seed::SeedError;
 use std::io;
@@ -35,7 +35,7 @@ pub enum StackError {
     Chain(#[from] DevChainError),
     /// A route has no function.
     #[error(transparent)]
-    Unrouted(#[from] Unrouted),
+    Unrouted(#[from] UnroutedError),
     /// The file of recorded calls can't be opened.
     #[error("{path} can't be written: {source}", path = .path.display())]
     Record {

@@ -31,20 +31,20 @@ pub(crate) struct Controls {
 /// A route in the template whose function the stack does not have.
 #[derive(Debug, thiserror::Error)]
 #[error("template.yaml routes {} {} to {}, which is not here", .0.method, .0.path, .0.function)]
-pub struct Unrouted(Route);
+pub struct UnroutedError(Route);
 
 /// The gateway in front of these functions, by logical id.
 pub(crate) fn router(
     routes: &[Route],
     functions: &BTreeMap<&str, Router>,
     controls: Controls,
-) -> Result<Router, Unrouted> {
+) -> Result<Router, UnroutedError> {
     let mut gateway = Router::new();
     let mut fallback = None;
     for route in routes {
         let function = functions
             .get(route.function.as_str())
-            .ok_or_else(|| Unrouted(route.clone()))?
+            .ok_or_else(|| UnroutedError(route.clone()))?
             .clone();
         let handler =
             move |ConnectInfo(peer): ConnectInfo<SocketAddr>, request: Request| invoke(function, peer, request);
@@ -69,7 +69,7 @@ pub(crate) fn router(
             "PUT" => MethodFilter::PUT,
             "PATCH" => MethodFilter::PATCH,
             "DELETE" => MethodFilter::DELETE,
-            _ => return Err(Unrouted(route.clone())),
+            _ => return Err(UnroutedError(route.clone())),
         };
         gateway = gateway.route(&path, on(method, handler));
     }

@@ -25,7 +25,7 @@ pub use console::console;
 pub use document::openapi;
 pub use error::StackError;
 pub use fleet::{FleetCounts, FleetError, FleetSize, fill as fill_fleet};
-pub use gateway::Unrouted;
+pub use gateway::UnroutedError;
 pub use issuer::{CLIENT_ID, DEMO_OWNER, DEMO_STRANGER, DemoUser, Issuer};
 pub use log_audit::LogAudit;
 pub use mail::{Mail, MailService};

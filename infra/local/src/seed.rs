@@ -160,7 +160,7 @@ const CATALOG: &str = include_str!("../catalog.json");
 
 /// An entry of `catalog.json`.
 #[derive(Deserialize)]
-struct Seeded {
+struct SeededService {
     id: String,
     /// The demo owner's changes to the permissive policy of a new agent; null for none.
     demo_policy: Option<Value>,
@@ -168,7 +168,7 @@ struct Seeded {
     service: Value,
 }
 
-fn parse_catalog(providers: &Providers) -> Result<Vec<Seeded>, SeedError> {
+fn parse_catalog(providers: &Providers) -> Result<Vec<SeededService>, SeedError> {
     let text = CATALOG
         .replace("{provider}", &providers.provider_url)
         .replace("{provider_v1}", &providers.provider_v1_url)
@@ -235,7 +235,7 @@ pub(crate) async fn catalog(
     providers: &Providers,
     more: &[(&'static str, Value)],
 ) -> Result<(), SeedError> {
-    for Seeded { id, mut service, .. } in parse_catalog(providers)? {
+    for SeededService { id, mut service, .. } in parse_catalog(providers)? {
         let slug = service.get("slug").cloned();
         for (_, operation) in more.iter().filter(|(of, _)| slug.as_ref() == Some(&json!(of))) {
             let text = operation.to_string().replace("{pay_to}", &providers.pay_to);
@@ -267,7 +267,7 @@ pub(crate) async fn agent(owner: &Caller<'_>, providers: &Providers) -> Result<D
     let id = id.ok_or_else(|| unreadable("agent_id"))?;
     let wallet = text(&made, "wallet_address").and_then(|wallet| parse_address(&wallet).ok());
     let wallet_address = wallet.ok_or_else(|| unreadable("wallet_address"))?;
-    for Seeded {
+    for SeededService {
         id: service,
         demo_policy,
         ..

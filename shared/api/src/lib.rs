@@ -48,7 +48,7 @@ pub use http::router::{ApiSettings, with_middleware};
 pub use http::routes::add_route;
 pub use http::same_origin::same_origin;
 pub use http::source::{audit_refusal, request_source};
-pub use http::untrusted_http_client::{Called, UntrustedHttpClient};
+pub use http::untrusted_http_client::{UntrustedHttpClient, WebhookCallResult};
 pub use lambda::at_most::at_most;
 pub use lambda::background::Background;
 pub use lambda::boot::{

@@ -36,7 +36,7 @@ pub(crate) fn settings(issuer: &str) -> Result<SessionSettings, String> {
 }
 
 /// The log of one test, from the creation of this value to its end.
-pub(crate) struct Logged {
+pub(crate) struct TestLog {
     bytes: Bytes,
     _guard: DefaultGuard,
 }
@@ -53,7 +53,7 @@ impl io::Write for Bytes {
     }
 }
 
-impl Logged {
+impl TestLog {
     pub(crate) fn start() -> Self {
         Self::start_in(NAMESPACE)
     }

@@ -15,13 +15,13 @@
 
 use crate::{
     Chain, ChainError,
-    logs::{Filter, Found, FoundLogs},
+    logs::{Filter, FoundLog, FoundLogs},
     multicall::{AT_ONCE, IN_ONE_CALL, MAX_CALLS},
 };
 use alloy::primitives::B256;
 use futures_util::future::join_all;
 use purser_domain::{
-    AUTHORIZATION_CANCELED, AUTHORIZATION_USED, AuthorizationState, BlockId, Duration, Expected, FinalBlock,
+    AUTHORIZATION_CANCELED, AUTHORIZATION_USED, AuthorizationState, BlockId, Duration, ExpectedTransfer, FinalBlock,
     Settlement, TRANSFER, Timestamp, TxHash,
 };
 use std::collections::{HashMap, VecDeque};
@@ -42,7 +42,7 @@ const MAX_REFUSED: usize = 9;
 #[derive(Clone, Copy, Debug)]
 pub struct Authorization {
     /// The transfer and nonce to look for on chain.
-    pub expected: Expected,
+    pub expected: ExpectedTransfer,
     /// The time of the authorization.
     pub authorized_at: Timestamp,
     /// The chain accepts the authorization only in blocks before this time.
@@ -54,7 +54,7 @@ impl Authorization {
     pub const fn for_settlement(settlement: &Settlement, nonce: B256) -> Self {
         let terms = &settlement.terms;
         Self {
-            expected: Expected::new(terms, nonce),
+            expected: ExpectedTransfer::new(terms, nonce),
             authorized_at: terms.authorized_at,
             valid_before: terms.valid_before,
         }
@@ -79,7 +79,7 @@ impl Chain {
         log_range: u64,
         until: Instant,
     ) -> Vec<Option<AuthorizationState>> {
-        let expected: Vec<&Expected> = wanted.iter().map(|authorization| &authorization.expected).collect();
+        let expected: Vec<&ExpectedTransfer> = wanted.iter().map(|authorization| &authorization.expected).collect();
         let used = self.are_used(&expected, block, until).await;
         let both = || wanted.iter().zip(&used);
         let mut traced: Vec<(usize, Authorization)> = both()
@@ -128,7 +128,7 @@ struct Trace<'a> {
     search_until: Instant,
     until: Instant,
     /// The logs of uses and cancellations that were found.
-    uses: HashMap<Name, Found>,
+    uses: HashMap<Name, FoundLog>,
     /// Authorizations whose use was found in a block that is neither the final block nor an ancestor of it.
     replaced: Vec<Name>,
     /// The authorizations that were unused in a final block at or after their `validBefore`. If their nonces are used
@@ -253,7 +253,7 @@ impl<'a> Trace<'a> {
             Err(error) => return Err(error),
         };
         // A contradictory response is discarded completely.
-        let mut uses: HashMap<Name, Found> = HashMap::new();
+        let mut uses: HashMap<Name, FoundLog> = HashMap::new();
         for found in logs.0 {
             let [_, payer, nonce] = found.log.topics.as_slice() else {
                 continue;
@@ -293,7 +293,7 @@ impl<'a> Trace<'a> {
             return Err(malformed_answer("a block that is not below the final one"));
         }
         let missing = self.missing();
-        let expected: Vec<&Expected> = missing.iter().map(|authorization| &authorization.expected).collect();
+        let expected: Vec<&ExpectedTransfer> = missing.iter().map(|authorization| &authorization.expected).collect();
         let used = self.chain.are_used(&expected, &block, self.search_until).await;
         let unused = missing.iter().zip(used).filter(|(_, used)| *used == Some(false));
         self.unused_in_time
@@ -375,11 +375,11 @@ impl<'a> Trace<'a> {
     /// payer, so that unreadable receipts of one payer do not delay other payers.
     async fn states_by_receipt(
         &self,
-        used: &[(&Authorization, &Found)],
+        used: &[(&Authorization, &FoundLog)],
         states: &mut HashMap<Name, AuthorizationState>,
     ) {
         let mut of_payer: HashMap<B256, usize> = HashMap::new();
-        let mut of_transaction: HashMap<TxHash, Vec<(&Authorization, &Found)>> = HashMap::new();
+        let mut of_transaction: HashMap<TxHash, Vec<(&Authorization, &FoundLog)>> = HashMap::new();
         let mut turns: Vec<(usize, TxHash)> = Vec::new();
         for (authorization, found) in used {
             let turn = of_payer.entry(authorization.expected.from.into_word()).or_default();
@@ -397,7 +397,7 @@ impl<'a> Trace<'a> {
             if Instant::now() > self.until || (refused >= MAX_CALLS && !any_read) {
                 return;
             }
-            let groups: Vec<&[(&Authorization, &Found)]> = some
+            let groups: Vec<&[(&Authorization, &FoundLog)]> = some
                 .iter()
                 .filter_map(|(_, hash)| of_transaction.get(hash))
                 .map(Vec::as_slice)
@@ -416,7 +416,7 @@ impl<'a> Trace<'a> {
     }
 
     /// Reads the transfers of the transaction of these uses from its receipt.
-    async fn transfers_in_receipt(&self, used: &[(&Authorization, &Found)]) -> Result<FoundLogs, ChainError> {
+    async fn transfers_in_receipt(&self, used: &[(&Authorization, &FoundLog)]) -> Result<FoundLogs, ChainError> {
         let Some((any, found)) = used.first() else {
             return Ok(FoundLogs::default());
         };
@@ -425,14 +425,14 @@ impl<'a> Trace<'a> {
     }
 
     /// Whether these uses, which are sorted by block, have a wider range than the node searches in one call.
-    fn is_too_wide(&self, used: &[(&Authorization, &Found)]) -> bool {
+    fn is_too_wide(&self, used: &[(&Authorization, &FoundLog)]) -> bool {
         let numbers = used.first().zip(used.last());
         let blocks = numbers.map(|((_, first), (_, last))| last.block.number.saturating_sub(first.block.number));
         used.len() > 1 && blocks.is_some_and(|blocks| blocks >= self.range)
     }
 
     /// Reads the transfers between these payers and payees in the block range of these uses, which are sorted by block.
-    async fn transfers_beside(&self, used: &[(&Authorization, &Found)]) -> Result<FoundLogs, ChainError> {
+    async fn transfers_beside(&self, used: &[(&Authorization, &FoundLog)]) -> Result<FoundLogs, ChainError> {
         let (Some((any, first)), Some((_, last))) = (used.first(), used.last()) else {
             return Ok(FoundLogs::default());
         };
@@ -490,7 +490,7 @@ impl<'a> Trace<'a> {
 }
 
 /// Stores the state of each use, with the transfers of its transaction.
-fn note(used: &[(&Authorization, &Found)], transfers: &FoundLogs, states: &mut HashMap<Name, AuthorizationState>) {
+fn note(used: &[(&Authorization, &FoundLog)], transfers: &FoundLogs, states: &mut HashMap<Name, AuthorizationState>) {
     for (authorization, found) in used {
         let mut transaction = transfers.of_transaction(found.tx_hash, found.block);
         transaction.logs.push(found.log.clone());
@@ -499,7 +499,7 @@ fn note(used: &[(&Authorization, &Found)], transfers: &FoundLogs, states: &mut H
 }
 
 /// Creates the filter for transfers between the payers and payees of these uses.
-fn transfers_of(any: &Authorization, used: &[(&Authorization, &Found)]) -> Filter {
+fn transfers_of(any: &Authorization, used: &[(&Authorization, &FoundLog)]) -> Filter {
     let expected = || used.iter().map(|(authorization, _)| authorization.expected);
     Filter {
         token: any.expected.token,
@@ -510,7 +510,7 @@ fn transfers_of(any: &Authorization, used: &[(&Authorization, &Found)]) -> Filte
 }
 
 /// Whether these uses, which are sorted by block, are all in the same block.
-fn is_of_one_block(used: &[(&Authorization, &Found)]) -> bool {
+fn is_of_one_block(used: &[(&Authorization, &FoundLog)]) -> bool {
     let ends = used.first().zip(used.last());
     ends.is_some_and(|((_, first), (_, last))| first.block == last.block)
 }
@@ -716,7 +716,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_mismatched_or_canceled_use_is_reported() {
-        let less = Expected {
+        let less = ExpectedTransfer {
             amount: purser_domain::Amount::from_units(1).unwrap(),
             ..payment(1)
         };
@@ -800,7 +800,7 @@ mod tests {
 
     #[tokio::test]
     async fn unexpected_logs_or_two_uses_are_unknown() {
-        let Expected {
+        let ExpectedTransfer {
             token, from, to, nonce, ..
         } = payment(1);
         let log = |topics: &[B256], by: u64| {

@@ -24,7 +24,8 @@ use alloy::primitives::{Address, Bytes};
 use alloy::sol_types::SolCall as _;
 use aws_smithy_runtime_api::client::http::SharedHttpConnector;
 use purser_domain::{
-    AUTHORIZATION_USED, Amount, BlockId, Expected, Mismatch, Network, TRANSFER, Transfer, TxHash, match_transfer,
+    AUTHORIZATION_USED, Amount, BlockId, ExpectedTransfer, Mismatch, Network, TRANSFER, Transfer, TxHash,
+    match_transfer,
 };
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
@@ -155,7 +156,7 @@ impl Chain {
     ///
     /// One endpoint serves all calls of a verification. If a call fails, the whole verification is repeated with the
     /// other endpoint.
-    pub async fn verify_transfer(&self, expected: &Expected, tx_hash: TxHash) -> Result<Evidence, ChainError> {
+    pub async fn verify_transfer(&self, expected: &ExpectedTransfer, tx_hash: TxHash) -> Result<Evidence, ChainError> {
         let proof = |rpc| {
             let chain = Self::over(self.network, rpc, self.finality);
             async move { chain.proof(expected, tx_hash).await }
@@ -163,7 +164,7 @@ impl Chain {
         self.rpc.alone(proof).await
     }
 
-    async fn proof(&self, expected: &Expected, tx_hash: TxHash) -> Result<Evidence, ChainError> {
+    async fn proof(&self, expected: &ExpectedTransfer, tx_hash: TxHash) -> Result<Evidence, ChainError> {
         let Some(block) = self.block_of(tx_hash).await? else {
             return Ok(Evidence::Pending(Pending::NotMined));
         };
@@ -256,7 +257,7 @@ mod tests {
     /// The lowest number of a newest block at which `BLOCK` is final.
     const DEEP: u64 = BLOCK + CONFIRMATIONS - 1;
 
-    fn expected() -> Expected {
+    fn expected() -> ExpectedTransfer {
         payment(1)
     }
 
@@ -308,7 +309,7 @@ mod tests {
             chain
         };
         let alone = || ScriptedChain::default().paid(&expected(), BLOCK, 1);
-        let less = Expected {
+        let less = ExpectedTransfer {
             amount: Amount::from_units(expected().amount.units() - 1).unwrap(),
             ..expected()
         };
@@ -434,7 +435,7 @@ mod tests {
         evidence(&node).await;
         let calls = node.calls();
         let (_, params) = calls.iter().find(|(method, _)| method == "eth_getLogs").unwrap();
-        let Expected { from, to, nonce, .. } = expected();
+        let ExpectedTransfer { from, to, nonce, .. } = expected();
         let filter = json!({
             "blockHash": B256::left_padding_from(&[100]),
             "address": "0x036cbd53842c5426634e7929541ec2318f3dcf7e",
@@ -522,7 +523,7 @@ mod tests {
 
     /// The logs of the payment, with one changed field.
     fn logs(pointer: &str, new: Value) -> Reply {
-        let Expected {
+        let ExpectedTransfer {
             token, from, to, nonce, ..
         } = expected();
         let topics = [

@@ -68,7 +68,7 @@ pub use facilitator::{Facilitator, FacilitatorAddressError};
 pub use http_node::HttpNode;
 pub use kms::{AGENT_TAG, KmsError, KmsKeys, STACK_TAG, address_of};
 pub use nonce::NonceKey;
-pub use outflows::{FoundOutflows, Unsearched};
+pub use outflows::{FoundOutflows, UnsearchedBlocks};
 pub use rpc::{Exchange, Node};
 pub use signer::SignError;
 pub use wallet::{KeyError, WalletSeed, WalletSigner};

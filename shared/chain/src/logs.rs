@@ -28,7 +28,7 @@ pub(crate) struct Filter {
 
 /// A log, with its transaction and block.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundLog {
     pub(crate) tx_hash: TxHash,
     pub(crate) block: BlockId,
     pub(crate) log: Log,
@@ -36,12 +36,12 @@ pub(crate) struct Found {
 
 /// The logs that a filter found.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct FoundLogs(pub(crate) Vec<Found>);
+pub(crate) struct FoundLogs(pub(crate) Vec<FoundLog>);
 
 impl FoundLogs {
     /// Returns the logs of one transaction in this block.
     pub(crate) fn of_transaction(&self, tx_hash: TxHash, block: BlockId) -> TransactionLogs {
-        let of_it = |found: &&Found| found.tx_hash == tx_hash && found.block == block;
+        let of_it = |found: &&FoundLog| found.tx_hash == tx_hash && found.block == block;
         TransactionLogs {
             tx_hash,
             block,
@@ -110,7 +110,7 @@ impl Chain {
             }
             if filter.asks_for(&log) {
                 let (tx_hash, block) = (by, found_in);
-                logs.push(Found { tx_hash, block, log });
+                logs.push(FoundLog { tx_hash, block, log });
             }
         }
         Ok(FoundLogs(logs))
@@ -132,7 +132,7 @@ impl Chain {
                     what: "logs that were not asked for",
                 });
             }
-            logs.push(Found { tx_hash, block, log });
+            logs.push(FoundLog { tx_hash, block, log });
         }
         Ok(FoundLogs(logs))
     }

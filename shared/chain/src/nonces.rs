@@ -5,7 +5,7 @@ use crate::{
     multicall::{Call3, call_of},
 };
 use alloy::sol_types::SolCall as _;
-use purser_domain::{Expected, FinalBlock};
+use purser_domain::{ExpectedTransfer, FinalBlock};
 use tokio::time::Instant;
 
 alloy::sol! {
@@ -16,13 +16,18 @@ alloy::sol! {
 impl Chain {
     /// Reads whether each authorization is used or canceled at `block`. A result is `None` if the node did not respond,
     /// or if `until` passed before the call.
-    pub(crate) async fn are_used(&self, wanted: &[&Expected], block: &FinalBlock, until: Instant) -> Vec<Option<bool>> {
+    pub(crate) async fn are_used(
+        &self,
+        wanted: &[&ExpectedTransfer],
+        block: &FinalBlock,
+        until: Instant,
+    ) -> Vec<Option<bool>> {
         let calls: Vec<Call3> = wanted.iter().map(|expected| question(expected)).collect();
         self.ask(&calls, flag, block, until).await
     }
 }
 
-fn question(expected: &Expected) -> Call3 {
+fn question(expected: &ExpectedTransfer) -> Call3 {
     let call = authorizationStateCall {
         authorizer: expected.from,
         nonce: expected.nonce,
@@ -53,13 +58,13 @@ mod tests {
     use purser_testkit::{Reply, ScriptedNode};
     use serde_json::{Value, json};
 
-    fn payments(count: u64) -> Vec<Expected> {
+    fn payments(count: u64) -> Vec<ExpectedTransfer> {
         (0..count).map(payment).collect()
     }
 
     /// A chain on which every third payment is used in a final block, and the payment after it in a block that is not
     /// final.
-    fn every_third_used(payments: &[Expected]) -> ScriptedChain {
+    fn every_third_used(payments: &[ExpectedTransfer]) -> ScriptedChain {
         let used = (0..).zip(payments).filter(|(number, _)| number % 3 < 2);
         used.fold(ScriptedChain::default(), |chain, (number, payment)| {
             chain.paid(payment, FINAL + number % 3, number)
@@ -70,14 +75,14 @@ mod tests {
         (0..count).map(|number| Some(number % 3 == 0)).collect()
     }
 
-    async fn are_used(node: &ScriptedNode, payments: &[Expected]) -> Vec<Option<bool>> {
-        let wanted: Vec<&Expected> = payments.iter().collect();
+    async fn are_used(node: &ScriptedNode, payments: &[ExpectedTransfer]) -> Vec<Option<bool>> {
+        let wanted: Vec<&ExpectedTransfer> = payments.iter().collect();
         let in_an_hour = Instant::now() + std::time::Duration::from_hours(1);
         chain_at(&node.url).are_used(&wanted, &final_block(), in_an_hour).await
     }
 
     /// The call data: the selector of `authorizationState(address,bytes32)`, and both arguments as words.
-    fn data(payment: &Expected) -> String {
+    fn data(payment: &ExpectedTransfer) -> String {
         let digits = |text: String| text.trim_start_matches("0x").to_owned();
         let (payer, nonce) = (payment.from.into_word().to_string(), payment.nonce.to_string());
         format!("0xe94a0102{}{}", digits(payer), digits(nonce))

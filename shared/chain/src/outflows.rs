@@ -31,7 +31,7 @@ const MAX_RECEIPTS: usize = 500;
 /// Blocks in which a wallet has more logs than the node returns. In these blocks, only the outflows of used
 /// authorizations were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unsearched {
+pub struct UnsearchedBlocks {
     /// The wallet.
     pub wallet: Address,
     /// The first block.
@@ -48,7 +48,7 @@ pub struct FoundOutflows {
     /// The last block that was searched for all wallets.
     pub last: u64,
     /// The blocks up to `last` that could not be searched, per wallet.
-    pub unsearched: Vec<Unsearched>,
+    pub unsearched: Vec<UnsearchedBlocks>,
 }
 
 /// The wallets and blocks of one call.
@@ -60,9 +60,9 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    fn list_unsearched(&self) -> impl Iterator<Item = Unsearched> {
+    fn list_unsearched(&self) -> impl Iterator<Item = UnsearchedBlocks> {
         let Self { first, last, .. } = *self;
-        let unsearched = move |wallet: &Address| Unsearched {
+        let unsearched = move |wallet: &Address| UnsearchedBlocks {
             wallet: *wallet,
             first,
             last,
@@ -160,7 +160,7 @@ impl Chain {
             .map(|found| (found.tx_hash, found.block, found.log))
             .filter(|(_, block, _)| block.number <= last)
             .collect();
-        unsearched.retain(|one: &Unsearched| one.first <= last);
+        unsearched.retain(|one: &UnsearchedBlocks| one.first <= last);
         let outflows = outflows(&logs);
         Ok(Some(FoundOutflows {
             outflows,

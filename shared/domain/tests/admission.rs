@@ -1292,8 +1292,8 @@ fn a_payment_counts_for_the_rules_of_its_service() {
         panic!("must be allowed")
     };
     let counted = |counted| grant.counting_rules(counted).collect::<Vec<_>>();
-    assert_eq!(counted(Counted::Amounts), [rule_id(0)]);
-    assert_eq!(counted(Counted::Payments), [rule_id(2), rule_id(3)]);
+    assert_eq!(counted(WindowMeasure::Amounts), [rule_id(0)]);
+    assert_eq!(counted(WindowMeasure::Payments), [rule_id(2), rule_id(3)]);
 }
 
 /// A denial reports whether it depends on earlier payments, and whether it escalates to a user.
@@ -1452,7 +1452,7 @@ proptest! {
         let Decision::Allow(grant) = given.decide() else { return Ok(()) };
         let rules = given.agent.counting_rules().filter(|rule| rule.applies_to(&given.service.slug));
         let rules: Vec<_> = rules.map(|rule| (rule.window(&given.budgets).unwrap(), rule.counted)).collect();
-        let windows: Vec<_> = std::iter::once((&given.day, Counted::Amounts)).chain(rules).collect();
+        let windows: Vec<_> = std::iter::once((&given.day, WindowMeasure::Amounts)).chain(rules).collect();
         prop_assert_eq!(case.against(), Vec::<&str>::new());
         prop_assert_eq!(grant.amount(), units(case.price));
         prop_assert_eq!(grant.approval().is_some(), case.approval);

@@ -18,7 +18,7 @@
 use aws_lc_rs::digest::{Digest, SHA256};
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
 use purser_evidence::{
-    Appended, Checkpoint, DigestSigner, EcdsaSignature, Edge, Jwk, JwkSet, KeyType, Note, NoteSigner, Seed,
+    AppendResult, Checkpoint, DigestSigner, EcdsaSignature, Edge, Jwk, JwkSet, KeyType, Note, NoteSigner, Seed,
     StatementKey, StatementKind, TilePath, TileReader, TlogProof, inclusion_proof, sign_es256,
 };
 use serde_json::json;
@@ -50,7 +50,7 @@ impl DigestSigner for Digests {
 struct Folder(PathBuf);
 
 impl Folder {
-    fn write(&self, appended: &Appended) -> std::io::Result<()> {
+    fn write(&self, appended: &AppendResult) -> std::io::Result<()> {
         for (path, bytes) in appended.tiles.iter().chain(&appended.bundles) {
             let file = self.0.join(path.to_string());
             create_dir_all(file.parent().unwrap_or(&self.0))?;

@@ -1,6 +1,6 @@
 //! Appends to a log: computes the objects to write from the right edge of the tree and the new entries.
 //!
-//! Nothing here writes. The caller writes all objects of [`Appended`] before publishing the checkpoint of the new size,
+//! Nothing here writes. The caller writes all objects of [`AppendResult`] before publishing the checkpoint of the new size,
 //! and publishes only if the checkpoint is still the one that the append started from. A crash in between leaves
 //! objects that no checkpoint needs, and the next attempt writes them again.
 //!
@@ -27,7 +27,7 @@ pub struct Edge {
 
 /// The result of an append: the objects to write, and the new tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Appended {
+pub struct AppendResult {
     /// The size and root of the new tree, for the next checkpoint.
     pub head: TreeHead,
     /// The new tiles, including the last, partial tile of each level that changed. An append of many entries writes no
@@ -156,7 +156,7 @@ impl Edge {
     }
 
     /// Appends entries, which are the exact bytes of statements. An append without entries writes nothing.
-    pub fn append<T: AsRef<[u8]>>(&self, entries: &[T]) -> Result<Appended, AppendError> {
+    pub fn append<T: AsRef<[u8]>>(&self, entries: &[T]) -> Result<AppendResult, AppendError> {
         let added = u64::try_from(entries.len()).map_err(|_| AppendError::Full)?;
         let size = self.size.checked_add(added).filter(|size| *size <= LARGEST_TREE);
         let size = size.ok_or(AppendError::Full)?;
@@ -164,7 +164,7 @@ impl Edge {
         let mut edge = self.clone();
         if entries.is_empty() {
             let head = edge.head();
-            return Ok(Appended {
+            return Ok(AppendResult {
                 head,
                 tiles,
                 bundles,
@@ -220,7 +220,7 @@ impl Edge {
             level = level.saturating_add(1);
         }
         let head = edge.head();
-        Ok(Appended {
+        Ok(AppendResult {
             head,
             tiles,
             bundles,

@@ -51,14 +51,14 @@ mod tree;
 mod verify;
 mod witness;
 
-pub use append::{AppendError, Appended, Edge};
+pub use append::{AppendError, AppendResult, Edge};
 pub use checkpoint::{Checkpoint, CheckpointError};
 pub use json::parse_json;
 pub use jwk::{Jwk, JwkError, JwkSet};
 pub use network::Network;
 pub use note::{KeyType, Note, NoteError, NoteSigner, SignerError, VerifierKey};
 pub use pack::{EvidenceReport, Part, PartStep, is_evidence, verify_evidence};
-pub use proof::{Cosigned, Policy, PolicyError, ProofTextError, Proven, RefusedProof, TlogProof, WitnessError};
+pub use proof::{CosigningWitness, Policy, PolicyError, ProofTextError, Proven, RefusedProof, TlogProof, WitnessError};
 pub use provider::{ProviderError, ProviderKey, ProviderKeyError, ProviderObject, ProviderSigner, SignedByProvider};
 pub use reader::{
     ReadError, TileReader, consistency_proof, inclusion_proof, prove_entries, read_unverified_entries,

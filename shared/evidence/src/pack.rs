@@ -7,7 +7,7 @@
 //! `receipt`, optional).
 //!
 //! Whatever no step has compared with signed data is listed as unverified, by JSON Pointer (RFC 6901): each step
-//! removes what it has compared from [`Unverified`], and the rest is the list. Therefore a new field in the file is
+//! removes what it has compared from [`UnverifiedFields`], and the rest is the list. Therefore a new field in the file is
 //! listed until a step verifies it.
 
 use crate::json::parse_json;
@@ -73,12 +73,12 @@ pub struct EvidenceReport {
 }
 
 /// The fields of a file that no step has compared with signed data.
-struct Unverified {
+struct UnverifiedFields {
     file: Value,
     rest: Value,
 }
 
-impl Unverified {
+impl UnverifiedFields {
     fn new(file: &Value) -> Self {
         let (file, rest) = (file.clone(), file.clone());
         Self { file, rest }
@@ -127,10 +127,10 @@ pub fn is_evidence(document: &str) -> bool {
 
 #[derive(Deserialize)]
 struct File {
-    decision: Option<Stated>,
-    receipt: Option<Stated>,
+    decision: Option<StatedPayload>,
+    receipt: Option<StatedPayload>,
     #[serde(default)]
-    changes: Vec<Stated>,
+    changes: Vec<StatedPayload>,
     #[serde(default)]
     inputs: Option<Value>,
     #[serde(default)]
@@ -138,7 +138,7 @@ struct File {
 }
 
 #[derive(Deserialize)]
-struct Stated {
+struct StatedPayload {
     statement: String,
     proof: String,
     #[serde(default)]
@@ -209,7 +209,7 @@ impl EvidenceReport {
         &mut self,
         part: Part,
         kind: StatementKind,
-        stated: Option<&Stated>,
+        stated: Option<&StatedPayload>,
         trust: &Trust,
     ) -> Option<VerifiedStatement> {
         if let Some(stated) = stated {
@@ -224,7 +224,7 @@ impl EvidenceReport {
         &mut self,
         part: Part,
         kind: StatementKind,
-        stated: &Stated,
+        stated: &StatedPayload,
         trust: &Trust,
     ) -> Option<VerifiedStatement> {
         // A statement without a proof would verify as well, but without a position in the log.
@@ -267,7 +267,7 @@ pub fn verify_evidence(document: &str, trust: &Trust) -> Result<EvidenceReport, 
         let why = "it has neither `decision` nor `receipt`";
         return Err(DocumentError::Evidence(why.to_owned()));
     }
-    let mut rest = Unverified::new(&json);
+    let mut rest = UnverifiedFields::new(&json);
     let file = File::deserialize(&json).map_err(malformed)?;
     let mut report = EvidenceReport::default();
     let decision = report.add_part(Part::Decision, StatementKind::Decision, file.decision.as_ref(), trust);
@@ -330,7 +330,7 @@ pub fn verify_evidence(document: &str, trust: &Trust) -> Result<EvidenceReport, 
 }
 
 impl EvidenceReport {
-    fn add_provider(&mut self, payment: &Payment, provider: &Provider, trust: &Trust, rest: &mut Unverified) {
+    fn add_provider(&mut self, payment: &Payment, provider: &Provider, trust: &Trust, rest: &mut UnverifiedFields) {
         let offers = provider.offers.iter().enumerate();
         let offers = offers.map(|(index, offer)| (ProviderObject::Offer, format!("/provider/offers/{index}"), offer));
         let receipt = provider.receipt.iter();
@@ -401,7 +401,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 /// Makes the step that compares the hashes of a decision.
-fn hashes(payload: &Value, inputs: Option<&Value>, rest: &mut Unverified) -> Outcome {
+fn hashes(payload: &Value, inputs: Option<&Value>, rest: &mut UnverifiedFields) -> Outcome {
     let member = |name: &str| payload.get(name).cloned().unwrap_or_default();
     let hashed = json!({
         "transaction_id": member("transaction_id"),
@@ -430,7 +430,7 @@ fn hashes(payload: &Value, inputs: Option<&Value>, rest: &mut Unverified) -> Out
 }
 
 /// Checks that a change is about this payment and leaves the receipt valid.
-fn check_change(change: &Value, payment: Option<&Value>, receipt: Option<&Stated>) -> Outcome {
+fn check_change(change: &Value, payment: Option<&Value>, receipt: Option<&StatedPayload>) -> Outcome {
     let text = |at: &str| change.pointer(at).and_then(Value::as_str);
     if payment.is_some_and(|payment| payment.get("settlement_id") != change.get("settlement_id")) {
         return Outcome::Failed("the change is of another payment".to_owned());
@@ -477,7 +477,7 @@ fn same_payment(decided: &Value, paid: &Value) -> Outcome {
 
 /// Makes the step that compares what the file repeats from its statements: both ids, and each field of `settlement`
 /// that a statement contains.
-fn copies(file: &Value, decided: Option<&Value>, paid: Option<&Value>, rest: &mut Unverified) -> Outcome {
+fn copies(file: &Value, decided: Option<&Value>, paid: Option<&Value>, rest: &mut UnverifiedFields) -> Outcome {
     let stated = |of_receipt: &str, of_decision: &str| {
         let of_receipt = paid.and_then(|payload| payload.pointer(of_receipt));
         of_receipt.or_else(|| decided.and_then(|payload| payload.pointer(of_decision)))

@@ -159,7 +159,7 @@ pub enum PolicyError {
 
 /// The cosignature of a trusted witness.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cosigned {
+pub struct CosigningWitness {
     /// The witness's name.
     pub witness: String,
     /// The time of the cosignature according to the witness, in seconds since the Unix epoch.
@@ -175,7 +175,7 @@ pub struct Proven {
     /// The checkpoint, signed by a trusted log.
     pub checkpoint: Checkpoint,
     /// The trusted witnesses that cosigned the checkpoint, in the order of the policy.
-    pub witnesses: Vec<Cosigned>,
+    pub witnesses: Vec<CosigningWitness>,
 }
 
 /// Why a proof is rejected.
@@ -259,11 +259,11 @@ impl Policy {
 
     /// Returns the cosignatures of trusted witnesses. An invalid cosignature by any trusted witness makes the note
     /// invalid, whatever the quorum is.
-    pub fn verify_cosignatures(&self, note: &Note) -> Result<Vec<Cosigned>, WitnessError> {
+    pub fn verify_cosignatures(&self, note: &Note) -> Result<Vec<CosigningWitness>, WitnessError> {
         let mut cosigned = Vec::new();
         for witness in &self.witnesses {
             match note.verify_cosignature(witness) {
-                Ok(time) => cosigned.push(Cosigned {
+                Ok(time) => cosigned.push(CosigningWitness {
                     witness: witness.name().to_owned(),
                     time,
                 }),

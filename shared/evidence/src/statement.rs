@@ -83,7 +83,7 @@ impl<E> SignError<E> {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Header<'a> {
-    alg: Allowed,
+    alg: AllowedAlgorithms,
     #[serde(borrow)]
     kid: std::borrow::Cow<'a, str>,
     #[serde(borrow)]
@@ -92,12 +92,12 @@ struct Header<'a> {
 
 /// The accepted algorithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Allowed {
+enum AllowedAlgorithms {
     ES256,
     EdDSA,
 }
 
-impl Allowed {
+impl AllowedAlgorithms {
     const fn for_key(key: &Jwk) -> Self {
         match key.algorithm() {
             Algorithm::ES256 => Self::ES256,
@@ -109,7 +109,7 @@ impl Allowed {
 /// Returns the part of a statement that is signed (RFC 7515 §5.1): the header, a dot and the payload, in base64url.
 fn signing_input<E>(key: &Jwk, typ: &str, payload: &[u8]) -> Result<String, SignError<E>> {
     let header = Header {
-        alg: Allowed::for_key(key),
+        alg: AllowedAlgorithms::for_key(key),
         kid: key.kid().into(),
         typ: typ.into(),
     };
@@ -288,7 +288,7 @@ impl JwkSet {
         let header: Header<'_> = serde_json::from_slice(&header).map_err(|_| StatementError::Header)?;
         let key = self.find(&header.kid).ok_or(StatementError::UnknownKey)?;
         // The key determines the algorithm, never the statement.
-        if Allowed::for_key(key) != header.alg {
+        if AllowedAlgorithms::for_key(key) != header.alg {
             return Err(StatementError::Header);
         }
         if !key.is_signature(signature, text.as_bytes()) {

@@ -17,14 +17,14 @@ use crate::{
     index::{self, About},
     objects::{AT_ONCE, ObjectStore},
     pending::{PendingBatch, PendingFact, PendingPlace, ReadBatch},
-    signed::Signed,
+    signed::SignedBatch,
     state::{Batch, State},
     witnesses::Witnesses,
 };
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use purser_domain::{AgentId, Causes, DocumentHash, Duration, Error, Result, Timestamp};
 use purser_evidence::{
-    Appended, Checkpoint, Edge, LONGEST_STATEMENT, Note, NoteSigner, StatementKind, TilePath, TileReader, TreeHead,
+    AppendResult, Checkpoint, Edge, LONGEST_STATEMENT, Note, NoteSigner, StatementKind, TilePath, TileReader, TreeHead,
     VerifierKey, consistency_proof,
 };
 use serde::{Deserialize, Serialize};
@@ -82,7 +82,7 @@ pub struct Written {
 
 /// A signed statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stated {
+pub struct SignedStatement {
     /// Its kind.
     pub kind: StatementKind,
     /// What it is about: the transaction of a decision or of an approval's decision, the settlement of a receipt.
@@ -95,7 +95,7 @@ pub struct Stated {
 #[derive(Debug)]
 pub enum Outcome {
     /// Its statement.
-    Stated(Stated),
+    Stated(SignedStatement),
     /// There is nothing to state any more.
     Nothing,
     /// It can't be stated, for this reason.
@@ -110,7 +110,7 @@ pub trait Stating: Sync {
     fn state(&self, fact: &PendingFact) -> impl Future<Output = Result<Outcome>> + Send;
 
     /// The statement that was signed ahead, if this signer has signed it and it still states this fact.
-    fn accept(&self, fact: &PendingFact, statement: String) -> impl Future<Output = Option<Stated>> + Send;
+    fn accept(&self, fact: &PendingFact, statement: String) -> impl Future<Output = Option<SignedStatement>> + Send;
 
     /// Reports an object that was set aside. A run that is repeated reports it again.
     fn report_set_aside(&self, key: &str, reason: &str);
@@ -133,7 +133,7 @@ impl StoredEntry {
 
 /// The facts of a run, and the batches that they are from.
 #[derive(Default)]
-struct Gathered {
+struct GatheredFacts {
     facts: Vec<GatheredFact>,
     /// What can't be read as a fact.
     unreadable: Vec<Value>,
@@ -145,12 +145,12 @@ struct Gathered {
 
 struct GatheredFact {
     shard: String,
-    /// The index of its batch in [`Gathered::places`].
+    /// The index of its batch in [`GatheredFacts::places`].
     place: usize,
     fact: PendingFact,
 }
 
-impl Gathered {
+impl GatheredFacts {
     fn add(&mut self, state: &State, place: PendingPlace, batch: ReadBatch) {
         for fact in batch.facts {
             let known = self.shards.get(&batch.shard);
@@ -281,10 +281,10 @@ impl Log {
         let count = outcomes.len();
         for (fact, outcome) in facts.into_iter().zip(outcomes) {
             let reason = match outcome {
-                Outcome::Stated(Stated { statement, .. }) if !is_entry(&statement) => {
+                Outcome::Stated(SignedStatement { statement, .. }) if !is_entry(&statement) => {
                     "its statement is longer than an entry of the log".to_owned()
                 }
-                Outcome::Stated(Stated { kind, id, statement }) => {
+                Outcome::Stated(SignedStatement { kind, id, statement }) => {
                     let kind = kind.typ().to_owned();
                     entries.push(StoredEntry { kind, id, statement });
                     continue;
@@ -335,10 +335,10 @@ impl Log {
     }
 
     /// States the facts in their order, until their statements have [`MAX_BYTES`]. Returns what became of these.
-    async fn state(&self, facts: &[&PendingFact], stating: &impl Stating) -> Result<(Vec<Outcome>, Signed)> {
+    async fn state(&self, facts: &[&PendingFact], stating: &impl Stating) -> Result<(Vec<Outcome>, SignedBatch)> {
         let mut signed = match facts {
-            [] => Signed::default(),
-            _ => Signed::read(&self.objects).await?,
+            [] => SignedBatch::default(),
+            _ => SignedBatch::read(&self.objects).await?,
         };
         let stated = facts.iter().map(|fact| {
             let ahead = signed.take(fact);
@@ -357,7 +357,7 @@ impl Log {
         while bytes < MAX_BYTES
             && let Some(outcome) = stated.try_next().await?
         {
-            if let Outcome::Stated(Stated { statement, .. }) = &outcome {
+            if let Outcome::Stated(SignedStatement { statement, .. }) = &outcome {
                 bytes = bytes.saturating_add(statement.len());
             }
             outcomes.push(outcome);
@@ -366,11 +366,11 @@ impl Log {
     }
 
     /// The pending facts that are not stated yet, an equal share of each shard, in the order of their records.
-    async fn gather(&self, state: &State) -> Result<Gathered> {
+    async fn gather(&self, state: &State) -> Result<GatheredFacts> {
         let shards = PendingBatch::shards(&self.objects).await?;
         let count = u16::try_from(shards.len()).unwrap_or(MAX_BATCHES);
         let share = MAX_BATCHES.checked_div(count).unwrap_or(MAX_BATCHES).max(1);
-        let mut gathered = Gathered::default();
+        let mut gathered = GatheredFacts::default();
         let listed: Vec<_> = shards
             .iter()
             .map(|shard| PendingBatch::places(&self.objects, shard, share))
@@ -449,7 +449,7 @@ impl Log {
 
     /// Deletes the partial tiles and bundles that the tree of `before` entries had and that are full now, because readers
     /// take the full ones (c2sp.org/tlog-tiles). A run that stops before this leaves them, and nothing needs them.
-    async fn delete_partials(&self, before: u64, appended: &Appended) -> Result<()> {
+    async fn delete_partials(&self, before: u64, appended: &AppendResult) -> Result<()> {
         let written = |path: &TilePath| {
             appended
                 .tiles
@@ -577,7 +577,7 @@ fn split_later(mut later: Vec<PendingFact>, now: Timestamp) -> (Vec<PendingFact>
     (later, waiting)
 }
 
-fn append(edge: &Edge, entries: &[StoredEntry]) -> Result<Appended> {
+fn append(edge: &Edge, entries: &[StoredEntry]) -> Result<AppendResult> {
     let statements: Vec<&str> = entries.iter().map(|entry| entry.statement.as_str()).collect();
     let appended = edge.append(&statements);
     appended.map_err(|error| Error::internal(PUBLISHING, error))

@@ -92,7 +92,7 @@ pub struct Archive {
 
 /// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Archived {
+pub struct ArchiveResult {
     /// The number of archived entries.
     pub entries: u64,
     /// The objects that exist with another content than the log's. They are kept.
@@ -122,7 +122,7 @@ impl Archive {
     /// Archives published batches until none is left or `is_over` returns `true`.
     ///
     /// A concurrent run may write the same objects.
-    pub async fn write(&self, is_over: impl Fn() -> bool + Send) -> Result<Archived> {
+    pub async fn write(&self, is_over: impl Fn() -> bool + Send) -> Result<ArchiveResult> {
         let mut differing = Vec::new();
         let mut archived = self.position().await?;
         let began = archived.size;
@@ -149,7 +149,7 @@ impl Archive {
                 self.log.put(ARCHIVED, &bytes).await?;
             }
         }
-        Ok(Archived {
+        Ok(ArchiveResult {
             entries: archived.size.saturating_sub(began),
             differing,
         })

@@ -28,14 +28,14 @@ pub(crate) struct About {
 }
 
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
-struct Stored {
+struct StoredIndex {
     decisions: Vec<Option<Uuid>>,
     receipts: Vec<Option<Uuid>>,
     #[serde(default)]
     changes: Vec<Option<Uuid>>,
 }
 
-impl Stored {
+impl StoredIndex {
     fn new(entries: &[About]) -> Self {
         let of = |kind| {
             let ids = entries.iter().map(|entry| (entry.kind == kind).then_some(entry.id));
@@ -60,8 +60,8 @@ pub(crate) async fn write(objects: &ObjectStore, at: Timestamp, first: u64, entr
     let (Some(least), Some(most)) = (times.clone().min(), times.max()) else {
         return Ok(());
     };
-    let bytes =
-        serde_json::to_vec(&Stored::new(entries)).map_err(|error| Error::internal("writing the log's index", error))?;
+    let bytes = serde_json::to_vec(&StoredIndex::new(entries))
+        .map_err(|error| Error::internal("writing the log's index", error))?;
     let key = format!("{PREFIX}{:016}-{first:016}-{least:016}-{most:016}", at.micros());
     objects.put(&key, &bytes).await
 }
@@ -101,8 +101,8 @@ impl IndexedBatch {
             Some(key) => objects.get(key).await?,
             None => None,
         };
-        let stored: Option<Stored> = object.and_then(|object| serde_json::from_slice(&object.bytes).ok());
-        Ok(stored.is_some_and(|stored| stored == Stored::new(entries)))
+        let stored: Option<StoredIndex> = object.and_then(|object| serde_json::from_slice(&object.bytes).ok());
+        Ok(stored.is_some_and(|stored| stored == StoredIndex::new(entries)))
     }
 }
 
@@ -172,7 +172,7 @@ fn read_key(key: &str) -> Option<(i64, [i64; 3])> {
     Some((number()?, [number()?, number()?, number()?]))
 }
 
-async fn read(objects: &ObjectStore, key: &str) -> Result<Option<Stored>> {
+async fn read(objects: &ObjectStore, key: &str) -> Result<Option<StoredIndex>> {
     let Some(object) = objects.get(key).await? else {
         return Ok(None);
     };

@@ -44,8 +44,8 @@ mod state;
 mod trust;
 mod witnesses;
 
-pub use append::{Log, Outcome, Stated, Stating, Written};
-pub use archive::{Archive, Archived};
+pub use append::{Log, Outcome, SignedStatement, Stating, Written};
+pub use archive::{Archive, ArchiveResult};
 pub use aside::{oldest_pending, state_again};
 pub use audit::audit;
 pub use find::{

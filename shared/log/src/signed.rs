@@ -51,14 +51,14 @@ pub async fn write_signed(objects: &ObjectStore, signed: &[(PendingFact, String)
 
 /// The statements that were signed ahead.
 #[derive(Default)]
-pub(crate) struct Signed {
+pub(crate) struct SignedBatch {
     /// Each with its fact and the place of its object, by the agent and the sequence number of the fact.
     statements: BTreeMap<(AgentId, String), (PendingFact, String, usize)>,
     /// The objects, each with the number of statements that are not taken, and the time of the newest.
     objects: Vec<(String, usize, Timestamp)>,
 }
 
-impl Signed {
+impl SignedBatch {
     /// Reads the first objects. What can't be read is as if it were not signed.
     pub(crate) async fn read(objects: &ObjectStore) -> Result<Self> {
         let keys = objects.list(PREFIX, None, MAX_OBJECTS).await?;

@@ -15,8 +15,8 @@ use purser_evidence::{
     consistency_proof, inclusion_proof, read_unverified_entries, read_unverified_entry, verify,
 };
 use purser_log::{
-    Archive, Confirmation, Log, LogReader, MissingReason, ObjectStore, Outcome, PendingBatch, PendingFact, Stated,
-    StatedFact, Stating, TRUST, TrustDocument, audit, oldest_pending, state_again, write_signed,
+    Archive, Confirmation, Log, LogReader, MissingReason, ObjectStore, Outcome, PendingBatch, PendingFact,
+    SignedStatement, StatedFact, Stating, TRUST, TrustDocument, audit, oldest_pending, state_again, write_signed,
 };
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -117,10 +117,10 @@ impl Stating for Signer {
         Ok(Outcome::Stated(stated(self.0, fact)))
     }
 
-    async fn accept(&self, fact: &PendingFact, statement: String) -> Option<Stated> {
+    async fn accept(&self, fact: &PendingFact, statement: String) -> Option<SignedStatement> {
         let keys = JwkSet::new(key().jwk().clone(), []);
         let is_own = keys.verify(&statement).is_ok();
-        is_own.then(|| Stated {
+        is_own.then(|| SignedStatement {
             statement,
             ..stated(self.0, fact)
         })
@@ -131,7 +131,7 @@ impl Stating for Signer {
     }
 }
 
-fn stated(run: Uuid, fact: &PendingFact) -> Stated {
+fn stated(run: Uuid, fact: &PendingFact) -> SignedStatement {
     // A signature is another each time.
     static SIGNED: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
     let (kind, id) = match fact.fact {
@@ -147,7 +147,7 @@ fn stated(run: Uuid, fact: &PendingFact) -> Stated {
     let sign = || key().sign(kind, payload.as_bytes()).unwrap();
     let mut signed = SIGNED.lock().unwrap();
     let statement = signed.entry(payload.clone()).or_insert_with(sign).clone();
-    Stated { kind, id, statement }
+    SignedStatement { kind, id, statement }
 }
 
 fn trust() -> Trust {
@@ -312,7 +312,7 @@ async fn a_run_leaves_what_is_too_much_to_the_next() {
     let large = |n: u8| {
         let statement = format!("{n:03}{}", "x".repeat(60_000));
         let (kind, id) = (StatementKind::Decision, Uuid::nil());
-        Some(Outcome::Stated(Stated { kind, id, statement }))
+        Some(Outcome::Stated(SignedStatement { kind, id, statement }))
     };
     for shard in 0..2 {
         let facts = (0..100)
@@ -691,10 +691,10 @@ async fn archived_lines_have_the_columns_of_their_schema() {
                 }),
             };
             let statement = key().sign(stated.kind, payload.to_string().as_bytes()).unwrap();
-            Ok(Outcome::Stated(Stated { statement, ..stated }))
+            Ok(Outcome::Stated(SignedStatement { statement, ..stated }))
         }
 
-        async fn accept(&self, _: &PendingFact, _: String) -> Option<Stated> {
+        async fn accept(&self, _: &PendingFact, _: String) -> Option<SignedStatement> {
             None
         }
 
@@ -829,7 +829,7 @@ impl Stating for Picky {
         Ok(outcome.unwrap_or_else(|| Outcome::Stated(stated(Uuid::nil(), fact))))
     }
 
-    async fn accept(&self, _: &PendingFact, _: String) -> Option<Stated> {
+    async fn accept(&self, _: &PendingFact, _: String) -> Option<SignedStatement> {
         None
     }
 
@@ -844,7 +844,7 @@ type OutcomeOf = fn(u8) -> Option<Outcome>;
 fn too_long(fact: u8) -> Option<Outcome> {
     let statement = "x".repeat(65_536);
     let (kind, id) = (StatementKind::Decision, Uuid::nil());
-    (fact == 4).then_some(Outcome::Stated(Stated { kind, id, statement }))
+    (fact == 4).then_some(Outcome::Stated(SignedStatement { kind, id, statement }))
 }
 
 /// One fact that can't be stated among those of others, in each of the ways: the others are stated by the same run.
@@ -979,7 +979,7 @@ async fn a_flood_of_one_agent_delays_no_other() {
     let large = |n: u8| {
         let statement = format!("{n:03}{}", "x".repeat(60_000));
         let (kind, id) = (StatementKind::Decision, transaction(n).uuid());
-        Some(Outcome::Stated(Stated { kind, id, statement }))
+        Some(Outcome::Stated(SignedStatement { kind, id, statement }))
     };
     let numbers = async || -> Vec<u8> {
         let entries = entries(&objects).await;

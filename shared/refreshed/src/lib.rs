@@ -32,29 +32,29 @@ pub struct RefreshPolicy {
 
 /// A cached value that is fetched again when it is stale.
 #[derive(Debug)]
-pub struct Refreshed<T> {
+pub struct RefreshingCache<T> {
     /// The name of the fetch in error messages.
     fetching: &'static str,
     ages: RefreshPolicy,
     /// Reports a failed fetch that no caller sees, because the last value is served.
     tell: fn(&Error),
-    held: RwLock<Held<T>>,
+    held: RwLock<CachedValue<T>>,
     /// The lock held by the request that fetches.
     asking: Mutex<()>,
 }
 
 #[derive(Clone, Debug)]
-struct Held<T> {
+struct CachedValue<T> {
     /// The value, and when it was fetched.
     value: Option<(T, Timestamp)>,
     /// The time of the last fetch, successful or not.
     asked_at: Option<Timestamp>,
 }
 
-impl<T: Clone> Refreshed<T> {
-    /// Creates it without a value. The first request fetches one, unless [`Refreshed::put`] sets one before.
+impl<T: Clone> RefreshingCache<T> {
+    /// Creates it without a value. The first request fetches one, unless [`RefreshingCache::put`] sets one before.
     pub const fn new(fetching: &'static str, ages: RefreshPolicy, tell: fn(&Error)) -> Self {
-        let held = Held {
+        let held = CachedValue {
             value: None,
             asked_at: None,
         };
@@ -69,7 +69,7 @@ impl<T: Clone> Refreshed<T> {
 
     /// Sets the value, as of `now`.
     pub fn put(&self, value: T, now: Timestamp) {
-        self.hold(Held {
+        self.hold(CachedValue {
             value: Some((value, now)),
             asked_at: Some(now),
         });
@@ -115,7 +115,7 @@ impl<T: Clone> Refreshed<T> {
                 Ok(value)
             }
             Err(error) => {
-                self.hold(Held {
+                self.hold(CachedValue {
                     asked_at: Some(now),
                     ..held
                 });
@@ -126,14 +126,14 @@ impl<T: Clone> Refreshed<T> {
         }
     }
 
-    fn usable(&self, held: &Held<T>, now: Timestamp) -> Option<T> {
+    fn usable(&self, held: &CachedValue<T>, now: Timestamp) -> Option<T> {
         let is_usable = |at: Timestamp| self.ages.longest.is_none_or(|longest| now.since(at) <= longest);
         let (value, at) = held.value.as_ref()?;
         is_usable(*at).then(|| value.clone())
     }
 
     /// Whether the last fetch is too recent to fetch again.
-    fn was_asked(&self, held: &Held<T>, now: Timestamp) -> bool {
+    fn was_asked(&self, held: &CachedValue<T>, now: Timestamp) -> bool {
         let every = match self.usable(held, now) {
             Some(_) => self.ages.every,
             None => self.ages.every_at_first,
@@ -141,11 +141,11 @@ impl<T: Clone> Refreshed<T> {
         held.asked_at.is_some_and(|asked_at| now.since(asked_at) < every)
     }
 
-    fn lock(&self) -> Held<T> {
+    fn lock(&self) -> CachedValue<T> {
         self.held.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn hold(&self, held: Held<T>) {
+    fn hold(&self, held: CachedValue<T>) {
         *self.held.write().unwrap_or_else(PoisonError::into_inner) = held;
     }
 }
@@ -171,7 +171,7 @@ mod tests {
     /// If a fetch fails, the old value is served until it is too old.
     #[tokio::test]
     async fn stale_values_are_refreshed_or_briefly_served() {
-        let kept = Refreshed::new("fetching", AGES, |_| {
+        let kept = RefreshingCache::new("fetching", AGES, |_| {
             TOLD.fetch_add(1, Ordering::Relaxed);
         });
         // The time in seconds, the result of a fetch, the value served, and whether it was fetched.
@@ -214,7 +214,7 @@ mod tests {
 
     #[tokio::test]
     async fn of_many_requests_at_once_one_fetches() {
-        let kept = Refreshed::new("fetching", AGES, |_| ());
+        let kept = RefreshingCache::new("fetching", AGES, |_| ());
         let fetched = AtomicU32::new(0);
         let ask = || {
             kept.current(at(0), || async {

@@ -48,7 +48,7 @@ pub(crate) enum TransactionOutcome<Role> {
 
 /// The result of sending a transaction once.
 #[derive(Debug)]
-pub(crate) enum Sent<Role> {
+pub(crate) enum TransactResult<Role> {
     /// All writes were applied.
     Committed,
     /// Nothing was written, because conditions failed.
@@ -161,16 +161,16 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
 
     /// Sends the transaction once. The SDK's retries use the same client token, so the transaction commits at most
     /// once.
-    pub(crate) async fn send(&self, db: &Client) -> Result<Sent<Role>> {
+    pub(crate) async fn send(&self, db: &Client) -> Result<TransactResult<Role>> {
         let items = self.writes.iter().map(|(_, write)| write.clone()).collect();
         let answer = db.transact_write_items().set_transact_items(Some(items)).send().await;
         let sent = self.read(answer)?;
         if let Some((role, entry)) = &self.audit {
             let is_committed = match &sent {
-                Sent::Committed => true,
+                TransactResult::Committed => true,
                 // The audit row exists, so an attempt whose response was lost has committed.
-                Sent::Refused(refusal) => refusal.names(*role),
-                Sent::Contended | Sent::Unknown(_) => false,
+                TransactResult::Refused(refusal) => refusal.names(*role),
+                TransactResult::Contended | TransactResult::Unknown(_) => false,
             };
             if is_committed {
                 entry.log();
@@ -203,12 +203,12 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         let mut lost_before = false;
         loop {
             match self.send(db).await? {
-                Sent::Committed => return Ok(Some(TransactionOutcome::Committed)),
-                Sent::Refused(refusal) => return Ok(Some(TransactionOutcome::Refused(refusal))),
-                Sent::Contended => {}
+                TransactResult::Committed => return Ok(Some(TransactionOutcome::Committed)),
+                TransactResult::Refused(refusal) => return Ok(Some(TransactionOutcome::Refused(refusal))),
+                TransactResult::Contended => {}
                 // A second attempt either commits, or its conditions fail because of the first attempt's rows.
-                Sent::Unknown(error) if lost_before => return Err(error),
-                Sent::Unknown(_) => lost_before = true,
+                TransactResult::Unknown(error) if lost_before => return Err(error),
+                TransactResult::Unknown(_) => lost_before = true,
             }
             backoff.wait().await?;
             if !lost_before && backoff.needs_fresh_read() {
@@ -217,8 +217,13 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         }
     }
 
-    fn read(&self, answer: Result<TransactWriteItemsOutput, SdkError<TransactWriteItemsError>>) -> Result<Sent<Role>> {
-        let Err(error) = answer else { return Ok(Sent::Committed) };
+    fn read(
+        &self,
+        answer: Result<TransactWriteItemsOutput, SdkError<TransactWriteItemsError>>,
+    ) -> Result<TransactResult<Role>> {
+        let Err(error) = answer else {
+            return Ok(TransactResult::Committed);
+        };
         match &error {
             // The request was never sent.
             SdkError::ConstructionFailure(_) => Err(store_error(DOING)(error)),
@@ -228,17 +233,21 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
                 }
                 // An earlier attempt of the SDK is still in progress.
                 TransactWriteItemsError::TransactionInProgressException(_)
-                | TransactWriteItemsError::InternalServerError(_) => Ok(Sent::Unknown(store_error(DOING)(error))),
-                other if other.code() == Some("ServiceUnavailable") => Ok(Sent::Unknown(store_error(DOING)(error))),
+                | TransactWriteItemsError::InternalServerError(_) => {
+                    Ok(TransactResult::Unknown(store_error(DOING)(error)))
+                }
+                other if other.code() == Some("ServiceUnavailable") => {
+                    Ok(TransactResult::Unknown(store_error(DOING)(error)))
+                }
                 _ => Err(store_error(DOING)(error)),
             },
-            _ => Ok(Sent::Unknown(store_error(DOING)(error))),
+            _ => Ok(TransactResult::Unknown(store_error(DOING)(error))),
         }
     }
 
     /// Interprets the reasons, which are in the order of the actions. A failed condition takes precedence, because it
     /// names what has changed.
-    fn reasons(&self, reasons: &[CancellationReason]) -> Result<Sent<Role>> {
+    fn reasons(&self, reasons: &[CancellationReason]) -> Result<TransactResult<Role>> {
         let mut refused = Vec::new();
         for ((role, _), reason) in self.writes.iter().zip(reasons) {
             match reason.code() {
@@ -258,9 +267,9 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
             ));
         }
         Ok(if refused.is_empty() {
-            Sent::Contended
+            TransactResult::Contended
         } else {
-            Sent::Refused(FailedConditions(refused))
+            TransactResult::Refused(FailedConditions(refused))
         })
     }
 }
@@ -350,8 +359,8 @@ mod tests {
                 .collect();
             assert_eq!(is_throttled(&reasons), throttled, "{codes:?}");
             let told = match transaction.reasons(&reasons) {
-                Ok(Sent::Contended) => "contended".to_owned(),
-                Ok(Sent::Refused(_)) => "refused".to_owned(),
+                Ok(TransactResult::Contended) => "contended".to_owned(),
+                Ok(TransactResult::Refused(_)) => "refused".to_owned(),
                 Ok(other) => format!("{other:?}"),
                 Err(error) => error.kind().slug(),
             };
@@ -384,7 +393,7 @@ mod tests {
         for (error, expected) in rows {
             let shown = format!("{error:?}");
             let told = match transaction.read(Err(error)) {
-                Ok(Sent::Unknown(_)) => "unknown".to_owned(),
+                Ok(TransactResult::Unknown(_)) => "unknown".to_owned(),
                 Ok(other) => format!("{other:?}"),
                 Err(error) => error.kind().slug(),
             };

@@ -11,9 +11,9 @@ use purser_bench::{Case, NETWORK, Table, World, authorize_body, offer_v1, offer_
 use purser_chain::{NonceKey, WalletSeed};
 use purser_domain::{
     ALLOWED_REASON, AUTHORIZATION_USED, Amount, B256, Backtest, BacktestDecision, BlockId, Candidate, Catalog,
-    Decision, DecisionResult, Duration, Expected, Facts, Fingerprint, Log, Offer, PaymentHeader, RecordedDecision,
-    ReplayInputs, SettlementId, TRANSFER, Timestamp, TransactionId, TransactionLogs, TransferAuthorization, TxHash,
-    evaluate, match_transfer, parse_json, replay,
+    Decision, DecisionResult, Duration, ExpectedTransfer, Facts, Fingerprint, Log, Offer, PaymentHeader,
+    RecordedDecision, ReplayInputs, SettlementId, TRANSFER, Timestamp, TransactionId, TransactionLogs,
+    TransferAuthorization, TxHash, evaluate, match_transfer, parse_json, replay,
 };
 use serde_json::{Value, json, value::to_raw_value};
 use sha2::{Digest as _, Sha256};
@@ -294,7 +294,7 @@ fn proof(table: &mut Table) {
     }
 
     let address = |byte: u8| purser_domain::Address::repeat_byte(byte);
-    let expected = Expected {
+    let expected = ExpectedTransfer {
         token: NETWORK.token().address,
         from: address(2),
         to: address(3),

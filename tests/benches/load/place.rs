@@ -59,7 +59,7 @@ pub struct Place {
     /// The payments so far.
     pub payments: Mutex<Vec<Payment>>,
     /// The published events.
-    pub published: Mutex<Published>,
+    pub published: Mutex<PublishedEvents>,
     /// The events that the second owner's webhook has received: their kinds by id.
     pub received: Arc<Mutex<BTreeMap<String, String>>>,
     /// How far the functions' clock is ahead of the system's, in microseconds.
@@ -70,7 +70,7 @@ pub struct Place {
 
 /// What the bus has taken: the settlements by the kinds of their events, and the ids of the second owner's.
 #[derive(Debug, Default)]
-pub struct Published {
+pub struct PublishedEvents {
     /// The settlements of each kind, each with the number of different events.
     pub settlements: BTreeMap<String, BTreeMap<String, u32>>,
     /// The kinds of the second owner's events, by id.
@@ -223,7 +223,7 @@ impl Place {
     }
 }
 
-impl Published {
+impl PublishedEvents {
     fn count(&mut self, entry: &Entry, payers: &[Payer]) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (id, kind) = (text(&entry.detail["id"]), entry.detail_type.clone());

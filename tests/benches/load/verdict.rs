@@ -12,7 +12,7 @@ use std::time::Duration;
 const DELIVERY: Duration = Duration::from_secs(60);
 
 /// A stored settlement.
-struct Stored {
+struct StoredSettlement {
     agent: String,
     units: u64,
     status: String,
@@ -44,7 +44,12 @@ pub async fn check(place: &Place, payments: &[Payment], report: &Report) -> Vec<
 }
 
 /// Each agent: its confirmed sum in the ledger, on the chain and in the usage, and its cap.
-async fn agents(place: &Place, payments: &[Payment], stored: &BTreeMap<String, Stored>, wrong: &mut Vec<String>) {
+async fn agents(
+    place: &Place,
+    payments: &[Payment],
+    stored: &BTreeMap<String, StoredSettlement>,
+    wrong: &mut Vec<String>,
+) {
     let mut used = BTreeMap::new();
     for user in OWNERS {
         let usage = place
@@ -59,7 +64,7 @@ async fn agents(place: &Place, payments: &[Payment], stored: &BTreeMap<String, S
     }
     for (number, payer) in place.payers.iter().enumerate() {
         let id = payer.agent.id.to_string();
-        let of_agent = |stored: &&Stored| stored.agent == id && stored.status == "confirmed";
+        let of_agent = |stored: &&StoredSettlement| stored.agent == id && stored.status == "confirmed";
         let ledger: u64 = stored.values().filter(of_agent).map(|stored| stored.units).sum();
         let made = payments
             .iter()
@@ -76,7 +81,7 @@ async fn agents(place: &Place, payments: &[Payment], stored: &BTreeMap<String, S
     // The run is shorter than the window: what was not released counts as a whole.
     for payer in &place.payers {
         let id = payer.agent.id.to_string();
-        let counts = |stored: &&Stored| stored.agent == id && stored.status != "expired";
+        let counts = |stored: &&StoredSettlement| stored.agent == id && stored.status != "expired";
         let units: u64 = stored.values().filter(counts).map(|stored| stored.units).sum();
         if payer.cap.is_some_and(|cap| units > cap) {
             wrong.push(format!("{id}: {units} micro-units within a day"));
@@ -85,7 +90,7 @@ async fn agents(place: &Place, payments: &[Payment], stored: &BTreeMap<String, S
 }
 
 /// Each payment has one event of each kind, and the webhook whose program is alive has received every event.
-async fn events(place: &Place, stored: &BTreeMap<String, Stored>, wrong: &mut Vec<String>) {
+async fn events(place: &Place, stored: &BTreeMap<String, StoredSettlement>, wrong: &mut Vec<String>) {
     let waited = tokio::time::Instant::now() + DELIVERY;
     let missing = || {
         let received = place.received.lock().expect("not poisoned");
@@ -119,7 +124,7 @@ async fn events(place: &Place, stored: &BTreeMap<String, Stored>, wrong: &mut Ve
 }
 
 /// The stored settlements of the run's agents, by id.
-async fn stored(place: &Place) -> BTreeMap<String, Stored> {
+async fn stored(place: &Place) -> BTreeMap<String, StoredSettlement> {
     let agents: BTreeSet<String> = place.payers.iter().map(|payer| payer.agent.id.to_string()).collect();
     let mut found = BTreeMap::new();
     for item in place.world.scan("LedgerTable").await {
@@ -135,7 +140,7 @@ async fn stored(place: &Place) -> BTreeMap<String, Stored> {
         };
         let units = item["amt"].as_n().expect("a number").parse().expect("a number");
         let (agent, status) = (agent.to_owned(), text("rs"));
-        found.insert(sk, Stored { agent, units, status });
+        found.insert(sk, StoredSettlement { agent, units, status });
     }
     found
 }

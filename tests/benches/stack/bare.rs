@@ -32,7 +32,7 @@ use std::task::Poll;
 
 /// The recorded calls of a handler, in rounds.
 #[derive(Clone)]
-pub struct Recorded(Vec<Vec<Recording>>);
+pub struct RecordedCalls(Vec<Vec<Recording>>);
 
 #[derive(Clone)]
 struct Recording {
@@ -107,7 +107,7 @@ impl Signer {
     }
 }
 
-impl Recorded {
+impl RecordedCalls {
     pub fn new(rounds: Vec<Vec<Call>>) -> Self {
         let recording = |call: Call| Recording {
             is_rpc: call.is_rpc(),

@@ -75,9 +75,9 @@ impl Call<'_> {
 }
 
 /// The function's answer.
-pub struct Answered(Vec<u8>);
+pub struct FunctionResponse(Vec<u8>);
 
-impl Answered {
+impl FunctionResponse {
     /// Asserts the status; a failure shows the answer.
     #[track_caller]
     pub fn expect(&self, status: u16) {
@@ -112,7 +112,7 @@ impl Function {
     }
 
     /// Calls the function: everything between the runtime API's answer to "next" and our response to it.
-    pub async fn call(&self, event: &[u8]) -> Answered {
+    pub async fn call(&self, event: &[u8]) -> FunctionResponse {
         let event: GatewayEvent = serde_json::from_slice(event).expect("an event");
         let mut context = Context::default();
         context.request_id = "8f507cfc-xmpl-4697-b07a-ac58fc914c95".to_owned();
@@ -121,6 +121,6 @@ impl Function {
         context.xray_trace_id =
             Some("Root=1-68a8f5c0-00000000000000000000001c;Parent=53995c3f42cd8ad8;Sampled=1".to_owned());
         let answer = answer(self.0.clone(), LambdaEvent::new(event, context)).await;
-        Answered(answer.json().get().as_bytes().to_vec())
+        FunctionResponse(answer.json().get().as_bytes().to_vec())
     }
 }

@@ -1,6 +1,6 @@
 //! The operations of an agent, each with its floor.
 
-use crate::bare::Recorded;
+use crate::bare::RecordedCalls;
 use crate::function::Function;
 use crate::place::Place;
 use crate::timing::Turn;
@@ -43,7 +43,7 @@ fn fresh_hash() -> String {
 }
 
 /// The recorded calls, rewritten for another agent.
-fn of_agent(recorded: &Recorded, first: &str, agent: &TestAgent, exchanged: &[(&str, &str)]) -> Recorded {
+fn of_agent(recorded: &RecordedCalls, first: &str, agent: &TestAgent, exchanged: &[(&str, &str)]) -> RecordedCalls {
     let id = agent.id.to_string();
     let mut exchanged = exchanged.to_vec();
     exchanged.push((first, &id));
@@ -208,7 +208,7 @@ async fn list(place: &Place, function: &Function) -> Operation {
 
 /// The operation complete. Its payments are authorized and made beforehand, separately for ours and for the floor.
 pub struct Completing {
-    recorded: Recorded,
+    recorded: RecordedCalls,
     agent: String,
     settlement: String,
     hash: String,

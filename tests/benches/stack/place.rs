@@ -1,7 +1,7 @@
 //! The environment of the measurements: a private stack with a node that answers immediately, agents, and functions to
 //! call.
 
-use crate::bare::{Asker, Recorded, Signer};
+use crate::bare::{Asker, RecordedCalls, Signer};
 use crate::function::{Call, Function};
 use k256::ecdsa::SigningKey;
 use purser_api::{Boot, Clock, CustodyKind};
@@ -90,7 +90,7 @@ impl Place {
     }
 
     /// Records the database and node calls of a function for an event, and the units that they consume.
-    pub async fn record(&self, function: &Function, event: &[u8], status: u16) -> (Recorded, Units) {
+    pub async fn record(&self, function: &Function, event: &[u8], status: u16) -> (RecordedCalls, Units) {
         self.node.set_latency(LATENCY);
         // Background calls of earlier events, such as recording the use of a key, are not counted here.
         self.proxy.quiet().await;
@@ -101,7 +101,7 @@ impl Place {
         let units = Units::sum(&calls);
         calls.extend(self.node.take());
         self.node.set_latency(Duration::ZERO);
-        (Recorded::new(in_rounds(calls)), units)
+        (RecordedCalls::new(in_rounds(calls)), units)
     }
 
     /// The floor's clients, which are the same as the functions'.

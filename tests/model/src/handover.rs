@@ -7,7 +7,7 @@
 use crate::{
     flaw::Flaw,
     law::{Broken, Law},
-    ledger::{Agent, Answer, Decided, Ledger, Offer, Person, Request, Tick, Write},
+    ledger::{Agent, Answer, ApprovalRuling, Ledger, Offer, Person, Request, Tick, Write},
     world::World,
 };
 use stateright::{Model, Property};
@@ -181,7 +181,7 @@ impl Handover {
                         approval: (request, 0),
                         by: person,
                         at: now,
-                        ruling: Decided::Approve,
+                        ruling: ApprovalRuling::Approve,
                     };
                     (Step::Writing, Some(write))
                 }

@@ -328,7 +328,7 @@ pub enum Write {
         /// The time on the clock of the function.
         at: Tick,
         /// The state to store.
-        ruling: Decided,
+        ruling: ApprovalRuling,
     },
     /// The next version of the agent's record. A budget that is new or changed stamps its window.
     EditAgent {
@@ -486,7 +486,7 @@ pub enum Write {
 
 /// A person's ruling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Decided {
+pub enum ApprovalRuling {
     /// Approved.
     Approve,
     /// Rejected.
@@ -729,8 +729,8 @@ impl Ledger {
                 ruling,
             } => {
                 let from = match ruling {
-                    Decided::Approve | Decided::Reject => Ruling::Pending,
-                    Decided::Withdraw => Ruling::Approved,
+                    ApprovalRuling::Approve | ApprovalRuling::Reject => Ruling::Pending,
+                    ApprovalRuling::Withdraw => Ruling::Approved,
                 };
                 let fits = self.approvals.get(approval).is_some_and(|approval| {
                     let state = approval.ruling == from
@@ -953,8 +953,8 @@ impl Ledger {
             Write::Rule { approval, ruling, .. } => {
                 if let Some(approval) = self.approvals.get_mut(&approval) {
                     approval.ruling = match ruling {
-                        Decided::Approve => Ruling::Approved,
-                        Decided::Reject | Decided::Withdraw => Ruling::Rejected,
+                        ApprovalRuling::Approve => Ruling::Approved,
+                        ApprovalRuling::Reject | ApprovalRuling::Withdraw => Ruling::Rejected,
                     };
                 }
             }

@@ -75,7 +75,7 @@ pub(crate) use laws;
 
 /// The result of a check.
 #[derive(Debug)]
-pub struct Checked {
+pub struct CheckResult {
     /// The number of states.
     pub states: usize,
     /// The broken laws, each with the steps that break it, and what was never reached.
@@ -83,7 +83,7 @@ pub struct Checked {
 }
 
 /// Looks at every state of a model; with a law, until that is broken.
-pub fn check<M>(model: M, until: Option<Law>) -> Checked
+pub fn check<M>(model: M, until: Option<Law>) -> CheckResult
 where
     M: Model + Send + Sync + 'static,
     M::State: Clone + Debug + Eq + Hash + Send + Sync,
@@ -106,7 +106,7 @@ where
             _ => {}
         }
     }
-    Checked {
+    CheckResult {
         states: checker.unique_state_count(),
         problems,
     }

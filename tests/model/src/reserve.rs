@@ -8,8 +8,8 @@ use crate::{
     flaw::Flaw,
     law::{Broken, Law},
     ledger::{
-        Agent, Answer, Approval, Charge, DEFAULT, Decided, Entry, KeyId, Ledger, Limit, Record, Request, Reservation,
-        Role, Ruling, Scope, SettlementId, State as Paid, Tick, Window, Write,
+        Agent, Answer, Approval, ApprovalRuling, Charge, DEFAULT, Entry, KeyId, Ledger, Limit, Record, Request,
+        Reservation, Role, Ruling, Scope, SettlementId, State as Paid, Tick, Window, Write,
     },
     world::{Flight, World},
 };
@@ -43,7 +43,7 @@ pub enum Act {
     /// Operators freeze the agent, or end that.
     Operators(bool),
     /// The owner rules on the first approval of a request.
-    Rule(Request, Decided),
+    Rule(Request, ApprovalRuling),
     /// Reconcile evicts a window's expired entries.
     Evict(Scope),
 }

@@ -4,7 +4,7 @@ use crate::{
     fairness::Fairness,
     freezes::{self, Freezes},
     handover::{self, Handover},
-    ledger::{Decided, Limit, Scope},
+    ledger::{ApprovalRuling, Limit, Scope},
     payout::{Ask, Payout},
     reserve::{Act, Call, Reserve},
     settle::Settle,
@@ -110,7 +110,10 @@ pub fn reserves(bound: Bound) -> Vec<Reserve> {
         Reserve {
             policy: limit(4, true),
             calls: more(vec![call(1, 2), approved(1), approved(2)], approved(3)),
-            acts: vec![Act::Rule(1, Decided::Approve), Act::Rule(1, Decided::Withdraw)],
+            acts: vec![
+                Act::Rule(1, ApprovalRuling::Approve),
+                Act::Rule(1, ApprovalRuling::Withdraw),
+            ],
             torn: false,
             ticks: 2,
             faults: 1,

@@ -108,7 +108,7 @@ impl Tree {
 
 /// What a process knows of a settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Read {
+struct KnownSettlement {
     id: SettlementId,
     state: Paid,
     counted_at: Tick,
@@ -119,7 +119,7 @@ struct Read {
 /// A settlement on which a process works. A run has its final block, and the claim that it removes at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Task {
-    read: Read,
+    read: KnownSettlement,
     at: Option<Block>,
     remove: Option<(Place, Block)>,
 }
@@ -128,13 +128,13 @@ struct Task {
 enum Step {
     Idle,
     /// A proof has read its settlement.
-    Known(Read),
+    Known(KnownSettlement),
     /// A proof has found the transaction in a block.
-    Mined(Read, Block),
+    Mined(KnownSettlement, Block),
     /// A run has a final block.
     Final(Block),
     /// A run has read a settlement, maybe for a claim in a block that is gone.
-    Looked(Block, Read, Option<(Place, Block)>),
+    Looked(Block, KnownSettlement, Option<(Place, Block)>),
     /// A write is on its way: a confirmation by this transaction in this block, or a release from these windows.
     Writing(Task, Option<(Tx, Block)>, Vec<Scope>),
     Done,
@@ -237,9 +237,9 @@ impl Settle {
         Some((read.state, read.counted_at, log, !self.is_proof(process)))
     }
 
-    fn read(state: &State, id: SettlementId) -> Option<Read> {
+    fn read(state: &State, id: SettlementId) -> Option<KnownSettlement> {
         let of = state.world.ledger.settlements.get(&id)?;
-        Some(Read {
+        Some(KnownSettlement {
             id,
             state: of.state,
             counted_at: of.counted_at,
@@ -416,14 +416,14 @@ impl Settle {
                 let read = Self::read(state, task.read.id).filter(|read| !matches!(read.state, Paid::Confirmed { .. }));
                 if let Some(read) = read {
                     let unclaimed = read.state == Paid::Authorized;
-                    let read = Read { unclaimed, ..read };
+                    let read = KnownSettlement { unclaimed, ..read };
                     self.claim(state, process, Task { read, ..task }, by, place.2.is_some(), true);
                 }
             }
             (Write::Revert { .. }, _) if is_done || refused(Role::Decision) => {
                 // It is a hold now, and decided on as one.
                 let state_now = Paid::Authorized;
-                let read = Read {
+                let read = KnownSettlement {
                     state: state_now,
                     ..task.read
                 };

@@ -1,7 +1,7 @@
 //! Every state of every model within its bounds, and the planted errors that they must find.
 
 use purser_model::{
-    Checked, check,
+    CheckResult, check,
     flaw::Flaw,
     law::Law,
     scenarios::{self, Bound},
@@ -13,7 +13,7 @@ fn every_state(bound: Bound) {
         ($($models:ident),+) => {$(
             for model in scenarios::$models(bound) {
                 let (name, started) = (model.name, Instant::now());
-                let Checked { states, problems } = check(model, None);
+                let CheckResult { states, problems } = check(model, None);
                 println!("{}: {name}: {states} states in {:?}", stringify!($models), started.elapsed());
                 for (law, path) in &problems {
                     println!("{law}: {path}");

@@ -17,8 +17,8 @@ use purser_domain::{
 use purser_model::{
     handover::{self, Handover as HandoverModel},
     ledger::{
-        self, Approval, Decided, Entry, Ledger as Rows, Limit, Offer, Payouts, Record, Ruling, Scope, State, Tick,
-        Window, Write,
+        self, Approval, ApprovalRuling, Entry, Ledger as Rows, Limit, Offer, Payouts, Record, Ruling, Scope, State,
+        Tick, Window, Write,
     },
     reserve::{self, Act, Call, Reserve},
     settle::{self, Settle},
@@ -202,7 +202,7 @@ impl Real {
             ..before
         };
         let stored = self.ledger.put_agent(&agent, &sample::audit()).await.unwrap();
-        if stored == purser_store::Edited::Stored {
+        if stored == purser_store::EditResult::Stored {
             self.agents.insert(old + 1, agent);
         }
     }
@@ -210,7 +210,7 @@ impl Real {
     async fn put_payouts(&mut self, version: u8, record: PayoutRecord) {
         let audit = sample::audit();
         let stored = self.ledger.put_payout_record(sample::agent_id(1), &record, &audit);
-        if stored.await.unwrap() == purser_store::Edited::Stored {
+        if stored.await.unwrap() == purser_store::EditResult::Stored {
             self.payouts.insert(version, record);
         }
     }
@@ -363,17 +363,17 @@ impl Real {
                 };
                 let id = asked.approval.unwrap();
                 match ruling {
-                    Decided::Approve => {
+                    ApprovalRuling::Approve => {
                         ledger
                             .resolve_approval(id, ApprovalDecision::Approve, &ruled, &audit)
                             .await
                     }
-                    Decided::Reject => {
+                    ApprovalRuling::Reject => {
                         ledger
                             .resolve_approval(id, ApprovalDecision::Reject, &ruled, &audit)
                             .await
                     }
-                    Decided::Withdraw => ledger.withdraw_approval(id, &ruled, &audit).await,
+                    ApprovalRuling::Withdraw => ledger.withdraw_approval(id, &ruled, &audit).await,
                 }
                 .unwrap();
             }

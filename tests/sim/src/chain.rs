@@ -30,7 +30,7 @@ const STATES_KEPT: usize = 16;
 
 /// The signed terms of an authorization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Signed {
+pub(crate) struct SignedTerms {
     pub(crate) from: Address,
     pub(crate) to: Address,
     pub(crate) value: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Signed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     /// `transferWithAuthorization`.
-    Use(Signed),
+    Use(SignedTerms),
     /// `cancelAuthorization`.
     Cancel(Address, B256),
     /// A plain transfer of the same amount by another sender.
@@ -59,7 +59,7 @@ pub(crate) struct Tx {
 }
 
 #[derive(Clone, Debug)]
-struct Mined {
+struct MinedTransaction {
     tx: Tx,
     succeeded: bool,
     first_log: u64,
@@ -84,7 +84,7 @@ pub(crate) struct Block {
     hash: B256,
     parent: B256,
     pub(crate) time: u64,
-    mined: Vec<Mined>,
+    mined: Vec<MinedTransaction>,
     state: Arc<State>,
 }
 
@@ -193,7 +193,7 @@ impl Chain {
         chain
     }
 
-    fn append(&mut self, number: u64, parent: B256, time: u64, mined: Vec<Mined>, state: Arc<State>) {
+    fn append(&mut self, number: u64, parent: B256, time: u64, mined: Vec<MinedTransaction>, state: Arc<State>) {
         let mut hash = B256::ZERO;
         self.rng.fill(hash.as_mut_slice());
         let block = Arc::new(Block {
@@ -256,7 +256,7 @@ impl Chain {
                 state = Arc::new(after);
                 logs += tx.calls.iter().map(Call::logs).sum::<u64>();
             }
-            mined.push(Mined {
+            mined.push(MinedTransaction {
                 tx,
                 succeeded,
                 first_log,
@@ -318,7 +318,7 @@ impl Chain {
     }
 
     /// Whether a final block ever contained this transaction and the transfer that it made.
-    pub(crate) fn was_finally_paid(&self, signed: &Signed, hash: B256) -> bool {
+    pub(crate) fn was_finally_paid(&self, signed: &SignedTerms, hash: B256) -> bool {
         self.finals.values().any(|block| {
             let in_it = block
                 .mined
@@ -355,7 +355,7 @@ impl Chain {
     }
 
     /// The log indexes of the transfers that a transaction made for an authorization, in a block that was ever final.
-    pub(crate) fn final_transfers(&self, block: B256, number: u64, hash: B256, signed: &Signed) -> Vec<u64> {
+    pub(crate) fn final_transfers(&self, block: B256, number: u64, hash: B256, signed: &SignedTerms) -> Vec<u64> {
         let block = self.finals.get(&block).filter(|block| block.number == number);
         let mined = block.and_then(|block| {
             block
@@ -387,22 +387,22 @@ impl Chain {
     }
 
     /// The reference result of `complete` for a transaction, as an up-to-date node shows it at the newest block.
-    pub(crate) fn shows(&self, signed: &Signed, hash: B256) -> Shown {
+    pub(crate) fn shows(&self, signed: &SignedTerms, hash: B256) -> ShownView {
         let found = self.blocks.iter().find_map(|block| {
             let mined = block.mined.iter().find(|mined| mined.tx.hash == hash)?;
             Some((block, mined))
         });
         let Some((block, mined)) = found else {
-            return Shown::NotMined;
+            return ShownView::NotMined;
         };
         let missing = self.confirmations.saturating_sub(self.head().number - block.number + 1);
         if missing > 0 {
-            return Shown::NotFinal { missing };
+            return ShownView::NotFinal { missing };
         }
         if mined.succeeded && mined.tx.calls.contains(&Call::Use(*signed)) {
-            Shown::Paid
+            ShownView::Paid
         } else {
-            Shown::Other
+            ShownView::Other
         }
     }
 
@@ -441,7 +441,7 @@ impl Chain {
 
 /// The view that the newest blocks give of a transaction that is claimed to be a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shown {
+pub(crate) enum ShownView {
     NotMined,
     /// The transaction needs `missing` more blocks to be final.
     NotFinal {
@@ -492,7 +492,7 @@ impl Call {
             )
         };
         match *self {
-            Self::Use(Signed {
+            Self::Use(SignedTerms {
                 from, to, value, nonce, ..
             }) => vec![
                 (
@@ -541,7 +541,7 @@ fn header(block: &Block) -> Value {
     })
 }
 
-fn logs_of(block: &Block, mined: &Mined) -> Vec<Value> {
+fn logs_of(block: &Block, mined: &MinedTransaction) -> Vec<Value> {
     if !mined.succeeded {
         return Vec::new();
     }

@@ -15,7 +15,7 @@ use dynoxide::types::AttributeValue;
 use purser_domain::{AgentId, ApprovalId, Fingerprint};
 
 /// The parts of a request that the answer depends on.
-pub(crate) struct Asked<'a> {
+pub(crate) struct RequestParts<'a> {
     pub(crate) agent: &'a str,
     pub(crate) service: &'a str,
     pub(crate) category: &'a str,
@@ -48,7 +48,7 @@ pub(crate) struct Instant<'a> {
 }
 
 /// All answers that are possible in a state, in the order of the checks.
-pub(crate) fn answers(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> Vec<String> {
+pub(crate) fn answers(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_>) -> Vec<String> {
     let mut answers = Vec::new();
     if !takes(stored, asked, instant) {
         answers.push("invalid_agent_key".to_owned());
@@ -72,7 +72,7 @@ pub(crate) fn answers(stored: &StoredState, asked: &Asked<'_>, instant: &Instant
 }
 
 /// Whether a raise begins or ends during the call.
-pub(crate) fn raise_changes(stored: &StoredState, asked: &Asked<'_>, from: i64, until: i64) -> bool {
+pub(crate) fn raise_changes(stored: &StoredState, asked: &RequestParts<'_>, from: i64, until: i64) -> bool {
     let policy = stored.policy(asked.agent, asked.service);
     let raise = policy.as_ref().and_then(raise_of);
     let meets = |raise: &Item| {
@@ -85,12 +85,12 @@ pub(crate) fn raise_changes(stored: &StoredState, asked: &Asked<'_>, from: i64, 
 }
 
 /// Whether the key was valid at some instant of the call.
-fn takes(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> bool {
+fn takes(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_>) -> bool {
     key_ends(stored, asked).is_some_and(|ends| ends.is_none_or(|ends| instant.from < ends))
 }
 
 /// Whether the key may have ended by `until`.
-pub(crate) fn may_have_ended(stored: &StoredState, asked: &Asked<'_>, until: i64) -> bool {
+pub(crate) fn may_have_ended(stored: &StoredState, asked: &RequestParts<'_>, until: i64) -> bool {
     key_ends(stored, asked).is_none_or(|ends| ends.is_some_and(|ends| until >= ends))
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn may_have_ended(stored: &StoredState, asked: &Asked<'_>, until: i64
     clippy::option_option,
     reason = "no such key, and a key without an end, are two things"
 )]
-fn key_ends(stored: &StoredState, asked: &Asked<'_>) -> Option<Option<i64>> {
+fn key_ends(stored: &StoredState, asked: &RequestParts<'_>) -> Option<Option<i64>> {
     let keys = list(stored.agent(asked.agent)?, "keys");
     keys.iter().find_map(|key| match key {
         AttributeValue::M(key) if key_id(key) == asked.caller => {
@@ -122,7 +122,7 @@ fn key_id(key: &Item) -> String {
 
 /// The answer that earlier calls and people have already decided, if any; several if an approval may have expired
 /// meanwhile.
-fn before(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> Option<Vec<String>> {
+fn before(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_>) -> Option<Vec<String>> {
     let approval = |id: &str| {
         stored
             .all("AP#", "")
@@ -208,9 +208,9 @@ fn service_state(id: &str, row: &Item, instant: &Instant<'_>, frozen: Option<&st
 }
 
 /// Every check that fails, in the order of the checks.
-fn refusals(stored: &StoredState, asked: &Asked<'_>, instant: &Instant<'_>) -> Vec<String> {
+fn refusals(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_>) -> Vec<String> {
     let mut refused = Vec::new();
-    let Asked {
+    let RequestParts {
         agent, service, buy, ..
     } = *asked;
     let amount = i64::from(buy.units);
@@ -360,7 +360,7 @@ fn year_of(day: i64) -> i64 {
 }
 
 /// The approval that this request waits for or would create.
-fn next_approval(stored: &StoredState, asked: &Asked<'_>, at: i64) -> ApprovalId {
+fn next_approval(stored: &StoredState, asked: &RequestParts<'_>, at: i64) -> ApprovalId {
     let agent = AgentId::parse(asked.agent).expect("an id");
     let of = |sequence| ApprovalId::derive(agent, &asked.fingerprint, sequence);
     let partition = format!("AP#{}", of(0).lineage());
@@ -373,7 +373,7 @@ fn next_approval(stored: &StoredState, asked: &Asked<'_>, at: i64) -> ApprovalId
 }
 
 /// The expected `retry_at` of a call that the daily window refused: the time at which its amount fits.
-pub(crate) fn retry_at(stored: &StoredState, asked: &Asked<'_>, at: i64) -> Option<i64> {
+pub(crate) fn retry_at(stored: &StoredState, asked: &RequestParts<'_>, at: i64) -> Option<i64> {
     let window = day_window(asked.agent, asked.service);
     let (_, cap) = stored.caps(asked.agent, &stored.policy(asked.agent, asked.service)?, at);
     stored.fits_at(&window, DAY, i64::from(asked.buy.units), cap, at)

@@ -3,7 +3,7 @@
 //!
 //! I8 and I13 are about answers: see `expect.rs` and `run.rs`.
 
-use crate::chain::{Chain, Signed};
+use crate::chain::{Chain, SignedTerms};
 use crate::plan::owner_of;
 use crate::stored::{
     Claim, DAY, StoredState, budget_window, budgets_of, caps_under, claim, counted_at, counts_of, day_window, entry,
@@ -15,7 +15,7 @@ use purser_domain::{Address, SettlementId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The facts besides the stored rows that the laws need.
-pub(crate) struct Known {
+pub(crate) struct KnownFacts {
     pub(crate) nonces: NonceKey,
     /// The catalog's payee of each service.
     pub(crate) payees: BTreeMap<String, Address>,
@@ -66,7 +66,7 @@ pub(crate) struct Caller {
     pub(crate) payee: [u8; 12],
 }
 
-impl Default for Known {
+impl Default for KnownFacts {
     fn default() -> Self {
         Self {
             nonces: NonceKey::from_text(crate::run::NONCE_KEY).expect("a key"),
@@ -87,7 +87,7 @@ impl Default for Known {
     }
 }
 
-impl Known {
+impl KnownFacts {
     /// Notes the changes from one state to the next.
     pub(crate) fn note(&mut self, before: &StoredState, after: &StoredState) {
         let marks = after.within("MARKS", "").filter_map(|(key, _)| key.split_once('#'));
@@ -124,9 +124,9 @@ impl Known {
     }
 
     /// The terms signed for a settlement.
-    pub(crate) fn signed(&self, id: &str, settlement: &Item) -> Signed {
+    pub(crate) fn signed(&self, id: &str, settlement: &Item) -> SignedTerms {
         let address = |name| text(settlement, name).parse().expect("an address");
-        Signed {
+        SignedTerms {
             from: address("wallet"),
             to: address("payto"),
             value: number(settlement, "amt").unsigned_abs(),
@@ -294,7 +294,7 @@ pub(crate) fn noteworthy(before: &StoredState, after: &StoredState) -> Vec<&'sta
 struct Change<'a> {
     before: &'a StoredState,
     after: &'a StoredState,
-    known: &'a Known,
+    known: &'a KnownFacts,
     chain: &'a Chain,
     step: usize,
     /// How far the writer's clock is ahead, in microseconds.
@@ -306,7 +306,7 @@ struct Change<'a> {
 pub(crate) fn of_change(
     (before, after): (&StoredState, &StoredState),
     changed: &[(String, Key)],
-    known: &Known,
+    known: &KnownFacts,
     chain: &Chain,
     step: usize,
     skew: i64,

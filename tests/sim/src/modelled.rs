@@ -11,7 +11,7 @@ use crate::tables::{Item, Key, LEDGER, bytes, number, text};
 use purser_model::flaw::Flaw;
 use purser_model::law;
 use purser_model::ledger::{
-    Answer, Decided, Ledger, Place, Record, Request, Reservation, Ruling, Settlement, SettlementId, State, Write,
+    Answer, ApprovalRuling, Ledger, Place, Record, Request, Reservation, Ruling, Settlement, SettlementId, State, Write,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -152,9 +152,9 @@ impl Modelled {
             && !is.contains_key("raise")
         {
             let ruling = match (text(was, "st"), text(is, "st")) {
-                ("pending", "approved") => Decided::Approve,
-                ("pending", "rejected") => Decided::Reject,
-                ("approved", "rejected") => Decided::Withdraw,
+                ("pending", "approved") => ApprovalRuling::Approve,
+                ("pending", "rejected") => ApprovalRuling::Reject,
+                ("approved", "rejected") => ApprovalRuling::Withdraw,
                 // A handover moves it.
                 _ => {
                     let approval = (self.request(text(is, "agent"), is)?, key.1.parse().expect("few"));

@@ -60,7 +60,7 @@ pub(crate) struct Record {
     pub(crate) complaints: Vec<String>,
     pub(crate) coverage: Coverage,
     pub(crate) events: Vec<Event>,
-    pub(crate) known: laws::Known,
+    pub(crate) known: laws::KnownFacts,
     /// The model beside the run; `None` once the run is too big for it.
     pub(crate) modelled: Option<Modelled>,
     /// The number of storage calls that were sent and whose answer is not delivered yet, by whom they may concern. Calls

@@ -21,7 +21,7 @@ use purser_domain::{
     NoticeSettings, NoticeTerms, PersonId, Timestamp, test_event, waiting_key,
 };
 use purser_notices::Notices;
-use purser_store::{Edited, WebhooksTable};
+use purser_store::{EditResult, WebhooksTable};
 use purser_testkit::{Rng, Sqs, sample};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -286,7 +286,7 @@ impl<'a> Office<'a> {
     async fn edited(&self, settings: NoticeSettings, mail: ChannelTerms) -> NoticeSettings {
         let next = settings.with_terms(NoticeTerms { mail, slack: None });
         let edited = self.table.edit_notices(&next, None, None, &sample::audit()).await;
-        assert_eq!(edited.expect("an edit"), Edited::Stored);
+        assert_eq!(edited.expect("an edit"), EditResult::Stored);
         next
     }
 

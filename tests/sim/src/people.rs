@@ -14,7 +14,8 @@ use purser_domain::{
     UsualPrice, Weekday, ZoneName,
 };
 use purser_store::{
-    ApprovalDecision, Created, Edited, FreezeChanged, HandedOver, Ledger, Listed, RaiseGranted, Resolved,
+    ApprovalDecision, CreateAgentResult, EditResult, FreezeChanged, HandedOver, Ledger, RaiseGranted, ResolveResult,
+    StoreServiceResult,
 };
 use uuid::Uuid;
 
@@ -208,7 +209,7 @@ pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
             .put(&service(number), &purser_testkit::sample::audit())
             .await
             .expect("a catalog");
-        assert_eq!(listed, Listed::Stored);
+        assert_eq!(listed, StoreServiceResult::Stored);
     }
     // One agent starts with the last service, but has no row for it.
     let starts_with = |agent: u8, service: u8| agent + 1 == AGENTS && service + 1 == SERVICES;
@@ -245,13 +246,13 @@ pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
                 .create_agent(&agent, &purser_testkit::sample::audit())
                 .await
                 .expect("an agent"),
-            Created::Stored
+            CreateAgentResult::Stored
         );
         for service in (0..SERVICES).filter(|service| !starts_with(number, *service)) {
             let stored = ledger
                 .put_policy(id, &policy(service, service, true, 1), &purser_testkit::sample::audit())
                 .await;
-            assert_eq!(stored.expect("a policy"), Edited::Stored);
+            assert_eq!(stored.expect("a policy"), EditResult::Stored);
         }
     }
 }
@@ -381,10 +382,10 @@ pub(crate) async fn accept(run: &Run, ledger: &Ledger, agent: u8, now: Timestamp
 /// The result of a person's operation.
 pub(crate) type Done = Result<&'static str>;
 
-const fn edited(edited: Edited) -> &'static str {
+const fn edited(edited: EditResult) -> &'static str {
     match edited {
-        Edited::Stored => "stored",
-        Edited::Conflict => "conflict",
+        EditResult::Stored => "stored",
+        EditResult::Conflict => "conflict",
     }
 }
 
@@ -628,9 +629,9 @@ pub(crate) async fn resolve(ledger: &Ledger, agent: u8, approval: ApprovalId, ye
             .resolve_approval(approval, verdict, &ruling, &purser_testkit::sample::audit())
             .await?
         {
-            Resolved::Done(_) => "done",
-            Resolved::Already(_) => "already",
-            Resolved::NotFound => "not found",
+            ResolveResult::Done(_) => "done",
+            ResolveResult::Already(_) => "already",
+            ResolveResult::NotFound => "not found",
         },
     )
 }

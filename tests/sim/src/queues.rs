@@ -21,7 +21,7 @@ use purser_domain::{
     Ciphertext, DeliveryId, Event, EventId, EventKind, SecretOf, SecretTerm, Timestamp, Webhook, WebhookContentType,
     WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl,
 };
-use purser_store::{Edited, NewWebhookSecret, WebhooksTable};
+use purser_store::{EditResult, NewWebhookSecret, WebhooksTable};
 use purser_testkit::{Rng, Sqs, sample};
 use purser_webhooks::Webhooks;
 use serde_json::{Value, json};
@@ -436,7 +436,7 @@ impl<'a> Office<'a> {
             }],
         };
         let stored = self.table.create(&webhook, &secret, &sample::audit()).await;
-        assert_eq!(stored.expect("a webhook"), Edited::Stored);
+        assert_eq!(stored.expect("a webhook"), EditResult::Stored);
         self.receivers().hooks.push(Hook {
             webhook,
             manner,
@@ -524,7 +524,7 @@ impl<'a> Office<'a> {
                 (edited, stored, None)
             }
         };
-        assert_eq!(stored.expect("an edit"), Edited::Stored);
+        assert_eq!(stored.expect("an edit"), EditResult::Stored);
         let now = self.run.world.now();
         let mut receivers = self.receivers();
         let hook = &mut receivers.hooks[hook];

@@ -12,7 +12,7 @@ use crate::mappings::{Invocation, Mode};
 use crate::network::{self, Link, World};
 use crate::tables::{Key, WEBHOOKS, number, text};
 use axum::http::HeaderMap;
-use purser_api::Called;
+use purser_api::WebhookCallResult;
 use purser_domain::{
     CallResult, DeliveryId, Event, EventId, EventKind, Timestamp, Webhook, WebhookId, WebhookTerms, WebhookUrl,
 };
@@ -493,7 +493,7 @@ impl Programs for Internet {
                         sleep(Duration::from_millis(millis)).await;
                         let asked = asked.and_then(|secs| purser_domain::retry_after(&secs.to_string(), now));
                         let result = CallResult::Status(status);
-                        Called { result, asked }
+                        WebhookCallResult { result, asked }
                     }
                 }
             };

@@ -4,9 +4,9 @@
 //! There is one thread with paused time, so nothing happens except by the plan. When every task waits, the runtime
 //! advances to the next instant that a task waits for.
 
-use crate::chain::{Call, Chain, Fate, Limits, NETWORK, Shown, Signed, Tx};
+use crate::chain::{Call, Chain, Fate, Limits, NETWORK, ShownView, SignedTerms, Tx};
 use crate::coverage::Coverage;
-use crate::expect::{self, Asked};
+use crate::expect::{self, RequestParts};
 use crate::hostile;
 use crate::kms;
 use crate::laws::Caller;
@@ -178,7 +178,7 @@ pub(crate) struct Memory {
     pub(crate) settlement: Option<String>,
     pub(crate) approval: Option<ApprovalId>,
     /// The signed payment, and the header that carried it.
-    pub(crate) payment: Option<(Signed, String)>,
+    pub(crate) payment: Option<(SignedTerms, String)>,
     pub(crate) transaction: Option<B256>,
     /// The last refusal by the cap per call: the transaction's id.
     pub(crate) refusal: Option<String>,
@@ -891,7 +891,7 @@ impl Run {
         let until = self.world.clock_of(worker);
         let agent = agent_id(buy.agent).to_string();
         let service = service_id(buy.service).to_string();
-        let asked = Asked {
+        let asked = RequestParts {
             agent: &agent,
             service: &service,
             category: people::category(buy.service),
@@ -950,7 +950,7 @@ impl Run {
         number: usize,
         answer: &Answer,
         words: &str,
-        asked: &Asked<'_>,
+        asked: &RequestParts<'_>,
         begun: &Begun,
         until: i64,
         faults_seen: &FaultsSeen,
@@ -1018,7 +1018,7 @@ impl Run {
         &self,
         number: usize,
         answer: &Answer,
-        asked: &Asked<'_>,
+        asked: &RequestParts<'_>,
         moments: &[Moment],
     ) -> Result<(), String> {
         let id = answer.body["settlement_id"].as_str().ok_or("no settlement")?;
@@ -1124,7 +1124,7 @@ impl Run {
         if self.undisturbed(&begun, &faults_seen) && answer.status == 200 {
             let agent = agent_id(buy.agent).to_string();
             let moments = self.moments(&begun);
-            let asked = Asked {
+            let asked = RequestParts {
                 agent: &agent,
                 service: &service_id(buy.service).to_string(),
                 category: people::category(buy.service),
@@ -1273,7 +1273,7 @@ impl Run {
         number_of_agent: u8,
         id: &str,
         hash: B256,
-        shown: [Shown; 2],
+        shown: [ShownView; 2],
         begun: &Begun,
         faults_seen: &FaultsSeen,
     ) -> Result<(), String> {
@@ -1302,7 +1302,7 @@ impl Run {
             })
         };
         let is_taken = taken(&moments[0], true);
-        let is = |kind: fn(&Shown) -> bool| shown.iter().any(kind);
+        let is = |kind: fn(&ShownView) -> bool| shown.iter().any(kind);
         let reason = answer.body["reason"].as_str().unwrap_or_default();
         let wait = answer.body["retry_after"].as_u64();
         match (answer.status, reason) {
@@ -1326,22 +1326,23 @@ impl Run {
             (422, "transaction_not_mined") if text(&first, "rs") != "authorized" => {
                 Err("it can't come any more".to_owned())
             }
-            (422, "transaction_not_mined") if wait == Some(2) && is(|shown| *shown == Shown::NotMined) => Ok(()),
+            (422, "transaction_not_mined") if wait == Some(2) && is(|shown| *shown == ShownView::NotMined) => Ok(()),
             (422, "transaction_not_final") => {
-                let waits = |shown: &Shown| matches!(shown, Shown::NotFinal { missing } if wait == Some(2 * missing));
+                let waits =
+                    |shown: &ShownView| matches!(shown, ShownView::NotFinal { missing } if wait == Some(2 * missing));
                 let right = shown.iter().any(waits);
                 right
                     .then_some(())
                     .ok_or("it is another number of blocks away".to_owned())
             }
             (422, _) if faults_seen.faults.iter().any(|fault| fault.is_of_chain()) => Ok(()),
-            (422, _) if shown == [Shown::Paid; 2] => Err("it is the payment".to_owned()),
+            (422, _) if shown == [ShownView::Paid; 2] => Err("it is the payment".to_owned()),
             (422, "transaction_unknown") if !was("expired") && !was("confirmed") => Err("it may come yet".to_owned()),
-            (422, "transaction_unknown") if undisturbed && !is(|shown| *shown == Shown::NotMined) => {
+            (422, "transaction_unknown") if undisturbed && !is(|shown| *shown == ShownView::NotMined) => {
                 Err("it is known".to_owned())
             }
             (422, "transaction_unknown") => Ok(()),
-            (422, _) if undisturbed && !is(|shown| *shown == Shown::Other) => Err("it is not final".to_owned()),
+            (422, _) if undisturbed && !is(|shown| *shown == ShownView::Other) => Err("it is not final".to_owned()),
             (422, _) if undisturbed && is_taken => Err("another settlement has this transaction".to_owned()),
             (422, _) => Ok(()),
             (503, _) if !undisturbed => Ok(()),
@@ -1351,11 +1352,11 @@ impl Run {
     }
 
     /// The hash of a final transfer of the same amount between the same accounts that is not the service's.
-    fn foreign(&self, signed: &Signed) -> B256 {
+    fn foreign(&self, signed: &SignedTerms) -> B256 {
         let mut chain = self.world.chain();
         let hash = chain.new_hash();
         let at = chain.time();
-        let Signed { from, to, value, .. } = *signed;
+        let SignedTerms { from, to, value, .. } = *signed;
         // Nobody else can spend the wallet's money, so an unrelated account first deposits the amount.
         let calls = vec![
             Call::Plain {
@@ -1952,10 +1953,10 @@ fn words_of(answer: &Answer) -> String {
 }
 
 /// The authorization in a payment's payload.
-pub(crate) fn signed_in(payload: &Value) -> Option<Signed> {
+pub(crate) fn signed_in(payload: &Value) -> Option<SignedTerms> {
     let authorization = &payload["payload"]["authorization"];
     let text = |name: &str| authorization[name].as_str();
-    Some(Signed {
+    Some(SignedTerms {
         from: text("from")?.parse().ok()?,
         to: text("to")?.parse().ok()?,
         value: text("value")?.parse().ok()?,

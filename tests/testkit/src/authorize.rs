@@ -3,13 +3,13 @@
 
 use crate::sample;
 use purser_domain::{
-    Agent, AgentId, Amount, ApprovalId, ApprovalStatus, B256, Block, CallDescription, Counted, Decision,
-    DecisionRecord, Denial, Duration, Eviction, Facts, Fingerprint, Freeze, Grant, Intent, Network, NoncePrefix,
-    Purchase, Purpose, Reason, RetryAt, RuleId, Service, ServiceId, SettlementId, Terms, Timestamp, TransactionId,
-    Window, decision_time, evaluate,
+    Agent, AgentId, Amount, ApprovalId, ApprovalStatus, B256, Block, CallDescription, Decision, DecisionRecord, Denial,
+    Duration, Eviction, Facts, Fingerprint, Freeze, Grant, Intent, Network, NoncePrefix, Purchase, Purpose, Reason,
+    RetryAt, RuleId, Service, ServiceId, SettlementId, Terms, Timestamp, TransactionId, Window, WindowMeasure,
+    decision_time, evaluate,
 };
 use purser_store::{
-    Backoff, DecisionInputs, DecisionKeys, Escalated, IdempotencyRecord, Ledger, Reserved, ServiceState,
+    Backoff, DecisionInputs, DecisionKeys, EscalateResult, IdempotencyRecord, Ledger, ReserveResult, ServiceState,
 };
 
 /// The maximum number of an agent's approvals that may wait for a person.
@@ -117,19 +117,19 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
                     .reserve(&grant, &terms, &request.fingerprint(), &mut backoff)
                     .await?
                 {
-                    Reserved::Done => return Ok(Answer::Allowed(terms.id)),
-                    Reserved::IdempotencyRecord(record) => return Ok(bound(&record, request)),
-                    Reserved::ApprovalUsed { settlement } => return Ok(Answer::ApprovalUsed(settlement)),
-                    Reserved::Raced => eviction = Eviction::Needed,
+                    ReserveResult::Done => return Ok(Answer::Allowed(terms.id)),
+                    ReserveResult::IdempotencyRecord(record) => return Ok(bound(&record, request)),
+                    ReserveResult::ApprovalUsed { settlement } => return Ok(Answer::ApprovalUsed(settlement)),
+                    ReserveResult::Raced => eviction = Eviction::Needed,
                 }
             }
             Decision::Refuse(denial) if denial.escalates() => {
                 let record = record(&agent, &denial, request, at);
                 let expires_at = at.after(Duration::DAY);
                 return Ok(match ledger.escalate(&key, &record, expires_at, MAX_WAITING).await? {
-                    Escalated::Staged(approval) | Escalated::Joined(approval) => Answer::Waits(approval.id),
-                    Escalated::IdempotencyRecord(record) => bound(&record, request),
-                    Escalated::TooMany => Answer::Blocked,
+                    EscalateResult::Staged(approval) | EscalateResult::Joined(approval) => Answer::Waits(approval.id),
+                    EscalateResult::IdempotencyRecord(record) => bound(&record, request),
+                    EscalateResult::TooMany => Answer::Blocked,
                 });
             }
             Decision::Refuse(denial) => match refused(ledger, &agent, service_state, denial, request, at).await? {
@@ -244,8 +244,8 @@ fn terms(agent: &Agent, service_state: &ServiceState, request: &Request, at: Tim
             offer_index: intent.offer.index(),
             policy_version: service_state.enabled.as_ref().unwrap().version,
             inputs: None,
-            budgets: counted(agent, Counted::Amounts),
-            counts: counted(agent, Counted::Payments),
+            budgets: counted(agent, WindowMeasure::Amounts),
+            counts: counted(agent, WindowMeasure::Payments),
             approval: request.approval,
             checks: Vec::new(),
         }),
@@ -253,7 +253,7 @@ fn terms(agent: &Agent, service_state: &ServiceState, request: &Request, at: Tim
 }
 
 /// The agent's rules that count a payment of any service in this way.
-fn counted(agent: &Agent, counted: Counted) -> Vec<RuleId> {
+fn counted(agent: &Agent, counted: WindowMeasure) -> Vec<RuleId> {
     let rules = agent.counting_rules();
     let rules = rules.filter(|rule| rule.counted == counted && rule.applies_to(&sample::service_slug()));
     rules.map(|rule| rule.rule.id).collect()

@@ -7,8 +7,8 @@ use crate::{Reply, ScriptedNode};
 use alloy::primitives::{Address, B256, Bytes, U256, address};
 use alloy::sol_types::SolCall as _;
 use purser_domain::{
-    AUTHORIZATION_CANCELED, AUTHORIZATION_USED, Amount, BlockId, Expected, FinalBlock, Network, TRANSFER, Timestamp,
-    TxHash,
+    AUTHORIZATION_CANCELED, AUTHORIZATION_USED, Amount, BlockId, ExpectedTransfer, FinalBlock, Network, TRANSFER,
+    Timestamp, TxHash,
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
@@ -73,9 +73,9 @@ struct ChainLog {
 }
 
 /// The `number`th payment: from one of four wallets to one of three payees.
-pub fn payment(number: u64) -> Expected {
+pub fn payment(number: u64) -> ExpectedTransfer {
     let address = |number: u64| Address::from_word(U256::from(number).into());
-    Expected {
+    ExpectedTransfer {
         token: NETWORK.token().address,
         from: address(0x2000 + number % 4),
         to: address(0x3000 + number % 3),
@@ -85,11 +85,11 @@ pub fn payment(number: u64) -> Expected {
 }
 
 /// The payment that authorize returned.
-pub fn payment_of(authorized: &Value) -> Expected {
+pub fn payment_of(authorized: &Value) -> ExpectedTransfer {
     let authorization = &authorized["payment"]["payload"]["payload"]["authorization"];
     let text = |name: &str| authorization[name].as_str().expect("a member of the authorization");
     let address = |name| text(name).parse().expect("an address");
-    Expected {
+    ExpectedTransfer {
         token: NETWORK.token().address,
         from: address("from"),
         to: address("to"),
@@ -212,7 +212,7 @@ impl Default for ScriptedChain {
 
 impl ScriptedChain {
     /// Makes a payment as authorized, in transaction `tx_hash` in that block.
-    pub fn pay(&mut self, payment: &Expected, block: u64, tx_hash: TxHash) {
+    pub fn pay(&mut self, payment: &ExpectedTransfer, block: u64, tx_hash: TxHash) {
         let topics = [AUTHORIZATION_USED, payment.from.into_word(), payment.nonce];
         self.log(block, tx_hash, topics, Bytes::new());
         self.transfer(payment, payment.amount.units(), block, tx_hash);
@@ -220,21 +220,21 @@ impl ScriptedChain {
 
     /// The chain with a payment made as authorized, in that transaction and block.
     #[must_use]
-    pub fn paid(mut self, payment: &Expected, block: u64, transaction: u64) -> Self {
+    pub fn paid(mut self, payment: &ExpectedTransfer, block: u64, transaction: u64) -> Self {
         self.pay(payment, block, tx_hash(transaction));
         self
     }
 
     /// The chain with a transfer between a payment's payer and payee. Anybody may make a transfer of zero.
     #[must_use]
-    pub fn transferred(mut self, payment: &Expected, units: u64, block: u64, transaction: u64) -> Self {
+    pub fn transferred(mut self, payment: &ExpectedTransfer, units: u64, block: u64, transaction: u64) -> Self {
         self.transfer(payment, units, block, tx_hash(transaction));
         self
     }
 
     /// The chain with a payment canceled by its payer.
     #[must_use]
-    pub fn canceled(self, payment: &Expected, block: u64, transaction: u64) -> Self {
+    pub fn canceled(self, payment: &ExpectedTransfer, block: u64, transaction: u64) -> Self {
         let topics = [AUTHORIZATION_CANCELED, payment.from.into_word(), payment.nonce];
         self.logged(block, transaction, topics, Bytes::new())
     }
@@ -254,7 +254,7 @@ impl ScriptedChain {
         self
     }
 
-    fn transfer(&mut self, payment: &Expected, units: u64, block: u64, tx_hash: TxHash) {
+    fn transfer(&mut self, payment: &ExpectedTransfer, units: u64, block: u64, tx_hash: TxHash) {
         let topics = [TRANSFER, payment.from.into_word(), payment.to.into_word()];
         self.log(block, tx_hash, topics, word(units));
     }

@@ -4,12 +4,12 @@ use crate::AUDIT;
 use purser_domain::{
     Act, Acting, Actor, Address, Agent, AgentId, AgentKey, AgentStatus, Amount, AnomalyBrake, ApprovalResolution,
     AuditChanges, AuditKind, AuditOutcome, AuthorizationState, Availability, B256, BlockId, CatalogPayment, Category,
-    DomainPattern, Duration, EnabledService, Endpoint, Expected, FIXED_PRICE, FinalBlock, Fingerprint, Intent, KeyId,
-    KeyScope, LimitAction, ListingHistory, Log, Metadata, Network, Offer, Operation, OperationSlug, OperationUuid,
-    OperatorName, ProviderRequest, Reconciliation, RequestSource, Rule, RuleId, RuleKind, Schedule, SecretDigest,
-    Service, ServiceId, ServiceSlug, Settlement, SpendPolicy, TimeOfDay, Timestamp, TransactionLogs, Transfer,
-    TransferGone, TrustStatus, TxHash, Unusable, Url, UsualPrice, Vendor, Wallet, Weekday, ZoneName, match_transfer,
-    parse_address, reconcile,
+    DomainPattern, Duration, EnabledService, Endpoint, ExpectedTransfer, FIXED_PRICE, FinalBlock, Fingerprint, Intent,
+    KeyId, KeyScope, LimitAction, ListingHistory, Log, Metadata, Network, Offer, Operation, OperationSlug,
+    OperationUuid, OperatorName, ProviderRequest, Reconciliation, RequestSource, Rule, RuleId, RuleKind, Schedule,
+    SecretDigest, Service, ServiceId, ServiceSlug, Settlement, SpendPolicy, TimeOfDay, Timestamp, TransactionLogs,
+    Transfer, TransferGone, TrustStatus, TxHash, Unusable, Url, UsualPrice, Vendor, Wallet, Weekday, ZoneName,
+    match_transfer, parse_address, reconcile,
 };
 use purser_store::AuditEntry;
 use serde_json::json;
@@ -346,8 +346,8 @@ pub fn tx_hash(byte: u8) -> TxHash {
 pub const BLOCK: u64 = 1_000;
 
 /// The transfer that must be on chain to confirm a settlement.
-pub fn expected(settlement: &Settlement) -> Expected {
-    Expected::new(&settlement.terms, B256::repeat_byte(0x11))
+pub fn expected(settlement: &Settlement) -> ExpectedTransfer {
+    ExpectedTransfer::new(&settlement.terms, B256::repeat_byte(0x11))
 }
 
 /// The transfer of a settlement in this transaction, made by the matcher, since it has no other constructor.

@@ -22,13 +22,13 @@ pub(crate) struct Home {
 
 /// The output and exit code of a command.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CommandOutput {
     pub(crate) code: i32,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Said {
+impl CommandOutput {
     /// Asserts that the command succeeded, and returns its output.
     #[track_caller]
     pub(crate) fn done(self) -> String {
@@ -109,12 +109,12 @@ impl Home {
     }
 
     /// Runs a command until it exits.
-    pub(crate) async fn run(&self, arguments: &[&str]) -> Said {
+    pub(crate) async fn run(&self, arguments: &[&str]) -> CommandOutput {
         self.run_with(arguments, None).await
     }
 
     /// Runs a command with this standard input until it exits.
-    pub(crate) async fn run_with(&self, arguments: &[&str], input: Option<&str>) -> Said {
+    pub(crate) async fn run_with(&self, arguments: &[&str], input: Option<&str>) -> CommandOutput {
         let mut command = self.command(arguments);
         if input.is_some() {
             command.stdin(Stdio::piped());
@@ -127,7 +127,7 @@ impl Home {
         let output = tokio::time::timeout(std::time::Duration::from_mins(2), output).await;
         let output = output.expect("it ends in time").unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        let said = Said {
+        let said = CommandOutput {
             code: output.status.code().unwrap(),
             out: text(output.stdout),
             err: text(output.stderr),
@@ -137,7 +137,7 @@ impl Home {
     }
 
     /// Asserts that the output contains no key, token or signed payment.
-    fn assert_keeps_secrets(&self, said: &Said) {
+    fn assert_keeps_secrets(&self, said: &CommandOutput) {
         let both = format!("{}{}", said.out, said.err);
         let secret = self.key.as_deref().and_then(|key| key.split_once(':'));
         if let Some((_, secret)) = secret {

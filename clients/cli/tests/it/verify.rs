@@ -1,6 +1,6 @@
 //! Tests of `purser verify`, which needs neither a key nor Purser, and of `purser evidence`.
 
-use crate::home::{Home, Said};
+use crate::home::{CommandOutput, Home};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use axum::{
     Json, Router,
@@ -304,7 +304,7 @@ async fn verify_tells_refused_from_unreadable() {
     }
     edit("proof", "index 0", "index 00");
     edit("trust", "jwks", "keys");
-    let code = |said: Said| said.code;
+    let code = |said: CommandOutput| said.code;
     assert_eq!(verified(&home, "proof.edited", None).await.0, 7);
     assert_eq!(verified(&home, "missing", None).await.0, 7);
     assert_eq!(verified(&home, "trust", None).await.0, 7);

@@ -7,7 +7,7 @@ use purser_domain::{
     Agent, AgentStatus, ApprovalId, ApprovalResolution, Day, Event, EventKind, FreezeChange, FreezeTarget, NextPricing,
     OperatorFreeze, OperatorName, OperatorReason, PersonId, Timestamp,
 };
-use purser_store::{ApprovalDecision, FreezeChanged, JournalPart, Reminder, ReminderKind, Resolved};
+use purser_store::{ApprovalDecision, FreezeChanged, JournalPart, Reminder, ReminderKind, ResolveResult};
 use purser_testkit::{
     CATALOG, DECISIONS, Fate, Fault, LEDGER, Moment, USAGE, authorize::Answer, invariants::scan, sample,
 };
@@ -189,11 +189,11 @@ async fn withdrawing_an_unused_approval_is_an_event_of_its_own() {
     ] {
         let audit = sample::audit();
         let decided = ledger.resolve_approval(id, decision, &ruling(40), &audit).await;
-        assert!(matches!(decided.unwrap(), Resolved::Done(_)));
+        assert!(matches!(decided.unwrap(), ResolveResult::Done(_)));
     }
     let audit = sample::audit();
     let taken_back = ledger.withdraw_approval(withdrawn, &ruling(50), &audit).await;
-    assert!(matches!(taken_back.unwrap(), Resolved::Done(_)));
+    assert!(matches!(taken_back.unwrap(), ResolveResult::Done(_)));
     assert_eq!(world.deliver().await, 0);
     let told = world.told();
     let of = |kind| -> Vec<_> {

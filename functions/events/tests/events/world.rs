@@ -8,7 +8,8 @@ use purser_domain::{
 };
 use purser_events::{Events, History};
 use purser_store::{
-    AgentLimit, ApprovalDecision, Claim, DaySums, Filter, JournalPart, Ledger, Moved, Page, PageRequest, UsageTable,
+    AgentLimit, ApprovalDecision, Claim, DaySums, Filter, JournalPart, Ledger, Page, PageRequest, TransitionResult,
+    UsageTable,
 };
 use purser_testkit::{
     DECISIONS, Emulator, EventBus, Fate, LEDGER, Proxy, ProxyConfig, Streams, USAGE,
@@ -140,14 +141,14 @@ impl World {
         let decision = TransactionId::at(at(20), getrandom::u64().unwrap().to_be_bytes());
         let gone = sample::transfer_gone(&settlement);
         let moved = self.ledger.revert_confirmation(&settlement, &gone, decision, at(20));
-        assert!(matches!(moved.await.unwrap(), Moved::Done(_)));
+        assert!(matches!(moved.await.unwrap(), TransitionResult::Done(_)));
     }
 
     pub(crate) async fn release(&self, id: SettlementId) {
         let settlement = self.ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
         let unusable = sample::unusable(&settlement);
         let moved = self.ledger.release(&settlement, &unusable);
-        assert!(matches!(moved.await.unwrap(), Moved::Done(_)));
+        assert!(matches!(moved.await.unwrap(), TransitionResult::Done(_)));
     }
 
     /// Makes payments with every result, one of them confirmed twice; one block; and one escalation that is approved

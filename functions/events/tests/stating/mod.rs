@@ -12,7 +12,7 @@ use purser_domain::{
     PayoutAmount, PayoutFacts, PersonId, Purpose, SettlementId, Terms, Timestamp, TransactionId, decide_payout,
 };
 use purser_events::{Events, History};
-use purser_store::{ApprovalDecision, Backoff, Claim, Ledger, Moved, PayoutReserved, Resolved};
+use purser_store::{ApprovalDecision, Backoff, Claim, Ledger, PayoutReserved, Resolved, TransitionResult};
 use purser_testkit::{
     Emulator, EventBus, Kms, Proxy, ProxyConfig, SecretsManager, Streams,
     authorize::{Answer, Request, authorize},
@@ -199,7 +199,7 @@ impl Stating {
         let decision = TransactionId::at(now, id.uuid().as_u64_pair().1.to_be_bytes());
         let gone = sample::transfer_gone(&settlement);
         let reverted = self.ledger.revert_confirmation(&settlement, &gone, decision, now).await;
-        assert!(matches!(reverted.unwrap(), Moved::Done(_)));
+        assert!(matches!(reverted.unwrap(), TransitionResult::Done(_)));
         decision
     }
 
@@ -252,7 +252,7 @@ impl Stating {
     pub(crate) async fn release(&self, id: SettlementId) {
         let settlement = self.ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
         let released = self.ledger.release(&settlement, &sample::unusable(&settlement)).await;
-        assert!(matches!(released.unwrap(), Moved::Done(_)));
+        assert!(matches!(released.unwrap(), TransitionResult::Done(_)));
     }
 
     /// Passes the streams to `history`; then `events` states what they have and archives it.

@@ -2,7 +2,7 @@
 
 use crate::agents::listing::AgentFilter;
 use crate::agents::operations::{AgentEdit, NewAgentLimits};
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::cursor;
 use crate::request::{created_response, with_version};
 use crate::state::People;
@@ -203,8 +203,8 @@ pub(crate) async fn list(
     query.finish()?;
     let oldest_first = AgentOrder::OldestFirst;
     let Page { items: agents, next } = people.list_agents(&person, &filter, oldest_first, from, limit).await?;
-    let freezes = people.freezes_of(agents.iter().map(Owned::agent)).await?;
-    let agents = agents.iter().map(Owned::agent);
+    let freezes = people.freezes_of(agents.iter().map(OwnedAgent::agent)).await?;
+    let agents = agents.iter().map(OwnedAgent::agent);
     let agents: Vec<AgentView> = agents
         .map(|agent| AgentView::new(agent, freezes.get(&agent.id)))
         .collect();

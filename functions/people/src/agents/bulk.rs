@@ -6,7 +6,7 @@
 use crate::agents::listing::AgentFilter;
 use crate::agents::operations::ARCHIVED;
 use crate::agents::outcome::BulkOutcome;
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
 use crate::rules::operations::refusal_error;
 use crate::several::several;
@@ -190,7 +190,7 @@ impl People {
         target: BulkTarget,
         filter: AgentFilter,
         most: usize,
-    ) -> Result<(Vec<(AgentId, Option<Owned>)>, Option<AgentPlace>)> {
+    ) -> Result<(Vec<(AgentId, Option<OwnedAgent>)>, Option<AgentPlace>)> {
         match target {
             BulkTarget::Agents(ids) => {
                 let found = self.own_agents(person, ids.clone()).await?;
@@ -208,7 +208,7 @@ impl People {
         }
     }
 
-    async fn edit_one(self: &Arc<Self>, owned: Option<Owned>, act: &BulkAct) -> BulkOutcome {
+    async fn edit_one(self: &Arc<Self>, owned: Option<OwnedAgent>, act: &BulkAct) -> BulkOutcome {
         let Some(owned) = owned else {
             return BulkOutcome::Failed(purser_domain::ErrorKind::NotFound.into());
         };
@@ -225,7 +225,7 @@ impl People {
 
     /// Edits the agent, and returns whether anything changed. Rules are added before services are limited: they hold for
     /// all services.
-    async fn changes(self: &Arc<Self>, owned: Owned, act: &BulkAct) -> Result<bool> {
+    async fn changes(self: &Arc<Self>, owned: OwnedAgent, act: &BulkAct) -> Result<bool> {
         let version = owned.agent().version;
         let mut ids = Vec::new();
         if *act == BulkAct::Limit {

@@ -4,7 +4,7 @@
 //! found by its id, and its own page leads to the pages about it.
 
 use crate::agents::listing::AgentFilter;
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
 use crate::state::People;
 use maud::{Markup, html};
@@ -37,10 +37,10 @@ pub(crate) struct AgentChoice {
     /// The agent; `None` for all, or while the text does not name one.
     pub(crate) id: Option<AgentId>,
     /// The agent's record, if it is the person's.
-    pub(crate) agent: Option<Owned>,
+    pub(crate) agent: Option<OwnedAgent>,
     text: String,
     /// The agents that a text fits which does not name one.
-    found: Option<Vec<Owned>>,
+    found: Option<Vec<OwnedAgent>>,
 }
 
 impl AgentChoice {
@@ -120,7 +120,7 @@ impl People {
     }
 
     /// The agents with this name, or else those whose name contains the text.
-    pub(crate) async fn find_agents_by_name(&self, person: &Caller, text: &str) -> Result<Vec<Owned>> {
+    pub(crate) async fn find_agents_by_name(&self, person: &Caller, text: &str) -> Result<Vec<OwnedAgent>> {
         /// The maximum number of agents that a question lists.
         const LISTED: usize = 10;
         let filter = AgentFilter {
@@ -128,7 +128,7 @@ impl People {
             ..AgentFilter::default()
         };
         let found = self.list_agents(person, &filter, AgentOrder::NewestFirst, None, 100);
-        let (mut exact, mut rest): (Vec<Owned>, Vec<Owned>) = found
+        let (mut exact, mut rest): (Vec<OwnedAgent>, Vec<OwnedAgent>) = found
             .await?
             .items
             .into_iter()

@@ -7,7 +7,7 @@
 
 use crate::agents::listing::{AgentFilter, MAX_READ};
 use crate::agents::outcome::BulkOutcome;
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
 use crate::cursor;
 use crate::sessions::session::PageSession;
@@ -17,7 +17,7 @@ use crate::ui::datetime::relative;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
 use crate::ui::list::{
-    Column, Paginated, columns, filter_problem, filter_select, filters, nothing_shown, page_number, page_text, paging,
+    Column, ListPage, columns, filter_problem, filter_select, filters, nothing_shown, page_number, page_text, paging,
     search_field,
 };
 use crate::ui::paths;
@@ -168,7 +168,7 @@ impl FleetView {
 /// The rows of a page of the table.
 pub(crate) struct Fleet {
     view: FleetView,
-    rows: Vec<Owned>,
+    rows: Vec<OwnedAgent>,
     /// The operators' freezes of these agents.
     freezes: BTreeMap<AgentId, OperatorFreeze>,
     next: Next,
@@ -179,7 +179,7 @@ enum Next {
     /// The position at which the next page begins; `None` on the last page.
     At(Option<AgentPlace>),
     /// The agents are sorted by name.
-    Pages(Paginated<()>),
+    Pages(ListPage<()>),
     /// There are too many agents to sort them by name, so the newest are first.
     TooMany(Option<AgentPlace>),
 }
@@ -202,7 +202,7 @@ impl Fleet {
                 if view.from.is_none() && all.next.is_none() {
                     all.items
                         .sort_by_cached_key(|owned| (owned.agent().name.to_lowercase(), owned.agent().id));
-                    let mut page = Paginated::new(all.items, view.page);
+                    let mut page = ListPage::new(all.items, view.page);
                     let rows = std::mem::take(&mut page.rows);
                     (rows, Next::Pages(page.with(Vec::new())))
                 } else {
@@ -211,7 +211,7 @@ impl Fleet {
                 }
             }
         };
-        let freezes = people.freezes_of(rows.iter().map(Owned::agent)).await?;
+        let freezes = people.freezes_of(rows.iter().map(OwnedAgent::agent)).await?;
         Ok(Self {
             view,
             rows,

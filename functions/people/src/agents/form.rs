@@ -1,7 +1,7 @@
 //! A form on an agent's page, and the response to it: the agent's page with a notice, or the form again with its
 //! errors.
 
-use crate::agents::owned::{Owned, parse_id};
+use crate::agents::owned::{OwnedAgent, parse_id};
 use crate::agents::page;
 use crate::backtests::operations::{NewBacktest, TestedAgents};
 use crate::preview::operations::EditPreview;
@@ -33,7 +33,7 @@ pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// A form that an agent's owner sent from its page.
 pub(crate) struct AgentForm {
     pub(crate) people: Arc<People>,
-    pub(crate) owned: Owned,
+    pub(crate) owned: OwnedAgent,
     pub(crate) posted: VerifiedForm,
     /// The ids of this request, for `payments`.
     pub(crate) caller: CallerIds,
@@ -81,7 +81,7 @@ impl AgentForm {
     }
 
     /// The agent, to be edited for the reason that the person entered, if any. An invalid one is a problem of the form.
-    pub(crate) fn agent_with_reason(&self, form: &mut Form) -> Option<Owned> {
+    pub(crate) fn agent_with_reason(&self, form: &mut Form) -> Option<OwnedAgent> {
         let reason = form.edit_reason().ok()?;
         Some(self.owned.clone().because(reason))
     }
@@ -95,7 +95,7 @@ impl AgentForm {
     }
 
     /// The agent's page with a key that was just created.
-    pub(crate) async fn show_key(&self, owned: &Owned, key: String) -> Reply {
+    pub(crate) async fn show_key(&self, owned: &OwnedAgent, key: String) -> Reply {
         Ok(page::answer(&self.people, &self.layout(), owned, Some(key)).await?)
     }
 

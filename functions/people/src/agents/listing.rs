@@ -4,7 +4,7 @@
 //! up to [`MAX_READ`] records, so with a filter it can have fewer agents than requested and still be followed by
 //! another. Archived agents are listed only if the filter asks for them.
 
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
 use crate::state::People;
 use purser_api::Query;
@@ -80,7 +80,7 @@ impl People {
         order: AgentOrder,
         from: Option<AgentPlace>,
         limit: u32,
-    ) -> Result<Page<Owned, AgentPlace>> {
+    ) -> Result<Page<OwnedAgent, AgentPlace>> {
         // One more position shows whether another page follows.
         let more = MAX_READ.saturating_add(1);
         let mut places = self.ledger.agents_from(person.id.as_str(), order, from, more).await?;

@@ -1,6 +1,6 @@
 //! Agents: list, create, rename, label, freeze, archive.
 
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
 use crate::state::People;
 use purser_api::{CallerIds, Precondition};
@@ -8,7 +8,7 @@ use purser_domain::{
     Act, Agent, AgentId, AgentName, AgentStatus, AuditChanges, AuditKind, Error, FollowedTemplate, Labels, Problem,
     Result, Rule, RuleId, StartingLimits, StartingSet, TemplateName,
 };
-use purser_store::Created;
+use purser_store::CreateAgentResult;
 
 purser_api::body! {
     /// The fields to change, at least one.
@@ -55,9 +55,9 @@ pub(crate) enum NewAgentLimits {
 
 impl People {
     /// The agents with these ids that belong to the person, in any order.
-    pub(crate) async fn own_agents(&self, person: &Caller, ids: Vec<AgentId>) -> Result<Vec<Owned>> {
+    pub(crate) async fn own_agents(&self, person: &Caller, ids: Vec<AgentId>) -> Result<Vec<OwnedAgent>> {
         let agents = self.ledger.agents(ids).await?.into_iter();
-        Ok(agents.filter_map(|agent| Owned::new(person, agent)).collect())
+        Ok(agents.filter_map(|agent| OwnedAgent::new(person, agent)).collect())
     }
 
     /// Creates an agent with its own wallet, no key, and every service of the curated set enabled with the limits of
@@ -71,7 +71,7 @@ impl People {
         name: &AgentName,
         start: NewAgentLimits,
         ids: CallerIds,
-    ) -> Result<Owned> {
+    ) -> Result<OwnedAgent> {
         const DOING: &str = "creating an agent";
         let edition = self.catalog().await?;
         let open: Vec<_> = edition
@@ -128,13 +128,20 @@ impl People {
         let changes = AuditChanges::between(None, Some(agent.audit_members()));
         let entry = self.entry(&person.acting, &act, changes)?;
         match self.ledger.create_agent(&agent, &entry).await? {
-            Created::Stored => Owned::new(person, agent).ok_or_else(|| Error::internal(DOING, "it is not its owner's")),
-            Created::Exists => Err(Error::internal(DOING, "its id is taken")),
+            CreateAgentResult::Stored => {
+                OwnedAgent::new(person, agent).ok_or_else(|| Error::internal(DOING, "it is not its owner's"))
+            }
+            CreateAgentResult::Exists => Err(Error::internal(DOING, "its id is taken")),
         }
     }
 
     /// Renames, labels, freezes, unfreezes, archives or restores an agent.
-    pub(crate) async fn edit_agent(&self, owned: Owned, meant: Precondition, edit: &AgentEdit) -> Result<Owned> {
+    pub(crate) async fn edit_agent(
+        &self,
+        owned: OwnedAgent,
+        meant: Precondition,
+        edit: &AgentEdit,
+    ) -> Result<OwnedAgent> {
         let change = |agent: Agent| {
             let agent = Agent {
                 name: edit.name.as_ref().map_or(agent.name, |name| name.as_str().to_owned()),

@@ -2,7 +2,7 @@
 
 use crate::agents::listing::AgentFilter;
 use crate::agents::operations::NewAgentLimits;
-use crate::agents::owned::{Owned, parse_id};
+use crate::agents::owned::{OwnedAgent, parse_id};
 use crate::agents::spend::AgentSpend;
 use crate::approvals;
 use crate::approvals::operations::Waiting;
@@ -144,7 +144,7 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout) -> 
     // The rest is read only for the agents that are shown.
     let (refused, freezes, complete_until) = tokio::join!(
         people.journal(person, JournalList::Decisions, &blocked, newest),
-        people.freezes_of(agents.iter().map(Owned::agent)),
+        people.freezes_of(agents.iter().map(OwnedAgent::agent)),
         people.complete_until(),
     );
     if let Err(error) = &refused {
@@ -183,7 +183,7 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout) -> 
 
 /// The agents whose limits are shown: all of a person who has few. The limits and the spending of each take some ten read
 /// units, so those of more agents are on their own pages.
-async fn load_agents(people: &People, person: &Caller) -> Result<(Vec<Owned>, bool)> {
+async fn load_agents(people: &People, person: &Caller) -> Result<(Vec<OwnedAgent>, bool)> {
     /// The maximum number of agents that are shown.
     const FEW: usize = 3;
     let newest_first = AgentOrder::NewestFirst;

@@ -1,4 +1,4 @@
-//! Ownership of agents. Every operation on an agent takes an [`Owned`], and only the checks here create one, so nothing
+//! Ownership of agents. Every operation on an agent takes an [`OwnedAgent`], and only the checks here create one, so nothing
 //! of another owner can be read or written.
 //!
 //! This module also changes the records of agents, on the condition of the expected version.
@@ -9,17 +9,17 @@ use purser_api::Precondition;
 use purser_domain::{
     Act, Acting, Agent, AgentId, AgentStatus, AuditChanges, EditReason, ErrorKind, Labels, Result, Timestamp,
 };
-use purser_store::{Backoff, Edited};
+use purser_store::{Backoff, EditResult};
 
 /// An agent that belonged to the person when it was read.
 #[derive(Clone, Debug)]
-pub(crate) struct Owned {
+pub(crate) struct OwnedAgent {
     agent: Agent,
     /// The caller, with the time of their sign-in: an edit that allows the agent more requires a recent one.
     caller: Caller,
 }
 
-impl Owned {
+impl OwnedAgent {
     pub(crate) const fn agent(&self) -> &Agent {
         &self.agent
     }
@@ -82,9 +82,9 @@ pub(crate) fn parse_id<T>(id: Option<T>) -> Result<T> {
 
 impl People {
     /// The person's agent with this id. An agent of another person is `not_found`, like an unknown one.
-    pub(crate) async fn own_agent(&self, person: &Caller, id: AgentId) -> Result<Owned> {
+    pub(crate) async fn own_agent(&self, person: &Caller, id: AgentId) -> Result<OwnedAgent> {
         let agent = self.ledger.agent(id).await?;
-        let owned = agent.and_then(|agent| Owned::new(person, agent));
+        let owned = agent.and_then(|agent| OwnedAgent::new(person, agent));
         owned.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
@@ -106,11 +106,11 @@ impl People {
     /// response is sent.
     pub(crate) async fn change(
         &self,
-        owned: Owned,
+        owned: OwnedAgent,
         meant: Precondition,
         act: Act,
         change: impl Fn(Agent) -> Result<Agent>,
-    ) -> Result<Owned> {
+    ) -> Result<OwnedAgent> {
         let act = act.on(owned.agent.id);
         let acting = owned.acting().clone();
         self.audit_rejection(&acting, &act, self.store_change(owned, meant, &act, change))
@@ -119,12 +119,12 @@ impl People {
 
     async fn store_change(
         &self,
-        owned: Owned,
+        owned: OwnedAgent,
         meant: Precondition,
         act: &Act,
         change: impl Fn(Agent) -> Result<Agent>,
-    ) -> Result<Owned> {
-        let Owned { mut agent, caller } = owned;
+    ) -> Result<OwnedAgent> {
+        let OwnedAgent { mut agent, caller } = owned;
         let mut backoff = Backoff::new();
         loop {
             meant.holds(agent.version)?;
@@ -133,7 +133,7 @@ impl People {
                 if is_narrowed(&agent) {
                     self.ledger.fence_windows(&agent).await?;
                 }
-                return Ok(Owned { agent, caller });
+                return Ok(OwnedAgent { agent, caller });
             }
             if changed.widens(&agent) {
                 self.limits.recently(caller.signed_in_at, self.now())?;
@@ -145,10 +145,10 @@ impl People {
             let [before, after] = [&agent, &next].map(|agent| Some(agent.audit_members()));
             let entry = self.entry(&caller.acting, act, AuditChanges::between(before, after))?;
             match self.ledger.put_agent(&next, &entry).await? {
-                Edited::Stored => {
-                    return Ok(Owned { agent: next, caller });
+                EditResult::Stored => {
+                    return Ok(OwnedAgent { agent: next, caller });
                 }
-                Edited::Conflict => backoff.wait().await?,
+                EditResult::Conflict => backoff.wait().await?,
             }
             let newer = self.ledger.agent(next.id).await?;
             // The agent may have been handed over to another owner meanwhile.

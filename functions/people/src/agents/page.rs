@@ -2,7 +2,7 @@
 
 use crate::agents::contents::AgentPage;
 use crate::agents::fleet;
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::agents::wallet_section;
 use crate::keys;
 use crate::payouts;
@@ -22,7 +22,7 @@ use purser_domain::{Agent, AgentName, AgentStatus, Result, visible};
 pub(crate) async fn answer(
     people: &People,
     layout: &Layout,
-    owned: &Owned,
+    owned: &OwnedAgent,
     new_key: Option<String>,
 ) -> Result<Response> {
     let (mut services, rules, keys, payouts, edition, freeze, shadow, balance) = tokio::try_join!(

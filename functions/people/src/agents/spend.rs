@@ -1,13 +1,13 @@
 //! An agent's services, rules and spending, for the overview.
 
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::rules::operations::RuleUsage;
 use crate::services::operations::GovernedService;
 use purser_domain::OperatorFreeze;
 
 #[derive(Debug)]
 pub(crate) struct AgentSpend {
-    pub(crate) agent: Owned,
+    pub(crate) agent: OwnedAgent,
     /// The operator's freeze of the agent, if it is frozen by one.
     pub(crate) freeze: Option<OperatorFreeze>,
     /// Every service that was ever enabled.

@@ -1,7 +1,7 @@
 //! An agent's wallet: its creation, with the agent, and its balance.
 
 use crate::agents::new_keys::NewKeys;
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::state::People;
 use purser_api::{AskedWallet, AttestWallet, CallerIds};
 use purser_chain::{KmsError, KmsKeys, is_attested};
@@ -84,7 +84,7 @@ impl People {
     }
 
     /// The wallet's balance; `None` while the chain can't be reached, since the agent can be managed without it.
-    pub(crate) async fn balance(&self, owned: &Owned) -> Option<Amount> {
+    pub(crate) async fn balance(&self, owned: &OwnedAgent) -> Option<Amount> {
         match self.chain.balance(owned.agent().wallet.address).await {
             Ok(balance) => Some(balance),
             Err(error) => {

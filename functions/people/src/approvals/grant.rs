@@ -3,7 +3,7 @@
 //! A grant is an edit of the policy that widens, so it requires a recent sign-in. The policy and the approval are
 //! written in one transaction.
 
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::approvals::operations::Note;
 use crate::services::operations::ServiceEdit;
 use crate::state::People;
@@ -18,7 +18,7 @@ impl People {
     /// Grants the raise that a pending approval asks for.
     pub(crate) async fn grant_raise(
         &self,
-        owned: &Owned,
+        owned: &OwnedAgent,
         approval: &Approval,
         raise: &RaiseRequest,
         note: Option<&Note>,
@@ -33,7 +33,7 @@ impl People {
 
     async fn store_limit_increase(
         &self,
-        owned: &Owned,
+        owned: &OwnedAgent,
         act: &Act,
         approval: &Approval,
         raise: &RaiseRequest,
@@ -81,7 +81,7 @@ impl People {
     }
 
     /// Ends the raise that was granted with this approval, if the policy still has it.
-    pub(crate) async fn end_raise(&self, owned: &Owned, approval: &Approval) -> Result<()> {
+    pub(crate) async fn end_raise(&self, owned: &OwnedAgent, approval: &Approval) -> Result<()> {
         let edit = ServiceEdit {
             ended_raise: Some(approval.id),
             ..ServiceEdit::default()

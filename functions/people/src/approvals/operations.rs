@@ -1,6 +1,6 @@
 //! Approvals: payments that agents ask a person to approve, the facts needed to decide, and the decision.
 
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
 use crate::several::several;
 use crate::state::People;
@@ -8,7 +8,7 @@ use purser_domain::{
     Act, Agent, AgentId, Amount, Approval, ApprovalId, ApprovalResolution, ApprovalStatus, AuditChanges, AuditKind,
     Duration, ErrorKind, Fingerprint, NOTE_MAX, Result, ServiceId, Spend, Timestamp, WindowScope, is_readable,
 };
-use purser_store::{ApprovalDecision, ApprovalList, ApprovalPlace, AuditEntry, Resolved};
+use purser_store::{ApprovalDecision, ApprovalList, ApprovalPlace, AuditEntry, ResolveResult};
 use purser_store::{Filter, Page, PageRequest, READ_AT_ONCE, page_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -62,7 +62,7 @@ impl Note {
 pub(crate) struct PendingApproval {
     pub(crate) approval: Approval,
     /// The agent that requested the approval.
-    pub(crate) agent: Arc<Owned>,
+    pub(crate) agent: Arc<OwnedAgent>,
 }
 
 /// An approval with the facts a person needs to decide.
@@ -70,7 +70,7 @@ pub(crate) struct PendingApproval {
 pub(crate) struct ApprovalContext {
     pub(crate) approval: Approval,
     /// The agent that requested the approval.
-    pub(crate) agent: Arc<Owned>,
+    pub(crate) agent: Arc<OwnedAgent>,
     /// The daily cap and the amount used. `None` if the approval can no longer lead to a payment, or if the service is
     /// not enabled.
     pub(crate) day: Option<DailyUsage>,
@@ -79,7 +79,7 @@ pub(crate) struct ApprovalContext {
 /// An approval that was checked to belong to an agent of the person.
 #[derive(Debug)]
 pub(crate) struct OwnApproval {
-    owned: Owned,
+    owned: OwnedAgent,
     approval: Approval,
 }
 
@@ -88,7 +88,7 @@ impl OwnApproval {
         self.owned.agent()
     }
 
-    pub(crate) const fn agent_with_owner(&self) -> &Owned {
+    pub(crate) const fn agent_with_owner(&self) -> &OwnedAgent {
         &self.owned
     }
 
@@ -307,8 +307,8 @@ impl People {
         let ids: BTreeSet<AgentId> = waiting.iter().map(|approval| approval.agent).collect();
         let agents = self.ledger.agents(ids).await?;
         self.move_to_owners(&waiting, &agents).await?;
-        let own = agents.into_iter().filter_map(|agent| Owned::new(person, agent));
-        let agents: Vec<Arc<Owned>> = own.map(Arc::new).collect();
+        let own = agents.into_iter().filter_map(|agent| OwnedAgent::new(person, agent));
+        let agents: Vec<Arc<OwnedAgent>> = own.map(Arc::new).collect();
         let items = waiting.into_iter().filter_map(|approval| {
             let owned = agents.iter().find(|owned| owned.agent().id == approval.agent);
             Some(PendingApproval {
@@ -334,7 +334,7 @@ impl People {
     }
 
     /// The agent's approval with this id. An approval of another agent is `not_found`, like an unknown one.
-    pub(crate) async fn own_approval(&self, owned: Owned, id: ApprovalId) -> Result<OwnApproval> {
+    pub(crate) async fn own_approval(&self, owned: OwnedAgent, id: ApprovalId) -> Result<OwnApproval> {
         let approval = self.ledger.approval(id).await?;
         let own = approval.filter(|approval| approval.agent == owned.agent().id);
         let (present, now) = (owned.agent().owner.as_str(), self.now());
@@ -364,9 +364,9 @@ impl People {
         let mut agents = self.ledger.agents(agents).await?;
         agents.retain(|agent| agent.owner == person.id.as_str());
         self.move_to_owners(&approvals, &agents).await?;
-        let owned: Vec<Owned> = agents
+        let owned: Vec<OwnedAgent> = agents
             .into_iter()
-            .filter_map(|agent| Owned::new(person, agent))
+            .filter_map(|agent| OwnedAgent::new(person, agent))
             .collect();
         let own = |id: ApprovalId| {
             let approval = approvals.iter().find(|approval| approval.id == id)?.clone();
@@ -511,7 +511,7 @@ impl People {
 
     async fn store_decision(
         &self,
-        owned: &Owned,
+        owned: &OwnedAgent,
         approval: &Approval,
         decision: ApprovalDecision,
         note: Option<&Note>,
@@ -525,7 +525,7 @@ impl People {
         check_resolved(resolved.await?, ruling.at)
     }
 
-    pub(crate) fn ruling(&self, owned: &Owned, note: Option<&Note>) -> ApprovalResolution {
+    pub(crate) fn ruling(&self, owned: &OwnedAgent, note: Option<&Note>) -> ApprovalResolution {
         ApprovalResolution {
             at: self.now(),
             by: owned.agent().owner.clone(),
@@ -533,7 +533,7 @@ impl People {
         }
     }
 
-    async fn context_of(&self, owned: Owned, approval: Approval) -> Result<ApprovalContext> {
+    async fn context_of(&self, owned: OwnedAgent, approval: Approval) -> Result<ApprovalContext> {
         let place = (approval.agent, approval.service);
         let open = approval.status(self.now()).is_open();
         let days = self
@@ -559,8 +559,8 @@ impl People {
         let own = agents
             .into_iter()
             .flatten()
-            .filter_map(|agent| Owned::new(person, agent));
-        let agents: BTreeMap<AgentId, Arc<Owned>> = own.map(|owned| (owned.agent().id, Arc::new(owned))).collect();
+            .filter_map(|agent| OwnedAgent::new(person, agent));
+        let agents: BTreeMap<AgentId, Arc<OwnedAgent>> = own.map(|owned| (owned.agent().id, Arc::new(owned))).collect();
         let contexts = approvals.into_iter().filter_map(|approval| {
             let approval = approval.seen_by(person.id.as_str(), now)?;
             Some(ApprovalContext {
@@ -605,15 +605,15 @@ impl People {
     }
 }
 
-fn check_resolved(resolved: Resolved, at: Timestamp) -> Result<Approval> {
+fn check_resolved(resolved: ResolveResult, at: Timestamp) -> Result<Approval> {
     match resolved {
-        Resolved::Done(approval) => Ok(approval),
-        Resolved::Already(approval) => Err(ErrorKind::ApprovalNotPending {
+        ResolveResult::Done(approval) => Ok(approval),
+        ResolveResult::Already(approval) => Err(ErrorKind::ApprovalNotPending {
             approval: approval.id,
             status: approval.status(at),
         }
         .into()),
-        Resolved::NotFound => Err(ErrorKind::NotFound.into()),
+        ResolveResult::NotFound => Err(ErrorKind::NotFound.into()),
     }
 }
 

@@ -3,7 +3,7 @@
 //! These are two writes: first the edit of the policy or the rule, then the approval. If the second fails, the limit
 //! stays raised, and the person is told so.
 
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::approvals::operations::{Note, OwnApproval};
 use crate::rules::operations::CheckedRule;
 use crate::services::operations::ServiceEdit;
@@ -50,7 +50,7 @@ pub(crate) enum RaisedAndApproved {
 impl People {
     /// The limit that asks for this approval now. `None` if none does any more, if a rule can't be edited because it
     /// names a service that has left the catalog, or if the approval is a request for a raise itself.
-    pub(crate) async fn raise_of(&self, owned: &Owned, approval: &Approval) -> Result<Option<Raise>> {
+    pub(crate) async fn raise_of(&self, owned: &OwnedAgent, approval: &Approval) -> Result<Option<Raise>> {
         if approval.raise.is_some() {
             return Ok(None);
         }

@@ -2,7 +2,7 @@
 //! operators' acts on their agents, and unexplained outflows from wallets.
 
 use crate::agents::choice::{AgentChoice, NamedAgent};
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::audit::columns;
 use crate::csv;
 use crate::sessions::session::PageSession;
@@ -140,7 +140,7 @@ struct Log<'a> {
     filter: AuditFilter,
     choice: &'a AgentChoice,
     /// The agents that the rows name.
-    agents: &'a [Owned],
+    agents: &'a [OwnedAgent],
     rows: &'a [AuditRow],
     /// The cursor of this page; `None` for the first.
     before: Option<Uuid>,
@@ -254,8 +254,8 @@ fn log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
     }
 }
 
-fn name_of(id: AgentId, agents: &[Owned]) -> String {
-    let agent = agents.iter().map(Owned::agent).find(|agent| agent.id == id);
+fn name_of(id: AgentId, agents: &[OwnedAgent]) -> String {
+    let agent = agents.iter().map(OwnedAgent::agent).find(|agent| agent.id == id);
     agent.map_or_else(|| id.to_string(), |agent| visible(&agent.name))
 }
 

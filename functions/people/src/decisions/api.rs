@@ -3,7 +3,7 @@
 
 use crate::agents::owned::parse_id;
 use crate::caller::Caller;
-use crate::decisions::operations::Replayed;
+use crate::decisions::operations::ReplayResult;
 use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
@@ -302,10 +302,10 @@ pub(crate) async fn evaluate_again(
 }
 
 impl ReplayView {
-    fn new(id: TransactionId, replayed: Replayed) -> Self {
+    fn new(id: TransactionId, replayed: ReplayResult) -> Self {
         let (outcome, detail, inputs, differences) = match replayed {
-            Replayed::Impossible(reason) => ("impossible", Some(reason), None, Vec::new()),
-            Replayed::Made {
+            ReplayResult::Impossible(reason) => ("impossible", Some(reason), None, Vec::new()),
+            ReplayResult::Made {
                 versions,
                 policy_version,
                 differences,

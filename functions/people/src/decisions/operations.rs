@@ -12,7 +12,7 @@ use purser_store::StoredInputs;
 use uuid::Uuid;
 
 /// The result of a replay.
-pub(crate) enum Replayed {
+pub(crate) enum ReplayResult {
     /// The decision was evaluated again.
     Made {
         /// The versions of its inputs.
@@ -111,20 +111,20 @@ impl People {
     }
 
     /// Evaluates a decision again with the inputs of its time.
-    pub(crate) async fn replay(&self, decision: &LoggedDecision) -> Result<Replayed> {
+    pub(crate) async fn replay(&self, decision: &LoggedDecision) -> Result<ReplayResult> {
         let Some(recorded) = self.find_recorded(decision).await? else {
-            return Ok(Replayed::Impossible(
+            return Ok(ReplayResult::Impossible(
                 "no policy was applied to it, or the description of its call is no longer stored",
             ));
         };
         let Some(versions) = recorded.inputs else {
-            return Ok(Replayed::Impossible(
+            return Ok(ReplayResult::Impossible(
                 "its checks were not made, or it was recorded before decisions named the versions of their inputs",
             ));
         };
         Ok(match self.inputs(decision, &recorded).await? {
-            None => Replayed::Impossible("a version of its inputs was replaced before versions were stored"),
-            Some(inputs) => Replayed::Made {
+            None => ReplayResult::Impossible("a version of its inputs was replaced before versions were stored"),
+            Some(inputs) => ReplayResult::Made {
                 versions,
                 policy_version: recorded.policy_version,
                 differences: replay(&recorded, &inputs.as_inputs()),

@@ -1,7 +1,7 @@
 //! The page of one decision: what was asked, every check, the limit that refused it, and its replay.
 
 use crate::agents::owned::{KnownAgent, parse_id};
-use crate::decisions::operations::Replayed;
+use crate::decisions::operations::ReplayResult;
 use crate::journal::row;
 use crate::sessions::session::PageSession;
 use crate::state::People;
@@ -56,7 +56,7 @@ fn decision_page(
     decision: &LoggedDecision,
     call: Option<&CallDescription>,
     catalog: &Catalog,
-    replayed: Option<&Replayed>,
+    replayed: Option<&ReplayResult>,
 ) -> Markup {
     let entry = JournalEntry::new(decision, &agent.name, &agent.labels);
     layout.page(
@@ -78,7 +78,7 @@ fn decision_page(
 }
 
 /// The button that evaluates the decision again, or the result.
-fn replay_section(replayed: Option<&Replayed>) -> Markup {
+fn replay_section(replayed: Option<&ReplayResult>) -> Markup {
     html! {
         h2 id="replay" { "Replay" }
         @match replayed {
@@ -86,11 +86,11 @@ fn replay_section(replayed: Option<&Replayed>) -> Markup {
                 p { "Evaluates the decision again with the policy, the rules and the catalog entry of its time." }
                 form method="get" { button name="replay" value="1" { "Replay" } }
             }
-            Some(Replayed::Impossible(why)) => p role="status" { "The decision can’t be evaluated again: " (why) "." }
-            Some(Replayed::Made { differences, .. }) if differences.is_empty() => {
+            Some(ReplayResult::Impossible(why)) => p role="status" { "The decision can’t be evaluated again: " (why) "." }
+            Some(ReplayResult::Made { differences, .. }) if differences.is_empty() => {
                 p role="status" { "The evaluation decides the same." }
             }
-            Some(Replayed::Made { differences, .. }) => {
+            Some(ReplayResult::Made { differences, .. }) => {
                 p.warning role="status" { "The evaluation decides otherwise: the record or the evaluation was changed." }
                 dl.facts-list {
                     @for one in differences {

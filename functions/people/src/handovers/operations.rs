@@ -1,6 +1,6 @@
 //! Handovers: the agents that operators offer to a person, and the acceptance of an offer.
 
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
 use crate::state::People;
 use purser_domain::{Act, Agent, AgentId, AuditChanges, AuditKind, ErrorKind, Handover, Result};
@@ -20,19 +20,19 @@ impl People {
     /// already belongs to them, an earlier request accepted it and its response was lost.
     ///
     /// A raise ends with its owner: no payment that was decided before the answer is reserved after it.
-    pub(crate) async fn accept_handover(&self, person: &Caller, id: AgentId) -> Result<Owned> {
+    pub(crate) async fn accept_handover(&self, person: &Caller, id: AgentId) -> Result<OwnedAgent> {
         let act = Act::new(AuditKind::HandoverAccepted).on(id);
         self.audit_rejection(&person.acting, &act, self.store_acceptance(person, &act, id))
             .await
     }
 
-    async fn store_acceptance(&self, person: &Caller, act: &Act, id: AgentId) -> Result<Owned> {
+    async fn store_acceptance(&self, person: &Caller, act: &Act, id: AgentId) -> Result<OwnedAgent> {
         let mut backoff = Backoff::new();
         loop {
             // The offer is read first: if a concurrent request has accepted it, the agent shows the new owner.
             let offer = self.ledger.offer_of(id).await?;
             let agent = self.ledger.agent(id).await?.ok_or(ErrorKind::NotFound)?;
-            if let Some(owned) = Owned::new(person, agent.clone()) {
+            if let Some(owned) = OwnedAgent::new(person, agent.clone()) {
                 self.ledger.fence_windows(owned.agent()).await?;
                 self.ledger.move_approvals(owned.agent(), self.now()).await?;
                 return Ok(owned);

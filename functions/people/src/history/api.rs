@@ -2,7 +2,7 @@
 
 use crate::agents::owned::parse_id;
 use crate::cursor;
-use crate::history::operations::{Changed, rules_of};
+use crate::history::operations::{ChangedVersion, rules_of};
 use crate::preview::api::parse_reason_query;
 use crate::request::{slice, with_version};
 use crate::services::api::service_response;
@@ -83,7 +83,7 @@ pub(crate) struct PolicyVersionView {
 }
 
 impl PolicyVersionView {
-    fn new(changed: &Changed<EnabledService>, owner: &str, now: Timestamp) -> Self {
+    fn new(changed: &ChangedVersion<EnabledService>, owner: &str, now: Timestamp) -> Self {
         let (record, mark) = (&changed.version.record, &changed.version.mark);
         Self {
             version: changed.version.version,
@@ -141,7 +141,7 @@ pub(crate) struct RulesVersionView {
 }
 
 impl RulesVersionView {
-    fn new(changed: &Changed<Agent>) -> Self {
+    fn new(changed: &ChangedVersion<Agent>) -> Self {
         let (record, mark) = (&changed.version.record, &changed.version.mark);
         Self {
             version: changed.version.version,

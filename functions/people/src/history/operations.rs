@@ -1,7 +1,7 @@
 //! Reads the versions of an agent's limits, and restores one. Restoring is an edit like any other: it is conditional on
 //! the current version, requires a recent sign-in if it widens, and makes a new version.
 
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::rules::operations::CheckedRule;
 use crate::services::operations::{GovernedService, ServiceEdit};
 use crate::state::People;
@@ -14,7 +14,7 @@ use purser_store::{PageRequest, RecordVersion};
 
 /// A version, and what it changed.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Changed<T> {
+pub(crate) struct ChangedVersion<T> {
     pub(crate) version: RecordVersion<T>,
     /// The differences from the version before, or from the one that it is compared with.
     pub(crate) changes: AuditChanges,
@@ -68,7 +68,7 @@ const RULES: Compare<Agent> = Compare {
 /// Versions, newest first.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct History<T> {
-    pub(crate) items: Vec<Changed<T>>,
+    pub(crate) items: Vec<ChangedVersion<T>>,
     /// The version before which the next page begins.
     pub(crate) next: Option<u64>,
 }
@@ -88,9 +88,9 @@ impl<T> History<T> {
         let changes = changes.map(|(now, before)| compare.changes(other.or(before), &now.record));
         let changes: Vec<_> = changes.collect();
         let items = versions.into_iter().zip(changes);
-        let items: Vec<Changed<T>> = items
+        let items: Vec<ChangedVersion<T>> = items
             .take(limit)
-            .map(|(version, (changes, direction))| Changed {
+            .map(|(version, (changes, direction))| ChangedVersion {
                 version,
                 changes,
                 direction,
@@ -112,7 +112,7 @@ impl People {
     /// version before.
     pub(crate) async fn policy_history(
         &self,
-        owned: &Owned,
+        owned: &OwnedAgent,
         service: ServiceId,
         slice: PageRequest<u64>,
         other: Option<u64>,
@@ -136,7 +136,7 @@ impl People {
     /// version before.
     pub(crate) async fn rules_history(
         &self,
-        owned: &Owned,
+        owned: &OwnedAgent,
         slice: PageRequest<u64>,
         other: Option<u64>,
     ) -> Result<History<Agent>> {
@@ -149,13 +149,13 @@ impl People {
         Ok(History::new(versions, slice.limit, other.as_ref(), &RULES))
     }
 
-    async fn policy_at(&self, owned: &Owned, service: ServiceId, version: u64) -> Result<EnabledService> {
+    async fn policy_at(&self, owned: &OwnedAgent, service: ServiceId, version: u64) -> Result<EnabledService> {
         let only = (version.checked_add(1), 1);
         let versions = self.usage.policy_versions(&self.ledger, owned.agent(), service, only);
         exactly(versions.await?, version)
     }
 
-    async fn agent_at(&self, owned: &Owned, version: u64) -> Result<Agent> {
+    async fn agent_at(&self, owned: &OwnedAgent, version: u64) -> Result<Agent> {
         let only = (version.checked_add(1), 1);
         let versions = self.usage.agent_versions(&self.ledger, owned.agent(), only);
         exactly(versions.await?, version)
@@ -164,7 +164,7 @@ impl People {
     /// Edits the policy so that it is as it was in a version.
     pub(crate) async fn restore_policy(
         &self,
-        owned: &Owned,
+        owned: &OwnedAgent,
         meant: Precondition,
         service: ServiceId,
         version: u64,
@@ -182,11 +182,11 @@ impl People {
     /// again, with a new id.
     pub(crate) async fn restore_rule(
         &self,
-        owned: Owned,
+        owned: OwnedAgent,
         meant: Precondition,
         version: u64,
         id: RuleId,
-    ) -> Result<(Owned, RuleId)> {
+    ) -> Result<(OwnedAgent, RuleId)> {
         let then = self.agent_at(&owned, version).await?;
         let rule = then.rules.into_iter().find(|rule| rule.id == id);
         let rule = rule.ok_or(ErrorKind::NotFound)?;

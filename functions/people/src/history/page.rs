@@ -1,10 +1,10 @@
 //! The page with the versions of a policy, or of an agent's rules.
 
 use crate::address::address;
-use crate::agents::owned::{Owned, parse_id};
+use crate::agents::owned::{OwnedAgent, parse_id};
 use crate::audit::page::change_list;
 use crate::cursor;
-use crate::history::operations::{Changed, Direction, History, rules_of};
+use crate::history::operations::{ChangedVersion, Direction, History, rules_of};
 use crate::sessions::session::PageSession;
 use crate::state::People;
 use crate::ui::datetime::both;
@@ -185,11 +185,16 @@ fn direction_of(direction: Direction) -> &'static str {
     }
 }
 
-fn policies(layout: &Layout, owned: &Owned, current: &EnabledService, history: &History<EnabledService>) -> Markup {
+fn policies(
+    layout: &Layout,
+    owned: &OwnedAgent,
+    current: &EnabledService,
+    history: &History<EnabledService>,
+) -> Markup {
     let agent = owned.agent().id;
     html! {
         ol.rows {
-            @for Changed { version, changes, direction } in &history.items {
+            @for ChangedVersion { version, changes, direction } in &history.items {
                 li.row {
                     (headline(layout, owned, version, *direction, version.version == current.version))
                     (change_list(changes))
@@ -206,12 +211,12 @@ fn policies(layout: &Layout, owned: &Owned, current: &EnabledService, history: &
     }
 }
 
-fn rules(layout: &Layout, owned: &Owned, history: &History<Agent>, catalog: &Catalog) -> Markup {
+fn rules(layout: &Layout, owned: &OwnedAgent, history: &History<Agent>, catalog: &Catalog) -> Markup {
     let current = owned.agent();
     html! {
         ol.rows {
             // Other edits of the agent are no versions of its rules.
-            @for Changed { version, changes, direction } in history.items.iter().filter(|item| item.changes != AuditChanges::default()) {
+            @for ChangedVersion { version, changes, direction } in history.items.iter().filter(|item| item.changes != AuditChanges::default()) {
                 @let others: Vec<&Rule> = version.record.rules.iter().filter(|rule| !is_in_force(current, rule)).collect();
                 li.row {
                     (headline(layout, owned, version, *direction, version.version == current.version))
@@ -241,7 +246,7 @@ fn is_in_force(current: &Agent, rule: &Rule) -> bool {
 
 fn headline<T>(
     layout: &Layout,
-    owned: &Owned,
+    owned: &OwnedAgent,
     version: &RecordVersion<T>,
     direction: Direction,
     is_current: bool,

@@ -48,7 +48,7 @@ impl JournalList {
 }
 
 /// One page of a list.
-struct Shown<'a> {
+struct ListedDecisions<'a> {
     list: JournalList,
     filter: JournalFilter,
     page: Page<JournalEntry, Uuid>,
@@ -90,7 +90,7 @@ async fn show(people: &People, session: &PageSession, list: JournalList, uri: &U
     };
     let (page, edition, complete_until) = tokio::join!(page, people.catalog(), people.complete_until());
     let edition = edition?;
-    let shown = Shown {
+    let shown = ListedDecisions {
         list,
         page: page?,
         is_continued: before.is_some(),
@@ -164,7 +164,7 @@ fn address(path: &str, filter: &JournalFilter, cursor: Option<Uuid>) -> String {
     crate::address::address(path, parameters.chain(own))
 }
 
-fn list_page(layout: &Layout, shown: &Shown<'_>) -> Markup {
+fn list_page(layout: &Layout, shown: &ListedDecisions<'_>) -> Markup {
     let (list, filter) = (shown.list, &shown.filter);
     let page = |cursor| address(list.path(), filter, cursor);
     layout.page(
@@ -202,7 +202,7 @@ pub(crate) fn behind(complete_until: Option<Timestamp>) -> Markup {
     }
 }
 
-fn nothing(shown: &Shown<'_>) -> &'static str {
+fn nothing(shown: &ListedDecisions<'_>) -> &'static str {
     match (shown.page.next.is_some(), shown.filter == JournalFilter::default()) {
         (true, _) => "None of the entries searched so far matches these filters. Older ones may.",
         (false, true) => "There are no entries yet.",
@@ -210,7 +210,7 @@ fn nothing(shown: &Shown<'_>) -> &'static str {
     }
 }
 
-fn list_filters(shown: &Shown<'_>, open: bool) -> Markup {
+fn list_filters(shown: &ListedDecisions<'_>, open: bool) -> Markup {
     let (list, filter) = (shown.list, &shown.filter);
     let amount = |amount: Option<Amount>| amount.map(Amount::to_usdc).unwrap_or_default();
     let is_filtered = *filter != JournalFilter::default();

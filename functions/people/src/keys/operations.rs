@@ -2,7 +2,7 @@
 //!
 //! A key's secret is only in the response that created it; the record contains its digest.
 
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
@@ -23,7 +23,7 @@ pub(crate) struct ListedKey {
 /// A key that was just created. It does not implement `Debug`, since `text` is secret.
 pub(crate) struct IssuedKey {
     /// The agent, with the new key.
-    pub(crate) agent: Owned,
+    pub(crate) agent: OwnedAgent,
     /// The record of the key.
     pub(crate) key: AgentKey,
     /// `gak_pub_…:gak_sec_…`, for the person to give to the agent.
@@ -40,7 +40,7 @@ pub(crate) struct Rotation {
 
 impl People {
     /// The agent's keys, newest first: all active keys, and those that ended recently.
-    pub(crate) async fn keys(&self, owned: &Owned) -> Result<Vec<ListedKey>> {
+    pub(crate) async fn keys(&self, owned: &OwnedAgent) -> Result<Vec<ListedKey>> {
         let (agent, now) = (owned.agent(), self.now());
         let ids: Vec<KeyId> = agent.keys.iter().map(|key| key.id).collect();
         // The last use is only a hint, and keys can be managed without it.
@@ -62,7 +62,12 @@ impl People {
     }
 
     /// Adds a key with this scope.
-    pub(crate) async fn create_key(&self, owned: Owned, meant: Precondition, scope: KeyScope) -> Result<IssuedKey> {
+    pub(crate) async fn create_key(
+        &self,
+        owned: OwnedAgent,
+        meant: Precondition,
+        scope: KeyScope,
+    ) -> Result<IssuedKey> {
         let now = self.now();
         let mut new = NewKey::from_random(owned.agent().id, self.entropy.bytes()?, now);
         new.record.scope = scope;
@@ -76,7 +81,7 @@ impl People {
     /// Replaces a key with a new one that has the same scope. The old key keeps working for `overlap`.
     pub(crate) async fn rotate_key(
         &self,
-        owned: Owned,
+        owned: OwnedAgent,
         meant: Precondition,
         old: KeyId,
         overlap: Duration,
@@ -98,7 +103,12 @@ impl People {
     }
 
     /// Ends a key at once and permanently. A key that has already ended is not changed.
-    pub(crate) async fn revoke_key(&self, owned: Owned, meant: Precondition, id: KeyId) -> Result<(Owned, AgentKey)> {
+    pub(crate) async fn revoke_key(
+        &self,
+        owned: OwnedAgent,
+        meant: Precondition,
+        id: KeyId,
+    ) -> Result<(OwnedAgent, AgentKey)> {
         let now = self.now();
         let revoke = |agent: Agent| agent.with_revoked_key(id, now).map_err(refusal_error);
         let act = Act::new(AuditKind::KeyRevoked).with(&id);
@@ -109,7 +119,7 @@ impl People {
 }
 
 /// The new key as it was stored, which after a rotation has the scope of the old key.
-fn find_issued(agent: Owned, new: NewKey) -> Result<IssuedKey> {
+fn find_issued(agent: OwnedAgent, new: NewKey) -> Result<IssuedKey> {
     let key = agent.agent().key(new.record.id).cloned().ok_or(ErrorKind::NotFound)?;
     Ok(IssuedKey {
         agent,

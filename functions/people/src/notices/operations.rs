@@ -10,7 +10,7 @@ use purser_domain::{
     Act, AuditChanges, AuditKind, ChannelTerms, DeliveryId, EndedChannel, Error, EventKind, NoticeChannel,
     NoticeSettings, NoticeTerms, NoticeUrlId, PersonId, Problem, Result, SecretOf, SlackPlace, Timestamp, WebhookUrl,
 };
-use purser_store::{Backoff, Edited, NewNoticeUrl};
+use purser_store::{Backoff, EditResult, NewNoticeUrl};
 use std::collections::BTreeMap;
 use tracing::{info, warn};
 use uuid::Uuid;
@@ -105,11 +105,11 @@ impl People {
             let changes = AuditChanges::between(Some(settings.audit_members()), Some(next.audit_members()));
             let entry = self.entry(&person.acting, act, changes)?;
             match self.webhooks.edit_notices(&next, new.as_ref(), old, &entry).await? {
-                Edited::Stored => {
+                EditResult::Stored => {
                     info!(person = %person.id, "notices.edited");
                     return Ok(next);
                 }
-                Edited::Conflict => backoff.wait().await?,
+                EditResult::Conflict => backoff.wait().await?,
             }
             settings = self.webhooks.notices_of(&person.id).await?;
         }

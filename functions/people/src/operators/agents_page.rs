@@ -4,7 +4,7 @@
 use crate::agents::owned::parse_id;
 use crate::operators::form::{Notices, OperatorForm};
 use crate::operators::form_name::OperatorFormName;
-use crate::operators::layout::{AGENTS, Confirmed, FREEZES, agent_path, page};
+use crate::operators::layout::{AGENTS, ConfirmedAct, FREEZES, agent_path, page};
 use crate::redirect::see_other;
 use crate::sessions::session::OperatorSession;
 use crate::state::People;
@@ -187,14 +187,14 @@ fn forms(layout: &Layout, agent: &Agent, offer: Option<&Handover>) -> Markup {
         (inputs.line("to", "ID of the new owner, from their sessions page", waits.map_or("", |offer| offer.to.as_str()), 64))
         (inputs.line("reason", "Reason, which the person sees", waits.map_or("", |offer| offer.reason.as_str()), OperatorReason::MAX))
     };
-    let offering = Confirmed {
+    let offering = ConfirmedAct {
         name: OperatorFormName::Offer,
         action: &format!("{path}/offer"),
         label: "Offer to another owner",
         confirms: "I have compared the person’s ID. Whoever accepts the agent decides about its money",
         content: &content,
     };
-    let withdrawing = Confirmed {
+    let withdrawing = ConfirmedAct {
         name: OperatorFormName::WithdrawOffer,
         action: &format!("{path}/withdraw-offer"),
         label: "Withdraw the offer",

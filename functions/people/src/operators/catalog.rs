@@ -6,7 +6,7 @@ use crate::sessions::session::OperatorSession;
 use crate::state::People;
 use crate::ui::count::count_with_noun;
 use crate::ui::layout::Layout;
-use crate::ui::list::{Column, Paginated, columns, filter_select, has_text, page_number, page_text, search_field};
+use crate::ui::list::{Column, ListPage, columns, filter_select, has_text, page_number, page_text, search_field};
 use axum::{extract::State, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
@@ -89,7 +89,7 @@ pub(crate) async fn show(
         .filter(|service| view.fits(service))
         .collect();
     services.sort_by(|one, other| one.slug.cmp(&other.slug));
-    let services = Paginated::new(services, view.page);
+    let services = ListPage::new(services, view.page);
     let layout = Layout::new(&session, people.now());
     let how = html! {
         @if people.internal.is_some() { "Open a service to pin a payment, to probe it, or to decide a change. " }

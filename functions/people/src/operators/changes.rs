@@ -6,7 +6,7 @@ use crate::sessions::session::OperatorSession;
 use crate::state::People;
 use crate::ui::datetime::both;
 use crate::ui::layout::Layout;
-use crate::ui::list::{Column, Paginated, columns, page_number, page_text};
+use crate::ui::list::{Column, ListPage, columns, page_number, page_text};
 use axum::{extract::State, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
@@ -21,7 +21,7 @@ struct Waiting<'a> {
 }
 
 /// A payment that a provider asks for instead of the listed one.
-struct Asked<'a> {
+struct ChangedQuote<'a> {
     service: &'a Service,
     operation: &'a Operation,
     answer: &'a Answer,
@@ -37,8 +37,8 @@ pub(crate) async fn show(
     let services = people.catalog_table.load_probed().await?;
     let changes = waiting(&services, layout.now);
     let number = page_number(&mut Query::without_blanks(&uri));
-    let changes = Paginated::new(changes, number);
-    let asked = Paginated::new(changed_quotes(&services, layout.now), number);
+    let changes = ListPage::new(changes, number);
+    let asked = ListPage::new(changed_quotes(&services, layout.now), number);
     let how = html! {
         @if people.internal.is_some() {
             "Open a service to accept or withdraw its change, or to pin what its provider asks for. "
@@ -89,12 +89,12 @@ fn waiting(services: &[(Service, ProbeRecord)], now: Timestamp) -> Vec<Waiting<'
     changes
 }
 
-fn changed_quotes(services: &[(Service, ProbeRecord)], now: Timestamp) -> Vec<Asked<'_>> {
+fn changed_quotes(services: &[(Service, ProbeRecord)], now: Timestamp) -> Vec<ChangedQuote<'_>> {
     let mut found = Vec::new();
     for (service, record) in services {
         for operation in &service.operations {
             if let Some(answer) = record.change(operation, now) {
-                found.push(Asked {
+                found.push(ChangedQuote {
                     service,
                     operation,
                     answer,
@@ -161,8 +161,8 @@ fn row(layout: &Layout, change: &Waiting<'_>, network: Network) -> Markup {
     }
 }
 
-fn changed_quote_row(layout: &Layout, asked: &Asked<'_>, network: Network) -> Markup {
-    let Asked {
+fn changed_quote_row(layout: &Layout, asked: &ChangedQuote<'_>, network: Network) -> Markup {
+    let ChangedQuote {
         service,
         operation,
         answer,

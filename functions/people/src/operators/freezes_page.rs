@@ -2,7 +2,7 @@
 
 use crate::operators::form::{Notices, OperatorForm};
 use crate::operators::form_name::OperatorFormName;
-use crate::operators::layout::{Confirmed, FREEZES, hidden, page};
+use crate::operators::layout::{ConfirmedAct, FREEZES, hidden, page};
 use crate::redirect::see_other;
 use crate::sessions::session::OperatorSession;
 use crate::state::People;
@@ -147,7 +147,7 @@ fn freeze_form(layout: &Layout) -> Markup {
         (inputs.optional_line("id", "ID of the agent or the owner; none for all payments", "", 64))
         (inputs.line("reason", "Reason, which the owners see", "", OperatorReason::MAX))
     };
-    let form = Confirmed {
+    let form = ConfirmedAct {
         name: OperatorFormName::Freeze,
         action: FREEZES,
         label: "Freeze",
@@ -189,7 +189,7 @@ fn end_form(layout: &Layout, freeze: &OperatorFreeze, number: usize) -> Markup {
         (hidden("id", &id))
         (hidden("row", &number.to_string()))
     };
-    let form = Confirmed {
+    let form = ConfirmedAct {
         name: OperatorFormName::EndFreeze(number),
         action: &format!("{FREEZES}/end"),
         label: "End the freeze",

@@ -58,7 +58,7 @@ pub(crate) fn pays(pricing: Pricing<'_>, network: Network) -> Markup {
 }
 
 /// The form of an act that has to be confirmed: a button that opens it, what it changes, and a checkbox.
-pub(crate) struct Confirmed<'a> {
+pub(crate) struct ConfirmedAct<'a> {
     pub(crate) name: OperatorFormName,
     pub(crate) action: &'a str,
     /// The text of the buttons that open and send the form.
@@ -69,7 +69,7 @@ pub(crate) struct Confirmed<'a> {
     pub(crate) content: &'a Markup,
 }
 
-impl Confirmed<'_> {
+impl ConfirmedAct<'_> {
     pub(crate) fn show(&self, layout: &Layout) -> Markup {
         let inputs = layout.inputs(FormName::Operator(self.name));
         html! {

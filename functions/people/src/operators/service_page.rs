@@ -8,7 +8,7 @@ use crate::operators::catalog::trust;
 use crate::operators::changes::quote_cell;
 use crate::operators::form::{Notices, OperatorForm};
 use crate::operators::form_name::OperatorFormName;
-use crate::operators::layout::{CATALOG, Confirmed, hidden, page, pays, service_path};
+use crate::operators::layout::{CATALOG, ConfirmedAct, hidden, page, pays, service_path};
 use crate::redirect::see_other;
 use crate::sessions::session::OperatorSession;
 use crate::state::People;
@@ -133,7 +133,7 @@ fn parse_pinned_payment(form: &mut Form) -> Option<PinnedPayment> {
 async fn render(people: &People, layout: &Layout, id: ServiceId) -> Result<Markup> {
     let (service, record) = tokio::try_join!(people.catalog_table.service(id), people.catalog_table.probes(id))?;
     let service = service.ok_or(ErrorKind::NotFound)?.at(layout.now);
-    let shown = Shown {
+    let shown = ServicePageContent {
         people,
         layout,
         service: &service,
@@ -152,7 +152,7 @@ async fn render(people: &People, layout: &Layout, id: ServiceId) -> Result<Marku
 }
 
 /// What the page shows.
-struct Shown<'a> {
+struct ServicePageContent<'a> {
     people: &'a People,
     layout: &'a Layout,
     service: &'a Service,
@@ -160,7 +160,7 @@ struct Shown<'a> {
     path: String,
 }
 
-impl Shown<'_> {
+impl ServicePageContent<'_> {
     fn acts(&self) -> bool {
         self.people.internal.is_some()
     }
@@ -252,14 +252,14 @@ impl Shown<'_> {
             }
         };
         let payee = next.payment.pay_to.to_checksum(None);
-        let accept = Confirmed {
+        let accept = ConfirmedAct {
             name: OperatorFormName::Accept(operation.id),
             action: &format!("{path}/accept"),
             label: "Accept the change",
             confirms: &format!("I have compared the new payee and its price: {payee}"),
             content: &content,
         };
-        let withdraw = Confirmed {
+        let withdraw = ConfirmedAct {
             name: OperatorFormName::Withdraw(operation.id),
             action: &format!("{path}/withdraw"),
             label: "Withdraw the change",
@@ -284,7 +284,7 @@ impl Shown<'_> {
                 div { dt { "Pinned" } dd { (money(payment.amount)) " to " code.long { (payee) } } }
             }
         };
-        let pin = Confirmed {
+        let pin = ConfirmedAct {
             name: OperatorFormName::Pin(operation.id),
             action: &format!("{}/operations/{}/pin", self.path, operation.id),
             label: "Pin this payment",

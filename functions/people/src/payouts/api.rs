@@ -49,7 +49,7 @@ pub(crate) struct PayoutAddressView {
 }
 
 impl PayoutAddressView {
-    async fn load(people: &People, owned: &crate::agents::owned::Owned) -> purser_domain::Result<Json<Self>> {
+    async fn load(people: &People, owned: &crate::agents::owned::OwnedAgent) -> purser_domain::Result<Json<Self>> {
         let Payouts {
             is_set_up,
             address,

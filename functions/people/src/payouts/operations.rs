@@ -1,7 +1,7 @@
 //! Payouts: an agent's owner sets an address and withdraws the agent's money to it. `payments` does both, with its own
 //! clock and its own checks. This module checks the ownership of the agent and the recent sign-in.
 
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::state::People;
 use purser_api::{AskedPayout, CallerIds, NamedPayoutAddress, PayoutOwner, ReservedPayout};
 use purser_domain::{
@@ -31,7 +31,7 @@ pub(crate) struct PaidOut {
 
 impl People {
     /// The agent's payout address and open payout.
-    pub(crate) async fn payouts(&self, owned: &Owned) -> Result<Payouts> {
+    pub(crate) async fn payouts(&self, owned: &OwnedAgent) -> Result<Payouts> {
         let (agent, person) = (owned.agent().id, owner_of(owned)?);
         let record = self.ledger.payout_record(agent).await?;
         let latest = match record.latest {
@@ -46,7 +46,7 @@ impl People {
     }
 
     /// Sets the payout address, which can be used after a delay. Requires a recent sign-in.
-    pub(crate) async fn name_payout_address(&self, owned: &Owned, ids: CallerIds, address: Address) -> Result<()> {
+    pub(crate) async fn name_payout_address(&self, owned: &OwnedAgent, ids: CallerIds, address: Address) -> Result<()> {
         let (agent, acting) = (owned.agent().id, owned.acting());
         let act = Act::new(AuditKind::PayoutAddressNamed).on(agent);
         let named = async {
@@ -62,7 +62,7 @@ impl People {
     }
 
     /// Removes the payout address at once. Any session may do this, because afterwards nothing can be paid out.
-    pub(crate) async fn remove_payout_address(&self, owned: &Owned, ids: CallerIds) -> Result<()> {
+    pub(crate) async fn remove_payout_address(&self, owned: &OwnedAgent, ids: CallerIds) -> Result<()> {
         let (agent, acting) = (owned.agent().id, owned.acting());
         let act = Act::new(AuditKind::PayoutAddressRemoved).on(agent);
         let of = PayoutOwner::new(agent, acting);
@@ -73,7 +73,7 @@ impl People {
     /// Pays out to the stored address. Requires a recent sign-in. The same key returns the same payout.
     pub(crate) async fn pay_out(
         &self,
-        owned: &Owned,
+        owned: &OwnedAgent,
         ids: CallerIds,
         amount: PayoutAmount,
         key: &str,
@@ -106,7 +106,7 @@ impl People {
 }
 
 /// The agent's owner, who is also the caller.
-fn owner_of(owned: &Owned) -> Result<PersonId> {
+fn owner_of(owned: &OwnedAgent) -> Result<PersonId> {
     let person = PersonId::parse(&owned.agent().owner);
     person.ok_or_else(|| Error::internal("reading an agent's owner", "it is no person's id"))
 }

@@ -1,7 +1,7 @@
 //! Previews: an edit is compared with the present limits, and tested over the agent's newest decisions. Nothing is
 //! saved.
 
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::state::People;
 use purser_domain::{
     Agent, AgentId, AgentLimits, Backtest, BacktestResult, Candidate, Comparison, Duration, EnabledService, Result,
@@ -76,7 +76,7 @@ impl People {
     /// The preview of replacing a policy, or of adding one.
     pub(crate) async fn preview_policy(
         &self,
-        owned: &Owned,
+        owned: &OwnedAgent,
         record: EnabledService,
         days: PreviewDays,
     ) -> Result<EditPreview> {
@@ -92,7 +92,12 @@ impl People {
     }
 
     /// The preview of other rules.
-    pub(crate) async fn preview_rules(&self, owned: &Owned, edited: Agent, days: PreviewDays) -> Result<EditPreview> {
+    pub(crate) async fn preview_rules(
+        &self,
+        owned: &OwnedAgent,
+        edited: Agent,
+        days: PreviewDays,
+    ) -> Result<EditPreview> {
         let (edition, policies) = tokio::try_join!(self.catalog(), self.ledger.list_enabled_services(owned.agent()))?;
         let services = policies
             .iter()

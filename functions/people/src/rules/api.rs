@@ -1,6 +1,6 @@
 //! `/agents/{agentId}/rules`: the limits of an agent over all its services.
 
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::agents::owned::parse_id;
 use crate::preview::api::{PreviewView, parse_edit_query};
 use crate::request::{created_response, together, with_version};
@@ -609,7 +609,7 @@ fn rule_view(usage: &RuleUsage) -> RuleView {
     RuleView::new(&usage.rule, usage.used.map(|used| used.amount))
 }
 
-async fn rule_response(people: &People, owned: &Owned, id: RuleId) -> Result<Response, Error> {
+async fn rule_response(people: &People, owned: &OwnedAgent, id: RuleId) -> Result<Response, Error> {
     let rules = people.rules(owned).await?;
     let rule = rules.iter().find(|usage| usage.rule.id == id);
     let rule = rule.ok_or_else(|| Error::internal("answering with a rule", "it is not there"))?;

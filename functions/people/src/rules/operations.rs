@@ -1,6 +1,6 @@
 //! Rules: list them with the use of budgets and count limits, add, replace and remove them.
 
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::preview::operations::{EditPreview, PreviewDays};
 use crate::state::People;
 use purser_api::Precondition;
@@ -39,7 +39,7 @@ impl CheckedRule {
 
 impl People {
     /// The agent's rules, in the order in which they were added.
-    pub(crate) async fn rules(&self, owned: &Owned) -> Result<Vec<RuleUsage>> {
+    pub(crate) async fn rules(&self, owned: &OwnedAgent) -> Result<Vec<RuleUsage>> {
         let agent = owned.agent();
         let counting = agent.counting_rules();
         let counting = counting.map(|counting| (counting.scope(agent.id), counting.length));
@@ -55,10 +55,10 @@ impl People {
     /// Adds a rule, and returns it with its id.
     pub(crate) async fn add_rule(
         &self,
-        owned: Owned,
+        owned: OwnedAgent,
         meant: Precondition,
         rule: &CheckedRule,
-    ) -> Result<(Owned, RuleId)> {
+    ) -> Result<(OwnedAgent, RuleId)> {
         let id = RuleId::from_uuid(uuid::Builder::from_random_bytes(self.entropy.bytes()?).into_uuid());
         let add = |agent: Agent| agent.with_rule(id, rule.kind().clone()).map_err(refusal_error);
         let act = Act::new(AuditKind::RuleAdded).with(&id);
@@ -68,11 +68,11 @@ impl People {
     /// Replaces a rule with another of the same kind.
     pub(crate) async fn replace_rule(
         &self,
-        owned: Owned,
+        owned: OwnedAgent,
         meant: Precondition,
         id: RuleId,
         rule: &CheckedRule,
-    ) -> Result<Owned> {
+    ) -> Result<OwnedAgent> {
         let replace = |agent: Agent| agent.with_changed_rule(id, rule.kind().clone()).map_err(refusal_error);
         self.change(owned, meant, Act::new(AuditKind::RuleReplaced).with(&id), replace)
             .await
@@ -81,7 +81,7 @@ impl People {
     /// The preview of adding a rule.
     pub(crate) async fn preview_added_rule(
         &self,
-        owned: &Owned,
+        owned: &OwnedAgent,
         meant: Precondition,
         rule: &CheckedRule,
         days: PreviewDays,
@@ -95,7 +95,7 @@ impl People {
     /// The preview of replacing a rule.
     pub(crate) async fn preview_replaced_rule(
         &self,
-        owned: &Owned,
+        owned: &OwnedAgent,
         meant: Precondition,
         id: RuleId,
         rule: &CheckedRule,
@@ -109,7 +109,7 @@ impl People {
     /// The preview of removing a rule.
     pub(crate) async fn preview_removed_rule(
         &self,
-        owned: &Owned,
+        owned: &OwnedAgent,
         meant: Precondition,
         id: RuleId,
         days: PreviewDays,
@@ -120,7 +120,7 @@ impl People {
     }
 
     /// Removes a rule.
-    pub(crate) async fn remove_rule(&self, owned: Owned, meant: Precondition, id: RuleId) -> Result<Owned> {
+    pub(crate) async fn remove_rule(&self, owned: OwnedAgent, meant: Precondition, id: RuleId) -> Result<OwnedAgent> {
         let remove = |agent: Agent| agent.without_rule(id).map_err(refusal_error);
         self.change(owned, meant, Act::new(AuditKind::RuleRemoved).with(&id), remove)
             .await

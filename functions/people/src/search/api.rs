@@ -1,6 +1,6 @@
 //! `GET /search`.
 
-use crate::search::operations::{Found, LONGEST};
+use crate::search::operations::{LONGEST, SearchResult};
 use crate::state::People;
 use axum::Json;
 use axum::extract::State;
@@ -35,20 +35,20 @@ pub(crate) struct FoundView {
     path: String,
 }
 
-impl From<&Found> for FoundView {
-    fn from(found: &Found) -> Self {
+impl From<&SearchResult> for FoundView {
+    fn from(found: &SearchResult) -> Self {
         let (id, agent_id, name) = match found {
-            Found::Agent(agent) => (agent.id.to_string(), Some(agent.id), Some(agent.name.clone())),
-            Found::Decision(entry) => {
+            SearchResult::Agent(agent) => (agent.id.to_string(), Some(agent.id), Some(agent.name.clone())),
+            SearchResult::Decision(entry) => {
                 let id = match entry.payment {
                     Some(_) => entry.place.to_string(),
                     None => entry.transaction.to_string(),
                 };
                 (id, Some(entry.agent), Some(entry.agent_name.clone()))
             }
-            Found::Approval(approval) => (approval.id.to_string(), Some(approval.agent), None),
-            Found::Payee(address) => (address.to_string(), None, None),
-            Found::Service(service) => (service.id.to_string(), None, Some(service.name.clone())),
+            SearchResult::Approval(approval) => (approval.id.to_string(), Some(approval.agent), None),
+            SearchResult::Payee(address) => (address.to_string(), None, None),
+            SearchResult::Service(service) => (service.id.to_string(), None, Some(service.name.clone())),
         };
         Self {
             kind: found.kind(),

@@ -21,7 +21,7 @@ const SHOWN: u32 = 10;
 
 /// What a search found.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum SearchResult {
     Agent(Box<Agent>),
     /// A decision, with its payment if it has one.
     Decision(Box<JournalEntry>),
@@ -32,7 +32,7 @@ pub(crate) enum Found {
     Service(Box<Service>),
 }
 
-impl Found {
+impl SearchResult {
     /// The name of its kind.
     pub(crate) const fn kind(&self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl Found {
 
 impl People {
     /// What a text leads to, among the person's own: empty if there is nothing.
-    pub(crate) async fn search(&self, person: &Caller, text: &str) -> Result<Vec<Found>> {
+    pub(crate) async fn search(&self, person: &Caller, text: &str) -> Result<Vec<SearchResult>> {
         let text = text.trim();
         if text.is_empty() {
             return Ok(Vec::new());
@@ -82,10 +82,10 @@ impl People {
         }
         if let Some(hash) = TxHash::parse(&text.to_lowercase()) {
             let entries = self.usage.entries_of_transaction(&person.id, hash).await?.into_iter();
-            return Ok(entries.map(|entry| Found::Decision(Box::new(entry))).collect());
+            return Ok(entries.map(|entry| SearchResult::Decision(Box::new(entry))).collect());
         }
         if let Ok(address) = parse_address(text) {
-            return Ok(vec![Found::Payee(address)]);
+            return Ok(vec![SearchResult::Payee(address)]);
         }
         let filter = AgentFilter {
             text: text.to_owned(),
@@ -96,30 +96,30 @@ impl People {
         let agents = agents
             .items
             .into_iter()
-            .map(|owned| Found::Agent(Box::new(owned.agent().clone())));
-        let services = services(&edition.catalog, text).map(|service| Found::Service(Box::new(service.clone())));
+            .map(|owned| SearchResult::Agent(Box::new(owned.agent().clone())));
+        let services = services(&edition.catalog, text).map(|service| SearchResult::Service(Box::new(service.clone())));
         Ok(agents.chain(services).collect())
     }
 
     /// The agent, decision, settlement or approval with this id.
-    async fn find_id(&self, person: &Caller, id: Uuid) -> Result<Vec<Found>> {
+    async fn find_id(&self, person: &Caller, id: Uuid) -> Result<Vec<SearchResult>> {
         let agent = own(self.own_agent(person, AgentId::from_uuid(id)).await)?;
         if let Some(owned) = agent {
-            return Ok(vec![Found::Agent(Box::new(owned.agent().clone()))]);
+            return Ok(vec![SearchResult::Agent(Box::new(owned.agent().clone()))]);
         }
         let (entry, approval) = tokio::try_join!(
             self.usage.entry_of(&person.id, id),
             self.ledger.approval(ApprovalId::from_uuid(id)),
         )?;
-        let mut found: Vec<Found> = entry
+        let mut found: Vec<SearchResult> = entry
             .into_iter()
-            .map(|entry| Found::Decision(Box::new(entry)))
+            .map(|entry| SearchResult::Decision(Box::new(entry)))
             .collect();
         if let Some(approval) = approval
             && own(self.own_agent(person, approval.agent).await)?.is_some()
             && let Some(approval) = approval.seen_by(person.id.as_str(), self.now())
         {
-            found.push(Found::Approval(Box::new(approval)));
+            found.push(SearchResult::Approval(Box::new(approval)));
         }
         Ok(found)
     }

@@ -1,7 +1,7 @@
 //! The page of a search.
 
 use crate::redirect::see_other;
-use crate::search::operations::{Found, LONGEST};
+use crate::search::operations::{LONGEST, SearchResult};
 use crate::sessions::session::PageSession;
 use crate::state::People;
 use crate::ui::datetime::exact;
@@ -31,7 +31,7 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     Ok(search_page(&layout, text.trim(), &found).into_response())
 }
 
-fn search_page(layout: &Layout, text: &str, found: &[Found]) -> Markup {
+fn search_page(layout: &Layout, text: &str, found: &[SearchResult]) -> Markup {
     layout.page(
         "Search",
         NavItem::Search,
@@ -49,16 +49,16 @@ fn search_page(layout: &Layout, text: &str, found: &[Found]) -> Markup {
     )
 }
 
-fn result(found: &Found) -> Markup {
+fn result(found: &SearchResult) -> Markup {
     html! {
         div.row-main {
             a href=(found.path()) {
                 @match found {
-                    Found::Agent(agent) => (visible(&agent.name)),
-                    Found::Decision(entry) => { (money(entry.amount)) " by " (visible(&entry.agent_name)) ", " (exact(entry.at)) },
-                    Found::Approval(approval) => { "Approval of " (money(approval.amount)) ", " (exact(approval.created_at)) },
-                    Found::Payee(address) => { "Payments to " (labels::short_wallet(*address)) },
-                    Found::Service(service) => { "Payments for " (visible(&service.name)) },
+                    SearchResult::Agent(agent) => (visible(&agent.name)),
+                    SearchResult::Decision(entry) => { (money(entry.amount)) " by " (visible(&entry.agent_name)) ", " (exact(entry.at)) },
+                    SearchResult::Approval(approval) => { "Approval of " (money(approval.amount)) ", " (exact(approval.created_at)) },
+                    SearchResult::Payee(address) => { "Payments to " (labels::short_wallet(*address)) },
+                    SearchResult::Service(service) => { "Payments for " (visible(&service.name)) },
                 }
             }
             " " span.muted { (found.kind()) }

@@ -5,7 +5,7 @@
 //! that the body omits. In both bodies, the policy's fields are either at the top level, or under `policy`, as in
 //! responses.
 
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::preview::api::{PreviewView, parse_edit_query, parse_reason_query};
 use crate::request::{created_response, together, version_or_any, with_version};
 use crate::services::operations::{EnableService, GovernedService, ServiceEdit, find_service};
@@ -157,7 +157,7 @@ impl ServiceView {
 /// The response with an agent's record of a service.
 pub(crate) fn service_response(
     people: &People,
-    owned: &Owned,
+    owned: &OwnedAgent,
     service: &GovernedService,
     catalog: &Catalog,
 ) -> Response {

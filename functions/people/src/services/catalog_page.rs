@@ -8,7 +8,7 @@ use crate::state::People;
 use crate::ui::count::count_with_noun;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
-use crate::ui::list::{Paginated, filter_select, filters, has_text, page_number, page_text, search_field};
+use crate::ui::list::{ListPage, filter_select, filters, has_text, page_number, page_text, search_field};
 use crate::ui::money::{is_no_limit, money};
 use axum::{extract::State, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
@@ -70,12 +70,12 @@ impl View {
 type Enabled = BTreeSet<ServiceId>;
 
 /// One page of the catalog.
-struct Shown<'a> {
+struct CatalogList<'a> {
     view: &'a View,
     choice: &'a AgentChoice,
     /// `None` if no agent was chosen.
     enabled: Option<Enabled>,
-    services: Paginated<&'a Service>,
+    services: ListPage<&'a Service>,
     network: Network,
 }
 
@@ -97,18 +97,18 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     let services: Vec<&Service> = services
         .filter(|service| service.is_open() && view.fits(service))
         .collect();
-    let shown = Shown {
+    let shown = CatalogList {
         view: &view,
         choice: &choice,
         enabled,
-        services: Paginated::new(services, view.page),
+        services: ListPage::new(services, view.page),
         network: people.network,
     };
     let layout = Layout::new(&session, people.now());
     Ok(catalog_page(&layout, &shown).into_response())
 }
 
-fn catalog_page(layout: &Layout, shown: &Shown<'_>) -> Markup {
+fn catalog_page(layout: &Layout, shown: &CatalogList<'_>) -> Markup {
     let view = shown.view;
     let is_filtered =
         !view.search.is_empty() || view.category.is_some() || shown.choice.id.is_some() || shown.choice.is_open();
@@ -136,7 +136,7 @@ fn catalog_page(layout: &Layout, shown: &Shown<'_>) -> Markup {
     )
 }
 
-fn service_row(layout: &Layout, service: &Service, shown: &Shown<'_>) -> Markup {
+fn service_row(layout: &Layout, service: &Service, shown: &CatalogList<'_>) -> Markup {
     let aggregates = service.aggregates(layout.now);
     html! {
         li.row.service {
@@ -190,7 +190,7 @@ fn operation_row(layout: &Layout, operation: &Operation, network: Network) -> Ma
 }
 
 /// Whether the chosen agent may pay the service.
-fn who_may(service: &Service, shown: &Shown<'_>) -> Markup {
+fn who_may(service: &Service, shown: &CatalogList<'_>) -> Markup {
     let (Some(enabled), Some(owned)) = (&shown.enabled, &shown.choice.agent) else {
         return html! {};
     };

@@ -2,7 +2,7 @@
 //!
 //! A record's version is the number of its edits and starts at one; version zero means that no record exists.
 
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::preview::operations::{EditPreview, PreviewDays};
 use crate::several::several;
 use crate::state::People;
@@ -11,7 +11,7 @@ use purser_domain::{
     Act, Amount, ApprovalId, AuditChanges, AuditKind, Caps, Catalog, Duration, EnabledService, Error, ErrorKind,
     PolicyEdit, Result, Service, ServiceId, Spend, SpendPolicy, WindowScope,
 };
-use purser_store::{AuditEntry, Backoff, Edited};
+use purser_store::{AuditEntry, Backoff, EditResult};
 use std::sync::Arc;
 
 /// A service to enable.
@@ -61,20 +61,20 @@ pub(crate) struct Enabling {
 
 impl People {
     /// The agent's records of all services, disabled ones included.
-    pub(crate) async fn services(&self, owned: &Owned) -> Result<Vec<GovernedService>> {
+    pub(crate) async fn services(&self, owned: &OwnedAgent) -> Result<Vec<GovernedService>> {
         let records = self.ledger.list_enabled_services(owned.agent()).await?;
         self.with_spend(owned, records).await
     }
 
     /// The agent's record of one service.
-    pub(crate) async fn service(&self, owned: &Owned, id: ServiceId) -> Result<GovernedService> {
+    pub(crate) async fn service(&self, owned: &OwnedAgent, id: ServiceId) -> Result<GovernedService> {
         let record = self.record(owned, id).await?;
         self.one_with_spend(owned, record).await
     }
 
     /// The id of a service of which the agent has a record. It is checked first, so that an unknown service is 404
     /// regardless of other errors.
-    pub(crate) async fn find_known_service(&self, owned: &Owned, id: ServiceId) -> Result<ServiceId> {
+    pub(crate) async fn find_known_service(&self, owned: &OwnedAgent, id: ServiceId) -> Result<ServiceId> {
         Ok(self.record(owned, id).await?.service)
     }
 
@@ -82,7 +82,7 @@ impl People {
     /// record. If nothing changes, nothing is written.
     pub(crate) async fn enable_service(
         &self,
-        owned: &Owned,
+        owned: &OwnedAgent,
         meant: Precondition,
         enable: &EnableService,
     ) -> Result<Enabling> {
@@ -98,7 +98,7 @@ impl People {
     /// The preview of [`People::enable_service`].
     pub(crate) async fn preview_enabling(
         &self,
-        owned: &Owned,
+        owned: &OwnedAgent,
         meant: Precondition,
         enable: &EnableService,
         days: PreviewDays,
@@ -119,7 +119,7 @@ impl People {
 
     async fn store_enabling(
         &self,
-        owned: &Owned,
+        owned: &OwnedAgent,
         meant: Precondition,
         act: &Act,
         service: ServiceId,
@@ -149,13 +149,13 @@ impl People {
             self.may_widen(owned, present.as_ref(), &record)?;
             let entry = self.policy_entry(owned, act, present.as_ref(), &record)?;
             match self.ledger.put_policy(owned.agent().id, &record, &entry).await? {
-                Edited::Stored => {
+                EditResult::Stored => {
                     return Ok(Enabling {
                         service: self.one_with_spend(owned, record).await?,
                         is_new: present.is_none(),
                     });
                 }
-                Edited::Conflict => backoff.wait().await?,
+                EditResult::Conflict => backoff.wait().await?,
             }
         }
     }
@@ -163,7 +163,7 @@ impl People {
     /// Replaces some fields of the record. If nothing changes, nothing is written.
     pub(crate) async fn edit_service(
         &self,
-        owned: &Owned,
+        owned: &OwnedAgent,
         meant: Precondition,
         id: ServiceId,
         edit: &ServiceEdit,
@@ -181,7 +181,7 @@ impl People {
     /// The preview of [`People::edit_service`].
     pub(crate) async fn preview_edit(
         &self,
-        owned: &Owned,
+        owned: &OwnedAgent,
         meant: Precondition,
         id: ServiceId,
         edit: &ServiceEdit,
@@ -198,7 +198,7 @@ impl People {
 
     async fn store_service_edit(
         &self,
-        owned: &Owned,
+        owned: &OwnedAgent,
         meant: Precondition,
         act: &Act,
         id: ServiceId,
@@ -218,15 +218,19 @@ impl People {
             self.may_widen(owned, Some(&present), &record)?;
             let entry = self.policy_entry(owned, act, Some(&present), &record)?;
             match self.ledger.put_policy(owned.agent().id, &record, &entry).await? {
-                Edited::Stored => return self.one_with_spend(owned, record).await,
-                Edited::Conflict => backoff.wait().await?,
+                EditResult::Stored => return self.one_with_spend(owned, record).await,
+                EditResult::Conflict => backoff.wait().await?,
             }
         }
     }
 
     /// Sets the limits of all enabled services that have none, each as an edit of its own. Returns the edited services.
     /// A service that gets other limits meanwhile keeps those.
-    pub(crate) async fn limit_unlimited(self: &Arc<Self>, owned: &Owned, edit: &PolicyEdit) -> Result<Vec<ServiceId>> {
+    pub(crate) async fn limit_unlimited(
+        self: &Arc<Self>,
+        owned: &OwnedAgent,
+        edit: &PolicyEdit,
+    ) -> Result<Vec<ServiceId>> {
         judge(edit, None)?;
         let records = self.ledger.list_enabled_services(owned.agent()).await?;
         let unlimited = records
@@ -251,7 +255,7 @@ impl People {
     }
 
     /// Requires a recent sign-in if the record allows the agent more than the one `before`.
-    fn may_widen(&self, owned: &Owned, before: Option<&EnabledService>, now: &EnabledService) -> Result<()> {
+    fn may_widen(&self, owned: &OwnedAgent, before: Option<&EnabledService>, now: &EnabledService) -> Result<()> {
         if now.widens(before) {
             self.limits.recently(owned.signed_in_at(), self.now())?;
         }
@@ -261,7 +265,7 @@ impl People {
     /// The row of the audit log for replacing the record `before` with this one.
     fn policy_entry(
         &self,
-        owned: &Owned,
+        owned: &OwnedAgent,
         act: &Act,
         before: Option<&EnabledService>,
         now: &EnabledService,
@@ -271,17 +275,17 @@ impl People {
         self.entry(owned.acting(), act, changes)
     }
 
-    async fn record(&self, owned: &Owned, id: ServiceId) -> Result<EnabledService> {
+    async fn record(&self, owned: &OwnedAgent, id: ServiceId) -> Result<EnabledService> {
         let record = self.ledger.find_enabled_service(owned.agent().id, id).await?;
         record.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    async fn one_with_spend(&self, owned: &Owned, record: EnabledService) -> Result<GovernedService> {
+    async fn one_with_spend(&self, owned: &OwnedAgent, record: EnabledService) -> Result<GovernedService> {
         let one = self.with_spend(owned, vec![record]).await?.pop();
         one.ok_or_else(|| Error::internal("reading what was spent", "one record became none"))
     }
 
-    async fn with_spend(&self, owned: &Owned, records: Vec<EnabledService>) -> Result<Vec<GovernedService>> {
+    async fn with_spend(&self, owned: &OwnedAgent, records: Vec<EnabledService>) -> Result<Vec<GovernedService>> {
         let agent = owned.agent().id;
         let scope = |service| WindowScope::Day { agent, service };
         let scopes: Vec<_> = records

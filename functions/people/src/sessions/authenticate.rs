@@ -9,7 +9,7 @@ use crate::caller::Caller;
 use crate::state::People;
 use purser_api::{AgentCredentials, ThrottleScope};
 use purser_domain::{Duration, ErrorKind, PersonId, RequestSource, Result, Session, SessionId};
-use purser_store::{Authenticated, DecisionInputs, DecisionKeys, Reader, Throttle};
+use purser_store::{AuthenticatedCaller, DecisionInputs, DecisionKeys, Reader, Throttle};
 use tracing::{info, warn};
 
 /// The precision of a session's last use. A write for each request would cost more than it is worth.
@@ -93,7 +93,7 @@ impl People {
         &self,
         caller: AgentCredentials,
         ask: &DecisionKeys,
-    ) -> Result<Authenticated<DecisionInputs>> {
+    ) -> Result<AuthenticatedCaller<DecisionInputs>> {
         let (now, key_use) = (self.now(), caller.key_use(None));
         let call = self.authenticator.begin(caller.scope, caller.key, key_use, now).await?;
         let read = self.ledger.decision_inputs(Reader::Unverified(&call.key, now), ask);

@@ -7,7 +7,7 @@ use purser_domain::{
     Act, Acting, Actor, AuditChanges, AuditKind, AuditRefusal, ErrorKind, Members, PersonId, RequestSource, Result,
     Session, SessionId,
 };
-use purser_store::{Identity, Started};
+use purser_store::{Identity, StartSessionResult};
 use std::cmp::Reverse;
 use tracing::info;
 
@@ -17,7 +17,12 @@ const LONGEST: usize = 200;
 impl People {
     /// Starts a session for the signed-in person. The session's id is the digest of `secret`. Returns
     /// `SignedInTooEarly` if the person has ended all sessions since the sign-in.
-    pub(crate) async fn start_session(&self, who: &IdToken, secret: &str, source: RequestSource) -> Result<Started> {
+    pub(crate) async fn start_session(
+        &self,
+        who: &IdToken,
+        secret: &str,
+        source: RequestSource,
+    ) -> Result<StartSessionResult> {
         let now = self.now();
         let session = Session {
             id: SessionId::from_secret(secret),
@@ -51,12 +56,12 @@ impl People {
         let entry = self.entry(&acting, &act, AuditChanges::between(None, Some(told)))?;
         let started = self.ledger.start_session(&session, identity, &entry).await?;
         match started {
-            Started::Stored => {
+            StartSessionResult::Stored => {
                 info!(person = %session.person, session = %session.id, "session.started");
                 self.keep_mail_address(&session.person, &who.person.mail, self.now())
                     .await;
             }
-            Started::SignedInTooEarly => {
+            StartSessionResult::SignedInTooEarly => {
                 self.refuse_sign_in(&session.person, acting.source, "ended").await?;
             }
         }

@@ -28,7 +28,7 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use maud::{DOCTYPE, Markup, html};
 use purser_api::{AuthorizationCode, EntitlementCheck, Failure, Query, ThrottleScope, request_source};
 use purser_domain::{Acting, Actor, ErrorKind, Result, Timestamp, Url};
-use purser_store::Started;
+use purser_store::StartSessionResult;
 use std::sync::Arc;
 use tracing::{info, warn};
 
@@ -239,8 +239,8 @@ async fn session(
     }
     let secret = BASE64_URL_SAFE_NO_PAD.encode(people.entropy.bytes::<32>()?);
     match people.start_session(&who, &secret, source).await? {
-        Started::SignedInTooEarly => Ok(SignedIn::TooEarly),
-        Started::Stored => {
+        StartSessionResult::SignedInTooEarly => Ok(SignedIn::TooEarly),
+        StartSessionResult::Stored => {
             end_present(people, origin, parts).await;
             let cookie = session_cookie(&who.person.id, &secret);
             Ok(SignedIn::Session(Cookie::Session.set(

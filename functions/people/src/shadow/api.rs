@@ -3,7 +3,7 @@
 use crate::backtests::api::{CandidatePolicies, CandidateRules, terms_of};
 use crate::history::api::{ChangeView, changes_of};
 use crate::preview::api::{ComparisonView, TestedView};
-use crate::shadow::operations::{JudgedShadow, Promoted};
+use crate::shadow::operations::{JudgedShadow, PromotionResult};
 use crate::state::People;
 use axum::Json;
 use axum::body::Bytes;
@@ -105,8 +105,8 @@ pub(crate) struct PromotedView {
     services_edited: Vec<String>,
 }
 
-impl From<Promoted> for PromotedView {
-    fn from(promoted: Promoted) -> Self {
+impl From<PromotionResult> for PromotedView {
+    fn from(promoted: PromotionResult) -> Self {
         Self {
             agent_id: promoted.owned.agent().id.to_string(),
             version: promoted.owned.agent().version,

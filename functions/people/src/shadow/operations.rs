@@ -4,7 +4,7 @@
 //! consists of ordinary edits: of the rules, and of one policy after another, those that do not widen first. If one is
 //! refused, the next promotion continues, because what is done already is no change.
 
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::history::operations::{rules_of, whole};
 use crate::services::operations::{EnableService, ServiceEdit};
 use crate::state::People;
@@ -45,8 +45,8 @@ pub(crate) struct JudgedShadow {
 
 /// What a promotion edited.
 #[derive(Debug)]
-pub(crate) struct Promoted {
-    pub(crate) owned: Owned,
+pub(crate) struct PromotionResult {
+    pub(crate) owned: OwnedAgent,
     /// The services whose policies were edited.
     pub(crate) services: Vec<ServiceId>,
     /// Whether rules were edited.
@@ -61,7 +61,7 @@ struct Present {
 
 impl People {
     /// The agent's shadow, if the agent has one. One that has ended, or is from before a handover, is none.
-    pub(crate) async fn shadow(&self, owned: &Owned) -> Result<Option<Shadow>> {
+    pub(crate) async fn shadow(&self, owned: &OwnedAgent) -> Result<Option<Shadow>> {
         let agent = owned.agent();
         let shadow = self.usage.shadow(&owner_of(owned)?, agent.id).await?;
         let Some(shadow) = shadow.filter(|shadow| !shadow.has_ended(self.now())) else {
@@ -72,7 +72,7 @@ impl People {
     }
 
     /// Attaches a shadow, in place of the agent's present one.
-    pub(crate) async fn attach_shadow(&self, owned: &Owned, terms: BacktestTerms) -> Result<Shadow> {
+    pub(crate) async fn attach_shadow(&self, owned: &OwnedAgent, terms: BacktestTerms) -> Result<Shadow> {
         let agent = owned.agent();
         let present = self.ledger.list_enabled_services(agent).await?;
         let shadow = Shadow {
@@ -92,7 +92,7 @@ impl People {
     }
 
     /// Judges the agent's decisions since its shadow was attached.
-    pub(crate) async fn judge_shadow(&self, owned: &Owned) -> Result<JudgedShadow> {
+    pub(crate) async fn judge_shadow(&self, owned: &OwnedAgent) -> Result<JudgedShadow> {
         let (agent, now) = (owned.agent(), self.now());
         let shadow = self.shadow(owned).await?.ok_or(ErrorKind::NotFound)?;
         let (edition, policies) = tokio::try_join!(self.catalog(), self.ledger.list_enabled_services(agent))?;
@@ -119,7 +119,7 @@ impl People {
     }
 
     /// Removes the agent's shadow.
-    pub(crate) async fn remove_shadow(&self, owned: &Owned) -> Result<()> {
+    pub(crate) async fn remove_shadow(&self, owned: &OwnedAgent) -> Result<()> {
         let shadow = self.shadow(owned).await?.ok_or(ErrorKind::NotFound)?;
         let act = Act::new(AuditKind::ShadowRemoved).on(owned.agent().id);
         let entry = self.entry(owned.acting(), &act, AuditChanges::default())?;
@@ -128,14 +128,14 @@ impl People {
     }
 
     /// Puts the limits of the agent's shadow in force, and removes it. Requires a recent sign-in if they widen.
-    pub(crate) async fn promote_shadow(&self, owned: Owned, meant: Precondition) -> Result<Promoted> {
+    pub(crate) async fn promote_shadow(&self, owned: OwnedAgent, meant: Precondition) -> Result<PromotionResult> {
         let act = Act::new(AuditKind::ShadowPromoted).on(owned.agent().id);
         let acting = owned.acting().clone();
         self.audit_rejection(&acting, &act, Box::pin(self.store_promotion(owned, meant, &act)))
             .await
     }
 
-    async fn store_promotion(&self, owned: Owned, meant: Precondition, act: &Act) -> Result<Promoted> {
+    async fn store_promotion(&self, owned: OwnedAgent, meant: Precondition, act: &Act) -> Result<PromotionResult> {
         let shadow = self.shadow(&owned).await?.ok_or(ErrorKind::NotFound)?;
         let edition = self.catalog().await?;
         let policies = self.ledger.list_enabled_services(owned.agent()).await?;
@@ -175,14 +175,14 @@ impl People {
         }
         let entry = self.entry(owned.acting(), act, AuditChanges::default())?;
         self.usage.remove_shadow(&shadow, &entry).await?;
-        Ok(Promoted {
+        Ok(PromotionResult {
             services: policies.iter().map(|policy| policy.service).collect(),
             owned,
             has_rules,
         })
     }
 
-    async fn promote_rules(&self, owned: Owned, edited: &Agent) -> Result<Owned> {
+    async fn promote_rules(&self, owned: OwnedAgent, edited: &Agent) -> Result<OwnedAgent> {
         let meant = Precondition::Version(owned.agent().version);
         let rules = edited.rules.clone();
         self.change(owned, meant, Act::new(AuditKind::RuleReplaced), move |agent| {
@@ -196,7 +196,7 @@ impl People {
 
     async fn promote_policy(
         &self,
-        owned: &Owned,
+        owned: &OwnedAgent,
         present: Option<&EnabledService>,
         policy: &EnabledService,
         catalog: &Catalog,
@@ -279,7 +279,7 @@ fn changes(agent: &Agent, present: &Present, catalog: &Catalog) -> AuditChanges 
     )
 }
 
-fn owner_of(owned: &Owned) -> Result<PersonId> {
+fn owner_of(owned: &OwnedAgent) -> Result<PersonId> {
     let person = PersonId::parse(&owned.agent().owner);
     person.ok_or_else(|| purser_domain::Error::internal("reading an agent's owner", "it is no person's id"))
 }

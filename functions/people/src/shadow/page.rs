@@ -1,6 +1,6 @@
 //! The page of an agent's shadow.
 
-use crate::agents::owned::{Owned, parse_id};
+use crate::agents::owned::{OwnedAgent, parse_id};
 use crate::audit::page::change_list;
 use crate::preview::section;
 use crate::sessions::session::PageSession;
@@ -35,7 +35,7 @@ pub(crate) async fn show(
 }
 
 /// The page.
-pub(crate) async fn answer(people: &People, layout: &Layout, owned: &Owned) -> Result<Response> {
+pub(crate) async fn answer(people: &People, layout: &Layout, owned: &OwnedAgent) -> Result<Response> {
     let judged = match people.judge_shadow(owned).await {
         Ok(judged) => Some(judged),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound) => None,

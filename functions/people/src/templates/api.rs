@@ -10,7 +10,7 @@ use crate::preview::api::{parse_apply_query, parse_reason_query};
 use crate::request::{created_response, together, with_version};
 use crate::rules::api::RuleBody;
 use crate::state::People;
-use crate::templates::apply::{Applied, ApplyTo, TemplatePlan};
+use crate::templates::apply::{ApplyResult, ApplyTo, TemplatePlan};
 use crate::templates::operations::{OwnTemplate, TemplateEdit};
 use axum::Json;
 use axum::body::Bytes;
@@ -411,7 +411,7 @@ pub(crate) struct AppliedRow {
 }
 
 impl AppliedRow {
-    fn new(applied: &Applied, catalog: &Catalog) -> Self {
+    fn new(applied: &ApplyResult, catalog: &Catalog) -> Self {
         let (outcome, error) = outcome_and_error(&applied.outcome);
         let direction = applied.plan.as_ref().map(|plan| plan.direction).unwrap_or_default();
         Self {

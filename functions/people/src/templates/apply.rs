@@ -6,7 +6,7 @@
 
 use crate::agents::listing::follows;
 use crate::agents::outcome::BulkOutcome;
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
 use crate::history::operations::Direction;
 use crate::rules::operations::refusal_error;
@@ -83,7 +83,7 @@ pub(crate) enum ApplyTo {
 
 /// The result of applying a template to one agent.
 #[derive(Debug)]
-pub(crate) struct Applied {
+pub(crate) struct ApplyResult {
     pub(crate) agent: AgentId,
     pub(crate) outcome: BulkOutcome,
     /// What differed before; `None` if that is not known.
@@ -95,12 +95,15 @@ impl People {
     pub(crate) async fn apply_to(
         self: &Arc<Self>,
         person: &Caller,
-        agents: Vec<(AgentId, Option<Owned>)>,
+        agents: Vec<(AgentId, Option<OwnedAgent>)>,
         template: PolicyTemplate,
         overrides: Overrides,
         to: ApplyTo,
-    ) -> Result<Vec<Applied>> {
-        let present = agents.iter().filter_map(|(_, owned)| owned.as_ref()).map(Owned::agent);
+    ) -> Result<Vec<ApplyResult>> {
+        let present = agents
+            .iter()
+            .filter_map(|(_, owned)| owned.as_ref())
+            .map(OwnedAgent::agent);
         let bases = Arc::new(self.template_bases(person, present).await?);
         let template = Arc::new(template);
         let applied = several(agents, |(agent, owned)| {
@@ -111,7 +114,7 @@ impl People {
                     Some(owned) => Box::pin(people.apply_one(owned, &template, &bases, overrides, to)).await,
                 };
                 Ok(match applied {
-                    Ok((plan, is_changed)) => Applied {
+                    Ok((plan, is_changed)) => ApplyResult {
                         agent,
                         outcome: if is_changed {
                             BulkOutcome::Done
@@ -122,7 +125,7 @@ impl People {
                     },
                     Err(error) => {
                         tracing::warn!(agent.id = %agent, %error, "agent.template_not_applied");
-                        Applied {
+                        ApplyResult {
                             agent,
                             outcome: BulkOutcome::Failed(error),
                             plan: None,
@@ -136,7 +139,7 @@ impl People {
 
     async fn apply_one(
         &self,
-        owned: Owned,
+        owned: OwnedAgent,
         template: &PolicyTemplate,
         bases: &Bases,
         overrides: Overrides,
@@ -178,7 +181,7 @@ impl People {
     /// What applying a template to the agent would change.
     pub(crate) async fn plan_template(
         &self,
-        owned: &Owned,
+        owned: &OwnedAgent,
         template: &PolicyTemplate,
         bases: &Bases,
         overrides: Overrides,
@@ -224,7 +227,7 @@ impl People {
     /// a recent sign-in if that widens.
     pub(crate) async fn apply_template(
         &self,
-        owned: Owned,
+        owned: OwnedAgent,
         template: &PolicyTemplate,
         bases: &Bases,
         overrides: Overrides,
@@ -241,7 +244,7 @@ impl People {
 
     async fn apply_plan(
         &self,
-        owned: Owned,
+        owned: OwnedAgent,
         template: &PolicyTemplate,
         plan: &TemplatePlan,
         act: &Act,
@@ -285,11 +288,11 @@ impl People {
     /// Stores which template the agent follows, and its rules if they are given.
     async fn follow(
         &self,
-        owned: Owned,
+        owned: OwnedAgent,
         act: &Act,
         followed: &FollowedTemplate,
         rules: Option<&[purser_domain::Rule]>,
-    ) -> Result<Owned> {
+    ) -> Result<OwnedAgent> {
         let meant = Precondition::Version(owned.agent().version);
         let change = |agent: Agent| {
             Ok(Agent {
@@ -301,7 +304,7 @@ impl People {
         Box::pin(self.change(owned, meant, act.clone(), change)).await
     }
 
-    async fn apply_limits(&self, owned: &Owned, merge: &ServiceMerge, catalog: &Catalog) -> Result<()> {
+    async fn apply_limits(&self, owned: &OwnedAgent, merge: &ServiceMerge, catalog: &Catalog) -> Result<()> {
         let policy = merge.change.policy.clone();
         if let Some(present) = &merge.present {
             let edit = ServiceEdit {

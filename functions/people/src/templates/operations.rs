@@ -7,7 +7,7 @@ use purser_domain::{
     Act, AuditChanges, AuditKind, Error, ErrorKind, Members, PolicyTemplate, Problem, Result, TemplateList,
     TemplateName, TemplateTerms,
 };
-use purser_store::{Backoff, Edited};
+use purser_store::{Backoff, EditResult};
 
 /// A template, and whether new agents follow it by default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,8 +149,8 @@ impl People {
             let row = self.entry(&person.acting, act, changes)?;
             let terms = is_edited.then_some(&edit.terms);
             match self.ledger.put_templates(&person.id, &next, terms, &row).await? {
-                Edited::Stored => return Ok((after, before.is_none())),
-                Edited::Conflict => backoff.wait().await?,
+                EditResult::Stored => return Ok((after, before.is_none())),
+                EditResult::Conflict => backoff.wait().await?,
             }
         }
     }
@@ -177,8 +177,8 @@ impl People {
                     .put_templates(&person.id, &list.without(name), None, &row)
                     .await?
                 {
-                    Edited::Stored => return Ok(before),
-                    Edited::Conflict => backoff.wait().await?,
+                    EditResult::Stored => return Ok(before),
+                    EditResult::Conflict => backoff.wait().await?,
                 }
             }
         };

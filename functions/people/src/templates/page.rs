@@ -4,7 +4,7 @@
 use crate::agents::bulk::{BulkTarget, MAX_LIMITED};
 use crate::agents::listing::AgentFilter;
 use crate::agents::outcome::BulkOutcome;
-use crate::agents::owned::{Owned, parse_id};
+use crate::agents::owned::{OwnedAgent, parse_id};
 use crate::audit::page::change_list;
 use crate::cursor;
 use crate::redirect::{again, see_other};
@@ -12,7 +12,7 @@ use crate::request::agent_filter;
 use crate::sessions::session::{PageSession, VerifiedForm};
 use crate::state::People;
 use crate::templates::api::{editable, parse};
-use crate::templates::apply::{Applied, ApplyTo, TemplatePlan};
+use crate::templates::apply::{ApplyResult, ApplyTo, TemplatePlan};
 use crate::templates::operations::OwnTemplate;
 use crate::ui::count::count_with_noun;
 use crate::ui::datetime::both;
@@ -55,7 +55,7 @@ pub(crate) async fn list(State(people): State<Arc<People>>, session: PageSession
 }
 
 /// An agent's limits, for the form of a new template.
-async fn limits_of_agent(people: &People, owned: &Owned) -> Result<String> {
+async fn limits_of_agent(people: &People, owned: &OwnedAgent) -> Result<String> {
     let agent = owned.agent();
     let (edition, policies) = tokio::try_join!(people.catalog(), people.ledger.list_enabled_services(agent))?;
     let terms = TemplateTerms::from_agent(&policies, &agent.rules);
@@ -177,7 +177,7 @@ async fn page(
         .await?;
     let edition = people.catalog().await?;
     let (agents, next) = followers(people, session, &own, steps).await?;
-    let owned: Vec<Option<Owned>> = agents.iter().map(|(_, owned)| owned.clone()).collect();
+    let owned: Vec<Option<OwnedAgent>> = agents.iter().map(|(_, owned)| owned.clone()).collect();
     let template = own.template.clone();
     let planned = people.apply_to(&session.person, agents, template, Overrides::Keep, ApplyTo::Preview);
     let planned = Box::pin(planned).await?;
@@ -193,7 +193,7 @@ async fn followers(
     own: &OwnTemplate,
     steps: &Steps,
 ) -> Result<(
-    Vec<(purser_domain::AgentId, Option<Owned>)>,
+    Vec<(purser_domain::AgentId, Option<OwnedAgent>)>,
     Option<purser_store::AgentPlace>,
 )> {
     let filter = AgentFilter {
@@ -211,7 +211,7 @@ fn template_page(
     layout: &Layout,
     own: &OwnTemplate,
     catalog: &Catalog,
-    followers: &[(Owned, Applied)],
+    followers: &[(OwnedAgent, ApplyResult)],
     steps: &Steps,
     has_more: bool,
 ) -> Markup {
@@ -258,7 +258,7 @@ fn template_page(
 }
 
 /// An agent that follows the template, with its limits that differ: its own, and what the template has.
-fn follower(owned: &Owned, planned: &Applied, catalog: &Catalog) -> Markup {
+fn follower(owned: &OwnedAgent, planned: &ApplyResult, catalog: &Catalog) -> Markup {
     let agent = owned.agent();
     let version = agent
         .template

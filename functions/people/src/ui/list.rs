@@ -9,7 +9,7 @@ use purser_domain::{Duration, ErrorKind, Timestamp};
 const ROWS: usize = 25;
 
 /// One page of a list that is in memory, by its number.
-pub(crate) struct Paginated<T> {
+pub(crate) struct ListPage<T> {
     pub(crate) rows: Vec<T>,
     /// The number of the list's rows on this page.
     cut: usize,
@@ -19,7 +19,7 @@ pub(crate) struct Paginated<T> {
     count: usize,
 }
 
-impl<T> Paginated<T> {
+impl<T> ListPage<T> {
     /// The page with this number, counted from 0; the last page if there are fewer.
     pub(crate) fn new(all: Vec<T>, page: usize) -> Self {
         let count = all.len();
@@ -35,8 +35,8 @@ impl<T> Paginated<T> {
     }
 
     /// The same page with the rows that were read; some may no longer exist.
-    pub(crate) fn with<R>(self, rows: Vec<R>) -> Paginated<R> {
-        Paginated {
+    pub(crate) fn with<R>(self, rows: Vec<R>) -> ListPage<R> {
+        ListPage {
             rows,
             cut: self.cut,
             page: self.page,
@@ -238,7 +238,7 @@ mod tests {
             (2, 50, 10, true, false),
             (9, 50, 10, true, false),
         ] {
-            let numbered = Paginated::new(all(), page);
+            let numbered = ListPage::new(all(), page);
             assert_eq!((numbered.rows[0], numbered.rows.len()), (first, count), "{page}");
             let markup = numbered
                 .paging("Pages", "agent", |page| format!("?{page}"))
@@ -249,7 +249,7 @@ mod tests {
                 "{page}"
             );
         }
-        assert!(Paginated::new(Vec::<u8>::new(), 3).rows.is_empty());
+        assert!(ListPage::new(Vec::<u8>::new(), 3).rows.is_empty());
     }
 
     #[test]

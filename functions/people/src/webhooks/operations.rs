@@ -12,7 +12,7 @@ use purser_domain::{
     Act, AuditChanges, AuditKind, Delivery, DeliveryId, Error, ErrorKind, FailedCalls, Problem, Result, SecretOf,
     SecretTerm, Timestamp, Webhook, WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl, test_event,
 };
-use purser_store::{Backoff, Edited, NewWebhookSecret, Page, PageRequest};
+use purser_store::{Backoff, EditResult, NewWebhookSecret, Page, PageRequest};
 use tracing::info;
 use uuid::Uuid;
 
@@ -138,12 +138,12 @@ impl People {
             let changes = AuditChanges::between(None, Some(webhook.audit_members()));
             let entry = self.entry(&person.acting, &act.clone().with(&webhook.id), changes)?;
             match self.webhooks.create(&webhook, &stored, &entry).await? {
-                Edited::Stored => {
+                EditResult::Stored => {
                     info!(person = %person.id, webhook.id = %webhook.id, "webhook.created");
                     return Ok(issued_webhook(webhook, &secret));
                 }
                 // Another request has taken the slot meanwhile.
-                Edited::Conflict => backoff.wait().await?,
+                EditResult::Conflict => backoff.wait().await?,
             }
         }
     }
@@ -267,11 +267,11 @@ impl People {
                 Change::Removed => table.remove(webhook, &entry).await?,
             };
             match stored {
-                Edited::Stored => {
+                EditResult::Stored => {
                     info!(person = %person.id, webhook.id = %webhook.id, kind = act.kind.name(), "webhook.changed");
                     return Ok(changed);
                 }
-                Edited::Conflict => backoff.wait().await?,
+                EditResult::Conflict => backoff.wait().await?,
             }
             own = self.own_webhook(person, webhook.id).await?;
         }

@@ -1,6 +1,6 @@
 //! The page of one webhook: its URL and events, its secrets, and the results of its calls.
 
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
 use crate::state::People;
 use crate::ui::count::count_with_noun;
@@ -109,7 +109,7 @@ fn new_secret_notice(secret: &str) -> Markup {
     }
 }
 
-fn facts(layout: &Layout, own: &OwnWebhook, agents: &[Owned]) -> Markup {
+fn facts(layout: &Layout, own: &OwnWebhook, agents: &[OwnedAgent]) -> Markup {
     let (webhook, terms) = (&own.webhook, &own.webhook.terms);
     html! {
         div.card {
@@ -143,12 +143,12 @@ fn facts(layout: &Layout, own: &OwnWebhook, agents: &[Owned]) -> Markup {
     }
 }
 
-fn agent_name(id: AgentId, agents: &[Owned]) -> Markup {
-    let known = agents.iter().map(Owned::agent).find(|agent| agent.id == id);
+fn agent_name(id: AgentId, agents: &[OwnedAgent]) -> Markup {
+    let known = agents.iter().map(OwnedAgent::agent).find(|agent| agent.id == id);
     known.map_or_else(|| html! { code.long { (id) } }, |agent| labels::agent(id, &agent.name))
 }
 
-fn edit_form(layout: &Layout, own: &OwnWebhook, agents: &[Owned], path: &str) -> Markup {
+fn edit_form(layout: &Layout, own: &OwnWebhook, agents: &[OwnedAgent], path: &str) -> Markup {
     let inputs = layout.inputs(FormName::Webhook);
     html! {
         details.pop open[inputs.is_typed()] {

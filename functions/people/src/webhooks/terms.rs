@@ -1,6 +1,6 @@
 //! The form of a webhook's terms: its URL, its event kinds and its agents.
 
-use crate::agents::owned::Owned;
+use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
 use crate::state::People;
 use crate::ui::form::{BoxOption, FieldOf, Form, Inputs, set};
@@ -77,7 +77,7 @@ pub(crate) fn read_terms(form: &mut Form, agents: &[String], enabled: bool) -> O
 
 /// The inputs of a webhook's terms, filled with its `present` terms.
 /// `known` are the person's agents among the present ones.
-pub(crate) fn terms_inputs(inputs: &Inputs<'_>, present: Option<&WebhookTerms>, known: &[Owned]) -> Markup {
+pub(crate) fn terms_inputs(inputs: &Inputs<'_>, present: Option<&WebhookTerms>, known: &[OwnedAgent]) -> Markup {
     let kinds = present.and_then(|terms| terms.kinds.as_ref());
     let chosen = present.and_then(|terms| terms.agents.as_ref());
     let scope = |is_some: bool| if is_some { "some" } else { "all" };
@@ -111,8 +111,8 @@ pub(crate) fn terms_inputs(inputs: &Inputs<'_>, present: Option<&WebhookTerms>, 
 }
 
 /// The chosen agents, each with its id and, if it is the person's, its name.
-fn agent_names(chosen: Option<&BTreeSet<AgentId>>, known: &[Owned]) -> Vec<String> {
-    let line = |id: &AgentId| match known.iter().map(Owned::agent).find(|agent| agent.id == *id) {
+fn agent_names(chosen: Option<&BTreeSet<AgentId>>, known: &[OwnedAgent]) -> Vec<String> {
+    let line = |id: &AgentId| match known.iter().map(OwnedAgent::agent).find(|agent| agent.id == *id) {
         Some(agent) => format!("{id} {}", visible(&agent.name)),
         None => id.to_string(),
     };

@@ -7,7 +7,7 @@ use purser_domain::{
     Address, AgentId, Day, Duration, FreezeChange, FreezeTarget, Handover, OperatorFreeze, OperatorName,
     OperatorReason, PayoutRecord, PersonId,
 };
-use purser_store::Moved;
+use purser_store::TransitionResult;
 use purser_testkit::{
     authorize::{Answer as Told, Request as Payment, authorize},
     sample::{OWNER, audit, service_id, unusable},
@@ -1700,7 +1700,7 @@ async fn the_overview_shows_thirty_days_of_spending() {
     let settlement = world.ledger.settlement(AgentId::parse(&first).unwrap(), released).await;
     let settlement = settlement.unwrap().unwrap();
     let moved = world.ledger.release(&settlement, &unusable(&settlement)).await;
-    assert!(matches!(moved.unwrap(), Moved::Done(_)));
+    assert!(matches!(moved.unwrap(), TransitionResult::Done(_)));
     // Older than the shown period, and of another owner.
     pay(&second, 2, 30, 40_000_000).await;
     pay(&second, 2, 29, 7_000_000).await;

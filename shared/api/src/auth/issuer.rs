@@ -13,7 +13,7 @@ use jsonwebtoken::{
     jwk::{AlgorithmParameters, CommonParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse},
 };
 use purser_domain::{Causes, Duration, Error, Result, Timestamp, Url};
-use purser_refreshed::{RefreshPolicy, Refreshed};
+use purser_refreshed::{RefreshPolicy, RefreshingCache};
 use reqwest::{Client, RequestBuilder, StatusCode};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -99,12 +99,12 @@ impl SessionKey {
 
 /// The issuer's metadata and keys, as the issuer published them.
 #[derive(Clone)]
-struct Known {
+struct IssuerDocuments {
     metadata: Arc<OidcMetadata>,
     keys: Arc<[SessionKey]>,
 }
 
-impl Known {
+impl IssuerDocuments {
     /// Finds the key for this algorithm with this id. Without an id, the key is found only if the set has exactly one
     /// key.
     fn key(&self, algorithm: Algorithm, id: Option<&str>) -> Option<&SessionKey> {
@@ -122,7 +122,7 @@ pub(crate) struct Issuer {
     /// The issuer's URL, exactly as in the `iss` claim.
     name: String,
     client: Client,
-    known: Refreshed<Known>,
+    known: RefreshingCache<IssuerDocuments>,
 }
 
 impl Issuer {
@@ -135,7 +135,7 @@ impl Issuer {
         let issuer = Self {
             name,
             client: client.map_err(|error| Error::internal("making an HTTP client", error))?,
-            known: Refreshed::new(ASKING, AGES, unavailable),
+            known: RefreshingCache::new(ASKING, AGES, unavailable),
         };
         match issuer.fetch().await {
             Ok(known) => issuer.known.put(known, now),
@@ -172,7 +172,7 @@ impl Issuer {
     }
 
     /// Fetches the issuer's metadata and keys.
-    async fn fetch(&self) -> Result<Known> {
+    async fn fetch(&self) -> Result<IssuerDocuments> {
         let failed = |words: String| Error::internal(ASKING, words);
         // OpenID Connect Discovery §4.1: a trailing slash of the issuer is removed before the path is appended.
         let address = format!("{}/.well-known/openid-configuration", self.name.trim_end_matches('/'));
@@ -194,7 +194,7 @@ impl Issuer {
         };
         let jwks_uri = address(&wire.jwks_uri, "jwks_uri")?;
         let keys: WireKeys = self.get(jwks_uri.as_str()).await.map_err(failed)?;
-        Ok(Known {
+        Ok(IssuerDocuments {
             metadata: Arc::new(metadata),
             keys: keys.keys.into_iter().filter_map(SessionKey::read).collect(),
         })
@@ -250,7 +250,7 @@ pub(crate) fn endpoint(text: &str) -> Option<Url> {
 mod tests {
     use super::*;
     use crate::Sessions;
-    use crate::test_clients::{Logged, sessions as sessions_of, settings};
+    use crate::test_clients::{TestLog, sessions as sessions_of, settings};
     use purser_domain::ErrorKind;
     use purser_testkit::{Signer, TestIssuer};
     use serde_json::json;
@@ -532,7 +532,7 @@ mod tests {
         assert!(error.to_string().contains("307"), "{error}");
         issuer.set(|script| script.delay = time::Duration::from_mins(1));
         let started = time::Instant::now();
-        let logged = Logged::start();
+        let logged = TestLog::start();
         let sessions = sessions_of(&issuer, at(0)).await;
         assert!(started.elapsed() < time::Duration::from_secs(10));
         assert!(logged.take().contains("session.issuer_unavailable"));

@@ -16,7 +16,7 @@ use axum::{
 use purser_domain::{
     Acting, Actor, Duration, Error, ErrorKind, OperatorName, RequestSource, Result, SecretDigest, Timestamp,
 };
-use purser_refreshed::{RefreshPolicy, Refreshed};
+use purser_refreshed::{RefreshPolicy, RefreshingCache};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ const SHORTEST: usize = 32;
 pub struct InternalTokens {
     secrets: Secrets,
     arn: String,
-    operators: Refreshed<Operators>,
+    operators: RefreshingCache<Operators>,
 }
 
 /// Every operator's name and token digest.
@@ -86,7 +86,7 @@ fn digest_of(token: &[u8]) -> Option<SecretDigest> {
 impl InternalTokens {
     /// Reads the operators from the secret. Fails at startup if the secret is malformed.
     pub async fn load(secrets: Secrets, arn: String, now: Timestamp) -> Result<Self, BootError> {
-        let operators = Refreshed::new(READING, AGES, |cause| error!(%cause, "operators.not_refreshed"));
+        let operators = RefreshingCache::new(READING, AGES, |cause| error!(%cause, "operators.not_refreshed"));
         operators.put(Operators::read(&secrets, &arn).await?, now);
         Ok(Self {
             secrets,

@@ -20,12 +20,12 @@ const MAX_SOURCES: usize = 10_000;
 #[derive(Debug)]
 pub struct RefusalLimit {
     per_minute: u32,
-    counted: Mutex<Counted>,
+    counted: Mutex<RefusalCounts>,
 }
 
 /// The counts of one minute.
 #[derive(Debug, Default)]
-struct Counted {
+struct RefusalCounts {
     minute: u64,
     by_source: HashMap<ThrottleScope, u32>,
 }
@@ -45,7 +45,7 @@ impl RefusalLimit {
         let minute = now.secs().div_euclid(A_MINUTE);
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         if counted.minute != minute {
-            *counted = Counted {
+            *counted = RefusalCounts {
                 minute,
                 by_source: HashMap::new(),
             };

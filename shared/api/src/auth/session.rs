@@ -492,7 +492,7 @@ fn read_bearer_token(headers: &HeaderMap) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_clients::{Logged, sessions as sessions_of, settings};
+    use crate::test_clients::{TestLog, sessions as sessions_of, settings};
     use aws_lc_rs::hmac;
     use axum::http::HeaderValue;
     use purser_domain::{AgentId, NewKey};
@@ -532,7 +532,7 @@ mod tests {
         es: Signer,
         rs: Signer,
         sessions: Sessions,
-        logged: Logged,
+        logged: TestLog,
     }
 
     impl Bench {
@@ -540,7 +540,7 @@ mod tests {
             let (es, rs) = (Signer::es256("es"), Signer::rs256("rs"));
             let issuer = TestIssuer::start(&[&es, &rs]).await;
             let sessions = sessions_of(&issuer, now()).await;
-            let logged = Logged::start();
+            let logged = TestLog::start();
             Self {
                 issuer,
                 es,

@@ -21,7 +21,7 @@ use axum::{
 use futures_util::future::try_join_all;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use purser_domain::{Duration, Error, Result, SecretDigest, Timestamp};
-use purser_refreshed::{RefreshPolicy, Refreshed};
+use purser_refreshed::{RefreshPolicy, RefreshingCache};
 use sha2::Sha256;
 use std::{
     fmt::{self, Write as _},
@@ -67,13 +67,13 @@ impl fmt::Debug for AssertionKeySet {
 }
 
 /// A parsed assertion, before its HMAC is verified.
-struct Asserted {
+struct Assertion {
     ip: IpAddr,
     secs: u64,
     macs: Vec<SecretDigest>,
 }
 
-impl Asserted {
+impl Assertion {
     /// Parses the header; `None` unless it occurs exactly once and is well-formed.
     fn read(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(ASSERTED_IP).iter();
@@ -112,7 +112,7 @@ impl AssertionKeySet {
     }
 
     /// Whether one of these keys made the assertion for this request. [`SecretDigest`] compares in constant time.
-    fn made(&self, asserted: &Asserted, method: &Method, path: &str, authorization: &HeaderValue) -> bool {
+    fn made(&self, asserted: &Assertion, method: &Method, path: &str, authorization: &HeaderValue) -> bool {
         self.0.iter().any(|key| {
             let mac = key.mac(asserted.ip, asserted.secs, method, path, authorization);
             asserted.macs.contains(&mac)
@@ -141,7 +141,7 @@ impl AssertionKey {
 pub struct AssertionKeys {
     secrets: Secrets,
     arns: Vec<String>,
-    keys: Refreshed<AssertionKeySet>,
+    keys: RefreshingCache<AssertionKeySet>,
     clock: Clock,
 }
 
@@ -156,7 +156,7 @@ impl AssertionKeys {
         Self {
             secrets,
             arns: arns.split(',').map(str::to_owned).collect(),
-            keys: Refreshed::new(READING, AGES, |cause| error!(%cause, "asserted_ip.key_not_refreshed")),
+            keys: RefreshingCache::new(READING, AGES, |cause| error!(%cause, "asserted_ip.key_not_refreshed")),
             clock,
         }
     }
@@ -180,7 +180,7 @@ impl AssertionKeys {
 
     /// Returns the asserted address of a request if the assertion is valid.
     async fn verify(&self, parts: &Parts) -> Option<IpAddr> {
-        let asserted = Asserted::read(&parts.headers)?;
+        let asserted = Assertion::read(&parts.headers)?;
         let authorization = parts.headers.get(header::AUTHORIZATION)?;
         let now = self.clock.now();
         if !asserted.is_of(now) {

@@ -3,8 +3,8 @@
 use crate::http::body::{annotate, member, members, object};
 use crate::{CalledUrl, HttpMethod, Member, Place, Problems, Schemas, ShownText, Text};
 use purser_domain::{
-    Amount, ApprovalId, Called, Error, ErrorKind, Fingerprint, Intent, Metadata, Network, NoTransaction, Offer,
-    OperationSlug, Problem, ProviderRequest, Raise, RaisedCaps, Result, Target, Timestamp, TransactionId, TxHash,
+    Amount, ApprovalId, Error, ErrorKind, Fingerprint, Intent, Metadata, Network, NoTransaction, Offer, OperationSlug,
+    Problem, ProviderCall, ProviderRequest, Raise, RaisedCaps, Result, Target, Timestamp, TransactionId, TxHash,
     is_no_proof, transaction_hash_in,
 };
 use serde_json::{Map, Value, json};
@@ -283,8 +283,8 @@ impl UnpaidCheckRequest {
     }
 
     /// Returns the call together with the names of the service and the operation.
-    pub fn call(&self) -> Called<'_> {
-        Called {
+    pub fn call(&self) -> ProviderCall<'_> {
+        ProviderCall {
             request: &self.request,
             service: self.service.as_deref(),
             operation: self.operation.as_ref(),

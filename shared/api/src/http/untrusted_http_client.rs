@@ -25,14 +25,14 @@ pub struct UntrustedHttpClient {
 
 /// The result of a call, and the pause that the server requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Called {
+pub struct WebhookCallResult {
     /// The result of the call.
     pub result: CallResult,
     /// The pause that a failed call's response requests.
     pub asked: Option<Length>,
 }
 
-impl From<CallResult> for Called {
+impl From<CallResult> for WebhookCallResult {
     fn from(result: CallResult) -> Self {
         Self { result, asked: None }
     }
@@ -51,7 +51,7 @@ impl UntrustedHttpClient {
     }
 
     /// Posts a body to a URL.
-    pub async fn post(&self, url: &WebhookUrl, headers: HeaderMap, body: String, now: Timestamp) -> Called {
+    pub async fn post(&self, url: &WebhookUrl, headers: HeaderMap, body: String, now: Timestamp) -> WebhookCallResult {
         let Some(client) = self.client_for(url) else {
             return CallResult::BlockedAddress.into();
         };
@@ -61,7 +61,7 @@ impl UntrustedHttpClient {
             Ok(Err(error)) => result_of(&error).into(),
             Ok(Ok(answer)) => {
                 let asked = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-                Called {
+                WebhookCallResult {
                     result: CallResult::Status(answer.status().as_u16()),
                     asked: asked.and_then(|text| retry_after(text, now)),
                 }

@@ -238,11 +238,11 @@ pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_clients::Logged;
+    use crate::test_clients::TestLog;
 
     #[test]
     fn a_cold_start_is_told_and_counted() {
-        let logged = Logged::start();
+        let logged = TestLog::start();
         let env: Env = [("AWS_LAMBDA_FUNCTION_NAME", "purser-PaymentsFunction-1")]
             .into_iter()
             .collect();
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn panics_are_logged_without_formatted_values() {
-        let logged = Logged::start();
+        let logged = TestLog::start();
         let before = std::panic::take_hook();
         log_panics();
         let told = |panics: fn()| -> serde_json::Value {

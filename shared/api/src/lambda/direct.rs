@@ -228,7 +228,7 @@ pub(crate) struct DirectAnswer {
 pub async fn answer_either(routers: Routers, event: LambdaEvent<Box<RawValue>>) -> Box<RawValue> {
     let text = event.payload.get();
     let is_direct =
-        serde_json::from_str::<Versioned>(text).is_ok() && serde_json::from_str::<GatewayEvent>(text).is_err();
+        serde_json::from_str::<VersionedRequest>(text).is_ok() && serde_json::from_str::<GatewayEvent>(text).is_err();
     if is_direct {
         return answer_direct(routers.direct, text.to_owned(), event.context).await;
     }
@@ -237,7 +237,7 @@ pub async fn answer_either(routers: Routers, event: LambdaEvent<Box<RawValue>>) 
 
 /// The field that all versions of a direct request have.
 #[derive(Deserialize)]
-struct Versioned {
+struct VersionedRequest {
     #[serde(rename = "version")]
     _version: u64,
 }
@@ -267,7 +267,7 @@ async fn answer_direct(router: Router, payload: String, context: Context) -> Box
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ApiSettings, test_clients::Logged, with_middleware};
+    use crate::{ApiSettings, test_clients::TestLog, with_middleware};
     use axum::{
         Json,
         routing::{any, post},
@@ -339,7 +339,7 @@ mod tests {
             ),
             (json!({"version": 1}), "must be a known request"),
         ];
-        let logged = Logged::start();
+        let logged = TestLog::start();
         for (event, words) in rows {
             let answer = answered(event).await;
             assert_eq!(
@@ -367,7 +367,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_callers_ids_are_logged_beside_ones_own() {
-        let logged = Logged::start();
+        let logged = TestLog::start();
         answered(asked()).await;
         let lines = logged.take();
         let line: Value = lines

@@ -67,10 +67,10 @@ impl Env {
     pub(crate) fn with_stage(mut self, name: &str, event: &RawValue) -> Self {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Staged {
+        struct StagedSecret {
             stage_variables: Option<BTreeMap<String, String>>,
         }
-        let staged = serde_json::from_str::<Staged>(event.get()).ok();
+        let staged = serde_json::from_str::<StagedSecret>(event.get()).ok();
         let value = staged.and_then(|staged| staged.stage_variables?.remove(name));
         self.values.extend(value.map(|value| (name.to_owned(), value)));
         self

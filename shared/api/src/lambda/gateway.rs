@@ -207,7 +207,7 @@ async fn answer_of(response: Response) -> GatewayAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{client_ip, read_key, test_clients::Logged};
+    use crate::{client_ip, read_key, test_clients::TestLog};
     use axum::{
         Json,
         extract::{Path, RawQuery},
@@ -318,7 +318,7 @@ mod tests {
     /// The response is 400, and neither the response nor the log contains text of the event.
     #[tokio::test]
     async fn unknown_event_formats_are_refused_without_being_echoed() {
-        let logged = Logged::start();
+        let logged = TestLog::start();
         let scheduled = json!({"source": "aws.scheduler", "detail-type": "Scheduled Event", "detail": {"hunter2": 1}});
         let first_format = json!({"httpMethod": "GET", "path": "/echo/hunter2", "headers": null, "requestContext": {}});
         let rows = [

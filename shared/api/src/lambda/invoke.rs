@@ -20,15 +20,15 @@ use std::{sync::OnceLock, time::Duration};
 
 /// A client of the function `payments`. The caller's role needs the IAM permission to invoke `payments`.
 #[derive(Debug)]
-pub struct PaymentsFunction(Invoked);
+pub struct PaymentsFunction(InvokedFunction);
 
 /// A client of the function `internal`. The caller's role needs the IAM permission to invoke `internal`.
 #[derive(Debug)]
-pub struct InternalFunction(Invoked);
+pub struct InternalFunction(InvokedFunction);
 
 /// A client of another function.
 #[derive(Debug)]
-struct Invoked {
+struct InvokedFunction {
     aws: SdkConfig,
     /// The first request creates this client, because creating it takes time and most instances make no request.
     client: OnceLock<Client>,
@@ -50,7 +50,7 @@ enum Attempts {
 impl PaymentsFunction {
     /// Creates a client for the function of this name or ARN, without connecting.
     pub const fn new(aws: SdkConfig, name: String) -> Self {
-        Self(Invoked::new(aws, name, "asking `payments`"))
+        Self(InvokedFunction::new(aws, name, "asking `payments`"))
     }
 
     /// Requests an agent's wallet address with the attestation by the wallet's key. The caller must verify the
@@ -91,7 +91,7 @@ impl PaymentsFunction {
 impl InternalFunction {
     /// Creates a client for the function of this name or ARN, without connecting.
     pub const fn new(aws: SdkConfig, name: String) -> Self {
-        Self(Invoked::new(aws, name, "asking `internal`"))
+        Self(InvokedFunction::new(aws, name, "asking `internal`"))
     }
 
     /// Requests an operator action from a browser. There is one attempt, because a second one would see the changes of
@@ -101,7 +101,7 @@ impl InternalFunction {
     }
 }
 
-impl Invoked {
+impl InvokedFunction {
     const fn new(aws: SdkConfig, name: String, asking: &'static str) -> Self {
         let client = OnceLock::new();
         Self {

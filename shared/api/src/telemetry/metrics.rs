@@ -194,7 +194,7 @@ impl Metric {
         members.insert(self.name, value);
         Some(Directive {
             dimensions: sets,
-            metrics: [Named {
+            metrics: [MetricName {
                 name: self.name,
                 unit: self.unit(),
             }],
@@ -208,7 +208,7 @@ type Members = BTreeMap<&'static str, Value>;
 
 /// The fields that make a line an embedded metric format document.
 #[derive(Serialize)]
-struct Counted<'a> {
+struct MetricDocument<'a> {
     #[serde(flatten)]
     members: Members,
     #[serde(rename = "_aws")]
@@ -228,20 +228,20 @@ struct Aws<'a> {
 #[serde(rename_all = "PascalCase")]
 struct Directive<'a> {
     dimensions: Vec<Vec<&'static str>>,
-    metrics: [Named; 1],
+    metrics: [MetricName; 1],
     namespace: &'a str,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Named {
+struct MetricName {
     name: &'static str,
     unit: &'static str,
 }
 
 /// Returns the fields that make a line an embedded metric format document; `None` if the line adds to no metric. No log
 /// field has the same name as one of these fields.
-fn metric_document<'a>(message: &str, namespace: &'a str, line: &Fields) -> Option<Counted<'a>> {
+fn metric_document<'a>(message: &str, namespace: &'a str, line: &Fields) -> Option<MetricDocument<'a>> {
     let mut members = Members::new();
     let metrics = METRICS.iter().filter(|metric| metric.event == message);
     let directives = metrics.filter_map(|metric| metric.add_to(&mut members, namespace, line));
@@ -251,7 +251,7 @@ fn metric_document<'a>(message: &str, namespace: &'a str, line: &Fields) -> Opti
     }
     // Real time, even if the local stack's clock is shifted.
     let timestamp = Clock::system().now().micros().div_euclid(1_000);
-    Some(Counted {
+    Some(MetricDocument {
         members,
         aws: Aws { directives, timestamp },
     })
@@ -362,7 +362,7 @@ impl Visit for Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_clients::Logged;
+    use crate::test_clients::TestLog;
     use serde_json::json;
     use std::collections::BTreeSet;
     use tracing::{info, info_span, warn};
@@ -370,7 +370,7 @@ mod tests {
     /// Returns the only log line. The line must have the embedded metric format: a list of directives, each with a
     /// namespace, sets of up to 30 dimensions that are strings of the line, and metrics with a unit that are numbers of
     /// the line.
-    fn line(logged: &Logged) -> Value {
+    fn line(logged: &TestLog) -> Value {
         let text = logged.take();
         assert_eq!(text.lines().count(), 1, "{text}");
         let line: Value = serde_json::from_str(&text).unwrap();
@@ -396,7 +396,7 @@ mod tests {
 
     #[test]
     fn log_lines_embed_metrics_and_keep_their_fields() {
-        let logged = Logged::start();
+        let logged = TestLog::start();
         info!(
             result = "block",
             rule = "max_per_day_units",
@@ -434,8 +434,8 @@ mod tests {
 
     #[test]
     fn a_line_ends_with_its_span() {
-        let logged = Logged::start();
-        let ends = |logged: &Logged, span: &str| {
+        let logged = TestLog::start();
+        let ends = |logged: &TestLog, span: &str| {
             let line = logged.take();
             assert!(line.ends_with(&format!(",\"span\":{span}}}\n")), "{line}");
             assert!(serde_json::from_str::<Value>(&line).is_ok(), "{line}");
@@ -452,7 +452,7 @@ mod tests {
 
     #[test]
     fn each_stack_counts_in_its_own_namespace() {
-        let logged = Logged::start_in("Purser/dev");
+        let logged = TestLog::start_in("Purser/dev");
         warn!("rpc.failed");
         let line: Value = serde_json::from_str(&logged.take()).unwrap();
         assert_eq!(line["_aws"]["CloudWatchMetrics"][0]["Namespace"], "Purser/dev");
@@ -460,7 +460,7 @@ mod tests {
 
     #[test]
     fn only_what_is_in_the_table_is_counted() {
-        let logged = Logged::start();
+        let logged = TestLog::start();
         info!(latency_ms = 12, "request");
         assert_eq!(line(&logged).get("_aws"), None);
         // A probe call without an obstacle adds to no metric.
@@ -474,7 +474,7 @@ mod tests {
 
     #[test]
     fn every_metric_is_emitted_without_hiding_log_fields() {
-        let logged = Logged::start();
+        let logged = TestLog::start();
         info!(result = "allow", rule = "none", latency_ms = 1, "payment.decided");
         let mut seen = vec![line(&logged)];
         info!(latency_ms = 1, "payment.replayed");

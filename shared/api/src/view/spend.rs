@@ -1,6 +1,6 @@
 //! The used and remaining parts of an agent's limits as JSON, in the agent's policy and in a preflight.
 
-use purser_domain::{Agent, Amount, Counted, RuleId, Timestamp, Window};
+use purser_domain::{Agent, Amount, RuleId, Timestamp, Window, WindowMeasure};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -72,7 +72,9 @@ impl SpendView {
                 remaining_units: window.remaining(budget.limit, at).units(),
             })
         });
-        let counts = agent.counting_rules().filter(|rule| rule.counted == Counted::Payments);
+        let counts = agent
+            .counting_rules()
+            .filter(|rule| rule.counted == WindowMeasure::Payments);
         let counts = counts.filter_map(|counting| {
             let window = counting.window(budgets)?;
             let services = counting.rule.kind.services();

@@ -32,10 +32,12 @@
 
 use crate::{
     Agent, AgentId, AgentStatus, Amount, ApprovalId, BUDGET_WINDOW_MAX, CallDescription, CallDigest, CallMark,
-    CheckName, Counted, CountingRule, DecisionResult, Duration, EnabledService, Operation, OperationDigest,
-    OperationSlug, PayeePrefix, Purchase, RecentPayments, RecordedDecision, ReplayInputs, Rule, RuleId, RuleKind,
-    ServiceId, ServiceSlug, Settlement, SettlementState, Timestamp, TransactionId, UsualPrice,
-    policy::replay::{Judged, JudgedRecent, Limits, RecordedFacts, Tightest, check_of, rules_of, tightest_of},
+    CheckName, CountingRule, DecisionResult, Duration, EnabledService, Operation, OperationDigest, OperationSlug,
+    PayeePrefix, Purchase, RecentPayments, RecordedDecision, ReplayInputs, Rule, RuleId, RuleKind, ServiceId,
+    ServiceSlug, Settlement, SettlementState, Timestamp, TransactionId, UsualPrice, WindowMeasure,
+    policy::replay::{
+        EvaluationResult, JudgedRecent, Limits, RecordedFacts, Tightest, check_of, rules_of, tightest_of,
+    },
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::iter;
@@ -414,7 +416,7 @@ pub struct Backtest {
     /// The real payments.
     real: Payments,
     /// What the rules remember of the real payments. Unused if no rule remembers payments.
-    remembered: Remembered,
+    remembered: RememberedPayments,
     remembers: bool,
     result: BacktestResult,
 }
@@ -428,7 +430,7 @@ impl Backtest {
             current: None,
             services: BTreeMap::new(),
             real: Payments::default(),
-            remembered: Remembered::default(),
+            remembered: RememberedPayments::default(),
             result: BacktestResult::default(),
         }
     }
@@ -476,7 +478,7 @@ impl Backtest {
         }
     }
 
-    fn all_remembered(&mut self) -> impl Iterator<Item = &mut Remembered> {
+    fn all_remembered(&mut self) -> impl Iterator<Item = &mut RememberedPayments> {
         let simulations = iter::once(&mut self.proposed).chain(&mut self.current);
         let tracks = simulations.flat_map(|one| [&mut one.declined.remembered, &mut one.approved.remembered]);
         iter::once(&mut self.remembered).chain(tracks)
@@ -579,7 +581,7 @@ impl Simulation {
             _ => self.candidate.agent(inputs.agent),
         };
         let policy = self.candidate.policies.get(&inputs.service.id);
-        let given = Given {
+        let given = CandidateDecision {
             recorded,
             agent: &agent,
             enabled: policy.or(inputs.enabled),
@@ -591,7 +593,7 @@ impl Simulation {
 }
 
 /// A recorded decision with the simulated limits.
-struct Given<'a> {
+struct CandidateDecision<'a> {
     recorded: &'a Recorded<'a>,
     agent: &'a Agent,
     enabled: Option<&'a EnabledService>,
@@ -605,7 +607,7 @@ struct Recorded<'a> {
     tightest: [(CheckName, Option<Tightest>); 3],
     services: &'a BTreeMap<ServiceSlug, ServiceId>,
     /// What the rules remember of the real payments. `None` if no rule remembers payments.
-    remembered: Option<&'a Remembered>,
+    remembered: Option<&'a RememberedPayments>,
 }
 
 impl Recorded<'_> {
@@ -669,15 +671,15 @@ struct Track {
     /// The payments that the proposal does not make.
     left_out: Payments,
     /// What the rules remember of the payments that the proposal makes.
-    remembered: Remembered,
+    remembered: RememberedPayments,
     /// The approvals for payments that the proposal allowed without an approval, with the time of that payment. The
     /// approved call is then not made again.
     unasked: BTreeMap<ApprovalId, Timestamp>,
 }
 
 impl Track {
-    fn test(&mut self, given: &Given<'_>, real: &mut Payments) -> Outcome {
-        let Given { recorded, agent, .. } = given;
+    fn test(&mut self, given: &CandidateDecision<'_>, real: &mut Payments) -> Outcome {
+        let CandidateDecision { recorded, agent, .. } = given;
         let Recorded { of, payment, .. } = recorded;
         let (decision, service) = (of.decision, of.inputs.service);
         let day = decision.daily_usage();
@@ -719,7 +721,7 @@ impl Track {
                 ..Outcome::from_recorded(decision)
             };
         }
-        let Judged { result, reason, .. } = recorded.facts.judge(&limits);
+        let EvaluationResult { result, reason, .. } = recorded.facts.judge(&limits);
         // A request without the target that the policy needs is rejected without a recorded decision.
         let result = result.unwrap_or(DecisionResult::Block);
         let pays = match (decision.result, result) {
@@ -755,7 +757,7 @@ impl Track {
 
     /// Returns what the rules remember for this decision: the recorded memory if a rule was active and no changed
     /// decision affected it, otherwise the rebuilt memory.
-    fn recent(&self, given: &Given<'_>, real: &Remembered) -> JudgedRecent {
+    fn recent(&self, given: &CandidateDecision<'_>, real: &RememberedPayments) -> JudgedRecent {
         let PastPayment {
             service,
             payee,
@@ -813,9 +815,9 @@ impl Track {
 
 /// What the rules remember of payments, by service.
 #[derive(Clone, Debug, Default)]
-struct Remembered(BTreeMap<ServiceId, RecentPayments>);
+struct RememberedPayments(BTreeMap<ServiceId, RecentPayments>);
 
-impl Remembered {
+impl RememberedPayments {
     fn for_service(&self, service: ServiceId) -> &RecentPayments {
         self.0.get(&service).unwrap_or(RecentPayments::NONE)
     }
@@ -834,7 +836,7 @@ impl Remembered {
 struct Span {
     service: Option<ServiceId>,
     length: Duration,
-    counted: Counted,
+    counted: WindowMeasure,
 }
 
 impl Span {
@@ -843,7 +845,7 @@ impl Span {
         Self {
             service: Some(service),
             length: Duration::DAY,
-            counted: Counted::Amounts,
+            counted: WindowMeasure::Amounts,
         }
     }
 

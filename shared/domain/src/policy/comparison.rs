@@ -10,7 +10,7 @@
 use crate::{
     Agent, Amount, CallDescription, CheckName, DecisionResult, DomainPattern, Duration, EnabledService, Network,
     Operation, OperationSlug, RecordedDecision, RuleId, RuleKind, Service, ServiceId, ServiceSlug, Target, Timestamp,
-    policy::replay::{Judged, Limits, RecordedFacts},
+    policy::replay::{EvaluationResult, Limits, RecordedFacts},
 };
 use std::collections::BTreeSet;
 
@@ -82,7 +82,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    fn from_judged(judged: Judged) -> Option<Self> {
+    fn from_judged(judged: EvaluationResult) -> Option<Self> {
         Some(Self {
             result: judged.result?,
             check: judged.first_failed(),

@@ -19,9 +19,9 @@ use super::{
 };
 use crate::{
     Address, Agent, AgentId, Amount, ApprovalId, AskingKind, AskingRule, Block, CallDescription, CallFacts, Category,
-    Charge, Check, CheckName, CheckOutcome, Counted, EnabledService, Facts, Freeze, InputVersions, NextPricing,
-    Operation, OperationSlug, Payable, Reason, RecentUpdate, RetryAt, Rule, RuleId, RuleKind, Service, ServiceId,
-    SpendPolicy, Target, Timestamp, UnlistedCall, Vendor, Window,
+    Charge, Check, CheckName, CheckOutcome, EnabledService, Facts, Freeze, InputVersions, NextPricing, Operation,
+    OperationSlug, Payable, Reason, RecentUpdate, RetryAt, Rule, RuleId, RuleKind, Service, ServiceId, SpendPolicy,
+    Target, Timestamp, UnlistedCall, Vendor, Window, WindowMeasure,
 };
 
 /// The result of the evaluation.
@@ -105,7 +105,7 @@ impl<'a> Grant<'a> {
         limits::recent_update(&self.facts, self.operation)
     }
     /// Returns the rules that count the payment in this way, in the order of [`Grant::charges`].
-    pub fn counting_rules(&self, counted: Counted) -> impl Iterator<Item = RuleId> + use<'a> {
+    pub fn counting_rules(&self, counted: WindowMeasure) -> impl Iterator<Item = RuleId> + use<'a> {
         limits::counting_rules(self.facts, counted)
     }
     /// Returns all checks in the order of evaluation.
@@ -387,7 +387,7 @@ fn decide<'a>(failure: FirstFailure, checks: &Checks, facts: &Facts<'a>) -> Deci
 /// missing from the inputs.
 fn charges<'a>(facts: Facts<'a>, enabled: &'a EnabledService) -> impl Iterator<Item = Option<Charge<'a>>> {
     let amount = facts.intent.offer.amount();
-    let charge = move |window: &'a Window, counted: Counted, cap| {
+    let charge = move |window: &'a Window, counted: WindowMeasure, cap| {
         window.charge(counted.units(amount), cap, facts.at, facts.eviction)
     };
     // The write to the daily window is conditional on the version of the policy that was read, not on the version that
@@ -396,7 +396,7 @@ fn charges<'a>(facts: Facts<'a>, enabled: &'a EnabledService) -> impl Iterator<I
         stamp: enabled.version,
         ..charge(
             facts.day,
-            Counted::Amounts,
+            WindowMeasure::Amounts,
             enabled.policy.caps(&facts.agent.owner, facts.at).per_day,
         )
     };

@@ -11,8 +11,8 @@
 
 use super::check::{AskingKind, AskingRule, Block, Check, CheckName, FirstFailure};
 use crate::{
-    Amount, CallDigest, CallMark, Counted, CountingRule, Duration, Facts, LimitAction, Operation, OperationDigest,
-    PayeePrefix, RecentUpdate, RetryAt, Rule, RuleId, RuleKind, Schedule, Timestamp, UsualPrice, Window,
+    Amount, CallDigest, CallMark, CountingRule, Duration, Facts, LimitAction, Operation, OperationDigest, PayeePrefix,
+    RecentUpdate, RetryAt, Rule, RuleId, RuleKind, Schedule, Timestamp, UsualPrice, Window, WindowMeasure,
 };
 
 /// Returns the agent's rules that apply to payments to the service.
@@ -269,7 +269,7 @@ pub(super) fn recent_update(facts: &Facts<'_>, operation: &Operation) -> Option<
 }
 
 /// Returns the counting rules of this kind that an allowed payment counts for.
-pub(super) fn counting_rules(facts: Facts<'_>, counted: Counted) -> impl Iterator<Item = RuleId> + use<'_> {
+pub(super) fn counting_rules(facts: Facts<'_>, counted: WindowMeasure) -> impl Iterator<Item = RuleId> + use<'_> {
     let rules = facts.agent.counting_rules();
     let rules = rules.filter(move |rule| rule.counted == counted && rule.applies_to(&facts.service.slug));
     rules.map(|rule| rule.rule.id)

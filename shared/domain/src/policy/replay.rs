@@ -203,7 +203,7 @@ pub(super) struct RecordedFacts<'a> {
 
 impl<'a> RecordedFacts<'a> {
     /// Returns the inputs of a decision, and the replay with the recorded limits.
-    pub(super) fn replay(decision: &'a RecordedDecision, inputs: &ReplayInputs<'a>) -> (Self, Judged) {
+    pub(super) fn replay(decision: &'a RecordedDecision, inputs: &ReplayInputs<'a>) -> (Self, EvaluationResult) {
         let ReplayInputs {
             agent,
             service,
@@ -314,7 +314,7 @@ impl<'a> RecordedFacts<'a> {
     }
 
     /// Evaluates the decision under these limits.
-    pub(super) fn judge(&self, limits: &Limits<'_>) -> Judged {
+    pub(super) fn judge(&self, limits: &Limits<'_>) -> EvaluationResult {
         let Limits {
             agent,
             enabled,
@@ -358,20 +358,20 @@ impl<'a> RecordedFacts<'a> {
             eviction: Eviction::Needed,
         });
         match evaluated {
-            Decision::Allow(grant) => Judged {
+            Decision::Allow(grant) => EvaluationResult {
                 result: Some(DecisionResult::Allow),
                 reason: ALLOWED_REASON.to_owned(),
                 checks: grant.checks().to_vec(),
             },
             Decision::Refuse(denial) => {
                 let reason = as_recorded(decision, denial.reason);
-                Judged {
+                EvaluationResult {
                     result: Some(reason.result()),
                     reason: reason.text(),
                     checks: denial.checks,
                 }
             }
-            Decision::NeedsTarget => Judged {
+            Decision::NeedsTarget => EvaluationResult {
                 result: None,
                 reason: "the request names no target".to_owned(),
                 checks: Vec::new(),
@@ -381,7 +381,7 @@ impl<'a> RecordedFacts<'a> {
 }
 
 /// The result of an evaluation, in the form in which it would be recorded.
-pub(super) struct Judged {
+pub(super) struct EvaluationResult {
     /// The result. `None` if the request lacks a target that the policy needs, which is rejected without a record.
     pub(super) result: Option<DecisionResult>,
     /// The reason.
@@ -389,7 +389,7 @@ pub(super) struct Judged {
     checks: Vec<Check>,
 }
 
-impl Judged {
+impl EvaluationResult {
     /// Returns whether this is the recorded decision.
     pub(super) fn is_as_recorded(&self, decision: &RecordedDecision) -> bool {
         self.result == Some(decision.result) && self.reason == decision.reason

@@ -173,14 +173,14 @@ pub const BUDGET_WINDOW_MAX: Duration = Duration::from_secs_u32(31 * 86_400);
 
 /// What a rule counts in its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Counted {
+pub enum WindowMeasure {
     /// The amounts of the payments.
     Amounts,
     /// The number of payments: each payment adds one unit to the window.
     Payments,
 }
 
-impl Counted {
+impl WindowMeasure {
     /// Returns the number of units that a payment of `amount` adds to the window.
     pub const fn units(self, amount: Amount) -> Amount {
         match self {
@@ -196,7 +196,7 @@ pub struct CountingRule<'a> {
     /// The rule.
     pub rule: &'a Rule,
     /// What the rule counts.
-    pub counted: Counted,
+    pub counted: WindowMeasure,
     /// The maximum content of the rule's window, in units of what the rule counts.
     pub limit: Amount,
     /// The duration of the rule's window.
@@ -298,15 +298,15 @@ impl RuleKind {
 
     /// Returns what the rule counts, the limit, and the duration of the window. `None` if the rule does not count
     /// payments.
-    pub fn counts(&self) -> Option<(Counted, Amount, Duration)> {
+    pub fn counts(&self) -> Option<(WindowMeasure, Amount, Duration)> {
         match *self {
-            Self::BudgetLimit { limit, window } => Some((Counted::Amounts, limit, window)),
+            Self::BudgetLimit { limit, window } => Some((WindowMeasure::Amounts, limit, window)),
             Self::CountLimit { count, window, .. } => {
                 // Every `u32` is a valid amount.
                 let limit = Amount::from_units(count.into()).unwrap_or(Amount::ZERO);
-                Some((Counted::Payments, limit, window))
+                Some((WindowMeasure::Payments, limit, window))
             }
-            Self::MinimumInterval { interval, .. } => Some((Counted::Payments, Amount::ONE, interval)),
+            Self::MinimumInterval { interval, .. } => Some((WindowMeasure::Payments, Amount::ONE, interval)),
             Self::CategoryBlock { .. }
             | Self::VendorAllowlist { .. }
             | Self::ApprovalRequired { .. }
@@ -568,7 +568,8 @@ impl Agent {
 
     /// Returns the agent's budgets, in the order in which they were added.
     pub fn budgets(&self) -> impl Iterator<Item = CountingRule<'_>> {
-        self.counting_rules().filter(|rule| rule.counted == Counted::Amounts)
+        self.counting_rules()
+            .filter(|rule| rule.counted == WindowMeasure::Amounts)
     }
 
     /// Adds a rule. If a rule with this id exists, an earlier attempt whose response was lost added the rule, and the

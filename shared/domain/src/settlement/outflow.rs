@@ -9,7 +9,7 @@
 
 use crate::{
     AUTHORIZATION_USED, Act, Actor, Address, AgentId, AuditChanges, AuditId, AuditKind, AuditOutcome, AuditRecord,
-    B256, BlockId, Expected, Log, RequestSource, TRANSFER, Timestamp, TxHash,
+    B256, BlockId, ExpectedTransfer, Log, RequestSource, TRANSFER, Timestamp, TxHash,
 };
 use alloy_primitives::U256;
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ pub struct Outflow {
 
 impl Outflow {
     /// Returns whether this outflow is the expected payment.
-    pub fn is_of(&self, expected: &Expected) -> bool {
+    pub fn is_of(&self, expected: &ExpectedTransfer) -> bool {
         self.wallet == expected.from
             && self.to == expected.to
             && self.units == U256::from(expected.amount.units())
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn only_the_very_payment_is_what_was_expected() {
-        let expected = Expected {
+        let expected = ExpectedTransfer {
             token: address(0x10),
             from: address(0x20),
             to: address(0x30),

@@ -11,8 +11,8 @@
 //! `shared/chain` finds and reads the final block, and `shared/store` writes the result.
 
 use crate::{
-    B256, Expected, Log, Mismatch, Settlement, SettlementId, SettlementState, Timestamp, TransactionLogs, Transfer,
-    TxHash, match_transfer,
+    B256, ExpectedTransfer, Log, Mismatch, Settlement, SettlementId, SettlementState, Timestamp, TransactionLogs,
+    Transfer, TxHash, match_transfer,
 };
 use alloy_primitives::b256;
 
@@ -100,7 +100,7 @@ impl TransferGone {
 /// Decides what to do with a settlement, from the state of the settlement's authorization at a final block.
 pub fn reconcile(
     settlement: &Settlement,
-    expected: &Expected,
+    expected: &ExpectedTransfer,
     block: &FinalBlock,
     authorization_state: &AuthorizationState,
 ) -> Reconciliation {
@@ -163,7 +163,7 @@ fn transfer_gone(settlement: &Settlement, tx_hash: TxHash) -> Reconciliation {
 }
 
 /// Returns whether a transaction that did not use the authorization canceled it.
-fn cancels(expected: &Expected, transaction: &TransactionLogs) -> bool {
+fn cancels(expected: &ExpectedTransfer, transaction: &TransactionLogs) -> bool {
     let topics = [AUTHORIZATION_CANCELED, expected.from.into_word(), expected.nonce];
     let is_ours = |log: &Log| !log.removed && log.address == expected.token && log.topics == topics;
     transaction.logs.iter().any(is_ours)
@@ -209,8 +209,8 @@ mod tests {
         }
     }
 
-    fn expected() -> Expected {
-        Expected::new(&terms(), B256::repeat_byte(0x40))
+    fn expected() -> ExpectedTransfer {
+        ExpectedTransfer::new(&terms(), B256::repeat_byte(0x40))
     }
 
     fn settlement(state: SettlementState) -> Settlement {
@@ -270,7 +270,7 @@ mod tests {
     }
 
     fn transfer(units: u64) -> Log {
-        let Expected { from, to, .. } = expected();
+        let ExpectedTransfer { from, to, .. } = expected();
         let topics = vec![TRANSFER, from.into_word(), to.into_word()];
         log(1, topics, U256::from(units).to_be_bytes::<32>().to_vec())
     }

@@ -3,9 +3,9 @@
 //! window.
 
 use crate::{
-    Address, AgentId, Amount, ApprovalId, B256, Check, CheckName, Counted, Fingerprint, InputVersions, KeyId, Network,
+    Address, AgentId, Amount, ApprovalId, B256, Check, CheckName, Fingerprint, InputVersions, KeyId, Network,
     OperationSlug, PersonId, RuleId, ServiceId, SettlementId, Timestamp, TransactionId, Transfer, TransferGone, TxHash,
-    Unusable, WindowScope, X402Version, catalog::service::named,
+    Unusable, WindowMeasure, WindowScope, X402Version, catalog::service::named,
 };
 use std::fmt;
 
@@ -141,8 +141,8 @@ impl Terms {
             return Vec::new();
         };
         let (agent, service) = (self.agent, purchase.service);
-        let budgets = purchase.budgets.iter().map(|rule| (rule, Counted::Amounts));
-        let counts = purchase.counts.iter().map(|rule| (rule, Counted::Payments));
+        let budgets = purchase.budgets.iter().map(|rule| (rule, WindowMeasure::Amounts));
+        let counts = purchase.counts.iter().map(|rule| (rule, WindowMeasure::Payments));
         let rules = budgets.chain(counts).map(|(rule, counted)| {
             let scope = WindowScope::Budget { agent, rule: *rule };
             (scope, counted.units(self.amount))

@@ -79,7 +79,7 @@ pub struct TransactionLogs {
 
 /// The expected on-chain evidence that one settlement is paid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expected {
+pub struct ExpectedTransfer {
     /// The token contract of the settlement's network.
     pub token: Address,
     /// The agent's wallet.
@@ -92,7 +92,7 @@ pub struct Expected {
     pub nonce: B256,
 }
 
-impl Expected {
+impl ExpectedTransfer {
     /// Returns the expected evidence for a settlement with this nonce.
     pub const fn new(terms: &Terms, nonce: B256) -> Self {
         Self {
@@ -173,7 +173,7 @@ pub const TRANSFER: B256 = b256!("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4
 ///
 /// Circle's token contract marks the authorization as used and then transfers, without a call in between. Therefore the
 /// transfer is the very next log, and no other transfer of the transaction can be mistaken for it.
-pub fn match_transfer(expected: &Expected, transaction: &TransactionLogs) -> Result<Transfer, Mismatch> {
+pub fn match_transfer(expected: &ExpectedTransfer, transaction: &TransactionLogs) -> Result<Transfer, Mismatch> {
     let standing = || transaction.logs.iter().filter(|log| !log.removed);
     let mut all_uses = standing().filter(|log| uses_authorization(log, expected));
     let used = all_uses.next().ok_or(Mismatch::AuthorizationNotUsed)?;
@@ -191,11 +191,11 @@ pub fn match_transfer(expected: &Expected, transaction: &TransactionLogs) -> Res
     }
 }
 
-fn uses_authorization(log: &Log, expected: &Expected) -> bool {
+fn uses_authorization(log: &Log, expected: &ExpectedTransfer) -> bool {
     log.address == expected.token && log.topics == [AUTHORIZATION_USED, expected.from.into_word(), expected.nonce]
 }
 
-fn is_transfer(log: &Log, expected: &Expected) -> bool {
+fn is_transfer(log: &Log, expected: &ExpectedTransfer) -> bool {
     log.address == expected.token
         && log.topics == [TRANSFER, expected.from.into_word(), expected.to.into_word()]
         && log.data == U256::from(expected.amount.units()).to_be_bytes::<32>()
@@ -213,8 +213,8 @@ mod tests {
         Address::repeat_byte(byte)
     }
 
-    fn expected() -> Expected {
-        Expected {
+    fn expected() -> ExpectedTransfer {
+        ExpectedTransfer {
             token: address(0x10),
             from: address(0x20),
             to: address(0x30),

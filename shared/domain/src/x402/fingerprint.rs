@@ -35,7 +35,7 @@ impl Fingerprint {
     /// RFC 8785 writes numbers as IEEE doubles, so different integers beyond 2^53 would become equal. Therefore a
     /// request with such a number is hashed as `serde_json` serializes it, which keeps the numbers distinct.
     pub fn for_request(body: &Value, leave_out: &[&str]) -> Self {
-        let asked = Asked { body, leave_out };
+        let asked = RequestBody { body, leave_out };
         // Serializing a value into a vector can't fail.
         let plain = || serde_json::to_vec(&asked).unwrap_or_default();
         let canonical = if asked.any(has_unsafe_integer) {
@@ -90,12 +90,12 @@ impl Fingerprint {
 }
 
 /// A request that is serialized without the ignored fields, which avoids a copy.
-struct Asked<'a> {
+struct RequestBody<'a> {
     body: &'a Value,
     leave_out: &'a [&'a str],
 }
 
-impl<'a> Asked<'a> {
+impl<'a> RequestBody<'a> {
     /// Returns the fields that are part of the fingerprint. There are none if the body is not an object.
     fn members(&self) -> impl Iterator<Item = (&'a String, &'a Value)> {
         let members = self.body.as_object().into_iter().flatten();
@@ -119,7 +119,7 @@ impl<'a> Asked<'a> {
 /// The objects in which null fields count as absent (`docs/decisions.md` §9).
 const OURS: [&str; 2] = ["original_request", "metadata"];
 
-impl Serialize for Asked<'_> {
+impl Serialize for RequestBody<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if !self.body.is_object() {
             return self.body.serialize(serializer);
@@ -129,21 +129,21 @@ impl Serialize for Asked<'_> {
             (
                 name,
                 if is_ours {
-                    Said::WithoutNulls(value)
+                    FieldValue::WithoutNulls(value)
                 } else {
-                    Said::Whole(value)
+                    FieldValue::Whole(value)
                 },
             )
         }))
     }
 }
 
-enum Said<'a> {
+enum FieldValue<'a> {
     Whole(&'a Value),
     WithoutNulls(&'a Value),
 }
 
-impl Serialize for Said<'_> {
+impl Serialize for FieldValue<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::WithoutNulls(Value::Object(members)) => {

@@ -29,7 +29,7 @@ pub struct Intent {
 
 /// A provider call, with the service and operation that the request names.
 #[derive(Clone, Copy, Debug)]
-pub struct Called<'a> {
+pub struct ProviderCall<'a> {
     /// The call.
     pub request: &'a ProviderRequest,
     /// The slug or UUID of the service, if the request names the service.
@@ -38,7 +38,7 @@ pub struct Called<'a> {
     pub operation: Option<&'a OperationSlug>,
 }
 
-impl<'a> From<&'a Intent> for Called<'a> {
+impl<'a> From<&'a Intent> for ProviderCall<'a> {
     fn from(intent: &'a Intent) -> Self {
         Self {
             request: &intent.request,
@@ -65,8 +65,8 @@ impl<'a> CatalogMatch<'a> {
     /// service, or the host belongs to no open service, the error is `service_not_found`. A call to an open service
     /// that matches no operation is a match without an operation. Names that contradict the call make the request
     /// invalid.
-    pub fn find(call: impl Into<Called<'a>>, catalog: &'a Catalog) -> Result<Self> {
-        let Called {
+    pub fn find(call: impl Into<ProviderCall<'a>>, catalog: &'a Catalog) -> Result<Self> {
+        let ProviderCall {
             request: ProviderRequest { method, url, .. },
             service,
             operation: named_operation,

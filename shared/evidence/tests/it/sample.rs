@@ -1,7 +1,7 @@
 //! The test vectors, test keys, and a log in memory.
 
 use purser_evidence::{
-    Appended, Checkpoint, Edge, KeyType, NoteSigner, Seed, StatementKey, StatementKind, TilePath, TileReader,
+    AppendResult, Checkpoint, Edge, KeyType, NoteSigner, Seed, StatementKey, StatementKind, TilePath, TileReader,
     TlogProof, TreeHead, inclusion_proof,
 };
 use serde_json::Value;
@@ -50,7 +50,7 @@ pub(crate) fn statement(number: usize) -> String {
 pub(crate) struct Objects(pub(crate) BTreeMap<TilePath, Vec<u8>>);
 
 impl Objects {
-    pub(crate) fn write(&mut self, appended: &Appended) {
+    pub(crate) fn write(&mut self, appended: &AppendResult) {
         let objects = appended.tiles.iter().chain(&appended.bundles).cloned();
         self.0.extend(objects);
     }

@@ -5,7 +5,7 @@
 
 use crate::catalog::{sightings::Sightings, table::CatalogTable};
 use purser_domain::{Catalog, Duration, Result, Timestamp};
-use purser_refreshed::{RefreshPolicy, Refreshed};
+use purser_refreshed::{RefreshPolicy, RefreshingCache};
 use std::sync::Arc;
 
 const AGES: RefreshPolicy = RefreshPolicy {
@@ -33,7 +33,7 @@ pub struct CatalogCache {
     table: CatalogTable,
     /// Whether the cache also reads probe results.
     shows_sightings: bool,
-    edition: Arc<Refreshed<Arc<Edition>>>,
+    edition: Arc<RefreshingCache<Arc<Edition>>>,
 }
 
 impl CatalogCache {
@@ -48,7 +48,7 @@ impl CatalogCache {
     /// Creates a cache for decisions, without probe results, because they do not affect decisions. The first request
     /// fills the cache.
     pub fn without_sightings(table: CatalogTable) -> Self {
-        let edition = Refreshed::new("reading the catalog", AGES, |error| {
+        let edition = RefreshingCache::new("reading the catalog", AGES, |error| {
             tracing::warn!(%error, "the catalog can't be refreshed; an older edition is served");
         });
         Self {

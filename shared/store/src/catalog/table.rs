@@ -38,7 +38,7 @@ pub struct CatalogTable {
 
 /// The result of storing a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Listed {
+pub enum StoreServiceResult {
     /// The service is stored.
     Stored,
     /// Another service has the slug. Nothing was written.
@@ -129,7 +129,7 @@ impl CatalogTable {
 
     /// Stores a service and claims its slug. The service's version must be the stored version plus one, or 1 for a new
     /// service.
-    pub async fn put(&self, service: &Service, audit: &AuditEntry) -> Result<Listed> {
+    pub async fn put(&self, service: &Service, audit: &AuditEntry) -> Result<StoreServiceResult> {
         let mut backoff = Backoff::new();
         loop {
             let stored = self.service(service.id).await?;
@@ -137,21 +137,21 @@ impl CatalogTable {
             if present.saturating_add(1) != service.version {
                 // The response to an earlier attempt may have been lost.
                 return Ok(if stored.as_ref() == Some(service) {
-                    Listed::Stored
+                    StoreServiceResult::Stored
                 } else {
-                    Listed::Changed { version: present }
+                    StoreServiceResult::Changed { version: present }
                 });
             }
             let mut transaction = self.entry(service, stored.map(|stored| stored.slug).as_ref())?;
             transaction.audit(Role::Audit, audit)?;
             let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await?
             else {
-                return Ok(Listed::Stored);
+                return Ok(StoreServiceResult::Stored);
             };
             if !refusal.names(Role::Service)
                 && let Some(item) = refusal.existing(Role::Slug)
             {
-                return Ok(Listed::SlugTaken {
+                return Ok(StoreServiceResult::SlugTaken {
                     by: Row::new(&self.table, item).get("id")?,
                 });
             }

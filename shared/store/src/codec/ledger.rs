@@ -32,7 +32,7 @@ pub struct Ledger {
 
 /// The result of a change that is based on a given version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Edited {
+pub enum EditResult {
     /// The change is stored, by this or an earlier attempt.
     Stored,
     /// Another change came first, or the item does not exist. Nothing was written.

@@ -11,7 +11,7 @@ use crate::{
     codec::fault::store_error,
     codec::item::{Draft, Item, member, optional_member},
     codec::key::{self, Key, notices},
-    codec::ledger::Edited,
+    codec::ledger::EditResult,
     transact::{Transaction, TransactionOutcome, was_made},
     webhooks::table::WebhooksTable,
 };
@@ -117,7 +117,7 @@ impl WebhooksTable {
         new: Option<&NewNoticeUrl>,
         old: Option<NoticeUrlId>,
         audit: &AuditEntry,
-    ) -> Result<Edited> {
+    ) -> Result<EditResult> {
         let before = next.version.saturating_sub(1);
         let update = UpdateBuilder::default()
             .table_name(&*self.table)
@@ -142,10 +142,10 @@ impl WebhooksTable {
         }
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            TransactionOutcome::Committed => Ok(Edited::Stored),
+            TransactionOutcome::Committed => Ok(EditResult::Stored),
             // The audit row exists, so an attempt whose response was lost has stored the change.
-            TransactionOutcome::Refused(refusal) if refusal.names(Role::Audit) => Ok(Edited::Stored),
-            TransactionOutcome::Refused(_) => Ok(Edited::Conflict),
+            TransactionOutcome::Refused(refusal) if refusal.names(Role::Audit) => Ok(EditResult::Stored),
+            TransactionOutcome::Refused(_) => Ok(EditResult::Conflict),
         }
     }
 

@@ -24,7 +24,7 @@ use purser_domain::{
 
 /// The result of an escalation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Escalated {
+pub enum EscalateResult {
     /// A new approval is pending.
     Staged(Approval),
     /// An identical request with another idempotency key already has a pending approval, which this request uses.
@@ -60,10 +60,10 @@ impl Place {
         }
     }
 
-    fn into_escalated(self) -> Escalated {
+    fn into_escalated(self) -> EscalateResult {
         match self {
-            Self::New(approval) => Escalated::Staged(approval),
-            Self::Taken(approval) => Escalated::Joined(approval),
+            Self::New(approval) => EscalateResult::Staged(approval),
+            Self::Taken(approval) => EscalateResult::Joined(approval),
         }
     }
 }
@@ -82,7 +82,7 @@ impl Ledger {
         decision: &DecisionRecord,
         expires_at: Timestamp,
         most: u32,
-    ) -> Result<Escalated> {
+    ) -> Result<EscalateResult> {
         let mut backoff = Backoff::new();
         // Nearly every escalated request is new, so number 0 is tried without reading.
         let mut place = Place::New(required_approval(decision, expires_at, 0)?);
@@ -97,7 +97,7 @@ impl Ledger {
                 return Ok(if is_ours(&record, decision, &place) {
                     place.into_escalated()
                 } else {
-                    Escalated::IdempotencyRecord(record)
+                    EscalateResult::IdempotencyRecord(record)
                 });
             }
             if let Some(item) = refusal.existing(Role::Approval) {
@@ -112,7 +112,7 @@ impl Ledger {
                 if !made {
                     place = self.next_place(decision, expires_at).await?;
                     if let Place::New(_) = place {
-                        return Ok(Escalated::TooMany);
+                        return Ok(EscalateResult::TooMany);
                     }
                 }
             } else {

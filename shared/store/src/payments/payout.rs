@@ -16,7 +16,7 @@ use crate::{
     codec::backoff::Backoff,
     codec::item::Draft,
     codec::key::{self, Key},
-    codec::ledger::{Edited, Ledger},
+    codec::ledger::{EditResult, Ledger},
     payments::settlement::{AUTHORIZED, write_settlement},
     transact::{Transaction, TransactionOutcome},
 };
@@ -95,7 +95,12 @@ impl Ledger {
     }
 
     /// Replaces the record with its next version. Takes 4 write units.
-    pub async fn put_payout_record(&self, agent: AgentId, next: &PayoutRecord, audit: &AuditEntry) -> Result<Edited> {
+    pub async fn put_payout_record(
+        &self,
+        agent: AgentId,
+        next: &PayoutRecord,
+        audit: &AuditEntry,
+    ) -> Result<EditResult> {
         let mut transaction = Transaction::new();
         let put = self
             .put(write_payout_record(agent, next))
@@ -105,13 +110,13 @@ impl Ledger {
         transaction.put(Role::Record, put)?;
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            TransactionOutcome::Committed => Ok(Edited::Stored),
+            TransactionOutcome::Committed => Ok(EditResult::Stored),
             TransactionOutcome::Refused(refusal) => {
                 let met = refusal.existing(Role::Record).map(|item| self.read_payout_record(item));
                 Ok(if met.transpose()?.as_ref() == Some(next) {
-                    Edited::Stored
+                    EditResult::Stored
                 } else {
-                    Edited::Conflict
+                    EditResult::Conflict
                 })
             }
         }

@@ -17,7 +17,7 @@ use crate::{
     codec::key::Key,
     codec::ledger::Ledger,
     payments::recent,
-    payments::settle::Moved,
+    payments::settle::TransitionResult,
     payments::settlement::{AUTHORIZED, EXPIRED},
     payments::window::add,
     transact::{Transaction, TransactionOutcome},
@@ -38,7 +38,7 @@ const RELEASING: &str = "releasing a hold";
 impl Ledger {
     /// Releases the amount of a held settlement. Takes 7 write units, and 4 more for each budget; 3 for a withdrawal,
     /// which counts in no window. With a duplicate guard, the day's totals are also read.
-    pub async fn release(&self, settlement: &Settlement, unusable: &Unusable) -> Result<Moved> {
+    pub async fn release(&self, settlement: &Settlement, unusable: &Unusable) -> Result<TransitionResult> {
         let terms = &settlement.terms;
         if unusable.settlement() != terms.id {
             let words = Fault::new("the evidence is of another settlement");
@@ -51,10 +51,10 @@ impl Ledger {
             let transaction = self.giving_back(settlement, &counted_in).await?;
             let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await?
             else {
-                return Ok(Moved::Done(settlement.clone().expire(unusable)));
+                return Ok(TransitionResult::Done(settlement.clone().expire(unusable)));
             };
             if let Some(item) = refusal.existing(Role::Settlement) {
-                return Ok(Moved::Superseded(self.read_settlement(agent, item)?));
+                return Ok(TransitionResult::Superseded(self.read_settlement(agent, item)?));
             }
             if let Some((day, _)) = terms.windows().first()
                 && let Some(item) = refusal.existing(Role::Totals(*day))

@@ -21,7 +21,7 @@ use purser_domain::{ApprovalId, Fingerprint, Grant, RecentUpdate, Resolution, Re
 
 /// The result of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reserved {
+pub enum ReserveResult {
     /// The payment is reserved, with the given terms.
     Done,
     /// The idempotency key was already used. The caller compares the fingerprint.
@@ -61,7 +61,7 @@ impl Ledger {
         terms: &Terms,
         fingerprint: &Fingerprint,
         backoff: &mut Backoff,
-    ) -> Result<Reserved> {
+    ) -> Result<ReserveResult> {
         let transaction = self.reservation(grant, terms, fingerprint)?;
         if transaction.len() > MAX_ACTIONS {
             // There are many budgets with many expired payments each. They are evicted first, so that the next attempt
@@ -73,18 +73,18 @@ impl Ledger {
                     .await?;
             }
             backoff.wait().await?;
-            return Ok(Reserved::Raced);
+            return Ok(ReserveResult::Raced);
         }
         match transaction.send_while_fresh(&self.db, backoff).await? {
-            Some(TransactionOutcome::Committed) => Ok(Reserved::Done),
+            Some(TransactionOutcome::Committed) => Ok(ReserveResult::Done),
             Some(TransactionOutcome::Refused(refusal)) => {
                 let reserved = self.read_refusal(&refusal, grant.approval(), terms.id)?;
-                if reserved == Reserved::Raced {
+                if reserved == ReserveResult::Raced {
                     backoff.wait().await?;
                 }
                 Ok(reserved)
             }
-            None => Ok(Reserved::Raced),
+            None => Ok(ReserveResult::Raced),
         }
     }
 
@@ -149,14 +149,14 @@ impl Ledger {
         refusal: &FailedConditions<Role>,
         approval: Option<ApprovalId>,
         ours: SettlementId,
-    ) -> Result<Reserved> {
+    ) -> Result<ReserveResult> {
         if let Some((item, id)) = refusal.existing(Role::Approval).zip(approval)
             && let Resolution::Executed { settlement, .. } = self.read_approval(id, item)?.resolution
         {
             return Ok(if settlement == ours {
-                Reserved::Done
+                ReserveResult::Done
             } else {
-                Reserved::ApprovalUsed { settlement }
+                ReserveResult::ApprovalUsed { settlement }
             });
         }
         let record = refusal
@@ -164,9 +164,9 @@ impl Ledger {
             .map(|item| IdempotencyRecord::read(self.row(item)))
             .transpose()?;
         Ok(match record {
-            Some(IdempotencyRecord::Allowed { payment, .. }) if payment.settlement == ours => Reserved::Done,
-            Some(record) => Reserved::IdempotencyRecord(record),
-            None => Reserved::Raced,
+            Some(IdempotencyRecord::Allowed { payment, .. }) if payment.settlement == ours => ReserveResult::Done,
+            Some(record) => ReserveResult::IdempotencyRecord(record),
+            None => ReserveResult::Raced,
         })
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     codec::key::{self, Key},
     codec::ledger::Ledger,
     payments::decision::write_taken_back,
-    payments::settle::Moved,
+    payments::settle::TransitionResult,
     payments::settlement::{AUTHORIZED, CONFIRMED},
     transact::{Transaction, TransactionOutcome},
 };
@@ -36,7 +36,7 @@ impl Ledger {
         transfer_gone: &TransferGone,
         decision: TransactionId,
         at: Timestamp,
-    ) -> Result<Moved> {
+    ) -> Result<TransitionResult> {
         let (terms, tx_hash) = (&settlement.terms, transfer_gone.tx_hash());
         if transfer_gone.settlement() != terms.id {
             let words = Fault::new("the evidence is of another settlement");
@@ -66,14 +66,18 @@ impl Ledger {
 
         let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut Backoff::new()).await?
         else {
-            return Ok(Moved::Done(settlement.clone().revert_confirmation(transfer_gone)));
+            return Ok(TransitionResult::Done(
+                settlement.clone().revert_confirmation(transfer_gone),
+            ));
         };
         // The id is random, so the existing row was written by an attempt whose response was lost.
         if refusal.names(Role::Decision) {
-            return Ok(Moved::Done(settlement.clone().revert_confirmation(transfer_gone)));
+            return Ok(TransitionResult::Done(
+                settlement.clone().revert_confirmation(transfer_gone),
+            ));
         }
         match refusal.existing(Role::Settlement) {
-            Some(item) => Ok(Moved::Superseded(self.read_settlement(terms.agent, item)?)),
+            Some(item) => Ok(TransitionResult::Superseded(self.read_settlement(terms.agent, item)?)),
             None => Err(Error::internal(TAKING_BACK, Fault::new("there is no such settlement"))),
         }
     }

@@ -45,7 +45,7 @@ pub enum Claim {
 
 /// The result of a confirmation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Confirmed {
+pub enum ConfirmResult {
     /// The settlement is confirmed with this transfer.
     Done(Settlement),
     /// The settlement was already confirmed. Contains the stored settlement.
@@ -59,7 +59,7 @@ pub enum Confirmed {
 
 /// The result of another transition of a settlement.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Moved {
+pub enum TransitionResult {
     /// The transition was made. Contains the settlement as it is now stored.
     Done(Settlement),
     /// The settlement was already in another state, possibly because of an earlier attempt. Nothing was written.
@@ -68,7 +68,7 @@ pub enum Moved {
 }
 
 /// The result of confirming a held settlement.
-enum Held {
+enum HeldSpendResult {
     /// The settlement is confirmed.
     Done(Settlement),
     /// The settlement was already in another state. Nothing was written. Contains the stored settlement.
@@ -245,9 +245,9 @@ impl Ledger {
         transfer: &Transfer,
         claim: Claim,
         now: Timestamp,
-    ) -> Result<Confirmed> {
+    ) -> Result<ConfirmResult> {
         let confirmed = self.confirm_once(settlement, transfer, claim, now).await?;
-        if let Confirmed::Done(settlement) = &confirmed {
+        if let ConfirmResult::Done(settlement) = &confirmed {
             // The payment is confirmed. If this write fails, a rule requires one more approval or compares with one
             // price less.
             drop(self.remember_paid(&settlement.terms).await);
@@ -261,21 +261,21 @@ impl Ledger {
         transfer: &Transfer,
         claim: Claim,
         now: Timestamp,
-    ) -> Result<Confirmed> {
+    ) -> Result<ConfirmResult> {
         let mut settlement = settlement.clone();
         let mut backoff = Backoff::new();
         let (mut log_index, mut is_together) = (None, false);
         loop {
             let terms = &settlement.terms;
             let taken_by = match settlement.state {
-                SettlementState::Confirmed { .. } => return Ok(Confirmed::Already(settlement)),
+                SettlementState::Confirmed { .. } => return Ok(ConfirmResult::Already(settlement)),
                 SettlementState::Authorized if !is_together => {
                     let by = self.put_claim(terms, transfer, log_index, &mut backoff).await?;
                     if by.is_none() {
                         match self.confirm_held(&settlement, transfer, now, &mut backoff).await? {
-                            Held::Done(confirmed) => return Ok(Confirmed::Done(confirmed)),
-                            Held::Superseded(stored) => settlement = stored,
-                            Held::ClaimRemoved => is_together = true,
+                            HeldSpendResult::Done(confirmed) => return Ok(ConfirmResult::Done(confirmed)),
+                            HeldSpendResult::Superseded(stored) => settlement = stored,
+                            HeldSpendResult::ClaimRemoved => is_together = true,
                         }
                         backoff.wait().await?;
                         continue;
@@ -285,7 +285,7 @@ impl Ledger {
                 SettlementState::Authorized | SettlementState::Expired => {
                     let together = self.confirm_together(&settlement, transfer, log_index, now, &mut backoff);
                     match together.await? {
-                        Together::Done(confirmed) => return Ok(Confirmed::Done(confirmed)),
+                        Together::Done(confirmed) => return Ok(ConfirmResult::Done(confirmed)),
                         Together::Superseded(stored) => {
                             settlement = stored;
                             backoff.wait().await?;
@@ -297,7 +297,7 @@ impl Ledger {
             };
             match (taken_by, claim, log_index) {
                 (Some(_), Claim::Transfer, None) => log_index = Some(transfer.log_index()),
-                (Some(by), ..) => return Ok(Confirmed::TransactionUsed { by }),
+                (Some(by), ..) => return Ok(ConfirmResult::TransactionUsed { by }),
                 (None, ..) => {}
             }
         }
@@ -369,7 +369,7 @@ impl Ledger {
         transfer: &Transfer,
         now: Timestamp,
         backoff: &mut Backoff,
-    ) -> Result<Held> {
+    ) -> Result<HeldSpendResult> {
         let terms = &settlement.terms;
         let update = self
             .update_settlement(terms.agent, terms.id)
@@ -383,7 +383,7 @@ impl Ledger {
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
         loop {
             let Err(error) = update.clone().send().await else {
-                return Ok(Held::Done(settlement.clone().confirm(transfer, now)));
+                return Ok(HeldSpendResult::Done(settlement.clone().confirm(transfer, now)));
             };
             if is_conflict(&error) {
                 backoff.wait().await?;
@@ -393,8 +393,8 @@ impl Ledger {
                 let item = failure.item().ok_or_else(no_such_settlement)?;
                 let stored = self.read_settlement(terms.agent, item)?;
                 return Ok(match stored.state {
-                    SettlementState::Authorized => Held::ClaimRemoved,
-                    SettlementState::Confirmed { .. } | SettlementState::Expired => Held::Superseded(stored),
+                    SettlementState::Authorized => HeldSpendResult::ClaimRemoved,
+                    SettlementState::Confirmed { .. } | SettlementState::Expired => HeldSpendResult::Superseded(stored),
                 });
             }
             return Err(store_error(CONFIRMING)(error));

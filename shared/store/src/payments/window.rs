@@ -18,7 +18,7 @@ use crate::{
     codec::ledger::Ledger,
     payments::idempotency::IdempotencyRecord,
     payments::recent,
-    transact::{Sent, Transaction, update_once_free},
+    transact::{TransactResult, Transaction, update_once_free},
 };
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;
 use purser_domain::{
@@ -54,7 +54,7 @@ const ROOM: &str = "(attribute_not_exists(#total) OR #total <= :room)";
 
 /// The result of evicting a window's expired payments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cleared {
+pub enum EvictResult {
     /// All expired payments were evicted.
     All,
     /// As many payments as fit into one transaction were evicted. There may be more.
@@ -238,10 +238,10 @@ impl Ledger {
     /// Evicts the payments that have expired at `at`, oldest first, as many as fit into one transaction. Used for a
     /// window with more expired payments than a decision reads. Only the scope, duration and version of `window` are
     /// used; everything else is read again.
-    pub async fn clear_expired(&self, window: &Window, at: Timestamp) -> Result<Cleared> {
+    pub async fn clear_expired(&self, window: &Window, at: Timestamp) -> Result<EvictResult> {
         let current = self.head_with(window.scope, window.length, DRAIN).await?;
         if current.stamp != window.stamp {
-            return Ok(Cleared::Outdated);
+            return Ok(EvictResult::Outdated);
         }
         if !self
             .evict(
@@ -253,12 +253,12 @@ impl Ledger {
             )
             .await?
         {
-            return Ok(Cleared::Superseded);
+            return Ok(EvictResult::Superseded);
         }
         Ok(if current.hides_expired(at) {
-            Cleared::More
+            EvictResult::More
         } else {
-            Cleared::All
+            EvictResult::All
         })
     }
 
@@ -295,9 +295,9 @@ impl Ledger {
             transaction.delete_existing(Role::Evicted, &self.table, key::of_entry(scope, entry).attributes())?;
         }
         match transaction.send(&self.db).await? {
-            Sent::Committed => Ok(true),
-            Sent::Refused(_) | Sent::Contended => Ok(false),
-            Sent::Unknown(error) => Err(error),
+            TransactResult::Committed => Ok(true),
+            TransactResult::Refused(_) | TransactResult::Contended => Ok(false),
+            TransactResult::Unknown(error) => Err(error),
         }
     }
 

@@ -10,14 +10,14 @@ use crate::{
     codec::backoff::Backoff,
     codec::item::{Draft, Item},
     codec::key::{self, Key},
-    codec::ledger::{Edited, Ledger},
+    codec::ledger::{EditResult, Ledger},
     transact::{Transaction, TransactionOutcome},
 };
 use purser_domain::{Agent, AgentId, Error, Result, Rule, WindowScope};
 
 /// The result of creating an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Created {
+pub enum CreateAgentResult {
     /// The agent is stored, by this or an earlier attempt with the same record.
     Stored,
     /// Another agent with this id exists.
@@ -55,7 +55,7 @@ impl Ledger {
     }
 
     /// Stores a new agent, and adds its wallet to the list of wallets whose outflows are compared with settlements.
-    pub async fn create_agent(&self, agent: &Agent, audit: &AuditEntry) -> Result<Created> {
+    pub async fn create_agent(&self, agent: &Agent, audit: &AuditEntry) -> Result<CreateAgentResult> {
         let mut transaction = Transaction::new();
         transaction.put(Role::Agent, self.put_new(audit.mark(write_agent(agent))))?;
         let wallet = Draft::new(&Key::wallet(agent.id)).with("address", &agent.wallet.address);
@@ -63,16 +63,16 @@ impl Ledger {
         self.stamp_budgets(&mut transaction, agent, &[])?;
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            TransactionOutcome::Committed => Ok(Created::Stored),
+            TransactionOutcome::Committed => Ok(CreateAgentResult::Stored),
             TransactionOutcome::Refused(refusal) => {
                 let met = refusal
                     .existing(Role::Agent)
                     .map(|item| self.read_agent(agent.id, item))
                     .transpose()?;
                 Ok(if met.as_ref() == Some(agent) {
-                    Created::Stored
+                    CreateAgentResult::Stored
                 } else {
-                    Created::Exists
+                    CreateAgentResult::Exists
                 })
             }
         }
@@ -87,24 +87,24 @@ impl Ledger {
     /// authorized before the rule existed, or that were evicted from a shorter window, do not count.
     ///
     /// A change that is already stored adds no audit row.
-    pub async fn put_agent(&self, agent: &Agent, audit: &AuditEntry) -> Result<Edited> {
+    pub async fn put_agent(&self, agent: &Agent, audit: &AuditEntry) -> Result<EditResult> {
         let Some(old) = self.agent(agent.id).await? else {
-            return Ok(Edited::Conflict);
+            return Ok(EditResult::Conflict);
         };
         let edited = if old == *agent {
-            Edited::Stored
+            EditResult::Stored
         } else {
             self.replace_agent(&old, agent, audit).await?
         };
-        if edited == Edited::Stored && (old == *agent || narrows(&old, agent)) {
+        if edited == EditResult::Stored && (old == *agent || narrows(&old, agent)) {
             self.fence_windows(agent).await?;
         }
         Ok(edited)
     }
 
-    async fn replace_agent(&self, old: &Agent, agent: &Agent, audit: &AuditEntry) -> Result<Edited> {
+    async fn replace_agent(&self, old: &Agent, agent: &Agent, audit: &AuditEntry) -> Result<EditResult> {
         if old.version.checked_add(1) != Some(agent.version) {
-            return Ok(Edited::Conflict);
+            return Ok(EditResult::Conflict);
         }
         let mut transaction = Transaction::new();
         let put = self
@@ -115,16 +115,16 @@ impl Ledger {
         self.stamp_budgets(&mut transaction, agent, &old.rules)?;
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            TransactionOutcome::Committed => Ok(Edited::Stored),
+            TransactionOutcome::Committed => Ok(EditResult::Stored),
             TransactionOutcome::Refused(refusal) => {
                 let met = refusal
                     .existing(Role::Agent)
                     .map(|item| self.read_agent(agent.id, item))
                     .transpose()?;
                 Ok(if met.as_ref() == Some(agent) {
-                    Edited::Stored
+                    EditResult::Stored
                 } else {
-                    Edited::Conflict
+                    EditResult::Conflict
                 })
             }
         }

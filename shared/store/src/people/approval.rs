@@ -28,7 +28,7 @@ pub enum ApprovalDecision {
 
 /// The result of deciding an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Resolved {
+pub enum ResolveResult {
     /// The decision is stored.
     Done(Approval),
     /// The approval was no longer pending: it was decided, was used, or has expired. Nothing was written.
@@ -71,13 +71,13 @@ impl Ledger {
         verdict: ApprovalDecision,
         ruling: &ApprovalResolution,
         audit: &AuditEntry,
-    ) -> Result<Resolved> {
+    ) -> Result<ResolveResult> {
         let state = match verdict {
             ApprovalDecision::Approve => APPROVED,
             ApprovalDecision::Reject => REJECTED,
         };
         let Some(asked) = self.approval(id).await? else {
-            return Ok(Resolved::NotFound);
+            return Ok(ResolveResult::NotFound);
         };
         let set = match ruling.note {
             None => "SET st = :state, resolved = :now, #by = :by, os = :decided",
@@ -135,28 +135,28 @@ impl Ledger {
         ruling: &ApprovalResolution,
         audit: &AuditEntry,
         is_ours: impl Fn(&Resolution) -> bool,
-    ) -> Result<Resolved> {
+    ) -> Result<ResolveResult> {
         let mut transaction = Transaction::new();
         transaction.update(Role::Approval, update)?;
         transaction.audit(Role::Audit, audit)?;
         let refusal = match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => {
                 let approval = self.approval(id).await?;
-                return Ok(approval.map_or(Resolved::NotFound, Resolved::Done));
+                return Ok(approval.map_or(ResolveResult::NotFound, ResolveResult::Done));
             }
             TransactionOutcome::Refused(refusal) => refusal,
         };
         let Some(item) = refusal.existing(Role::Approval) else {
-            return Ok(Resolved::NotFound);
+            return Ok(ResolveResult::NotFound);
         };
         let approval = self.read_approval(id, item)?;
         if approval.owner != ruling.by {
-            return Ok(Resolved::NotFound);
+            return Ok(ResolveResult::NotFound);
         }
         Ok(if is_ours(&approval.resolution) {
-            Resolved::Done(approval)
+            ResolveResult::Done(approval)
         } else {
-            Resolved::Already(approval)
+            ResolveResult::Already(approval)
         })
     }
 
@@ -170,7 +170,7 @@ impl Ledger {
         id: ApprovalId,
         ruling: &ApprovalResolution,
         audit: &AuditEntry,
-    ) -> Result<Resolved> {
+    ) -> Result<ResolveResult> {
         // The note of the earlier approval does not explain the rejection.
         let set = match ruling.note {
             None => "SET st = :state, resolved = :now, #by = :by REMOVE note",

@@ -29,7 +29,7 @@ pub struct Authenticator {
 
 /// A caller with a valid key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Authenticated<T> {
+pub struct AuthenticatedCaller<T> {
     /// The agent's record against which the key was verified.
     pub agent: Agent,
     /// The key of the call.
@@ -38,7 +38,7 @@ pub struct Authenticated<T> {
     pub read: T,
 }
 
-impl<T> Authenticated<T> {
+impl<T> AuthenticatedCaller<T> {
     /// Returns the scope of the caller's key.
     pub fn scope(&self) -> Result<&KeyScope> {
         scope_of(&self.agent, self.key)
@@ -101,7 +101,7 @@ impl Authenticator {
         agent: Option<Agent>,
         read: T,
         now: Timestamp,
-    ) -> Result<Authenticated<T>> {
+    ) -> Result<AuthenticatedCaller<T>> {
         let began = call.began;
         let caller = call.verify(agent, read, now)?;
         self.key_limit.count(&caller.agent, caller.key, began);
@@ -111,7 +111,7 @@ impl Authenticator {
 }
 
 impl UnverifiedCall {
-    fn verify<T>(self, agent: Option<Agent>, read: T, now: Timestamp) -> Result<Authenticated<T>> {
+    fn verify<T>(self, agent: Option<Agent>, read: T, now: Timestamp) -> Result<AuthenticatedCaller<T>> {
         // The comparison is also made if there is no agent.
         let is_valid = self.key.is_valid_for(agent.as_ref(), now);
         let agent = agent.filter(|_| is_valid).ok_or(ErrorKind::InvalidAgentKey)?;
@@ -121,7 +121,7 @@ impl UnverifiedCall {
             tracing::warn!(agent.id = %agent.id, key.id = %key, %error, "key.not_allowed");
             return Err(error);
         }
-        Ok(Authenticated { agent, key, read })
+        Ok(AuthenticatedCaller { agent, key, read })
     }
 }
 

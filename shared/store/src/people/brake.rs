@@ -9,7 +9,7 @@ use crate::{
     codec::backoff::Backoff,
     codec::item::Item,
     codec::key::Key,
-    codec::ledger::{Edited, Ledger},
+    codec::ledger::{EditResult, Ledger},
     transact::{Transaction, TransactionOutcome},
 };
 use purser_domain::{Agent, AgentId, AgentStatus, Result};
@@ -30,7 +30,7 @@ impl Ledger {
 
     /// Freezes the agent, if its record still has the version of `agent`. Writes only the attributes that a freeze
     /// changes.
-    pub async fn freeze_by_brake(&self, agent: &Agent, audit: &AuditEntry) -> Result<Edited> {
+    pub async fn freeze_by_brake(&self, agent: &Agent, audit: &AuditEntry) -> Result<EditResult> {
         const AUDIT_ID: &str = EditMark::AUDIT_ID;
         // The attributes of the previous change are replaced, including those that this change does not have.
         let mark = audit.mark(Item::new());
@@ -64,12 +64,16 @@ impl Ledger {
         transaction.update(Role::Agent, update.update_expression(sets + &removes))?;
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            TransactionOutcome::Committed => Ok(Edited::Stored),
+            TransactionOutcome::Committed => Ok(EditResult::Stored),
             TransactionOutcome::Refused(refusal) => {
                 let met = refusal.existing(Role::Agent).and_then(|met| met.get(AUDIT_ID));
                 // If the stored audit id is this freeze's id, an attempt whose response was lost has stored the freeze.
                 let is_own = met.is_some() && met == mark.get(AUDIT_ID);
-                Ok(if is_own { Edited::Stored } else { Edited::Conflict })
+                Ok(if is_own {
+                    EditResult::Stored
+                } else {
+                    EditResult::Conflict
+                })
             }
         }
     }

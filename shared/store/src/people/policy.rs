@@ -11,7 +11,7 @@ use crate::{
     codec::fault::store_error,
     codec::item::{Draft, Item},
     codec::key::{self, Key},
-    codec::ledger::{Edited, Ledger},
+    codec::ledger::{EditResult, Ledger},
     transact::{Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::builders::{ConditionCheckBuilder, UpdateBuilder};
@@ -46,10 +46,10 @@ impl Ledger {
     ///
     /// The first version also creates the window, and is conditional on the version of the agent's record, which the
     /// window stores. Without the condition, a concurrent change of the agent might not apply to the window.
-    pub async fn put_policy(&self, agent: AgentId, enabled: &EnabledService, audit: &AuditEntry) -> Result<Edited> {
+    pub async fn put_policy(&self, agent: AgentId, enabled: &EnabledService, audit: &AuditEntry) -> Result<EditResult> {
         Ok(match self.put_policy_with(agent, enabled, None, audit).await? {
-            RaiseGranted::Done => Edited::Stored,
-            RaiseGranted::Conflict | RaiseGranted::NotPending => Edited::Conflict,
+            RaiseGranted::Done => EditResult::Stored,
+            RaiseGranted::Conflict | RaiseGranted::NotPending => EditResult::Conflict,
         })
     }
 

@@ -28,7 +28,7 @@ pub struct Identity<'a> {
 
 /// The result of starting a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Started {
+pub enum StartSessionResult {
     /// The session is stored.
     Stored,
     /// All sessions of the user were ended at or after this sign-in. Nothing was written.
@@ -54,7 +54,7 @@ impl Ledger {
         session: &Session,
         identity: Identity<'_>,
         audit: &AuditEntry,
-    ) -> Result<Started> {
+    ) -> Result<StartSessionResult> {
         let person = self
             .update(&Key::person(&session.person))
             .update_expression("SET iss = :iss, #sub = :sub")
@@ -69,10 +69,10 @@ impl Ledger {
         transaction.put(Role::Session, self.put(write_session(session)))?;
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            TransactionOutcome::Committed => Ok(Started::Stored),
+            TransactionOutcome::Committed => Ok(StartSessionResult::Stored),
             // The audit row exists, so an attempt whose response was lost has stored the session.
-            TransactionOutcome::Refused(refusal) if refusal.names(Role::Audit) => Ok(Started::Stored),
-            TransactionOutcome::Refused(_) => Ok(Started::SignedInTooEarly),
+            TransactionOutcome::Refused(refusal) if refusal.names(Role::Audit) => Ok(StartSessionResult::Stored),
+            TransactionOutcome::Refused(_) => Ok(StartSessionResult::SignedInTooEarly),
         }
     }
 

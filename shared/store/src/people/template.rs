@@ -7,7 +7,7 @@ use crate::{
     codec::backoff::Backoff,
     codec::item::{Draft, Item, member},
     codec::key::Key,
-    codec::ledger::{Edited, Ledger},
+    codec::ledger::{EditResult, Ledger},
     codec::map::{number_rules, read_change, write_change},
     transact::{Transaction, TransactionOutcome},
 };
@@ -45,7 +45,7 @@ impl Ledger {
         list: &TemplateList,
         edited: Option<&TemplateTerms>,
         audit: &AuditEntry,
-    ) -> Result<Edited> {
+    ) -> Result<EditResult> {
         let mut transaction = Transaction::new();
         let put = self
             .put(write_templates(person, list))
@@ -59,10 +59,10 @@ impl Ledger {
         transaction.audit(Role::Audit, audit)?;
         Ok(
             match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-                TransactionOutcome::Committed => Edited::Stored,
+                TransactionOutcome::Committed => EditResult::Stored,
                 // The audit row was written by an attempt whose response was lost.
-                TransactionOutcome::Refused(refusal) if refusal.names(Role::Audit) => Edited::Stored,
-                TransactionOutcome::Refused(_) => Edited::Conflict,
+                TransactionOutcome::Refused(refusal) if refusal.names(Role::Audit) => EditResult::Stored,
+                TransactionOutcome::Refused(_) => EditResult::Conflict,
             },
         )
     }

@@ -26,7 +26,7 @@ pub struct Throttle {
     table: Arc<str>,
     kind: ThrottleKind,
     limit_per_minute: u32,
-    refused: Arc<Mutex<Refused>>,
+    refused: Arc<Mutex<RefusedScopes>>,
 }
 
 /// The lifetime of a counter in seconds, for instances whose clocks are behind.
@@ -50,12 +50,12 @@ pub(crate) fn too_many_requests(now: Timestamp, span_secs: NonZeroU64) -> ErrorK
 
 /// The scopes that were rejected in one minute.
 #[derive(Debug, Default)]
-struct Refused {
+struct RefusedScopes {
     minute: u64,
     scopes: HashSet<String>,
 }
 
-impl Refused {
+impl RefusedScopes {
     /// Returns the scopes of this minute, and discards the scopes of another minute.
     fn in_minute(&mut self, minute: u64) -> &mut HashSet<String> {
         if self.minute != minute {
@@ -138,7 +138,7 @@ impl Throttle {
         Ok(counted)
     }
 
-    fn lock_refused(&self) -> std::sync::MutexGuard<'_, Refused> {
+    fn lock_refused(&self) -> std::sync::MutexGuard<'_, RefusedScopes> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn refused_scopes_are_remembered_until_the_minute_ends() {
-        let mut refused = Refused::default();
+        let mut refused = RefusedScopes::default();
         refused.add("a".to_owned(), at(30));
         for (scope, second, remembered) in [("a", 30, true), ("a", 59, true), ("b", 59, false), ("a", 60, false)] {
             assert_eq!(refused.has(scope, at(second)), remembered, "{scope} {second}");
@@ -215,11 +215,11 @@ mod tests {
 
     #[test]
     fn remembered_scopes_are_limited_in_number() {
-        let mut refused = Refused::default();
+        let mut refused = RefusedScopes::default();
         for n in 0..=MAX_REMEMBERED {
             refused.add(n.to_string(), at(0));
         }
-        let remembered = |refused: &mut Refused, n: usize| refused.has(&n.to_string(), at(0));
+        let remembered = |refused: &mut RefusedScopes, n: usize| refused.has(&n.to_string(), at(0));
         assert!(remembered(&mut refused, 0) && remembered(&mut refused, MAX_REMEMBERED - 1));
         assert!(!remembered(&mut refused, MAX_REMEMBERED));
     }

@@ -20,7 +20,7 @@ use purser_domain::{AgentId, Result, Settlement, SettlementId, Timestamp};
 
 /// A settlement in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldSettlement {
     /// The agent that pays.
     pub agent: AgentId,
     /// The id of the settlement.
@@ -60,7 +60,7 @@ impl Ledger {
         at: Timestamp,
         from: Option<IndexPosition>,
         limit: u16,
-    ) -> Result<(Vec<Result<Held>>, Option<IndexPosition>)> {
+    ) -> Result<(Vec<Result<HeldSettlement>>, Option<IndexPosition>)> {
         let query = self
             .db
             .query()
@@ -166,10 +166,10 @@ impl Ledger {
         was_made(delete.send().await, "taking a mark away").map(|_| ())
     }
 
-    fn read_held(&self, item: &Item) -> Result<Held> {
+    fn read_held(&self, item: &Item) -> Result<HeldSettlement> {
         let row = self.row(item);
         let id = SettlementId::parse(key::sort_key(item));
-        Ok(Held {
+        Ok(HeldSettlement {
             agent: key::agent_of(item).ok_or_else(|| row.corrupt("pk"))?,
             settlement: id.ok_or_else(|| row.corrupt("sk"))?,
             due_at: key::hold::parse_due(&row.get::<String>("hs")?).ok_or_else(|| row.corrupt("hs"))?,

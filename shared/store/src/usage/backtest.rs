@@ -116,9 +116,9 @@ impl<'a> BacktestReads<'a> {
 
     /// Tests decisions of one agent, which must come in the order of time.
     pub async fn test(&mut self, backtest: &mut Backtest, decisions: Vec<LoggedDecision>) -> Result<()> {
-        let decisions: Vec<Tested> = decisions
+        let decisions: Vec<TestedDecision> = decisions
             .into_iter()
-            .filter_map(|one| Tested::from_decision(one, self.network))
+            .filter_map(|one| TestedDecision::from_decision(one, self.network))
             .collect();
         for of in &decisions {
             self.read_inputs(of).await?;
@@ -145,7 +145,7 @@ impl<'a> BacktestReads<'a> {
         Ok(())
     }
 
-    async fn read_inputs(&mut self, of: &Tested) -> Result<()> {
+    async fn read_inputs(&mut self, of: &TestedDecision) -> Result<()> {
         let Some(versions) = of.versions() else {
             return Ok(());
         };
@@ -160,12 +160,12 @@ impl<'a> BacktestReads<'a> {
     }
 
     /// The calls of the payments that may depend on them, and calls that stand for those of the others.
-    async fn read_calls(&mut self, backtest: &Backtest, decisions: &[Tested]) -> Result<Calls> {
+    async fn read_calls(&mut self, backtest: &Backtest, decisions: &[TestedDecision]) -> Result<Calls> {
         let mut wanted = Vec::new();
         let mut calls = HashMap::new();
         for of in decisions {
             let inputs = of.versions().and_then(|versions| self.inputs.get(&versions)?.as_ref());
-            let (Tested::Allowed(settlement), Some(inputs)) = (of, inputs) else {
+            let (TestedDecision::Allowed(settlement), Some(inputs)) = (of, inputs) else {
                 continue;
             };
             let Some(purchase) = settlement.terms.purchase() else {
@@ -194,12 +194,12 @@ impl<'a> BacktestReads<'a> {
 type Calls = HashMap<SettlementId, (CallDescription, bool)>;
 
 /// A decision about a purchase.
-enum Tested {
+enum TestedDecision {
     Allowed(Settlement),
-    Refused(Refused),
+    Refused(RefusedDecision),
 }
 
-struct Refused {
+struct RefusedDecision {
     agent: AgentId,
     service: ServiceId,
     transaction: TransactionId,
@@ -207,12 +207,12 @@ struct Refused {
     decision: RecordedDecision,
 }
 
-impl Tested {
+impl TestedDecision {
     /// `None` for a payout and a reverted confirmation.
     fn from_decision(decision: LoggedDecision, network: Network) -> Option<Self> {
         match decision {
             LoggedDecision::Allowed(settlement) => Some(Self::Allowed(settlement)),
-            LoggedDecision::Refused(refusal) => Some(Self::Refused(Refused {
+            LoggedDecision::Refused(refusal) => Some(Self::Refused(RefusedDecision {
                 agent: refusal.agent,
                 service: refusal.service,
                 transaction: refusal.transaction,

@@ -25,7 +25,7 @@ const AT_ONCE: usize = 16;
 
 /// A change of the decision history, for its owner.
 #[derive(Clone, Debug)]
-struct Folded {
+struct JournalUpdate {
     source: JournalSource,
     sequence: SequenceNumber,
     old: Option<JournalEntry>,
@@ -33,7 +33,7 @@ struct Folded {
 }
 
 /// The changes of each agent, in order.
-type ByAgent = BTreeMap<(PersonId, AgentId), Vec<Folded>>;
+type ByAgent = BTreeMap<(PersonId, AgentId), Vec<JournalUpdate>>;
 
 impl UsageTable {
     /// Adds these changes. `owners` must have been read after the changes were made, and agents that are missing in
@@ -51,7 +51,7 @@ impl UsageTable {
             let Some((owner, then)) = owners.get(change.agent).and_then(|agent| agent.owner_then(transfers)) else {
                 continue;
             };
-            let folded = Folded {
+            let folded = JournalUpdate {
                 source: change.source,
                 sequence: change.sequence,
                 old: change.old.map(|old| JournalEntry::new(&old, then.name, then.labels)),
@@ -106,7 +106,7 @@ impl UsageTable {
     }
 
     /// Writes the entries of an agent's changes. Of consecutive changes of one entry, only the last is written.
-    async fn put_entries(&self, owner: &PersonId, changes: &[Folded]) -> Result<()> {
+    async fn put_entries(&self, owner: &PersonId, changes: &[JournalUpdate]) -> Result<()> {
         for (index, change) in changes.iter().enumerate() {
             let next = changes.get(index.saturating_add(1));
             if next.is_some_and(|next| (next.source, next.new.place) == (change.source, change.new.place)) {

@@ -10,7 +10,7 @@ use crate::{
     codec::fault::store_error,
     codec::item::{Draft, Item, member, optional_member},
     codec::key::{Key, webhooks as key},
-    codec::ledger::{Edited, get_all},
+    codec::ledger::{EditResult, get_all},
     transact::{Transaction, TransactionOutcome},
     webhooks::secret::NewWebhookSecret,
     webhooks::table::WebhooksTable,
@@ -52,7 +52,7 @@ impl WebhooksTable {
     }
 
     /// Stores a new webhook with its secret, if its slot is free.
-    pub async fn create(&self, webhook: &Webhook, secret: &NewWebhookSecret, audit: &AuditEntry) -> Result<Edited> {
+    pub async fn create(&self, webhook: &Webhook, secret: &NewWebhookSecret, audit: &AuditEntry) -> Result<EditResult> {
         let put = self
             .put(write_webhook(webhook))
             .condition_expression("attribute_not_exists(pk)");
@@ -63,7 +63,7 @@ impl WebhooksTable {
     }
 
     /// Stores the next version of a webhook, if the previous version is stored.
-    pub async fn edit(&self, webhook: &Webhook, audit: &AuditEntry) -> Result<Edited> {
+    pub async fn edit(&self, webhook: &Webhook, audit: &AuditEntry) -> Result<EditResult> {
         let mut transaction = Transaction::new();
         transaction.put(Role::Webhook, self.put(write_webhook(webhook)).next_of(webhook))?;
         self.send(transaction, audit).await
@@ -76,7 +76,7 @@ impl WebhooksTable {
         secret: &NewWebhookSecret,
         ended: &[WebhookSecretId],
         audit: &AuditEntry,
-    ) -> Result<Edited> {
+    ) -> Result<EditResult> {
         let mut transaction = Transaction::new();
         transaction.put(Role::Webhook, self.put(write_webhook(webhook)).next_of(webhook))?;
         transaction.put_unseen(Role::Secret, self.put(secret.item(webhook.id)))?;
@@ -87,7 +87,7 @@ impl WebhooksTable {
     }
 
     /// Removes a webhook and its secrets, if this version is stored. The deliveries stay until they expire.
-    pub async fn remove(&self, webhook: &Webhook, audit: &AuditEntry) -> Result<Edited> {
+    pub async fn remove(&self, webhook: &Webhook, audit: &AuditEntry) -> Result<EditResult> {
         let delete = self
             .delete(&Key::webhook(&webhook.person, webhook.slot))
             .condition_expression("id = :id AND ver = :ver")
@@ -101,13 +101,13 @@ impl WebhooksTable {
         self.send(transaction, audit).await
     }
 
-    async fn send(&self, mut transaction: Transaction<Role>, audit: &AuditEntry) -> Result<Edited> {
+    async fn send(&self, mut transaction: Transaction<Role>, audit: &AuditEntry) -> Result<EditResult> {
         transaction.audit(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            TransactionOutcome::Committed => Ok(Edited::Stored),
+            TransactionOutcome::Committed => Ok(EditResult::Stored),
             // The audit row exists, so an attempt whose response was lost has made the change.
-            TransactionOutcome::Refused(refusal) if refusal.names(Role::Audit) => Ok(Edited::Stored),
-            TransactionOutcome::Refused(_) => Ok(Edited::Conflict),
+            TransactionOutcome::Refused(refusal) if refusal.names(Role::Audit) => Ok(EditResult::Stored),
+            TransactionOutcome::Refused(_) => Ok(EditResult::Conflict),
         }
     }
 

@@ -5,7 +5,9 @@ use purser_domain::{
     Approval, ApprovalId, ApprovalResolution, ApprovalStatus, CallDescription, DecisionRecord, Duration, Fingerprint,
     Network, RaiseRequest, RaisedCaps, Reason, Timestamp, TransactionId,
 };
-use purser_store::{ApprovalDecision, Backoff, DecisionKeys, Escalated, Ledger, RaiseAsked, Reserved, Resolved};
+use purser_store::{
+    ApprovalDecision, Backoff, DecisionKeys, EscalateResult, Ledger, RaiseAsked, ReserveResult, ResolveResult,
+};
 use purser_testkit::{
     DECISIONS, Emulator, LEDGER, ProxyConfig,
     authorize::{Answer, MAX_WAITING, Request, authorize, grant},
@@ -27,7 +29,7 @@ async fn approve(ledger: &Ledger, id: ApprovalId, now: Timestamp) {
             .resolve_approval(id, ApprovalDecision::Approve, &sample::ruling(now), &sample::audit())
             .await
             .unwrap(),
-        Resolved::Done(_)
+        ResolveResult::Done(_)
     ));
 }
 
@@ -102,7 +104,7 @@ async fn stored_approvals_are_found_by_id() {
             )
             .await
             .unwrap(),
-        Resolved::NotFound
+        ResolveResult::NotFound
     );
 }
 
@@ -121,7 +123,7 @@ async fn closed_approvals_are_followed_by_new_ones() {
         )
         .await
         .unwrap();
-    assert!(matches!(rejected, Resolved::Done(approval) if approval.status(start) == ApprovalStatus::Rejected));
+    assert!(matches!(rejected, ResolveResult::Done(approval) if approval.status(start) == ApprovalStatus::Rejected));
     let second = ask(&ledger, "b", start).await;
     assert_eq!((second.lineage(), second.sequence()), (first.lineage(), 1));
     assert_eq!(
@@ -151,13 +153,13 @@ async fn a_verdict_is_given_once_and_in_time() {
         )
         .await
         .unwrap();
-    assert!(matches!(late, Resolved::Already(approval) if approval.resolved_at().is_none()));
+    assert!(matches!(late, ResolveResult::Already(approval) if approval.resolved_at().is_none()));
     approve(&ledger, id, start).await;
     let second = ledger
         .resolve_approval(id, ApprovalDecision::Reject, &sample::ruling(start), &sample::audit())
         .await
         .unwrap();
-    assert!(matches!(second, Resolved::Already(approval) if approval.status(start) == ApprovalStatus::Approved));
+    assert!(matches!(second, ResolveResult::Already(approval) if approval.status(start) == ApprovalStatus::Approved));
 }
 
 #[tokio::test]
@@ -173,7 +175,8 @@ async fn an_approval_is_withdrawn_only_while_it_is_unused() {
     };
     let owner = sample::ruling(start).by;
     let id = ask(&ledger, "k", start).await;
-    let is = |resolved, expected| matches!(resolved, Resolved::Already(approval) if approval.status(start) == expected);
+    let is =
+        |resolved, expected| matches!(resolved, ResolveResult::Already(approval) if approval.status(start) == expected);
     assert!(is(withdraw(id, start, &owner).await, ApprovalStatus::Pending));
     let noted = ApprovalResolution {
         note: Some("fine".to_owned()),
@@ -181,14 +184,14 @@ async fn an_approval_is_withdrawn_only_while_it_is_unused() {
     };
     let audit = sample::audit();
     let approved = ledger.resolve_approval(id, ApprovalDecision::Approve, &noted, &audit);
-    assert!(matches!(approved.await.unwrap(), Resolved::Done(_)));
-    assert_eq!(withdraw(id, start, "somebody").await, Resolved::NotFound);
+    assert!(matches!(approved.await.unwrap(), ResolveResult::Done(_)));
+    assert_eq!(withdraw(id, start, "somebody").await, ResolveResult::NotFound);
     assert!(is(
         withdraw(id, start.after(Duration::DAY), &owner).await,
         ApprovalStatus::Approved
     ));
     for _ in 0..2 {
-        let Resolved::Done(approval) = withdraw(id, start, &owner).await else {
+        let ResolveResult::Done(approval) = withdraw(id, start, &owner).await else {
             panic!("not withdrawn")
         };
         assert_eq!(approval.status(start), ApprovalStatus::Rejected);
@@ -230,7 +233,7 @@ async fn a_payment_and_a_withdrawal_race_for_one_approval() {
             (paid, withdrawn)
         };
         let is_paid = matches!(paid.unwrap(), Answer::Allowed(_));
-        assert_eq!(is_paid, matches!(withdrawn.unwrap(), Resolved::Already(_)));
+        assert_eq!(is_paid, matches!(withdrawn.unwrap(), ResolveResult::Already(_)));
         assert_sound(&emulator).await;
     }
 }
@@ -278,14 +281,14 @@ async fn approvals_cover_only_their_request_until_expiry() {
         .reserve(&granted, &terms, &other.fingerprint(), &mut Backoff::new())
         .await
         .unwrap();
-    assert_eq!(reserved, Reserved::Raced);
+    assert_eq!(reserved, ReserveResult::Raced);
     let late = retry("k", id);
     let (granted, terms) = grant(&ledger, &late, start.after(Duration::DAY)).await;
     let reserved = ledger
         .reserve(&granted, &terms, &late.fingerprint(), &mut Backoff::new())
         .await
         .unwrap();
-    assert_eq!(reserved, Reserved::Raced);
+    assert_eq!(reserved, ReserveResult::Raced);
     assert!(matches!(
         authorize(&ledger, &late, start).await.unwrap(),
         Answer::Allowed(_)
@@ -318,7 +321,7 @@ async fn waiting_idempotency_keys_reject_other_requests() {
         .await
         .unwrap();
     assert!(
-        matches!(reserved, Reserved::IdempotencyRecord(purser_store::IdempotencyRecord::Escalated { approval, .. }) if approval == waiting)
+        matches!(reserved, ReserveResult::IdempotencyRecord(purser_store::IdempotencyRecord::Escalated { approval, .. }) if approval == waiting)
     );
     assert_sound(&emulator).await;
 }
@@ -483,10 +486,10 @@ async fn a_key_is_bound_by_one_decision() {
         let expires_at = start.after(Duration::DAY);
         let answer = ledger.escalate(&key, &decision(number), expires_at, MAX_WAITING).await;
         answers.push(match answer.unwrap() {
-            Escalated::Staged(_) => "staged",
-            Escalated::Joined(_) => "joined",
-            Escalated::IdempotencyRecord(_) => "used",
-            Escalated::TooMany => "too many",
+            EscalateResult::Staged(_) => "staged",
+            EscalateResult::Joined(_) => "joined",
+            EscalateResult::IdempotencyRecord(_) => "used",
+            EscalateResult::TooMany => "too many",
         });
     }
     assert_eq!(answers, ["staged", "staged", "used"]);

@@ -2,7 +2,7 @@
 
 use crate::{assert_sound, at_once, count};
 use purser_domain::{Agent, Rule, RuleKind, Timestamp};
-use purser_store::{Cleared, Edited, Ledger};
+use purser_store::{EditResult, EvictResult, Ledger};
 use purser_testkit::{
     Emulator, ProxyConfig,
     authorize::{Answer, Request, authorize},
@@ -86,7 +86,7 @@ async fn a_changed_budget_holds_from_its_edit_on() {
     };
     assert_eq!(
         edit(2, Some(sample::budget(1, 100, sample::secs(HOUR)))).await,
-        Edited::Stored
+        EditResult::Stored
     );
     assert!(
         is_allowed(&pay(&ledger, 1, 90, start).await),
@@ -101,7 +101,7 @@ async fn a_changed_budget_holds_from_its_edit_on() {
         version: 2,
         ..sample::budget(1, 100, sample::secs(24 * HOUR))
     };
-    assert_eq!(edit(3, Some(day)).await, Edited::Stored);
+    assert_eq!(edit(3, Some(day)).await, EditResult::Stored);
     let Answer::Allowed(id) = pay(&ledger, 1, 70, later).await else {
         panic!("what had rolled out stays out")
     };
@@ -112,7 +112,7 @@ async fn a_changed_budget_holds_from_its_edit_on() {
     );
     assert!(!is_allowed(&pay(&ledger, 1, 1, later).await));
 
-    assert_eq!(edit(4, None).await, Edited::Stored);
+    assert_eq!(edit(4, None).await, EditResult::Stored);
     assert!(
         is_allowed(&pay(&ledger, 1, 1_000, later).await),
         "a removed rule is not enforced"
@@ -175,27 +175,27 @@ async fn eviction_uses_the_current_window_length() {
             proxy.stalled(1).await;
             assert_eq!(
                 ledger.put_agent(&edited, &sample::audit()).await.unwrap(),
-                Edited::Stored
+                EditResult::Stored
             );
             proxy.resume();
             clearing.await.unwrap()
         } else {
             assert_eq!(
                 ledger.put_agent(&edited, &sample::audit()).await.unwrap(),
-                Edited::Stored
+                EditResult::Stored
             );
             ledger.clear_expired(&before, later).await.unwrap()
         };
         let refused = if under_way {
-            Cleared::Superseded
+            EvictResult::Superseded
         } else {
-            Cleared::Outdated
+            EvictResult::Outdated
         };
         assert_eq!(cleared, refused);
         let over = pay(&ledger, 1, 41, later).await;
         assert!(!is_allowed(&over), "the first payment still counts");
         let now = ledger.window_to_evict(scope).await.unwrap().unwrap();
-        assert_eq!(ledger.clear_expired(&now, later).await.unwrap(), Cleared::All);
+        assert_eq!(ledger.clear_expired(&now, later).await.unwrap(), EvictResult::All);
         assert!(!is_allowed(&pay(&ledger, 1, 41, later).await));
         assert_sound(&emulator).await;
     }

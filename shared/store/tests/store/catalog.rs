@@ -5,7 +5,7 @@ use purser_domain::{
     Amount, Availability, CatalogPayment, Category, Endpoint, Network, Obstacle, Operation, OperationSlug,
     OperationUuid, ProbeRecord, Quote, Service, Timestamp, TrustStatus, Url,
 };
-use purser_store::{CatalogCache, Listed, Sightings};
+use purser_store::{CatalogCache, Sightings, StoreServiceResult};
 use purser_testkit::{CATALOG, Emulator, sample};
 use serde_json::json;
 use std::sync::Arc;
@@ -54,7 +54,10 @@ async fn services_return_and_slugs_belong_to_one() {
     assert_eq!(table.version().await.unwrap(), 0);
     let (one, two) = (service(1, "one"), service(2, "two"));
     for service in [&one, &two] {
-        assert_eq!(table.put(service, &sample::audit()).await.unwrap(), Listed::Stored);
+        assert_eq!(
+            table.put(service, &sample::audit()).await.unwrap(),
+            StoreServiceResult::Stored
+        );
     }
     assert_eq!(table.load().await.unwrap().services(), [one.clone(), two]);
 
@@ -65,7 +68,7 @@ async fn services_return_and_slugs_belong_to_one() {
     };
     assert_eq!(
         table.put(&taken, &sample::audit()).await.unwrap(),
-        Listed::SlugTaken { by: one.id }
+        StoreServiceResult::SlugTaken { by: one.id }
     );
     assert_eq!(table.version().await.unwrap(), 2, "what was refused is no change");
     let renamed = Service {
@@ -74,10 +77,13 @@ async fn services_return_and_slugs_belong_to_one() {
         curated: false,
         ..service(1, "uno")
     };
-    assert_eq!(table.put(&renamed, &sample::audit()).await.unwrap(), Listed::Stored);
+    assert_eq!(
+        table.put(&renamed, &sample::audit()).await.unwrap(),
+        StoreServiceResult::Stored
+    );
     assert_eq!(
         table.put(&taken, &sample::audit()).await.unwrap(),
-        Listed::Stored,
+        StoreServiceResult::Stored,
         "a slug that was given up is free"
     );
     assert_eq!(table.version().await.unwrap(), 4);
@@ -93,7 +99,13 @@ async fn a_slug_that_many_want_goes_to_one() {
         racing.spawn(async move { table.put(&service(n, "wanted"), &sample::audit()).await.unwrap() });
     }
     let listed = racing.join_all().await;
-    assert_eq!(listed.iter().filter(|listed| **listed == Listed::Stored).count(), 1);
+    assert_eq!(
+        listed
+            .iter()
+            .filter(|listed| **listed == StoreServiceResult::Stored)
+            .count(),
+        1
+    );
     assert_eq!(table.load().await.unwrap().services().len(), 1);
 }
 
@@ -105,22 +117,22 @@ async fn catalog_edits_require_the_current_version() {
         name: name.to_owned(),
         ..service(1, "one")
     };
-    let nothing = Listed::Changed { version: 0 };
+    let nothing = StoreServiceResult::Changed { version: 0 };
     assert_eq!(
         table.put(&edition(2, "early"), &sample::audit()).await.unwrap(),
         nothing
     );
     assert_eq!(
         table.put(&edition(1, "first"), &sample::audit()).await.unwrap(),
-        Listed::Stored
+        StoreServiceResult::Stored
     );
     assert_eq!(
         table.put(&edition(1, "first"), &sample::audit()).await.unwrap(),
-        Listed::Stored,
+        StoreServiceResult::Stored,
         "the same write once more"
     );
     for (version, name) in [(1, "again"), (3, "ahead")] {
-        let present = Listed::Changed { version: 1 };
+        let present = StoreServiceResult::Changed { version: 1 };
         assert_eq!(
             table.put(&edition(version, name), &sample::audit()).await.unwrap(),
             present
@@ -132,12 +144,17 @@ async fn catalog_edits_require_the_current_version() {
         racing.spawn(async move { table.put(&edition, &sample::audit()).await.unwrap() });
     }
     let listed = racing.join_all().await;
-    assert_eq!(listed.iter().filter(|listed| **listed == Listed::Stored).count(), 1);
-    assert!(
+    assert_eq!(
         listed
             .iter()
-            .all(|listed| matches!(listed, Listed::Stored | Listed::Changed { version: 2 }))
+            .filter(|listed| **listed == StoreServiceResult::Stored)
+            .count(),
+        1
     );
+    assert!(listed.iter().all(|listed| matches!(
+        listed,
+        StoreServiceResult::Stored | StoreServiceResult::Changed { version: 2 }
+    )));
     assert_eq!(table.version().await.unwrap(), 2);
 }
 
@@ -158,10 +175,13 @@ async fn legacy_entries_are_version_one_and_not_curated() {
     };
     assert_eq!(
         table.put(&first, &sample::audit()).await.unwrap(),
-        Listed::Changed { version: 1 }
+        StoreServiceResult::Changed { version: 1 }
     );
     let second = Service { version: 2, ..old };
-    assert_eq!(table.put(&second, &sample::audit()).await.unwrap(), Listed::Stored);
+    assert_eq!(
+        table.put(&second, &sample::audit()).await.unwrap(),
+        StoreServiceResult::Stored
+    );
     assert_eq!(table.service(second.id).await.unwrap(), Some(second));
 }
 

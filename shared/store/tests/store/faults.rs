@@ -2,7 +2,7 @@
 
 use crate::{assert_sound, count, ledger_with, request};
 use purser_domain::{Agent, AgentStatus, ErrorKind};
-use purser_store::{Claim, Confirmed, Edited};
+use purser_store::{Claim, ConfirmResult, EditResult};
 use purser_testkit::{
     AUDIT, Emulator, Fate, LEDGER, Moment, Proxy, ProxyConfig, Step,
     authorize::{Answer, authorize},
@@ -100,7 +100,7 @@ async fn writes_with_lost_responses_are_recognized() {
         .confirm(&paid, &transfer, Claim::Transaction, sample::start())
         .await
         .unwrap();
-    assert!(matches!(confirmed, Confirmed::Already(stored) if stored == paid.confirm(&transfer, sample::start())));
+    assert!(matches!(confirmed, ConfirmResult::Already(stored) if stored == paid.confirm(&transfer, sample::start())));
 
     let mut policy = sample::enabled(sample::service_id(1), 7, 7);
     policy.version = 2;
@@ -110,14 +110,14 @@ async fn writes_with_lost_responses_are_recognized() {
             .put_policy(sample::agent_id(1), &policy, &sample::audit())
             .await
             .unwrap(),
-        Edited::Stored
+        EditResult::Stored
     );
     let mut agent = sample::agent(1, sample::rules());
     agent.version = 2;
     let (ledger, _proxy) = emulator.ledger_behind(losing(ATTEMPTS, 0)).await;
     assert_eq!(
         ledger.put_agent(&agent, &sample::audit()).await.unwrap(),
-        Edited::Stored
+        EditResult::Stored
     );
     assert_sound(&emulator).await;
 }
@@ -293,7 +293,7 @@ async fn edits_and_their_audit_rows_are_atomic() {
         let again = first.put_agent(&frozen, &sample::audit()).await.unwrap();
         assert_eq!(
             (again, rows(&emulator).await),
-            (Edited::Stored, written + 1),
+            (EditResult::Stored, written + 1),
             "{config:?}"
         );
     }

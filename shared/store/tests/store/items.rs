@@ -6,7 +6,7 @@ use purser_domain::{
     LabelValue, Labels, LoggedDecision, OperationSlug, Permission, Purpose, SecretDigest, SettlementState,
     SourceNetwork, Timestamp,
 };
-use purser_store::{Backoff, Created, Edited, ReplayKey};
+use purser_store::{Backoff, CreateAgentResult, EditResult, ReplayKey};
 use purser_testkit::{
     CATALOG, DECISIONS, Emulator, LEDGER,
     authorize::{Answer, authorize, grant},
@@ -56,7 +56,7 @@ async fn large_key_scopes_and_labels_fit_in_one_read_unit() {
     }
     assert_eq!(
         emulator.ledger().create_agent(&agent, &sample::audit()).await.unwrap(),
-        Created::Stored
+        CreateAgentResult::Stored
     );
     let items = scan(&emulator.client, LEDGER, None).await;
     assert!(size(&items[0]) <= 4_096, "{}", size(&items[0]));
@@ -77,13 +77,13 @@ async fn an_agent_returns_with_its_keys_and_rules() {
     assert_eq!(ledger.agent(agent.id).await.unwrap(), None);
     assert_eq!(
         ledger.create_agent(&agent, &sample::audit()).await.unwrap(),
-        Created::Stored
+        CreateAgentResult::Stored
     );
     assert_eq!(ledger.agent(agent.id).await.unwrap(), Some(agent.clone()));
 
     assert_eq!(
         ledger.create_agent(&agent, &sample::audit()).await.unwrap(),
-        Created::Stored,
+        CreateAgentResult::Stored,
         "the same again is the same"
     );
     let other = purser_domain::Agent {
@@ -92,7 +92,7 @@ async fn an_agent_returns_with_its_keys_and_rules() {
     };
     assert_eq!(
         ledger.create_agent(&other, &sample::audit()).await.unwrap(),
-        Created::Exists
+        CreateAgentResult::Exists
     );
 
     let frozen = purser_domain::Agent {
@@ -104,11 +104,11 @@ async fn an_agent_returns_with_its_keys_and_rules() {
     };
     assert_eq!(
         ledger.put_agent(&frozen, &sample::audit()).await.unwrap(),
-        Edited::Stored
+        EditResult::Stored
     );
     assert_eq!(
         ledger.put_agent(&frozen, &sample::audit()).await.unwrap(),
-        Edited::Stored,
+        EditResult::Stored,
         "the same again is the same"
     );
     let late = purser_domain::Agent {
@@ -118,7 +118,7 @@ async fn an_agent_returns_with_its_keys_and_rules() {
     };
     assert_eq!(
         ledger.put_agent(&late, &sample::audit()).await.unwrap(),
-        Edited::Conflict
+        EditResult::Conflict
     );
     let early = purser_domain::Agent {
         version: 4,
@@ -126,14 +126,14 @@ async fn an_agent_returns_with_its_keys_and_rules() {
     };
     assert_eq!(
         ledger.put_agent(&early, &sample::audit()).await.unwrap(),
-        Edited::Conflict
+        EditResult::Conflict
     );
     assert_eq!(
         ledger
             .put_agent(&sample::agent(2, Vec::new()), &sample::audit())
             .await
             .unwrap(),
-        Edited::Conflict,
+        EditResult::Conflict,
         "there is none"
     );
     assert_eq!(ledger.agent(agent.id).await.unwrap(), Some(frozen));
@@ -147,7 +147,7 @@ async fn policies_return_and_are_listed_beyond_one_batch() {
     for policy in &policies {
         assert_eq!(
             ledger.put_policy(agent, policy, &sample::audit()).await.unwrap(),
-            Edited::Stored
+            EditResult::Stored
         );
     }
     let of = |number| sample::agent(number, Vec::new());
@@ -172,23 +172,23 @@ async fn policies_return_and_are_listed_beyond_one_batch() {
     let mut next = sample::enabled(sample::service_id(0), 7, 7);
     assert_eq!(
         ledger.put_policy(agent, &next, &sample::audit()).await.unwrap(),
-        Edited::Conflict,
+        EditResult::Conflict,
         "there is a first version"
     );
     next.version = 3;
     assert_eq!(
         ledger.put_policy(agent, &next, &sample::audit()).await.unwrap(),
-        Edited::Conflict,
+        EditResult::Conflict,
         "there is no second version"
     );
     next.version = 2;
     assert_eq!(
         ledger.put_policy(agent, &next, &sample::audit()).await.unwrap(),
-        Edited::Stored
+        EditResult::Stored
     );
     assert_eq!(
         ledger.put_policy(agent, &next, &sample::audit()).await.unwrap(),
-        Edited::Stored,
+        EditResult::Stored,
         "the same again is the same"
     );
     assert_eq!(
@@ -244,7 +244,7 @@ async fn the_longest_settlement_returns_and_costs_one_unit() {
         .reserve(&grant, &terms, &asked.fingerprint(), &mut Backoff::new())
         .await
         .unwrap();
-    assert_eq!(reserved, purser_store::Reserved::Done);
+    assert_eq!(reserved, purser_store::ReserveResult::Done);
     let stored = ledger.settlement(terms.agent, terms.id).await.unwrap().unwrap();
     assert_eq!((&stored.terms, &stored.state), (&terms, &SettlementState::Authorized));
     assert_sound(&emulator).await;

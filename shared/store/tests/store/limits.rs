@@ -152,7 +152,7 @@ async fn a_released_call_may_be_repeated() {
     };
     let release = async |settlement: &Settlement| {
         let released = ledger.release(settlement, &sample::unusable(settlement)).await.unwrap();
-        assert!(matches!(released, Moved::Done(_)));
+        assert!(matches!(released, TransitionResult::Done(_)));
     };
     let first = settlement(pay("a", start).await).await;
     release(&first).await;
@@ -257,7 +257,7 @@ async fn a_count_limit_counts_each_payment_as_one() {
         .release(&settlement, &sample::unusable(&settlement))
         .await
         .unwrap();
-    assert!(matches!(released, Moved::Done(_)));
+    assert!(matches!(released, TransitionResult::Done(_)));
     assert_sound(&emulator).await;
     assert!(is_allowed(&authorize(&ledger, &request(1, "x"), start).await.unwrap()));
     let full = authorize(&ledger, &request(1, "y"), start).await.unwrap();

@@ -3,7 +3,7 @@
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{Service, TrustStatus, Url};
-use purser_store::{CatalogCache, CatalogTable, Edition, Listed, ObjectStored};
+use purser_store::{CatalogCache, CatalogTable, Edition, ObjectStored, StoreServiceResult};
 use purser_testkit::{CATALOG, Emulator, Fate, Moment, Proxy, ProxyConfig, Rng, Step, sample};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -50,7 +50,10 @@ impl Place {
     }
 
     async fn put(&self, service: &Service) {
-        assert_eq!(self.table.put(service, &sample::audit()).await.unwrap(), Listed::Stored);
+        assert_eq!(
+            self.table.put(service, &sample::audit()).await.unwrap(),
+            StoreServiceResult::Stored
+        );
     }
 
     /// Returns the catalog that a newly started function reads through the proxy, and the function's calls.

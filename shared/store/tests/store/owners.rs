@@ -6,7 +6,8 @@ use purser_domain::{
     OperatorReason, PersonId, TemplateName, Timestamp, WindowScope,
 };
 use purser_store::{
-    AgentOrder, AgentPlace, ApprovalDecision, ApprovalList, ApprovalPlace, Edited, HandedOver, Resolved, SpareKey,
+    AgentOrder, AgentPlace, ApprovalDecision, ApprovalList, ApprovalPlace, EditResult, HandedOver, ResolveResult,
+    SpareKey,
 };
 use purser_testkit::{
     Emulator,
@@ -127,7 +128,7 @@ async fn concurrent_approval_decisions_have_one_winner() {
         ledger.resolve_approval(id, ApprovalDecision::Approve, &yes, &rows[0]),
         ledger.resolve_approval(id, ApprovalDecision::Reject, &no, &rows[1])
     );
-    let won = |resolved: &Resolved| matches!(resolved, Resolved::Done(_));
+    let won = |resolved: &ResolveResult| matches!(resolved, ResolveResult::Done(_));
     let (one, other) = (one.unwrap(), other.unwrap());
     assert!(won(&one) != won(&other), "{one:?} {other:?}");
     let (verdict, ruling) = if won(&one) {
@@ -286,7 +287,7 @@ async fn approvals_move_to_the_agents_new_owner() {
     };
     assert_eq!(
         ledger.put_agent(&agent, &sample::audit()).await.unwrap(),
-        Edited::Stored
+        EditResult::Stored
     );
     let offer = Handover {
         agent: agent.id,
@@ -327,7 +328,7 @@ async fn approvals_move_to_the_agents_new_owner() {
     };
     assert_eq!(
         ledger.put_agent(&stale, &sample::audit()).await.unwrap(),
-        Edited::Conflict
+        EditResult::Conflict
     );
 
     let asked = ledger
@@ -353,7 +354,7 @@ async fn approvals_move_to_the_agents_new_owner() {
     let late = sample::ruling(at(1));
     let row = sample::audit();
     let late = ledger.resolve_approval(id, ApprovalDecision::Approve, &late, &row);
-    assert_eq!(late.await.unwrap(), Resolved::NotFound);
+    assert_eq!(late.await.unwrap(), ResolveResult::NotFound);
     let ruling = purser_domain::ApprovalResolution {
         by: handed.owner.clone(),
         ..sample::ruling(at(1))
@@ -362,5 +363,5 @@ async fn approvals_move_to_the_agents_new_owner() {
         .resolve_approval(id, ApprovalDecision::Approve, &ruling, &sample::audit())
         .await
         .unwrap();
-    assert!(matches!(decided, Resolved::Done(_)), "{decided:?}");
+    assert!(matches!(decided, ResolveResult::Done(_)), "{decided:?}");
 }

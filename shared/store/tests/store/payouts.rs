@@ -5,7 +5,7 @@ use purser_domain::{
     Address, Agent, B256, Duration, Fingerprint, Network, NoncePrefix, Payout, PayoutAmount, PayoutFacts, PayoutGrant,
     PayoutRecord, PersonId, Purpose, SettlementId, Terms, TransactionId, decide_payout,
 };
-use purser_store::{Backoff, Edited, Ledger, PayoutReserved};
+use purser_store::{Backoff, EditResult, Ledger, PayoutReserved};
 use purser_testkit::{Emulator, sample};
 use uuid::Uuid;
 
@@ -24,7 +24,7 @@ async fn put_agent(ledger: &Ledger, version: u64, owner: &PersonId) {
         ledger.create_agent(&agent, &sample::audit()).await.unwrap();
     } else {
         let stored = ledger.put_agent(&agent, &sample::audit()).await;
-        assert_eq!(stored.unwrap(), Edited::Stored);
+        assert_eq!(stored.unwrap(), EditResult::Stored);
     }
 }
 
@@ -75,7 +75,7 @@ async fn no_payout_is_reserved_for_an_earlier_owner() {
     let named = PayoutRecord::default();
     let named = named.with_address(Address::repeat_byte(9), &owner(), sample::start(), Duration::DAY);
     let stored = ledger.put_payout_record(agent, &named.unwrap(), &sample::audit()).await;
-    assert_eq!(stored.unwrap(), Edited::Stored);
+    assert_eq!(stored.unwrap(), EditResult::Stored);
     let grant = decided(&ledger.payout_record(agent).await.unwrap());
     put_agent(&ledger, 2, &PersonId::derive("https://issuer.example", "another")).await;
     assert_eq!(reserve(&ledger, &grant, 1).await, PayoutReserved::Raced);
@@ -96,7 +96,7 @@ async fn only_one_pending_payout_can_be_reserved() {
         .with_address(to, &owner(), sample::start(), Duration::DAY)
         .unwrap();
     let stored = ledger.put_payout_record(agent, &named, &sample::audit()).await;
-    assert_eq!(stored.unwrap(), Edited::Stored);
+    assert_eq!(stored.unwrap(), EditResult::Stored);
 
     let grant = decided(&ledger.payout_record(agent).await.unwrap());
     assert_eq!(reserve(&ledger, &grant, 1).await, PayoutReserved::Done);
@@ -109,7 +109,7 @@ async fn only_one_pending_payout_can_be_reserved() {
 
     let removed = record.without_address().unwrap();
     let stored = ledger.put_payout_record(agent, &removed, &sample::audit()).await;
-    assert_eq!(stored.unwrap(), Edited::Stored);
+    assert_eq!(stored.unwrap(), EditResult::Stored);
     assert_eq!(reserve(&ledger, &decided(&record), 4).await, PayoutReserved::Raced);
     assert_sound(&emulator).await;
 }

@@ -2,7 +2,7 @@
 
 use crate::{assert_sound, at_once, count, ledger_with, request};
 use purser_domain::{Agent, Duration, EnabledService, SettlementId, Timestamp};
-use purser_store::{Claim, Edited, Ledger};
+use purser_store::{Claim, EditResult, Ledger};
 use purser_testkit::{
     Emulator, LEDGER, ProxyConfig, Rng,
     authorize::{Answer, Request, authorize},
@@ -151,7 +151,7 @@ async fn concurrent_edits_of_one_version_store_one() {
         });
     }
     for edits in [agents.join_all().await, policies.join_all().await] {
-        assert_eq!(edits.iter().filter(|edit| **edit == Edited::Stored).count(), 1);
+        assert_eq!(edits.iter().filter(|edit| **edit == EditResult::Stored).count(), 1);
     }
     assert_sound(&emulator).await;
 }

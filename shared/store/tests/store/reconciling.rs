@@ -7,7 +7,7 @@ use purser_domain::{
     Agent, AgentId, Duration, LoggedDecision, Settlement, SettlementId, SettlementState, Timestamp, TransactionId,
     WindowScope, match_transfer,
 };
-use purser_store::{Claim, Confirmed, Ledger, Moved, PARTITIONS, ReconcileRequest};
+use purser_store::{Claim, ConfirmResult, Ledger, PARTITIONS, ReconcileRequest, TransitionResult};
 use purser_testkit::{
     Emulator, Fate, LEDGER, Moment, ProxyConfig,
     authorize::{Answer, authorize},
@@ -28,11 +28,11 @@ async fn stored(ledger: &Ledger, id: SettlementId) -> Settlement {
     ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap()
 }
 
-async fn release(ledger: &Ledger, settlement: &Settlement) -> Moved {
+async fn release(ledger: &Ledger, settlement: &Settlement) -> TransitionResult {
     ledger.release(settlement, &sample::unusable(settlement)).await.unwrap()
 }
 
-async fn confirm(ledger: &Ledger, settlement: &Settlement, now: Timestamp) -> Confirmed {
+async fn confirm(ledger: &Ledger, settlement: &Settlement, now: Timestamp) -> ConfirmResult {
     let transfer = sample::transfer(settlement, sample::tx_hash(1));
     ledger
         .confirm(settlement, &transfer, Claim::Transaction, now)
@@ -40,7 +40,7 @@ async fn confirm(ledger: &Ledger, settlement: &Settlement, now: Timestamp) -> Co
         .unwrap()
 }
 
-async fn revert_confirmation(ledger: &Ledger, confirmed: &Settlement) -> Moved {
+async fn revert_confirmation(ledger: &Ledger, confirmed: &Settlement) -> TransitionResult {
     let at = sample::start().after(sample::secs(1));
     let decision = TransactionId::at(at, getrandom::u64().unwrap().to_be_bytes());
     let transfer_gone = sample::transfer_gone(confirmed);
@@ -81,7 +81,7 @@ async fn released_amounts_can_be_spent_again() {
     let full = authorize(&ledger, &request(1, "b"), sample::start()).await.unwrap();
     assert!(!matches!(full, Answer::Allowed(_)), "{full:?}");
 
-    let Moved::Done(expired) = release(&ledger, &paid).await else {
+    let TransitionResult::Done(expired) = release(&ledger, &paid).await else {
         panic!()
     };
     assert_eq!(expired.state, SettlementState::Expired);
@@ -90,7 +90,7 @@ async fn released_amounts_can_be_spent_again() {
     assert_sound(&emulator).await;
 
     pay(&ledger, 100, "c", sample::start().after(sample::secs(1))).await;
-    assert_eq!(release(&ledger, &paid).await, Moved::Superseded(expired));
+    assert_eq!(release(&ledger, &paid).await, TransitionResult::Superseded(expired));
     assert_eq!(
         totals(&emulator).await,
         [100, 100],
@@ -107,14 +107,14 @@ async fn releases_skip_windows_that_evicted_the_entry() {
     let later = sample::start().after(sample::secs(3_600));
     pay(&ledger, 40, "b", later).await;
     assert_eq!(totals(&emulator).await, [40, 100]);
-    assert!(matches!(release(&ledger, &paid).await, Moved::Done(_)));
+    assert!(matches!(release(&ledger, &paid).await, TransitionResult::Done(_)));
     assert_eq!(totals(&emulator).await, [40, 40]);
     assert_sound(&emulator).await;
 
     let paid = pay(&ledger, 60, "c", later).await;
     let tomorrow = later.after(Duration::DAY);
     pay(&ledger, 1, "d", tomorrow).await;
-    assert!(matches!(release(&ledger, &paid).await, Moved::Done(_)));
+    assert!(matches!(release(&ledger, &paid).await, TransitionResult::Done(_)));
     assert_eq!(totals(&emulator).await, [1, 1]);
     assert_sound(&emulator).await;
 }
@@ -148,9 +148,9 @@ async fn concurrent_releases_and_confirmations_apply_once() {
             racing.spawn(async move {
                 // Which racer starts first alternates with the rounds.
                 if (racer + round) % 2 == 0 {
-                    matches!(release(&ledger, &paid).await, Moved::Done(_))
+                    matches!(release(&ledger, &paid).await, TransitionResult::Done(_))
                 } else {
-                    matches!(confirm(&ledger, &paid, sample::start()).await, Confirmed::Done(_))
+                    matches!(confirm(&ledger, &paid, sample::start()).await, ConfirmResult::Done(_))
                 }
             });
         }
@@ -180,7 +180,7 @@ async fn concurrent_releases_return_the_amount_once() {
         let (one, other) = tokio::join!(release(&proxied, &paid), release(&proxied, &paid));
         let done = [&one, &other]
             .iter()
-            .filter(|moved| matches!(moved, Moved::Done(_)))
+            .filter(|moved| matches!(moved, TransitionResult::Done(_)))
             .count();
         // After a lost response, the retry returns `Superseded`.
         assert!(done == 1 || (lost_answers == 1 && done == 0), "{one:?} {other:?}");
@@ -198,7 +198,7 @@ async fn late_proofs_count_from_their_confirmation_time() {
     pay(&ledger, 100, "b", sample::start().after(sample::secs(60))).await;
 
     let late = sample::start().after(sample::secs(120));
-    let Confirmed::Done(confirmed) = confirm(&ledger, &paid, late).await else {
+    let ConfirmResult::Done(confirmed) = confirm(&ledger, &paid, late).await else {
         panic!()
     };
     assert_eq!((confirmed.counted_at, confirmed.settled_at()), (late, Some(late)));
@@ -206,7 +206,7 @@ async fn late_proofs_count_from_their_confirmation_time() {
     assert_eq!(totals(&emulator).await, [160, 160]);
     assert_sound(&emulator).await;
     let again = confirm(&ledger, &paid, late.after(sample::secs(9))).await;
-    assert_eq!(again, Confirmed::Already(confirmed));
+    assert_eq!(again, ConfirmResult::Already(confirmed));
     assert_eq!(totals(&emulator).await, [160, 160]);
 
     // The payment leaves the window one window duration after it was counted, not after it was authorized.
@@ -231,7 +231,7 @@ async fn late_proofs_are_never_counted_at_cleared_times() {
     // A worker whose clock is ahead has evicted payments from both windows up to `second`.
     let ahead = sample::start().after(Duration::DAY);
     pay(&ledger, 1, "c", ahead).await;
-    let Confirmed::Done(confirmed) = confirm(&ledger, &first, sample::start()).await else {
+    let ConfirmResult::Done(confirmed) = confirm(&ledger, &first, sample::start()).await else {
         panic!()
     };
     assert_eq!(confirmed.counted_at, second.counted_at.after(Duration::DAY));
@@ -270,16 +270,16 @@ async fn late_confirmations_can_be_reverted_and_released() {
     let (emulator, ledger) = ledger_with_budget(100).await;
     let paid = pay(&ledger, 60, "a", sample::start()).await;
     release(&ledger, &paid).await;
-    let Confirmed::Done(confirmed) = confirm(&ledger, &paid, sample::start().after(sample::secs(90))).await else {
+    let ConfirmResult::Done(confirmed) = confirm(&ledger, &paid, sample::start().after(sample::secs(90))).await else {
         panic!()
     };
-    let Moved::Done(held) = revert_confirmation(&ledger, &confirmed).await else {
+    let TransitionResult::Done(held) = revert_confirmation(&ledger, &confirmed).await else {
         panic!()
     };
     assert_eq!(stored(&ledger, paid.id()).await, held);
     assert_eq!(totals(&emulator).await, [60, 60]);
     assert_sound(&emulator).await;
-    assert!(matches!(release(&ledger, &held).await, Moved::Done(_)));
+    assert!(matches!(release(&ledger, &held).await, TransitionResult::Done(_)));
     assert_eq!(totals(&emulator).await, [0, 0]);
     assert_sound(&emulator).await;
 }
@@ -290,16 +290,19 @@ async fn outdated_releases_return_nothing() {
     let (emulator, ledger) = ledger_with_budget(100).await;
     let read = pay(&ledger, 60, "a", sample::start()).await;
     release(&ledger, &read).await;
-    let Confirmed::Done(confirmed) = confirm(&ledger, &read, sample::start().after(sample::secs(90))).await else {
+    let ConfirmResult::Done(confirmed) = confirm(&ledger, &read, sample::start().after(sample::secs(90))).await else {
         panic!()
     };
-    let Moved::Done(held) = revert_confirmation(&ledger, &confirmed).await else {
+    let TransitionResult::Done(held) = revert_confirmation(&ledger, &confirmed).await else {
         panic!()
     };
-    assert_eq!(release(&ledger, &read).await, Moved::Superseded(held.clone()));
+    assert_eq!(
+        release(&ledger, &read).await,
+        TransitionResult::Superseded(held.clone())
+    );
     assert_eq!(totals(&emulator).await, [60, 60]);
     assert_sound(&emulator).await;
-    assert!(matches!(release(&ledger, &held).await, Moved::Done(_)));
+    assert!(matches!(release(&ledger, &held).await, TransitionResult::Done(_)));
     assert_eq!(totals(&emulator).await, [0, 0]);
     assert_sound(&emulator).await;
 }
@@ -309,12 +312,12 @@ async fn outdated_releases_return_nothing() {
 async fn reverted_confirmations_are_held_and_logged() {
     let (emulator, ledger) = ledger_with(100, 100).await;
     let paid = pay(&ledger, 60, "a", sample::start()).await;
-    let Confirmed::Done(confirmed) = confirm(&ledger, &paid, sample::start()).await else {
+    let ConfirmResult::Done(confirmed) = confirm(&ledger, &paid, sample::start()).await else {
         panic!()
     };
     assert_eq!(
         revert_confirmation(&ledger, &confirmed).await,
-        Moved::Done(paid.clone())
+        TransitionResult::Done(paid.clone())
     );
     assert_eq!(stored(&ledger, paid.id()).await, paid);
     assert_sound(&emulator).await;
@@ -331,12 +334,12 @@ async fn reverted_confirmations_are_held_and_logged() {
     // A second revert finds nothing to revert, and records no decision.
     assert_eq!(
         revert_confirmation(&ledger, &confirmed).await,
-        Moved::Superseded(paid.clone())
+        TransitionResult::Superseded(paid.clone())
     );
     assert_eq!(ledger.decisions(sample::agent_id(1), None, 10).await.unwrap().len(), 2);
     assert!(matches!(
         confirm(&ledger, &paid, sample::start()).await,
-        Confirmed::Done(_)
+        ConfirmResult::Done(_)
     ));
     assert_sound(&emulator).await;
 }
@@ -346,7 +349,7 @@ async fn confirmations_are_reverted_once_despite_lost_messages() {
     for (lost_answers, lost_requests) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
         let (emulator, direct) = ledger_with(100, 100).await;
         let paid = pay(&direct, 60, "a", sample::start()).await;
-        let Confirmed::Done(confirmed) = confirm(&direct, &paid, sample::start()).await else {
+        let ConfirmResult::Done(confirmed) = confirm(&direct, &paid, sample::start()).await else {
             panic!()
         };
         let config = ProxyConfig {
@@ -361,7 +364,7 @@ async fn confirmations_are_reverted_once_despite_lost_messages() {
             revert_confirmation(&proxied, &confirmed)
         );
         let moved = [one, other];
-        assert!(moved.contains(&Moved::Done(paid.clone())), "{moved:?}");
+        assert!(moved.contains(&TransitionResult::Done(paid.clone())), "{moved:?}");
         let told = direct
             .list_recorded_decisions(sample::agent_id(1), None, 10)
             .await
@@ -448,14 +451,17 @@ async fn each_transfer_confirms_its_own_settlement() {
             ledger.confirm(&settlement, &transfer, claim, at).await.unwrap()
         }
     };
-    assert!(matches!(confirming(0, 1, Claim::Transaction).await, Confirmed::Done(_)));
-    let used = Confirmed::TransactionUsed { by: paid[0].id() };
+    assert!(matches!(
+        confirming(0, 1, Claim::Transaction).await,
+        ConfirmResult::Done(_)
+    ));
+    let used = ConfirmResult::TransactionUsed { by: paid[0].id() };
     assert_eq!(confirming(1, 3, Claim::Transaction).await, used);
     assert_eq!(stored(&ledger, paid[1].id()).await, paid[1], "nothing was written");
     for index in [1, 2] {
         let log_index = 1 + 2 * u64::try_from(index).unwrap();
         let confirmed = confirming(index, log_index, Claim::Transfer).await;
-        assert!(matches!(confirmed, Confirmed::Done(_)), "{confirmed:?}");
+        assert!(matches!(confirmed, ConfirmResult::Done(_)), "{confirmed:?}");
     }
     let network = paid[0].terms.network;
     let first = ledger
@@ -502,7 +508,7 @@ async fn confirmations_move_with_their_transaction() {
     for (index, log_index) in [(0, 1), (1, 3)] {
         let transfer = sample::transfer_at(&paid[index], hash, log_index);
         let confirmed = ledger.confirm(&paid[index], &transfer, Claim::Transfer, at).await;
-        assert!(matches!(confirmed.unwrap(), Confirmed::Done(_)));
+        assert!(matches!(confirmed.unwrap(), ConfirmResult::Done(_)));
     }
     for (settlement, log_index) in paid.iter().zip([1, 3, 5]) {
         let transfer = moved(settlement, log_index);
@@ -565,7 +571,7 @@ async fn a_confirmation_survives_the_removal_of_its_claim() {
             }
         };
         let (confirmed, ()) = tokio::join!(confirm(&ledger, &paid, sample::start()), removing);
-        assert!(matches!(confirmed, Confirmed::Done(_)), "{confirmed:?}");
+        assert!(matches!(confirmed, ConfirmResult::Done(_)), "{confirmed:?}");
         let claims = direct.claims_in(paid.terms.network, sample::BLOCK).await.unwrap();
         assert_eq!(claims.len(), 1);
         assert_sound(&emulator).await;
@@ -661,7 +667,7 @@ async fn every_move_costs_what_the_design_says() {
     assert_eq!(units(), (0, 7, 1), "release");
     let expired = stored(&ledger, paid.id()).await;
     units();
-    let Confirmed::Done(late) = confirm(&ledger, &expired, sample::start()).await else {
+    let ConfirmResult::Done(late) = confirm(&ledger, &expired, sample::start()).await else {
         panic!()
     };
     assert_eq!(units(), (1, 8, 2), "late confirmation");
@@ -669,7 +675,7 @@ async fn every_move_costs_what_the_design_says() {
     assert_eq!(units(), (0, 5, 1), "take back");
     let transfer = sample::transfer(&other, sample::tx_hash(2));
     let confirming = ledger.confirm(&other, &transfer, Claim::Transaction, sample::start());
-    assert!(matches!(confirming.await.unwrap(), Confirmed::Done(_)));
+    assert!(matches!(confirming.await.unwrap(), ConfirmResult::Done(_)));
     assert_eq!(units(), (0, 3, 2), "confirmation");
     ledger.note_failed_proof(&other, sample::tx_hash(3)).await.unwrap();
     assert_eq!(units(), (0, 1, 1), "failed proof");

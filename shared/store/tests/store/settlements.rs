@@ -2,7 +2,7 @@
 
 use crate::{assert_sound, ledger_with, request};
 use purser_domain::{LoggedDecision, Settlement, SettlementState};
-use purser_store::{Claim, Confirmed, Ledger, LogRange};
+use purser_store::{Claim, ConfirmResult, Ledger, LogRange};
 use purser_testkit::{
     authorize::{Answer, authorize},
     sample,
@@ -16,7 +16,7 @@ async fn pay(ledger: &Ledger, key: u32) -> Settlement {
     ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap()
 }
 
-async fn confirm(ledger: &Ledger, settlement: &Settlement, hash: u8) -> Confirmed {
+async fn confirm(ledger: &Ledger, settlement: &Settlement, hash: u8) -> ConfirmResult {
     let transfer = sample::transfer(settlement, sample::tx_hash(hash));
     ledger
         .confirm(settlement, &transfer, Claim::Transaction, sample::start())
@@ -28,7 +28,7 @@ async fn confirm(ledger: &Ledger, settlement: &Settlement, hash: u8) -> Confirme
 async fn a_confirmation_is_final_and_can_be_repeated() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let paid = pay(&ledger, 1).await;
-    let Confirmed::Done(confirmed) = confirm(&ledger, &paid, 1).await else {
+    let ConfirmResult::Done(confirmed) = confirm(&ledger, &paid, 1).await else {
         panic!()
     };
     let state = SettlementState::Confirmed {
@@ -44,7 +44,7 @@ async fn a_confirmation_is_final_and_can_be_repeated() {
     for hash in [1, 2] {
         assert_eq!(
             confirm(&ledger, &paid, hash).await,
-            Confirmed::Already(confirmed.clone())
+            ConfirmResult::Already(confirmed.clone())
         );
     }
     assert_sound(&emulator).await;
@@ -60,13 +60,13 @@ async fn of_many_settlements_one_transaction_confirms_one() {
     }
     let answers = racing.join_all().await;
     let winner = answers.iter().find_map(|answer| {
-        if let Confirmed::Done(paid) = answer {
+        if let ConfirmResult::Done(paid) = answer {
             Some(paid.id())
         } else {
             None
         }
     });
-    let lost = Confirmed::TransactionUsed { by: winner.unwrap() };
+    let lost = ConfirmResult::TransactionUsed { by: winner.unwrap() };
     assert_eq!(answers.iter().filter(|answer| **answer == lost).count(), 31);
     assert_sound(&emulator).await;
 }
@@ -84,14 +84,14 @@ async fn concurrent_confirmations_confirm_a_settlement_once() {
     assert_eq!(
         answers
             .iter()
-            .filter(|answer| matches!(answer, Confirmed::Done(_)))
+            .filter(|answer| matches!(answer, ConfirmResult::Done(_)))
             .count(),
         1
     );
     assert_eq!(
         answers
             .iter()
-            .filter(|answer| matches!(answer, Confirmed::Already(_)))
+            .filter(|answer| matches!(answer, ConfirmResult::Already(_)))
             .count(),
         31
     );

@@ -6,7 +6,7 @@ use purser_domain::{
     ServiceId, SpendPolicy, StartingLimits, StartingSet, TemplateKey, TemplateList, TemplateName, TemplateTerms, Terms,
     WindowScope,
 };
-use purser_store::{Backoff, DecisionKeys, Edited, Ledger, Reserved, ServiceState};
+use purser_store::{Backoff, DecisionKeys, EditResult, Ledger, ReserveResult, ServiceState};
 use purser_testkit::{
     Emulator, LEDGER, ProxyConfig,
     authorize::{Request, grant},
@@ -36,7 +36,7 @@ async fn service_state(ledger: &Ledger, service: ServiceId) -> ServiceState {
     read.service_state.unwrap()
 }
 
-async fn reserve(ledger: &Ledger, request: &Request, (grant, terms): &(Grant<'static>, Terms)) -> Reserved {
+async fn reserve(ledger: &Ledger, request: &Request, (grant, terms): &(Grant<'static>, Terms)) -> ReserveResult {
     let fingerprint = request.fingerprint();
     let mut backoff = Backoff::new();
     ledger.reserve(grant, terms, &fingerprint, &mut backoff).await.unwrap()
@@ -202,10 +202,14 @@ async fn templates_are_stored_with_their_versions() {
             .await
             .unwrap()
     };
-    assert_eq!(put(&first, Some(&terms(1))).await, Edited::Stored);
-    assert_eq!(put(&first, Some(&terms(2))).await, Edited::Conflict, "by another call");
+    assert_eq!(put(&first, Some(&terms(1))).await, EditResult::Stored);
+    assert_eq!(
+        put(&first, Some(&terms(2))).await,
+        EditResult::Conflict,
+        "by another call"
+    );
     let second = first.with(&name, true, None, sample::start()).unwrap();
-    assert_eq!(put(&second, Some(&terms(2))).await, Edited::Stored);
+    assert_eq!(put(&second, Some(&terms(2))).await, EditResult::Stored);
     assert_eq!(ledger.templates(&person).await.unwrap(), second);
     assert_eq!(ledger.template_terms(&person, 1).await.unwrap(), Some(terms(1)));
     assert_eq!(ledger.template_terms(&person, 2).await.unwrap(), Some(terms(2)));
@@ -215,7 +219,7 @@ async fn templates_are_stored_with_their_versions() {
         (removed.version, removed.default.clone(), removed.entries.len()),
         (3, None, 0)
     );
-    assert_eq!(put(&removed, None).await, Edited::Stored);
+    assert_eq!(put(&removed, None).await, EditResult::Stored);
     let again = removed.with(&name, true, None, sample::start()).unwrap();
     assert_eq!(again.entries[&name].version, 4);
     assert_eq!(ledger.template_terms(&person, 3).await.unwrap(), None);
@@ -230,16 +234,16 @@ async fn the_first_policy_edit_is_version_two() {
     for too_early in [tighter(1), tighter(3)] {
         assert_eq!(
             ledger.put_policy(id, &too_early, &sample::audit()).await.unwrap(),
-            Edited::Conflict
+            EditResult::Conflict
         );
     }
     assert_eq!(
         ledger.put_policy(id, &tighter(2), &sample::audit()).await.unwrap(),
-        Edited::Stored
+        EditResult::Stored
     );
     assert_eq!(
         ledger.put_policy(id, &tighter(2), &sample::audit()).await.unwrap(),
-        Edited::Stored,
+        EditResult::Stored,
         "again"
     );
     let state = service_state(&ledger, sample::service_id(1)).await;
@@ -258,11 +262,11 @@ async fn the_first_policy_edit_is_version_two() {
     };
     assert_eq!(
         ledger.put_policy(id, &second, &sample::audit()).await.unwrap(),
-        Edited::Conflict
+        EditResult::Conflict
     );
     assert_eq!(
         ledger.put_policy(id, &other, &sample::audit()).await.unwrap(),
-        Edited::Stored
+        EditResult::Stored
     );
     assert_sound(&emulator).await;
 }
@@ -284,7 +288,7 @@ async fn first_payments_respect_concurrent_edits() {
         ledger.write_default(&agent, request.service).await.unwrap(),
         "by a concurrent call"
     );
-    assert_eq!(reserve(&ledger, &request, &granted).await, Reserved::Done);
+    assert_eq!(reserve(&ledger, &request, &granted).await, ReserveResult::Done);
     assert_sound(&emulator).await;
 
     for is_freeze in [true, false] {
@@ -298,7 +302,7 @@ async fn first_payments_respect_concurrent_edits() {
                 } else {
                     ledger.put_policy(agent.id, &tighter(2), &sample::audit()).await
                 };
-                assert_eq!(edited.unwrap(), Edited::Stored);
+                assert_eq!(edited.unwrap(), EditResult::Stored);
             };
             let (behind, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
             let write = {
@@ -326,7 +330,7 @@ async fn first_payments_respect_concurrent_edits() {
             };
             assert_eq!(written, moment == 2, "freeze {is_freeze}, moment {moment}");
             // Even a caller that continued would reserve nothing.
-            assert_eq!(reserve(&ledger, &request, &granted).await, Reserved::Raced);
+            assert_eq!(reserve(&ledger, &request, &granted).await, ReserveResult::Raced);
             assert_sound(&emulator).await;
         }
     }
@@ -343,7 +347,7 @@ async fn new_windows_start_at_the_judged_agent_version() {
     };
     assert_eq!(
         ledger.put_agent(&renamed, &sample::audit()).await.unwrap(),
-        Edited::Stored
+        EditResult::Stored
     );
     let service = sample::service_id(1);
     assert!(!ledger.write_default(&agent, service).await.unwrap());

@@ -6,7 +6,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
     Agent, AgentStatus, Amount, ApprovalId, Duration, Fingerprint, Raise, RaisedCaps, RetryAt, Timestamp,
 };
-use purser_store::{Backoff, DecisionKeys, Edited, Ledger, Reserved, ServiceState};
+use purser_store::{Backoff, DecisionKeys, EditResult, Ledger, ReserveResult, ServiceState};
 use purser_testkit::{
     Emulator, LEDGER,
     authorize::{Answer, authorize, grant},
@@ -20,7 +20,7 @@ async fn pay(ledger: &Ledger, amount: u64, key: &str, now: Timestamp) -> Answer 
 }
 
 /// Reserves with a grant that was made before `meanwhile` runs.
-async fn use_late(ledger: &Ledger, amount: u64, now: Timestamp, meanwhile: impl AsyncFnOnce()) -> Reserved {
+async fn use_late(ledger: &Ledger, amount: u64, now: Timestamp, meanwhile: impl AsyncFnOnce()) -> ReserveResult {
     let request = request(amount, "late");
     let (grant, terms) = grant(ledger, &request, now).await;
     meanwhile().await;
@@ -49,7 +49,7 @@ async fn payments_are_within_the_raised_cap_until_the_raise_ends() {
         approval: ApprovalId::derive(sample::agent_id(1), &Fingerprint::for_text("raise"), 0),
     });
     let edited = ledger.put_policy(sample::agent_id(1), &raised, &sample::audit()).await;
-    assert_eq!(edited.unwrap(), Edited::Stored);
+    assert_eq!(edited.unwrap(), EditResult::Stored);
     let requests = (0..8).map(|n| request(60, &n.to_string())).collect();
     let answers = at_once(&ledger, requests, start).await;
     assert_eq!(
@@ -75,10 +75,10 @@ async fn policy_edits_invalidate_earlier_decisions() {
                 .put_policy(sample::agent_id(1), &policy, &sample::audit())
                 .await
                 .unwrap(),
-            Edited::Stored
+            EditResult::Stored
         );
     });
-    assert_eq!(reserved.await, Reserved::Raced);
+    assert_eq!(reserved.await, ReserveResult::Raced);
     assert!(
         ledger
             .settlements(sample::agent_id(1), None, 1)
@@ -99,8 +99,8 @@ async fn restricting_agent_edits_invalidate_earlier_decisions() {
         |agent| agent.keys.clear(),
     ];
     let renaming: fn(&mut Agent) = |agent| agent.name = "other".to_owned();
-    let edits = narrowing.into_iter().map(|edit| (edit, Reserved::Raced));
-    for (edit, expected) in edits.chain([(renaming, Reserved::Done)]) {
+    let edits = narrowing.into_iter().map(|edit| (edit, ReserveResult::Raced));
+    for (edit, expected) in edits.chain([(renaming, ReserveResult::Done)]) {
         let (emulator, ledger) = ledger_with(1_000, 1_000).await;
         let other = sample::enabled(sample::service_id(2), 5, 5);
         ledger
@@ -113,7 +113,7 @@ async fn restricting_agent_edits_invalidate_earlier_decisions() {
             edit(&mut agent);
             assert_eq!(
                 ledger.put_agent(&agent, &sample::audit()).await.unwrap(),
-                Edited::Stored
+                EditResult::Stored
             );
         });
         assert_eq!(reserved.await, expected);
@@ -123,7 +123,7 @@ async fn restricting_agent_edits_invalidate_earlier_decisions() {
         (agent.version, agent.status, agent.rules) = (agent.version + 1, AgentStatus::Active, Vec::new());
         assert_eq!(
             ledger.put_agent(&agent, &sample::audit()).await.unwrap(),
-            Edited::Stored
+            EditResult::Stored
         );
         assert!(matches!(
             pay(&ledger, 10, "after", sample::start()).await,
@@ -141,14 +141,14 @@ async fn reservations_check_the_remaining_amount_again() {
             Answer::Allowed(_)
         ));
     });
-    assert_eq!(reserved.await, Reserved::Raced);
+    assert_eq!(reserved.await, ReserveResult::Raced);
     let reserved = use_late(&ledger, 4, sample::start(), async || {
         assert!(matches!(
             pay(&ledger, 5, "second", sample::start()).await,
             Answer::Allowed(_)
         ));
     });
-    assert_eq!(reserved.await, Reserved::Done, "what still fits commutes");
+    assert_eq!(reserved.await, ReserveResult::Done, "what still fits commutes");
     assert_sound(&emulator).await;
 }
 
@@ -166,7 +166,7 @@ async fn payments_are_never_recorded_before_the_horizon() {
             Answer::Allowed(_)
         ));
     });
-    assert_eq!(reserved.await, Reserved::Raced, "decided on a window that is gone");
+    assert_eq!(reserved.await, ReserveResult::Raced, "decided on a window that is gone");
     // After a new decision, the payment is recorded at the eviction watermark.
     let Answer::Allowed(id) = pay(&ledger, 100, "slow", start).await else {
         panic!()
@@ -187,7 +187,7 @@ async fn an_entry_is_evicted_once_whoever_evicts_it() {
     let reserved = use_late(&ledger, 10, tomorrow, async || {
         assert!(matches!(pay(&ledger, 20, "evicts", tomorrow).await, Answer::Allowed(_)));
     });
-    assert_eq!(reserved.await, Reserved::Raced);
+    assert_eq!(reserved.await, ReserveResult::Raced);
     assert_sound(&emulator).await;
     let Answer::Full { live, .. } = pay(&ledger, 981, "too much", tomorrow).await else {
         panic!()
@@ -304,7 +304,7 @@ async fn the_window_horizon_never_moves_back() {
     let reserved = use_late(&ledger, 10, tomorrow, async || {
         set(&emulator, "hz86400", &cleared).await;
     });
-    assert_eq!(reserved.await, Reserved::Raced);
+    assert_eq!(reserved.await, ReserveResult::Raced);
     let day = service_state(&ledger, 1).await.unwrap().day;
     ledger.clear_expired(&day, tomorrow).await.unwrap();
     let day = service_state(&ledger, 1).await.unwrap().day;
@@ -323,7 +323,7 @@ async fn an_entry_older_than_the_horizon_is_evicted() {
         let behind = pay(&ledger, 50, "behind", start.before(sample::secs(1))).await;
         assert!(matches!(behind, Answer::Allowed(_)), "{behind:?}");
     });
-    assert_eq!(reserved.await, Reserved::Done);
+    assert_eq!(reserved.await, ReserveResult::Done);
     let day = service_state(&ledger, 1).await.unwrap().day;
     assert_eq!((day.horizon, day.total), (start, sample::units(60)));
     let last = pay(&ledger, 90, "last", tomorrow).await;
@@ -413,25 +413,25 @@ async fn new_windows_reject_decisions_made_before_an_edit() {
             proxy.stalled(1).await;
             assert_eq!(
                 ledger.put_agent(&frozen, &sample::audit()).await.unwrap(),
-                Edited::Stored
+                EditResult::Stored
             );
             proxy.resume();
-            assert_eq!(policy.await.unwrap(), Edited::Stored);
+            assert_eq!(policy.await.unwrap(), EditResult::Stored);
         } else {
             assert_eq!(
                 ledger.put_agent(&frozen, &sample::audit()).await.unwrap(),
-                Edited::Stored
+                EditResult::Stored
             );
             let stored = ledger
                 .put_policy(sample::agent_id(1), &enabled, &sample::audit())
                 .await
                 .unwrap();
-            assert_eq!(stored, Edited::Stored);
+            assert_eq!(stored, EditResult::Stored);
         }
         let fingerprint = request.fingerprint();
         let mut backoff = Backoff::new();
         let reserved = ledger.reserve(&grant, &terms, &fingerprint, &mut backoff).await;
-        assert_eq!(reserved.unwrap(), Reserved::Raced, "overtaken: {overtaken}");
+        assert_eq!(reserved.unwrap(), ReserveResult::Raced, "overtaken: {overtaken}");
         assert_sound(&emulator).await;
     }
     assert_sound(&elsewhere).await;

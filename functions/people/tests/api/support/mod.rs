@@ -15,7 +15,7 @@ use purser_domain::{
     Service, Timestamp, Wallet, WalletKey,
 };
 use purser_events::History;
-use purser_store::{CallLeases, Ledger, Listed, UsageTable, WebhooksTable};
+use purser_store::{CallLeases, Ledger, StoreServiceResult, UsageTable, WebhooksTable};
 use purser_testkit::authorize::{Answer as Told, Request as Payment, authorize};
 use purser_testkit::{
     Emulator, Kms, Lambda, Proxy, ProxyConfig, SecretsManager, Streams, THROTTLE, USAGE, WEBHOOKS, environment, sample,
@@ -136,7 +136,10 @@ impl World {
                     by: OperatorName::parse("ada").unwrap(),
                 });
             }
-            assert_eq!(catalog.put(&service, &sample::audit()).await.unwrap(), Listed::Stored);
+            assert_eq!(
+                catalog.put(&service, &sample::audit()).await.unwrap(),
+                StoreServiceResult::Stored
+            );
         }
         let env = [
             // The clock stands still, so all requests of a test are in one minute.
