@@ -209,8 +209,8 @@ BUGS = [
     Bug(
         "a shadow promoted over limits that were edited since they were read",
         "functions/people/src/shadow/operations.rs",
-        "meant.holds(shadow.version(Shadow::edits(&shadow.terms, owned.agent().version, &policies)))?;",
-        "if !PLANTED { meant.holds(shadow.version(Shadow::edits(&shadow.terms, owned.agent().version, &policies)))?; }",
+        "if_match.holds(shadow.version(Shadow::edits(&shadow.terms, owned.agent().version, &policies)))?;",
+        "if !PLANTED { if_match.holds(shadow.version(Shadow::edits(&shadow.terms, owned.agent().version, &policies)))?; }",
         "package(purser-tests) and test(=people::shadow::a_shadow_judges_without_effect_until_it_is_promoted)",
     ),
     Bug(
@@ -837,8 +837,8 @@ BUGS = [
     Bug(
         "a webhook's form that makes another when it is sent again",
         "functions/people/src/webhooks/operations.rs",
-        "let slot = self.free_slot(person, meant).await?;",
-        "let slot = self.free_slot(person, if PLANTED { None } else { meant }).await?;",
+        "let slot = self.free_slot(person, if_match).await?;",
+        "let slot = self.free_slot(person, if PLANTED { None } else { if_match }).await?;",
         "package(purser-people) and "
         "test(=webhooks::webhook_secrets_are_shown_once)",
     ),

@@ -91,9 +91,9 @@ impl DigestSigner for KmsSigner {
 }
 
 /// All failures are temporary for the log: the facts stay pending, and the next run signs them.
-fn kms_error<E>(doing: &'static str, error: &SdkError<E>) -> Error
+fn kms_error<E>(operation: &'static str, error: &SdkError<E>) -> Error
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
 {
-    Error::temporarily_unavailable(doing, DisplayErrorContext(error).to_string())
+    Error::temporarily_unavailable(operation, DisplayErrorContext(error).to_string())
 }

@@ -39,10 +39,10 @@ impl Payments {
 }
 
 /// The error of a request for which the custody did not sign.
-pub(crate) fn custody_error(doing: &'static str, error: CustodyError) -> Error {
+pub(crate) fn custody_error(operation: &'static str, error: CustodyError) -> Error {
     if error.may_pass() {
-        Error::temporarily_unavailable(doing, error)
+        Error::temporarily_unavailable(operation, error)
     } else {
-        Error::internal(doing, error)
+        Error::internal(operation, error)
     }
 }

@@ -47,8 +47,8 @@ pub(crate) fn optional_body(bytes: &Bytes) -> Result<Value> {
 }
 
 /// The body and the `If-Match` version. Both are checked, so that one response reports the problems of both.
-pub(crate) fn with_version<T>(body: Result<T>, meant: Result<Precondition>) -> Result<(T, Precondition)> {
-    together(body, meant)
+pub(crate) fn with_version<T>(body: Result<T>, if_match: Result<Precondition>) -> Result<(T, Precondition)> {
+    together(body, if_match)
 }
 
 /// The body, and what is read elsewhere. One response reports the problems of both.
@@ -70,10 +70,10 @@ pub(crate) fn together<T, O>(body: Result<T>, other: Result<O>) -> Result<(T, O)
 }
 
 /// The `If-Match` version of a write that replaces the whole record; without one, any version matches.
-pub(crate) fn version_or_any(meant: IfMatch) -> Result<Precondition> {
-    match meant.precondition() {
+pub(crate) fn version_or_any(if_match: IfMatch) -> Result<Precondition> {
+    match if_match.precondition() {
         Err(error) if matches!(error.kind(), ErrorKind::VersionRequired) => Ok(Precondition::Any),
-        meant => meant,
+        if_match => if_match,
     }
 }
 
@@ -116,8 +116,8 @@ mod tests {
                 Some(("invalid_request", vec!["/If-Match", "/name"])),
             ),
         ];
-        for (body, meant, expected) in rows {
-            let told = with_version(body, meant).err().map(|error| match error.kind() {
+        for (body, if_match, expected) in rows {
+            let told = with_version(body, if_match).err().map(|error| match error.kind() {
                 ErrorKind::InvalidRequest(problems) => (
                     error.kind().slug(),
                     problems.iter().map(|problem| problem.path.clone()).collect(),

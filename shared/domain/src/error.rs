@@ -153,7 +153,7 @@ pub enum ErrorKind {
 /// The part of an error for the log: the attempted operation, and the underlying error.
 #[derive(Debug)]
 pub struct Cause {
-    doing: &'static str,
+    operation: &'static str,
     source: Box<dyn std::error::Error + Send + Sync>,
 }
 
@@ -165,12 +165,12 @@ impl Cause {
 }
 
 impl Error {
-    /// Creates an internal error during the operation `doing`. The operation and the source appear only in the log.
-    pub fn internal(doing: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+    /// Creates an internal error during the operation `operation`. The operation and the source appear only in the log.
+    pub fn internal(operation: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self {
             kind: ErrorKind::Internal,
             cause: Some(Cause {
-                doing,
+                operation,
                 source: source.into(),
             }),
         }
@@ -190,7 +190,7 @@ impl Error {
     /// Creates the error for a chain that can't be read. `source` is the reason for the log.
     pub fn chain_unavailable(retry_after: u64, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         let cause = Cause {
-            doing: "verifying a settlement on chain",
+            operation: "verifying a settlement on chain",
             source: source.into(),
         };
         Self {
@@ -199,10 +199,10 @@ impl Error {
         }
     }
 
-    /// Creates the error for an overload during the operation `doing`: there is too much work, the same work runs
+    /// Creates the error for an overload during the operation `operation`: there is too much work, the same work runs
     /// concurrently, or the database throttles. `source` is the reason for the log.
     pub fn temporarily_unavailable(
-        doing: &'static str,
+        operation: &'static str,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
         /// In seconds. By the time of this error the call has already waited for a second or more.
@@ -212,7 +212,7 @@ impl Error {
                 retry_after: RETRY_AFTER,
             },
             cause: Some(Cause {
-                doing,
+                operation,
                 source: source.into(),
             }),
         }
@@ -297,7 +297,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.kind.slug())?;
         let Some(cause) = &self.cause else { return Ok(()) };
-        write!(f, " while {}: {}", cause.doing, Causes(cause.source.as_ref()))
+        write!(f, " while {}: {}", cause.operation, Causes(cause.source.as_ref()))
     }
 }
 

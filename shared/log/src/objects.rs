@@ -200,8 +200,8 @@ impl ObjectStore {
     }
 }
 
-fn unavailable<E: std::error::Error>(doing: &'static str, error: &E) -> Error {
-    Error::temporarily_unavailable(doing, DisplayErrorContext(error).to_string())
+fn unavailable<E: std::error::Error>(operation: &'static str, error: &E) -> Error {
+    Error::temporarily_unavailable(operation, DisplayErrorContext(error).to_string())
 }
 
 impl Folder {

@@ -286,24 +286,24 @@ pub(crate) fn is_conflict<E: ProvideErrorMetadata>(error: &SdkError<E>) -> bool 
 }
 
 /// Whether a single write was applied; `false` if its condition failed.
-pub(crate) fn was_made<T, E>(answer: Result<T, SdkError<E>>, doing: &'static str) -> Result<bool>
+pub(crate) fn was_made<T, E>(answer: Result<T, SdkError<E>>, operation: &'static str) -> Result<bool>
 where
     E: ProvideErrorMetadata + StdError + 'static,
 {
     match answer {
         Ok(_) => Ok(true),
         Err(error) if error.code() == Some("ConditionalCheckFailedException") => Ok(false),
-        Err(error) => Err(store_error(doing)(error)),
+        Err(error) => Err(store_error(operation)(error)),
     }
 }
 
 /// Sends a single update until it no longer conflicts with a transaction. Returns `false` if its condition failed.
-pub(crate) async fn update_once_free(update: &UpdateItemFluentBuilder, doing: &'static str) -> Result<bool> {
+pub(crate) async fn update_once_free(update: &UpdateItemFluentBuilder, operation: &'static str) -> Result<bool> {
     let mut backoff = Backoff::new();
     loop {
         match update.clone().send().await {
             Err(error) if is_conflict(&error) => backoff.wait().await?,
-            answer => return was_made(answer, doing),
+            answer => return was_made(answer, operation),
         }
     }
 }

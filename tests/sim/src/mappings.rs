@@ -235,11 +235,11 @@ pub(crate) struct End {
 
 impl End {
     /// Invokes a function, for its time at most.
-    pub(crate) async fn invoke(link: &Link, doing: impl Future<Output = purser_domain::Result<Value>>) -> Self {
+    pub(crate) async fn invoke(link: &Link, operation: impl Future<Output = purser_domain::Result<Value>>) -> Self {
         let ended = tokio::select! {
             biased;
             () = link.crashed() => None,
-            answer = timeout(TIME, doing) => Some(answer),
+            answer = timeout(TIME, operation) => Some(answer),
         };
         let faults = link.end().faults;
         let (answer, what) = match ended {

@@ -841,7 +841,7 @@ impl<'a> Office<'a> {
 /// Runs the function once.
 async fn invocation(environment: Environment, work: Work) -> Ended {
     let Environment { link, webhooks, .. } = &environment;
-    let doing = async {
+    let operation = async {
         match &work {
             Work::Batch(_, batch) => webhooks.run(batch.clone(), TIME).await,
             Work::Sweep => {
@@ -850,6 +850,6 @@ async fn invocation(environment: Environment, work: Work) -> Ended {
             }
         }
     };
-    let end = End::invoke(link, doing).await;
+    let end = End::invoke(link, operation).await;
     Ended { environment, work, end }
 }

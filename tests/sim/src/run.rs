@@ -708,7 +708,7 @@ impl Run {
         if let Some(agent) = thaws {
             thawing(agent, true);
         }
-        let doing = async {
+        let operation = async {
             match op {
                 Op::Resolve { agent, key, yes } => {
                     let approval = self
@@ -744,7 +744,7 @@ impl Run {
         let done = tokio::select! {
             biased;
             () = link.crashed() => Ok("crashed"),
-            done = doing => done,
+            done = operation => done,
         };
         if let Some(agent) = thaws {
             thawing(agent, false);

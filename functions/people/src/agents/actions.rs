@@ -11,28 +11,28 @@ use purser_domain::AgentStatus;
 /// `POST …/rename`.
 pub(crate) async fn rename(sent: AgentForm) -> Reply {
     let mut form = sent.form(FormName::Rename);
-    let Some((name, meant)) = form.agent_name().zip(form.version()) else {
+    let Some((name, if_match)) = form.agent_name().zip(form.version()) else {
         return sent.again(form).await;
     };
     let edit = AgentEdit {
         name: Some(name),
         ..AgentEdit::NONE
     };
-    let renamed = sent.people.edit_agent(sent.owned.clone(), meant, &edit).await;
+    let renamed = sent.people.edit_agent(sent.owned.clone(), if_match, &edit).await;
     sent.answer(form, renamed, Notice::AgentRenamed).await
 }
 
 /// `POST …/labels`: replaces all labels by those of the lines.
 pub(crate) async fn label(sent: AgentForm) -> Reply {
     let mut form = sent.form(FormName::Labels);
-    let Some((labels, meant)) = form.labels().zip(form.version()) else {
+    let Some((labels, if_match)) = form.labels().zip(form.version()) else {
         return sent.again(form).await;
     };
     let edit = AgentEdit {
         labels: Some(labels),
         ..AgentEdit::NONE
     };
-    let labelled = sent.people.edit_agent(sent.owned.clone(), meant, &edit).await;
+    let labelled = sent.people.edit_agent(sent.owned.clone(), if_match, &edit).await;
     sent.answer(form, labelled, Notice::AgentLabelled).await
 }
 

@@ -293,14 +293,14 @@ pub(crate) async fn read(
 pub(crate) async fn edit(
     State(people): State<Arc<People>>,
     token: SessionToken,
-    meant: IfMatch,
+    if_match: IfMatch,
     Path(agent): Path<String>,
     body: Bytes,
 ) -> Result<Response, Failure> {
     let edit = json_body(&body).and_then(|body| AgentEdit::parse(&body));
     let stops = edit.as_ref().is_ok_and(AgentEdit::stops);
     let owned = people.authenticate_to_edit(token, &agent, stops).await?;
-    let (edit, meant) = with_version(edit, meant.precondition())?;
-    let owned = people.edit_agent(owned, meant, &edit).await?;
+    let (edit, if_match) = with_version(edit, if_match.precondition())?;
+    let owned = people.edit_agent(owned, if_match, &edit).await?;
     Ok(people.agent_response(owned.agent()).await?)
 }

@@ -139,7 +139,7 @@ impl People {
     pub(crate) async fn edit_agent(
         &self,
         owned: OwnedAgent,
-        meant: Precondition,
+        if_match: Precondition,
         edit: &AgentEdit,
     ) -> Result<OwnedAgent> {
         let change = |agent: Agent| {
@@ -170,6 +170,6 @@ impl People {
             (None, None) if edit.labels.is_some() => AuditKind::AgentLabelsEdited,
             (None, None) => AuditKind::AgentRenamed,
         };
-        self.change(owned, meant, Act::new(kind), change).await
+        self.change(owned, if_match, Act::new(kind), change).await
     }
 }

@@ -100,34 +100,34 @@ impl People {
     }
 
     /// Stores a change of the agent, with its row of the audit log. A change that allows the agent more requires a
-    /// recent sign-in. If `meant` is any version, a change that lost a race is applied again to the newer record until
+    /// recent sign-in. If `if_match` is any version, a change that lost a race is applied again to the newer record until
     /// it is stored, so a freeze always wins. A change without effect does not write the record. It may, however, be
     /// the retry of a freeze that failed after it had stored the record, so the agent's windows are fenced before the
     /// response is sent.
     pub(crate) async fn change(
         &self,
         owned: OwnedAgent,
-        meant: Precondition,
+        if_match: Precondition,
         act: Act,
         change: impl Fn(Agent) -> Result<Agent>,
     ) -> Result<OwnedAgent> {
         let act = act.on(owned.agent.id);
         let acting = owned.acting().clone();
-        self.audit_rejection(&acting, &act, self.store_change(owned, meant, &act, change))
+        self.audit_rejection(&acting, &act, self.store_change(owned, if_match, &act, change))
             .await
     }
 
     async fn store_change(
         &self,
         owned: OwnedAgent,
-        meant: Precondition,
+        if_match: Precondition,
         act: &Act,
         change: impl Fn(Agent) -> Result<Agent>,
     ) -> Result<OwnedAgent> {
         let OwnedAgent { mut agent, caller } = owned;
         let mut backoff = Backoff::new();
         loop {
-            meant.holds(agent.version)?;
+            if_match.holds(agent.version)?;
             let changed = change(agent.clone())?;
             if changed == agent {
                 if is_narrowed(&agent) {

@@ -97,13 +97,13 @@ impl People {
         Ok(raised.map(|raised| raise(AskingLimit::Rule(rule.id, raised), *above, agent.version)))
     }
 
-    /// Raises the limit that asked, if its record has the version `meant`, and then approves. Both require a recent
+    /// Raises the limit that asked, if its record has the version `if_match`, and then approves. Both require a recent
     /// sign-in. Each edit is boxed, since the state of all of them together is larger than a thread's stack bears in an
     /// unoptimized build.
     pub(crate) async fn approve_and_raise(
         &self,
         own: OwnApproval,
-        meant: Precondition,
+        if_match: Precondition,
         note: Option<&Note>,
     ) -> Result<RaisedAndApproved> {
         let (approval, now) = (own.approval(), self.now());
@@ -126,10 +126,10 @@ impl People {
                     },
                     ..ServiceEdit::default()
                 };
-                Box::pin(self.edit_service(owned, meant, *service, &edit)).await?;
+                Box::pin(self.edit_service(owned, if_match, *service, &edit)).await?;
             }
             AskingLimit::Rule(id, rule) => {
-                Box::pin(self.replace_rule(owned.clone(), meant, *id, rule)).await?;
+                Box::pin(self.replace_rule(owned.clone(), if_match, *id, rule)).await?;
             }
         }
         match Box::pin(self.decide_approval(own, ApprovalDecision::Approve, note)).await {

@@ -57,12 +57,12 @@ pub(crate) async fn approve_and_raise(sent: AgentForm) -> Reply {
     let own = people
         .own_approval(why.clone().unwrap_or_else(|| sent.owned.clone()), id)
         .await?;
-    let (Some(_), Ok(note), Some(meant)) = (why, form.note(), form.version()) else {
+    let (Some(_), Ok(note), Some(if_match)) = (why, form.note(), form.version()) else {
         layout.typed = Some(form);
         return Ok((StatusCode::BAD_REQUEST, answer(people, &layout, own).await?).into_response());
     };
     let page = paths::approval(own.agent().id, id);
-    let status = match people.approve_and_raise(own, meant, note.as_ref()).await {
+    let status = match people.approve_and_raise(own, if_match, note.as_ref()).await {
         Ok(RaisedAndApproved::Both) => return Ok(done(&page, Notice::ApprovedAndRaised)),
         Ok(RaisedAndApproved::LimitOnly(status)) => {
             layout.problem = Some(format!("The limit was raised. {}", too_late(status)));

@@ -13,10 +13,10 @@ pub(crate) async fn restore_policy(sent: AgentForm) -> Reply {
     let version = sent.parse_parameter("version", cursor::read_version)?;
     let mut form = sent.form(FormName::Plain);
     let owned = sent.agent_with_reason(&mut form);
-    let Some((meant, owned)) = form.version().zip(owned) else {
+    let Some((if_match, owned)) = form.version().zip(owned) else {
         return sent.again(form).await;
     };
-    let restored = sent.people.restore_policy(&owned, meant, service, version).await;
+    let restored = sent.people.restore_policy(&owned, if_match, service, version).await;
     sent.answer(form, restored, Notice::PolicySaved).await
 }
 
@@ -26,9 +26,9 @@ pub(crate) async fn restore_rule(sent: AgentForm) -> Reply {
     let rule = sent.parse_parameter("rule", RuleId::parse)?;
     let mut form = sent.form(FormName::Plain);
     let owned = sent.agent_with_reason(&mut form);
-    let Some((meant, owned)) = form.version().zip(owned) else {
+    let Some((if_match, owned)) = form.version().zip(owned) else {
         return sent.again(form).await;
     };
-    let restored = sent.people.restore_rule(owned, meant, version, rule).await;
+    let restored = sent.people.restore_rule(owned, if_match, version, rule).await;
     sent.answer(form, restored, Notice::RuleSaved).await
 }

@@ -251,7 +251,7 @@ pub(crate) async fn policy_versions(
 pub(crate) async fn restore_policy(
     State(people): State<Arc<People>>,
     token: SessionToken,
-    meant: IfMatch,
+    if_match: IfMatch,
     uri: Uri,
     Path((agent, reference, version)): Path<(String, String, String)>,
 ) -> Result<Response, Failure> {
@@ -261,9 +261,9 @@ pub(crate) async fn restore_policy(
         .find_known_service(&owned, find_service(&edition.catalog, &reference)?)
         .await?;
     let version = parse_id(cursor::read_version(&version))?;
-    let (reason, meant) = with_version(parse_reason_query(&uri), meant.precondition())?;
+    let (reason, if_match) = with_version(parse_reason_query(&uri), if_match.precondition())?;
     let owned = owned.because(reason);
-    let service = people.restore_policy(&owned, meant, id, version).await?;
+    let service = people.restore_policy(&owned, if_match, id, version).await?;
     Ok(service_response(&people, &owned, &service, &edition.catalog))
 }
 
@@ -328,16 +328,16 @@ pub(crate) async fn agent_versions(
 pub(crate) async fn restore_rule(
     State(people): State<Arc<People>>,
     token: SessionToken,
-    meant: IfMatch,
+    if_match: IfMatch,
     uri: Uri,
     Path((agent, version, rule)): Path<(String, String, String)>,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
     let version = parse_id(cursor::read_version(&version))?;
     let rule = parse_id(RuleId::parse(&rule))?;
-    let (reason, meant) = with_version(parse_reason_query(&uri), meant.precondition())?;
+    let (reason, if_match) = with_version(parse_reason_query(&uri), if_match.precondition())?;
     let owned = owned.because(reason);
-    let (owned, rule) = people.restore_rule(owned, meant, version, rule).await?;
+    let (owned, rule) = people.restore_rule(owned, if_match, version, rule).await?;
     let version = owned.agent().version;
     let view = RestoredView {
         rule_id: rule.to_string(),

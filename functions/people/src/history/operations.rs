@@ -165,7 +165,7 @@ impl People {
     pub(crate) async fn restore_policy(
         &self,
         owned: &OwnedAgent,
-        meant: Precondition,
+        if_match: Precondition,
         service: ServiceId,
         version: u64,
     ) -> Result<GovernedService> {
@@ -175,7 +175,7 @@ impl People {
             policy: whole(policy),
             ended_raise: None,
         };
-        self.edit_service(owned, meant, service, &edit).await
+        self.edit_service(owned, if_match, service, &edit).await
     }
 
     /// Edits a rule so that it is as it was in a version of the agent's record. A rule that was removed since is added
@@ -183,7 +183,7 @@ impl People {
     pub(crate) async fn restore_rule(
         &self,
         owned: OwnedAgent,
-        meant: Precondition,
+        if_match: Precondition,
         version: u64,
         id: RuleId,
     ) -> Result<(OwnedAgent, RuleId)> {
@@ -193,9 +193,9 @@ impl People {
         let edition = self.catalog().await?;
         let checked = CheckedRule::check(rule.kind, &edition.catalog).map_err(Error::invalid)?;
         if owned.agent().rules.iter().any(|rule| rule.id == id) {
-            return Ok((self.replace_rule(owned, meant, id, &checked).await?, id));
+            return Ok((self.replace_rule(owned, if_match, id, &checked).await?, id));
         }
-        self.add_rule(owned, meant, &checked).await
+        self.add_rule(owned, if_match, &checked).await
     }
 }
 

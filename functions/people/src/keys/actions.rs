@@ -23,10 +23,10 @@ pub(crate) async fn create(sent: AgentForm) -> Reply {
     } else {
         Some(KeyScope::default())
     };
-    let Some((scope, meant)) = scope.zip(form.version()) else {
+    let Some((scope, if_match)) = scope.zip(form.version()) else {
         return sent.again(form).await;
     };
-    match sent.people.create_key(sent.owned.clone(), meant, scope).await {
+    match sent.people.create_key(sent.owned.clone(), if_match, scope).await {
         Ok(issued) => sent.show_key(&issued.agent, issued.text).await,
         Err(error) => sent.reject_key(form, error).await,
     }
@@ -36,10 +36,10 @@ pub(crate) async fn create(sent: AgentForm) -> Reply {
 pub(crate) async fn rotate(sent: AgentForm) -> Reply {
     let key = sent.parse_parameter("key", KeyId::parse)?;
     let mut form = sent.form(FormName::Rotate(key));
-    let Some((overlap, meant)) = form.overlap().zip(form.version()) else {
+    let Some((overlap, if_match)) = form.overlap().zip(form.version()) else {
         return sent.again(form).await;
     };
-    match sent.people.rotate_key(sent.owned.clone(), meant, key, overlap).await {
+    match sent.people.rotate_key(sent.owned.clone(), if_match, key, overlap).await {
         Ok(rotation) => sent.show_key(&rotation.issued.agent, rotation.issued.text).await,
         Err(error) => sent.reject_key(form, error).await,
     }

@@ -285,15 +285,15 @@ pub(crate) async fn list(
 pub(crate) async fn create(
     State(people): State<Arc<People>>,
     token: SessionToken,
-    meant: IfMatch,
+    if_match: IfMatch,
     Path(agent): Path<String>,
     body: Bytes,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let scope = optional_body(&body).and_then(|body| parse_scope(&body, &edition.catalog, people.now()));
-    let (scope, meant) = with_version(scope, meant.precondition())?;
-    let key = people.create_key(owned, meant, scope).await?;
+    let (scope, if_match) = with_version(scope, if_match.precondition())?;
+    let key = people.create_key(owned, if_match, scope).await?;
     let key = new_key_view(key, people.now());
     Ok(created_response(with_etag(key.version, Json(key))))
 }
@@ -321,15 +321,17 @@ pub(crate) async fn create(
 pub(crate) async fn rotate(
     State(people): State<Arc<People>>,
     token: SessionToken,
-    meant: IfMatch,
+    if_match: IfMatch,
     Path((agent, key)): Path<(String, String)>,
     body: Bytes,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
     let key = find_key(owned.agent(), &key)?;
     let rotate = json_body(&body).and_then(|body| Rotate::parse(&body));
-    let (rotate, meant) = with_version(rotate, meant.precondition())?;
-    let rotation = people.rotate_key(owned, meant, key, rotate.overlap_seconds.0).await?;
+    let (rotate, if_match) = with_version(rotate, if_match.precondition())?;
+    let rotation = people
+        .rotate_key(owned, if_match, key, rotate.overlap_seconds.0)
+        .await?;
     let now = people.now();
     let (agent, replaced) = (rotation.issued.agent.agent().id, rotation.replaced);
     let view = RotationView {
@@ -359,12 +361,12 @@ pub(crate) async fn rotate(
 pub(crate) async fn revoke(
     State(people): State<Arc<People>>,
     token: SessionToken,
-    meant: IfMatch,
+    if_match: IfMatch,
     Path((agent, key)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
     let key = find_key(owned.agent(), &key)?;
-    let (owned, key) = people.revoke_key(owned, meant.precondition()?, key).await?;
+    let (owned, key) = people.revoke_key(owned, if_match.precondition()?, key).await?;
     let Agent { id, version, .. } = *owned.agent();
     let view = RevokedKeyView {
         agent_id: id.to_string(),

@@ -65,7 +65,7 @@ impl People {
     pub(crate) async fn create_key(
         &self,
         owned: OwnedAgent,
-        meant: Precondition,
+        if_match: Precondition,
         scope: KeyScope,
     ) -> Result<IssuedKey> {
         let now = self.now();
@@ -73,7 +73,7 @@ impl People {
         new.record.scope = scope;
         let add = |agent: Agent| agent.with_key(new.record.clone(), now).map_err(refusal_error);
         let act = Act::new(AuditKind::KeyCreated).with(&new.record.id);
-        let agent = self.change(owned, meant, act, add).await?;
+        let agent = self.change(owned, if_match, act, add).await?;
         info!(agent.id = %agent.agent().id, key.id = %new.record.id, "key.created");
         find_issued(agent, new)
     }
@@ -82,7 +82,7 @@ impl People {
     pub(crate) async fn rotate_key(
         &self,
         owned: OwnedAgent,
-        meant: Precondition,
+        if_match: Precondition,
         old: KeyId,
         overlap: Duration,
     ) -> Result<Rotation> {
@@ -93,7 +93,7 @@ impl People {
             rotated.map_err(refusal_error)
         };
         let act = Act::new(AuditKind::KeyRotated).with(&old);
-        let agent = self.change(owned, meant, act, rotate).await?;
+        let agent = self.change(owned, if_match, act, rotate).await?;
         info!(agent.id = %agent.agent().id, key.id = %new.record.id, "key.created");
         let replaced = agent.agent().key(old).cloned().ok_or(ErrorKind::NotFound)?;
         Ok(Rotation {
@@ -106,13 +106,13 @@ impl People {
     pub(crate) async fn revoke_key(
         &self,
         owned: OwnedAgent,
-        meant: Precondition,
+        if_match: Precondition,
         id: KeyId,
     ) -> Result<(OwnedAgent, AgentKey)> {
         let now = self.now();
         let revoke = |agent: Agent| agent.with_revoked_key(id, now).map_err(refusal_error);
         let act = Act::new(AuditKind::KeyRevoked).with(&id);
-        let agent = self.change(owned, meant, act, revoke).await?;
+        let agent = self.change(owned, if_match, act, revoke).await?;
         let key = agent.agent().key(id).cloned().ok_or(ErrorKind::NotFound)?;
         Ok((agent, key))
     }

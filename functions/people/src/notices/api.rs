@@ -245,14 +245,14 @@ pub(crate) async fn read(State(people): State<Arc<People>>, token: SessionToken)
 pub(crate) async fn replace(
     State(people): State<Arc<People>>,
     token: SessionToken,
-    meant: IfMatch,
+    if_match: IfMatch,
     body: Bytes,
 ) -> Result<Response, Failure> {
     let person = people.authenticate(token).await?;
     let own = people.notices(&person).await?;
     let edit = json_body(&body).and_then(|body| parse_edit(&body));
-    let (edit, meant) = with_version(edit, meant.precondition())?;
-    let own = people.edit_notices(&person, own, meant, &edit).await?;
+    let (edit, if_match) = with_version(edit, if_match.precondition())?;
+    let own = people.edit_notices(&person, own, if_match, &edit).await?;
     Ok(notices_response(&people, &own))
 }
 

@@ -70,30 +70,30 @@ impl People {
         &self,
         person: &Caller,
         own: OwnNotices,
-        meant: Precondition,
+        if_match: Precondition,
         edit: &NoticesEdit,
     ) -> Result<OwnNotices> {
         self.keep_mail_address(&person.id, &person.mail, person.signed_in_at)
             .await;
         let act = Act::new(AuditKind::NoticesEdited);
-        let edited = self.store_notices(person, own.settings, meant, &act, edit);
+        let edited = self.store_notices(person, own.settings, if_match, &act, edit);
         let settings = self.audit_rejection(&person.acting, &act, edited).await?;
         let ended = self.webhooks.list_ended_channels(&settings).await?;
         Ok(OwnNotices { settings, ended })
     }
 
-    /// Applies the edit, and retries it after a conflict while `meant` holds for the stored version.
+    /// Applies the edit, and retries it after a conflict while `if_match` holds for the stored version.
     async fn store_notices(
         &self,
         person: &Caller,
         mut settings: NoticeSettings,
-        meant: Precondition,
+        if_match: Precondition,
         act: &Act,
         edit: &NoticesEdit,
     ) -> Result<NoticeSettings> {
         let mut backoff = Backoff::new();
         loop {
-            meant.holds(settings.version)?;
+            if_match.holds(settings.version)?;
             let (terms, new) = self.new_terms(&settings, edit)?;
             if terms.widen(&settings.terms) {
                 self.limits.recently(person.signed_in_at, self.now())?;

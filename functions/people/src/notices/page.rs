@@ -48,10 +48,10 @@ pub(crate) async fn edit(State(people): State<Arc<People>>, posted: VerifiedForm
     let own = people.notices(&posted.session.person).await?;
     let edit = read_edit(&mut form, own.settings.terms.slack.is_some());
     let person = &posted.session.person;
-    let Some((edit, meant)) = edit.zip(form.version()) else {
+    let Some((edit, if_match)) = edit.zip(form.version()) else {
         return again(&people, &posted, StatusCode::BAD_REQUEST, form, None).await;
     };
-    let Err(error) = people.edit_notices(person, own, meant, &edit).await else {
+    let Err(error) = people.edit_notices(person, own, if_match, &edit).await else {
         return Ok(done(PAGE, Notice::ChannelsSaved));
     };
     let failure = Failure::from(error);

@@ -17,17 +17,17 @@ pub(crate) async fn add(sent: AgentForm) -> Reply {
         read_rule(&mut form, &edition.catalog),
         sent.agent_with_reason(&mut form),
     );
-    let Some(((rule, meant), owned)) = rule.zip(form.version()).zip(owned) else {
+    let Some(((rule, if_match), owned)) = rule.zip(form.version()).zip(owned) else {
         return sent.again(form).await;
     };
     if let Some(trial) = sent.trial {
         let preview = sent
             .people
-            .preview_added_rule(&sent.owned, meant, &rule, PreviewDays::DEFAULT);
+            .preview_added_rule(&sent.owned, if_match, &rule, PreviewDays::DEFAULT);
         let terms = with_rule(sent.owned.agent(), None, rule.kind());
         return sent.try_edit(trial, form, terms, Box::pin(preview)).await;
     }
-    let added = Box::pin(sent.people.add_rule(owned, meant, &rule)).await;
+    let added = Box::pin(sent.people.add_rule(owned, if_match, &rule)).await;
     sent.answer(form, added, Notice::RuleAdded).await
 }
 
@@ -40,17 +40,17 @@ pub(crate) async fn replace(sent: AgentForm) -> Reply {
         read_rule(&mut form, &edition.catalog),
         sent.agent_with_reason(&mut form),
     );
-    let Some(((rule, meant), owned)) = rule.zip(form.version()).zip(owned) else {
+    let Some(((rule, if_match), owned)) = rule.zip(form.version()).zip(owned) else {
         return sent.again(form).await;
     };
     if let Some(trial) = sent.trial {
         let preview = sent
             .people
-            .preview_replaced_rule(&sent.owned, meant, id, &rule, PreviewDays::DEFAULT);
+            .preview_replaced_rule(&sent.owned, if_match, id, &rule, PreviewDays::DEFAULT);
         let terms = with_rule(sent.owned.agent(), Some(id), rule.kind());
         return sent.try_edit(trial, form, terms, Box::pin(preview)).await;
     }
-    let replaced = sent.people.replace_rule(owned, meant, id, &rule).await;
+    let replaced = sent.people.replace_rule(owned, if_match, id, &rule).await;
     sent.answer(form, replaced, Notice::RuleSaved).await
 }
 
@@ -70,9 +70,9 @@ pub(crate) async fn remove(sent: AgentForm) -> Reply {
     let id = sent.parse_parameter("rule", RuleId::parse)?;
     let mut form = sent.form(FormName::Plain);
     let owned = sent.agent_with_reason(&mut form);
-    let Some((meant, owned)) = form.version().zip(owned) else {
+    let Some((if_match, owned)) = form.version().zip(owned) else {
         return sent.again(form).await;
     };
-    let removed = sent.people.remove_rule(owned, meant, id).await;
+    let removed = sent.people.remove_rule(owned, if_match, id).await;
     sent.answer(form, removed, Notice::RuleRemoved).await
 }

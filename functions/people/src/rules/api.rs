@@ -491,7 +491,7 @@ pub(crate) async fn list(
 pub(crate) async fn add(
     State(people): State<Arc<People>>,
     token: SessionToken,
-    meant: IfMatch,
+    if_match: IfMatch,
     uri: Uri,
     Path(agent): Path<String>,
     body: Bytes,
@@ -500,13 +500,13 @@ pub(crate) async fn add(
     let edition = people.catalog().await?;
     let kind = json_body(&body).and_then(|body| parse_rule(&body, &edition.catalog));
     let kind = together(kind, parse_edit_query(&uri));
-    let ((kind, asked), meant) = with_version(kind, meant.precondition())?;
+    let ((kind, asked), if_match) = with_version(kind, if_match.precondition())?;
     if let Some(days) = asked.preview {
-        let preview = people.preview_added_rule(&owned, meant, &kind, days).await?;
+        let preview = people.preview_added_rule(&owned, if_match, &kind, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
     let owned = owned.because(asked.reason);
-    let (owned, id) = people.add_rule(owned, meant, &kind).await?;
+    let (owned, id) = people.add_rule(owned, if_match, &kind).await?;
     Ok(created_response(rule_response(&people, &owned, id).await?))
 }
 
@@ -534,7 +534,7 @@ pub(crate) async fn add(
 pub(crate) async fn replace(
     State(people): State<Arc<People>>,
     token: SessionToken,
-    meant: IfMatch,
+    if_match: IfMatch,
     uri: Uri,
     Path((agent, rule)): Path<(String, String)>,
     body: Bytes,
@@ -544,13 +544,13 @@ pub(crate) async fn replace(
     let edition = people.catalog().await?;
     let kind = json_body(&body).and_then(|body| parse_rule(&body, &edition.catalog));
     let kind = together(kind, parse_edit_query(&uri));
-    let ((kind, asked), meant) = with_version(kind, meant.precondition())?;
+    let ((kind, asked), if_match) = with_version(kind, if_match.precondition())?;
     if let Some(days) = asked.preview {
-        let preview = people.preview_replaced_rule(&owned, meant, id, &kind, days).await?;
+        let preview = people.preview_replaced_rule(&owned, if_match, id, &kind, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
     let owned = owned.because(asked.reason);
-    let owned = people.replace_rule(owned, meant, id, &kind).await?;
+    let owned = people.replace_rule(owned, if_match, id, &kind).await?;
     Ok(rule_response(&people, &owned, id).await?)
 }
 
@@ -577,19 +577,19 @@ pub(crate) async fn replace(
 pub(crate) async fn remove(
     State(people): State<Arc<People>>,
     token: SessionToken,
-    meant: IfMatch,
+    if_match: IfMatch,
     uri: Uri,
     Path((agent, rule)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
     let rule = find_rule(owned.agent(), &rule)?;
-    let (asked, meant) = with_version(parse_edit_query(&uri), meant.precondition())?;
+    let (asked, if_match) = with_version(parse_edit_query(&uri), if_match.precondition())?;
     if let Some(days) = asked.preview {
-        let preview = people.preview_removed_rule(&owned, meant, rule, days).await?;
+        let preview = people.preview_removed_rule(&owned, if_match, rule, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
     let owned = owned.because(asked.reason);
-    let owned = people.remove_rule(owned, meant, rule).await?;
+    let owned = people.remove_rule(owned, if_match, rule).await?;
     let Agent { id, version, .. } = *owned.agent();
     let removed = RemovedRule {
         agent_id: id.to_string(),

@@ -56,25 +56,25 @@ impl People {
     pub(crate) async fn add_rule(
         &self,
         owned: OwnedAgent,
-        meant: Precondition,
+        if_match: Precondition,
         rule: &CheckedRule,
     ) -> Result<(OwnedAgent, RuleId)> {
         let id = RuleId::from_uuid(uuid::Builder::from_random_bytes(self.entropy.bytes()?).into_uuid());
         let add = |agent: Agent| agent.with_rule(id, rule.kind().clone()).map_err(refusal_error);
         let act = Act::new(AuditKind::RuleAdded).with(&id);
-        Ok((self.change(owned, meant, act, add).await?, id))
+        Ok((self.change(owned, if_match, act, add).await?, id))
     }
 
     /// Replaces a rule with another of the same kind.
     pub(crate) async fn replace_rule(
         &self,
         owned: OwnedAgent,
-        meant: Precondition,
+        if_match: Precondition,
         id: RuleId,
         rule: &CheckedRule,
     ) -> Result<OwnedAgent> {
         let replace = |agent: Agent| agent.with_changed_rule(id, rule.kind().clone()).map_err(refusal_error);
-        self.change(owned, meant, Act::new(AuditKind::RuleReplaced).with(&id), replace)
+        self.change(owned, if_match, Act::new(AuditKind::RuleReplaced).with(&id), replace)
             .await
     }
 
@@ -82,11 +82,11 @@ impl People {
     pub(crate) async fn preview_added_rule(
         &self,
         owned: &OwnedAgent,
-        meant: Precondition,
+        if_match: Precondition,
         rule: &CheckedRule,
         days: PreviewDays,
     ) -> Result<EditPreview> {
-        meant.holds(owned.agent().version)?;
+        if_match.holds(owned.agent().version)?;
         let id = RuleId::from_uuid(uuid::Uuid::nil());
         let added = owned.agent().clone().with_rule(id, rule.kind().clone());
         self.preview_rules(owned, added.map_err(refusal_error)?, days).await
@@ -96,12 +96,12 @@ impl People {
     pub(crate) async fn preview_replaced_rule(
         &self,
         owned: &OwnedAgent,
-        meant: Precondition,
+        if_match: Precondition,
         id: RuleId,
         rule: &CheckedRule,
         days: PreviewDays,
     ) -> Result<EditPreview> {
-        meant.holds(owned.agent().version)?;
+        if_match.holds(owned.agent().version)?;
         let replaced = owned.agent().clone().with_changed_rule(id, rule.kind().clone());
         self.preview_rules(owned, replaced.map_err(refusal_error)?, days).await
     }
@@ -110,19 +110,24 @@ impl People {
     pub(crate) async fn preview_removed_rule(
         &self,
         owned: &OwnedAgent,
-        meant: Precondition,
+        if_match: Precondition,
         id: RuleId,
         days: PreviewDays,
     ) -> Result<EditPreview> {
-        meant.holds(owned.agent().version)?;
+        if_match.holds(owned.agent().version)?;
         let left = owned.agent().clone().without_rule(id);
         self.preview_rules(owned, left.map_err(refusal_error)?, days).await
     }
 
     /// Removes a rule.
-    pub(crate) async fn remove_rule(&self, owned: OwnedAgent, meant: Precondition, id: RuleId) -> Result<OwnedAgent> {
+    pub(crate) async fn remove_rule(
+        &self,
+        owned: OwnedAgent,
+        if_match: Precondition,
+        id: RuleId,
+    ) -> Result<OwnedAgent> {
         let remove = |agent: Agent| agent.without_rule(id).map_err(refusal_error);
-        self.change(owned, meant, Act::new(AuditKind::RuleRemoved).with(&id), remove)
+        self.change(owned, if_match, Act::new(AuditKind::RuleRemoved).with(&id), remove)
             .await
     }
 }

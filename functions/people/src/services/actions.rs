@@ -24,7 +24,7 @@ pub(crate) async fn enable(sent: AgentForm) -> Reply {
         return sent.again(form).await;
     };
     // Version zero means no record: a service that was enabled meanwhile keeps its limits.
-    let meant = Precondition::Version(0);
+    let if_match = Precondition::Version(0);
     if let Some((trial, service)) = sent.trial.zip(service) {
         let change = PolicyChange {
             enabled: Some(true),
@@ -32,12 +32,12 @@ pub(crate) async fn enable(sent: AgentForm) -> Reply {
         };
         let preview = sent
             .people
-            .preview_enabling(&sent.owned, meant, &enable, PreviewDays::DEFAULT);
+            .preview_enabling(&sent.owned, if_match, &enable, PreviewDays::DEFAULT);
         return sent
             .try_edit(trial, form, of_policy(service, change), Box::pin(preview))
             .await;
     }
-    let enabled = sent.people.enable_service(&owned, meant, &enable).await;
+    let enabled = sent.people.enable_service(&owned, if_match, &enable).await;
     sent.answer(form, enabled, Notice::ServiceEnabled).await
 }
 
@@ -50,7 +50,7 @@ pub(crate) async fn edit(sent: AgentForm) -> Reply {
     let body = policy_body(&mut form, listed);
     let edit = form.take_parsed(parse_edit(&body, listed), &FIELDS);
     let owned = sent.agent_with_reason(&mut form);
-    let Some(((edit, meant), owned)) = edit.zip(form.version()).zip(owned) else {
+    let Some(((edit, if_match), owned)) = edit.zip(form.version()).zip(owned) else {
         return sent.again(form).await;
     };
     if let Some(trial) = sent.trial {
@@ -60,12 +60,12 @@ pub(crate) async fn edit(sent: AgentForm) -> Reply {
         };
         let preview = sent
             .people
-            .preview_edit(&sent.owned, meant, service, &edit, PreviewDays::DEFAULT);
+            .preview_edit(&sent.owned, if_match, service, &edit, PreviewDays::DEFAULT);
         return sent
             .try_edit(trial, form, of_policy(service, change), Box::pin(preview))
             .await;
     }
-    let edited = sent.people.edit_service(&owned, meant, service, &edit).await;
+    let edited = sent.people.edit_service(&owned, if_match, service, &edit).await;
     sent.answer(form, edited, Notice::PolicySaved).await
 }
 
@@ -104,13 +104,13 @@ async fn switch(sent: AgentForm, enabled: bool, notice: Notice) -> Reply {
     let service = sent.parse_parameter("service", ServiceId::parse)?;
     let mut form = sent.form(FormName::Plain);
     let owned = sent.agent_with_reason(&mut form);
-    let Some((meant, owned)) = form.version().zip(owned) else {
+    let Some((if_match, owned)) = form.version().zip(owned) else {
         return sent.again(form).await;
     };
     let edit = ServiceEdit {
         enabled: Some(enabled),
         ..ServiceEdit::default()
     };
-    let edited = sent.people.edit_service(&owned, meant, service, &edit).await;
+    let edited = sent.people.edit_service(&owned, if_match, service, &edit).await;
     sent.answer(form, edited, notice).await
 }

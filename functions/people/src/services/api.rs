@@ -501,7 +501,7 @@ pub(crate) async fn list(
 pub(crate) async fn enable(
     State(people): State<Arc<People>>,
     token: SessionToken,
-    meant: IfMatch,
+    if_match: IfMatch,
     uri: Uri,
     Path(agent): Path<String>,
     body: Bytes,
@@ -510,13 +510,13 @@ pub(crate) async fn enable(
     let edition = people.catalog().await?;
     let enable = json_body(&body).and_then(|body| parse_enable(&body, &edition.catalog));
     let enable = together(enable, parse_edit_query(&uri));
-    let ((enable, asked), meant) = with_version(enable, version_or_any(meant))?;
+    let ((enable, asked), if_match) = with_version(enable, version_or_any(if_match))?;
     if let Some(days) = asked.preview {
-        let preview = people.preview_enabling(&owned, meant, &enable, days).await?;
+        let preview = people.preview_enabling(&owned, if_match, &enable, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
     let owned = owned.because(asked.reason);
-    let enabling = people.enable_service(&owned, meant, &enable).await?;
+    let enabling = people.enable_service(&owned, if_match, &enable).await?;
     let answer = ServiceView::new(owned.agent(), &enabling.service, &edition.catalog, &people).response();
     Ok(if enabling.is_new {
         created_response(answer)
@@ -580,7 +580,7 @@ pub(crate) async fn read(
 pub(crate) async fn edit(
     State(people): State<Arc<People>>,
     token: SessionToken,
-    meant: IfMatch,
+    if_match: IfMatch,
     uri: Uri,
     Path((agent, reference)): Path<(String, String)>,
     body: Bytes,
@@ -593,13 +593,13 @@ pub(crate) async fn edit(
     let service = edition.catalog.by_id(id);
     let edit = json_body(&body).and_then(|body| parse_edit(&body, service));
     let edit = together(edit, parse_edit_query(&uri));
-    let ((edit, asked), meant) = with_version(edit, meant.precondition())?;
+    let ((edit, asked), if_match) = with_version(edit, if_match.precondition())?;
     if let Some(days) = asked.preview {
-        let preview = people.preview_edit(&owned, meant, id, &edit, days).await?;
+        let preview = people.preview_edit(&owned, if_match, id, &edit, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
     let owned = owned.because(asked.reason);
-    let service = people.edit_service(&owned, meant, id, &edit).await?;
+    let service = people.edit_service(&owned, if_match, id, &edit).await?;
     Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).response())
 }
 
@@ -626,7 +626,7 @@ pub(crate) async fn edit(
 pub(crate) async fn disable(
     State(people): State<Arc<People>>,
     token: SessionToken,
-    meant: IfMatch,
+    if_match: IfMatch,
     uri: Uri,
     Path((agent, reference)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
@@ -639,12 +639,12 @@ pub(crate) async fn disable(
         enabled: Some(false),
         ..ServiceEdit::default()
     };
-    let (asked, meant) = with_version(parse_edit_query(&uri), meant.precondition())?;
+    let (asked, if_match) = with_version(parse_edit_query(&uri), if_match.precondition())?;
     if let Some(days) = asked.preview {
-        let preview = people.preview_edit(&owned, meant, id, &disabled, days).await?;
+        let preview = people.preview_edit(&owned, if_match, id, &disabled, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
     let owned = owned.because(asked.reason);
-    let service = people.edit_service(&owned, meant, id, &disabled).await?;
+    let service = people.edit_service(&owned, if_match, id, &disabled).await?;
     Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).response())
 }

@@ -83,7 +83,7 @@ impl People {
     pub(crate) async fn enable_service(
         &self,
         owned: &OwnedAgent,
-        meant: Precondition,
+        if_match: Precondition,
         enable: &EnableService,
     ) -> Result<Enabling> {
         let edition = self.catalog().await?;
@@ -91,7 +91,7 @@ impl People {
         let act = Act::new(AuditKind::ServiceEnabled)
             .on(owned.agent().id)
             .about(service.id);
-        let enabling = self.store_enabling(owned, meant, &act, service.id, &enable.policy);
+        let enabling = self.store_enabling(owned, if_match, &act, service.id, &enable.policy);
         self.audit_rejection(owned.acting(), &act, enabling).await
     }
 
@@ -99,7 +99,7 @@ impl People {
     pub(crate) async fn preview_enabling(
         &self,
         owned: &OwnedAgent,
-        meant: Precondition,
+        if_match: Precondition,
         enable: &EnableService,
         days: PreviewDays,
     ) -> Result<EditPreview> {
@@ -107,7 +107,7 @@ impl People {
         let service = to_enable(&edition.catalog, enable)?.id;
         let present = self.ledger.find_enabled_service(owned.agent().id, service).await?;
         let version = present.map_or(0, |record| record.version);
-        meant.holds(version)?;
+        if_match.holds(version)?;
         let record = EnabledService {
             service,
             version,
@@ -120,7 +120,7 @@ impl People {
     async fn store_enabling(
         &self,
         owned: &OwnedAgent,
-        meant: Precondition,
+        if_match: Precondition,
         act: &Act,
         service: ServiceId,
         edit: &PolicyEdit,
@@ -130,7 +130,7 @@ impl People {
         loop {
             let present = self.ledger.find_enabled_service(owned.agent().id, service).await?;
             let version = present.as_ref().map_or(0, |record| record.version);
-            meant.holds(version)?;
+            if_match.holds(version)?;
             if let Some(record) = &present
                 && record.enabled
                 && record.policy == policy
@@ -164,7 +164,7 @@ impl People {
     pub(crate) async fn edit_service(
         &self,
         owned: &OwnedAgent,
-        meant: Precondition,
+        if_match: Precondition,
         id: ServiceId,
         edit: &ServiceEdit,
     ) -> Result<GovernedService> {
@@ -174,7 +174,7 @@ impl People {
             None => AuditKind::PolicyEdited,
         };
         let act = Act::new(kind).on(owned.agent().id).about(id);
-        let edited = self.store_service_edit(owned, meant, &act, id, edit);
+        let edited = self.store_service_edit(owned, if_match, &act, id, edit);
         self.audit_rejection(owned.acting(), &act, edited).await
     }
 
@@ -182,7 +182,7 @@ impl People {
     pub(crate) async fn preview_edit(
         &self,
         owned: &OwnedAgent,
-        meant: Precondition,
+        if_match: Precondition,
         id: ServiceId,
         edit: &ServiceEdit,
         days: PreviewDays,
@@ -191,7 +191,7 @@ impl People {
         let service = edition.catalog.by_id(id);
         judge(&edit.policy, service)?;
         let present = self.record(owned, id).await?;
-        meant.holds(present.version)?;
+        if_match.holds(present.version)?;
         let edited = apply_edit(&present, edit, service)?;
         self.preview_policy(owned, edited, days).await
     }
@@ -199,7 +199,7 @@ impl People {
     async fn store_service_edit(
         &self,
         owned: &OwnedAgent,
-        meant: Precondition,
+        if_match: Precondition,
         act: &Act,
         id: ServiceId,
         edit: &ServiceEdit,
@@ -210,7 +210,7 @@ impl People {
         let mut backoff = Backoff::new();
         loop {
             let present = self.record(owned, id).await?;
-            meant.holds(present.version)?;
+            if_match.holds(present.version)?;
             let record = apply_edit(&present, edit, service)?;
             if record.enabled == present.enabled && record.policy == present.policy {
                 return self.one_with_spend(owned, present).await;
@@ -243,8 +243,8 @@ impl People {
                 ..ServiceEdit::default()
             };
             async move {
-                let meant = Precondition::Version(record.version);
-                match people.edit_service(&owned, meant, record.service, &edit).await {
+                let if_match = Precondition::Version(record.version);
+                match people.edit_service(&owned, if_match, record.service, &edit).await {
                     Ok(_) => Ok(Some(record.service)),
                     Err(error) if matches!(error.kind(), ErrorKind::VersionConflict { .. }) => Ok(None),
                     Err(error) => Err(error),

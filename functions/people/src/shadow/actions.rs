@@ -13,10 +13,10 @@ use purser_domain::{Error, ErrorKind};
 /// `POST …/shadow/promote`.
 pub(crate) async fn promote(sent: AgentForm) -> Reply {
     let mut form = sent.form(FormName::Plain);
-    let Some(meant) = form.version() else {
+    let Some(if_match) = form.version() else {
         return again(&sent, Some(form), None).await;
     };
-    match sent.people.promote_shadow(sent.owned.clone(), meant).await {
+    match sent.people.promote_shadow(sent.owned.clone(), if_match).await {
         Ok(_) => Ok(done(&paths::agent(sent.owned.agent().id), Notice::ShadowPromoted)),
         Err(error) => again(&sent, None, Some(error)).await,
     }

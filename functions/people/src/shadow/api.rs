@@ -220,11 +220,11 @@ pub(crate) async fn remove(
 pub(crate) async fn promote(
     State(people): State<Arc<People>>,
     token: SessionToken,
-    meant: IfMatch,
+    if_match: IfMatch,
     Path(agent): Path<String>,
 ) -> Result<Response, Failure> {
     let owned = people.authenticate_for(token, &agent).await?;
-    let promoted = people.promote_shadow(owned, meant.precondition()?).await?;
+    let promoted = people.promote_shadow(owned, if_match.precondition()?).await?;
     Ok(with_etag(
         promoted.owned.agent().version,
         Json(PromotedView::from(promoted)),

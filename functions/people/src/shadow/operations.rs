@@ -128,18 +128,18 @@ impl People {
     }
 
     /// Puts the limits of the agent's shadow in force, and removes it. Requires a recent sign-in if they widen.
-    pub(crate) async fn promote_shadow(&self, owned: OwnedAgent, meant: Precondition) -> Result<PromotionResult> {
+    pub(crate) async fn promote_shadow(&self, owned: OwnedAgent, if_match: Precondition) -> Result<PromotionResult> {
         let act = Act::new(AuditKind::ShadowPromoted).on(owned.agent().id);
         let acting = owned.acting().clone();
-        self.audit_rejection(&acting, &act, Box::pin(self.store_promotion(owned, meant, &act)))
+        self.audit_rejection(&acting, &act, Box::pin(self.store_promotion(owned, if_match, &act)))
             .await
     }
 
-    async fn store_promotion(&self, owned: OwnedAgent, meant: Precondition, act: &Act) -> Result<PromotionResult> {
+    async fn store_promotion(&self, owned: OwnedAgent, if_match: Precondition, act: &Act) -> Result<PromotionResult> {
         let shadow = self.shadow(&owned).await?.ok_or(ErrorKind::NotFound)?;
         let edition = self.catalog().await?;
         let policies = self.ledger.list_enabled_services(owned.agent()).await?;
-        meant.holds(shadow.version(Shadow::edits(&shadow.terms, owned.agent().version, &policies)))?;
+        if_match.holds(shadow.version(Shadow::edits(&shadow.terms, owned.agent().version, &policies)))?;
         let present = present_of(owned.agent(), &shadow.terms, policies);
         let rules = shadow.terms.rules.as_ref();
         let edited = rules
@@ -183,9 +183,9 @@ impl People {
     }
 
     async fn promote_rules(&self, owned: OwnedAgent, edited: &Agent) -> Result<OwnedAgent> {
-        let meant = Precondition::Version(owned.agent().version);
+        let if_match = Precondition::Version(owned.agent().version);
         let rules = edited.rules.clone();
-        self.change(owned, meant, Act::new(AuditKind::RuleReplaced), move |agent| {
+        self.change(owned, if_match, Act::new(AuditKind::RuleReplaced), move |agent| {
             Ok(Agent {
                 rules: rules.clone(),
                 ..agent
@@ -208,8 +208,8 @@ impl People {
                 policy: edit,
                 ended_raise: None,
             };
-            let meant = Precondition::Version(present.version);
-            self.edit_service(owned, meant, policy.service, &edit).await?;
+            let if_match = Precondition::Version(present.version);
+            self.edit_service(owned, if_match, policy.service, &edit).await?;
         } else {
             let service = catalog.by_id(policy.service).ok_or(ErrorKind::ServiceNotFound)?;
             let enable = EnableService {

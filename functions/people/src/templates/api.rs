@@ -494,7 +494,7 @@ pub(crate) async fn read(
 pub(crate) async fn put(
     State(people): State<Arc<People>>,
     token: SessionToken,
-    meant: IfMatch,
+    if_match: IfMatch,
     uri: Uri,
     Path(name): Path<String>,
     body: Bytes,
@@ -504,14 +504,14 @@ pub(crate) async fn put(
     let edition = people.catalog().await?;
     let edit = json_body(&body).and_then(|body| parse(&body, &edition.catalog));
     let edit = together(edit, parse_reason_query(&uri));
-    let meant = match meant.precondition() {
-        Ok(meant) => Ok(Some(meant)),
+    let if_match = match if_match.precondition() {
+        Ok(if_match) => Ok(Some(if_match)),
         Err(error) if matches!(error.kind(), ErrorKind::VersionRequired) => Ok(None),
         Err(error) => Err(error),
     };
-    let ((edit, reason), meant) = together(edit, meant)?;
+    let ((edit, reason), if_match) = together(edit, if_match)?;
     person.acting.source.reason = reason;
-    let (own, is_new) = Box::pin(people.put_template(&person, &name, meant, &edit)).await?;
+    let (own, is_new) = Box::pin(people.put_template(&person, &name, if_match, &edit)).await?;
     let answer = TemplateView::new(&own, &edition.catalog).response();
     Ok(if is_new { created_response(answer) } else { answer })
 }
@@ -533,7 +533,7 @@ pub(crate) async fn put(
 pub(crate) async fn remove(
     State(people): State<Arc<People>>,
     token: SessionToken,
-    meant: IfMatch,
+    if_match: IfMatch,
     uri: Uri,
     Path(name): Path<String>,
 ) -> Result<Json<RemovedTemplate>, Failure> {
@@ -543,9 +543,9 @@ pub(crate) async fn remove(
         .await?
         .template
         .name;
-    let (reason, meant) = with_version(parse_reason_query(&uri), meant.precondition())?;
+    let (reason, if_match) = with_version(parse_reason_query(&uri), if_match.precondition())?;
     person.acting.source.reason = reason;
-    let own = Box::pin(people.remove_template(&person, &name, meant)).await?;
+    let own = Box::pin(people.remove_template(&person, &name, if_match)).await?;
     let name = own.template.name.to_string();
     Ok(Json(RemovedTemplate { name }))
 }

@@ -293,7 +293,7 @@ impl People {
         followed: &FollowedTemplate,
         rules: Option<&[purser_domain::Rule]>,
     ) -> Result<OwnedAgent> {
-        let meant = Precondition::Version(owned.agent().version);
+        let if_match = Precondition::Version(owned.agent().version);
         let change = |agent: Agent| {
             Ok(Agent {
                 template: Some(followed.clone()),
@@ -301,7 +301,7 @@ impl People {
                 ..agent
             })
         };
-        Box::pin(self.change(owned, meant, act.clone(), change)).await
+        Box::pin(self.change(owned, if_match, act.clone(), change)).await
     }
 
     async fn apply_limits(&self, owned: &OwnedAgent, merge: &ServiceMerge, catalog: &Catalog) -> Result<()> {
@@ -312,8 +312,8 @@ impl People {
                 policy,
                 ended_raise: None,
             };
-            let meant = Precondition::Version(present.version);
-            self.edit_service(owned, meant, merge.service, &edit).await?;
+            let if_match = Precondition::Version(present.version);
+            self.edit_service(owned, if_match, merge.service, &edit).await?;
         } else {
             let service = catalog.by_id(merge.service).filter(|service| Service::is_open(service));
             let enable = EnableService {

@@ -87,13 +87,13 @@ impl People {
         }))
     }
 
-    /// Creates the template, or replaces its limits. `meant` is `None` if no version was named: then it is only created.
+    /// Creates the template, or replaces its limits. `if_match` is `None` if no version was named: then it is only created.
     /// Returns whether it is new. If nothing changes, nothing is written.
     pub(crate) async fn put_template(
         &self,
         person: &Caller,
         name: &TemplateName,
-        meant: Option<Precondition>,
+        if_match: Option<Precondition>,
         edit: &TemplateEdit,
     ) -> Result<(OwnTemplate, bool)> {
         let is_new = !self.templates(person).await?.entries.contains_key(name);
@@ -103,7 +103,7 @@ impl People {
             AuditKind::PolicyTemplateEdited
         };
         let act = Act::new(kind).with(name);
-        let put = self.store_template(person, name, meant, edit, &act);
+        let put = self.store_template(person, name, if_match, edit, &act);
         self.audit_rejection(&person.acting, &act, put).await
     }
 
@@ -111,7 +111,7 @@ impl People {
         &self,
         person: &Caller,
         name: &TemplateName,
-        meant: Option<Precondition>,
+        if_match: Option<Precondition>,
         edit: &TemplateEdit,
         act: &Act,
     ) -> Result<(OwnTemplate, bool)> {
@@ -119,9 +119,9 @@ impl People {
         loop {
             let list = self.templates(person).await?;
             let before = self.template_in(person, &list, name).await?;
-            match (&before, meant) {
+            match (&before, if_match) {
                 (Some(_), None) => return Err(ErrorKind::VersionRequired.into()),
-                (Some(own), Some(meant)) => meant.holds(own.template.version)?,
+                (Some(own), Some(if_match)) => if_match.holds(own.template.version)?,
                 (None, None | Some(Precondition::Version(0))) => {}
                 (None, Some(_)) => return Err(ErrorKind::NotFound.into()),
             }
@@ -160,7 +160,7 @@ impl People {
         &self,
         person: &Caller,
         name: &TemplateName,
-        meant: Precondition,
+        if_match: Precondition,
     ) -> Result<OwnTemplate> {
         let act = Act::new(AuditKind::PolicyTemplateRemoved).with(name);
         let removed = async {
@@ -169,7 +169,7 @@ impl People {
                 let list = self.templates(person).await?;
                 let before = self.template_in(person, &list, name).await?;
                 let before = before.ok_or(ErrorKind::NotFound)?;
-                meant.holds(before.template.version)?;
+                if_match.holds(before.template.version)?;
                 let changes = AuditChanges::between(Some(before.audit_members()), None);
                 let row = self.entry(&person.acting, &act, changes)?;
                 match self

@@ -297,12 +297,12 @@ pub(crate) async fn edit(State(people): State<Arc<People>>, Path(name): Path<Str
     let named_so = parse_id(TemplateName::parse(&name))?;
     let edition = people.catalog().await?;
     let mut form = posted.form(FormName::Template);
-    let meant = form.version();
+    let if_match = form.version();
     let edit = limits_of(&mut form, &edition.catalog);
     let layout = Layout::new(&posted.session, people.now());
     let mut problem = None;
-    if let Some((meant, edit)) = meant.zip(edit) {
-        let put = people.put_template(&posted.session.person, &named_so, Some(meant), &edit);
+    if let Some((if_match, edit)) = if_match.zip(edit) {
+        let put = people.put_template(&posted.session.person, &named_so, Some(if_match), &edit);
         match Box::pin(put).await {
             Ok(_) => return Ok(done(&paths::template(&named_so), Notice::TemplateSaved)),
             Err(error) if matches!(error.kind(), ErrorKind::VersionConflict { .. }) => {
@@ -329,10 +329,10 @@ pub(crate) async fn edit(State(people): State<Arc<People>>, Path(name): Path<Str
 pub(crate) async fn remove(State(people): State<Arc<People>>, Path(name): Path<String>, posted: VerifiedForm) -> Reply {
     let name = parse_id(TemplateName::parse(&name))?;
     let mut form = posted.form(FormName::Plain);
-    let Some(meant) = form.version() else {
+    let Some(if_match) = form.version() else {
         return Ok(see_other(&paths::template(&name)));
     };
-    Box::pin(people.remove_template(&posted.session.person, &name, meant)).await?;
+    Box::pin(people.remove_template(&posted.session.person, &name, if_match)).await?;
     Ok(done(paths::TEMPLATES, Notice::TemplateRemoved))
 }
 

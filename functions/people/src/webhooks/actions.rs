@@ -54,13 +54,13 @@ pub(crate) async fn edit(sent: WebhookForm) -> Reply {
     let mut form = sent.form(FormName::Webhook);
     let agents = read_agents(&sent.people, &sent.posted.session.person, &mut form).await?;
     let terms = read_terms(&mut form, &agents, sent.own.webhook.terms.enabled);
-    let Some((terms, meant)) = terms.zip(form.version()) else {
+    let Some((terms, if_match)) = terms.zip(form.version()) else {
         return sent.again(form).await;
     };
     let person = &sent.posted.session.person;
     let edited = sent
         .people
-        .edit_webhook(person, sent.own.clone(), meant, &terms, false)
+        .edit_webhook(person, sent.own.clone(), if_match, &terms, false)
         .await;
     sent.answer(form, edited, Notice::WebhookSaved).await
 }
@@ -77,7 +77,7 @@ pub(crate) async fn disable(sent: WebhookForm) -> Reply {
 
 async fn switch(sent: WebhookForm, enabled: bool, notice: Notice) -> Reply {
     let mut form = sent.form(FormName::Plain);
-    let Some(meant) = form.version() else {
+    let Some(if_match) = form.version() else {
         return sent.again(form).await;
     };
     let terms = WebhookTerms {
@@ -87,7 +87,7 @@ async fn switch(sent: WebhookForm, enabled: bool, notice: Notice) -> Reply {
     let person = &sent.posted.session.person;
     let edited = sent
         .people
-        .edit_webhook(person, sent.own.clone(), meant, &terms, enabled)
+        .edit_webhook(person, sent.own.clone(), if_match, &terms, enabled)
         .await;
     sent.answer(form, edited, notice).await
 }
@@ -95,11 +95,11 @@ async fn switch(sent: WebhookForm, enabled: bool, notice: Notice) -> Reply {
 /// `POST …/remove`.
 pub(crate) async fn remove(sent: WebhookForm) -> Reply {
     let mut form = sent.form(FormName::Plain);
-    let Some(meant) = form.version() else {
+    let Some(if_match) = form.version() else {
         return sent.again(form).await;
     };
     let person = &sent.posted.session.person;
-    match sent.people.remove_webhook(person, sent.own.clone(), meant).await {
+    match sent.people.remove_webhook(person, sent.own.clone(), if_match).await {
         Ok(()) => Ok(done(PAGE, Notice::WebhookRemoved)),
         Err(error) => sent.reject(form, error).await,
     }
@@ -109,11 +109,14 @@ pub(crate) async fn remove(sent: WebhookForm) -> Reply {
 /// rotates nothing.
 pub(crate) async fn rotate(sent: WebhookForm) -> Reply {
     let mut form = sent.form(FormName::Plain);
-    let Some(meant) = form.version() else {
+    let Some(if_match) = form.version() else {
         return sent.again(form).await;
     };
     let person = &sent.posted.session.person;
-    let rotated = sent.people.rotate_webhook_secret(person, sent.own.clone(), meant).await;
+    let rotated = sent
+        .people
+        .rotate_webhook_secret(person, sent.own.clone(), if_match)
+        .await;
     match rotated {
         Ok(issued) => sent.show_secret(issued).await,
         Err(error) => sent.reject(form, error).await,

@@ -431,7 +431,7 @@ pub(crate) async fn read(
 pub(crate) async fn replace(
     State(people): State<Arc<People>>,
     token: SessionToken,
-    meant: IfMatch,
+    if_match: IfMatch,
     Path(webhook): Path<String>,
     body: Bytes,
 ) -> Result<Response, Failure> {
@@ -441,8 +441,8 @@ pub(crate) async fn replace(
         .await?;
     let resumes = |body: &Value| body.get("enabled").and_then(Value::as_bool) == Some(true);
     let terms = json_body(&body).and_then(|body| Ok((parse_terms(&body)?, resumes(&body))));
-    let ((terms, resumes), meant) = with_version(terms, meant.precondition())?;
-    let own = people.edit_webhook(&person, own, meant, &terms, resumes).await?;
+    let ((terms, resumes), if_match) = with_version(terms, if_match.precondition())?;
+    let own = people.edit_webhook(&person, own, if_match, &terms, resumes).await?;
     Ok(webhook_response(&own))
 }
 
@@ -462,7 +462,7 @@ pub(crate) async fn replace(
 pub(crate) async fn remove(
     State(people): State<Arc<People>>,
     token: SessionToken,
-    meant: IfMatch,
+    if_match: IfMatch,
     Path(webhook): Path<String>,
 ) -> Result<Json<RemovedWebhook>, Failure> {
     let person = people.authenticate(token).await?;
@@ -470,7 +470,7 @@ pub(crate) async fn remove(
         .own_webhook(&person, parse_id(WebhookId::parse(&webhook))?)
         .await?;
     let webhook_id = own.webhook.id.to_string();
-    people.remove_webhook(&person, own, meant.precondition()?).await?;
+    people.remove_webhook(&person, own, if_match.precondition()?).await?;
     Ok(Json(RemovedWebhook { webhook_id }))
 }
 
@@ -496,7 +496,7 @@ pub(crate) async fn remove(
 pub(crate) async fn rotate(
     State(people): State<Arc<People>>,
     token: SessionToken,
-    meant: IfMatch,
+    if_match: IfMatch,
     Path(webhook): Path<String>,
 ) -> Result<Response, Failure> {
     let person = people.authenticate(token).await?;
@@ -504,7 +504,7 @@ pub(crate) async fn rotate(
         .own_webhook(&person, parse_id(WebhookId::parse(&webhook))?)
         .await?;
     let issued = people
-        .rotate_webhook_secret(&person, own, meant.precondition()?)
+        .rotate_webhook_secret(&person, own, if_match.precondition()?)
         .await?;
     Ok(secret_response(issued))
 }

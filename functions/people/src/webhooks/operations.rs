@@ -94,17 +94,21 @@ impl People {
 
     /// Creates a webhook. Requires a recent sign-in, since a stolen session could otherwise receive all later events.
     ///
-    /// `meant` is the requested slot. If it has been taken since, no webhook is created, so that a form that is sent
+    /// `if_match` is the requested slot. If it has been taken since, no webhook is created, so that a form that is sent
     /// twice creates only one webhook.
     pub(crate) async fn create_webhook(
         &self,
         person: &Caller,
         terms: WebhookTerms,
-        meant: Option<u8>,
+        if_match: Option<u8>,
     ) -> Result<IssuedWebhook> {
         let act = Act::new(AuditKind::WebhookCreated);
-        self.audit_rejection(&person.acting, &act, self.store_new_webhook(person, &act, terms, meant))
-            .await
+        self.audit_rejection(
+            &person.acting,
+            &act,
+            self.store_new_webhook(person, &act, terms, if_match),
+        )
+        .await
     }
 
     async fn store_new_webhook(
@@ -112,14 +116,14 @@ impl People {
         person: &Caller,
         act: &Act,
         terms: WebhookTerms,
-        meant: Option<u8>,
+        if_match: Option<u8>,
     ) -> Result<IssuedWebhook> {
         let mut backoff = Backoff::new();
         loop {
             self.check_url(&terms.url)?;
             let now = self.now();
             self.limits.recently(person.signed_in_at, now)?;
-            let slot = self.free_slot(person, meant).await?;
+            let slot = self.free_slot(person, if_match).await?;
             let id = WebhookId::from_uuid(self.random_uuid()?);
             let (secret, stored) = self.new_webhook_secret(person, id).await?;
             let webhook = Webhook {
@@ -148,14 +152,14 @@ impl People {
         }
     }
 
-    async fn free_slot(&self, person: &Caller, meant: Option<u8>) -> Result<u8> {
+    async fn free_slot(&self, person: &Caller, if_match: Option<u8>) -> Result<u8> {
         let webhooks = self.webhooks.list_webhooks(&person.id).await?;
-        let taken = meant.and_then(|meant| webhooks.iter().find(|webhook| webhook.slot == meant));
+        let taken = if_match.and_then(|if_match| webhooks.iter().find(|webhook| webhook.slot == if_match));
         if let Some(Webhook { version, .. }) = taken {
             return Err(ErrorKind::VersionConflict { version: *version }.into());
         }
-        if let Some(meant) = meant.filter(|meant| *meant < Webhook::MAX) {
-            return Ok(meant);
+        if let Some(if_match) = if_match.filter(|if_match| *if_match < Webhook::MAX) {
+            return Ok(if_match);
         }
         let mut slots = 0..Webhook::MAX;
         let free = slots.find(|slot| webhooks.iter().all(|webhook| webhook.slot != *slot));
@@ -172,7 +176,7 @@ impl People {
         &self,
         person: &Caller,
         own: OwnWebhook,
-        meant: Precondition,
+        if_match: Precondition,
         terms: &WebhookTerms,
         resumes: bool,
     ) -> Result<OwnWebhook> {
@@ -187,7 +191,7 @@ impl People {
             }
             Ok(Change::Edited(old.webhook.clone().with_terms(terms.clone())))
         };
-        match self.change_webhook(person, own, meant, &act, edit).await? {
+        match self.change_webhook(person, own, if_match, &act, edit).await? {
             Change::None(own) => Ok(own),
             Change::Edited(webhook) => Ok(webhook.into()),
             Change::Rotated(..) | Change::Removed => Err(Error::internal("editing a webhook", "it is another change")),
@@ -199,7 +203,7 @@ impl People {
         &self,
         person: &Caller,
         own: OwnWebhook,
-        meant: Precondition,
+        if_match: Precondition,
     ) -> Result<IssuedWebhook> {
         let act = Act::new(AuditKind::WebhookSecretRotated).with(&own.webhook.id);
         let rotated = async {
@@ -211,7 +215,7 @@ impl People {
             };
             Ok((
                 secret,
-                self.store_webhook_change(person, own, meant, &act, rotate).await?,
+                self.store_webhook_change(person, own, if_match, &act, rotate).await?,
             ))
         };
         match self.audit_rejection(&person.acting, &act, rotated).await? {
@@ -223,9 +227,9 @@ impl People {
     }
 
     /// Removes a webhook and drops its pending deliveries. Does not require a recent sign-in.
-    pub(crate) async fn remove_webhook(&self, person: &Caller, own: OwnWebhook, meant: Precondition) -> Result<()> {
+    pub(crate) async fn remove_webhook(&self, person: &Caller, own: OwnWebhook, if_match: Precondition) -> Result<()> {
         let act = Act::new(AuditKind::WebhookRemoved).with(&own.webhook.id);
-        self.change_webhook(person, own, meant, &act, |_| Ok(Change::Removed))
+        self.change_webhook(person, own, if_match, &act, |_| Ok(Change::Removed))
             .await?;
         Ok(())
     }
@@ -234,27 +238,27 @@ impl People {
         &self,
         person: &Caller,
         own: OwnWebhook,
-        meant: Precondition,
+        if_match: Precondition,
         act: &Act,
         change: impl Fn(&OwnWebhook) -> Result<Change>,
     ) -> Result<Change> {
-        let changed = self.store_webhook_change(person, own, meant, act, change);
+        let changed = self.store_webhook_change(person, own, if_match, act, change);
         self.audit_rejection(&person.acting, act, changed).await
     }
 
-    /// Applies a change, and retries it after a conflict while `meant` holds for the stored version.
+    /// Applies a change, and retries it after a conflict while `if_match` holds for the stored version.
     async fn store_webhook_change(
         &self,
         person: &Caller,
         mut own: OwnWebhook,
-        meant: Precondition,
+        if_match: Precondition,
         act: &Act,
         change: impl Fn(&OwnWebhook) -> Result<Change>,
     ) -> Result<Change> {
         let mut backoff = Backoff::new();
         loop {
             let webhook = &own.webhook;
-            meant.holds(webhook.version)?;
+            if_match.holds(webhook.version)?;
             let changed = change(&own)?;
             let after = changed.next().map(Webhook::audit_members);
             let told = AuditChanges::between(Some(webhook.audit_members()), after);

@@ -100,7 +100,7 @@ impl fmt::Debug for SecretsKey {
 
 /// Converts the error of a KMS call, and determines whether a retry may succeed. The SDK has already retried throttled
 /// calls, which have status 400.
-fn kms_error<E>(doing: &'static str, error: &SdkError<E>) -> Error
+fn kms_error<E>(operation: &'static str, error: &SdkError<E>) -> Error
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
 {
@@ -117,9 +117,9 @@ where
         _ => true,
     };
     if may_pass {
-        Error::temporarily_unavailable(doing, words)
+        Error::temporarily_unavailable(operation, words)
     } else {
-        Error::internal(doing, words)
+        Error::internal(operation, words)
     }
 }
 

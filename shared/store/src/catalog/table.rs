@@ -186,8 +186,8 @@ impl CatalogTable {
             return Ok(true);
         }
         // The response to an earlier attempt may have been lost. Only one run writes each version of the record.
-        let met = self.probes(id).await?;
-        Ok((met.version, &met.operations) == (record.version, &record.operations))
+        let existing = self.probes(id).await?;
+        Ok((existing.version, &existing.operations) == (record.version, &record.operations))
     }
 
     /// Requests a probe of a service.

@@ -40,16 +40,16 @@ impl Fault {
 
 /// Converts an SDK error to an internal error, for `map_err`. If the call is still throttled after the client's retries
 /// (`client.rs`), the error is `temporarily_unavailable`.
-pub(crate) fn store_error<E>(doing: &'static str) -> impl FnOnce(SdkError<E>) -> Error
+pub(crate) fn store_error<E>(operation: &'static str) -> impl FnOnce(SdkError<E>) -> Error
 where
     E: ProvideErrorMetadata + StdError + 'static,
 {
     move |error| {
         let fault = Fault::from_sdk_error(&error);
         if error.code().is_some_and(is_throttling) {
-            Error::temporarily_unavailable(doing, fault)
+            Error::temporarily_unavailable(operation, fault)
         } else {
-            Error::internal(doing, fault)
+            Error::internal(operation, fault)
         }
     }
 }

@@ -48,7 +48,7 @@ pub(crate) async fn get_all(
     table: &str,
     mut wanted: Vec<Item>,
     consistent: bool,
-    doing: &'static str,
+    operation: &'static str,
 ) -> Result<Vec<Item>> {
     /// The maximum number of keys in one `BatchGetItem` (API reference).
     const BATCH: usize = 100;
@@ -60,10 +60,10 @@ pub(crate) async fn get_all(
         let batch = KeysAndAttributes::builder()
             .set_keys(Some(wanted))
             .consistent_read(consistent);
-        let batch = batch.build().map_err(|error| Error::internal(doing, error))?;
+        let batch = batch.build().map_err(|error| Error::internal(operation, error))?;
         let request = HashMap::from([(table.to_owned(), batch)]);
         let answer = db.batch_get_item().set_request_items(Some(request)).send().await;
-        let answer = answer.map_err(store_error(doing))?;
+        let answer = answer.map_err(store_error(operation))?;
         found.extend(answer.responses.into_iter().flat_map(HashMap::into_values).flatten());
         // Keys beyond the table's throughput are returned unprocessed, which is throttling without an error.
         let left = answer.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
@@ -75,7 +75,7 @@ pub(crate) async fn get_all(
         if !wanted.is_empty() {
             if pauses >= THROTTLING_PAUSES {
                 return Err(Error::temporarily_unavailable(
-                    doing,
+                    operation,
                     Fault::new("keys stay unprocessed"),
                 ));
             }

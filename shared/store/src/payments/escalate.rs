@@ -101,9 +101,9 @@ impl Ledger {
                 });
             }
             if let Some(item) = refusal.existing(Role::Approval) {
-                let met = self.read_approval(place.approval().id, item)?;
-                place = if is_open(&met, decision) {
-                    Place::Taken(met)
+                let existing = self.read_approval(place.approval().id, item)?;
+                place = if is_open(&existing, decision) {
+                    Place::Taken(existing)
                 } else {
                     self.next_place(decision, expires_at).await?
                 };

@@ -112,8 +112,8 @@ impl Ledger {
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(EditResult::Stored),
             TransactionOutcome::Refused(refusal) => {
-                let met = refusal.existing(Role::Record).map(|item| self.read_payout_record(item));
-                Ok(if met.transpose()?.as_ref() == Some(next) {
+                let existing = refusal.existing(Role::Record).map(|item| self.read_payout_record(item));
+                Ok(if existing.transpose()?.as_ref() == Some(next) {
                     EditResult::Stored
                 } else {
                     EditResult::Conflict

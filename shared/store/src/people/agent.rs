@@ -65,11 +65,11 @@ impl Ledger {
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(CreateAgentResult::Stored),
             TransactionOutcome::Refused(refusal) => {
-                let met = refusal
+                let existing = refusal
                     .existing(Role::Agent)
                     .map(|item| self.read_agent(agent.id, item))
                     .transpose()?;
-                Ok(if met.as_ref() == Some(agent) {
+                Ok(if existing.as_ref() == Some(agent) {
                     CreateAgentResult::Stored
                 } else {
                     CreateAgentResult::Exists
@@ -117,11 +117,11 @@ impl Ledger {
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(EditResult::Stored),
             TransactionOutcome::Refused(refusal) => {
-                let met = refusal
+                let existing = refusal
                     .existing(Role::Agent)
                     .map(|item| self.read_agent(agent.id, item))
                     .transpose()?;
-                Ok(if met.as_ref() == Some(agent) {
+                Ok(if existing.as_ref() == Some(agent) {
                     EditResult::Stored
                 } else {
                     EditResult::Conflict

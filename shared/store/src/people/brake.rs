@@ -66,9 +66,11 @@ impl Ledger {
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(EditResult::Stored),
             TransactionOutcome::Refused(refusal) => {
-                let met = refusal.existing(Role::Agent).and_then(|met| met.get(AUDIT_ID));
+                let existing = refusal
+                    .existing(Role::Agent)
+                    .and_then(|existing| existing.get(AUDIT_ID));
                 // If the stored audit id is this freeze's id, an attempt whose response was lost has stored the freeze.
-                let is_own = met.is_some() && met == mark.get(AUDIT_ID);
+                let is_own = existing.is_some() && existing == mark.get(AUDIT_ID);
                 Ok(if is_own {
                     EditResult::Stored
                 } else {

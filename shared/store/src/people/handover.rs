@@ -127,8 +127,8 @@ impl Ledger {
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(HandedOver::Done),
             TransactionOutcome::Refused(refusal) => {
-                let met = refusal.existing(Role::Agent).map(|item| self.read_agent(old.id, item));
-                Ok(if met.transpose()?.as_ref() == Some(&new) {
+                let existing = refusal.existing(Role::Agent).map(|item| self.read_agent(old.id, item));
+                Ok(if existing.transpose()?.as_ref() == Some(&new) {
                     HandedOver::Done
                 } else if refusal.names(Role::Offer) {
                     HandedOver::NoOffer

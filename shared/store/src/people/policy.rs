@@ -95,14 +95,14 @@ impl Ledger {
                 return Ok(RaiseGranted::Done);
             };
             if refusal.names(Role::Policy) {
-                let met = refusal
+                let existing = refusal
                     .existing(Role::Policy)
                     .map(|item| self.read_policy(item))
                     .transpose()?;
-                if met.as_ref() == Some(enabled) {
+                if existing.as_ref() == Some(enabled) {
                     return Ok(RaiseGranted::Done);
                 }
-                let is_first = met.is_none() && enabled.version == 2;
+                let is_first = existing.is_none() && enabled.version == 2;
                 if !is_first || !self.write_default_for_edit(agent, enabled.service).await? {
                     return Ok(RaiseGranted::Conflict);
                 }

@@ -106,11 +106,11 @@ impl Ledger {
         match edit.send_until_known(&self.db, &mut backoff).await? {
             TransactionOutcome::Committed => Ok(true),
             TransactionOutcome::Refused(refusal) => {
-                let met = refusal
+                let existing = refusal
                     .existing(Role::Policy)
                     .map(|item| self.read_policy(item))
                     .transpose()?;
-                Ok(met.as_ref() == Some(&record))
+                Ok(existing.as_ref() == Some(&record))
             }
         }
     }

@@ -33,14 +33,14 @@ impl WebhooksTable {
     }
 
     /// Reads one item, strongly consistent.
-    pub(crate) async fn get(&self, key: &Key, doing: &'static str) -> Result<Option<Item>> {
+    pub(crate) async fn get(&self, key: &Key, operation: &'static str) -> Result<Option<Item>> {
         let get = self
             .db
             .get_item()
             .table_name(&*self.table)
             .set_key(Some(key.attributes()))
             .consistent_read(true);
-        Ok(get.send().await.map_err(store_error(doing))?.item)
+        Ok(get.send().await.map_err(store_error(operation))?.item)
     }
 
     /// Creates the deletion of an item.
