@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 const ATTEMPTS: u32 = 5;
 
 /// The hours in which these changes have new payments, by agent, each with the time of the last payment.
-pub(crate) fn judged_hours(changes: &[JournalChange]) -> BTreeMap<(AgentId, Hour), Timestamp> {
+pub(crate) fn hours_to_check(changes: &[JournalChange]) -> BTreeMap<(AgentId, Hour), Timestamp> {
     let mut hours = BTreeMap::new();
     for change in changes.iter().filter(|change| change.old.is_none()) {
         if let LoggedDecision::Allowed(settlement) = &change.new {

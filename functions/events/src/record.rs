@@ -87,7 +87,7 @@ impl Records<'_> {
                 let Some((approval, row)) = approval.filter(|(approval, _)| approval.agent == agent) else {
                     return Ok(Record::Missing("the approval"));
                 };
-                let logged = ledger.recorded_decision(agent, approval.transaction).await?;
+                let logged = ledger.find_recorded_decision(agent, approval.transaction).await?;
                 let Some(LoggedDecision::Refused(refusal)) = logged else {
                     return Ok(Record::Missing("the decision"));
                 };

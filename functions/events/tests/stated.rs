@@ -14,7 +14,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use flate2::read::GzDecoder;
 use purser_domain::{Day, SettlementId};
-use purser_evidence::{Checkpoint, Hash, Note, StatementKind, Trust, unverified_entries, verify};
+use purser_evidence::{Checkpoint, Hash, Note, StatementKind, Trust, read_unverified_entries, verify};
 use purser_log::{LogReader, MissingStatements, ObjectStore, unverified_payload};
 use purser_store::{ApprovalDecision, Reminder, ReminderKind, UsageTable};
 use purser_testkit::{LEDGER, USAGE, sample};

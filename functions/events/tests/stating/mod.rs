@@ -12,7 +12,7 @@ use purser_domain::{
     PayoutAmount, PayoutFacts, PersonId, Purpose, SettlementId, Terms, Timestamp, TransactionId, decide_payout,
 };
 use purser_events::{Events, History};
-use purser_store::{ApprovalDecision, Backoff, Claim, Ledger, PayoutReserved, Resolved, TransitionResult};
+use purser_store::{ApprovalDecision, Backoff, Claim, Ledger, PayoutReserved, ResolveResult, TransitionResult};
 use purser_testkit::{
     Emulator, EventBus, Kms, Proxy, ProxyConfig, SecretsManager, Streams,
     authorize::{Answer, Request, authorize},
@@ -117,14 +117,14 @@ impl Stating {
     pub(crate) async fn decide(&self, id: ApprovalId, decision: ApprovalDecision) {
         let (resolution, audit) = (self.resolution(), sample::audit());
         let decided = self.ledger.resolve_approval(id, decision, &resolution, &audit);
-        assert!(matches!(decided.await.unwrap(), Resolved::Done(_)));
+        assert!(matches!(decided.await.unwrap(), ResolveResult::Done(_)));
     }
 
     /// Withdraws an approval as the agent's owner.
     pub(crate) async fn withdraw(&self, id: ApprovalId) {
         let (resolution, audit) = (self.resolution(), sample::audit());
         let withdrawn = self.ledger.withdraw_approval(id, &resolution, &audit);
-        assert!(matches!(withdrawn.await.unwrap(), Resolved::Done(_)));
+        assert!(matches!(withdrawn.await.unwrap(), ResolveResult::Done(_)));
     }
 
     fn resolution(&self) -> ApprovalResolution {

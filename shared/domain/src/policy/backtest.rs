@@ -689,7 +689,7 @@ impl Track {
             |used: Amount, added: Amount, left_out: Amount| used.plus(added).unwrap_or(Amount::MAX).above(left_out);
         let rules = agent.counting_rules();
         let windows = rules.filter(|rule| rule.applies_to(&service.slug)).map(|rule| {
-            let used = recorded.used(&rule, real);
+            let used = recorded.used_amount(&rule, real);
             let added = recorded.sum(&rule, &mut self.added, decision.at);
             let left_out = recorded.sum(&rule, &mut self.left_out, decision.at);
             (rule.rule.id, changed(used, added, left_out))
@@ -768,8 +768,8 @@ impl Track {
         } = given.recorded.payment;
         let (recorded, real, own) = (
             given.recorded.facts.recent(),
-            real.of(service),
-            self.remembered.of(service),
+            real.for_service(service),
+            self.remembered.for_service(service),
         );
         let slug = &given.recorded.of.inputs.service.slug;
         let were_in_force = |is_of_kind: fn(&RuleKind) -> bool| {

@@ -5,7 +5,7 @@ use purser_domain::{
     Check, CheckName, CheckOutcome, Duration, LimitAction, MAX_RECENT_CALLS, Purpose, RetryAt, Rule, RuleKind,
     Settlement, SettlementId, Timestamp, UsualPrice,
 };
-use purser_store::{Claim, Confirmed, DecisionKeys, Ledger, Moved};
+use purser_store::{Claim, ConfirmResult, DecisionKeys, Ledger, TransitionResult};
 use purser_testkit::{
     Emulator,
     authorize::{Answer, Request, authorize},
@@ -215,7 +215,7 @@ async fn recent_payments_are_bounded() {
             let settlement = checked(&ledger, id, CheckName::Price).await;
             let transfer = sample::transfer(&settlement, sample::tx_hash(u8::try_from(n).unwrap()));
             let confirmed = ledger.confirm(&settlement, &transfer, Claim::Transaction, at).await;
-            assert!(matches!(confirmed, Ok(Confirmed::Done(_))), "{n} {confirmed:?}");
+            assert!(matches!(confirmed, Ok(ConfirmResult::Done(_))), "{n} {confirmed:?}");
         }
     }
     let keys = DecisionKeys {
