@@ -62,6 +62,7 @@ load: ## Pays for an hour, 200 times a second, while everything fails in turn, a
 lint: ## Formatting, lints, files that use each other, each crate's budget of lines, and the proofs that documents name.
 	cargo fmt --all --check
 	infra/rings.py
+	infra/names.py
 	infra/lines.py
 	infra/claims.py
 	cargo clippy --locked --workspace --all-targets -- --deny warnings

@@ -107,6 +107,8 @@ rest() {
   local why client
   step "lints" cargo clippy --locked --workspace --all-targets --quiet -- --deny warnings
   step "no files use each other" infra/rings.py
+  step "functions and limits have plain names" infra/names.py
+  step "names that are not plain would be found" infra/names_test.py
   step "crates stay within their lines" infra/lines.py
   step "programs and tests are built of the same" one_set_of_features
   step "dependencies: licences, sources, bans" cargo deny --locked check bans licenses sources

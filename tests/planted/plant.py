@@ -195,8 +195,8 @@ BUGS = [
     Bug(
         "a backtest that remembers payments that the candidate refused",
         "shared/domain/src/policy/backtest.rs",
-        "if pays && given.remembered.is_some() {",
-        "if (pays || PLANTED) && given.remembered.is_some() {",
+        "if pays && recorded.remembered.is_some() {",
+        "if (pays || PLANTED) && recorded.remembered.is_some() {",
         "package(purser-domain) and test(=a_backtest_is_the_plain_one)",
     ),
     Bug(
@@ -390,8 +390,8 @@ BUGS = [
     Bug(
         "prices and payees that an authorization teaches",
         "shared/store/src/payments/reserve.rs",
-        "grant.remembered().and_then(RecentUpdate::only_call)",
-        "grant.remembered().and_then(|update| if PLANTED { Some(update) } else { update.only_call() })",
+        "grant.recent_update().and_then(RecentUpdate::only_call)",
+        "grant.recent_update().and_then(|update| if PLANTED { Some(update) } else { update.only_call() })",
         "test(=people::limits::only_payments_change_what_is_usual)",
     ),
     Bug(

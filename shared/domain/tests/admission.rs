@@ -444,6 +444,7 @@ impl Case {
         let agent_id = AgentId::from_uuid(Uuid::from_u128(1));
         let service_id = ServiceId::from_uuid(Uuid::from_u128(2));
         let url = Url::parse("https://lab.example/x").unwrap();
+        let network = [Network::BaseSepolia, Network::Base][usize::from(self.other_network)];
         let slug = |index: usize| OperationSlug::parse(SLUGS[index]).unwrap();
         let service_slug = |index: &usize| ServiceSlug::parse(SERVICES[*index]).unwrap();
         let operations = self.operations.iter().map(|(name, category, payee, max)| Operation {
@@ -463,11 +464,7 @@ impl Case {
             next: None,
             payment: payee.map(|payee| CatalogPayment {
                 scheme: "exact".into(),
-                network: if self.other_network {
-                    Network::Base
-                } else {
-                    Network::BaseSepolia
-                },
+                network,
                 amount: units(1),
                 pay_to: address(payee),
             }),
