@@ -8,7 +8,7 @@ use crate::ui::paths;
 use purser_api::{Precondition, Reply};
 use purser_domain::AgentStatus;
 
-/// `POST …/rename`.
+/// Handles `POST …/rename`, which changes the agent's name.
 pub(crate) async fn rename(sent: AgentForm) -> Reply {
     let mut form = sent.form(FormName::Rename);
     let Some((name, if_match)) = form.agent_name().zip(form.version()) else {
@@ -22,7 +22,7 @@ pub(crate) async fn rename(sent: AgentForm) -> Reply {
     sent.answer(form, renamed, Notice::AgentRenamed).await
 }
 
-/// `POST …/labels`: replaces all labels by those of the lines.
+/// Handles `POST …/labels`, which replaces all of the agent's labels by the labels in the form, one per line.
 pub(crate) async fn label(sent: AgentForm) -> Reply {
     let mut form = sent.form(FormName::Labels);
     let Some((labels, if_match)) = form.labels().zip(form.version()) else {
@@ -36,12 +36,12 @@ pub(crate) async fn label(sent: AgentForm) -> Reply {
     sent.answer(form, labelled, Notice::AgentLabelled).await
 }
 
-/// `POST …/archive`.
+/// Handles `POST …/archive`, which archives the agent.
 pub(crate) async fn archive(sent: AgentForm) -> Reply {
     set_archived(sent, true, Notice::AgentArchived).await
 }
 
-/// `POST …/restore`.
+/// Handles `POST …/restore`, which restores an archived agent. The agent stays frozen.
 pub(crate) async fn restore(sent: AgentForm) -> Reply {
     set_archived(sent, false, Notice::AgentRestored).await
 }
@@ -55,17 +55,18 @@ async fn set_archived(sent: AgentForm, archived: bool, notice: Notice) -> Reply 
     Ok(done(&paths::agent(edited.agent().id), notice))
 }
 
-/// `POST …/freeze`.
+/// Handles `POST …/freeze`, which freezes the agent.
 pub(crate) async fn freeze(sent: AgentForm) -> Reply {
     set_status(sent, AgentStatus::Frozen, Notice::AgentFrozen).await
 }
 
-/// `POST …/unfreeze`.
+/// Handles `POST …/unfreeze`, which makes the agent active again.
 pub(crate) async fn unfreeze(sent: AgentForm) -> Reply {
     set_status(sent, AgentStatus::Active, Notice::AgentUnfrozen).await
 }
 
-/// Sends no version: a freeze must take effect at once, even during another person's edit.
+/// Sets the agent's status without a version check, because a freeze must take effect at once, even while another user
+/// updates the agent.
 async fn set_status(sent: AgentForm, status: AgentStatus, notice: Notice) -> Reply {
     let edit = AgentEdit {
         status: Some(status),

@@ -1,4 +1,4 @@
-//! `/agents`: the caller's agents.
+//! The `/agents` routes, which list, create, read and update the caller's agents.
 
 use crate::agents::listing::AgentFilter;
 use crate::agents::operations::{AgentEdit, NewAgentLimits};
@@ -41,23 +41,25 @@ pub(crate) struct AgentView {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
     name: String,
-    /// `active`, or `frozen`: then nothing is paid, approved calls included.
+    /// `active` or `frozen`. A frozen agent pays nothing, and calls that a user approved are rejected too.
     #[schema(value_type = String, example = "active")]
     status: &'static str,
-    /// Whether it is archived: frozen until it is restored, and left out of lists.
+    /// Whether the agent is archived. An archived agent is left out of lists and stays frozen until you restore it.
     archived: bool,
     #[schema(example = json!({"team": "search"}))]
     labels: BTreeMap<String, String>,
-    /// The wallet it pays from.
+    /// The address of the wallet that the agent pays from.
     wallet_address: String,
     #[schema(format = DateTime)]
     created_at: String,
-    /// The number of edits of name, status, labels, keys and rules: the version for `If-Match`.
+    /// The agent's version. Every update of the name, status, labels, keys or rules increases it. Send it as
+    /// `If-Match`.
     version: u64,
-    /// The policy template that it follows; null if it follows none.
+    /// The policy template that the agent follows; null if it follows no template.
     #[schema(required)]
     template: Option<FollowedView>,
-    /// The freeze by an operator, whatever `status` is. Nothing is paid until operators end it. Null if there is none.
+    /// The freeze by an operator, which stops all of the agent's payments even while `status` is `active`. Null if no
+    /// operator has frozen the agent.
     #[schema(required)]
     frozen_by_operators: Option<FreezeView>,
 }
@@ -68,7 +70,7 @@ pub(crate) struct AgentView {
 pub(crate) struct FollowedView {
     #[schema(example = "research")]
     name: String,
-    /// The version that was applied last; null while one is being applied.
+    /// The template version that was applied last; null while a version is being applied.
     #[schema(required)]
     version: Option<u64>,
 }
@@ -86,10 +88,10 @@ impl FollowedView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = FreezeByOperators)]
 pub(crate) struct FreezeView {
-    /// The frozen target: the `agent`, all agents of its `owner`, or the `deployment`.
+    /// What the operator froze: the `agent`, all agents of its `owner`, or the whole `deployment`.
     #[schema(value_type = String, example = "agent")]
     scope: &'static str,
-    /// The operator's reason.
+    /// The reason that the operator gave.
     reason: String,
     #[schema(format = DateTime)]
     frozen_at: String,
@@ -116,33 +118,35 @@ impl AgentView {
     }
 }
 
-/// The caller's agents, oldest first.
+/// A page of the caller's agents, oldest first.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OwnAgentList)]
 pub(crate) struct AgentList {
     agents: Vec<AgentView>,
-    /// The number of agents in this answer. With a filter, a page can contain fewer agents than `limit` even if more
+    /// The number of agents in this response. With a filter, a page can contain fewer agents than `limit` even if more
     /// pages follow.
     count: usize,
-    /// Send it as `cursor` to read the next page; null at the end.
+    /// The cursor of the next page. Send it as `cursor`; null on the last page.
     #[schema(required)]
     next_cursor: Option<String>,
 }
 
 purser_api::body! {
-    /// A new agent.
+    /// The settings of a new agent.
     pub(crate) struct NewAgent as "NewAgentBody" {
-        /// A name for people. Surrounding white space is removed.
+        /// The agent's display name. White space at the start and the end is removed.
         pub(crate) name: AgentName,
-        /// The limits that it starts with: `none`, or the `safe` ones of docs/policies/safe.yaml. By default those of
-        /// your default policy template, or of the deployment, which are `none` unless it sets others.
+        /// The agent's initial limits: `none`, or `safe` for the limits in docs/policies/safe.yaml. The default is your
+        /// default policy template, or else the deployment's default limits, which are `none` unless the deployment
+        /// sets others.
         pub(crate) limits: Option<StartingLimits>,
-        /// The policy template whose limits it starts with, and which it follows, instead of `limits`.
+        /// The policy template that the agent follows and takes its initial limits from. Send either `template` or
+        /// `limits`.
         pub(crate) template: Option<TemplateName>,
     }
 }
 
-/// Parses the body of a new agent.
+/// Parses the request body for a new agent.
 pub(crate) fn parse_new(body: &Value) -> Result<(AgentName, NewAgentLimits)> {
     let mut problems = Problems::default();
     let new = NewAgent::read(body, Place::Body, &mut problems).map(|new| {
@@ -163,7 +167,7 @@ pub(crate) fn parse_new(body: &Value) -> Result<(AgentName, NewAgentLimits)> {
 }
 
 impl People {
-    /// The response with the agent and its version as `ETag`.
+    /// Returns the 200 response with the agent's JSON and with the agent's version as `ETag`.
     pub(crate) async fn agent_response(&self, agent: &Agent) -> Result<Response> {
         let freeze = self.freeze_of(agent).await?;
         Ok(with_etag(agent.version, Json(AgentView::new(agent, freeze.as_ref()))))
@@ -172,7 +176,7 @@ impl People {
 
 /// List your agents, without archived ones.
 ///
-/// A page of a filtered list reads up to a hundred agents.
+/// With a filter, the service reads at most 100 agents per page, so a page can be short although more pages follow.
 #[utoipa::path(
     get,
     path = "/agents",
@@ -217,8 +221,8 @@ pub(crate) async fn list(
 
 /// Create an agent.
 ///
-/// The agent gets its own wallet and no key. Every curated service is enabled. Without `limits`, `template` and a default
-/// policy template, its policy in effect sets no limit; tighten it.
+/// The new agent has a wallet but no agent key. Every curated service is enabled. Without `limits`, `template` and a
+/// default policy template, the agent's policy sets no limit, so set limits before you give the agent money.
 #[utoipa::path(
     post,
     path = "/agents",

@@ -1,7 +1,7 @@
-//! One act on many agents.
+//! Bulk operations, which apply one operation to many agents.
 //!
-//! Each agent is edited like a single one, with its own row of the audit log, so one that fails does not affect the
-//! others. A repeated call finds what is done, and changes only the rest.
+//! Each agent is updated separately and has its own row in the audit log, so a failed update does not affect the other
+//! agents. A repeated call changes only the agents that are not yet in the requested state.
 
 use crate::agents::listing::AgentFilter;
 use crate::agents::operations::ARCHIVED;
@@ -22,28 +22,29 @@ use std::sync::Arc;
 
 /// The limits that [`BulkAct::Limit`] sets.
 const LIMITS: StartingLimits = StartingLimits::Safe;
-/// The maximum number of agents in one call.
+/// The maximum number of agents in one bulk call.
 pub(crate) const MAX_AGENTS: usize = 100;
 
-/// The maximum number of agents whose limits are set in one call: an agent may have hundreds of services.
+/// The maximum number of agents whose limits one call sets. It is lower than [`MAX_AGENTS`] because an agent may have
+/// hundreds of services.
 pub(crate) const MAX_LIMITED: usize = 25;
 
-/// An act on many agents.
+/// An operation on many agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BulkAct {
     Freeze,
     Unfreeze,
     Archive,
     Restore,
-    /// Adds labels; their values replace those of equal keys.
+    /// Adds labels. If an agent already has a label with the same key, the new value replaces the old value.
     Label(Labels),
     /// Removes the labels with these keys.
     Unlabel(Vec<LabelKey>),
-    /// Sets the safe limits where the agents have none of their own.
+    /// Sets the safe limits that an agent does not have yet. Existing limits stay.
     Limit,
-    /// Applies the policy template, which the agents then follow.
+    /// Applies the policy template. The agents follow the template afterwards.
     Follow(TemplateName, Overrides),
-    /// Ends that the agents follow a policy template. Their limits stay.
+    /// Detaches the agents from the policy template that they follow. Their limits stay.
     Unfollow,
 }
 
@@ -61,12 +62,13 @@ impl BulkAct {
         }
     }
 
-    /// Whether the act stops agents.
+    /// Whether the operation stops the agents' payments.
     pub(crate) const fn stops(&self) -> bool {
         matches!(self, Self::Freeze | Self::Archive)
     }
 
-    /// The maximum number of agents in one call. Limits are an edit of each service.
+    /// The maximum number of agents in one call. The limit is lower for operations on limits, because they update each
+    /// service.
     pub(crate) const fn most_agents(&self) -> usize {
         match self {
             Self::Freeze
@@ -80,7 +82,7 @@ impl BulkAct {
         }
     }
 
-    /// The agent after the act. `ids` are those of the rules that it adds.
+    /// Returns the agent after the operation. `ids` are the ids for the rules that [`BulkAct::Limit`] adds.
     fn apply(&self, agent: Agent, ids: &[RuleId]) -> Result<Agent> {
         match self {
             Self::Freeze => Ok(Agent {
@@ -102,7 +104,7 @@ impl BulkAct {
                 labels: agent.labels.without(keys),
                 ..agent
             }),
-            // A template is applied elsewhere, since it edits services, too.
+            // `templates::apply` applies a template, because the template also changes the agent's services.
             Self::Follow(..) => Ok(agent),
             Self::Unfollow => Ok(Agent {
                 template: None,
@@ -120,28 +122,30 @@ impl BulkAct {
     }
 }
 
-/// The agents on which a call acts.
+/// The agents that a bulk call changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BulkTarget {
     /// The agents with these distinct ids.
     Agents(Vec<AgentId>),
-    /// All agents, or those with a label, beginning at a position. An act on archived agents is only to restore them.
+    /// All agents, or all agents with a label, starting at the position `from`. Only [`BulkAct::Restore`] selects
+    /// archived agents, and it selects no others.
     All {
         label: Option<LabelFilter>,
         from: Option<AgentPlace>,
     },
 }
 
-/// The results of a call.
+/// The results of a bulk call.
 #[derive(Debug)]
 pub(crate) struct BulkResult {
     pub(crate) outcomes: Vec<(AgentId, BulkOutcome)>,
-    /// The position at which the next call continues.
+    /// The position at which the next call must continue; `None` if no agents remain.
     pub(crate) next: Option<AgentPlace>,
 }
 
 impl People {
-    /// Acts on up to [`MAX_AGENTS`] agents. Unfreezing requires a recent sign-in, whatever the agents' states.
+    /// Applies the operation to up to [`MAX_AGENTS`] agents. Unfreezing requires a recent sign-in, even if no agent is
+    /// frozen.
     pub(crate) async fn edit_agents(
         self: &Arc<Self>,
         person: &Caller,
@@ -175,7 +179,7 @@ impl People {
             async move { Ok((id, people.edit_one(owned, &act).await)) }
         });
         let outcomes = if act.stops() {
-            // It needs no slot: repeated, it changes nothing.
+            // Stopping agents needs no slot for long operations, because a repeated call changes nothing.
             outcomes.await?
         } else {
             self.run_long(person.id.as_str(), outcomes).await?
@@ -183,7 +187,7 @@ impl People {
         Ok(BulkResult { outcomes, next })
     }
 
-    /// The agents of a target: those with its ids, or a page of those that the filter accepts.
+    /// Reads the target's agents: the agents with the listed ids, or a page of the agents that the filter accepts.
     pub(crate) async fn bulk_agents(
         &self,
         person: &Caller,
@@ -223,8 +227,8 @@ impl People {
         }
     }
 
-    /// Edits the agent, and returns whether anything changed. Rules are added before services are limited: they hold for
-    /// all services.
+    /// Updates the agent and returns whether anything changed. Rules are added before services are limited, because
+    /// rules apply to all services.
     async fn changes(self: &Arc<Self>, owned: OwnedAgent, act: &BulkAct) -> Result<bool> {
         let version = owned.agent().version;
         let mut ids = Vec::new();

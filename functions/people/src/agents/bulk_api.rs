@@ -1,4 +1,4 @@
-//! `POST /agents/bulk`: one act on many of the caller's agents.
+//! `POST /agents/bulk`, which applies one operation to many of the caller's agents.
 
 use crate::agents::bulk::{BulkAct, BulkResult, BulkTarget, MAX_AGENTS};
 use crate::agents::outcome::BulkOutcome;
@@ -25,7 +25,7 @@ purser_api::error_responses! {
 }
 
 purser_api::field! {
-    /// An agent, by its id.
+    /// An agent's id.
     pub(crate) struct BulkAgent(AgentId):
     |value| value.as_str().and_then(AgentId::parse).ok_or_else(|| "must be a UUID".to_owned()),
     json!({"type": "string", "format": "uuid"})
@@ -40,42 +40,44 @@ impl Listed for BulkAgent {
 }
 
 purser_api::field! {
-    /// The position at which a call continues.
+    /// The position at which a bulk call continues.
     pub(crate) struct BulkCursor(AgentPlace):
     |value| value.as_str().and_then(cursor::read_agent).ok_or_else(|| cursor::FORM.to_owned()),
     json!({"type": "string", "pattern": "^0[0-2][0-9a-f]{46}$"})
 }
 
 purser_api::body! {
-    /// The agents on which the call acts.
+    /// The agents that the call changes.
     pub(crate) enum BulkAgents by kind {
-        /// These agents.
+        /// The agents with these ids.
         Ids = "ids" {
             ids: Vec<BulkAgent> = {"minItems": 1, "maxItems": MAX_AGENTS, "uniqueItems": true},
         }
-        /// The agents with a label. Archived agents are left out, except by `restore`, which leaves out all others.
+        /// The agents with a label. `restore` selects only archived agents; all other operations leave archived agents
+        /// out.
         Label = "label" {
             /// `key=value`, or `key` for any value.
             label: LabelFilter,
-            /// The `next_cursor` of the answer to the previous call.
+            /// The `next_cursor` from the response to the previous call.
             cursor: Option<BulkCursor>,
         }
-        /// All your agents. Archived agents are left out, except by `restore`, which leaves out all others.
+        /// All your agents. `restore` selects only archived agents; all other operations leave archived agents out.
         All = "all" {
-            /// The `next_cursor` of the answer to the previous call.
+            /// The `next_cursor` from the response to the previous call.
             cursor: Option<BulkCursor>,
         }
     }
 }
 
 purser_api::body! {
-    /// An act on up to a hundred agents.
+    /// An operation on up to 100 agents.
     pub(crate) enum BulkBody by act {
-        /// Every call of the agents is refused from this answer on.
+        /// Freezes the agents. Every call of a frozen agent is rejected as soon as you have this response.
         Freeze = "freeze" {
             agents: BulkAgents,
         }
-        /// Policies decide again. Requires a recent sign-in. Archived agents must be restored first.
+        /// Makes the agents active, so that their policies decide again. This requires a recent sign-in. Restore
+        /// archived agents first.
         Unfreeze = "unfreeze" {
             agents: BulkAgents,
         }
@@ -83,34 +85,37 @@ purser_api::body! {
         Archive = "archive" {
             agents: BulkAgents,
         }
-        /// Lists archived agents again, still frozen.
+        /// Restores archived agents to lists. The agents stay frozen.
         Restore = "restore" {
             agents: BulkAgents,
         }
-        /// Adds labels.
+        /// Adds labels to the agents.
         Label = "label" {
             agents: BulkAgents,
-            /// The labels. Their values replace those of equal keys.
+            /// The labels to add. If an agent already has a label with the same key, the new value replaces the old
+            /// value.
             labels: Labels,
         }
-        /// Removes labels.
+        /// Removes labels from the agents.
         Unlabel = "unlabel" {
             agents: BulkAgents,
-            /// The keys of the labels.
+            /// The keys of the labels to remove.
             keys: Vec<LabelKey> = {"minItems": 1, "maxItems": Labels::MAX, "uniqueItems": true},
         }
-        /// Sets the safe limits of docs/policies/safe.yaml for up to 25 agents where they have none of their own: caps
-        /// for enabled services without limits, and rules of the kinds that the agent does not have (a budget counts
-        /// with its window). Limits of its own are kept, and nothing is widened.
+        /// Sets the safe limits of docs/policies/safe.yaml for up to 25 agents. Enabled services without limits get
+        /// caps, and an agent gets each kind of rule that it does not have yet (budgets with different windows count as
+        /// different kinds). Existing limits stay, and no limit is widened.
         Limit = "limit" {
             agents: BulkAgents,
         }
-        /// Applies a policy template to up to 25 agents, which then follow it. Requires a recent sign-in where that widens.
+        /// Applies a policy template to up to 25 agents, which follow the template afterwards. If the template widens
+        /// an agent's limits, this requires a recent sign-in.
         Follow = "follow" {
             agents: BulkAgents,
-            /// The template. Null: the agents follow none any more, and keep their limits.
+            /// The template's name. With null the agents no longer follow a template, and keep their limits.
             template: Nullable<TemplateName>,
-            /// What happens to limits that a person set: `keep`, the default, or `overwrite`.
+            /// What happens to limits that a user set on the agent: `keep` (the default) keeps them, and `overwrite`
+            /// replaces them by the template's limits.
             overrides: Option<Overrides>,
         }
     }
@@ -133,7 +138,7 @@ impl From<BulkAgents> for BulkTarget {
     }
 }
 
-/// Parses the body of a call.
+/// Parses the request body of a bulk call.
 pub(crate) fn parse(body: &Value) -> Result<(BulkTarget, BulkAct)> {
     let (agents, act) = match BulkBody::parse(body)? {
         BulkBody::Freeze { agents } => (agents, BulkAct::Freeze),
@@ -178,7 +183,7 @@ pub(crate) fn parse(body: &Value) -> Result<(BulkTarget, BulkAct)> {
     }
 }
 
-/// The problems of a list of distinct entries, from one to `most`.
+/// Returns the validation errors of a list that must have 1 to `most` distinct entries.
 pub(crate) fn list_problems<T: Ord>(path: &str, entries: &[T], most: usize) -> Vec<Problem> {
     if entries.is_empty() || entries.len() > most {
         return vec![Problem::at(path, format!("must have 1 to {most} entries"))];
@@ -190,7 +195,7 @@ pub(crate) fn list_problems<T: Ord>(path: &str, entries: &[T], most: usize) -> V
         .collect()
 }
 
-/// The name of an outcome, and its error.
+/// Returns the outcome's name in JSON, and the error if the update failed.
 pub(crate) fn outcome_and_error(outcome: &BulkOutcome) -> (&'static str, Option<ErrorBody>) {
     match outcome {
         BulkOutcome::Done => ("done", None),
@@ -199,29 +204,29 @@ pub(crate) fn outcome_and_error(outcome: &BulkOutcome) -> (&'static str, Option<
     }
 }
 
-/// The results of an act on many agents.
+/// The results of a bulk operation.
 #[derive(Serialize, ToSchema)]
 #[schema(as = BulkResults)]
 pub(crate) struct BulkAnswer {
-    /// A result for each agent, in the order of `ids`, or of creation.
+    /// One result per agent, in the order of `ids`, or else oldest agent first.
     results: Vec<BulkRow>,
-    /// The number of agents in this answer.
+    /// The number of agents in this response.
     count: usize,
-    /// Send it as `cursor` to act on the next agents; null if there are no more.
+    /// The cursor for the next agents. Repeat the call with it as `cursor`; null if no agents remain.
     #[schema(required)]
     next_cursor: Option<String>,
 }
 
-/// The result of an act on one agent.
+/// The result for one agent.
 #[derive(Serialize, ToSchema)]
 #[schema(as = BulkResult)]
 pub(crate) struct BulkRow {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    /// `done`, `unchanged` if the agent already was as requested, or `failed`.
+    /// `done`, `unchanged` if the agent already was in the requested state, or `failed`.
     #[schema(value_type = String, example = "done")]
     outcome: &'static str,
-    /// The reason that the agent was not edited; null if it was.
+    /// The error that prevented the update; null unless `outcome` is `failed`.
     #[schema(required)]
     error: Option<ErrorBody>,
 }
@@ -247,8 +252,9 @@ impl From<BulkResult> for BulkAnswer {
 
 /// Freeze, unfreeze, archive, restore, label or limit many agents, or let them follow a policy template.
 ///
-/// Acts on up to a hundred agents, or limits up to 25: repeat the call with `next_cursor` for the rest. Each agent is edited on its own; one
-/// that fails does not affect the others, and a repeated call changes only what is not done yet.
+/// One call changes up to 100 agents, or up to 25 if it changes limits. Repeat the call with `next_cursor` for the
+/// remaining agents. Each agent is updated separately, so a failure does not affect the other agents, and a repeated
+/// call changes only the agents that are not yet in the requested state.
 #[utoipa::path(
     post,
     path = "/agents/bulk",

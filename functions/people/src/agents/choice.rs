@@ -1,7 +1,8 @@
-//! The agent that a page is about, which a person names in a text field: by its name, a part of it, or its id.
+//! The text field in which a user chooses the agent that a page shows, by the agent's name, a part of the name, or its
+//! id.
 //!
-//! A name is looked up among the newest agents that are not archived, like the search of the table. Any other agent is
-//! found by its id, and its own page leads to the pages about it.
+//! The lookup by name searches the newest agents that are not archived, like the search above the table of agents. Any
+//! other agent must be entered by its id, or opened through the links on the agent's own page.
 
 use crate::agents::listing::AgentFilter;
 use crate::agents::owned::OwnedAgent;
@@ -12,17 +13,17 @@ use purser_api::Query;
 use purser_domain::{AgentId, Result, visible};
 use purser_store::AgentOrder;
 
-/// What a query says about the agent.
+/// The agent in a query string.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NamedAgent {
-    /// The agent of a link, or the one that the field named before.
+    /// The agent's id in a link, or the id that the field's previous text resolved to.
     pub(crate) id: Option<AgentId>,
-    /// The text of the field.
+    /// The text in the field.
     pub(crate) text: Option<String>,
 }
 
 impl NamedAgent {
-    /// Reads the parameters of [`AgentChoice::field`].
+    /// Reads the parameters that [`AgentChoice::field`] sends.
     pub(crate) fn from_query(query: &mut Query) -> Self {
         Self {
             id: query.read("agent_id", AgentId::parse, "must be a UUID"),
@@ -31,25 +32,26 @@ impl NamedAgent {
     }
 }
 
-/// The agent that was chosen.
+/// The result of looking up a [`NamedAgent`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AgentChoice {
-    /// The agent; `None` for all, or while the text does not name one.
+    /// The agent's id. `None` means all agents, or that the text does not identify one agent
+    /// ([`AgentChoice::is_open`]).
     pub(crate) id: Option<AgentId>,
-    /// The agent's record, if it is the person's.
+    /// The agent's record; `None` if the agent does not belong to the user.
     pub(crate) agent: Option<OwnedAgent>,
     text: String,
-    /// The agents that a text fits which does not name one.
+    /// The agents that match the text, if the text does not identify one agent.
     found: Option<Vec<OwnedAgent>>,
 }
 
 impl AgentChoice {
-    /// Whether a text does not name one agent, so that the page has nothing to show.
+    /// Whether the text does not identify one agent, so that the page cannot show anything yet.
     pub(crate) const fn is_open(&self) -> bool {
         self.found.is_some()
     }
 
-    /// The text field.
+    /// Renders the text field.
     pub(crate) fn field(&self, label: &str) -> Markup {
         html! {
             @if let Some(id) = self.id { input type="hidden" name="agent_id" value=(id); }
@@ -61,7 +63,7 @@ impl AgentChoice {
         }
     }
 
-    /// The question which agent is meant. `address` returns the URL of the page about an agent.
+    /// Renders the list of matching agents from which the user chooses. `address` returns the page's URL for an agent.
     pub(crate) fn question(&self, address: impl Fn(AgentId) -> String) -> Markup {
         html! {
             @match self.found.as_deref() {
@@ -77,7 +79,7 @@ impl AgentChoice {
 }
 
 impl People {
-    /// The agent that a query names.
+    /// Looks up the agent that the query names.
     pub(crate) async fn choose_agent(&self, person: &Caller, named: NamedAgent) -> Result<AgentChoice> {
         let (mut id, text) = (named.id, named.text.unwrap_or_default());
         let text = text.trim();
@@ -119,9 +121,9 @@ impl People {
         })
     }
 
-    /// The agents with this name, or else those whose name contains the text.
+    /// Returns the agents with exactly this name, or if there are none, the agents with this text in their name.
     pub(crate) async fn find_agents_by_name(&self, person: &Caller, text: &str) -> Result<Vec<OwnedAgent>> {
-        /// The maximum number of agents that a question lists.
+        /// The maximum number of matching agents that the page lists.
         const LISTED: usize = 10;
         let filter = AgentFilter {
             text: text.to_owned(),

@@ -1,4 +1,4 @@
-//! The contents of an agent's page.
+//! The data that an agent's page shows.
 
 use crate::keys::operations::ListedKey;
 use crate::payouts::operations::Payouts;
@@ -6,25 +6,25 @@ use crate::rules::operations::RuleUsage;
 use crate::services::operations::GovernedService;
 use purser_domain::{Agent, Amount, Catalog, Network, OperatorFreeze, Timestamp};
 
-/// An agent with everything that its page shows.
+/// An agent and everything else that the agent's page shows.
 #[derive(Debug)]
 pub(crate) struct AgentPage<'a> {
     pub(crate) agent: &'a Agent,
     pub(crate) catalog: &'a Catalog,
-    /// Every service that was ever enabled.
+    /// Every service that was ever enabled for the agent.
     pub(crate) services: Vec<GovernedService>,
     pub(crate) keys: Vec<ListedKey>,
     pub(crate) rules: Vec<RuleUsage>,
-    /// `None` while the chain can't be reached.
+    /// The wallet's balance; `None` while the chain can't be reached.
     pub(crate) balance: Option<Amount>,
     pub(crate) network: Network,
     pub(crate) payouts: Payouts,
-    /// The idempotency key that the page's payout form sends.
+    /// The idempotency key that the page's withdrawal form sends.
     pub(crate) payout_key: String,
-    /// The operator's freeze of the agent, if it is frozen by one.
+    /// The operator's freeze of the agent, if any.
     pub(crate) freeze: Option<OperatorFreeze>,
-    /// The time at which the agent's shadow was attached, if it has one.
+    /// The time at which the agent's shadow policy was attached, if the agent has a shadow policy.
     pub(crate) shadowed_since: Option<Timestamp>,
-    /// The key that was just created. It is shown only once, on this page.
+    /// The text of an agent key that was just created. Only this page shows it, once.
     pub(crate) new_key: Option<String>,
 }

@@ -1,9 +1,9 @@
-//! `/dashboard/agents`: the table of a person's agents, with search, filters, sorting and pages, and a form around it
-//! for acts on several agents.
+//! `/dashboard/agents`, which shows the user's agents in a table with search, filters, sorting, pages and bulk
+//! operations.
 //!
-//! A page lists positions by the index and reads the records of its rows. A search or a filter reads up to a hundred
-//! records, and the link below the table continues with the next hundred. Only the records have names, so the agents
-//! are sorted by name only if a hundred reads suffice for all.
+//! The index lists the agents' positions, and the records of the page's rows are read by id. A search or a filter reads
+//! up to 100 records, and the link below the table continues with the next 100. Only the records contain names, so the
+//! table is sorted by name only if 100 reads suffice for all agents.
 
 use crate::agents::listing::{AgentFilter, MAX_READ};
 use crate::agents::outcome::BulkOutcome;
@@ -31,14 +31,14 @@ use purser_store::{AgentOrder, AgentPlace};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The path of the page.
+/// The page's path.
 pub(crate) const PATH: &str = "/dashboard/agents";
-/// The path of "Freeze all".
+/// The path of the "Freeze all" page.
 pub(crate) const FREEZE_ALL: &str = "/dashboard/freeze-all";
 /// The maximum number of rows on a page.
 const ROWS: u32 = 25;
 
-/// The order of the table.
+/// The table's sort order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Order {
     #[default]
@@ -71,19 +71,19 @@ impl Order {
     }
 }
 
-/// The part of the table that the URL selects; by default all agents, newest first.
+/// The filter, sort order and page in the URL. The default is all agents, newest first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FleetView {
     filter: AgentFilter,
     order: Order,
     /// The position at which the page begins; `None` for the first page.
     from: Option<AgentPlace>,
-    /// The number of the page, if the agents are sorted by name.
+    /// The page number, used only if the agents are sorted by name.
     page: usize,
 }
 
 impl FleetView {
-    /// The view in a query, which has the problems of invalid filters.
+    /// Reads the view from a query string. The query collects the validation errors of invalid filters.
     pub(crate) fn from_query(query: &mut Query) -> Self {
         Self {
             filter: AgentFilter::from_query(query),
@@ -93,7 +93,7 @@ impl FleetView {
         }
     }
 
-    /// The parameters of the view in a URL.
+    /// The view's query parameters.
     fn parameters(&self) -> Vec<(&'static str, Option<String>)> {
         let filter = &self.filter;
         let is_set = |text: &String| !text.is_empty();
@@ -111,12 +111,12 @@ impl FleetView {
         ]
     }
 
-    /// The URL of a path with this view.
+    /// Returns the URL of `path` with this view's parameters.
     pub(crate) fn address(&self, path: &str) -> String {
         crate::address::address(path, self.parameters())
     }
 
-    /// The agents with the label of this view, or all, that begin at this position.
+    /// Returns a view that begins at this position and has only this view's label as its filter.
     pub(crate) fn rest(&self, place: AgentPlace) -> Self {
         let all = self.label().cloned().map(Self::of_label).unwrap_or_default();
         Self {
@@ -125,7 +125,7 @@ impl FleetView {
         }
     }
 
-    /// The view of the agents with this label.
+    /// Returns the view of the agents with this label.
     pub(crate) fn of_label(label: LabelFilter) -> Self {
         let filter = AgentFilter {
             label: Some(label),
@@ -137,7 +137,7 @@ impl FleetView {
         }
     }
 
-    /// The label that the agents of the view have.
+    /// The label by which the view is filtered.
     pub(crate) const fn label(&self) -> Option<&LabelFilter> {
         self.filter.label.as_ref()
     }
@@ -147,7 +147,7 @@ impl FleetView {
         self.from
     }
 
-    /// The position at which the view begins, as text.
+    /// The position at which the view begins, as a cursor in text form.
     pub(crate) fn cursor(&self) -> Option<String> {
         self.from.map(cursor::write_agent)
     }
@@ -165,22 +165,23 @@ impl FleetView {
     }
 }
 
-/// The rows of a page of the table.
+/// One page of the table.
 pub(crate) struct Fleet {
     view: FleetView,
     rows: Vec<OwnedAgent>,
-    /// The operators' freezes of these agents.
+    /// The operators' freezes of the agents in `rows`.
     freezes: BTreeMap<AgentId, OperatorFreeze>,
     next: Next,
 }
 
-/// The rest of the table.
+/// The links from this page of the table to others.
 enum Next {
     /// The position at which the next page begins; `None` on the last page.
     At(Option<AgentPlace>),
-    /// The agents are sorted by name.
+    /// Numbered pages, because the agents are sorted by name.
     Pages(ListPage<()>),
-    /// There are too many agents to sort them by name, so the newest are first.
+    /// The next position, where the user asked for names in order but has too many agents to sort, so the newest are
+    /// first.
     TooMany(Option<AgentPlace>),
 }
 
@@ -221,7 +222,7 @@ impl Fleet {
     }
 }
 
-/// `GET /dashboard/agents`.
+/// Handles `GET /dashboard/agents`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let layout = Layout::new(&session, people.now()).with_notice(&uri);
     let mut query = Query::without_blanks(&uri);
@@ -238,7 +239,8 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     Ok(page(&layout, &view, fleet.as_ref(), report.as_ref()))
 }
 
-/// The page, with the rows unless a filter is invalid, and with the report of an act.
+/// Renders the page with the report of a bulk operation. If a filter is invalid, the page has no rows and the status is
+/// 400.
 pub(crate) fn page(layout: &Layout, view: &FleetView, fleet: Option<&Fleet>, report: Option<&Report>) -> Response {
     let status = if layout.problem.is_none() {
         StatusCode::OK
@@ -284,7 +286,7 @@ fn fleet_filters(view: &FleetView, open: bool) -> Markup {
     filters(PATH, open, view.is_filtered().then_some(PATH), &fields)
 }
 
-/// The filter by label.
+/// Renders the text field of the label filter.
 pub(crate) fn label_field(label: Option<&LabelFilter>) -> Markup {
     html! {
         div.field {
@@ -295,7 +297,7 @@ pub(crate) fn label_field(label: Option<&LabelFilter>) -> Markup {
     }
 }
 
-/// The table with its form and the links to other pages.
+/// Renders the table, the form around the table, and the links to other pages.
 pub(crate) fn section(layout: &Layout, fleet: &Fleet) -> Markup {
     let view = &fleet.view;
     html! {
@@ -325,8 +327,8 @@ pub(crate) fn section(layout: &Layout, fleet: &Fleet) -> Markup {
     }
 }
 
-/// The buttons for the selected agents. The first is what Enter in a checkbox activates, so it changes nothing by
-/// itself.
+/// Renders the buttons for the selected agents. Enter in a checkbox activates the first button, so the first button
+/// changes nothing by itself.
 fn buttons(view: &FleetView) -> Markup {
     let button = |act: &str, text: &str| html! { button type="submit" name="act" value=(act) { (text) } };
     html! {
@@ -379,7 +381,7 @@ fn row(layout: &Layout, agent: &Agent, is_frozen_by_operator: bool) -> Markup {
     }
 }
 
-/// An agent's labels, each a link to the agents that have it.
+/// Renders an agent's labels. Each label links to the list of agents with that label.
 pub(crate) fn label_chips(agent: &Agent) -> Markup {
     html! {
         @if agent.labels.is_empty() { span.muted { "none" } }
@@ -413,18 +415,18 @@ fn pages(fleet: &Fleet) -> Markup {
     paging("Pages of agents", first, next)
 }
 
-/// What an act on several agents did, as the page after it shows.
+/// The outcome of a bulk operation, which the page shows after the redirect.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
     act: Option<Done>,
     done: usize,
     unchanged: usize,
     failed: usize,
-    /// The agents that were frozen, to be unfrozen by "Undo".
+    /// The agents that the operation froze, which the "Undo" button unfreezes.
     pub(crate) frozen: Vec<AgentId>,
 }
 
-/// The acts that a report names.
+/// The operations that a report names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
     Frozen,
@@ -462,7 +464,7 @@ impl Done {
         }
     }
 
-    /// The end of the sentence about agents that were as requested before.
+    /// Returns the end of the sentence about agents that already were in the requested state.
     const fn before(self) -> &'static str {
         match self {
             Self::Frozen => "already frozen",
@@ -476,7 +478,7 @@ impl Done {
 }
 
 impl Report {
-    /// The report of these outcomes.
+    /// Counts the outcomes of a bulk operation.
     pub(crate) fn new(act: Done, outcomes: &[(AgentId, BulkOutcome)]) -> Self {
         let mut report = Self {
             act: Some(act),
@@ -492,7 +494,7 @@ impl Report {
         report
     }
 
-    /// Counts further outcomes.
+    /// Adds the counts of further outcomes.
     pub(crate) fn add(&mut self, outcomes: &[(AgentId, BulkOutcome)]) {
         for (_, outcome) in outcomes {
             let count = match outcome {
@@ -504,7 +506,8 @@ impl Report {
         }
     }
 
-    /// The report in a query. Only numbers, ids and the names of acts are read, so no text of the URL is shown.
+    /// Reads the report from a query string. Only numbers, ids and operation names are read, so that no text from the
+    /// URL appears on the page.
     pub(crate) fn from_query(query: &mut Query) -> Option<Self> {
         let act = |text: &str| Done::ALL.into_iter().find(|act| act.name() == text);
         let mut number = |name: &str| {
@@ -528,7 +531,7 @@ impl Report {
         self.done.saturating_add(self.unchanged).saturating_add(self.failed)
     }
 
-    /// The report's parameters in a URL.
+    /// The report's query parameters.
     pub(crate) fn parameters(&self) -> Vec<(&'static str, Option<String>)> {
         let number = |number: usize| (number > 0).then(|| number.to_string());
         let ids: Vec<String> = self.frozen.iter().map(ToString::to_string).collect();
@@ -541,7 +544,7 @@ impl Report {
         ]
     }
 
-    /// The URL of the page with this report.
+    /// Returns the URL of the table with this report.
     pub(crate) fn address(&self, view: &FleetView) -> String {
         let parameters = [view.parameters(), self.parameters()].concat();
         crate::address::address(PATH, parameters)

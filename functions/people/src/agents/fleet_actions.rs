@@ -1,4 +1,4 @@
-//! The forms of the table of agents: acts on the selected agents or on one row, and "Freeze all".
+//! The forms of the table of agents: operations on the selected agents or on one row, and "Freeze all".
 
 use crate::agents::bulk::{BulkAct, BulkTarget, MAX_AGENTS, MAX_LIMITED};
 use crate::agents::fleet::{self, Done, FREEZE_ALL, Fleet, FleetView, PATH, Report, label_field};
@@ -26,17 +26,18 @@ use purser_domain::{
 use purser_store::AgentOrder;
 use std::sync::Arc;
 
-/// The maximum number of agents that "Freeze all" counts.
+/// The number of agents above which the "Freeze all" page only says "more than".
 const MAX_COUNTED: usize = 1_000;
-/// The number of redirects after which "Freeze all" asks to continue. Browsers follow twenty.
+/// The number of redirects after which "Freeze all" shows a button to continue, because browsers follow only 20
+/// redirects.
 const MAX_STEPS: u32 = 15;
 
-/// `GET` of a path to which the table's forms are posted: redirects to the table.
+/// Handles `GET` of a path that only accepts `POST`: redirects to the table.
 pub(crate) async fn back() -> Response {
     see_other(PATH)
 }
 
-/// Whether the form of [`act`] stops agents.
+/// Whether the body of a form for [`act`] freezes or archives agents.
 pub(crate) fn stops(body: &[u8]) -> bool {
     url::form_urlencoded::parse(body).any(|(name, value)| match &*name {
         "freeze" => !value.is_empty(),
@@ -45,7 +46,8 @@ pub(crate) fn stops(body: &[u8]) -> bool {
     })
 }
 
-/// `POST /dashboard/agents/bulk`. The buttons of a row name the act and have the agent's id as their value.
+/// Handles `POST /dashboard/agents/bulk`. The button of a row has the operation as its name and the agent's id as its
+/// value.
 pub(crate) async fn act(State(people): State<Arc<People>>, uri: Uri, posted: VerifiedForm) -> Reply {
     let view = FleetView::from_query(&mut Query::without_blanks(&uri));
     let mut form = posted.form(FormName::BulkLabel);
@@ -105,7 +107,7 @@ pub(crate) async fn act(State(people): State<Arc<People>>, uri: Uri, posted: Ver
     };
     let target = BulkTarget::Agents(ids);
     let mut result = Box::pin(people.edit_agents(&posted.session.person, target, &act)).await?;
-    // The person signs in again, and repeats the act.
+    // The error page asks the user to sign in again, and then repeats the operation.
     let needs_sign_in = |outcome: &BulkOutcome| matches!(outcome, BulkOutcome::Failed(error) if matches!(error.kind(), ErrorKind::RecentSignInRequired { .. }));
     if let Some(place) = result.outcomes.iter().position(|(_, outcome)| needs_sign_in(outcome))
         && let (_, BulkOutcome::Failed(error)) = result.outcomes.swap_remove(place)
@@ -115,7 +117,7 @@ pub(crate) async fn act(State(people): State<Arc<People>>, uri: Uri, posted: Ver
     Ok(see_other(&Report::new(done, &result.outcomes).address(&view)))
 }
 
-/// The act that adds or removes the label that was entered.
+/// Reads the label from the form, and returns the operation that adds or removes it.
 fn label_act(form: &mut Form, adds: bool) -> Option<BulkAct> {
     let label = LabelFilter::parse(form.text("label")).filter(LabelFilter::is_readable);
     let act = match label {
@@ -137,7 +139,7 @@ fn label_act(form: &mut Form, adds: bool) -> Option<BulkAct> {
     act
 }
 
-/// The page that asks which policy template the selected agents follow.
+/// Renders the page that asks which policy template the selected agents follow.
 fn template_page(layout: &Layout, view: &FleetView, ids: &[AgentId], list: &TemplateList) -> Markup {
     let agents = count_with_noun(ids.len(), "agent");
     layout.page(
@@ -171,7 +173,7 @@ fn template_page(layout: &Layout, view: &FleetView, ids: &[AgentId], list: &Temp
     )
 }
 
-/// The page that asks which label the selected agents get or lose.
+/// Renders the page that asks which label to add to or remove from the selected agents.
 fn label_page(layout: &Layout, view: &FleetView, ids: &[AgentId]) -> Markup {
     let agents = count_with_noun(ids.len(), "agent");
     let longest = LabelKey::MAX.saturating_add(LabelValue::MAX).saturating_add(1);
@@ -198,13 +200,14 @@ fn label_page(layout: &Layout, view: &FleetView, ids: &[AgentId]) -> Markup {
     )
 }
 
-/// `GET /dashboard/freeze-all`: the confirmation, for all agents or for those with a label. With the report of an
-/// interrupted run, it offers to continue.
+/// Handles `GET /dashboard/freeze-all`, the confirmation page for all agents or for the agents with a label. If the URL
+/// has the report of an interrupted run, the page offers to continue the run.
 pub(crate) async fn confirm(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let mut query = Query::without_blanks(&uri);
     let (view, report) = (FleetView::from_query(&mut query), Report::from_query(&mut query));
     let so_far = report.filter(|report| report.count() > 0);
-    // Only an interrupted run continues in the middle: a link must not make "Freeze all" leave agents out.
+    // The position in the URL counts only for an interrupted run, because a crafted link must not make "Freeze all"
+    // skip agents.
     let view = match so_far {
         Some(_) => view,
         None => view.label().cloned().map(FleetView::of_label).unwrap_or_default(),
@@ -261,7 +264,7 @@ fn confirmation(layout: &Layout, view: &FleetView, content: &Markup) -> Markup {
     )
 }
 
-/// The agents that "Freeze all" is about, in words. They are counted if that takes one read.
+/// Describes the agents that "Freeze all" would freeze. The agents are counted only if one read suffices.
 async fn what_to_freeze(people: &People, person: &Caller, label: Option<&LabelFilter>) -> Result<String> {
     let Some(label) = label else {
         let most = MAX_COUNTED.saturating_add(1);
@@ -286,7 +289,7 @@ async fn what_to_freeze(people: &People, person: &Caller, label: Option<&LabelFi
     })
 }
 
-/// The parameters of a step of "Freeze all".
+/// The query parameters of the next "Freeze all" step.
 fn step(view: &FleetView, report: Option<&Report>, step: u32) -> Vec<(&'static str, Option<String>)> {
     let mut parameters = report.map(Report::parameters).unwrap_or_default();
     parameters.push(("label", view.label().map(ToString::to_string)));
@@ -295,10 +298,11 @@ fn step(view: &FleetView, report: Option<&Report>, step: u32) -> Vec<(&'static s
     parameters
 }
 
-/// `POST /dashboard/freeze-all`: freezes up to a hundred agents, and redirects to the next step until all are frozen.
+/// Handles `POST /dashboard/freeze-all`: freezes up to 100 agents, and redirects to the next step until all agents are
+/// frozen.
 ///
-/// The redirect is a 307, which repeats the form's `POST` (RFC 9110 §15.4.8), so no script is needed. A run that is
-/// interrupted can be started again.
+/// The redirect is a 307, after which the browser repeats the form's `POST` (RFC 9110 §15.4.8), so no script is needed.
+/// An interrupted run can be started again.
 pub(crate) async fn freeze_all(State(people): State<Arc<People>>, uri: Uri, posted: VerifiedForm) -> Reply {
     let mut query = Query::without_blanks(&uri);
     let (view, report) = (FleetView::from_query(&mut query), Report::from_query(&mut query));
@@ -306,7 +310,7 @@ pub(crate) async fn freeze_all(State(people): State<Arc<People>>, uri: Uri, post
         .integer("step", 0, MAX_STEPS)
         .unwrap_or_default()
         .saturating_add(1);
-    // Without this, an unreadable label would freeze all agents.
+    // Rejecting invalid filters is necessary because an unreadable label would otherwise freeze all agents.
     if let Some(problem) = filter_problem(query) {
         let layout = Layout {
             problem: Some(problem),
@@ -333,7 +337,7 @@ pub(crate) async fn freeze_all(State(people): State<Arc<People>>, uri: Uri, post
         let frozen = view.label().cloned().map(FleetView::of_label);
         return Ok(see_other(&report.address(&frozen.unwrap_or_default())));
     };
-    // What took several steps is undone from the table, by the same label.
+    // A run of several steps has no "Undo" button. The user can unfreeze the agents from the table with the same label.
     report.frozen = Vec::new();
     let address = |steps| crate::address::address(FREEZE_ALL, step(&view.rest(next), Some(&report), steps));
     if steps >= MAX_STEPS {

@@ -1,5 +1,5 @@
-//! A form on an agent's page, and the response to it: the agent's page with a notice, or the form again with its
-//! errors.
+//! A form on an agent's page. The response is the agent's page with a notification, or the form again with its
+//! validation errors.
 
 use crate::agents::owned::{OwnedAgent, parse_id};
 use crate::agents::page;
@@ -26,19 +26,19 @@ use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// A future that is not part of its caller's: in unoptimized builds, a caller's frame has room for each future that it
-/// makes, and the frames of a form overflowed the stack of a test.
+/// A boxed future. Boxing keeps the future out of the caller's stack frame: in unoptimized builds a frame has room for
+/// every future that the function creates, and a test's stack overflowed.
 pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A form that an agent's owner sent from its page.
+/// A form that the agent's owner sent from the agent's page.
 pub(crate) struct AgentForm {
     pub(crate) people: Arc<People>,
     pub(crate) owned: OwnedAgent,
     pub(crate) posted: VerifiedForm,
-    /// The ids of this request, for `payments`.
+    /// The request ids, which are passed on to the `payments` function.
     pub(crate) caller: CallerIds,
     path: HashMap<String, String>,
-    /// The button for a trial with which the form was sent.
+    /// The backtest or preview button with which the form was sent; `None` if the user saved the form.
     pub(crate) trial: Option<Trial>,
 }
 
@@ -70,23 +70,25 @@ impl FromRequest<Arc<People>> for AgentForm {
 }
 
 impl AgentForm {
-    /// The id of the key, service or rule in the path's `parameter`.
+    /// Parses the key, service or rule id in the path's `parameter`. An invalid id is `not_found`.
     pub(crate) fn parse_parameter<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
         parse_id(self.path.get(parameter).and_then(|text| parse(text)))
     }
 
-    /// The values that the person entered.
+    /// The values that the user entered.
     pub(crate) fn form(&self, name: FormName) -> Form {
         self.posted.form(name)
     }
 
-    /// The agent, to be edited for the reason that the person entered, if any. An invalid one is a problem of the form.
+    /// Returns the agent with the reason that the user entered for the update. An invalid reason returns `None` and
+    /// becomes a validation error of the form.
     pub(crate) fn agent_with_reason(&self, form: &mut Form) -> Option<OwnedAgent> {
         let reason = form.edit_reason().ok()?;
         Some(self.owned.clone().because(reason))
     }
 
-    /// Redirects to the agent's page with a notice of success, or shows the page with the form and the error.
+    /// Redirects to the agent's page with a success notification. If `result` is an error, shows the page with the form
+    /// and the error.
     pub(crate) fn answer<T>(&self, form: Form, result: Result<T>, notice: Notice) -> Boxed<'_, Reply> {
         match result {
             Ok(_) => Box::pin(ready(Ok(done(&paths::agent(self.owned.agent().id), notice)))),
@@ -94,17 +96,18 @@ impl AgentForm {
         }
     }
 
-    /// The agent's page with a key that was just created.
+    /// Shows the agent's page with a key that was just created.
     pub(crate) async fn show_key(&self, owned: &OwnedAgent, key: String) -> Reply {
         Ok(page::answer(&self.people, &self.layout(), owned, Some(key)).await?)
     }
 
-    /// The page again, with the form and its errors.
+    /// Shows the page again, with the form and its validation errors (status 400).
     pub(crate) fn again(&self, form: Form) -> Boxed<'_, Reply> {
         Box::pin(self.page(StatusCode::BAD_REQUEST, form, None))
     }
 
-    /// Tries an edit, whose limits are `terms`, in the way of the button that was pressed.
+    /// Runs the backtest or preview of an update with the limits `terms`, depending on the button that the user
+    /// pressed.
     pub(crate) fn try_edit<'a>(
         &'a self,
         trial: Trial,
@@ -140,7 +143,8 @@ impl AgentForm {
         }
     }
 
-    /// The page again, with the form as it was sent and its preview, or with the form and the error.
+    /// Shows the page again with the form's values and the preview. If the preview failed, shows the form and the
+    /// error.
     async fn show_preview(&self, form: Form, preview: Boxed<'_, Result<EditPreview>>) -> Reply {
         let preview = match preview.await {
             Ok(preview) => section::preview(&preview),
@@ -154,7 +158,7 @@ impl AgentForm {
         Ok(page::answer(&self.people, &layout, &self.owned, None).await?)
     }
 
-    /// The page in its current state, with the form that was refused with `error`.
+    /// Shows the page in its current state, with the form that was rejected with `error`.
     pub(crate) async fn reject(&self, mut form: Form, error: Error) -> Reply {
         let failure = Failure::from(error);
         let problem = match failure.error().kind() {
@@ -171,8 +175,8 @@ impl AgentForm {
         self.page(failure.status(), form, problem).await
     }
 
-    /// The page in its current state after `error`, which prevented the creation of a key. Reloading the page that
-    /// showed a new key causes such an error: the browser sends the form again, with the version before that key.
+    /// Shows the page in its current state after `error` prevented the creation of a key. Reloading the page with a new
+    /// key causes a version conflict, because the browser sends the form again with the version from before that key.
     pub(crate) async fn reject_key(&self, form: Form, error: Error) -> Reply {
         if let ErrorKind::VersionConflict { .. } = error.kind() {
             let status = Failure::from(error).status();
@@ -193,13 +197,13 @@ impl AgentForm {
         Ok((status, page).into_response())
     }
 
-    /// A page's layout at the current time.
+    /// Returns the page's layout at the current time.
     pub(crate) fn layout(&self) -> Layout {
         Layout::new(&self.posted.session, self.people.now())
     }
 }
 
-/// The time before now whose decisions the button of a form tests.
+/// How far back the form's Test button runs the backtest.
 const BACKTESTED: Duration = Duration::from_secs_u32(30 * 86_400);
 
 const CONFLICT: &str = "These settings were changed elsewhere after you opened the page, so nothing was saved. The page shows the current settings. Your input is kept in the form: review it and save again.";

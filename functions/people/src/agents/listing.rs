@@ -1,8 +1,8 @@
-//! The list of a person's agents with filters.
+//! The list of a user's agents, with filters.
 //!
-//! The index lists positions and ids in order of creation; only the records have names, labels and states. A page reads
-//! up to [`MAX_READ`] records, so with a filter it can have fewer agents than requested and still be followed by
-//! another. Archived agents are listed only if the filter asks for them.
+//! The index lists positions and ids in order of creation. Only the records have names, labels and states. A page reads
+//! up to [`MAX_READ`] records, so with a filter a page can have fewer agents than requested although more pages follow.
+//! Archived agents are listed only if the filter selects them.
 
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
@@ -11,26 +11,26 @@ use purser_api::Query;
 use purser_domain::{Agent, AgentStatus, LabelFilter, Result, TemplateName};
 use purser_store::{AgentOrder, AgentPlace, Page};
 
-/// The maximum number of records that are read for a page.
+/// The maximum number of records that one page reads.
 pub(crate) const MAX_READ: u32 = 100;
 /// The maximum length of a search text, in characters.
 pub(crate) const LONGEST_SEARCH: usize = 100;
 
-/// The agents that a list contains; by default all that are not archived.
+/// The conditions for a listed agent. By default the list has all agents that are not archived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AgentFilter {
-    /// A part of the name or the id; blank for any.
+    /// A part of the agent's name or id. An empty text matches every agent.
     pub(crate) text: String,
     pub(crate) label: Option<LabelFilter>,
     pub(crate) status: Option<AgentStatus>,
     /// The template that the agents follow.
     pub(crate) template: Option<TemplateName>,
-    /// Whether the list contains archived agents, instead of all others.
+    /// If true, the list has only archived agents; otherwise it has only agents that are not archived.
     pub(crate) archived: bool,
 }
 
 impl AgentFilter {
-    /// The filter in a query.
+    /// Reads the filter from a query string.
     pub(crate) fn from_query(query: &mut Query) -> Self {
         let short = |text: &str| (text.chars().count() <= LONGEST_SEARCH).then(|| text.to_owned());
         let text = query.read("q", short, "must be a text of at most 100 characters");
@@ -56,7 +56,7 @@ impl AgentFilter {
             && (agent.name.to_lowercase().contains(&text) || agent.id.to_string().contains(&text))
     }
 
-    /// Whether many agents may be left out, so that the records are read all at once.
+    /// Whether the filter may leave out many agents. If so, all records of a page are read in one batch.
     fn is_selective(&self) -> bool {
         *self != Self::default()
     }
@@ -71,8 +71,8 @@ pub(crate) fn follows(agent: &Agent, template: &TemplateName) -> bool {
 }
 
 impl People {
-    /// Up to `limit` of the person's agents that the filter accepts, beginning at the position `from`; and the position
-    /// at which the next page begins.
+    /// Lists up to `limit` of the user's agents that the filter accepts, starting at the position `from`. The page has
+    /// the position at which the next page begins.
     pub(crate) async fn list_agents(
         &self,
         person: &Caller,
@@ -81,13 +81,14 @@ impl People {
         from: Option<AgentPlace>,
         limit: u32,
     ) -> Result<Page<OwnedAgent, AgentPlace>> {
-        // One more position shows whether another page follows.
+        // An additional position shows whether another page follows.
         let more = MAX_READ.saturating_add(1);
         let mut places = self.ledger.agents_from(person.id.as_str(), order, from, more).await?;
         let is_more = u32::try_from(places.len()).is_ok_and(|count| count > MAX_READ);
         let rest = if is_more { places.pop() } else { None };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        // Most records of a list without a filter are on the page.
+        // Without a filter nearly every record that is read appears on the page, so the first batch has only `limit`
+        // records.
         let at_once = if filter.is_selective() { places.len() } else { limit };
         let (mut items, mut seen) = (Vec::new(), 0_usize);
         for batch in places.chunks(at_once.max(1)) {

@@ -1,17 +1,17 @@
-//! The source of new wallets' keys.
+//! Where the keys of new wallets come from.
 
 use purser_chain::KmsKeys;
 
-/// The source of a new wallet's key. This function can't sign with any of the keys.
+/// Where a new wallet's key comes from. This function cannot sign with wallet keys.
 pub(crate) enum NewKeys {
-    /// The wallet seed. This function does not have the seed; it only assigns the numbers of wallets.
+    /// Keys are derived from the wallet seed. This function does not have the seed and only assigns wallet numbers.
     Seed,
-    /// KMS.
+    /// Each wallet has its own key in KMS.
     Kms {
         keys: Box<KmsKeys>,
-        /// The deployment's name, by which the IAM roles identify its keys.
+        /// The deployment's name. KMS keys are tagged with it, and IAM policies grant access by that tag.
         stack: String,
-        /// The policy of a new key; `None` leaves access to IAM policies.
+        /// The key policy of a new key. With `None`, only IAM policies grant access to the key.
         policy: Option<String>,
     },
 }

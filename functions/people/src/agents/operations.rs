@@ -1,4 +1,4 @@
-//! Agents: list, create, rename, label, freeze, archive.
+//! Operations on agents: create, rename, label, freeze and archive.
 
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
@@ -11,21 +11,22 @@ use purser_domain::{
 use purser_store::CreateAgentResult;
 
 purser_api::body! {
-    /// The fields to change, at least one.
+    /// The agent's fields to update. Send at least one field.
     pub(crate) struct AgentEdit as "AgentEditBody" {
         pub(crate) name: Option<AgentName>,
-        /// `frozen` refuses every call from this answer on; `active` lets the policies decide again. An archived agent
-        /// can't be made active.
+        /// `frozen` rejects every call of the agent as soon as you have this response. `active` lets the policies
+        /// decide again; an archived agent cannot become active.
         pub(crate) status: Option<AgentStatus>,
-        /// All labels that the agent then has; `{}` removes them. Keys and values have at most 500 bytes together.
+        /// The agent's new labels, which replace all existing labels; `{}` removes them. Keys and values have at most
+        /// 500 bytes together.
         pub(crate) labels: Option<Labels>,
-        /// `true` freezes the agent and leaves it out of lists; `false` restores it, still frozen.
+        /// `true` freezes the agent and leaves it out of lists. `false` restores the agent, which stays frozen.
         pub(crate) archived: Option<bool>,
     }
 }
 
 impl AgentEdit {
-    /// The edit that changes nothing.
+    /// An update that changes nothing.
     pub(crate) const NONE: Self = Self {
         name: None,
         status: None,
@@ -33,38 +34,38 @@ impl AgentEdit {
         archived: None,
     };
 
-    /// Whether the edit stops the agent.
+    /// Whether the update stops the agent's payments.
     pub(crate) fn stops(&self) -> bool {
         self.status == Some(AgentStatus::Frozen) || self.archived == Some(true)
     }
 }
 
-/// The problem of a request to unfreeze an archived agent.
+/// The validation error for unfreezing an archived agent.
 pub(crate) const ARCHIVED: &str = "must be `frozen`, because the agent is archived; restore it first";
 
-/// The limits that a new agent starts with.
+/// A new agent's initial limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NewAgentLimits {
-    /// Those of the owner's default template, or those of the deployment, by default none (`docs/spec.md` §2.6).
+    /// The owner's default template, or else the deployment's default limits, which are none unless the deployment sets
+    /// others (`docs/spec.md` §2.6).
     Default,
-    /// These.
+    /// The given limits.
     Starting(StartingLimits),
-    /// Those of a template, which the agent follows.
+    /// A template's limits. The agent follows the template.
     Template(TemplateName),
 }
 
 impl People {
-    /// The agents with these ids that belong to the person, in any order.
+    /// Reads the agents with these ids, and returns the agents that belong to the user, in any order.
     pub(crate) async fn own_agents(&self, person: &Caller, ids: Vec<AgentId>) -> Result<Vec<OwnedAgent>> {
         let agents = self.ledger.agents(ids).await?.into_iter();
         Ok(agents.filter_map(|agent| OwnedAgent::new(person, agent)).collect())
     }
 
-    /// Creates an agent with its own wallet, no key, and every service of the curated set enabled with the limits of
-    /// `start`.
+    /// Creates an agent that has a wallet and no agent key. Every curated service is enabled with the limits in `start`.
     ///
-    /// The services are those of a starting set that agents share, so that no row is written for each service, and no
-    /// service is ever without its limits.
+    /// New agents share one stored set of default services. So creating an agent writes no row per service, and a
+    /// service is never enabled without its limits.
     pub(crate) async fn create_agent(
         &self,
         person: &Caller,
@@ -95,7 +96,8 @@ impl People {
             Some(template) => set.with_changes(template.terms.starting_changes(open)),
             None => set,
         };
-        // The set is stored before the wallet is created: a failure after that would leave an unused key in KMS.
+        // The default services are stored before the wallet is created, because a later failure would leave an unused
+        // key in KMS.
         let starting_set = self.ledger.keep_starting_set(&set).await?;
         let (id, wallet) = self.new_wallet(ids).await?;
         let mut rules = Vec::new();
@@ -161,7 +163,7 @@ impl People {
                 Some(status) => Ok(Agent { status, ..agent }),
             }
         };
-        // The most important part of the edit; the changes in the row of the log are complete.
+        // The audit kind names the update's most important change. The audit row lists all changes.
         let kind = match (edit.archived, edit.status) {
             (Some(true), _) => AuditKind::AgentArchived,
             (_, Some(AgentStatus::Frozen)) => AuditKind::AgentFrozen,

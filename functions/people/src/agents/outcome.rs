@@ -1,13 +1,13 @@
-//! The result of an act on one of many agents.
+//! The result of a bulk operation for one agent.
 
 use purser_domain::Error;
 
-/// The result of an act on one agent.
+/// The result of a bulk operation for one agent.
 #[derive(Debug)]
 pub(crate) enum BulkOutcome {
-    /// The agent was edited.
+    /// The agent was updated.
     Done,
-    /// The agent already was as requested.
+    /// The agent already was in the requested state.
     Unchanged,
     Failed(Error),
 }

@@ -1,4 +1,4 @@
-//! The overview: pending approvals, the agents' spending of the last 24 hours, and refused payments.
+//! The overview page: pending approvals, spending in the last 24 hours, and denied payments.
 
 use crate::agents::listing::AgentFilter;
 use crate::agents::operations::NewAgentLimits;
@@ -40,7 +40,7 @@ use purser_domain::{
 use purser_store::{AgentOrder, PageRequest};
 use std::sync::Arc;
 
-/// The pending approvals on the overview.
+/// The selection of pending approvals that the overview shows.
 const PENDING: View = View {
     agent: None,
     older: None,
@@ -48,40 +48,40 @@ const PENDING: View = View {
     is_brief: true,
 };
 
-/// The content of the overview.
+/// The data that the overview shows.
 #[derive(Debug)]
 pub(crate) struct Overview<'a> {
     pub(crate) waiting: Waiting,
-    /// The agents, if they are few.
+    /// The user's agents; empty if the user has too many to show.
     pub(crate) agents: Vec<AgentSpend>,
-    /// Whether the person has any agent.
+    /// Whether the user has any agent.
     pub(crate) has_any: bool,
-    /// The recent spending; `None` if it can't be read, since the rest of the page does not depend on it.
+    /// The recent spending; `None` if it can't be read, because the rest of the page does not depend on it.
     pub(crate) spending: Option<Spending>,
-    /// Agents that operators offer to hand over to the person.
+    /// Agents whose ownership operators offer to transfer to the user.
     pub(crate) offers: Vec<(Handover, Agent)>,
-    /// The latest refusals, newest first; `None` if they can't be read.
+    /// The latest denied payments, newest first; `None` if they can't be read.
     pub(crate) refused: Option<Vec<JournalEntry>>,
-    /// The time up to which the sums and the refusals are complete, if they are behind.
+    /// The time up to which the sums and the denied payments are complete; `None` if they are up to date.
     pub(crate) complete_until: Option<Timestamp>,
     pub(crate) catalog: &'a Catalog,
 }
 
-/// `GET /dashboard`.
+/// Handles `GET /dashboard`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let layout = Layout::new(&session, people.now()).with_notice(&uri);
     Ok(answer(&people, &session, layout).await?)
 }
 
-/// `GET` of a path to which the overview's forms are posted: redirects to the overview.
+/// Handles `GET` of a path that only accepts `POST`: redirects to the overview.
 pub(crate) async fn back() -> Response {
     see_other("/dashboard")
 }
 
-/// The choice of the default policy template for a new agent.
+/// The form value that selects the user's default policy template for a new agent.
 const BY_TEMPLATE: &str = "template";
 
-/// `POST /dashboard/agents`.
+/// Handles `POST /dashboard/agents`, which creates an agent.
 pub(crate) async fn create_agent(State(people): State<Arc<People>>, caller: CallerIds, posted: VerifiedForm) -> Reply {
     let mut form = posted.form(FormName::NewAgent);
     let limits = if form.text("limits") == BY_TEMPLATE {
@@ -107,7 +107,7 @@ pub(crate) async fn create_agent(State(people): State<Arc<People>>, caller: Call
     Ok(done(&paths::agent(owned.agent().id), Notice::AgentCreated))
 }
 
-/// `POST /dashboard/handovers/{agent}/accept`.
+/// Handles `POST /dashboard/handovers/{agent}/accept`, which accepts an ownership transfer.
 pub(crate) async fn accept(
     State(people): State<Arc<People>>,
     Path(agent): Path<String>,
@@ -119,7 +119,7 @@ pub(crate) async fn accept(
 }
 
 async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout) -> Result<Response> {
-    /// The number of refusals that are shown.
+    /// The number of denied payments on the overview.
     const REFUSED: u32 = 5;
     let person = &session.person;
     let blocked = JournalFilter {
@@ -141,7 +141,7 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout) -> 
     }
     let spending = spending.ok();
     let (agents, has_any) = load_agents(people, person).await?;
-    // The rest is read only for the agents that are shown.
+    // Services, rules and freezes are read only for the agents that the page shows.
     let (refused, freezes, complete_until) = tokio::join!(
         people.journal(person, JournalList::Decisions, &blocked, newest),
         people.freezes_of(agents.iter().map(OwnedAgent::agent)),
@@ -181,10 +181,10 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout) -> 
     Ok(overview_page(&layout, &overview).into_response())
 }
 
-/// The agents whose limits are shown: all of a person who has few. The limits and the spending of each take some ten read
-/// units, so those of more agents are on their own pages.
+/// Returns all agents of a user who has few agents, and whether the user has any agent. With more agents the list is
+/// empty, because the limits and the spending of each agent take about ten read units.
 async fn load_agents(people: &People, person: &Caller) -> Result<(Vec<OwnedAgent>, bool)> {
-    /// The maximum number of agents that are shown.
+    /// The maximum number of agents that the overview shows.
     const FEW: usize = 3;
     let newest_first = AgentOrder::NewestFirst;
     let page = people
@@ -308,7 +308,7 @@ fn agent_card(layout: &Layout, spend: &AgentSpend, catalog: &Catalog) -> Markup 
     let total = total.fold(Spend::NONE, Spend::plus);
     let enabled: Vec<&GovernedService> = spend.services.iter().filter(|service| service.record.enabled).collect();
     let cap_of = |service: &GovernedService| service.caps.per_day;
-    // A bar is shown only for services with spending or with a limit.
+    // Bars are shown only for services with spending or a limit.
     let (mut shown, rest): (Vec<&GovernedService>, Vec<&GovernedService>) = spend
         .services
         .iter()

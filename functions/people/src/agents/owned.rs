@@ -1,7 +1,7 @@
-//! Ownership of agents. Every operation on an agent takes an [`OwnedAgent`], and only the checks here create one, so nothing
-//! of another owner can be read or written.
+//! Ownership of agents. Every operation on an agent takes an [`OwnedAgent`], and only the checks in this module create
+//! one, so a user cannot read or write another owner's data.
 //!
-//! This module also changes the records of agents, on the condition of the expected version.
+//! This module also stores changes to agent records, on the condition that the record has the expected version.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -11,11 +11,12 @@ use purser_domain::{
 };
 use purser_store::{Backoff, EditResult};
 
-/// An agent that belonged to the person when it was read.
+/// An agent that belonged to the caller when the agent was read.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedAgent {
     agent: Agent,
-    /// The caller, with the time of their sign-in: an edit that allows the agent more requires a recent one.
+    /// The caller and the time of the caller's sign-in, because an update that widens the agent's permissions requires
+    /// a recent sign-in.
     caller: Caller,
 }
 
@@ -24,24 +25,24 @@ impl OwnedAgent {
         &self.agent
     }
 
-    /// The time of the person's sign-in.
+    /// The time of the caller's sign-in.
     pub(crate) const fn signed_in_at(&self) -> Timestamp {
         self.caller.signed_in_at
     }
 
-    /// The acting person, for the audit log.
+    /// The caller's identity for the audit log.
     pub(crate) const fn acting(&self) -> &Acting {
         &self.caller.acting
     }
 
-    /// The agent, to be edited for this reason.
+    /// Sets the reason for the next update, which the audit log records.
     #[must_use]
     pub(crate) fn because(mut self, reason: Option<EditReason>) -> Self {
         self.caller.acting.source.reason = reason;
         self
     }
 
-    /// The agent, if it belongs to the person.
+    /// Returns the agent if it belongs to the user.
     pub(crate) fn new(person: &Caller, agent: Agent) -> Option<Self> {
         let is_own = agent.owner == person.id.as_str();
         is_own.then(|| Self {
@@ -51,8 +52,8 @@ impl OwnedAgent {
     }
 }
 
-/// An agent as its owner at a decision knew it. Only [`KnownAgent::at`] creates one, so no user reads a decision that was
-/// made before or after their own time.
+/// An agent's name and labels for the owner at the time of a decision. Only [`KnownAgent::at`] creates one, so users
+/// see only decisions from the time in which they owned the agent.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownAgent {
     pub(crate) id: AgentId,
@@ -61,7 +62,8 @@ pub(crate) struct KnownAgent {
 }
 
 impl KnownAgent {
-    /// The agent at a decision that was made after this number of ownership transfers, if the person owned it then.
+    /// Returns the agent for a decision that was made after `transfers` ownership transfers. Returns `not_found` if the
+    /// user did not own the agent then.
     pub(crate) fn at(person: &Caller, agent: &Agent, transfers: u32) -> Result<Self> {
         let then = agent.owner_then(transfers);
         if then.owner != person.id.as_str() {
@@ -75,21 +77,21 @@ impl KnownAgent {
     }
 }
 
-/// The id in a path; `not_found` if it is invalid.
+/// Returns an id that was parsed from a path, or `not_found` if the id is invalid.
 pub(crate) fn parse_id<T>(id: Option<T>) -> Result<T> {
     id.ok_or_else(|| ErrorKind::NotFound.into())
 }
 
 impl People {
-    /// The person's agent with this id. An agent of another person is `not_found`, like an unknown one.
+    /// Reads the user's agent with this id. Returns `not_found` for another user's agent and for an unknown id.
     pub(crate) async fn own_agent(&self, person: &Caller, id: AgentId) -> Result<OwnedAgent> {
         let agent = self.ledger.agent(id).await?;
         let owned = agent.and_then(|agent| OwnedAgent::new(person, agent));
         owned.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    /// An agent that the person owns or has owned. Of a former owner's agent nothing may be shown but the decisions of
-    /// their time ([`KnownAgent::at`]).
+    /// Reads an agent that the user owns or has owned. A former owner may see only the decisions from the time of the
+    /// own ownership ([`KnownAgent::at`]).
     pub(crate) async fn find_known_agent(&self, person: &Caller, id: AgentId) -> Result<Agent> {
         let agent = self.ledger.agent(id).await?.ok_or(ErrorKind::NotFound)?;
         let owners = agent.former_owners.iter().map(|former| &former.owner);
@@ -99,11 +101,13 @@ impl People {
         Ok(agent)
     }
 
-    /// Stores a change of the agent, with its row of the audit log. A change that allows the agent more requires a
-    /// recent sign-in. If `if_match` is any version, a change that lost a race is applied again to the newer record until
-    /// it is stored, so a freeze always wins. A change without effect does not write the record. It may, however, be
-    /// the retry of a freeze that failed after it had stored the record, so the agent's windows are fenced before the
-    /// response is sent.
+    /// Stores a change of the agent, with its row in the audit log. A change that widens the agent's permissions
+    /// requires a recent sign-in.
+    ///
+    /// If `if_match` is any version, a change that lost a race is applied to the newer record again until it is stored,
+    /// so a freeze always takes effect. A change without effect does not write the record. That change may be the retry
+    /// of a freeze that failed after the record was stored, so the agent's windows are fenced before the function
+    /// returns.
     pub(crate) async fn change(
         &self,
         owned: OwnedAgent,
@@ -151,15 +155,15 @@ impl People {
                 EditResult::Conflict => backoff.wait().await?,
             }
             let newer = self.ledger.agent(next.id).await?;
-            // The agent may have been handed over to another owner meanwhile.
+            // Meanwhile the agent's ownership may have been transferred.
             let newer = newer.filter(|newer| newer.owner == agent.owner);
             agent = newer.ok_or(ErrorKind::NotFound)?;
         }
     }
 }
 
-/// Whether the record may refuse a payment that it once allowed. Only then can windows still have to be fenced, if an
-/// edit failed after it had stored the record.
+/// Whether the record may deny a payment that it previously allowed. Only in that case can windows still need fencing,
+/// namely if an update failed after the record was stored.
 fn is_narrowed(agent: &Agent) -> bool {
     agent.status == AgentStatus::Frozen || !agent.rules.is_empty() || agent.keys.iter().any(|key| key.ends_at.is_some())
 }

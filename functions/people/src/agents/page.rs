@@ -1,4 +1,4 @@
-//! The page of one agent: its status, services, policies, rules, keys, wallet and payouts.
+//! An agent's page: status, services, policies, rules, keys, wallet and withdrawals.
 
 use crate::agents::contents::AgentPage;
 use crate::agents::fleet;
@@ -18,7 +18,7 @@ use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 use purser_domain::{Agent, AgentName, AgentStatus, Result, visible};
 
-/// The page of an agent.
+/// Reads the agent's data and renders the agent's page.
 pub(crate) async fn answer(
     people: &People,
     layout: &Layout,
@@ -35,7 +35,7 @@ pub(crate) async fn answer(
         Box::pin(people.shadow(owned)),
         async { Ok(people.balance(owned).await) },
     )?;
-    // Sorted by name; services that have left the catalog are last.
+    // Services are sorted by name. Services that are no longer in the catalog are last.
     services.sort_by_cached_key(|governed| {
         let service = edition.catalog.by_id(governed.record.service);
         (service.is_none(), service.map(|service| service.name.to_lowercase()))
@@ -185,7 +185,8 @@ fn labels_form(layout: &Layout, agent: &Agent, path: &str) -> Markup {
     }
 }
 
-/// Freezing and archiving send no version: they must take effect at once, even during another person's edit.
+/// Renders the freeze and archive buttons. Their forms send no version, because a freeze must take effect at once, even
+/// while another user updates the agent.
 fn freeze_buttons(layout: &Layout, agent: &Agent, path: &str) -> Markup {
     let archive = Button::danger(
         "Archive",

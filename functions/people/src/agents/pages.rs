@@ -1,4 +1,4 @@
-//! The page of one agent, and the routes of its forms.
+//! The routes of an agent's page and of the page's forms.
 
 use crate::agents::owned::parse_id;
 use crate::agents::{actions, page};
@@ -58,7 +58,7 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/rules/{rule}/remove", form(rules::actions::remove))
 }
 
-/// The routes of a path to which forms are posted.
+/// Routes `POST` to the handler, and `GET` to a redirect to the agent's page.
 pub(crate) fn form<H, T>(handler: H) -> MethodRouter<Arc<People>>
 where
     H: Handler<T, Arc<People>>,
@@ -67,7 +67,7 @@ where
     post(handler).get(back)
 }
 
-/// `GET /dashboard/agents/{agent}`.
+/// Handles `GET /dashboard/agents/{agent}`.
 async fn show(State(people): State<Arc<People>>, session: PageSession, Path(agent): Path<String>, uri: Uri) -> Reply {
     let agent = parse_id(AgentId::parse(&agent))?;
     let owned = people.own_agent(&session.person, agent).await?;
@@ -75,7 +75,7 @@ async fn show(State(people): State<Arc<People>>, session: PageSession, Path(agen
     Ok(page::answer(&people, &layout, &owned, None).await?)
 }
 
-/// `GET` of a path to which forms are posted: redirects to the agent's page.
+/// Handles `GET` of a path that only accepts `POST`: redirects to the agent's page.
 async fn back(Path(path): Path<HashMap<String, String>>) -> Reply {
     let agent = parse_id(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
     Ok(see_other(&paths::agent(agent)))

@@ -1,4 +1,4 @@
-//! An agent's services, rules and spending, for the overview.
+//! An agent's services, rules and spending on the overview.
 
 use crate::agents::owned::OwnedAgent;
 use crate::rules::operations::RuleUsage;
@@ -8,9 +8,9 @@ use purser_domain::OperatorFreeze;
 #[derive(Debug)]
 pub(crate) struct AgentSpend {
     pub(crate) agent: OwnedAgent,
-    /// The operator's freeze of the agent, if it is frozen by one.
+    /// The operator's freeze of the agent, if any.
     pub(crate) freeze: Option<OperatorFreeze>,
-    /// Every service that was ever enabled.
+    /// Every service that was ever enabled for the agent.
     pub(crate) services: Vec<GovernedService>,
     pub(crate) rules: Vec<RuleUsage>,
 }

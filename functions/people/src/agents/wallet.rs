@@ -1,4 +1,4 @@
-//! An agent's wallet: its creation, with the agent, and its balance.
+//! The creation of an agent's wallet, and the wallet's balance.
 
 use crate::agents::new_keys::NewKeys;
 use crate::agents::owned::OwnedAgent;
@@ -11,15 +11,16 @@ use tracing::warn;
 
 const DOING: &str = "making a wallet";
 
-/// The seconds after which to retry with a key that can't be used yet. KMS can take up to five minutes until a key's
-/// tags are in effect.
+/// The number of seconds after which callers retry while a new KMS key can't be used yet. KMS takes up to five minutes
+/// until a key's tags are in effect.
 const NEW_KEY_SECONDS: u64 = 10;
 
 impl People {
-    /// Creates a new agent's id and its wallet, whose key has attested the address. The number of a wallet that was not
-    /// stored in the end is never used again. A KMS key that can't be used yet is kept for the next agent, so that
-    /// retries create no further keys. Any other key that was not stored can be found by its tags
-    /// (`docs/operations.md`).
+    /// Creates an agent id and its wallet, whose key has signed an attestation of the address. A wallet number is never
+    /// reused, even if the wallet is not stored.
+    ///
+    /// If the KMS key can't be used yet, the key is stored for the next new agent, so that retries create no further
+    /// keys. Operators can find any other unused key by its tags (`docs/operations.md`).
     pub(crate) async fn new_wallet(&self, caller: CallerIds) -> Result<(AgentId, Wallet)> {
         let (keys, stack, policy) = match &self.new_keys {
             NewKeys::Seed => {
@@ -54,8 +55,8 @@ impl People {
         Ok(SpareKey { key, agent })
     }
 
-    /// Keeps a key that may become usable, and returns the error for the caller. Any other key can be found by its
-    /// tags.
+    /// Stores a key that may become usable later, and returns the error for the caller. Operators can find any other
+    /// key by its tags.
     async fn keep_for_later(&self, spare: SpareKey, error: Error) -> Error {
         if !matches!(error.kind(), ErrorKind::TemporarilyUnavailable { .. }) {
             return error;
@@ -83,7 +84,8 @@ impl People {
         Ok(AgentId::from_uuid(uuid::Builder::from_random_bytes(bytes).into_uuid()))
     }
 
-    /// The wallet's balance; `None` while the chain can't be reached, since the agent can be managed without it.
+    /// Reads the wallet's balance. Returns `None` while the chain can't be reached, because users can manage the agent
+    /// without the balance.
     pub(crate) async fn balance(&self, owned: &OwnedAgent) -> Option<Amount> {
         match self.chain.balance(owned.agent().wallet.address).await {
             Ok(balance) => Some(balance),

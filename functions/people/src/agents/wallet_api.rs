@@ -25,15 +25,15 @@ pub(crate) struct WalletView {
     network: &'static str,
     #[schema(value_type = String, example = "USDC")]
     token: &'static str,
-    /// The token's contract.
+    /// The address of the token's contract.
     token_address: String,
-    /// The balance; null while the chain can't be asked.
+    /// The balance in micro-USDC; null while the chain can't be reached.
     #[schema(required)]
     balance_units: Option<u64>,
-    /// The same in USDC.
+    /// The balance in USDC; null while the chain can't be reached.
     #[schema(required, example = "12.5")]
     balance_usdc: Option<String>,
-    /// Why the balance is null: `rpc_unavailable`. Else null.
+    /// Why the balance is null: `rpc_unavailable`. Null if the balance is known.
     #[schema(value_type = Option<String>, required, example = json!(null))]
     balance_reason: Option<&'static str>,
 }
