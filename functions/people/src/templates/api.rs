@@ -1,4 +1,4 @@
-//! `/policy-templates`: the caller's policy templates, and the agents that follow them.
+//! JSON API under `/policy-templates`: the user's policy templates, and the agents that follow them.
 
 use crate::agents::bulk::{BulkTarget, MAX_LIMITED};
 use crate::agents::bulk_api::{BulkAgents, list_problems, outcome_and_error};
@@ -34,31 +34,32 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of listing templates.
+    /// Errors when listing templates.
     pub(crate) ListErrors: 401, 403, 429, 500;
-    /// The errors of reading a template.
+    /// Errors when reading a template.
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    /// The errors of creating or editing a template.
+    /// Errors when creating or updating a template.
     pub(crate) PutErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
-    /// The errors of removing a template.
+    /// Errors when removing a template.
     pub(crate) RemoveErrors: 400, 401, 403, 404, 412, 428, 429, 500;
-    /// The errors of listing the agents that follow a template.
+    /// Errors when listing the agents that follow a template.
     pub(crate) FollowersErrors: 400, 401, 403, 404, 429, 500;
-    /// The errors of applying a template.
+    /// Errors when applying a template.
     pub(crate) ApplyErrors: 400, 401, 403, 404, 413, 429, 500;
 }
 
 purser_api::body! {
-    /// The limits of a template for a service. Absent members stay as each agent has them.
+    /// A template's limits for one key. If a field is absent, each agent keeps the agent's own value.
     pub(crate) struct TemplateLimits {
-        /// Whether the service is enabled. True only for one service: the other keys are for enabled services.
+        /// Whether the service is enabled. Can be true only if the key names a single service, because `category:` keys
+        /// and `*` apply to services that are already enabled.
         enabled: Option<bool>,
         max_per_call_units: Option<Amount>,
         max_per_day_units: Option<Amount>,
         require_approval_above_units: Option<Amount>,
-        /// Slugs of the service's operations, if the key is one service; null for all.
+        /// Slugs of the enabled operations, if the key names a single service. Null enables all operations.
         enabled_operations: Nullable<Vec<OperationSlug>> = {"uniqueItems": true},
-        /// Host names, globs, or `*` for any target.
+        /// Allowed host names and globs. `*` allows any host.
         allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
     }
 }
@@ -82,7 +83,7 @@ impl From<TemplateLimits> for PolicyChange {
     }
 }
 
-/// The limits of services by key, as it was sent.
+/// The limits by key, in the order of the request body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TemplateServices(Vec<(String, TemplateLimits)>);
 
@@ -118,20 +119,21 @@ impl Member for TemplateServices {
 }
 
 purser_api::body! {
-    /// A policy template.
+    /// A policy template's new values.
     pub(crate) struct TemplateBody as "PolicyTemplateBody" {
-        /// Limits by key: the slug or the id of a service, `category:` and a category, or `*`. The first kind that names a
-        /// service decides alone. A category and `*` are for enabled services.
+        /// Limits by key. A key is a service's slug or id, `category:` followed by a category, or `*`. If several keys
+        /// match a service, only the most specific key applies: the service, then the category, then `*`. A category
+        /// and `*` apply only to services that are already enabled.
         services: Option<TemplateServices>,
-        /// All rules of the agents; absent if they keep theirs.
+        /// The rules that replace each agent's rules. If absent, agents keep their rules.
         rules: Option<CandidateRules>,
-        /// Whether new agents follow it whose creator names neither limits nor a template. Absent: as it is. At most one
-        /// template is the default.
+        /// Whether a new agent follows this template if its creator specifies neither limits nor a template. If absent,
+        /// the setting does not change. At most one template is the default.
         default: Option<bool>,
     }
 }
 
-/// Parses the body of a template.
+/// Parses the request body of `PUT /policy-templates/{templateName}`.
 pub(crate) fn parse(body: &Value, catalog: &Catalog) -> Result<TemplateEdit> {
     let mut problems = Problems::default();
     let read = TemplateBody::read(body, Place::Body, &mut problems).map(|read| {
@@ -172,12 +174,12 @@ pub(crate) fn parse(body: &Value, catalog: &Catalog) -> Result<TemplateEdit> {
 }
 
 purser_api::body! {
-    /// What to apply a template to.
+    /// The agents to apply a template to, and how overrides are treated.
     pub(crate) struct ApplyBody as "ApplyTemplateBody" {
-        /// Up to 25 agents; by default all that follow the template. Those that do not follow it are left out, or `failed` if
-        /// their ids are given, except in a preview.
+        /// Up to 25 agents. The default is all agents that follow the template. An agent that is listed but does not
+        /// follow the template has the outcome `failed`, except in a preview.
         agents: Option<BulkAgents>,
-        /// What happens to limits that a person set: `keep`, the default, or `overwrite`.
+        /// What happens to limits that a user set on an agent: `keep` (the default) or `overwrite`.
         overrides: Option<Overrides>,
     }
 }
@@ -206,16 +208,17 @@ fn parse_apply(body: &Value) -> Result<(BulkTarget, Overrides)> {
 pub(crate) struct TemplateView {
     #[schema(example = "research")]
     name: String,
-    /// The version for `If-Match`. It grows with each edit, and no version is used twice, not even for another template.
+    /// The template's version, to send in `If-Match`. Each update increases the version. A version is never used twice,
+    /// even by another template.
     version: u64,
     #[schema(format = DateTime)]
     edited_at: String,
-    /// Whether new agents follow it whose creator names neither limits nor a template.
+    /// Whether a new agent follows this template if its creator specifies neither limits nor a template.
     default: bool,
-    /// Limits by key. A service in the catalog has its slug as key.
+    /// Limits by key. The key of a service in the catalog is the service's slug.
     #[schema(value_type = BTreeMap<String, TemplateLimits>)]
     services: Map<String, Value>,
-    /// All rules of the agents; null if they keep theirs.
+    /// The rules that replace each agent's rules. Null if agents keep their rules.
     #[schema(value_type = Option<Vec<RuleBody>>, required)]
     rules: Option<Vec<Value>>,
 }
@@ -232,7 +235,7 @@ fn rules_json(terms: &TemplateTerms) -> Option<Vec<Value>> {
     Some(rules.iter().map(rule_kind_value).collect())
 }
 
-/// The body that writes these limits, to be edited by a person.
+/// Formats the limits as a request body, for a user to change in the form.
 pub(crate) fn editable(terms: &TemplateTerms, is_default: bool, catalog: &Catalog) -> String {
     let mut body = json!({"services": services_json(terms, catalog), "default": is_default});
     if let (Some(members), Some(rules)) = (body.as_object_mut(), rules_json(terms)) {
@@ -259,7 +262,7 @@ impl TemplateView {
     }
 }
 
-/// The caller's policy templates, by name.
+/// The user's policy templates, sorted by name.
 #[derive(Serialize, ToSchema)]
 #[schema(as = PolicyTemplateList)]
 pub(crate) struct TemplateListView {
@@ -277,7 +280,7 @@ pub(crate) struct TemplateRow {
     version: u64,
     #[schema(format = DateTime)]
     edited_at: String,
-    /// Whether new agents follow it whose creator names neither limits nor a template.
+    /// Whether a new agent follows this template if its creator specifies neither limits nor a template.
     default: bool,
 }
 
@@ -304,26 +307,26 @@ pub(crate) struct RemovedTemplate {
     name: String,
 }
 
-/// A limit or a rule of an agent that differs from its template's.
+/// An agent's limit or rule that differs from the template.
 #[derive(Serialize, ToSchema)]
 #[schema(as = TemplateDifference)]
 pub(crate) struct DifferenceView {
-    /// The service's slug, or its id if it left the catalog; null for a rule.
+    /// The service's slug, or its id if the service has left the catalog. Null for a rule.
     #[schema(required)]
     service: Option<String>,
-    /// The member of the policy; of a rule its kind.
+    /// The policy field, or the rule's kind.
     #[schema(value_type = String, example = "max_per_day_units")]
     member: &'static str,
-    /// The template's value; null for a rule that it does not have.
+    /// The template's value. Null for a rule that only the agent has.
     template: Value,
-    /// The agent's value; null for a rule that it does not have, and for a service that it never had.
+    /// The agent's value. Null for a rule that only the template has, and for a service that the agent never had.
     agent: Value,
-    /// Whether a person set the agent's value. Applying the template keeps it, unless it overwrites.
+    /// Whether a user set the agent's value. Applying the template keeps this value unless `overrides` is `overwrite`.
     #[serde(rename = "override")]
     is_override: bool,
 }
 
-/// The differences that a merge found.
+/// Lists the differences between the agent's and the template's limits, services first.
 pub(crate) fn differences(plan: &TemplatePlan, catalog: &Catalog) -> Vec<DifferenceView> {
     let view = |service: Option<String>, difference: &LimitDifference| DifferenceView {
         service,
@@ -353,9 +356,9 @@ pub(crate) fn differences(plan: &TemplatePlan, catalog: &Catalog) -> Vec<Differe
 #[schema(as = TemplateFollowers)]
 pub(crate) struct FollowersView {
     agents: Vec<FollowerView>,
-    /// The number of agents in this answer. A page can contain fewer agents than `limit` even if more pages follow.
+    /// The number of agents in this response. A page can have fewer agents than `limit` although more pages follow.
     count: usize,
-    /// Send it as `cursor` to read the next page; null at the end.
+    /// The `cursor` of the next page. Null on the last page.
     #[schema(required)]
     next_cursor: Option<String>,
 }
@@ -367,24 +370,24 @@ pub(crate) struct FollowerView {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
     name: String,
-    /// The version that was applied last; null while one is being applied.
+    /// The template version that was last applied to the agent. Null while an application is in progress.
     #[schema(required)]
     version: Option<u64>,
-    /// Its limits that differ from the template's.
+    /// The agent's limits that differ from the template.
     differences: Vec<DifferenceView>,
 }
 
-/// The results of applying a policy template.
+/// The result for each agent that the template was applied to.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AppliedTemplate)]
 pub(crate) struct AppliedView {
-    /// Whether this is a preview: nothing was saved.
+    /// Whether this is a preview, which saves nothing.
     preview: bool,
-    /// A result for each agent, in the order of `ids`, or of creation.
+    /// One result per agent, in the order of `ids`, or else in the order in which the agents were created.
     results: Vec<AppliedRow>,
-    /// The number of agents in this answer.
+    /// The number of agents in this response.
     count: usize,
-    /// Send it as `cursor` to apply the template to the next agents; null if there are no more.
+    /// The `cursor` of the next agents. Send it to apply the template to these agents. Null if no agents remain.
     #[schema(required)]
     next_cursor: Option<String>,
 }
@@ -395,18 +398,19 @@ pub(crate) struct AppliedView {
 pub(crate) struct AppliedRow {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    /// `done`, `unchanged` if the agent already had the limits, or `failed`. In a preview, `done` means that limits would be
-    /// edited.
+    /// `done`, `unchanged` if the agent already had the template's limits, or `failed`. In a preview, `done` means that
+    /// limits would change.
     #[schema(value_type = String, example = "done")]
     outcome: &'static str,
-    /// The reason that the template was not applied; null if it was.
+    /// Why the template was not applied. Null on success.
     #[schema(required)]
     error: Option<ErrorBody>,
-    /// Whether the edits may allow what was refused or asked for before. They require a recent sign-in.
+    /// Whether the changes may allow payments that were blocked or required approval before. These changes require a
+    /// recent sign-in.
     widens: bool,
-    /// Whether the edits may refuse or ask for what was allowed before.
+    /// Whether the changes may block payments that were allowed before, or require approval for these payments.
     narrows: bool,
-    /// The limits that differed from the template's before.
+    /// The limits that differed from the template before the application.
     differences: Vec<DifferenceView>,
 }
 
@@ -470,9 +474,9 @@ pub(crate) async fn read(
     Ok(TemplateView::new(&own, &edition.catalog).response())
 }
 
-/// Create a policy template, or replace its limits.
+/// Create a policy template, or replace an existing template's limits.
 ///
-/// No agent's limits change until the template is applied.
+/// Agents keep their limits until you apply the template.
 #[utoipa::path(
     put,
     path = "/policy-templates/{templateName}",
@@ -516,7 +520,9 @@ pub(crate) async fn put(
     Ok(if is_new { created_response(answer) } else { answer })
 }
 
-/// Remove a policy template. The agents that follow it keep their limits.
+/// Remove a policy template.
+///
+/// The agents that follow the template keep their limits.
 #[utoipa::path(
     delete,
     path = "/policy-templates/{templateName}",
@@ -550,9 +556,9 @@ pub(crate) async fn remove(
     Ok(Json(RemovedTemplate { name }))
 }
 
-/// List the agents that follow a policy template, with their limits that differ from it.
+/// List the agents that follow a policy template, with each agent's limits that differ from the template.
 ///
-/// A page reads up to a hundred agents.
+/// Each page scans up to 100 agents.
 #[utoipa::path(
     get,
     path = "/policy-templates/{templateName}/agents",
@@ -617,9 +623,10 @@ pub(crate) async fn agents(
 
 /// Apply a policy template to agents that follow it.
 ///
-/// Each agent gets ordinary edits of its policies and rules. A limit that a person set is an override: it is kept unless
-/// `overrides` is `overwrite`. Acts on up to 25 agents: repeat the call with `next_cursor` for the rest. One that fails does
-/// not affect the others, and a repeated call continues.
+/// Each agent's policies and rules are updated as if the user had changed them. A limit that a user set on an agent is
+/// an override. Overrides are kept unless `overrides` is `overwrite`. A call handles up to 25 agents: repeat the call
+/// with `next_cursor` for the remaining agents. If an agent fails, the other agents are still updated. You can repeat
+/// the call to continue after a failure.
 #[utoipa::path(
     post,
     path = "/policy-templates/{templateName}/apply",

@@ -1,8 +1,10 @@
-//! Applies a template to agents: by ordinary edits of the agent's rules and of one policy after another, like a person's.
+//! Applies a template to agents with the same updates that a user can make: first the agent's rules, then its policies
+//! in sequence.
 //!
-//! The agent's record says which version it has. While edits are made it also names the version that was begun; the last
-//! edit names it as applied. So an application that ended in between is continued by the next one, which finds what is
-//! done. Edits that do not widen are made first, and none is made if a later one would be refused for its sign-in.
+//! The agent's record stores the applied template version. While updates are in progress the record also stores the
+//! version that is being applied. The last update marks this version as applied. So if an application stops halfway,
+//! the next application finds the completed updates and continues. Updates that do not widen limits are made first. If
+//! a later update requires a more recent sign-in, no update is made.
 
 use crate::agents::listing::follows;
 use crate::agents::outcome::BulkOutcome;
@@ -22,29 +24,30 @@ use purser_domain::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The versions of templates that agents follow, by version.
+/// The template versions that agents follow, by version number.
 pub(crate) type Bases = BTreeMap<u64, TemplateTerms>;
 
-/// What applying a template to an agent changes.
+/// The changes that applying a template makes to an agent.
 #[derive(Debug)]
 pub(crate) struct TemplatePlan {
-    /// The services whose limits differ from the template's.
+    /// The services whose limits differ from the template's limits.
     pub(crate) services: Vec<ServiceMerge>,
-    /// The rules that differ.
+    /// The rules that differ from the template's rules.
     pub(crate) rules: Vec<LimitDifference>,
-    /// The agent with its rules afterwards.
+    /// The agent with the template's rules.
     edited: Agent,
     pub(crate) direction: Direction,
 }
 
 impl TemplatePlan {
-    /// For each difference, whether it is an override.
+    /// Returns for each difference whether the agent's value is an override.
     pub(crate) fn are_overrides(&self) -> impl Iterator<Item = bool> {
         let services = self.services.iter().flat_map(|merge| &merge.differences);
         services.chain(&self.rules).map(|difference| difference.is_override)
     }
 
-    /// The agent's limits, each with the template's: either those that are overrides, or the others.
+    /// Returns the agent's values and the template's values as audit changes: only the overrides, or only the other
+    /// differences.
     pub(crate) fn differing(&self, are_overrides: bool, catalog: &Catalog) -> AuditChanges {
         let services = self.services.iter().flat_map(|merge| {
             let service = TemplateKey::Service(merge.service).describe(catalog);
@@ -64,20 +67,20 @@ impl TemplatePlan {
         AuditChanges::between(Some(agent), Some(template))
     }
 
-    /// Whether limits are edited.
+    /// Returns whether applying the template changes any rule or policy.
     pub(crate) fn is_change(&self, agent: &Agent) -> bool {
         self.edited.rules != agent.rules || self.services.iter().any(|merge| merge.result().is_some())
     }
 }
 
-/// The agents to which a template may be applied.
+/// Which agents a template may be applied to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ApplyTo {
-    /// Any.
+    /// Any agent.
     Any,
-    /// Those that follow it.
+    /// Only agents that follow the template.
     Followers,
-    /// Any, but nothing is written.
+    /// Any agent, without writing.
     Preview,
 }
 
@@ -86,12 +89,12 @@ pub(crate) enum ApplyTo {
 pub(crate) struct ApplyResult {
     pub(crate) agent: AgentId,
     pub(crate) outcome: BulkOutcome,
-    /// What differed before; `None` if that is not known.
+    /// The differences before the application. `None` if the differences could not be computed.
     pub(crate) plan: Option<TemplatePlan>,
 }
 
 impl People {
-    /// Applies a template to agents, each on its own: one that fails does not affect the others.
+    /// Applies a template to each agent independently: if an agent fails, the other agents are still updated.
     pub(crate) async fn apply_to(
         self: &Arc<Self>,
         person: &Caller,
@@ -162,7 +165,7 @@ impl People {
         }
     }
 
-    /// The versions of templates that these agents' limits come from.
+    /// Reads the template versions that these agents' limits were copied from.
     pub(crate) async fn template_bases(&self, person: &Caller, agents: impl Iterator<Item = &Agent>) -> Result<Bases> {
         let mut bases = Bases::new();
         for version in agents
@@ -178,7 +181,7 @@ impl People {
         Ok(bases)
     }
 
-    /// What applying a template to the agent would change.
+    /// Computes the changes that applying the template to the agent would make.
     pub(crate) async fn plan_template(
         &self,
         owned: &OwnedAgent,
@@ -223,8 +226,8 @@ impl People {
         })
     }
 
-    /// Applies a template to the agent, which then follows it. Returns what differed, and whether anything changed. Requires
-    /// a recent sign-in if that widens.
+    /// Applies a template to the agent, which follows the template from then on. Returns the previous differences, and
+    /// whether anything changed. A change that widens limits requires a recent sign-in.
     pub(crate) async fn apply_template(
         &self,
         owned: OwnedAgent,
@@ -277,7 +280,7 @@ impl People {
         }
         let edition = self.catalog().await?;
         for (_, merge) in &policies {
-            // Boxed, like the edits of the agent: their state together is large.
+            // Boxed like the other agent updates, because their futures are large.
             Box::pin(self.apply_limits(&owned, merge, &edition.catalog)).await?;
         }
         let followed = FollowedTemplate::with(template.name.clone(), template.version);
@@ -285,7 +288,7 @@ impl People {
         Ok(owned.agent().version != before.version || !policies.is_empty())
     }
 
-    /// Stores which template the agent follows, and its rules if they are given.
+    /// Stores which template the agent follows, and replaces the agent's rules if `rules` is given.
     async fn follow(
         &self,
         owned: OwnedAgent,
@@ -326,7 +329,7 @@ impl People {
     }
 }
 
-/// The reason of the edits, if the person gives none.
+/// Returns the default edit reason, which applies if the user enters no reason.
 fn reason_of(template: &PolicyTemplate) -> Option<EditReason> {
     let text = format!("policy template {} version {}", template.name, template.version);
     EditReason::parse(&text)

@@ -1,4 +1,4 @@
-//! Policy templates: named limits that agents follow.
+//! Policy templates: named sets of limits that agents follow.
 
 pub(crate) mod api;
 pub(crate) mod apply;

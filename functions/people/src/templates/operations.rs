@@ -1,4 +1,5 @@
-//! Policy templates: list, create, edit and remove them. None of this changes an agent's limits (`apply.rs`).
+//! Operations that list, create, update and remove policy templates. These operations never change an agent's limits
+//! (`apply.rs` does).
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -9,18 +10,18 @@ use purser_domain::{
 };
 use purser_store::{Backoff, EditResult};
 
-/// A template, and whether new agents follow it by default.
+/// A user's template, and whether new agents follow the template by default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnTemplate {
     pub(crate) template: PolicyTemplate,
     pub(crate) is_default: bool,
 }
 
-/// The new values of a template.
+/// A template's new values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TemplateEdit {
     pub(crate) terms: TemplateTerms,
-    /// Whether it is the default; `None` leaves that as it is.
+    /// Whether the template becomes the default. `None` leaves the setting unchanged.
     pub(crate) default: Option<bool>,
 }
 
@@ -33,19 +34,21 @@ impl OwnTemplate {
 }
 
 impl People {
-    /// The person's templates.
+    /// Lists the user's templates.
     pub(crate) async fn templates(&self, person: &Caller) -> Result<TemplateList> {
         self.ledger.templates(&person.id).await
     }
 
-    /// The person's template with this name. A template of another person is `not_found`, like an unknown one.
+    /// Reads the user's template with this name. If the template does not exist or belongs to another user, the error
+    /// is `not_found`.
     pub(crate) async fn template(&self, person: &Caller, name: &TemplateName) -> Result<OwnTemplate> {
         let list = self.templates(person).await?;
         let found = self.template_in(person, &list, name).await?;
         found.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    /// The person's template that a body names.
+    /// Reads the user's template that a request body specifies. If there is no such template, the error is a validation
+    /// error at `/template`.
     pub(crate) async fn find_template(&self, person: &Caller, name: &TemplateName) -> Result<PolicyTemplate> {
         let list = self.templates(person).await?;
         let found = self.template_in(person, &list, name).await?;
@@ -55,7 +58,7 @@ impl People {
             .ok_or_else(|| Error::invalid(vec![problem()]))
     }
 
-    /// The template that the person's new agents follow.
+    /// Reads the template that the user's new agents follow, if any.
     pub(crate) async fn default_template(&self, person: &Caller) -> Result<Option<PolicyTemplate>> {
         let list = self.templates(person).await?;
         let Some(name) = &list.default else {
@@ -87,8 +90,8 @@ impl People {
         }))
     }
 
-    /// Creates the template, or replaces its limits. `if_match` is `None` if no version was named: then it is only created.
-    /// Returns whether it is new. If nothing changes, nothing is written.
+    /// Creates the template, or replaces its limits. If `if_match` is `None`, the template may only be created, not
+    /// replaced. Returns whether the template is new. If the values are unchanged, nothing is written.
     pub(crate) async fn put_template(
         &self,
         person: &Caller,

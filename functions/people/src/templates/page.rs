@@ -1,5 +1,5 @@
-//! The pages of policy templates: the list, and one with its limits, the agents that follow it, and the form that applies
-//! it.
+//! Pages for policy templates: the list, and a template's page with its limits, its followers and the form that applies
+//! the template.
 
 use crate::agents::bulk::{BulkTarget, MAX_LIMITED};
 use crate::agents::listing::AgentFilter;
@@ -32,9 +32,9 @@ use purser_api::{Query, Reply, json_body};
 use purser_domain::{Catalog, Error, ErrorKind, Overrides, Result, TemplateList, TemplateName, TemplateTerms};
 use std::sync::Arc;
 
-/// The number of redirects after which an application asks to continue. Browsers follow twenty.
+/// The redirects after which the page asks the user to continue, because browsers follow only 20 redirects.
 const MAX_STEPS: u32 = 15;
-/// The limits in the form of a new template.
+/// Example limits that prefill the form for a new template.
 const EXAMPLE: &str = r#"{
   "services": {
     "*": {"max_per_call_units": 1000000, "max_per_day_units": 10000000, "require_approval_above_units": 2000000}
@@ -54,7 +54,7 @@ pub(crate) async fn list(State(people): State<Arc<People>>, session: PageSession
     Ok(list_page(&layout, &list, &example).into_response())
 }
 
-/// An agent's limits, for the form of a new template.
+/// Formats an agent's limits, to prefill the form for a new template.
 async fn limits_of_agent(people: &People, owned: &OwnedAgent) -> Result<String> {
     let agent = owned.agent();
     let (edition, policies) = tokio::try_join!(people.catalog(), people.ledger.list_enabled_services(agent))?;
@@ -101,7 +101,7 @@ fn list_page(layout: &Layout, list: &TemplateList, example: &str) -> Markup {
 
 const HINT: &str = "As JSON: services by slug, category:… or *, with the members of a policy; rules, if all agents shall have the same; and whether it is the default of new agents.";
 
-/// The limits in the form, with each problem at its path.
+/// Parses the limits that the user entered. Each validation error is added to the form with its JSON path.
 fn limits_of(form: &mut Form, catalog: &Catalog) -> Option<crate::templates::operations::TemplateEdit> {
     let parsed = json_body(form.text("limits").as_bytes()).and_then(|body| parse(&body, catalog));
     match parsed {
@@ -158,7 +158,7 @@ pub(crate) async fn show(
 ) -> Reply {
     let mut query = Query::without_blanks(&uri);
     let is_report = query.read("act", |act| (act == APPLIED).then_some(()), "is unknown");
-    // Without `act`, the URL is not signed (`ui/report.rs`), and its counts are a link's.
+    // Without `act`, the URL has no signature (`ui/report.rs`), so its counts could come from any link and are ignored.
     let steps = is_report.map_or_else(Steps::default, |()| Steps::from_query(&mut query));
     let layout = Layout::new(&session, people.now()).with_notice(&uri);
     page(&people, &session, layout, &name, &steps, StatusCode::OK).await
@@ -186,7 +186,7 @@ async fn page(
     Ok((status, page).into_response())
 }
 
-/// A page of the agents that follow the template, and the position of the next.
+/// Reads a page of followers, and the cursor of the next page.
 async fn followers(
     people: &People,
     session: &PageSession,
@@ -257,7 +257,7 @@ fn template_page(
     )
 }
 
-/// An agent that follows the template, with its limits that differ: its own, and what the template has.
+/// Renders an agent that follows the template, with the agent's differing limits.
 fn follower(owned: &OwnedAgent, planned: &ApplyResult, catalog: &Catalog) -> Markup {
     let agent = owned.agent();
     let version = agent
@@ -336,16 +336,16 @@ pub(crate) async fn remove(State(people): State<Arc<People>>, Path(name): Path<S
     Ok(done(paths::TEMPLATES, Notice::TemplateRemoved))
 }
 
-/// `GET` of a path to which a template's forms are posted: redirects to its page.
+/// Redirects a `GET` for a form's path to the template's page.
 pub(crate) async fn back(Path(name): Path<String>) -> Reply {
     let name = parse_id(TemplateName::parse(&name))?;
     Ok(see_other(&paths::template(&name)))
 }
 
-/// The act that a page reports after an application.
+/// The `act` query value with which a page reports a completed application.
 const APPLIED: &str = "applied";
 
-/// What an application did so far, and where it continues.
+/// The progress of an application: the counts, and the cursor where the next step starts.
 #[derive(Debug, Default)]
 struct Steps {
     from: Option<purser_store::AgentPlace>,
@@ -400,7 +400,8 @@ impl Steps {
 }
 
 /// `POST /dashboard/templates/{name}/apply`: applies the template to up to 25 followers, and redirects to the next step
-/// until all are done. The redirect is a 307, which repeats the form's `POST` (RFC 9110 §15.4.8).
+/// until all followers are handled. The redirect has status 307, because browsers then repeat the form's `POST` (RFC
+/// 9110 §15.4.8).
 pub(crate) async fn apply(
     State(people): State<Arc<People>>,
     Path(name): Path<String>,

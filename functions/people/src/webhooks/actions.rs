@@ -1,4 +1,4 @@
-//! The forms of webhooks, one function for each.
+//! Handlers for the webhook forms, one function per form.
 
 use crate::sessions::session::VerifiedForm;
 use crate::state::People;
@@ -17,8 +17,8 @@ use purser_api::Reply;
 use purser_domain::{DeliveryId, WebhookTerms};
 use std::sync::Arc;
 
-/// `POST /dashboard/webhooks`. The response is the page with the secret, since a redirect could not carry it. The form
-/// names the slot of the new webhook, so that a reload creates no second webhook.
+/// `POST /dashboard/webhooks`. The response is the page with the new secret, because a redirect could not carry the
+/// secret. The form contains the new webhook's slot, so reloading the page does not create a second webhook.
 pub(crate) async fn create(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
     let person = &posted.session.person;
     let mut form = posted.form(FormName::NewWebhook);
@@ -65,7 +65,7 @@ pub(crate) async fn edit(sent: WebhookForm) -> Reply {
     sent.answer(form, edited, Notice::WebhookSaved).await
 }
 
-/// `POST …/enable`. It also works for a webhook whose endpoint answered 410 (Gone): after an edit it is called again.
+/// `POST …/enable`. Also re-enables a webhook that is not called anymore because its endpoint responded 410 (Gone).
 pub(crate) async fn enable(sent: WebhookForm) -> Reply {
     switch(sent, true, Notice::WebhookEnabled).await
 }
@@ -105,8 +105,8 @@ pub(crate) async fn remove(sent: WebhookForm) -> Reply {
     }
 }
 
-/// `POST …/rotate`. As with [`create`], the response is the page with the secret. A reload sends an old version and so
-/// rotates nothing.
+/// `POST …/rotate`. Like [`create`], the response is the page with the new secret. Reloading the page sends an outdated
+/// version, so the secret is not rotated again.
 pub(crate) async fn rotate(sent: WebhookForm) -> Reply {
     let mut form = sent.form(FormName::Plain);
     let Some(if_match) = form.version() else {

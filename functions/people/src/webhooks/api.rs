@@ -1,4 +1,4 @@
-//! `/webhooks`: the URLs at which a person's programs receive events, the events, and the results of the calls.
+//! JSON API under `/webhooks`: the URLs that receive a user's events, the event kinds, and the delivery results.
 
 use crate::agents::owned::parse_id;
 use crate::cursor;
@@ -22,65 +22,66 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of listing webhooks.
+    /// Errors when listing webhooks.
     pub(crate) ListErrors: 401, 403, 429, 500;
-    /// The errors of reading a webhook.
+    /// Errors when reading a webhook.
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    /// The errors of listing a webhook's deliveries.
+    /// Errors when listing a webhook's deliveries.
     pub(crate) DeliveriesErrors: 400, 401, 403, 404, 429, 500;
-    /// The errors of creating a webhook.
+    /// Errors when creating a webhook.
     pub(crate) CreateErrors: 400, 401, 403, 413, 429, 500;
-    /// The errors of replacing a webhook's settings.
+    /// Errors when replacing a webhook's settings.
     pub(crate) WriteErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
-    /// The errors of removing a webhook, and of rotating its secret.
+    /// Errors when removing a webhook or rotating its secret.
     pub(crate) ChangeErrors: 400, 401, 403, 404, 412, 428, 429, 500;
-    /// The errors of sending a test event or a delivery to a webhook.
+    /// Errors when sending a test event or repeating a delivery.
     pub(crate) SendErrors: 401, 403, 404, 429, 500, 503;
 }
 
-/// One of the caller's webhooks, without its secrets.
+/// A webhook, without its secrets.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Webhook)]
 pub(crate) struct WebhookView {
     #[schema(value_type = uuid::Uuid)]
     webhook_id: String,
-    /// The number of edits.
+    /// The number of updates. Send the version in `If-Match`.
     version: u64,
     #[schema(example = "https://hooks.example.com/purser")]
     url: String,
     #[schema(required)]
     description: Option<String>,
-    /// The kinds of events that are delivered to it; null for all.
+    /// The event kinds that the webhook receives. Null for all kinds.
     #[schema(required)]
     kinds: Option<Vec<&'static str>>,
-    /// The agents whose events are delivered to it; null for all.
+    /// The agents whose events the webhook receives. Null for all agents.
     #[schema(value_type = Option<Vec<uuid::Uuid>>, required)]
     agents: Option<Vec<String>>,
-    /// Whether events are delivered to it.
+    /// Whether the webhook receives events.
     enabled: bool,
-    /// The `Content-Type` of its calls.
+    /// The `Content-Type` header of each delivery.
     #[schema(example = "application/json")]
     content_type: &'static str,
-    /// The time since which it is not called: its program responded 410, or its calls have failed for five days. An
-    /// update, also one to the same values with `enabled: true`, has it called again.
+    /// When deliveries were stopped, because the webhook receiver responded 410 or all calls failed for five days. Any
+    /// update with `enabled: true` resumes deliveries, even if no other value changes. Null while deliveries are
+    /// active.
     #[schema(format = DateTime, required)]
     gone_at: Option<String>,
-    /// The time of the first failed call since the last successful one; null if the last call was successful.
+    /// The time of the first failed call since the last successful call. Null if the last call was successful.
     #[schema(format = DateTime, required)]
     failing_since: Option<String>,
     #[schema(format = DateTime)]
     created_at: String,
-    /// Its secrets, the oldest first. Each signs until its end.
+    /// The webhook's secrets, oldest first. Each secret signs calls until its `ends_at`.
     secrets: Vec<SecretView>,
 }
 
-/// The period in which a secret signs.
+/// The period in which a webhook secret signs calls. The secret itself is not shown.
 #[derive(Serialize, ToSchema)]
 #[schema(as = WebhookSecret)]
 pub(crate) struct SecretView {
     #[schema(format = DateTime)]
     created_at: String,
-    /// The end of the period; null for the newest.
+    /// When the secret stops signing calls. Null for the newest secret.
     #[schema(format = DateTime, required)]
     ends_at: Option<String>,
 }
@@ -122,20 +123,21 @@ impl From<&OwnWebhook> for WebhookView {
     }
 }
 
-/// The caller's webhooks, the oldest first.
+/// The user's webhooks, oldest first.
 #[derive(Serialize, ToSchema)]
 #[schema(as = WebhookList)]
 pub(crate) struct WebhookList {
     webhooks: Vec<WebhookView>,
-    /// The number of webhooks in this answer.
+    /// The number of webhooks in this response.
     count: usize,
 }
 
-/// A webhook with its new secret.
+/// A webhook with a new secret.
 #[derive(Serialize, ToSchema)]
 #[schema(as = NewWebhook)]
 pub(crate) struct NewWebhookView {
-    /// The secret with which the program verifies calls, by any library of Standard Webhooks. It is shown once, here.
+    /// The secret with which the webhook receiver verifies calls, with any Standard Webhooks library. The secret is
+    /// shown only in this response.
     #[schema(example = "whsec_<secret>")]
     secret: String,
     #[serde(flatten)]
@@ -151,7 +153,7 @@ impl From<IssuedWebhook> for NewWebhookView {
     }
 }
 
-/// A webhook that was removed.
+/// A removed webhook.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RemovedWebhook)]
 pub(crate) struct RemovedWebhook {
@@ -159,32 +161,33 @@ pub(crate) struct RemovedWebhook {
     webhook_id: String,
 }
 
-/// The delivery of one event to one webhook.
+/// The delivery of an event to a webhook.
 #[derive(Serialize, ToSchema)]
 #[schema(as = WebhookDelivery)]
 pub(crate) struct DeliveryView {
     #[schema(value_type = uuid::Uuid)]
     delivery_id: String,
-    /// The `webhook-id` of its calls.
+    /// The event's id, sent in each call's `webhook-id` header.
     #[schema(value_type = uuid::Uuid)]
     event_id: String,
     #[schema(example = "purser.approval.asked.v1")]
     kind: &'static str,
-    /// `waiting`, `delivered`, or `failed`: given up.
+    /// `waiting`, `delivered`, or `failed` if no further call is made.
     #[schema(value_type = String, example = "delivered")]
     status: &'static str,
-    /// The number of calls since the delivery was last requested.
+    /// The number of calls since the delivery was created or last requested again.
     attempts: u32,
-    /// The time of the last call; null if there was none.
+    /// The time of the last call. Null before the first call.
     #[schema(format = DateTime, required)]
     last_attempt_at: Option<String>,
-    /// `status_<number>`, `timeout`, `unreachable`, `unknown_host` or `blocked_address`.
+    /// The last call's result: `status_<number>`, `timeout`, `unreachable`, `unknown_host` or `blocked_address`. Null
+    /// before the first call.
     #[schema(required, example = "status_200")]
     last_result: Option<String>,
-    /// The duration of the last call.
+    /// The last call's duration in milliseconds. Null before the first call.
     #[schema(required)]
     last_latency_ms: Option<u64>,
-    /// The time of the next call; null if there is none.
+    /// The time of the next call. Null if no call is planned.
     #[schema(format = DateTime, required)]
     next_attempt_at: Option<String>,
 }
@@ -206,14 +209,14 @@ impl From<&Delivery> for DeliveryView {
     }
 }
 
-/// Deliveries of a webhook, the latest event first. They are kept for 30 days.
+/// A webhook's deliveries, latest event first. Deliveries are kept for 30 days.
 #[derive(Serialize, ToSchema)]
 #[schema(as = WebhookDeliveryList)]
 pub(crate) struct DeliveryList {
     deliveries: Vec<DeliveryView>,
-    /// The number of deliveries in this answer.
+    /// The number of deliveries in this response.
     count: usize,
-    /// Send it as `cursor` to read the next page; null at the end.
+    /// The `cursor` of the next page. Null on the last page.
     #[schema(required)]
     next_cursor: Option<String>,
 }
@@ -240,7 +243,7 @@ purser_api::field! {
 }
 
 purser_api::field! {
-    /// A kind of event that belongs to an owner.
+    /// An event kind that a webhook can receive.
     pub(crate) struct HookKind(EventKind):
     |value| {
         let kind = value.as_str().and_then(EventKind::from_name).filter(|kind| kind.is_for_webhooks());
@@ -258,7 +261,7 @@ impl Listed for HookKind {
 }
 
 purser_api::field! {
-    /// An agent, by its id.
+    /// An agent's id.
     pub(crate) struct HookAgent(AgentId):
     |value| value.as_str().and_then(AgentId::parse).ok_or_else(|| "must be a UUID".to_owned()),
     json!({"type": "string", "format": "uuid"})
@@ -273,42 +276,42 @@ impl Listed for HookAgent {
 }
 
 purser_api::field! {
-    /// The `Content-Type` of a webhook's calls.
+    /// The `Content-Type` header of a webhook's deliveries.
     pub(crate) struct HookContentType(WebhookContentType):
     |value| value.as_str().and_then(WebhookContentType::from_name).ok_or_else(WebhookContentType::choices),
     json!({
         "type": "string",
-        // Not an `enum`, which would exclude null.
+        // A pattern, because an `enum` would exclude null.
         "pattern": "^application/(cloudevents\\+)?json$",
         "default": WebhookContentType::CloudEvents.name(),
     })
 }
 
-/// The event kinds that a webhook can receive.
+/// Lists the event kinds that a webhook can receive.
 fn kinds() -> impl Iterator<Item = &'static str> {
     let kinds = EventKind::ALL.iter().filter(|kind| kind.is_for_webhooks());
     kinds.map(|kind| kind.name())
 }
 
 purser_api::body! {
-    /// A webhook's URL and events. An absent member sets no limit.
+    /// A webhook's settings. If `kinds` or `agents` is absent, the webhook receives all events of all agents.
     pub(crate) struct WebhookBody {
-        /// An https URL on the public internet, without user, password and fragment.
+        /// An https URL on the public internet, without user name, password or fragment.
         url: HookUrl,
-        /// A description for people.
+        /// A description that the dashboard shows.
         description: Option<ShownText<200>>,
-        /// The kinds of events that are delivered to it.
+        /// The event kinds that the webhook receives. If absent, all kinds.
         kinds: Option<Vec<HookKind>> = {"minItems": 1},
-        /// The agents whose events are delivered to it.
+        /// The agents whose events the webhook receives. If absent, all agents.
         agents: Option<Vec<HookAgent>> = {"minItems": 1, "maxItems": WebhookTerms::MAX_AGENTS},
-        /// `false`: it is not called. True by default.
+        /// Whether the webhook receives events. The default is true.
         enabled: Option<bool>,
-        /// The `Content-Type` of its calls. The body is the same.
+        /// The `Content-Type` header of each delivery. The body does not depend on this value.
         content_type: Option<HookContentType>,
     }
 }
 
-/// Parses the terms of a webhook. The operation checks whether its URL may be called.
+/// Parses a webhook's settings. The operation checks later whether the URL may be called.
 pub(crate) fn parse_terms(body: &Value) -> purser_domain::Result<WebhookTerms> {
     let body = WebhookBody::parse(body)?;
     let terms = WebhookTerms {
@@ -351,7 +354,7 @@ pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken)
 
 /// Create a webhook.
 ///
-/// Its secret is in this answer only. Calls are signed according to Standard Webhooks 1.0.0.
+/// The secret is only in this response. Calls are signed according to Standard Webhooks 1.0.0.
 #[utoipa::path(
     post,
     path = "/webhooks",
@@ -408,10 +411,10 @@ pub(crate) async fn read(
     Ok(webhook_response(&own))
 }
 
-/// Replace a webhook's URL, events and agents.
+/// Replace a webhook's URL, event kinds and agents.
 ///
-/// This also enables a webhook that was disabled by a 410 response, or because its calls failed for five days. If
-/// nothing else changes, the body must contain `enabled: true` for that.
+/// An update also resumes deliveries that were stopped because the webhook receiver responded 410 or all calls failed
+/// for five days. To resume deliveries without another change, send `enabled: true`.
 #[utoipa::path(
     put,
     path = "/webhooks/{webhookId}",
@@ -446,7 +449,9 @@ pub(crate) async fn replace(
     Ok(webhook_response(&own))
 }
 
-/// Remove a webhook at once. Its pending deliveries are dropped.
+/// Remove a webhook immediately.
+///
+/// Pending deliveries are dropped.
 #[utoipa::path(
     delete,
     path = "/webhooks/{webhookId}",
@@ -474,10 +479,10 @@ pub(crate) async fn remove(
     Ok(Json(RemovedWebhook { webhook_id }))
 }
 
-/// Give a webhook a new secret.
+/// Replace a webhook's secret.
 ///
-/// The new secret is in this answer only. For one day each call is also signed with the old secret, so that your
-/// program can switch without losing a call.
+/// The new secret is only in this response. For one day each call is also signed with the old secret, so that your
+/// webhook receiver can switch without losing events.
 #[utoipa::path(
     post,
     path = "/webhooks/{webhookId}/rotate",
@@ -509,7 +514,7 @@ pub(crate) async fn rotate(
     Ok(secret_response(issued))
 }
 
-/// Send a test event to a webhook, whatever its events are.
+/// Send a test event to a webhook, regardless of its event kinds.
 #[utoipa::path(
     post,
     path = "/webhooks/{webhookId}/test",
@@ -568,7 +573,7 @@ pub(crate) async fn deliveries(
     }))
 }
 
-/// Send a delivery again, with the same `webhook-id`, whatever its result was.
+/// Send a delivery again with the same `webhook-id`, regardless of the delivery's result.
 #[utoipa::path(
     post,
     path = "/webhooks/{webhookId}/deliveries/{deliveryId}/redeliver",

@@ -1,4 +1,4 @@
-//! The results of a webhook's calls: one row for each event.
+//! The section with a webhook's deliveries, one table row per event.
 
 use crate::cursor;
 use crate::ui::datetime::{exact, relative};
@@ -12,10 +12,10 @@ use purser_domain::{CallResult, Delivery, DeliveryState};
 use purser_store::Page;
 use uuid::Uuid;
 
-/// The number of rows on a page.
+/// The number of deliveries per page.
 pub(crate) const ROWS: u32 = 25;
 
-/// The cursor in a URL; `None`, which is the first page, if it is invalid.
+/// Reads the `cursor` query parameter. An invalid cursor returns `None`, which selects the first page.
 pub(crate) fn cursor(uri: &Uri) -> Option<Uuid> {
     Query::without_blanks(uri).read("cursor", cursor::read_place, "")
 }
@@ -83,7 +83,7 @@ fn state_chip(state: DeliveryState) -> Markup {
     }
 }
 
-/// The result of a call, in words.
+/// Describes a call's result in words.
 pub(crate) fn result(result: CallResult) -> String {
     match result {
         CallResult::Status(status) => format!("answered {status}"),

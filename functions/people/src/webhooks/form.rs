@@ -1,5 +1,4 @@
-//! A form on a webhook's page, and the response to it: the webhook's page with a notice, or the form again with its
-//! errors.
+//! A form on a webhook's page, and its response: a redirect to the webhook's page, or the form with its errors.
 
 use crate::agents::owned::parse_id;
 use crate::sessions::session::VerifiedForm;
@@ -21,7 +20,7 @@ use purser_domain::{Error, ErrorKind, Result, WebhookId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A form that a webhook's owner sent from its page.
+/// A form that a webhook's owner submitted.
 pub(crate) struct WebhookForm {
     pub(crate) people: Arc<People>,
     pub(crate) own: OwnWebhook,
@@ -51,17 +50,17 @@ impl FromRequest<Arc<People>> for WebhookForm {
 }
 
 impl WebhookForm {
-    /// The value of the path's `parameter`.
+    /// Parses a path parameter.
     pub(crate) fn parse_parameter<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
         parse_id(self.path.get(parameter).and_then(|text| parse(text)))
     }
 
-    /// The values that the person entered.
+    /// Returns the submitted values.
     pub(crate) fn form(&self, name: FormName) -> Form {
         self.posted.form(name)
     }
 
-    /// Redirects to the webhook's page with a notice of success, or shows the page with the form and the error.
+    /// Redirects to the webhook's page with a success message, or shows the page with the form and the error.
     pub(crate) async fn answer<T>(&self, form: Form, result: Result<T>, notice: Notice) -> Reply {
         match result {
             Ok(_) => Ok(done(&path_of(self.own.webhook.id), notice)),
@@ -69,7 +68,7 @@ impl WebhookForm {
         }
     }
 
-    /// The page again, with the form and its errors.
+    /// Shows the page again, with the form and its errors.
     pub(crate) async fn again(&self, form: Form) -> Reply {
         let layout = self.layout();
         self.page(
@@ -82,13 +81,13 @@ impl WebhookForm {
         .await
     }
 
-    /// The page in its current state, with the form that was refused with `error`.
+    /// Shows the webhook's current state, and the form that was rejected with `error`.
     pub(crate) async fn reject(&self, form: Form, error: Error) -> Reply {
         let (status, layout) = reject_form(self.layout(), form, error)?;
         self.page(status, layout).await
     }
 
-    /// The page with a secret that was just created.
+    /// Shows the page with a new secret.
     pub(crate) async fn show_secret(&self, issued: IssuedWebhook) -> Reply {
         let person = &self.posted.session.person;
         let IssuedWebhook { own, secret } = issued;
@@ -107,8 +106,8 @@ impl WebhookForm {
     }
 }
 
-/// The status and the layout of a page with a form that was refused with `error`; or the failure, if the form can't
-/// show it.
+/// Returns the status and layout of a page that shows the rejected form with `error`. Returns the failure itself if the
+/// form cannot show this kind of error.
 pub(crate) fn reject_form(layout: Layout, mut form: Form, error: Error) -> Result<(StatusCode, Layout), Failure> {
     let failure = Failure::from(error);
     let problem = match failure.error().kind() {

@@ -1,4 +1,4 @@
-//! The page of a person's webhooks, with the form that creates one.
+//! The page with a user's webhooks, and the form that creates a webhook.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -13,7 +13,7 @@ use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 use purser_domain::{Result, Webhook, WebhookTerms, visible};
 
-/// The page of a person's webhooks.
+/// Renders the page with a user's webhooks.
 pub(crate) async fn answer(people: &People, layout: &Layout, person: &Caller) -> Result<Response> {
     Ok(list_page(layout, &people.webhooks(person).await?).into_response())
 }
@@ -56,7 +56,7 @@ fn row(own: &OwnWebhook) -> Markup {
     }
 }
 
-/// The name of a webhook: its description, or else its URL.
+/// Returns the webhook's description, or its URL if there is no description.
 pub(crate) fn title(terms: &WebhookTerms) -> String {
     terms
         .description
@@ -73,7 +73,7 @@ pub(crate) fn state_chip(own: &OwnWebhook) -> Markup {
     }
 }
 
-/// A short description of the events that a webhook receives.
+/// Describes briefly which events a webhook receives.
 fn event_summary(terms: &WebhookTerms) -> String {
     let kinds = match &terms.kinds {
         None => "all events".to_owned(),

@@ -1,8 +1,8 @@
-//! Webhooks: list, create, edit and remove them, rotate their secrets, and list the results of their calls.
+//! Operations that list, create, update and remove webhooks, rotate webhook secrets, and list deliveries.
 //!
-//! Secrets are created here, and each is only in the response that created it. They are stored encrypted, with a key
-//! that this function can't decrypt with. `functions/webhooks` makes the calls; tests and redeliveries are requested
-//! from it by id.
+//! A secret is created here and is only in the response that created the secret. Secrets are stored encrypted with a
+//! key that this function cannot decrypt with. `functions/webhooks` makes the calls. This module requests test events
+//! and repeated deliveries from `functions/webhooks` by id.
 
 use crate::agents::owned::parse_id;
 use crate::caller::Caller;
@@ -16,31 +16,30 @@ use purser_store::{Backoff, EditResult, NewWebhookSecret, Page, PageRequest};
 use tracing::info;
 use uuid::Uuid;
 
-/// A webhook of the person, as it was read.
+/// A user's webhook, with its delivery state.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnWebhook {
     pub(crate) webhook: Webhook,
-    /// The time since which it is no longer called, because its endpoint responded 410 (Gone) or its calls failed for
-    /// too long.
+    /// When deliveries were stopped, because the endpoint responded 410 (Gone) or its calls failed for too long.
     pub(crate) gone_at: Option<Timestamp>,
-    /// The failed calls of this version since the last successful one.
+    /// The failed calls of this webhook version since the last successful call.
     pub(crate) failed: Option<FailedCalls>,
 }
 
-/// A webhook with its newest secret. It does not implement `Debug`, so that the secret is never logged.
+/// A webhook with its newest secret. The type does not implement `Debug`, so that the secret cannot be logged.
 pub(crate) struct IssuedWebhook {
     pub(crate) own: OwnWebhook,
-    /// `whsec_…`, for the person to give to the program.
+    /// The secret as `whsec_…`, which the user configures in the webhook receiver.
     pub(crate) secret: String,
 }
 
-/// A change to store for a webhook.
+/// A change to a stored webhook.
 enum Change {
-    /// The webhook already has the requested values.
+    /// No change, because the webhook already has the requested values.
     None(OwnWebhook),
     /// Stores this version.
     Edited(Webhook),
-    /// Stores this version and its new secret, and deletes the secrets that have ended.
+    /// Stores this version and its new secret, and deletes the expired secrets.
     Rotated(Webhook, NewWebhookSecret, Vec<WebhookSecretId>),
     /// Deletes the webhook.
     Removed,
@@ -56,7 +55,7 @@ impl Change {
 }
 
 impl From<Webhook> for OwnWebhook {
-    /// A webhook that was just written. The failed calls of an earlier version no longer apply.
+    /// Wraps a webhook that was just written. Failed calls of an earlier version no longer apply.
     fn from(webhook: Webhook) -> Self {
         Self {
             webhook,
@@ -67,7 +66,7 @@ impl From<Webhook> for OwnWebhook {
 }
 
 impl People {
-    /// The person's webhooks, the oldest first.
+    /// Lists the user's webhooks, oldest first.
     pub(crate) async fn webhooks(&self, person: &Caller) -> Result<Vec<OwnWebhook>> {
         let webhooks = self.webhooks.list_webhooks(&person.id).await?;
         let ids: Vec<WebhookId> = webhooks.iter().map(|webhook| webhook.id).collect();
@@ -85,17 +84,18 @@ impl People {
         Ok(listed.collect())
     }
 
-    /// The person's webhook with this id. A webhook of another person is `not_found`, like an unknown one.
+    /// Reads the user's webhook with this id. If the webhook does not exist or belongs to another user, the error is
+    /// `not_found`.
     pub(crate) async fn own_webhook(&self, person: &Caller, id: WebhookId) -> Result<OwnWebhook> {
         let mut webhooks = self.webhooks(person).await?;
         let place = webhooks.iter().position(|own| own.webhook.id == id);
         parse_id(place.map(|place| webhooks.swap_remove(place)))
     }
 
-    /// Creates a webhook. Requires a recent sign-in, since a stolen session could otherwise receive all later events.
+    /// Creates a webhook. Requires a recent sign-in, because a stolen session could otherwise receive all later events.
     ///
-    /// `if_match` is the requested slot. If it has been taken since, no webhook is created, so that a form that is sent
-    /// twice creates only one webhook.
+    /// `if_match` is the requested slot. If another webhook took the slot in the meantime, no webhook is created, so
+    /// that a form that is submitted twice creates only one webhook.
     pub(crate) async fn create_webhook(
         &self,
         person: &Caller,
@@ -146,7 +146,7 @@ impl People {
                     info!(person = %person.id, webhook.id = %webhook.id, "webhook.created");
                     return Ok(issued_webhook(webhook, &secret));
                 }
-                // Another request has taken the slot meanwhile.
+                // Another request took the slot in the meantime.
                 EditResult::Conflict => backoff.wait().await?,
             }
         }
@@ -169,9 +169,9 @@ impl People {
         })
     }
 
-    /// Replaces the URL and events of a webhook. A new URL, more events and enabling the webhook require a recent
-    /// sign-in. An edit without changes writes nothing, except that with `resumes` a webhook whose endpoint answered
-    /// 410 (Gone) is called again.
+    /// Replaces a webhook's settings. A new URL, more events or enabling the webhook requires a recent sign-in. An
+    /// update without changes writes nothing, except if `resumes` is true and deliveries were stopped: then deliveries
+    /// resume.
     pub(crate) async fn edit_webhook(
         &self,
         person: &Caller,
@@ -198,7 +198,7 @@ impl People {
         }
     }
 
-    /// Gives a webhook a new secret. The old secret also signs for one more day. Requires a recent sign-in.
+    /// Replaces a webhook's secret. The old secret also signs calls for one more day. Requires a recent sign-in.
     pub(crate) async fn rotate_webhook_secret(
         &self,
         person: &Caller,
@@ -246,7 +246,7 @@ impl People {
         self.audit_rejection(&person.acting, act, changed).await
     }
 
-    /// Applies a change, and retries it after a conflict while `if_match` holds for the stored version.
+    /// Applies a change. After a conflict, retries while `if_match` holds for the stored version.
     async fn store_webhook_change(
         &self,
         person: &Caller,
@@ -281,7 +281,7 @@ impl People {
         }
     }
 
-    /// Requests a test event for a webhook, regardless of its event kinds; returns the delivery's id.
+    /// Requests a test event for a webhook, regardless of its event kinds. Returns the delivery's id.
     pub(crate) async fn test_webhook(&self, person: &Caller, own: &OwnWebhook) -> Result<DeliveryId> {
         let webhook = own.webhook.id;
         let request = self.request(person, webhook, None)?;
@@ -291,7 +291,7 @@ impl People {
         Ok(Delivery::new(webhook, &event).id)
     }
 
-    /// Requests that a delivery be sent again, regardless of its result.
+    /// Requests another attempt for a delivery, regardless of the delivery's result.
     pub(crate) async fn send_again(&self, person: &Caller, own: &OwnWebhook, delivery: DeliveryId) -> Result<()> {
         let webhook = own.webhook.id;
         if self.webhooks.delivery(webhook, delivery).await?.is_none() {
@@ -310,13 +310,12 @@ impl People {
         })
     }
 
-    /// The results of a webhook's calls, the latest event first.
+    /// Lists a webhook's deliveries, latest event first.
     pub(crate) async fn deliveries(&self, own: &OwnWebhook, slice: PageRequest<Uuid>) -> Result<Page<Delivery, Uuid>> {
         self.webhooks.deliveries(own.webhook.id, slice).await
     }
 
-    /// Refuses a URL that the guard of outgoing calls would refuse, as far as that is known before the host name is
-    /// resolved.
+    /// Rejects a URL that [`People::may_call`] does not permit.
     fn check_url(&self, url: &WebhookUrl) -> Result<()> {
         if self.may_call(url) {
             return Ok(());
@@ -327,13 +326,14 @@ impl People {
         )]))
     }
 
-    /// Whether a URL may be called, as far as that is known before the host name is resolved.
+    /// Returns whether webhooks may call this URL. The check does not resolve the host name, so the address is checked
+    /// again before each call.
     pub(crate) fn may_call(&self, url: &WebhookUrl) -> bool {
         let hosts = &self.webhook_hosts;
         hosts.contains(url.url()) || url.is_https() && hosts.may_call(url.url())
     }
 
-    /// Creates a secret of a webhook: in plain text for the person, and encrypted for the store.
+    /// Creates a webhook secret. Returns the plain text for the user and the encrypted secret for the store.
     async fn new_webhook_secret(
         &self,
         person: &Caller,

@@ -1,4 +1,4 @@
-//! The page of one webhook: its URL and events, its secrets, and the results of its calls.
+//! A webhook's page: its settings, its secrets and its deliveries.
 
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
@@ -19,8 +19,8 @@ use purser_domain::{AgentId, Result, SecretTerm};
 use purser_store::PageRequest;
 use uuid::Uuid;
 
-/// The page of a webhook, with the deliveries before the cursor `before`, and with the secret that was just created, if
-/// any.
+/// Renders a webhook's page with the deliveries before the cursor `before`, and with the new secret if `secret` is
+/// given.
 pub(crate) async fn answer(
     people: &People,
     layout: &Layout,
@@ -90,7 +90,7 @@ fn head(layout: &Layout, own: &OwnWebhook, path: &str) -> Markup {
     }
 }
 
-/// The new secret, on the only page that shows it.
+/// Renders the new secret. No other page shows this secret.
 fn new_secret_notice(secret: &str) -> Markup {
     html! {
         section.card.key-once aria-labelledby="new-secret-title" {

@@ -1,5 +1,4 @@
-//! The pages of webhooks, with their URLs and the results of their calls. The forms use the same operations as
-//! `api.rs`.
+//! Routes for the webhook pages. The forms use the same operations as `api.rs`.
 
 use crate::agents::owned::parse_id;
 use crate::redirect::see_other;
@@ -34,7 +33,7 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/{webhook}/deliveries/{delivery}/redeliver", form(actions::redeliver))
 }
 
-/// The routes of a path to which forms are posted.
+/// Routes a form's path: `POST` to the handler, and `GET` back to the webhook's page.
 fn form<H, T>(handler: H) -> MethodRouter<Arc<People>>
 where
     H: Handler<T, Arc<People>>,
@@ -58,7 +57,7 @@ async fn show(State(people): State<Arc<People>>, session: PageSession, Path(webh
     Ok(page::answer(&people, &layout, &session.person, &own, before, None).await?)
 }
 
-/// `GET` of a path to which forms are posted: redirects to the webhook's page.
+/// Redirects a `GET` for a form's path to the webhook's page.
 async fn back(Path(path): Path<HashMap<String, String>>) -> Reply {
     let webhook = parse_id(path.get("webhook").and_then(|webhook| WebhookId::parse(webhook)))?;
     Ok(see_other(&path_of(webhook)))

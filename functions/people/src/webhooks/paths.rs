@@ -1,11 +1,11 @@
-//! Paths of the pages of webhooks.
+//! Paths of the webhook pages.
 
 use purser_domain::WebhookId;
 
-/// The list of webhooks.
+/// The path of the webhook list.
 pub(crate) const PAGE: &str = "/dashboard/webhooks";
 
-/// The page of a webhook.
+/// Returns the path of a webhook's page.
 pub(crate) fn path_of(webhook: WebhookId) -> String {
     format!("{PAGE}/{webhook}")
 }

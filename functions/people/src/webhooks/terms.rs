@@ -1,4 +1,4 @@
-//! The form of a webhook's terms: its URL, its event kinds and its agents.
+//! The form with a webhook's settings: its URL, event kinds and agents.
 
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
@@ -11,7 +11,7 @@ use purser_domain::{AgentId, EventKind, Result, WebhookContentType, WebhookTerms
 use serde_json::json;
 use std::collections::BTreeSet;
 
-/// The members of a webhook's body, each with its form field and label.
+/// The fields of a webhook's request body, each with its form input and label.
 pub(crate) const FIELDS: [FieldOf; 5] = [
     ("url", "url", "URL"),
     ("description", "description", "Description"),
@@ -20,8 +20,8 @@ pub(crate) const FIELDS: [FieldOf; 5] = [
     ("content_type", "content_type", "Content type"),
 ];
 
-/// The ids of the agents that a form names, one in each line, by name or by id. A line that names none, or several, is a
-/// problem of the form.
+/// Returns the ids of the agents that the form lists, with an agent's name or id on each line. A name that matches no
+/// agent or several agents is a validation error in the form.
 pub(crate) async fn read_agents(people: &People, person: &Caller, form: &mut Form) -> Result<Vec<String>> {
     if form.text("agents") != "some" {
         return Ok(Vec::new());
@@ -29,7 +29,7 @@ pub(crate) async fn read_agents(people: &People, person: &Caller, form: &mut For
     let lines: Vec<String> = form.all("agent").flat_map(str::lines).map(str::to_owned).collect();
     let (mut ids, mut wrong) = (BTreeSet::new(), Vec::new());
     for line in lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty()) {
-        // A present agent's line has its id and its name.
+        // If the webhook already lists an agent, the agent's line contains the id and the name.
         let of_line: Vec<AgentId> = line.split([' ', ',']).filter_map(AgentId::parse).collect();
         if !of_line.is_empty() {
             ids.extend(of_line);
@@ -51,7 +51,7 @@ pub(crate) async fn read_agents(people: &People, person: &Caller, form: &mut For
     Ok(ids.iter().map(ToString::to_string).collect())
 }
 
-/// Parses the terms of a webhook for these `agents`; if it returns `None`, the form has at least one problem.
+/// Parses a webhook's settings for these `agents`. If the result is `None`, the form has at least one validation error.
 pub(crate) fn read_terms(form: &mut Form, agents: &[String], enabled: bool) -> Option<WebhookTerms> {
     let description = Some(form.text("description")).filter(|text| !text.is_empty());
     let mut body = json!({"url": form.text("url"), "description": description, "enabled": enabled});
@@ -59,14 +59,14 @@ pub(crate) fn read_terms(form: &mut Form, agents: &[String], enabled: bool) -> O
         set(&mut body, "content_type", form.text("content_type"));
     }
     for (member, field, label) in [("kinds", "kind", "Events"), ("agents", "agent", "Agents")] {
-        // A form without a selected radio button is invalid; it never selects all.
+        // A form without a selected radio button is invalid and never selects all.
         match form.text(member) {
             "all" => {}
             "some" if field == "agent" && !agents.is_empty() => set(&mut body, member, agents),
             "some" if field == "kind" && form.words(field).next().is_some() => {
                 set(&mut body, member, form.distinct_words(field));
             }
-            // Each line that is wrong is a problem already.
+            // `read_agents` already reported a validation error for each invalid line.
             "some" if form.all(field).next().is_some() => {}
             "some" => form.wrong(field, format!("{label}: choose at least one.")),
             _ => form.wrong(member, format!("{label}: choose all, or select some.")),
@@ -75,8 +75,8 @@ pub(crate) fn read_terms(form: &mut Form, agents: &[String], enabled: bool) -> O
     form.take_parsed(parse_terms(&body), &FIELDS)
 }
 
-/// The inputs of a webhook's terms, filled with its `present` terms.
-/// `known` are the person's agents among the present ones.
+/// Renders the inputs for a webhook's settings, filled with the `present` settings. `known` contains the user's agents
+/// among the selected agents.
 pub(crate) fn terms_inputs(inputs: &Inputs<'_>, present: Option<&WebhookTerms>, known: &[OwnedAgent]) -> Markup {
     let kinds = present.and_then(|terms| terms.kinds.as_ref());
     let chosen = present.and_then(|terms| terms.agents.as_ref());
@@ -110,7 +110,7 @@ pub(crate) fn terms_inputs(inputs: &Inputs<'_>, present: Option<&WebhookTerms>, 
     }
 }
 
-/// The chosen agents, each with its id and, if it is the person's, its name.
+/// Formats each selected agent as a line with its id, followed by its name if the agent is in `known`.
 fn agent_names(chosen: Option<&BTreeSet<AgentId>>, known: &[OwnedAgent]) -> Vec<String> {
     let line = |id: &AgentId| match known.iter().map(OwnedAgent::agent).find(|agent| agent.id == *id) {
         Some(agent) => format!("{id} {}", visible(&agent.name)),
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use crate::ui::form::FormName;
 
-    /// The terms, or the names of the invalid fields.
+    /// Returns the settings, or the names of the invalid fields.
     fn read(body: &str) -> Result<WebhookTerms, Vec<String>> {
         let mut form = Form::parse(FormName::NewWebhook, body.as_bytes());
         let agents: Vec<String> = form.distinct_words("agent").into_iter().map(str::to_owned).collect();
@@ -139,7 +139,7 @@ mod tests {
         terms.ok_or(problems)
     }
 
-    /// Agent ids can also be entered as text, one per line.
+    /// The test enters agent ids as text, one per line.
     #[test]
     fn checkboxes_are_ignored_when_all_is_selected() {
         let agent = "00000000-0000-0000-0000-000000000001";
