@@ -1,5 +1,5 @@
-//! One decision about a payment, its statement and its replay, as JSON. An allow is built from its settlement, which contains its checks but not its
-//! latency.
+//! JSON API for one decision: the decision, its statement and its replay. An allowed decision is built from its
+//! settlement, which stores the decision's checks but not its latency.
 
 use crate::agents::owned::parse_id;
 use crate::caller::Caller;
@@ -16,89 +16,92 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of reading a decision.
+    /// Errors when reading a decision.
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
 }
 
-/// One decision about a payment, as in a list.
+/// A decision, as in a list of decisions.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ListedDecision)]
 pub(crate) struct DecisionRow {
-    /// The decision's ID, as returned to the agent. A reverted confirmation is a separate decision with a different ID.
+    /// The decision's id, as returned to the agent. A reverted confirmation is a separate decision with a different id.
     #[schema(value_type = uuid::Uuid)]
     transaction_id: String,
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    /// The name of the agent, in a list as of the decision's last change.
+    /// The agent's name. In a list, the name at the decision's last change.
     agent_name: String,
-    /// The labels of the agent, likewise.
+    /// The agent's labels. In a list, the labels at the decision's last change.
     #[schema(value_type = std::collections::BTreeMap<String, String>)]
     labels: Value,
-    /// The agent key that sent the request. For a payout, the key, the service and the operation are null.
+    /// The agent key that signed the request. For a withdrawal, `key_id`, the service fields and `operation_id` are
+    /// null.
     #[schema(required, example = "00c0ffee00c0ffee")]
     key_id: Option<String>,
     #[schema(value_type = Option<uuid::Uuid>, required)]
     service_id: Option<String>,
-    /// Null for a service that is no longer in the catalog, as is its name.
+    /// The service's slug. `service_slug` and `service_name` are null if the service is no longer in the catalog.
     #[schema(required)]
     service_slug: Option<String>,
     #[schema(required)]
     service_name: Option<String>,
-    /// Null if the call matched no operation of the catalog.
+    /// The catalog operation. Null if the call matched no operation.
     #[schema(required)]
     operation_id: Option<String>,
     amount_units: u64,
     pay_to: String,
     #[schema(format = DateTime)]
     decided_at: String,
-    /// `allow`, `block`, `escalate`, `take_back` for a confirmed payment that is no longer on the chain, or `payout`
-    /// for a withdrawal.
+    /// The result: `allow`, `block`, `escalate`, `take_back` for a reverted confirmation (the confirmed payment is no
+    /// longer on the chain), or `payout` for a withdrawal.
     #[schema(example = "block")]
     result: String,
-    /// `x402_authorized`, the slug that was answered, a rule's own reason, `confirmation_vanished`, or `paid_out`.
+    /// The reason: `x402_authorized`, the error slug of the response, a rule's own reason, `confirmation_vanished`, or
+    /// `paid_out`.
     #[schema(example = "category_block:finance")]
     reason: String,
-    /// The error slug of a block or an escalation.
+    /// The error slug of a block or an escalation. Null otherwise.
     #[schema(required, example = "policy_blocked")]
     error: Option<String>,
-    /// The rule or cap that refused the call.
+    /// The rule or cap that blocked or escalated the payment. Null otherwise.
     #[schema(required, example = "category_block")]
     rule_triggered: Option<String>,
-    /// The host that was not allowed.
+    /// The host that the policy does not allow, if the host was the reason.
     #[schema(required)]
     hostname: Option<String>,
-    /// The version of the policy that was applied; null if the service was never enabled.
+    /// The version of the applied policy. Null if the service was never enabled.
     #[schema(required)]
     policy_version: Option<u64>,
-    /// The approval that was requested or used.
+    /// The approval that was requested or used. Null if there is none.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     approval_id: Option<String>,
-    /// The settlement that was authorized or reverted; null for a block or an escalation.
+    /// The settlement that was authorized or whose confirmation was reverted. Null for a block or an escalation.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     settlement_id: Option<String>,
-    /// The state of the settlement, for an allowed call or a payout.
+    /// The settlement's state, for an allowed payment or a withdrawal. Null otherwise.
     #[schema(value_type = Option<String>, required)]
     receipt_status: Option<&'static str>,
-    /// The duration of the decision, for a block or an escalation.
+    /// How long the decision took, in milliseconds. Only for a block or an escalation.
     #[schema(required)]
     latency_ms: Option<u64>,
 }
 
-/// One decision about a payment, with its call and its checks.
+/// A decision about a payment, with its call and its checks.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LoggedDecision)]
 pub(crate) struct DecisionView {
     #[serde(flatten)]
     row: DecisionRow,
-    /// The call. Null for a payout and for a reverted confirmation, whose call is in the decision that authorized it.
+    /// The call that the agent described. Null for a withdrawal, and for a reverted confirmation (see the decision that
+    /// authorized the payment).
     #[schema(required)]
     call: Option<CallView>,
-    /// Every check, in the order in which they were made.
+    /// All checks, in the order in which they were made.
     checks: Vec<CheckView>,
 }
 
 impl DecisionRow {
-    /// The view of an entry of the journal.
+    /// Builds the view of a decision in the decision history.
     pub(crate) fn new(entry: &JournalEntry, catalog: &Catalog) -> Self {
         let refusal = entry.refusal.as_ref();
         let service = entry.service.and_then(|id| catalog.by_id(id));
@@ -172,35 +175,36 @@ pub(crate) async fn read(
     }))
 }
 
-/// The signed statement of a decision.
+/// A decision's signed statement, with the statements of the payment's receipt and later changes.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct DecisionStatement {
     #[schema(value_type = uuid::Uuid)]
     transaction_id: String,
-    /// The statement; null until it is in the log, about a minute after the decision.
+    /// The decision's statement. Null until the statement is in the log, about a minute after the decision.
     #[schema(required)]
     statement: Option<FoundStatement>,
-    /// Why the decision has no statement; null if it has one.
+    /// Why the decision has no statement. Null if the decision has a statement.
     #[schema(required)]
     missing_reason: Option<MissingReason>,
-    /// Which statements differ from the record of the decision and its payment: `decision`, `receipt`. The statement has
-    /// what was decided. The record was changed later: report it to the operator.
+    /// The statements that differ from the stored records: `decision`, `receipt`. The signed statement shows the
+    /// original content, so the record was changed later. Report the difference to the operator.
     differing: Vec<&'static str>,
-    /// The statement of the receipt of the decision's payment or payout; null until it is confirmed and the statement is
-    /// in the log.
+    /// The statement of the receipt of the payment or withdrawal. Null until the payment is confirmed and the statement
+    /// is in the log.
     #[schema(required)]
     receipt: Option<FoundStatement>,
-    /// The statements of the later changes of the payment or payout, in the log's order: a reversal or a release, and the
-    /// withdrawal that a payout is. A receipt that a reversal names is void. Of a decision that required an approval, or was
-    /// followed by a request for higher limits: what was decided (an approval, a rejection, a withdrawal or an expiry).
+    /// Statements of later changes, in log order. For a payment or withdrawal: a reversal, a release, or the
+    /// withdrawal's own statement. A receipt that a reversal refers to is void. For a decision that required approval
+    /// or led to a request for higher limits: the approval decision (approved, rejected, withdrawn or expired).
     changes: Vec<FoundStatement>,
-    /// The policy, the agent's rules and the catalog entry that the statement has the hashes of (SHA-256 of the RFC 8785
-    /// form); null if they are not stored.
+    /// The policy, the agent's rules and the catalog entry whose hashes the statement contains (SHA-256 of the RFC 8785
+    /// form). Null if these documents are not stored.
     #[schema(value_type = Option<Object>, required)]
     inputs: Option<Value>,
 }
 
-/// Read the signed statement of a decision, with the proof that it is in the log, and what its hashes are of.
+/// Read a decision's signed statement, its inclusion proof in the log, and the documents that the statement's hashes
+/// refer to.
 #[utoipa::path(
     get,
     path = "/decisions/{transactionId}/statement",
@@ -236,50 +240,50 @@ pub(crate) async fn statement(
 pub(crate) struct ReplayView {
     #[schema(value_type = uuid::Uuid)]
     transaction_id: String,
-    /// `same`, `different`, or `impossible` if the decision can't be evaluated again.
+    /// `same`, `different`, or `impossible` if the decision cannot be evaluated again.
     #[schema(example = "same")]
     outcome: &'static str,
-    /// Why the decision can't be evaluated again.
+    /// Why the decision cannot be evaluated again. Null otherwise.
     #[schema(required)]
     detail: Option<&'static str>,
-    /// The version of the evaluation that made the replay.
+    /// The version of the evaluator that ran the replay.
     engine_version: u32,
-    /// The versions that the decision names.
+    /// The versions of the inputs that the decision was recorded with. Null if the replay is impossible.
     #[schema(required)]
     inputs: Option<InputVersionsView>,
-    /// Where the replay differs from the record.
+    /// The differences between the replay and the recorded decision.
     differences: Vec<DifferenceView>,
 }
 
-/// The versions of what a decision was based on.
+/// The versions of the inputs that a decision was based on.
 #[derive(Serialize, ToSchema)]
 #[schema(as = InputVersions)]
 #[expect(clippy::struct_field_names, reason = "the names in the answer")]
 struct InputVersionsView {
-    /// The version of the evaluation that made the decision.
+    /// The version of the evaluator that made the decision.
     engine_version: u32,
-    /// The version of the agent's record, with its status and rules.
+    /// The version of the agent's record, which contains the agent's status and rules.
     agent_version: u64,
-    /// The version of the service in the catalog.
+    /// The version of the catalog service.
     service_version: u64,
-    /// The version of the policy; null if the service was never enabled.
+    /// The version of the policy. Null if the service was never enabled.
     #[schema(required)]
     policy_version: Option<u64>,
 }
 
-/// A difference between a decision and its replay.
+/// A difference between a recorded decision and its replay.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ReplayDifference)]
 struct DifferenceView {
-    /// `result`, `reason` or the name of a check.
+    /// What differs: `result`, `reason`, or a check's name.
     what: &'static str,
     recorded: String,
     replayed: String,
 }
 
-/// Evaluate a decision again with the policy, the rules and the catalog entry of its time.
+/// Evaluate a decision again with the policy, rules and catalog entry that it was based on.
 ///
-/// Amounts are those that the checks recorded. The waits of `retry_at` are not evaluated again.
+/// The replay uses the amounts that the recorded checks contain. It does not recompute `retry_at`.
 #[utoipa::path(
     post,
     path = "/decisions/{transactionId}/replay",

@@ -1,5 +1,5 @@
-//! The evidence of one decision as a file: its signed statement, that of its receipt, what their hashes are of, and how to
-//! check each.
+//! The evidence file for one decision: the signed statements of the decision and its receipt, the documents that the
+//! statements' hashes refer to, and instructions for checking each of these.
 
 use crate::agents::owned::parse_id;
 use crate::sessions::session::PageSession;
@@ -13,7 +13,7 @@ use purser_domain::{AgentId, LoggedDecision, TransactionId};
 use serde_json::json;
 use std::sync::Arc;
 
-/// How a reader without an account checks the file.
+/// Instructions for a reader without an account to verify the file.
 const HOW: [&str; 5] = [
     "Get the keys once from `/log/trust` of the deployment, or from whoever you trust with them, and keep them.",
     "`purser verify FILE --trust trust.json`: the signatures, the places in the log, the checkpoints and the hashes.",
@@ -32,7 +32,7 @@ pub(crate) async fn file(
     let id = parse_id(TransactionId::parse(&transaction))?;
     let (_, decision) = people.own_decision(&session.person, agent, id).await?;
     let (found, inputs) = tokio::try_join!(people.statements(&decision), people.input_documents(&decision))?;
-    // A reversal and a withdrawal are in `changes`.
+    // The statements of a reversal and of a withdrawal are in `changes`.
     let is_of_purchase = matches!(decision, LoggedDecision::Allowed(_) | LoggedDecision::Refused(_));
     let evidence = json!({
         "transaction_id": id.to_string(),

@@ -1,4 +1,4 @@
-//! One decision about a payment, its call, its statement and its replay.
+//! Operations on one decision about a payment: read the decision, its call and its statements, and replay the decision.
 
 use crate::agents::owned::KnownAgent;
 use crate::caller::Caller;
@@ -15,27 +15,27 @@ use uuid::Uuid;
 pub(crate) enum ReplayResult {
     /// The decision was evaluated again.
     Made {
-        /// The versions of its inputs.
+        /// The versions of the decision's inputs.
         versions: InputVersions,
-        /// The version of its policy.
+        /// The version of the decision's policy.
         policy_version: Option<u64>,
-        /// Where the replay differs from the record; empty if it is the same decision.
+        /// The differences between the replay and the record. Empty if the replay decides the same.
         differences: Vec<ReplayDifference>,
     },
-    /// The decision can't be evaluated again, for this reason.
+    /// The decision cannot be evaluated again, for this reason.
     Impossible(&'static str),
 }
 
-/// What the log has of a decision.
+/// The statements in the log about a decision.
 #[derive(Default)]
 pub(crate) struct DecisionStatements {
-    /// Its statement.
+    /// The decision's statement.
     pub(crate) statement: Option<FoundStatement>,
-    /// Why it has none.
+    /// Why the decision has no statement.
     pub(crate) missing_reason: Option<MissingReason>,
-    /// Which statements differ from the record: `decision`, `receipt`.
+    /// The statements that differ from the stored records: `decision`, `receipt`.
     pub(crate) differing: Vec<&'static str>,
-    /// The statements of its payment, or the changes of its approval.
+    /// The statements about the decision's payment, or about its approval.
     pub(crate) payment: PaymentStatements,
 }
 
@@ -48,8 +48,8 @@ fn ids_of(decision: &LoggedDecision) -> Option<DecisionIds> {
 }
 
 impl People {
-    /// The call of a decision, as the agent described it; `None` for a payout, and for a reverted confirmation, since
-    /// its settlement has the call. The call of an allow is stored in its idempotency record.
+    /// Reads the call as the agent described it. `None` for a withdrawal, and for a reverted confirmation, because the
+    /// call belongs to the original decision. For an allowed decision, the call is in the idempotency record.
     pub(crate) async fn call_of_decision(&self, decision: &LoggedDecision) -> Result<Option<CallDescription>> {
         match decision {
             LoggedDecision::Allowed(settlement) => self.call_of(settlement).await,
@@ -58,13 +58,13 @@ impl People {
         }
     }
 
-    /// The call that a settlement is for.
+    /// Reads the call that the settlement pays for.
     pub(crate) async fn call_of(&self, settlement: &Settlement) -> Result<Option<CallDescription>> {
         let mut calls = self.ledger.calls(std::slice::from_ref(settlement)).await?;
         Ok(calls.remove(&settlement.id()))
     }
 
-    /// One settlement of the agent, if the person owned the agent when it was authorized.
+    /// Reads an agent's settlement, if the user owned the agent when the settlement was authorized.
     pub(crate) async fn own_settlement(
         &self,
         person: &Caller,
@@ -76,7 +76,7 @@ impl People {
         Ok((KnownAgent::at(person, &agent, settlement.terms.transfers)?, settlement))
     }
 
-    /// One decision about the agent, by its transaction id, if the person owned the agent at the decision.
+    /// Reads a decision about the agent by its transaction id, if the user owned the agent at that time.
     pub(crate) async fn own_decision(
         &self,
         person: &Caller,
@@ -88,7 +88,7 @@ impl People {
         Ok((KnownAgent::at(person, &agent, decision.transfers())?, decision))
     }
 
-    /// The decision with this transaction id in the person's history.
+    /// Reads the decision with this transaction id from the user's decision history.
     pub(crate) async fn decision_in_history(&self, person: &Caller, id: TransactionId) -> Result<LoggedDecision> {
         let entry = self.usage.entry_of(&person.id, id.uuid()).await?;
         let entry = entry.filter(|entry| entry.transaction == id);
@@ -97,10 +97,10 @@ impl People {
         Ok(decision)
     }
 
-    /// One decision about the agent, by its transaction id.
+    /// Reads a decision about the agent by its transaction id.
     ///
-    /// An allow is stored as its settlement, which has its own id, and no index maps one id to the other. None is
-    /// needed, since the first half of both ids is the same time.
+    /// An allowed decision is stored as its settlement, which has a different id, and no index maps one id to the
+    /// other. No index is needed, because the first half of both ids encodes the same time.
     async fn decision(&self, agent: AgentId, id: TransactionId) -> Result<LoggedDecision> {
         let (recorded, allowed) = tokio::try_join!(
             self.ledger.find_recorded_decision(agent, id),
@@ -110,7 +110,7 @@ impl People {
         decision.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    /// Evaluates a decision again with the inputs of its time.
+    /// Evaluates a decision again with the inputs that it was based on.
     pub(crate) async fn replay(&self, decision: &LoggedDecision) -> Result<ReplayResult> {
         let Some(recorded) = self.find_recorded(decision).await? else {
             return Ok(ReplayResult::Impossible(
@@ -132,7 +132,7 @@ impl People {
         })
     }
 
-    /// The statement of a decision, and those of its payment or of its approval.
+    /// Reads the decision's statement, and the statements about its payment or its approval.
     pub(crate) async fn statements(&self, decision: &LoggedDecision) -> Result<DecisionStatements> {
         let Some(log) = &self.log else {
             return Ok(DecisionStatements {
@@ -189,7 +189,7 @@ impl People {
         })
     }
 
-    /// The documents that the statement of a decision has the hashes of; `None` if they are not stored.
+    /// Reads the documents whose hashes the decision's statement contains. `None` if they are not stored.
     pub(crate) async fn input_documents(&self, decision: &LoggedDecision) -> Result<Option<InputDocuments>> {
         let Some(recorded) = self.find_recorded(decision).await? else {
             return Ok(None);
@@ -198,7 +198,8 @@ impl People {
         Ok(inputs.map(|inputs| InputDocuments::new(&inputs.as_inputs(), recorded.at)))
     }
 
-    /// A decision about a purchase, as it was recorded; `None` for any other, and if its call is no longer stored.
+    /// Reads the recorded decision about a purchase. `None` for a withdrawal or a reverted confirmation, and if the
+    /// call is no longer stored.
     async fn find_recorded(&self, decision: &LoggedDecision) -> Result<Option<RecordedDecision>> {
         Ok(match decision {
             LoggedDecision::Allowed(settlement) => {
@@ -210,7 +211,7 @@ impl People {
         })
     }
 
-    /// The inputs of a decision; `None` if it does not name them, or a version is not stored.
+    /// Reads a decision's inputs. `None` if the decision does not record input versions, or if a version is not stored.
     async fn inputs(&self, decision: &LoggedDecision, recorded: &RecordedDecision) -> Result<Option<StoredInputs>> {
         let Some((versions, service)) = recorded.inputs.zip(decision.service()) else {
             return Ok(None);
@@ -223,8 +224,8 @@ impl People {
     }
 
     async fn find_settlement(&self, agent: AgentId, id: TransactionId) -> Result<Option<Settlement>> {
-        /// The number of settlements to read at once: an agent rarely has more than one decision in the same
-        /// microsecond.
+        /// The number of settlements per read. Four suffice, because an agent rarely has more than one decision in the
+        /// same microsecond.
         const AT_ONCE: u32 = 4;
         let mut before = first_after_instant(id.uuid());
         loop {
@@ -243,10 +244,10 @@ impl People {
     }
 }
 
-/// The random half of a `UUIDv7`, which distinguishes ids of the same time.
+/// The random half of a `UUIDv7`, which distinguishes ids with the same time.
 const RANDOM_HALF: u128 = (1 << 64) - 1;
 
-/// The smallest id that is greater than all ids with the same time as this one.
+/// Returns the smallest id that is greater than all ids with the same time as `id`.
 const fn first_after_instant(id: Uuid) -> Uuid {
     Uuid::from_u128((id.as_u128() | RANDOM_HALF).saturating_add(1))
 }

@@ -1,4 +1,4 @@
-//! The page of one decision: what was asked, every check, the limit that refused it, and its replay.
+//! The page of one decision: the requested payment, every check, the limit that blocked the payment, and the replay.
 
 use crate::agents::owned::{KnownAgent, parse_id};
 use crate::decisions::operations::ReplayResult;
@@ -22,7 +22,8 @@ use purser_api::Reply;
 use purser_domain::{AgentId, CallDescription, Catalog, Check, JournalEntry, LoggedDecision, TransactionId};
 use std::sync::Arc;
 
-/// `GET /dashboard/decisions/{agent}/{transaction}`; with `?replay=1` the decision is evaluated again, which changes nothing.
+/// `GET /dashboard/decisions/{agent}/{transaction}`. With `?replay=1` the decision is also evaluated again, without
+/// storing anything.
 pub(crate) async fn show(
     State(people): State<Arc<People>>,
     session: PageSession,
@@ -77,7 +78,7 @@ fn decision_page(
     )
 }
 
-/// The button that evaluates the decision again, or the result.
+/// Renders the button that starts a replay, or the replay's result.
 fn replay_section(replayed: Option<&ReplayResult>) -> Markup {
     html! {
         h2 id="replay" { "Replay" }
@@ -102,7 +103,7 @@ fn replay_section(replayed: Option<&ReplayResult>) -> Markup {
     }
 }
 
-/// The checks of a decision; `None` for what is decided without any.
+/// Returns the decision's checks. `None` for a withdrawal and for a reverted confirmation, which have no checks.
 fn checks_of(decision: &LoggedDecision) -> Option<&[Check]> {
     match decision {
         LoggedDecision::Allowed(settlement) => settlement.terms.purchase().map(|purchase| purchase.checks.as_slice()),

@@ -1,4 +1,4 @@
-//! The forms that restore a version.
+//! Handlers for the forms that restore a version.
 
 use crate::agents::form::AgentForm;
 use crate::cursor;

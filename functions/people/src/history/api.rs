@@ -1,4 +1,4 @@
-//! `…/versions`: the versions of an agent's policies and rules.
+//! JSON API under `…/versions`: the versions of an agent's policies and rules.
 
 use crate::agents::owned::parse_id;
 use crate::cursor;
@@ -21,23 +21,23 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of listing versions.
+    /// Errors when listing versions.
     pub(crate) ListErrors: 400, 401, 403, 404, 429, 500;
-    /// The errors of restoring a version.
+    /// Errors when restoring a version.
     pub(crate) RestoreErrors: 400, 401, 403, 404, 412, 428, 429, 500;
 }
 
-/// A member that a version changed.
+/// A field that a version changed.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitChange)]
 pub(crate) struct ChangeView {
-    /// The name of the member; of a rule, `rules/` and its id.
+    /// The field's name. For a rule, `rules/` followed by the rule's id.
     #[schema(example = "max_per_day_units")]
     member: String,
-    /// The value before; null if there was none.
+    /// The previous value. Null if the field was absent.
     #[schema(required)]
     before: Option<Value>,
-    /// The value since; null if there is none.
+    /// The new value. Null if the field is now absent.
     #[schema(required)]
     after: Option<Value>,
 }
@@ -58,27 +58,29 @@ pub(crate) fn changes_of(changes: &AuditChanges) -> Vec<ChangeView> {
 #[schema(as = PolicyVersion)]
 pub(crate) struct PolicyVersionView {
     version: u64,
-    /// The time of the edit; null if it is not known yet.
+    /// The time of the update. Null until the time is known.
     #[schema(format = DateTime, required)]
     changed_at: Option<String>,
-    /// The person who made the edit; null if it is not known yet, for an edit that no person made, and for edits before
-    /// this was recorded.
+    /// The user who made the update. Null until the user is known, if no user made the update, and for updates from
+    /// before user names were recorded.
     #[schema(required)]
     edited_by: Option<String>,
-    /// The edit's entry in the audit log; null as above.
+    /// The id of the update's audit row. Null in the same cases as `edited_by`.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     audit_id: Option<String>,
-    /// The person's reason; null if they gave none.
+    /// The reason that the user entered. Null if the user entered no reason.
     #[schema(required)]
     edit_reason: Option<String>,
-    /// Whether the service was enabled.
+    /// Whether the service was enabled in this version.
     enabled: bool,
     policy: PolicyView,
-    /// The differences from the version before, or from `compared_with`.
+    /// The differences from the previous version, or from `compared_with`.
     changes: Vec<ChangeView>,
-    /// Whether it may allow what the other version refuses or asks for; false for the first version.
+    /// Whether this version may allow payments that the other version blocks or requires approval for. False for the
+    /// first version.
     widens: bool,
-    /// Whether it may refuse or ask for what the other version allows; false for the first version.
+    /// Whether this version may block payments that the other version allows, or require approval for them. False for
+    /// the first version.
     narrows: bool,
 }
 
@@ -100,14 +102,14 @@ impl PolicyVersionView {
     }
 }
 
-/// The versions of a policy, newest first.
+/// A policy's versions, newest first.
 #[derive(Serialize, ToSchema)]
 #[schema(as = PolicyVersionList)]
 pub(crate) struct PolicyVersionList {
     versions: Vec<PolicyVersionView>,
-    /// The number of versions in this answer.
+    /// The number of versions in this response.
     count: usize,
-    /// Send it as `cursor` to read the next page; null at the end.
+    /// The `cursor` of the next page. Null on the last page.
     #[schema(required)]
     next_cursor: Option<String>,
 }
@@ -117,26 +119,29 @@ pub(crate) struct PolicyVersionList {
 #[schema(as = AgentVersion)]
 pub(crate) struct RulesVersionView {
     version: u64,
-    /// The time of the edit; null if it is not known yet.
+    /// The time of the update. Null until the time is known.
     #[schema(format = DateTime, required)]
     changed_at: Option<String>,
-    /// The person who made the edit; null if it is not known yet, for an edit that no person made, and for edits before
-    /// this was recorded.
+    /// The user who made the update. Null until the user is known, if no user made the update, and for updates from
+    /// before user names were recorded.
     #[schema(required)]
     edited_by: Option<String>,
-    /// The edit's entry in the audit log; null as above.
+    /// The id of the update's audit row. Null in the same cases as `edited_by`.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     audit_id: Option<String>,
-    /// The person's reason; null if they gave none.
+    /// The reason that the user entered. Null if the user entered no reason.
     #[schema(required)]
     edit_reason: Option<String>,
-    /// Each rule's terms, by `rules/` and its id.
+    /// The rules. Each key is `rules/` followed by the rule's id.
     rules: Map<String, Value>,
-    /// The differences of the rules from the version before, or from `compared_with`; empty if something else was edited.
+    /// The differences of the rules from the previous version, or from `compared_with`. Empty if the update changed
+    /// something else.
     changes: Vec<ChangeView>,
-    /// Whether it may allow what the other version refuses or asks for; false for the first version.
+    /// Whether this version may allow payments that the other version blocks or requires approval for. False for the
+    /// first version.
     widens: bool,
-    /// Whether it may refuse or ask for what the other version allows; false for the first version.
+    /// Whether this version may block payments that the other version allows, or require approval for them. False for
+    /// the first version.
     narrows: bool,
 }
 
@@ -162,9 +167,9 @@ impl RulesVersionView {
 #[schema(as = AgentVersionList)]
 pub(crate) struct RulesVersionList {
     versions: Vec<RulesVersionView>,
-    /// The number of versions in this answer.
+    /// The number of versions in this response.
     count: usize,
-    /// Send it as `cursor` to read the next page; null at the end.
+    /// The `cursor` of the next page. Null on the last page.
     #[schema(required)]
     next_cursor: Option<String>,
 }
@@ -173,16 +178,16 @@ pub(crate) struct RulesVersionList {
 #[derive(Serialize, ToSchema)]
 #[schema(as = RestoredRule)]
 pub(crate) struct RestoredView {
-    /// The rule's id: a new one if the rule had been removed.
+    /// The rule's id. The id is new if the rule had been removed.
     #[schema(value_type = uuid::Uuid)]
     rule_id: String,
-    /// The agent's version.
+    /// The agent's new version.
     version: u64,
 }
 
 /// List the versions of an agent's policy for a service.
 ///
-/// A new version is listed about a second after the edit. Versions from the time of another owner are not listed.
+/// A new version appears about a second after the update. Versions from a previous owner's time are not listed.
 #[utoipa::path(
     get,
     path = "/agents/{agentId}/services/{serviceId}/versions",
@@ -229,7 +234,7 @@ pub(crate) async fn policy_versions(
 
 /// Restore a version of an agent's policy for a service.
 ///
-/// This is an edit that makes a new version.
+/// The restored values become a new version.
 #[utoipa::path(
     post,
     path = "/agents/{agentId}/services/{serviceId}/versions/{version}/restore",
@@ -269,7 +274,7 @@ pub(crate) async fn restore_policy(
 
 /// List the versions of an agent's record, with its rules.
 ///
-/// A new version is listed about a second after the edit. Versions from the time of another owner are not listed.
+/// A new version appears about a second after the update. Versions from a previous owner's time are not listed.
 #[utoipa::path(
     get,
     path = "/agents/{agentId}/versions",
@@ -304,9 +309,10 @@ pub(crate) async fn agent_versions(
     }))
 }
 
-/// Restore a rule as it was in a version of the agent's record.
+/// Restore a rule from a version of the agent's record.
 ///
-/// This is an edit. A rule that was removed since is added again, with a new id.
+/// The restored rule becomes part of a new version. If the rule was removed in the meantime, it is added again with a
+/// new id.
 #[utoipa::path(
     post,
     path = "/agents/{agentId}/versions/{version}/rules/{ruleId}/restore",

@@ -1,4 +1,4 @@
-//! The versions of an agent's limits: each policy and the rules, the differences between versions, and restoring one.
+//! The version history of an agent's policies and rules: listing versions, comparing them, and restoring one.
 
 pub(crate) mod actions;
 pub(crate) mod api;

@@ -1,5 +1,5 @@
-//! Reads the versions of an agent's limits, and restores one. Restoring is an edit like any other: it is conditional on
-//! the current version, requires a recent sign-in if it widens, and makes a new version.
+//! Lists the versions of an agent's limits, and restores a version. A restoration is an ordinary update: it is
+//! conditional on the current version, requires a recent sign-in if it widens limits, and creates a new version.
 
 use crate::agents::owned::OwnedAgent;
 use crate::rules::operations::CheckedRule;
@@ -12,28 +12,28 @@ use purser_domain::{
 };
 use purser_store::{PageRequest, RecordVersion};
 
-/// A version, and what it changed.
+/// A version, with the changes that it made.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ChangedVersion<T> {
     pub(crate) version: RecordVersion<T>,
-    /// The differences from the version before, or from the one that it is compared with.
+    /// The differences from the previous version, or from the version that this version is compared with.
     pub(crate) changes: AuditChanges,
     pub(crate) direction: Direction,
 }
 
-/// What a version allows, compared with another one. Neither is set where there is none.
+/// How a version differs from another version. Both fields are false if there is no other version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Direction {
-    /// It may allow what the other refuses or asks for.
+    /// Whether this version may allow payments that the other version blocks or requires approval for.
     pub(crate) widens: bool,
-    /// It may refuse or ask for what the other allows.
+    /// Whether this version may block payments that the other version allows, or require approval for them.
     pub(crate) narrows: bool,
 }
 
-/// How two records are compared.
+/// The functions that compare two records of a kind.
 struct Compare<T> {
     members: fn(&T) -> Members,
-    /// Whether the first may allow what the second refuses.
+    /// Returns whether the first record may allow payments that the second record blocks.
     widens: fn(&T, &T) -> bool,
 }
 
@@ -65,17 +65,17 @@ const RULES: Compare<Agent> = Compare {
     },
 };
 
-/// Versions, newest first.
+/// A page of versions, newest first.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct History<T> {
     pub(crate) items: Vec<ChangedVersion<T>>,
-    /// The version before which the next page begins.
+    /// The cursor of the next page, which has the versions before this version.
     pub(crate) next: Option<u64>,
 }
 
 impl<T> History<T> {
-    /// The first `limit` versions, each with its differences from `other`, or from the next older one. `versions` has
-    /// one more, if there is one.
+    /// Builds a page of `limit` versions, each with its differences from `other`, or from the next older version. If
+    /// there are older versions, `versions` must contain one version more than `limit`.
     fn new(versions: Vec<RecordVersion<T>>, limit: u32, other: Option<&T>, compare: &Compare<T>) -> Self {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let has_more = versions.len() > limit;
@@ -101,15 +101,15 @@ impl<T> History<T> {
     }
 }
 
-/// The members of an agent's rules.
+/// Returns the audit fields that belong to the agent's rules.
 pub(crate) fn rules_of(agent: &Agent) -> Members {
     let members = agent.audit_members().into_iter();
     members.filter(|(name, _)| name.starts_with("rules/")).collect()
 }
 
 impl People {
-    /// The versions of an agent's policy for a service, with their differences from the version `other`, or from the
-    /// version before.
+    /// Lists the versions of an agent's policy for a service. The differences are from the version `other`, or from
+    /// each previous version.
     pub(crate) async fn policy_history(
         &self,
         owned: &OwnedAgent,
@@ -132,8 +132,8 @@ impl People {
         Ok(History::new(versions, slice.limit, other.as_ref(), &POLICIES))
     }
 
-    /// The versions of an agent's record, with the differences of its rules from the version `other`, or from the
-    /// version before.
+    /// Lists the versions of an agent's record. The rule differences are from the version `other`, or from each
+    /// previous version.
     pub(crate) async fn rules_history(
         &self,
         owned: &OwnedAgent,
@@ -161,7 +161,7 @@ impl People {
         exactly(versions.await?, version)
     }
 
-    /// Edits the policy so that it is as it was in a version.
+    /// Updates the policy to the values of an earlier version.
     pub(crate) async fn restore_policy(
         &self,
         owned: &OwnedAgent,
@@ -178,8 +178,8 @@ impl People {
         self.edit_service(owned, if_match, service, &edit).await
     }
 
-    /// Edits a rule so that it is as it was in a version of the agent's record. A rule that was removed since is added
-    /// again, with a new id.
+    /// Updates a rule to its values in an earlier version of the agent's record. If the rule was removed in the
+    /// meantime, it is added again with a new id.
     pub(crate) async fn restore_rule(
         &self,
         owned: OwnedAgent,
@@ -199,7 +199,7 @@ impl People {
     }
 }
 
-/// The edit after which a policy is this one.
+/// Returns an update that sets every field of the policy.
 pub(crate) fn whole(policy: SpendPolicy) -> PolicyEdit {
     PolicyEdit {
         max_per_call: Some(policy.max_per_call),
@@ -224,8 +224,8 @@ mod tests {
     use purser_store::EditMark;
     use serde_json::json;
 
-    /// Each version shows its differences from the one before, also the last of a page, or from the one that it is
-    /// compared with. The first version differs from nothing.
+    /// Each version shows its differences from the previous version or from the version that it is compared with. This
+    /// also applies to the last version on a page. The first version has no differences.
     #[test]
     fn a_version_shows_what_it_changed() {
         const HALVES: Compare<u64> = Compare {

@@ -24,10 +24,10 @@ use purser_domain::{Agent, AgentId, AuditChanges, Catalog, EnabledService, Membe
 use purser_store::{EditMark, PageRequest, RecordVersion};
 use std::sync::Arc;
 
-/// The number of versions on a page.
+/// The number of versions per page.
 const ROWS: u32 = 25;
 
-/// The page of the versions: of a policy, or of the rules.
+/// Returns the path of the version page: for the policy of `service`, or for the agent's rules.
 pub(crate) fn path(agent: AgentId, service: Option<ServiceId>) -> String {
     page_of(agent, service, None)
 }
@@ -120,7 +120,7 @@ pub(crate) async fn show(
     Ok(page.into_response())
 }
 
-/// The page with one version.
+/// Requests only this version.
 fn only(version: u64) -> PageRequest<u64> {
     PageRequest {
         before: version.checked_add(1),
@@ -128,7 +128,7 @@ fn only(version: u64) -> PageRequest<u64> {
     }
 }
 
-/// The differences of the version `to`, which the history must have.
+/// Finds the changes of version `to`. The error is `not_found` if the history does not contain this version.
 fn find_changes<T>(to: u64, history: History<T>) -> Result<(AuditChanges, Direction)> {
     let mut items = history.items.into_iter();
     parse_id(
@@ -138,7 +138,7 @@ fn find_changes<T>(to: u64, history: History<T>) -> Result<(AuditChanges, Direct
     )
 }
 
-/// The form that compares two versions, and their differences.
+/// Renders the form that compares two versions, and the result.
 fn comparison(
     agent: AgentId,
     service: Option<ServiceId>,
@@ -215,7 +215,7 @@ fn rules(layout: &Layout, owned: &OwnedAgent, history: &History<Agent>, catalog:
     let current = owned.agent();
     html! {
         ol.rows {
-            // Other edits of the agent are no versions of its rules.
+            // Updates of the agent that did not change the rules are left out.
             @for ChangedVersion { version, changes, direction } in history.items.iter().filter(|item| item.changes != AuditChanges::default()) {
                 @let others: Vec<&Rule> = version.record.rules.iter().filter(|rule| !is_in_force(current, rule)).collect();
                 li.row {

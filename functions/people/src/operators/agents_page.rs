@@ -1,5 +1,5 @@
-//! The page of an agent for operators: its owner, whether it is frozen, its offer to another owner, and the forms that
-//! offer it, withdraw the offer and request a reconciliation. It shows nothing else of the agent.
+//! An agent's page for operators: its owner, its freeze, its ownership transfer offer, and the forms that offer the
+//! agent, withdraw the offer and request a reconciliation. The page shows nothing else about the agent.
 
 use crate::agents::owned::parse_id;
 use crate::operators::form::{Notices, OperatorForm};
@@ -37,7 +37,7 @@ pub(crate) async fn show(
     Ok(render(&people, &layout, &searched).await?.into_response())
 }
 
-/// `GET` of a path to which forms are posted: redirects to the page.
+/// Redirects a `GET` for a form's path to the agent's page.
 pub(crate) async fn back(Path(path): Path<HashMap<String, String>>) -> Reply {
     let id = parse_id(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
     Ok(see_other(&agent_path(id)))
@@ -107,7 +107,7 @@ async fn answer(sent: OperatorForm, agent: AgentId, form: Form, act: OperatorAct
     sent.act(form, act, notices, &agent_path(agent), page).await
 }
 
-/// The page in its current state.
+/// Renders the page in its current state.
 async fn render(people: &People, layout: &Layout, searched: &str) -> Result<Markup> {
     let agent = match AgentId::parse(searched.trim()) {
         Some(id) => people.ledger.agent(id).await?,

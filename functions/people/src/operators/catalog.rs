@@ -1,4 +1,4 @@
-//! The page of the whole catalog, including entries that agents can't use. The catalog is in memory.
+//! The page with the whole catalog, including services that agents cannot use. The catalog is in memory.
 
 use crate::operators::changes::begins;
 use crate::operators::layout::{CATALOG, page, pays, service_path};
@@ -13,7 +13,7 @@ use purser_api::{Query, Reply};
 use purser_domain::{Network, Operation, Service, TrustStatus, visible};
 use std::sync::Arc;
 
-/// The filters in a URL. Unknown values are ignored.
+/// The filters from the URL. Unknown values are ignored.
 #[derive(Clone, Debug, Default)]
 struct View {
     search: String,
@@ -31,7 +31,7 @@ impl View {
         }
     }
 
-    /// Whether the service matches the filters. A search covers names, slugs, ids, payees and endpoints.
+    /// Returns whether the service matches the filters. A search covers names, slugs, ids, payees and endpoints.
     fn fits(&self, service: &Service) -> bool {
         let text = self.search.trim();
         let has_it = [service.name.as_str(), service.slug.as_str(), &service.id.to_string()]

@@ -1,5 +1,5 @@
-//! The page of changes of payees and prices: those that are not in effect yet, sorted by the time at which they take
-//! effect, and the payments that providers ask for instead of the listed ones.
+//! The page with payee and price changes: changes that are not active yet, sorted by the time at which they become
+//! active, and operations whose provider asks for a different payment than the catalog has.
 
 use crate::operators::layout::{CHANGES, page, pays, service_path};
 use crate::sessions::session::OperatorSession;
@@ -13,14 +13,14 @@ use purser_api::{Query, Reply};
 use purser_domain::{Answer, Network, NextPricing, Operation, ProbeRecord, Quote, Service, Timestamp, visible};
 use std::sync::Arc;
 
-/// A change that is not in effect yet.
+/// A pricing change that is not active yet.
 struct Waiting<'a> {
     service: &'a Service,
     operation: &'a Operation,
     next: &'a NextPricing,
 }
 
-/// A payment that a provider asks for instead of the listed one.
+/// An operation whose provider asks for a different payment than the catalog has.
 struct ChangedQuote<'a> {
     service: &'a Service,
     operation: &'a Operation,
@@ -105,7 +105,7 @@ fn changed_quotes(services: &[(Service, ProbeRecord)], now: Timestamp) -> Vec<Ch
     found
 }
 
-/// The time from which a delayed pricing is in effect.
+/// Renders the time at which a delayed pricing becomes active.
 pub(crate) fn begins(next: &NextPricing, now: Timestamp) -> Markup {
     html! {
         @match next.effective_from() {
@@ -115,7 +115,7 @@ pub(crate) fn begins(next: &NextPricing, now: Timestamp) -> Markup {
     }
 }
 
-/// What a provider asks for.
+/// Renders the payment that a provider asks for.
 pub(crate) fn quote_cell(quote: &Quote, network: Network) -> Markup {
     match quote {
         Quote::Paid(payment) => {

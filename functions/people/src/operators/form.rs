@@ -1,5 +1,5 @@
-//! A form on an operators' page, and the response to it: the page with a notice, or the page again with the reason of a
-//! refusal.
+//! A form on an operators' page, and its response: a redirect with a success message, or the page again with the reason
+//! for the rejection.
 
 use crate::agents::owned::parse_id;
 use crate::operators::form_name::OperatorFormName;
@@ -19,7 +19,8 @@ use purser_domain::{ErrorKind, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A form that an operator sent, where operators act in the browser; 404 for everyone else, like the pages.
+/// A form that an operator submitted in the browser. For other users, and where the deployment does not permit
+/// operators to act in the browser, the response is 404.
 pub(crate) struct OperatorForm {
     pub(crate) people: Arc<People>,
     posted: VerifiedForm,
@@ -48,14 +49,14 @@ impl FromRequest<Arc<People>> for OperatorForm {
     }
 }
 
-/// The notices of an act that is done, and of one that waits for a second operator.
+/// The success messages for a completed action, and for an action that needs a second operator.
 pub(crate) struct Notices {
     pub(crate) done: Notice,
     pub(crate) awaits_second: Notice,
 }
 
 impl Notices {
-    /// The notice of an act that never waits.
+    /// Creates the messages for an action that never needs a second operator.
     pub(crate) const fn one(done: Notice) -> Self {
         let awaits_second = done;
         Self { done, awaits_second }
@@ -63,18 +64,18 @@ impl Notices {
 }
 
 impl OperatorForm {
-    /// The id in the path's `parameter`.
+    /// Parses a path parameter.
     pub(crate) fn parse_parameter<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
         parse_id(self.path.get(parameter).and_then(|text| parse(text)))
     }
 
-    /// The values that the operator entered.
+    /// Returns the submitted values.
     pub(crate) fn form(&self, name: OperatorFormName) -> Form {
         self.posted.form(FormName::Operator(name))
     }
 
-    /// Does the act; then leads to the page at `path`, or shows the page, which `page` renders, with the form and the
-    /// reason of the refusal.
+    /// Performs the action, then redirects to `path`. If the action is rejected, shows the page that `page` renders,
+    /// with the form and the reason.
     pub(crate) async fn act(
         self,
         mut form: Form,
@@ -109,7 +110,7 @@ impl OperatorForm {
         self.page(status, form, problem, page).await
     }
 
-    /// The page again, with the form and its errors.
+    /// Shows the page again, with the form and its errors.
     pub(crate) async fn again(self, form: Form, page: impl AsyncFnOnce(&People, Layout) -> Result<Markup>) -> Reply {
         self.page(StatusCode::BAD_REQUEST, form, None, page).await
     }

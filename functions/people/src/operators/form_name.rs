@@ -1,9 +1,9 @@
-//! The names of operators' forms.
+//! The names of the operators' forms.
 
 use purser_domain::OperationUuid;
 use std::fmt;
 
-/// The name of an operator's form, which is also the prefix of its inputs' ids.
+/// The name of an operator form, which is also the prefix of the ids of its inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OperatorFormName {
     Accept(OperationUuid),
@@ -11,7 +11,7 @@ pub(crate) enum OperatorFormName {
     Pin(OperationUuid),
     Probe,
     Freeze,
-    /// The end of the freeze in this row.
+    /// Ends the freeze in this table row.
     EndFreeze(usize),
     Offer,
     WithdrawOffer,

@@ -1,11 +1,11 @@
-//! Freezes by operators, read-only: those of an owner's agents, and all of them for operators.
+//! Reads operator freezes: the freezes of a user's agents, and all freezes for operators.
 
 use crate::state::People;
 use purser_domain::{Agent, AgentId, FreezeTarget, OperatorFreeze, Result};
 use std::collections::BTreeMap;
 
 impl People {
-    /// The operator's freeze of each of these agents that is frozen by one.
+    /// Returns the operator freeze that applies to each agent. Agents without a freeze are left out.
     pub(crate) async fn freezes_of(
         &self,
         agents: impl IntoIterator<Item = &Agent>,
@@ -21,19 +21,19 @@ impl People {
             if !known.iter().any(|freeze| freeze.target == target) {
                 known.extend(self.ledger.operator_freeze(&target).await?);
             }
-            // The freeze may have ended since it was read.
+            // Nothing is found if the freeze ended in the meantime.
             let freeze = known.iter().find(|freeze| freeze.target == target);
             found.extend(freeze.map(|freeze| (agent.id, freeze.clone())));
         }
         Ok(found)
     }
 
-    /// All freezes, for operators only.
+    /// Lists all freezes. Only for operators.
     pub(crate) async fn operator_freezes(&self) -> Result<Vec<OperatorFreeze>> {
         self.ledger.operator_freezes().await
     }
 
-    /// The operator's freeze of an agent, if it is frozen by one.
+    /// Returns the operator freeze that applies to this agent, if any.
     pub(crate) async fn freeze_of(&self, agent: &Agent) -> Result<Option<OperatorFreeze>> {
         Ok(self.freezes_of([agent]).await?.remove(&agent.id))
     }

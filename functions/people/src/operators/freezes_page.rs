@@ -1,4 +1,4 @@
-//! The page of freezes by operators, with operator, time and reason, and the forms that begin and end a freeze.
+//! The page with operator freezes (operator, time, reason), and the forms that start and end a freeze.
 
 use crate::operators::form::{Notices, OperatorForm};
 use crate::operators::form_name::OperatorFormName;
@@ -28,7 +28,7 @@ pub(crate) async fn show(
     Ok(render(&people, &layout).await?.into_response())
 }
 
-/// `GET` of a path to which forms are posted: redirects to the page.
+/// Redirects a `GET` for a form's path to the page.
 pub(crate) async fn back() -> Response {
     see_other(FREEZES)
 }
@@ -80,7 +80,7 @@ async fn answer(sent: OperatorForm, form: Form, act: OperatorAct, notices: Notic
     sent.act(form, act, notices, FREEZES, page).await
 }
 
-/// Reads the target of a freeze from the form's `scope` and `id`. An invalid target is reported beside `field`.
+/// Reads the freeze target from the inputs `scope` and `id`. An invalid target is reported at the input `field`.
 fn target(form: &mut Form, field: &str) -> Option<FreezeTarget> {
     let id = form.text("id");
     let (target, message) = match form.text("scope") {
@@ -104,7 +104,8 @@ fn target(form: &mut Form, field: &str) -> Option<FreezeTarget> {
     target
 }
 
-/// The page in its current state. There are at most [`Freezes::MAX`] of each kind, so one page shows all of them.
+/// Renders the page in its current state. One page suffices, because there are at most [`Freezes::MAX`] freezes of each
+/// kind.
 async fn render(people: &People, layout: &Layout) -> Result<Markup> {
     let mut freezes = people.operator_freezes().await?;
     freezes.sort_by_key(|freeze| (freeze.target != FreezeTarget::Deployment, Reverse(freeze.at)));

@@ -13,17 +13,18 @@ pub(crate) const CHANGES: &str = "/dashboard/operator/changes";
 pub(crate) const FREEZES: &str = "/dashboard/operator/freezes";
 pub(crate) const AGENTS: &str = "/dashboard/operator/agents";
 
-/// The page of a service.
+/// Returns the path of a service's page for operators.
 pub(crate) fn service_path(service: ServiceId) -> String {
     format!("/dashboard/operator/services/{service}")
 }
 
-/// The page of agents with this agent.
+/// Returns the path of the agents page for this agent.
 pub(crate) fn agent_path(agent: AgentId) -> String {
     format!("{AGENTS}?q={agent}")
 }
 
-/// A page for operators. `path` is the page's path, and `how` explains what operators do here, or instead of here.
+/// Renders a page for operators. `path` is the page's path, and `how` explains what operators can do on the page, or
+/// where to do it instead.
 pub(crate) fn page(layout: &Layout, title: &str, path: &str, how: &Markup, content: &Markup) -> Markup {
     let entry = |to: &str, text: &str| {
         html! { li { a href=(to) aria-current=[(to == path).then_some("page")] { (text) } } }
@@ -42,7 +43,7 @@ pub(crate) fn page(layout: &Layout, title: &str, path: &str, how: &Markup, conte
     )
 }
 
-/// The payee and the maximum price of a call.
+/// Renders the payee and the maximum price of a call.
 pub(crate) fn pays(pricing: Pricing<'_>, network: Network) -> Markup {
     let Some(payment) = pricing.payment else {
         return html! { span.muted { "no payment" } };
@@ -57,15 +58,15 @@ pub(crate) fn pays(pricing: Pricing<'_>, network: Network) -> Markup {
     }
 }
 
-/// The form of an act that has to be confirmed: a button that opens it, what it changes, and a checkbox.
+/// A form that needs confirmation: a button that opens the form, a description of the change, and a checkbox.
 pub(crate) struct ConfirmedAct<'a> {
     pub(crate) name: OperatorFormName,
     pub(crate) action: &'a str,
-    /// The text of the buttons that open and send the form.
+    /// The text of the two buttons that open and submit the form.
     pub(crate) label: &'a str,
-    /// What the operator confirms.
+    /// The checkbox label, which states what the operator confirms.
     pub(crate) confirms: &'a str,
-    /// More content of the form.
+    /// Additional content of the form.
     pub(crate) content: &'a Markup,
 }
 
@@ -87,7 +88,7 @@ impl ConfirmedAct<'_> {
     }
 }
 
-/// A hidden field of a form.
+/// Renders a hidden form input.
 pub(crate) fn hidden(name: &str, value: &str) -> Markup {
     html! { input type="hidden" name=(name) value=(value); }
 }

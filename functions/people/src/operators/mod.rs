@@ -1,4 +1,5 @@
-//! The pages for operators: the catalog, its services, delayed changes, freezes and agents, and what operators do there.
+//! The pages for operators: the catalog, its services, delayed changes, freezes and agents, with the forms for operator
+//! actions.
 
 pub(crate) mod agents_page;
 pub(crate) mod catalog;

@@ -1,5 +1,6 @@
-//! What operators do in the browser. `internal` does it (`functions/internal/src/direct.rs`): this function has no
-//! permission to write the catalog, freezes or offers. It checks only the session, and that the sign-in is recent.
+//! Operator actions in the browser. `internal` performs the actions (`functions/internal/src/direct.rs`), because this
+//! function has no permission to write the catalog, freezes or offers. This function only checks the session, and that
+//! the sign-in is recent.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -7,8 +8,8 @@ use purser_api::{BrowserAct, CallerIds, FreezeOf, OperatorAct, OperatorAnswer};
 use purser_domain::{Act, AgentId, AuditKind, ErrorKind, Result, ServiceId, SettlementId};
 
 impl People {
-    /// Has `internal` do what an operator asks for. Requires a recent sign-in; a refusal of an older one is in the
-    /// person's audit log, everything else in the operators'.
+    /// Sends an operator's action to `internal`. Requires a recent sign-in. A rejection because of an old sign-in is
+    /// recorded in the user's audit log. All other results are recorded in the operators' audit log.
     pub(crate) async fn operate(&self, person: &Caller, ids: CallerIds, act: OperatorAct) -> Result<OperatorAnswer> {
         let internal = self.internal.as_ref().ok_or(ErrorKind::NotFound)?;
         let recent = async { self.limits.recently(person.signed_in_at, self.now()) };
@@ -17,7 +18,7 @@ impl People {
     }
 }
 
-/// The act in the audit log.
+/// Returns the audit row's description of the action.
 fn audit_act(act: &OperatorAct) -> Act {
     let frozen = |kind, target: &FreezeOf| match target {
         FreezeOf::Agent(agent) => Act::new(kind).on(AgentId::from_uuid(*agent)),

@@ -1,8 +1,8 @@
-//! The routes of the operators' pages: the catalog as it is stored, delayed changes, freezes and agents.
+//! Routes for the operators' pages: the stored catalog, delayed changes, freezes and agents.
 //!
-//! Invariant: a form here has `internal` do what it asks for (`operations.rs`). This function can't change the catalog,
-//! a freeze or an offer, and a form never contains a payee that no probe has seen. Where the deployment lists no
-//! operators who act in the browser, the pages are read-only.
+//! Invariant: each form sends its action to `internal` (`operations.rs`). This function cannot change the catalog, a
+//! freeze or an offer, and a form never contains a payee that no probe has observed. If the deployment does not permit
+//! operators to act in the browser, the pages are read-only.
 
 use crate::operators::layout::{AGENTS, CATALOG, CHANGES, FREEZES};
 use crate::operators::{agents_page, catalog, changes, freezes_page, service_page};
@@ -16,7 +16,7 @@ use axum::{
 };
 use std::sync::Arc;
 
-/// The routes of operators' pages.
+/// Returns the routes of the operators' pages.
 pub(crate) fn routes() -> Router<Arc<People>> {
     let service = Router::new()
         .route("/", get(service_page::show))

@@ -1,7 +1,7 @@
-//! The page of one service for operators: its operations with their payees and prices, the changes that wait, what its
-//! provider asks for, and the forms that accept, withdraw and pin.
+//! The page of one service for operators: its operations with payees and prices, delayed changes, the payment that its
+//! provider asks for, and the forms that accept, withdraw and set prices.
 //!
-//! Each form contains the version of the service that the page shows, and the payee that it is about in full.
+//! Each form contains the version of the service that the page shows, and the full payee address.
 
 use crate::agents::owned::parse_id;
 use crate::operators::catalog::trust;
@@ -42,7 +42,7 @@ pub(crate) async fn show(
     Ok(render(&people, &layout, id).await?.into_response())
 }
 
-/// `GET` of a path to which forms are posted: redirects to the page.
+/// Redirects a `GET` for a form's path to the service's page.
 pub(crate) async fn back(Path(path): Path<HashMap<String, String>>) -> Reply {
     let id = parse_id(path.get("service").and_then(|service| ServiceId::parse(service)))?;
     Ok(see_other(&service_path(id)))
@@ -85,7 +85,7 @@ pub(crate) async fn pin(sent: OperatorForm) -> Reply {
     edit(sent, OperatorFormName::Pin, notices, pins).await
 }
 
-/// An act on an operation, at the version in the form, that the operator has confirmed.
+/// Performs a confirmed action on an operation, conditional on the service version in the form.
 async fn edit(
     sent: OperatorForm,
     name: fn(OperationUuid) -> OperatorFormName,
@@ -115,7 +115,7 @@ async fn answer(sent: OperatorForm, service: ServiceId, form: Form, act: Operato
     sent.act(form, act, notices, &service_path(service), page).await
 }
 
-/// The payment in the hidden fields of a form.
+/// Parses the payment from the form's hidden inputs.
 fn parse_pinned_payment(form: &mut Form) -> Option<PinnedPayment> {
     let amount = form.text("amount_units").parse().ok();
     if amount.is_none() {
@@ -129,7 +129,7 @@ fn parse_pinned_payment(form: &mut Form) -> Option<PinnedPayment> {
     })
 }
 
-/// The page in its current state.
+/// Renders the page in its current state.
 async fn render(people: &People, layout: &Layout, id: ServiceId) -> Result<Markup> {
     let (service, record) = tokio::try_join!(people.catalog_table.service(id), people.catalog_table.probes(id))?;
     let service = service.ok_or(ErrorKind::NotFound)?.at(layout.now);
@@ -151,7 +151,7 @@ async fn render(people: &People, layout: &Layout, id: ServiceId) -> Result<Marku
     Ok(page(layout, &service.name, CATALOG, &how, &shown.content()))
 }
 
-/// What the page shows.
+/// The data that the page shows.
 struct ServicePageContent<'a> {
     people: &'a People,
     layout: &'a Layout,

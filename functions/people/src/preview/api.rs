@@ -1,4 +1,4 @@
-//! The preview of an edit in the JSON API: `?preview=true` on the edits of policies and rules.
+//! Previews in the JSON API: `?preview=true` on updates of policies and rules.
 
 use crate::preview::operations::{EditPreview, PreviewDays};
 use axum::Json;
@@ -11,16 +11,16 @@ use purser_domain::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What the query of an edit asks for.
+/// The query parameters of an update.
 #[derive(Clone, Debug)]
 pub(crate) struct AskedEdit {
-    /// The days to test, if the query asks for a preview instead of the edit.
+    /// The number of days to test, if the query asks for a preview instead of the update.
     pub(crate) preview: Option<PreviewDays>,
-    /// The person's reason.
+    /// The user's reason for the update.
     pub(crate) reason: Option<EditReason>,
 }
 
-/// Reads `preview`, `days` and `edit_reason`.
+/// Parses `preview`, `days` and `edit_reason`.
 pub(crate) fn parse_edit_query(uri: &Uri) -> Result<AskedEdit> {
     let mut query = Query::from_uri(uri);
     let is_preview = query.read("preview", |text| text.parse::<bool>().ok(), "must be `true` or `false`");
@@ -34,7 +34,7 @@ pub(crate) fn parse_edit_query(uri: &Uri) -> Result<AskedEdit> {
     })
 }
 
-/// Reads `edit_reason`, the reason of an edit without a preview.
+/// Parses `edit_reason` for an update that has no preview.
 pub(crate) fn parse_reason_query(uri: &Uri) -> Result<Option<EditReason>> {
     let mut query = Query::from_uri(uri);
     let reason = edit_reason(&mut query);
@@ -42,7 +42,7 @@ pub(crate) fn parse_reason_query(uri: &Uri) -> Result<Option<EditReason>> {
     Ok(reason)
 }
 
-/// Reads `preview` and `edit_reason` of an act on many agents.
+/// Parses `preview` and `edit_reason` for an operation on several agents.
 pub(crate) fn parse_apply_query(uri: &Uri) -> Result<(bool, Option<EditReason>)> {
     let mut query = Query::from_uri(uri);
     let is_preview = query.read("preview", |text| text.parse::<bool>().ok(), "must be `true` or `false`");
@@ -60,7 +60,7 @@ fn edit_reason(query: &mut Query) -> Option<EditReason> {
     reason.flatten()
 }
 
-/// What an edit would change. Nothing was saved.
+/// The changes that an update would make. Nothing was saved.
 #[derive(Serialize, ToSchema)]
 #[schema(as = EditPreview)]
 pub(crate) struct PreviewView {
@@ -74,105 +74,107 @@ pub(crate) struct PreviewView {
     tested: TestedView,
 }
 
-/// Two versions of limits.
+/// A comparison of two versions of limits.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitsComparison)]
 pub(crate) struct ComparisonView {
-    /// Whether the edit may allow what is refused or asked for now. Such an edit requires a recent sign-in.
+    /// Whether the update may allow payments that are now blocked or require approval. Such an update requires a recent
+    /// sign-in.
     widens: bool,
-    /// Whether the edit may refuse or ask for what is allowed now.
+    /// Whether the update may block payments that are now allowed, or require approval for them.
     narrows: bool,
-    /// A request that the edit treats less strictly; null if none was found.
+    /// An example request that the update treats less strictly. Null if none was found.
     #[schema(required)]
     widened: Option<RequestView>,
-    /// A request that the edit treats more strictly; null if none was found.
+    /// An example request that the update treats more strictly. Null if none was found.
     #[schema(required)]
     narrowed: Option<RequestView>,
 }
 
-/// A request that two versions of limits decide differently.
+/// A request that the two versions of limits decide differently.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitsCounterexample)]
 pub(crate) struct RequestView {
     service: String,
     operation_id: String,
     amount_units: u64,
-    /// The host of the page to fetch; null for an operation that fetches none.
+    /// The host of the page to fetch. Null for an operation that fetches no page.
     #[schema(required)]
     hostname: Option<String>,
-    /// The amount that was spent on the service before.
+    /// The amount already spent on the service, in micro-USDC.
     spent_units: u64,
-    /// The time since then.
+    /// The seconds since this amount was spent.
     spent_seconds_ago: u64,
     before: VerdictView,
     after: VerdictView,
 }
 
-/// A decision about a request.
+/// The decision about the example request.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitsVerdict)]
 pub(crate) struct VerdictView {
     /// `allow`, `block` or `escalate`.
     result: &'static str,
     reason: String,
-    /// The first check that failed; null if the request is allowed.
+    /// The first failed check. Null if the request is allowed.
     #[schema(required)]
     check: Option<&'static str>,
 }
 
-/// What other limits would have decided.
+/// The result of testing the proposed limits on recorded decisions.
 #[derive(Serialize, ToSchema)]
 #[schema(as = TestedLimits)]
 pub(crate) struct TestedView {
-    /// The time from which decisions were tested.
+    /// The start of the tested range.
     #[schema(format = DateTime)]
     from: String,
-    /// Whether there are more decisions than were tested: 5,000, the newest ones.
+    /// Whether the range has more decisions than the newest 5,000, which were tested.
     partial: bool,
     /// The number of tested decisions.
     decisions: u64,
-    /// The number of decisions that could not be tested, and stand as they were recorded.
+    /// The number of decisions that could not be tested. Their recorded results are kept.
     untested: u64,
-    /// The sum of the tested payments that were authorized.
+    /// The sum of the authorized payments among the tested decisions, in micro-USDC.
     authorized_units: u64,
-    /// What differs if nobody approves what only the edit asks for.
+    /// The differences if nobody approves the payments for which only the proposed limits require approval.
     if_declined: DifferencesView,
-    /// What differs if a person approves at once what only the edit asks for.
+    /// The differences if a user immediately approves the payments for which only the proposed limits require approval.
     if_approved: DifferencesView,
 }
 
-/// The differences between decisions and those of other limits. A preview compares the current with the proposed limits over
-/// the same requests; a backtest and a shadow compare recorded decisions with the proposed limits.
+/// The differences between two sets of decisions. A preview compares the current limits with the proposed limits on the
+/// same requests. A backtest and a shadow policy compare recorded decisions with the proposed limits.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitsDifferences)]
 pub(crate) struct DifferencesView {
-    /// The decisions with another result, by the results and the reason.
+    /// The changed decisions, grouped by old result, new result and reason.
     flips: Vec<FlipView>,
-    /// The number of refusals with the same result and another reason.
+    /// The number of blocked or escalated payments with the same result but a different reason.
     other_reasons: u64,
-    /// The sum of the payments that the edit does not make.
+    /// The sum of the payments that only the recorded (or current) limits allow, in micro-USDC.
     saved_units: u64,
-    /// The sum of the payments that only the edit makes.
+    /// The sum of the payments that only the proposed limits allow, in micro-USDC.
     added_units: u64,
 }
 
-/// Decisions that flip.
+/// A group of changed decisions.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitsFlips)]
 pub(crate) struct FlipView {
     /// `allow`, `block` or `escalate`: in a preview the result with the current limits, otherwise the recorded result.
     recorded: &'static str,
-    /// The result with the edit.
+    /// The result with the proposed limits.
     tested: &'static str,
-    /// The reason of the edit's refusal; of a payment that the edit allows, the reason of the refusal that `recorded` is.
+    /// Why the proposed limits block or escalate the payment. If the proposed limits allow the payment, why the payment
+    /// was blocked or escalated before.
     reason: String,
     count: u64,
-    /// The sum of their amounts.
+    /// The sum of the group's amounts, in micro-USDC.
     amount_units: u64,
     example: ExampleView,
 }
 
-/// The newest of the decisions that flip.
+/// The newest decision in the group.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitsFlipExample)]
 pub(crate) struct ExampleView {

@@ -1,4 +1,4 @@
-//! The preview of an edit of a policy or a rule: what it allows and refuses, before it is saved.
+//! Previews of policy and rule updates: what an update would allow and block, before the update is saved.
 
 pub(crate) mod api;
 pub(crate) mod operations;

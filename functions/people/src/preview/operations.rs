@@ -1,5 +1,5 @@
-//! Previews: an edit is compared with the present limits, and tested over the agent's newest decisions. Nothing is
-//! saved.
+//! Previews. The proposed limits are compared with the current limits, and tested on the agent's newest decisions.
+//! Nothing is saved.
 
 use crate::agents::owned::OwnedAgent;
 use crate::state::People;
@@ -9,17 +9,17 @@ use purser_domain::{
 };
 use purser_store::{BacktestReads, LogRange};
 
-/// The number of days that a preview tests.
+/// The number of days whose decisions a preview tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PreviewDays(u32);
 
 impl PreviewDays {
     /// The maximum number of days.
     pub(crate) const MAX: u32 = 30;
-    /// The days of a preview that names none.
+    /// The default number of days.
     pub(crate) const DEFAULT: Self = Self(7);
 
-    /// `None` for no day, and for more than [`PreviewDays::MAX`].
+    /// Returns `None` for zero days, and for more than [`PreviewDays::MAX`].
     pub(crate) const fn new(days: u32) -> Option<Self> {
         if days == 0 || days > Self::MAX {
             return None;
@@ -27,7 +27,7 @@ impl PreviewDays {
         Some(Self(days))
     }
 
-    /// The number.
+    /// Returns the number of days.
     pub(crate) const fn count(self) -> u32 {
         self.0
     }
@@ -37,32 +37,31 @@ impl PreviewDays {
     }
 }
 
-/// The maximum number of decisions that a preview tests, the newest ones, and of earlier payments that it counts: some
-/// 800 read units.
+/// The maximum number of decisions that a preview tests (the newest), and of earlier payments that it counts. This
+/// takes about 800 DynamoDB read units.
 const MAX_DECISIONS: usize = 5_000;
-/// The maximum number of calls that a preview reads for a guard against duplicates or for pages.
+/// The maximum number of calls that a preview reads for rules about duplicate payments or pages.
 const MAX_CALLS: usize = 1_000;
-/// The number of rows in one read.
+/// The number of rows per read.
 const ROWS: u32 = 500;
 
-/// The preview of an edit.
+/// The preview of an update.
 #[derive(Debug)]
 pub(crate) struct EditPreview {
-    /// The agent.
     pub(crate) agent: AgentId,
-    /// The days that were asked for.
+    /// The requested number of days.
     pub(crate) days: PreviewDays,
-    /// The time from which decisions were tested.
+    /// The start of the tested range.
     pub(crate) from: Timestamp,
-    /// Whether there are more decisions than were tested.
+    /// Whether the range has more decisions than were tested.
     pub(crate) is_partial: bool,
-    /// The limits before and after the edit.
+    /// The comparison of the limits before and after the update.
     pub(crate) comparison: Comparison,
-    /// What the edit would have changed.
+    /// The decisions that the update would have changed.
     pub(crate) result: BacktestResult,
 }
 
-/// The candidate with exactly these limits.
+/// Returns a proposed policy with exactly these limits.
 fn candidate_of(limits: &AgentLimits<'_>) -> Candidate {
     let policies = limits.policies.iter().map(|policy| (policy.service, policy.clone()));
     Candidate {
@@ -73,7 +72,7 @@ fn candidate_of(limits: &AgentLimits<'_>) -> Candidate {
 }
 
 impl People {
-    /// The preview of replacing a policy, or of adding one.
+    /// Previews replacing a policy, or adding a policy.
     pub(crate) async fn preview_policy(
         &self,
         owned: &OwnedAgent,
@@ -91,7 +90,7 @@ impl People {
         self.run_long(&agent.owner, preview).await
     }
 
-    /// The preview of other rules.
+    /// Previews the rules of `edited`.
     pub(crate) async fn preview_rules(
         &self,
         owned: &OwnedAgent,
@@ -111,7 +110,7 @@ impl People {
         self.run_long(&owned.agent().owner, preview).await
     }
 
-    /// Compares two versions of an agent's limits, and simulates both over its newest decisions.
+    /// Compares two versions of an agent's limits, and simulates both on the agent's newest decisions.
     async fn compare_limits(
         &self,
         current: AgentLimits<'_>,
@@ -123,7 +122,7 @@ impl People {
         let comparison = compare(&current, &proposed, services, self.network, self.now());
         let since = self.usage.read_owned_since(agent).await?;
         let now = self.now();
-        // The clock of another function may be ahead.
+        // One minute later than now, because the clock of another function may be ahead.
         let until = now.after(Duration::from_secs_u32(60));
         let mut from = now.before(days.length()).max(since).min(until);
         let (mut decisions, mut rest) = (Vec::new(), Some(LogRange::new(from, until, true)));

@@ -1,4 +1,4 @@
-//! The preview of an edit on a page, above the form that it is of.
+//! The preview of an update, shown above the update's form.
 
 use crate::preview::operations::EditPreview;
 use crate::preview::trial::Trial;
@@ -16,7 +16,7 @@ use purser_domain::{
     Verdict,
 };
 
-/// The buttons that send a form to be tried instead of saved.
+/// Renders the buttons that submit a form for a trial instead of saving it.
 pub(crate) fn buttons(action: &str) -> Markup {
     let button = |trial: Trial, label: &str| {
         let action = format!("{action}?{}=true", trial.name());
@@ -29,7 +29,7 @@ pub(crate) fn buttons(action: &str) -> Markup {
     }
 }
 
-/// The preview of this form, if it was sent for one.
+/// Renders the preview, if this form was submitted for a preview.
 pub(crate) fn preview_section(layout: &Layout, inputs: &Inputs<'_>) -> Markup {
     html! {
         @if let Some(preview) = layout.preview.as_ref().filter(|_| inputs.is_typed()) {
@@ -38,7 +38,7 @@ pub(crate) fn preview_section(layout: &Layout, inputs: &Inputs<'_>) -> Markup {
     }
 }
 
-/// The content of a preview.
+/// Renders the content of a preview.
 pub(crate) fn preview(preview: &EditPreview) -> Markup {
     html! {
         (effect(&preview.comparison, true))
@@ -51,7 +51,7 @@ pub(crate) fn preview(preview: &EditPreview) -> Markup {
     }
 }
 
-/// What limits that are not in force would change.
+/// Renders the changes that proposed limits would make.
 pub(crate) fn effect(comparison: &Comparison, is_preview: bool) -> Markup {
     html! {
         p {
@@ -73,7 +73,7 @@ pub(crate) fn effect(comparison: &Comparison, is_preview: bool) -> Markup {
     }
 }
 
-/// A sentence about a request that is decided differently.
+/// Describes a request that the proposed limits decide differently.
 fn counterexample(example: &Counterexample) -> Markup {
     html! {
         "A call of " code { (example.operation) } " of " strong { (example.service) } " for " (money(example.amount))
@@ -98,7 +98,7 @@ fn verdict(verdict: &Verdict) -> Markup {
     }
 }
 
-/// What limits would have decided about the decisions since a time.
+/// Renders a backtest's result: which recorded decisions since `since` the tested limits would change.
 pub(crate) fn results(result: &BacktestResult, since: Timestamp) -> Markup {
     let BacktestResult {
         decisions,
