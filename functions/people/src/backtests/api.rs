@@ -1,4 +1,4 @@
-//! `/backtests`: other limits, tested over the recorded decisions of many agents.
+//! JSON API under `/backtests`: tests proposed limits on the recorded decisions of several agents.
 
 use crate::agents::bulk_api::BulkAgent;
 use crate::agents::owned::parse_id;
@@ -25,44 +25,45 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of starting a backtest.
+    /// Errors when starting a backtest.
     pub(crate) StartErrors: 400, 401, 403, 404, 413, 429, 500;
-    /// The errors of reading backtests.
+    /// Errors when reading a backtest.
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    /// The errors of listing backtests.
+    /// Errors when listing backtests.
     pub(crate) ListErrors: 401, 403, 429, 500;
 }
 
 purser_api::body! {
     /// The agents whose decisions are tested: at most 200.
     pub(crate) enum BacktestAgents by kind {
-        /// These agents.
+        /// The agents with these ids.
         Ids = "ids" {
             ids: Vec<BulkAgent> = {"minItems": 1, "maxItems": BacktestRun::MAX_AGENTS, "uniqueItems": true},
         }
-        /// The agents with a label that are not archived.
+        /// The agents with a label, without archived agents.
         Label = "label" {
             /// `key=value`, or `key` for any value.
             label: purser_domain::LabelFilter,
         }
-        /// All agents that are not archived.
+        /// All agents, without archived agents.
         All = "all" {}
     }
 }
 
 purser_api::body! {
-    /// The limits to test, and the decisions to test them on. What is absent stays as it was at each decision.
+    /// The limits to test, and the decisions to test them on. An absent field keeps the value that each recorded
+    /// decision was based on.
     pub(crate) struct BacktestBody {
         agents: BacktestAgents,
-        /// The number of days whose decisions are tested. Default: 7.
+        /// The number of days whose decisions are tested. The default is 7.
         days: Option<BacktestDays>,
-        /// The end of these days. Default: now.
+        /// The end of the tested range. The default is the current time.
         to: Option<Timestamp>,
-        /// All rules of the agents.
+        /// The rules that replace each agent's rules.
         rules: Option<CandidateRules>,
         /// Whether the agents are frozen.
         frozen: Option<bool>,
-        /// Edits of the agents' policies, at most one for each service.
+        /// Updates to the agents' policies, at most one per service.
         policies: Option<CandidatePolicies>,
     }
 }
@@ -92,7 +93,8 @@ impl<T: Member, const MAX: usize> Member for Objects<T, MAX> {
     }
 }
 
-/// Parses the body of a backtest at this time. An unknown service is not a problem of the body, but `service_not_found`.
+/// Parses the request body for a backtest that starts at `now`. An unknown service is not a validation error, but
+/// `service_not_found`.
 pub(crate) fn parse(body: &Value, catalog: &Catalog, now: Timestamp) -> Result<NewBacktest> {
     let mut problems = Problems::default();
     let read = BacktestBody::read(body, Place::Body, &mut problems);
@@ -131,7 +133,7 @@ pub(crate) fn parse(body: &Value, catalog: &Catalog, now: Timestamp) -> Result<N
     problems.finish(new)?.ok_or_else(|| ErrorKind::ServiceNotFound.into())
 }
 
-/// The limits to test; `None` if a service is unknown.
+/// Builds the limits to test. Returns `None` if a service is unknown.
 pub(crate) fn terms_of(
     rules: Option<CandidateRules>,
     edits: Option<CandidatePolicies>,
@@ -183,14 +185,14 @@ pub(crate) fn rules_of(Objects(rules): CandidateRules, catalog: &Catalog, proble
     kinds
 }
 
-/// The days of a backtest that names none.
+/// The default number of days.
 const DEFAULT_DAYS: u32 = 7;
 
 purser_api::field! {
     /// A number of days.
     pub(crate) struct BacktestDays(u32):
     |value| {
-        // A whole number is read as one of seconds is.
+        // `seconds` parses any whole number, so it also parses the number of days.
         let days = seconds(value).and_then(|days| u32::try_from(days.secs()).ok());
         let days = days.filter(|days| (1..=BacktestRun::MAX_DAYS).contains(days));
         days.ok_or_else(|| format!("must be a whole number from 1 to {}", BacktestRun::MAX_DAYS))
@@ -198,15 +200,15 @@ purser_api::field! {
     json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": BacktestRun::MAX_DAYS})
 }
 
-/// What a backtest would read. Nothing was started.
+/// The estimated reads of a backtest. Nothing was started.
 #[derive(Serialize, ToSchema)]
 #[schema(as = BacktestEstimate)]
 pub(crate) struct EstimateView {
     /// The number of agents.
     agents: usize,
-    /// The number of decisions on the days of the range, as the journal has counted them.
+    /// The number of decisions on these days, from the counters of the decision history.
     estimated_decisions: u64,
-    /// The read units of DynamoDB that they take.
+    /// The DynamoDB read units that the backtest would use.
     estimated_read_units: u64,
 }
 
@@ -220,13 +222,13 @@ impl EstimateView {
     }
 }
 
-/// A backtest, with the result of the agents that are done. It is kept for 30 days.
+/// A backtest, with the results of the agents that are finished. A backtest is kept for 30 days.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Backtest)]
 pub(crate) struct BacktestView {
     #[schema(value_type = uuid::Uuid)]
     backtest_id: String,
-    /// `running` until all agents are done, then `done`.
+    /// `running` until all agents are finished, then `done`.
     #[schema(value_type = String, example = "done")]
     status: &'static str,
     #[schema(format = DateTime)]
@@ -237,26 +239,26 @@ pub(crate) struct BacktestView {
     to: String,
     /// The number of agents.
     agents: usize,
-    /// The number of agents that are done.
+    /// The number of finished agents.
     agents_done: u32,
-    /// The number of agents that were left out, because they can't be read or have another owner.
+    /// The number of agents that were skipped, because they cannot be read or have a new owner.
     agents_left_out: u32,
-    /// The number of agents with more decisions than were tested, the oldest ones: 100,000, or what is read in half a
-    /// minute.
+    /// The number of agents with more decisions than were tested. Per agent, a backtest tests the oldest 100,000
+    /// decisions, or the decisions that it can read in 30 seconds.
     agents_partial: u32,
-    /// The number of decisions that the journal had counted on the days of the range.
+    /// The number of decisions on these days, from the counters of the decision history.
     estimated_decisions: u64,
-    /// The read units of DynamoDB that they take.
+    /// The estimated DynamoDB read units of the backtest.
     estimated_read_units: u64,
     /// The number of tested decisions.
     decisions: u64,
-    /// The number of decisions that could not be tested, and stand as they were recorded.
+    /// The number of decisions that could not be tested. Their recorded results are kept.
     untested: u64,
-    /// The sum of the tested payments that were authorized.
+    /// The sum of the authorized payments among the tested decisions, in micro-USDC.
     authorized_units: u64,
-    /// What differs if nobody approves what only the tested limits ask for.
+    /// The differences if nobody approves the payments for which only the tested limits require approval.
     if_declined: DifferencesView,
-    /// What differs if a person approves at once what only the tested limits ask for.
+    /// The differences if a user immediately approves the payments for which only the tested limits require approval.
     if_approved: DifferencesView,
 }
 
@@ -287,20 +289,21 @@ impl From<BacktestRun> for BacktestView {
     }
 }
 
-/// The newest backtests.
+/// The user's newest backtests.
 #[derive(Serialize, ToSchema)]
 #[schema(as = BacktestList)]
 pub(crate) struct BacktestListView {
-    /// Newest first, at most 25.
+    /// The backtests, newest first, at most 25.
     backtests: Vec<BacktestView>,
-    /// The number of backtests in this answer.
+    /// The number of backtests in this response.
     count: usize,
 }
 
-/// Start a backtest: what would other limits have decided?
+/// Start a backtest, which computes what other limits would have decided.
 ///
-/// It runs in the background, from the next minute on: agent after agent, by the recorded decisions. Windows are those of
-/// the tested limits. Nothing is changed.
+/// The backtest starts within a minute and runs in the background. It evaluates the recorded decisions of each agent in
+/// turn, and counts payments in windows as the tested limits would have allowed them. Nothing is changed. Poll the
+/// backtest until its `status` is `done`.
 #[utoipa::path(
     post,
     path = "/backtests",
@@ -362,7 +365,7 @@ pub(crate) async fn list(
     }))
 }
 
-/// Read a backtest: its progress and its result so far.
+/// Read a backtest's progress and its result so far.
 #[utoipa::path(
     get,
     path = "/backtests/{backtestId}",

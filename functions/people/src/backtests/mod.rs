@@ -1,4 +1,4 @@
-//! Backtests of other limits over a person's agents, in the background.
+//! Background backtests of proposed limits for a user's agents.
 
 pub(crate) mod api;
 pub(crate) mod operations;

@@ -1,4 +1,5 @@
-//! Backtests: what one costs, starting it, and its progress and result. `events` runs them, each minute.
+//! Operations on backtests: estimate the cost, start a backtest, and read its progress and result. `events` runs the
+//! backtests every minute.
 
 use crate::agents::listing::AgentFilter;
 use crate::caller::Caller;
@@ -9,21 +10,21 @@ use purser_domain::{
 };
 use purser_store::AgentOrder;
 
-/// The maximum number of a person's backtests that are not done.
+/// The maximum number of unfinished backtests per user.
 const MAX_WAITING: usize = 5;
 /// The number of backtests in a list.
 pub(crate) const LISTED: u32 = 25;
 
-/// The agents of a backtest.
+/// The agents that a backtest tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TestedAgents {
-    /// These agents.
+    /// The agents with these ids.
     Ids(Vec<AgentId>),
-    /// All agents that are not archived, or those with a label.
+    /// All agents that are not archived, or only the agents with a label.
     All(Option<LabelFilter>),
 }
 
-/// A backtest to plan or to start.
+/// A backtest to estimate or to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NewBacktest {
     pub(crate) agents: TestedAgents,
@@ -32,19 +33,18 @@ pub(crate) struct NewBacktest {
     pub(crate) terms: BacktestTerms,
 }
 
-/// What a backtest would read.
+/// The estimated reads of a backtest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BacktestPlan {
-    /// The agents.
     pub(crate) agents: Vec<AgentId>,
-    /// The number of decisions on the days of the range, as the journal has counted them.
+    /// The number of decisions on these days, from the counters of the decision history.
     pub(crate) decisions: u64,
-    /// The number of read units.
+    /// The estimated number of DynamoDB read units.
     pub(crate) read_units: u64,
 }
 
 impl People {
-    /// What a backtest would read.
+    /// Estimates a backtest's reads. Rejects a backtest of more than [`BacktestRun::MAX_DECISIONS`] decisions.
     pub(crate) async fn plan_backtest(&self, person: &Caller, new: &NewBacktest) -> Result<BacktestPlan> {
         let agents = self.select_agents(person, &new.agents).await?;
         let days = (Day::containing(new.from), Day::containing(new.to));
@@ -68,7 +68,8 @@ impl People {
         })
     }
 
-    /// Starts a backtest.
+    /// Stores a backtest, which `events` then runs. Rejects the backtest if the user already has [`MAX_WAITING`]
+    /// unfinished backtests.
     pub(crate) async fn start_backtest(&self, person: &Caller, new: NewBacktest) -> Result<BacktestRun> {
         let act = Act::new(AuditKind::BacktestStarted);
         self.audit_rejection(&person.acting, &act, self.store_backtest(person, &act, new))
@@ -106,13 +107,13 @@ impl People {
         Ok(run)
     }
 
-    /// A backtest of the person.
+    /// Reads a user's backtest. The error is `not_found` if the user has no backtest with this id.
     pub(crate) async fn backtest(&self, person: &Caller, id: BacktestId) -> Result<BacktestRun> {
         let run = self.usage.backtest(&person.id, id).await?;
         run.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    /// The person's newest backtests.
+    /// Lists the user's newest backtests.
     pub(crate) async fn backtests(&self, person: &Caller) -> Result<Vec<BacktestRun>> {
         self.usage.backtests(&person.id, LISTED).await
     }

@@ -1,4 +1,4 @@
-//! The pages of backtests: the list, and one with its progress and its result.
+//! The backtest pages: the list, and a backtest's progress and result.
 
 use crate::agents::owned::parse_id;
 use crate::preview::section;
@@ -113,7 +113,7 @@ fn content(run: &BacktestRun, catalog: &Catalog) -> Markup {
     }
 }
 
-/// The limits that are tested.
+/// Renders the tested limits.
 fn terms(terms: &BacktestTerms, catalog: &Catalog) -> Markup {
     let BacktestTerms {
         rules,
@@ -137,7 +137,7 @@ fn terms(terms: &BacktestTerms, catalog: &Catalog) -> Markup {
     }
 }
 
-/// An edit of a policy, in words.
+/// Describes a policy update in words.
 fn edit(change: &PolicyChange) -> Markup {
     let PolicyChange { enabled, policy } = change;
     html! {

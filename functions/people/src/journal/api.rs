@@ -1,4 +1,4 @@
-//! `/decisions` and `/settlements`: the lists of the journal, as JSON.
+//! JSON API for `/decisions` and `/settlements`: lists from the decision history.
 
 use crate::cursor;
 use crate::decisions::api::DecisionRow;
@@ -18,43 +18,45 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 purser_api::error_responses! {
-    /// The errors of reading a list.
+    /// Errors when reading a list.
     pub(crate) ListErrors: 400, 401, 403, 404, 429, 500;
 }
 
-/// Decisions, newest first.
+/// A page of decisions, newest first.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LoggedDecisionList)]
 pub(crate) struct DecisionList {
     decisions: Vec<DecisionRow>,
-    /// The number of decisions in this answer. With a filter, a page can contain fewer than `limit` even if more pages
-    /// follow.
+    /// The number of decisions in this response. With a filter, a page can have fewer decisions than `limit` although
+    /// more pages follow.
     count: usize,
-    /// Send it as `cursor` to read the next page; null at the end.
+    /// The `cursor` of the next page. Null on the last page.
     #[schema(required)]
     next_cursor: Option<String>,
-    /// Set if the list is more than ten seconds behind: the time up to which it is complete.
+    /// The time up to which the list is complete. Null unless the list is more than ten seconds behind.
     #[schema(format = DateTime, required)]
     complete_until: Option<String>,
 }
 
-/// Settlements, newest first.
+/// A page of settlements, newest first.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OwnSettlementList)]
 pub(crate) struct SettlementList {
     settlements: Vec<SettlementView>,
-    /// The number of settlements in this answer. With a filter, a page can contain fewer than `limit` even if more
-    /// pages follow.
+    /// The number of settlements in this response. With a filter, a page can have fewer settlements than `limit`
+    /// although more pages follow.
     count: usize,
-    /// Send it as `cursor` to read the next page; null at the end.
+    /// The `cursor` of the next page. Null on the last page.
     #[schema(required)]
     next_cursor: Option<String>,
-    /// Set if the list is more than ten seconds behind: the time up to which it is complete.
+    /// The time up to which the list is complete. Null unless the list is more than ten seconds behind.
     #[schema(format = DateTime, required)]
     complete_until: Option<String>,
 }
 
-/// List the decisions about your agents' payments. A list without `agent_id` is a few seconds behind.
+/// List the decisions about your agents' payments.
+///
+/// Without `agent_id`, the list is a few seconds behind.
 #[utoipa::path(
     get,
     path = "/decisions",
@@ -95,7 +97,9 @@ pub(crate) async fn decisions(
     }))
 }
 
-/// List the settlements of your agents, payouts included. A list without `agent_id` is a few seconds behind.
+/// List your agents' settlements, including withdrawals.
+///
+/// Without `agent_id`, the list is a few seconds behind.
 #[utoipa::path(
     get,
     path = "/settlements",
@@ -153,7 +157,7 @@ async fn read(people: &People, token: SessionToken, list: JournalList, uri: &Uri
     Ok((page?, edition, complete_until.map(|until| until.to_string())))
 }
 
-/// The service by which a list is filtered. A service that has left the catalog is found only by UUID.
+/// Parses the service filter. A service that has left the catalog can only be selected by UUID.
 fn parse_service_filter(catalog: &Catalog, reference: &str) -> Result<ServiceId> {
     let id = catalog.by_reference(reference).map(|service| service.id);
     id.or_else(|| ServiceId::parse(reference))

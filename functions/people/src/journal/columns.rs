@@ -1,9 +1,9 @@
-//! The journal as CSV.
+//! Decisions and settlements as CSV.
 
 use crate::csv::{line, or_empty, time};
 use purser_domain::{Catalog, JournalEntry, SettlementState};
 
-/// The names of the columns.
+/// The column names.
 const COLUMNS: [&str; 29] = [
     "decided_at",
     "transaction_id",
@@ -36,12 +36,12 @@ const COLUMNS: [&str; 29] = [
     "latency_ms",
 ];
 
-/// The CSV line of the column names.
+/// Returns the CSV header line.
 pub(crate) fn header() -> String {
     line(&COLUMNS.map(str::to_owned))
 }
 
-/// The CSV line of an entry.
+/// Formats a decision as a CSV line.
 pub(crate) fn row(entry: &JournalEntry, catalog: &Catalog) -> String {
     let (refusal, payment) = (entry.refusal.as_ref(), entry.payment.as_ref());
     let service = entry.service.and_then(|id| catalog.by_id(id));

@@ -1,4 +1,5 @@
-//! The filter of the journal's lists. The API, the pages and the files parse it from the same parameters.
+//! The filter for lists of the decision history. The API, the pages and the CSV files parse the filter from the same
+//! query parameters.
 
 use crate::span::Span;
 use crate::ui::list::has_text;
@@ -9,44 +10,44 @@ use purser_domain::{
 };
 use purser_store::{Filter, JournalPart};
 
-/// A list of the journal.
+/// A list that the decision history provides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JournalList {
-    /// All entries.
+    /// All decisions.
     Decisions,
-    /// The entries with a settlement of their own: allows and payouts.
+    /// The decisions with a settlement of their own: allowed payments and withdrawals.
     Settlements,
 }
 
-/// A filter of the journal.
+/// A filter for the decision history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct JournalFilter {
-    /// Only entries about this agent.
+    /// Only decisions about this agent.
     pub(crate) agent: Option<AgentId>,
-    /// Only entries about agents whose name contains this text.
+    /// Only decisions about agents whose name contains this text.
     pub(crate) name: Option<String>,
-    /// Only entries about agents with this label.
+    /// Only decisions about agents with this label.
     pub(crate) label: Option<LabelFilter>,
-    /// Only entries with this result.
+    /// Only decisions with this result.
     pub(crate) result: Option<DecisionResult>,
-    /// Only entries whose settlement has this status.
+    /// Only decisions whose settlement has this status.
     pub(crate) status: Option<ReceiptStatus>,
-    /// Only entries for this service.
+    /// Only decisions for this service.
     pub(crate) service: Option<ServiceId>,
-    /// Only refusals and escalations with this `error` or `reason`.
+    /// Only blocked and escalated payments with this `error` or `reason`.
     pub(crate) reason: Option<String>,
-    /// Only entries with this payee.
+    /// Only payments to this payee.
     pub(crate) pay_to: Option<Address>,
-    /// Only entries of at least this amount.
+    /// The minimum amount.
     pub(crate) least: Option<Amount>,
-    /// Only entries of at most this amount.
+    /// The maximum amount.
     pub(crate) most: Option<Amount>,
-    /// Only entries of this time range.
+    /// Only decisions in this time range.
     pub(crate) span: Span,
 }
 
 impl JournalFilter {
-    /// The filter in a query. `service` reads the service, which the API takes by slug, too.
+    /// Parses the filter from the query. `service` parses the service, because the API also accepts slugs.
     pub(crate) fn from_query(query: &mut Query, service: impl FnOnce(&mut Query) -> Option<ServiceId>) -> Self {
         let (from, to) = from_to(query);
         Self {
@@ -64,7 +65,7 @@ impl JournalFilter {
         }
     }
 
-    /// The parameters from which [`JournalFilter::from_query`] reads this filter.
+    /// Returns the query parameters from which [`JournalFilter::from_query`] parses this filter.
     pub(crate) fn parameters(&self) -> Vec<(&'static str, Option<String>)> {
         vec![
             ("agent_id", self.agent.map(|agent| agent.to_string())),
@@ -82,7 +83,7 @@ impl JournalFilter {
         ]
     }
 
-    /// The smallest part of the journal that has all entries of the filter.
+    /// Returns the smallest index that contains all decisions that match the filter.
     pub(crate) const fn part(&self) -> JournalPart {
         match self.result {
             Some(DecisionResult::Block | DecisionResult::Escalate | DecisionResult::RevertConfirmation) => {
@@ -93,12 +94,12 @@ impl JournalFilter {
         }
     }
 
-    /// Whether every entry of a list passes.
+    /// Returns whether every decision of the list matches the filter.
     pub(crate) fn is_none(&self, list: JournalList) -> bool {
         list == JournalList::Decisions && *self == Self::default()
     }
 
-    /// Whether a page has the entry.
+    /// Returns whether a page contains this decision, or whether the time range has ended.
     pub(crate) fn keep(&self, list: JournalList, entry: &JournalEntry) -> Filter {
         if self.span.is_over(entry.place) {
             return Filter::Stop;
@@ -125,7 +126,7 @@ impl JournalFilter {
     }
 }
 
-/// The payee in a text. No payment has the zero address, but it is an address.
+/// Parses a payee. Accepts the zero address, which is a valid address although no payment has it.
 fn payee(text: &str) -> Option<Address> {
     match parse_address(text) {
         Err(AddressError::Zero) => Some(Address::ZERO),

@@ -1,4 +1,4 @@
-//! The journal: the lists of decisions and of settlements, as JSON, as pages and as CSV.
+//! The decision history: the lists of decisions and settlements as JSON, as pages and as CSV.
 
 pub(crate) mod api;
 pub(crate) mod columns;

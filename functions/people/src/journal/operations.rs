@@ -1,5 +1,6 @@
-//! The lists of the journal. A list of a whole fleet is read from the journal (`shared/store/src/usage`), which is some
-//! seconds behind. A list of one agent is read from the agent's own rows. Both have the same entries.
+//! Lists of decisions and settlements. A list for all agents is read from the decision history
+//! (`shared/store/src/usage`), which is some seconds behind. A list for one agent is read from the agent's own rows.
+//! Both sources contain the same decisions.
 
 use crate::caller::Caller;
 use crate::journal::filter::{JournalFilter, JournalList};
@@ -8,17 +9,17 @@ use purser_domain::{DecisionResult, Duration, JournalEntry, LoggedDecision, Resu
 use purser_store::{Filter, Page, PageRequest, READ_AT_ONCE, page_of};
 use uuid::Uuid;
 
-/// The reads and rows of a filtered page of one agent. A row takes up to 1 KB, of which an eventually consistent read
-/// unit has eight.
+/// The reads, and rows per read, for a filtered page of one agent. A row takes up to 1 KB, and an eventually consistent
+/// read unit covers 8 KB.
 const READS_OF_AGENT: (u32, u32) = (2, 40);
 
-/// How far the clocks of two functions may be apart: by so much a decision after an ownership transfer may seem to be
-/// before it.
+/// The maximum clock difference between two functions. By this much, a decision after an ownership transfer may appear
+/// to precede the transfer.
 const CLOCKS: Duration = Duration::from_secs_u32(60);
 
 impl People {
-    /// A page of a list, newest first. A page of 25 takes at most ten read units; with a filter it may be shorter and
-    /// still be followed by another.
+    /// Reads a page of a list, newest first. A page of 25 rows takes at most ten read units. With a filter, the page
+    /// may be shorter although more pages follow.
     pub(crate) async fn journal(
         &self,
         person: &Caller,
@@ -57,13 +58,13 @@ impl People {
                 .map(|decision| (decision.transfers(), JournalEntry::new(decision, name, labels)))
                 .collect())
         };
-        // A list of settlements of one agent has no other entries, so it needs no filter for that.
+        // A settlement list for one agent reads only settlements, so it needs no filter for `list`.
         let is_filtered = *filter
             != JournalFilter {
                 agent: Some(agent),
                 ..JournalFilter::default()
             };
-        // The agent's rows from before its latest ownership transfer are in the former owners' lists.
+        // The agent's rows from before its latest ownership transfer belong to the previous owners' lists.
         let keep = |(then, entry): &(u32, JournalEntry)| match before_transfer {
             _ if *then == transfers && is_filtered => filter.keep(list, entry),
             _ if *then == transfers => Filter::Keep,
@@ -78,8 +79,8 @@ impl People {
         })
     }
 
-    /// The entries of a list from `before` on, newest first, passed to `write` until that returns that there is no more
-    /// room. Returns the position at which to continue; `None` at the end.
+    /// Passes the decisions of a list from `before` on, newest first, to `write` until `write` returns false because
+    /// there is no more space. Returns the cursor at which to continue, or `None` at the end.
     pub(crate) async fn export(
         &self,
         person: &Caller,
@@ -88,7 +89,7 @@ impl People {
         mut before: Option<Uuid>,
         mut write: impl FnMut(&JournalEntry) -> bool,
     ) -> Result<Option<Uuid>> {
-        /// The maximum number of pages, which are read one after another within the time of a request.
+        /// The maximum number of pages that one request reads in sequence.
         const PAGES: u32 = 200;
         for _ in 0..PAGES {
             let limit = READ_AT_ONCE;
@@ -108,7 +109,7 @@ impl People {
         Ok(before)
     }
 
-    /// The time up to which the lists and sums are complete, if they are behind. Pages show it.
+    /// Returns the time up to which the lists and sums are complete, if they are behind. Pages show this time.
     pub(crate) async fn complete_until(&self) -> Option<Timestamp> {
         let until = self.usage.complete_until(self.now()).await;
         until.unwrap_or_else(|error| {

@@ -1,4 +1,4 @@
-//! The pages of decisions and of settlements, and their files.
+//! The pages with decisions and settlements, and the CSV files.
 
 use crate::csv;
 use crate::cursor;
@@ -78,7 +78,7 @@ pub(crate) async fn settlements_file(State(people): State<Arc<People>>, session:
 }
 
 async fn show(people: &People, session: &PageSession, list: JournalList, uri: &Uri) -> Reply {
-    /// The number of rows on a page.
+    /// The number of rows per page.
     const ROWS: u32 = 25;
     let (filter, before, problem) = read(uri);
     let slice = PageRequest { before, limit: ROWS };
@@ -131,7 +131,8 @@ fn file_path(list: JournalList) -> String {
     format!("{}.csv", list.path())
 }
 
-/// The filter and the cursor in a URL, and their errors. An empty field is no filter.
+/// Parses the filter and the cursor from the URL, and returns an error message if a value is invalid. An empty value is
+/// ignored.
 fn read(uri: &Uri) -> (JournalFilter, Option<Uuid>, Option<String>) {
     let mut query = Query::without_blanks(uri);
     let service = |query: &mut Query| query.read("service_id", ServiceId::parse, "is not one of the listed values");
@@ -144,7 +145,7 @@ fn read(uri: &Uri) -> (JournalFilter, Option<Uuid>, Option<String>) {
     (filter, cursor, filter_problem(query))
 }
 
-/// An amount that a person types in dollars, such as `0.05`.
+/// Parses an amount in dollars, such as `0.05`.
 fn dollars(query: &mut Query, name: &'static str) -> Option<Amount> {
     query.read(name, Amount::from_usdc, "must be an amount in dollars, such as 0.05")
 }
@@ -193,7 +194,7 @@ fn list_page(layout: &Layout, shown: &ListedDecisions<'_>) -> Markup {
     )
 }
 
-/// The note that a page is behind; nothing if it is up to date.
+/// Renders a warning that the page is behind. Empty if the page is up to date.
 pub(crate) fn behind(complete_until: Option<Timestamp>) -> Markup {
     html! {
         @if let Some(until) = complete_until {

@@ -1,4 +1,4 @@
-//! The rows of the journal's lists on pages.
+//! Table rows for decisions and settlements.
 
 use crate::ui::datetime::{exact, relative};
 use crate::ui::labels;
@@ -11,7 +11,7 @@ use crate::ui::phrases;
 use maud::{Markup, html};
 use purser_domain::{Catalog, DecisionResult, JournalEntry, RefusalEntry, SettlementState};
 
-/// A table of entries, with a link to the details of each.
+/// Renders a table of decisions, with a link to the details of each decision.
 pub(crate) fn table(layout: &Layout, caption: &str, entries: &[JournalEntry], catalog: &Catalog) -> Markup {
     html! {
         table.list.entries {
@@ -51,7 +51,7 @@ fn details(entry: &JournalEntry) -> Markup {
     html! { a href=(path) { (text) span.sr { " of " (money(entry.amount)) ", " (exact(entry.at)) } } }
 }
 
-/// The outcome, as a chip and in a few words.
+/// Renders the outcome as a chip with a short explanation.
 pub(crate) fn outcome(entry: &JournalEntry) -> Markup {
     match (entry.result, entry.state()) {
         (DecisionResult::Block | DecisionResult::Escalate, _) => {
@@ -73,7 +73,7 @@ fn state_chip(state: &SettlementState) -> Markup {
     }
 }
 
-/// The reason of a refusal in a few words.
+/// Describes briefly why the payment was blocked or escalated.
 fn why(entry: &JournalEntry) -> Markup {
     let Some(refusal) = &entry.refusal else {
         return html! {};

@@ -1,4 +1,4 @@
-//! The forms of a shadow.
+//! Handlers for the forms of a shadow policy.
 
 use crate::agents::form::AgentForm;
 use crate::shadow::page;
@@ -30,7 +30,7 @@ pub(crate) async fn remove(sent: AgentForm) -> Reply {
     }
 }
 
-/// The page of the shadow in its current state, with the reason why nothing was done.
+/// Shows the shadow policy's page in its current state, with the reason why nothing was changed.
 async fn again(sent: &AgentForm, form: Option<Form>, error: Option<Error>) -> Reply {
     let (status, problem) = match error.map(Failure::from) {
         None => (axum::http::StatusCode::BAD_REQUEST, None),

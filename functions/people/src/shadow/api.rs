@@ -1,4 +1,5 @@
-//! `/agents/{agentId}/shadow`: limits that judge an agent's decisions without effect.
+//! JSON API under `/agents/{agentId}/shadow`: a shadow policy, whose limits are evaluated on an agent's decisions
+//! without effect.
 
 use crate::backtests::api::{CandidatePolicies, CandidateRules, terms_of};
 use crate::history::api::{ChangeView, changes_of};
@@ -17,25 +18,25 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of reading or removing a shadow.
+    /// Errors when reading or removing a shadow policy.
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    /// The errors of attaching a shadow.
+    /// Errors when attaching a shadow policy.
     pub(crate) AttachErrors: 400, 401, 403, 404, 413, 429, 500;
-    /// The errors of promoting a shadow.
+    /// Errors when applying a shadow policy.
     pub(crate) PromoteErrors: 400, 401, 403, 404, 412, 428, 429, 500;
 }
 
 purser_api::body! {
-    /// The limits of a shadow: rules, policies, or both. What is absent stays as it is in force.
+    /// A shadow policy's limits: rules, policies, or both. An absent field keeps the agent's current limits.
     pub(crate) struct ShadowBody {
-        /// All rules of the agent.
+        /// The rules that replace the agent's rules.
         rules: Option<CandidateRules>,
-        /// Edits of the agent's policies, at most one for each service.
+        /// Updates to the agent's policies, at most one per service.
         policies: Option<CandidatePolicies>,
     }
 }
 
-/// Parses the body of a shadow. An unknown service is not a problem of the body, but `service_not_found`.
+/// Parses the request body of a shadow policy. An unknown service is not a validation error, but `service_not_found`.
 pub(crate) fn parse(body: &Value, catalog: &Catalog) -> Result<BacktestTerms> {
     let mut problems = Problems::default();
     let read = ShadowBody::read(body, Place::Body, &mut problems);
@@ -44,26 +45,29 @@ pub(crate) fn parse(body: &Value, catalog: &Catalog) -> Result<BacktestTerms> {
     terms.ok_or_else(|| ErrorKind::ServiceNotFound.into())
 }
 
-/// Limits that judge an agent's decisions without effect. They end after 31 days.
+/// A shadow policy: limits that are evaluated on an agent's decisions without effect. A shadow policy ends after 31
+/// days.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Shadow)]
 pub(crate) struct ShadowView {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    /// The version of the shadow together with what it would replace: a promotion names it.
+    /// The combined version of the shadow policy and the limits that it would replace. Send it in `If-Match` to apply
+    /// the shadow policy.
     version: u64,
     #[schema(format = DateTime)]
     attached_at: String,
-    /// The time until which decisions were read.
+    /// The time up to which decisions were evaluated.
     #[schema(format = DateTime)]
     until: String,
-    /// Whether the agent, or a policy that the shadow names, was edited since it was attached.
+    /// Whether the agent, or a policy that the shadow policy changes, was updated after the shadow policy was attached.
     edited: bool,
-    /// What a promotion would change.
+    /// The changes that applying the shadow policy would make.
     changes: Vec<ChangeView>,
     #[serde(flatten)]
     comparison: ComparisonView,
-    /// The number of decisions with the same result, if nobody approves what only the shadow asks for.
+    /// The number of decisions with the same result, if nobody approves the payments for which only the shadow policy
+    /// requires approval.
     agreed: u64,
     #[serde(flatten)]
     tested: TestedView,
@@ -90,17 +94,17 @@ fn shadow_response(judged: JudgedShadow) -> Response {
     with_etag(judged.version, Json(ShadowView::new(judged)))
 }
 
-/// What a promotion edited.
+/// The updates that applying a shadow policy made.
 #[derive(Serialize, ToSchema)]
 #[schema(as = PromotedShadow)]
 pub(crate) struct PromotedView {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    /// The agent's version.
+    /// The agent's new version.
     version: u64,
-    /// Whether its rules were edited.
+    /// Whether the agent's rules were updated.
     rules_edited: bool,
-    /// The services whose policies were edited.
+    /// The services whose policies were updated.
     #[schema(value_type = Vec<uuid::Uuid>)]
     services_edited: Vec<String>,
 }
@@ -116,7 +120,7 @@ impl From<PromotionResult> for PromotedView {
     }
 }
 
-/// A removed shadow.
+/// A removed shadow policy.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RemovedShadow)]
 pub(crate) struct RemovedView {
@@ -124,9 +128,9 @@ pub(crate) struct RemovedView {
     agent_id: String,
 }
 
-/// Read the shadow of an agent: what would its limits have decided since it was attached?
+/// Read an agent's shadow policy, and what its limits would have decided since it was attached.
 ///
-/// The decisions are read now: the first 20,000.
+/// The decisions are evaluated during the request: at most the first 20,000.
 #[utoipa::path(
     get,
     path = "/agents/{agentId}/shadow",
@@ -148,9 +152,9 @@ pub(crate) async fn read(
     Ok(shadow_response(people.judge_shadow(&owned).await?))
 }
 
-/// Attach a shadow to an agent: limits that judge its decisions from now on, without effect.
+/// Attach a shadow policy to an agent. Its limits are evaluated on all later decisions, without effect.
 ///
-/// It replaces the agent's present shadow. A handover removes it.
+/// It replaces the agent's current shadow policy. An ownership transfer removes the shadow policy.
 #[utoipa::path(
     put,
     path = "/agents/{agentId}/shadow",
@@ -177,7 +181,7 @@ pub(crate) async fn attach(
     Ok(shadow_response(people.judge_shadow(&owned).await?))
 }
 
-/// Remove the shadow of an agent.
+/// Remove an agent's shadow policy.
 #[utoipa::path(
     delete,
     path = "/agents/{agentId}/shadow",
@@ -198,10 +202,10 @@ pub(crate) async fn remove(
     Ok(Json(RemovedView { agent_id }))
 }
 
-/// Put the limits of a shadow in force, and remove the shadow.
+/// Apply a shadow policy's limits to the agent, and remove the shadow policy.
 ///
-/// These are edits of the rules and of each policy. If one of them is refused, the shadow remains, and a repeated call
-/// continues with it.
+/// The agent's rules and policies are updated one after another. If an update is rejected, the shadow policy remains.
+/// Repeat the call to continue with the remaining updates.
 #[utoipa::path(
     post,
     path = "/agents/{agentId}/shadow/promote",

@@ -1,5 +1,5 @@
-//! The shadow of an agent: limits that judge its decisions beside those in force, without effect, until they are promoted
-//! or removed.
+//! An agent's shadow policy: limits that are evaluated in addition to the agent's limits, without effect, until the
+//! user applies or removes them.
 
 pub(crate) mod actions;
 pub(crate) mod api;

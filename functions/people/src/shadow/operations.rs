@@ -1,8 +1,9 @@
-//! Attaches, judges, promotes and removes the shadow of an agent.
+//! Attaches, evaluates, applies and removes an agent's shadow policy.
 //!
-//! A shadow is judged when somebody looks at it, by a backtest of the decisions since it was attached. Its promotion
-//! consists of ordinary edits: of the rules, and of one policy after another, those that do not widen first. If one is
-//! refused, the next promotion continues, because what is done already is no change.
+//! A shadow policy is evaluated when a user reads it, by a backtest of the decisions since it was attached. Applying it
+//! consists of ordinary updates: the rules, and the policies one after another, with the updates that do not widen
+//! limits first. If an update is rejected, the next attempt continues, because the completed updates no longer change
+//! anything.
 
 use crate::agents::owned::OwnedAgent;
 use crate::history::operations::{rules_of, whole};
@@ -17,50 +18,51 @@ use purser_store::BacktestReads;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The time in which a page reads decisions. A request has some 15 seconds.
+/// The time limit for reading decisions. A request may take about 15 seconds.
 const MAX_TIME: Duration = Duration::from_secs(7);
 
-/// The maximum number of calls that a page reads for a guard against duplicates or for pages.
+/// The maximum number of calls that are read for rules about duplicate payments or pages.
 const MAX_CALLS: usize = 2_000;
 
-/// A shadow, and what it would have decided.
+/// A shadow policy, with the decisions that it would have made.
 #[derive(Debug)]
 pub(crate) struct JudgedShadow {
     pub(crate) shadow: Shadow,
-    /// The version of the shadow and of what it would replace.
+    /// The combined version of the shadow policy and the limits that it would replace.
     pub(crate) version: u64,
-    /// Whether what it would replace was edited since it was attached.
+    /// Whether the limits that the shadow policy would replace were updated after it was attached.
     pub(crate) is_edited: bool,
-    /// The limits in force, and those of the shadow.
+    /// The comparison of the active limits with the shadow policy's limits.
     pub(crate) comparison: Comparison,
-    /// The members that a promotion changes.
+    /// The fields that applying the shadow policy changes.
     pub(crate) changes: AuditChanges,
-    /// What it would have decided.
+    /// The decisions that the shadow policy would have changed.
     pub(crate) result: BacktestResult,
-    /// The time until which decisions were read.
+    /// The time up to which decisions were evaluated.
     pub(crate) until: Timestamp,
-    /// Whether there are more decisions.
+    /// Whether more decisions remain to be evaluated.
     pub(crate) is_partial: bool,
 }
 
-/// What a promotion edited.
+/// The updates that applying a shadow policy made.
 #[derive(Debug)]
 pub(crate) struct PromotionResult {
     pub(crate) owned: OwnedAgent,
-    /// The services whose policies were edited.
+    /// The services whose policies were updated.
     pub(crate) services: Vec<ServiceId>,
-    /// Whether rules were edited.
+    /// Whether rules were updated.
     pub(crate) has_rules: bool,
 }
 
-/// The present policies of an agent, and the candidate that a shadow is for them.
+/// An agent's current policies, and the shadow policy's limits for the same services.
 struct Present {
     policies: Vec<EnabledService>,
     candidate: Candidate,
 }
 
 impl People {
-    /// The agent's shadow, if the agent has one. One that has ended, or is from before a handover, is none.
+    /// Reads the agent's shadow policy. Returns `None` if there is none, if it has ended, or if it is from before an
+    /// ownership transfer.
     pub(crate) async fn shadow(&self, owned: &OwnedAgent) -> Result<Option<Shadow>> {
         let agent = owned.agent();
         let shadow = self.usage.shadow(&owner_of(owned)?, agent.id).await?;
@@ -71,7 +73,7 @@ impl People {
         Ok(Some(shadow).filter(|shadow| shadow.attached_at >= since))
     }
 
-    /// Attaches a shadow, in place of the agent's present one.
+    /// Attaches a shadow policy, replacing the agent's current shadow policy.
     pub(crate) async fn attach_shadow(&self, owned: &OwnedAgent, terms: BacktestTerms) -> Result<Shadow> {
         let agent = owned.agent();
         let present = self.ledger.list_enabled_services(agent).await?;
@@ -91,7 +93,7 @@ impl People {
         Ok(shadow)
     }
 
-    /// Judges the agent's decisions since its shadow was attached.
+    /// Evaluates the shadow policy on the agent's decisions since it was attached.
     pub(crate) async fn judge_shadow(&self, owned: &OwnedAgent) -> Result<JudgedShadow> {
         let (agent, now) = (owned.agent(), self.now());
         let shadow = self.shadow(owned).await?.ok_or(ErrorKind::NotFound)?;
@@ -118,7 +120,7 @@ impl People {
         })
     }
 
-    /// Removes the agent's shadow.
+    /// Removes the agent's shadow policy.
     pub(crate) async fn remove_shadow(&self, owned: &OwnedAgent) -> Result<()> {
         let shadow = self.shadow(owned).await?.ok_or(ErrorKind::NotFound)?;
         let act = Act::new(AuditKind::ShadowRemoved).on(owned.agent().id);
@@ -127,7 +129,8 @@ impl People {
         Ok(())
     }
 
-    /// Puts the limits of the agent's shadow in force, and removes it. Requires a recent sign-in if they widen.
+    /// Applies the limits of the agent's shadow policy, and removes the shadow policy. Requires a recent sign-in if the
+    /// limits widen.
     pub(crate) async fn promote_shadow(&self, owned: OwnedAgent, if_match: Precondition) -> Result<PromotionResult> {
         let act = Act::new(AuditKind::ShadowPromoted).on(owned.agent().id);
         let acting = owned.acting().clone();
@@ -150,14 +153,14 @@ impl People {
         let is_change = |policy: &&EnabledService| {
             of(policy.service).is_none_or(|now| now.enabled != policy.enabled || now.policy != policy.policy)
         };
-        // A disabled service that the agent never had stays absent.
+        // A disabled service that the agent never had is not added.
         let is_needed = |policy: &&EnabledService| policy.enabled || of(policy.service).is_some();
         let policies = present.candidate.policies.values();
         let mut policies: Vec<&EnabledService> = policies.filter(is_change).filter(is_needed).collect();
         let widens = |policy: &EnabledService| policy.widens(of(policy.service));
         policies.sort_by_key(|policy| widens(policy));
         let has_wider_rules = edited.as_ref().is_some_and(|edited| edited.widens(owned.agent()));
-        // Nothing is edited if a later edit would be refused for its sign-in.
+        // Check the sign-in before the first update, so that no later update fails because of an old sign-in.
         if has_wider_rules || policies.iter().any(|policy| widens(policy)) {
             self.limits.recently(owned.signed_in_at(), self.now())?;
         }
@@ -167,7 +170,7 @@ impl People {
             owned = Box::pin(self.promote_rules(owned, edited)).await?;
         }
         for policy in &policies {
-            // Boxed, like the edits above: their state together is large.
+            // Boxed like the updates above, because their futures are large.
             Box::pin(self.promote_policy(&owned, of(policy.service), policy, &edition.catalog)).await?;
         }
         if let Some(edited) = edited.as_ref().filter(|_| has_wider_rules) {
@@ -256,7 +259,7 @@ fn present_of(agent: &Agent, terms: &BacktestTerms, policies: Vec<EnabledService
     }
 }
 
-/// The members that differ between the limits in force and the candidate's.
+/// Returns the fields that differ between the active limits and the proposed limits.
 fn changes(agent: &Agent, present: &Present, catalog: &Catalog) -> AuditChanges {
     let candidate = &present.candidate;
     let edited = candidate.rules.clone().map(|rules| Agent { rules, ..agent.clone() });

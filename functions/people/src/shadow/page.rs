@@ -1,4 +1,4 @@
-//! The page of an agent's shadow.
+//! The page of an agent's shadow policy.
 
 use crate::agents::owned::{OwnedAgent, parse_id};
 use crate::audit::page::change_list;
@@ -34,7 +34,7 @@ pub(crate) async fn show(
     Ok(answer(&people, &layout, &owned).await?)
 }
 
-/// The page.
+/// Renders the page, or an empty page if the agent has no shadow policy.
 pub(crate) async fn answer(people: &People, layout: &Layout, owned: &OwnedAgent) -> Result<Response> {
     let judged = match people.judge_shadow(owned).await {
         Ok(judged) => Some(judged),

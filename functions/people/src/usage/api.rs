@@ -1,4 +1,4 @@
-//! `/usage`: sums of the agents' payments, by result.
+//! JSON API under `/usage`: sums of the agents' payments.
 
 use crate::state::People;
 use crate::usage::operations::{Days, UsageBy};
@@ -12,27 +12,27 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of reading the usage.
+    /// Errors when reading the usage.
     pub(crate) UsageErrors: 400, 401, 403, 429, 500;
 }
 
-/// Totals of payments, as of their present state. Each counts on the day of its decision.
+/// Sums of payments in their current state. Each payment counts on the day of its decision.
 #[derive(Default, Serialize, ToSchema)]
 #[schema(as = UsageSums)]
 pub(crate) struct SumsView {
-    /// The authorized amount, in micro-units.
+    /// The authorized amount, in micro-USDC.
     authorized_units: u64,
-    /// The amount that is confirmed.
+    /// The confirmed amount, in micro-USDC.
     confirmed_units: u64,
-    /// The amount that is released, because the payments can no longer be made.
+    /// The released amount, in micro-USDC: payments that can no longer be made.
     released_units: u64,
-    /// The amount of confirmations that were reverted with their block, on the day of the revert.
+    /// The amount of reverted confirmations, in micro-USDC. Counts on the day of the reversal.
     taken_back_units: u64,
     /// The number of authorized payments.
     allowed: u64,
     /// The number of blocked payments.
     blocked: u64,
-    /// The number of escalations.
+    /// The number of escalated payments.
     escalated: u64,
 }
 
@@ -50,7 +50,8 @@ impl From<UsageTotals> for SumsView {
     }
 }
 
-/// The sums of one day, agent, service, label or reason: `by` determines which of these fields is present.
+/// The sums for one day, agent, service, label or reason. The parameter `by` determines which of these fields is
+/// present.
 #[derive(Default, Serialize, ToSchema)]
 #[schema(as = UsageRow)]
 pub(crate) struct UsageRow {
@@ -63,11 +64,11 @@ pub(crate) struct UsageRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, format = Uuid)]
     service_id: Option<String>,
-    /// A label as `key=value`. An agent counts for each of its labels.
+    /// A label as `key=value`. An agent counts in each of its labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "team=search")]
     label: Option<String>,
-    /// The `error` of the response.
+    /// The response's `error` slug.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     reason: Option<String>,
@@ -104,25 +105,28 @@ impl UsageRow {
     }
 }
 
-/// The spending.
+/// The sums of payments in a range of days.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Usage)]
 pub(crate) struct UsageView {
     /// The first day, in UTC.
     #[schema(format = Date)]
     from: String,
-    /// The last day.
+    /// The last day, in UTC.
     #[schema(format = Date)]
     to: String,
-    /// The sums of all rows.
+    /// The sums over all rows.
     total: SumsView,
-    /// Days are in chronological order, other rows in descending order of amount. Rows without payments are omitted.
+    /// The rows: days in chronological order, other rows in descending order of amount. Rows without payments are
+    /// omitted.
     rows: Vec<UsageRow>,
-    /// The number of rows, which is all of them.
+    /// The number of rows. All rows are in this response.
     count: usize,
 }
 
-/// Read the spending of your agents. The sums are a few seconds behind.
+/// Read your agents' spending.
+///
+/// The sums are a few seconds behind.
 #[utoipa::path(
     get,
     path = "/usage",

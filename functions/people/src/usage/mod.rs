@@ -1,4 +1,4 @@
-//! Spending: the use of windows, and sums by day.
+//! Spending: the current use of windows, and daily sums.
 
 pub(crate) mod api;
 pub(crate) mod operations;

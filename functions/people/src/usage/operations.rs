@@ -1,4 +1,4 @@
-//! The spending of a person's agents, from the sums of the journal, which is some seconds behind the payments.
+//! The spending of a user's agents, from the sums of the decision history, which are some seconds behind the payments.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -6,7 +6,7 @@ use purser_domain::{Day, LabelKey, LabelValue, Result, ServiceId, UsageTotals};
 use purser_store::{DaySums, Reasons};
 use std::collections::BTreeMap;
 
-/// The dimension of the sums.
+/// The dimension by which payments are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UsageBy {
     Day,
@@ -31,7 +31,7 @@ impl UsageBy {
     }
 }
 
-/// A range of days in UTC, both included.
+/// A range of UTC days. Both days are included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Days {
     pub(crate) first: Day,
@@ -39,22 +39,23 @@ pub(crate) struct Days {
 }
 
 impl Days {
-    /// The maximum number of days in one response: each day has items with the sums of all agents that spent on it.
+    /// The maximum number of days in one response. The limit exists because each day has items with the sums of all
+    /// agents that spent on that day.
     pub(crate) const MAX: u32 = 31;
 
-    /// The number of days.
+    /// Returns the number of days.
     pub(crate) const fn count(self) -> u32 {
         self.last.since(self.first).saturating_add(1)
     }
 }
 
-/// Sums by their key: a day, the id of an agent or a service, or the `error` of a refusal.
+/// The sums by key. A key is a day, an agent's or service's id, or the `error` slug of a blocked or escalated payment.
 pub(crate) struct Usage {
     pub(crate) rows: Vec<(String, UsageTotals)>,
 }
 
 impl Usage {
-    /// The sums of all rows.
+    /// Returns the sums over all rows.
     pub(crate) fn total(&self) -> UsageTotals {
         let sums = self.rows.iter().map(|(_, sums)| *sums);
         sums.fold(UsageTotals::default(), UsageTotals::plus)
@@ -62,10 +63,10 @@ impl Usage {
 }
 
 impl People {
-    /// The person's sums of these days. Days are in order. Agents and services are sorted by spend, and reasons by
-    /// number of refusals, the largest first. There is no row without counted payments.
+    /// Reads the user's sums for these days. Days are in chronological order. Agents and services are in descending
+    /// order of amount, and reasons in descending order of their number. Rows without counted payments are omitted.
     ///
-    /// Sums by agent take half a read unit for some 60 agents of a day; the others half a unit for some four days.
+    /// Sums by agent take half a read unit per 60 agents and day. Other sums take half a read unit per four days.
     pub(crate) async fn usage(&self, person: &Caller, by: UsageBy, days: Days) -> Result<Usage> {
         let (owner, Days { first, last }) = (&person.id, days);
         if by == UsageBy::Agent {
@@ -97,7 +98,7 @@ impl People {
     }
 }
 
-/// The sums of each service over these days.
+/// Adds up each service's sums over these days.
 pub(crate) fn by_service<'a>(days: impl Iterator<Item = &'a DaySums>) -> BTreeMap<ServiceId, UsageTotals> {
     let mut services: BTreeMap<ServiceId, UsageTotals> = BTreeMap::new();
     for (service, sums) in days.flat_map(|day| &day.services) {
@@ -107,7 +108,7 @@ pub(crate) fn by_service<'a>(days: impl Iterator<Item = &'a DaySums>) -> BTreeMa
     services
 }
 
-/// The sums of each label over these days.
+/// Adds up each label's sums over these days.
 pub(crate) fn by_label<'a>(days: impl Iterator<Item = &'a DaySums>) -> BTreeMap<(LabelKey, LabelValue), UsageTotals> {
     let mut labels: BTreeMap<(LabelKey, LabelValue), UsageTotals> = BTreeMap::new();
     for (label, sums) in days.flat_map(|day| &day.labels) {
@@ -117,13 +118,14 @@ pub(crate) fn by_label<'a>(days: impl Iterator<Item = &'a DaySums>) -> BTreeMap<
     labels
 }
 
-/// Sorts by spend, the largest first; rows with equal spend by id.
+/// Sorts by amount, largest first. Rows with equal amounts keep their order by id.
 fn most_first(mut rows: Vec<(String, UsageTotals)>) -> Vec<(String, UsageTotals)> {
     rows.sort_by_key(|(_, sums)| std::cmp::Reverse(sums.authorized));
     rows
 }
 
-/// The number of refusals by `error`. Only one is an escalation (`docs/spec.md` §7); all others are blocks.
+/// Counts blocked and escalated payments by `error` slug. Only `approval_required` is an escalation (`docs/spec.md`
+/// §7).
 fn refusals(days: impl Iterator<Item = Reasons>) -> Vec<(String, UsageTotals)> {
     const ASKS: &str = "approval_required";
     let mut sums = Reasons::new();

@@ -1,4 +1,4 @@
-//! The spending on the overview: the sums of today, a week and a month, a chart, and rankings.
+//! The spending section of the overview: sums for today, a week and a month, a chart, and rankings.
 
 use crate::agents::spend::AgentSpend;
 use crate::journal::filter::JournalFilter;
@@ -13,8 +13,7 @@ use maud::{Markup, html};
 use purser_domain::{Catalog, LabelFilter, UsageTotals, visible};
 use purser_store::AgentLimit;
 
-/// The section of the overview with the spending and the agents that came close to a limit. `shown` are the agents on
-/// the overview.
+/// Renders the spending, and the agents that are near a limit. `shown` contains the agents on the overview.
 pub(crate) fn section(spending: Option<&Spending>, shown: &[AgentSpend], catalog: &Catalog) -> Markup {
     html! {
         section aria-labelledby="spending-title" {
@@ -34,7 +33,7 @@ pub(crate) fn section(spending: Option<&Spending>, shown: &[AgentSpend], catalog
     }
 }
 
-/// The text that is shown if nothing was paid.
+/// Renders the text for a period without payments.
 fn nothing(shown: &[AgentSpend]) -> Markup {
     let first = shown.first().map(|spend| spend.agent.agent());
     html! {
@@ -115,7 +114,7 @@ fn ranking(title: &str, since: &str, rows: impl ExactSizeIterator<Item = (Markup
     }
 }
 
-/// The agents whose payments have used most of a limit today.
+/// Renders the agents whose payments used most of a limit today.
 fn near_a_limit(spending: &Spending) -> Markup {
     let is_near = |near: &&AgentLimit| share(near.limit.used, near.limit.limit) >= HIGH;
     let near: Vec<&AgentLimit> = spending.nearest_today().iter().filter(is_near).collect();

@@ -1,5 +1,5 @@
-//! The recent spending of a person's agents, from the sums of the journal. They are some seconds behind the payments,
-//! and no decision depends on them.
+//! The recent spending of a user's agents, from the sums of the decision history. The sums are some seconds behind the
+//! payments, and no decision depends on them.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -9,18 +9,18 @@ use purser_store::{AgentLimit, AgentSums, DaySums, Reasons};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// The length of the longest period in days, today included.
+/// The longest period in days, including today.
 const DAYS: u32 = 30;
 /// The number of rows in a ranking.
 const BIGGEST: usize = 8;
 
-/// The recent spending: the sums of each of the last 30 days in UTC, oldest first, days without payments included.
+/// The sums for each of the last 30 UTC days, oldest first, including days without payments.
 #[derive(Clone, Debug)]
 pub(crate) struct Spending {
     days: Vec<(Day, DaySums)>,
 }
 
-/// A period that ends with today.
+/// A period that ends today.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Period {
     Today,
@@ -31,7 +31,7 @@ pub(crate) enum Period {
 impl Period {
     pub(crate) const ALL: [Self; 3] = [Self::Today, Self::Week, Self::Month];
 
-    /// The number of days.
+    /// Returns the number of days.
     pub(crate) const fn days(self) -> usize {
         match self {
             Self::Today => 1,
@@ -50,36 +50,36 @@ impl Period {
 }
 
 impl Spending {
-    /// The sums of a period.
+    /// Returns the sums over a period.
     pub(crate) fn in_period(&self, period: Period) -> UsageTotals {
         let days = self.days.iter().rev().take(period.days());
         days.fold(UsageTotals::default(), |sum, (_, day)| sum.plus(day.total))
     }
 
-    /// What was spent on each day, oldest first.
+    /// Returns the spent amount of each day, oldest first.
     pub(crate) fn by_day(&self) -> Vec<(Day, Amount)> {
         self.days.iter().map(|(day, sums)| (*day, spent(sums.total))).collect()
     }
 
-    /// The agents that spent most today, the largest first.
+    /// Returns the agents that spent most today, largest amount first.
     pub(crate) fn agents_today(&self) -> Vec<&AgentSums> {
         let today = self.days.last().map(|(_, sums)| sums.biggest.as_slice());
         today.unwrap_or_default().iter().take(BIGGEST).collect()
     }
 
-    /// The agents whose payments used the largest shares of a limit today, the largest first.
+    /// Returns the agents that used the largest share of a limit today, largest share first.
     pub(crate) fn nearest_today(&self) -> &[AgentLimit] {
         let today = self.days.last().map(|(_, sums)| sums.nearest.as_slice());
         today.unwrap_or_default()
     }
 
-    /// The services with the most spending in 30 days, the largest first.
+    /// Returns the services with the most spending in 30 days, largest amount first.
     pub(crate) fn services(&self) -> Vec<(ServiceId, Amount)> {
         biggest(by_service(self.days.iter().map(|(_, sums)| sums)))
     }
 
-    /// The categories with the most spending in 30 days, the largest first. A service that has left the catalog has
-    /// none.
+    /// Returns the categories with the most spending in 30 days, largest amount first. Services that have left the
+    /// catalog have no category and are left out.
     pub(crate) fn categories(&self, catalog: &Catalog) -> Vec<(Category, Amount)> {
         let mut sums: BTreeMap<Category, UsageTotals> = BTreeMap::new();
         for (service, of_service) in by_service(self.days.iter().map(|(_, sums)| sums)) {
@@ -91,19 +91,20 @@ impl Spending {
         biggest(sums)
     }
 
-    /// The labels with the most spending in 30 days, the largest first. An agent counts for each of its labels.
+    /// Returns the labels with the most spending in 30 days, largest amount first. An agent counts in each of its
+    /// labels.
     pub(crate) fn labels(&self) -> Vec<((LabelKey, LabelValue), Amount)> {
         biggest(by_label(self.days.iter().map(|(_, sums)| sums)))
     }
 
-    /// The commonest reasons of refusals in 30 days, the commonest first.
+    /// Returns the most common reasons for blocked payments in 30 days, most common first.
     pub(crate) fn reasons(&self) -> Vec<(String, u64)> {
         let mut sums = Reasons::new();
         for (reason, count) in self.days.iter().flat_map(|(_, sums)| &sums.reasons) {
             let sum = sums.entry(reason.clone()).or_default();
             *sum = sum.saturating_add(*count);
         }
-        // An escalation is no refusal.
+        // This reason belongs to escalated payments, which are not blocked.
         sums.remove("approval_required");
         let mut reasons: Vec<(String, u64)> = sums.into_iter().collect();
         reasons.sort_by_key(|(_, count)| Reverse(*count));
@@ -112,13 +113,13 @@ impl Spending {
     }
 }
 
-/// The amount that was authorized and not released.
+/// Returns the authorized amount without the released amount.
 pub(crate) fn spent(totals: UsageTotals) -> Amount {
     totals.authorized.minus(totals.released).unwrap_or(Amount::ZERO)
 }
 
 impl People {
-    /// The recent spending of the person's agents.
+    /// Reads the recent spending of the user's agents.
     pub(crate) async fn spending(&self, person: &Caller) -> Result<Spending> {
         let today = Day::containing(self.now());
         let first = today.minus(DAYS.saturating_sub(1));
@@ -133,7 +134,7 @@ impl People {
     }
 }
 
-/// The largest sums, the largest first.
+/// Returns the largest sums, largest first.
 fn biggest<T: Ord + Clone>(sums: BTreeMap<T, UsageTotals>) -> Vec<(T, Amount)> {
     let mut sums: Vec<(T, Amount)> = sums.into_iter().map(|(of, totals)| (of, spent(totals))).collect();
     sums.retain(|(_, amount)| !amount.is_zero());

@@ -1,16 +1,16 @@
-//! The use of windows, for display.
+//! The current use of windows, for display only.
 
 use crate::state::People;
 use purser_domain::{Duration, Result, Spend, Timestamp, Window, WindowScope};
 
-/// The current use of some windows; an absent window is unused.
+/// The current use of several windows. A window that is not stored is unused.
 pub(crate) struct Spends {
     windows: Vec<Window>,
     at: Timestamp,
 }
 
 impl Spends {
-    /// The use of this window.
+    /// Returns the current use of this window.
     pub(crate) fn in_window(&self, scope: WindowScope) -> Spend {
         let window = self.windows.iter().find(|window| window.scope == scope);
         window.map_or(Spend::NONE, |window| window.spend(self.at))
@@ -18,13 +18,13 @@ impl Spends {
 }
 
 impl People {
-    /// The use of these windows. If a window has more expired entries than are read, its use is an upper bound, and an
-    /// eviction is requested.
+    /// Reads the current use of these windows. If a window has more expired payments than one read returns, its use is
+    /// an upper bound, and an eviction is requested.
     pub(crate) async fn spends(&self, scopes: &[(WindowScope, Duration)]) -> Result<Spends> {
         let at = self.now();
         let windows = self.ledger.windows_in_use(scopes, at).await?;
         for window in windows.iter().filter(|window| window.hides_expired(at)) {
-            // A failure is only logged, since the display does not depend on the eviction.
+            // A failure is only logged, because the display does not depend on the eviction.
             if let Err(error) = self.ledger.request_eviction(window.scope, at).await {
                 tracing::warn!(cause = %error, "eviction.not_requested");
             }
