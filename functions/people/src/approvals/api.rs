@@ -1,4 +1,4 @@
-//! `/approvals`: approvals that agents request from a person, and the person's decisions.
+//! The `/approvals` routes: approvals that agents request, and the owner's decisions on them.
 
 use crate::agents::owned::parse_id;
 use crate::approvals::operations::{ApprovalContext, ApprovalFilter, MAX_AT_ONCE, Note, Outcome, read_decision};
@@ -29,7 +29,7 @@ purser_api::error_responses! {
     pub(crate) BulkErrors: 400, 401, 403, 413, 429, 500;
 }
 
-/// Every status.
+/// All statuses, for the validation error of an unknown status.
 const STATUSES: [ApprovalStatus; 5] = [
     ApprovalStatus::Pending,
     ApprovalStatus::Approved,
@@ -38,7 +38,7 @@ const STATUSES: [ApprovalStatus; 5] = [
     ApprovalStatus::Executed,
 ];
 
-/// A request for approval, with the facts that the decision needs.
+/// An agent's request for approval, with the details that the owner needs to decide.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OwnApproval)]
 pub(crate) struct ApprovalView {
@@ -50,18 +50,18 @@ pub(crate) struct ApprovalView {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
     agent_name: String,
-    /// `active`, or `frozen`: then nothing is paid, whatever is approved.
+    /// `active` or `frozen`. A frozen agent pays nothing, even if you approve the payment.
     #[schema(value_type = String, example = "active")]
     agent_status: &'static str,
-    /// The agent key that sent the request.
+    /// The id of the agent key that sent the request.
     #[schema(example = "00c0ffee00c0ffee")]
     key_id: String,
-    /// The decision that required approval.
+    /// The id of the decision that required approval.
     #[schema(value_type = uuid::Uuid)]
     transaction_id: String,
     #[schema(value_type = uuid::Uuid)]
     service_id: String,
-    /// Null for a service that is no longer in the catalog, as is its name.
+    /// The service's slug. The slug and the name are null if the service is no longer in the catalog.
     #[schema(required)]
     service_slug: Option<String>,
     #[schema(required)]
@@ -69,56 +69,58 @@ pub(crate) struct ApprovalView {
     operation_id: String,
     amount_units: u64,
     pay_to: String,
-    /// The call.
+    /// The call that the agent wants to pay for.
     call: CallView,
-    /// The number of earlier requests for approval of the same call, however they ended.
+    /// The number of earlier approval requests for the same call, whatever their outcome.
     asked_before: u32,
-    /// The policy's threshold at that time; of a request for a raise, the cap that refused the payment.
+    /// The policy's approval threshold at the time of the request. If the agent requests a temporary limit increase,
+    /// this is the cap that denied the payment.
     threshold_units: u64,
-    /// The rule that required approval; null if it was the policy's threshold.
+    /// The id of the rule that required approval; null if the policy's threshold required approval.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     rule_id: Option<String>,
-    /// The amount above which that rule requires approval.
+    /// The amount above which the rule requires approval; null if the policy's threshold required approval.
     #[schema(required)]
     rule_above_units: Option<u64>,
-    /// The daily cap. This and the next two fields are null if no payment can follow any more, or if the service is not
+    /// The service's daily cap. The caps and amounts of the day (`max_per_day_units`, `spend_today_units` and
+    /// `remaining_today_units`) are null if the approval can no longer lead to a payment, or if the service is not
     /// enabled.
     #[schema(required)]
     max_per_day_units: Option<u64>,
-    /// The amount that counts against it now; an upper bound while more than about 20,000 expired payments are not
-    /// evicted yet.
+    /// The amount that counts against the daily cap now. The amount is an upper bound while more than about 20,000
+    /// expired payments have not been evicted.
     #[schema(required)]
     spend_today_units: Option<u64>,
-    /// The remaining amount before this payment.
+    /// The amount that remains of the daily cap before this payment.
     #[schema(required)]
     remaining_today_units: Option<u64>,
     #[schema(format = DateTime)]
     created_at: String,
-    /// The time at which it expires.
+    /// The time at which the approval expires.
     #[schema(format = DateTime)]
     expires_at: String,
-    /// When a person decided.
+    /// The time of the owner's decision.
     #[schema(format = DateTime, required)]
     resolved_at: Option<String>,
-    /// The person's note.
+    /// The owner's note on the decision.
     #[schema(required)]
     note: Option<String>,
-    /// The settlement that used it.
+    /// The settlement that used the approval.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     settlement_id: Option<String>,
-    /// The raise that the agent asks for; absent where the payment itself is to be approved.
+    /// The temporary limit increase that the agent requests. Absent if the agent requests approval for a payment.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     raised_caps: Option<RaiseRequestView>,
 }
 
-/// A request for higher caps until a time.
+/// A request for higher caps for a limited time.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RaiseRequest)]
 pub(crate) struct RaiseRequestView {
     #[serde(flatten)]
     raise: RaiseView,
-    /// Why the agent asks, in its words.
+    /// The agent's reason for the request.
     reason: String,
 }
 
@@ -161,24 +163,24 @@ impl ApprovalView {
     }
 }
 
-/// Approvals, newest first.
+/// A page of approvals, newest first.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OwnApprovalList)]
 pub(crate) struct ApprovalList {
     approvals: Vec<ApprovalView>,
-    /// The number of approvals in this answer. With a filter, a page can contain fewer approvals than `limit` even if
+    /// The number of approvals in this response. With a filter, a page can contain fewer approvals than `limit` even if
     /// more pages follow.
     count: usize,
-    /// Send it as `cursor` to read the next page; null at the end.
+    /// The cursor of the next page. Send it as `cursor`; null on the last page.
     #[schema(required)]
     next_cursor: Option<String>,
 }
 
 purser_api::body! {
-    /// A person's decision. The body may be absent.
+    /// A decision on an approval. The body may be absent.
     pub(crate) struct VerdictBody {
-        /// A note for yourself and for the agent. Surrounding white space is removed; line breaks are the only control
-        /// characters.
+        /// A note for yourself and for the agent. White space at the start and the end is removed. Line breaks are the
+        /// only control characters allowed.
         note: Option<Written>,
     }
 }
@@ -190,7 +192,7 @@ impl VerdictBody {
 }
 
 purser_api::field! {
-    /// A note; `None` if it is blank.
+    /// A note; `None` if the text is blank.
     pub(crate) struct Written(Option<Note>):
     |value| Note::parse(value.as_str().ok_or("must be a text")?),
     json!({"type": "string", "maxLength": NOTE_MAX, "pattern": "^([^\\x00-\\x1f\\x7f-\\x9f]|\\r?\\n)*$"})
@@ -201,14 +203,14 @@ purser_api::body! {
     pub(crate) struct ApprovalBulkBody {
         /// `approve` or `reject`.
         decision: Decision,
-        /// From 1 to 50 approvals. Each is decided once, with its own entry in the audit log.
+        /// The ids of 1 to 50 approvals. Each approval is decided separately, with its own row in the audit log.
         approval_ids: Vec<ApprovalRef> = {"minItems": 1, "maxItems": MAX_AT_ONCE, "uniqueItems": true},
         /// A note for yourself and for the agents.
         note: Option<Written>,
     }
 }
 
-/// One decision on several approvals, as it was sent.
+/// A parsed [`ApprovalBulkBody`].
 #[derive(Debug)]
 pub(crate) struct BulkDecision {
     pub(crate) ids: Vec<ApprovalId>,
@@ -239,14 +241,14 @@ impl BulkDecision {
 }
 
 purser_api::field! {
-    /// A person's decision.
+    /// The owner's decision: `approve` or `reject`.
     pub(crate) struct Decision(ApprovalDecision):
     |value| value.as_str().and_then(read_decision).ok_or_else(|| "must be one of: approve, reject".to_owned()),
     json!({"type": "string", "enum": ["approve", "reject"]})
 }
 
 purser_api::field! {
-    /// An approval, by its id.
+    /// An approval's id.
     pub(crate) struct ApprovalRef(ApprovalId):
     |value| value.as_str().and_then(ApprovalId::parse).ok_or_else(|| "must be a UUID".to_owned()),
     json!({"type": "string", "format": "uuid"})
@@ -260,14 +262,15 @@ impl Listed for ApprovalRef {
     }
 }
 
-/// The outcome of a decision on one of several approvals.
+/// The outcome of a bulk decision for one approval.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ApprovalOutcome)]
 pub(crate) struct OutcomeView {
     #[schema(value_type = uuid::Uuid)]
     approval_id: String,
-    /// `decided`; `not_pending` if it was decided, was used or has expired before; `not_in_bulk` for a limit increase, which
-    /// is approved by its own route; `not_found`; or `failed` if it is unknown whether the decision was stored.
+    /// `decided`; `not_pending` if the approval was decided, used or expired before; `not_in_bulk` for a temporary
+    /// limit increase, which you must approve with `POST /agents/{agentId}/approvals/{approvalId}/approve`;
+    /// `not_found`; or `failed` if the service does not know whether the decision was stored.
     #[schema(value_type = String, example = "decided")]
     outcome: &'static str,
     /// The approval's status; null for `not_found` and `failed`.
@@ -275,7 +278,7 @@ pub(crate) struct OutcomeView {
     status: Option<&'static str>,
 }
 
-/// The outcome of each decision, in the order of the request.
+/// The outcomes for all approvals, in the order of the request.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ApprovalOutcomes)]
 pub(crate) struct OutcomeList {
@@ -381,8 +384,8 @@ pub(crate) async fn read(
 
 /// Approve a payment. The agent's next request with this approval is allowed, once.
 ///
-/// Caps, rules and freezes still apply to that request. If the agent asks for a raise, this grants it, which requires a
-/// recent sign-in; the raise ends by itself.
+/// Caps, rules and freezes still apply to that request. If the agent requests a temporary limit increase, the approval
+/// grants the increase, which requires a recent sign-in. The increase ends at the requested time.
 #[utoipa::path(
     post,
     path = "/agents/{agentId}/approvals/{approvalId}/approve",
@@ -428,7 +431,8 @@ pub(crate) async fn reject(
     decide(&people, token, &path, &body, ApprovalDecision::Reject).await
 }
 
-/// Withdraw an approval that no payment has used yet. The request is then rejected. A granted raise ends.
+/// Withdraw an approval that no payment has used yet. The approval's status becomes `rejected`. A granted limit
+/// increase ends.
 #[utoipa::path(
     post,
     path = "/agents/{agentId}/approvals/{approvalId}/withdraw",
@@ -458,10 +462,10 @@ pub(crate) async fn withdraw(
     Ok(Json(ApprovalView::at(&approval, &edition.catalog, people.now())))
 }
 
-/// Approve or reject several payments. Approving requires a recent sign-in if their sum does.
+/// Approve or reject several payments. Approving requires a recent sign-in if the sum of the payments is large.
 ///
-/// Each is decided by itself: some may be decided and others not. A limit increase can be rejected here; it is approved by
-/// its own route.
+/// Each approval is decided separately, so the outcomes can differ. You can reject temporary limit increases here, but
+/// you must approve them one at a time, with `POST /agents/{agentId}/approvals/{approvalId}/approve`.
 #[utoipa::path(
     post,
     path = "/approvals/bulk",

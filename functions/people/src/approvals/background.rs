@@ -1,36 +1,36 @@
-//! What a person may want to know before deciding on one approval: the wallet's balance, the agent's latest decisions,
-//! and whether the payee is new.
+//! Background for the decision on one approval: the wallet's balance, the agent's latest decisions, and the agent's
+//! earlier payments to the payee.
 
 use crate::approvals::operations::OwnApproval;
 use crate::state::People;
 use purser_domain::{Amount, LoggedDecision, ReceiptStatus, Result, Settlement, Timestamp};
 
-/// The number of the agent's latest decisions that are shown.
+/// The number of the agent's latest decisions on the page.
 const LATEST: u32 = 5;
 
-/// The number of settlements that are read at once, and of reads.
+/// The number of settlements per read, and the maximum number of reads, for the payee's history.
 const AT_ONCE: u32 = 100;
 const READS: u32 = 2;
 
 #[derive(Debug)]
 pub(crate) struct Background {
-    /// `None` while the chain can't be reached.
+    /// The wallet's balance; `None` while the chain can't be reached.
     pub(crate) balance: Option<Amount>,
-    /// Newest first.
+    /// The agent's latest decisions, newest first.
     pub(crate) latest: Vec<LoggedDecision>,
     pub(crate) payee: PayeeHistory,
 }
 
-/// The agent's earlier payments to the payee, among its latest ones.
+/// The agent's earlier payments to the payee, among the agent's latest payments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PayeeHistory {
-    /// The number of payments to the payee, without those that expired.
+    /// The number of payments to the payee, without expired payments.
     pub(crate) count: usize,
-    /// The time of the latest of them.
+    /// The time of the latest payment to the payee.
     pub(crate) last: Option<Timestamp>,
-    /// The number of payments that were read.
+    /// The number of the agent's payments that were searched.
     pub(crate) of: usize,
-    /// Whether these are all payments of the agent.
+    /// Whether the search covered all of the agent's payments.
     pub(crate) is_all: bool,
 }
 
@@ -53,7 +53,7 @@ impl People {
             let read = self.ledger.settlements(own.agent().id, before, AT_ONCE).await?;
             history.is_all = u32::try_from(read.len()).unwrap_or(u32::MAX) < AT_ONCE;
             before = read.last().map(|settlement| settlement.id().uuid());
-            // Payments of a former owner's time are not shown.
+            // Payments from a former owner's time are not shown.
             let is_own = |settlement: &&Settlement| settlement.terms.transfers == own.agent().transfers();
             history.of = history.of.saturating_add(read.iter().filter(is_own).count());
             let to_payee = |settlement: &&Settlement| {

@@ -1,7 +1,8 @@
-//! Several approvals at once: a summary of the selected ones, and then the outcome of each.
+//! The bulk decision on several approvals: a summary page for the selected approvals, and then a page with each
+//! outcome.
 //!
-//! The summary is the target of the queue's form, with the selection in its address. It can therefore be reloaded, and
-//! a sign-in that the decision requires leads back to it.
+//! The queue's form opens the summary with a `GET`, so the URL contains the selection. Users can therefore reload the
+//! summary, and a sign-in that the decision requires returns to it.
 
 use crate::approvals::operations::{MAX_AT_ONCE, Outcome, OwnApproval, read_decision};
 use crate::approvals::row::{status_chip, status_name, what};
@@ -30,18 +31,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use url::form_urlencoded;
 
-/// The page of the summary, to which the decision is posted too.
+/// The path of the summary page. The decision is posted to the same path.
 pub(crate) const PAGE: &str = "/dashboard/approvals/bulk";
 
-/// The selected approvals, and what is to be decided about them.
+/// The selected approvals, and the decision to make on them.
 struct Selection {
     ids: Vec<ApprovalId>,
     decision: ApprovalDecision,
 }
 
 impl Selection {
-    /// Reads the fields of the queue's form or of the summary's; `None` if they are not from 1 to [`MAX_AT_ONCE`]
-    /// approvals with a decision.
+    /// Reads the fields of the queue's form or of the summary's form. Returns `None` unless the fields have a decision
+    /// and 1 to [`MAX_AT_ONCE`] approvals.
     fn read(fields: &[u8]) -> Option<Self> {
         let (mut ids, mut decision) = (Vec::new(), None);
         for (name, value) in form_urlencoded::parse(fields) {
@@ -79,7 +80,7 @@ fn nothing_selected_response() -> Response {
     done(paths::APPROVALS, Notice::NothingSelected)
 }
 
-/// `GET /dashboard/approvals/bulk`: the summary.
+/// Handles `GET /dashboard/approvals/bulk`: shows the summary.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let Some(selection) = Selection::read(uri.query().unwrap_or_default().as_bytes()) else {
         return Ok(nothing_selected_response());
@@ -109,7 +110,7 @@ async fn summary(
     ))
 }
 
-/// `POST /dashboard/approvals/bulk`: decides, and shows the outcome of each.
+/// Handles `POST /dashboard/approvals/bulk`: stores the decisions and shows each outcome.
 pub(crate) async fn decide(State(people): State<Arc<People>>, form: VerifiedForm) -> Reply {
     let Some(selection) = Selection::read(form.body()) else {
         return Ok(nothing_selected_response());
@@ -137,7 +138,7 @@ pub(crate) async fn decide(State(people): State<Arc<People>>, form: VerifiedForm
         names: &names,
         catalog: &edition.catalog,
     };
-    // The time may have moved on while the approvals were decided.
+    // Deciding takes time, so the relative times on the page need the current time again.
     let layout = Layout {
         now: people.now(),
         ..layout
@@ -228,7 +229,7 @@ fn summary_page(
     )
 }
 
-/// The number and the sum of the payments, by agent and service.
+/// Renders the number and the sum of the payments per agent and service.
 fn by_agent_and_service(pending: &[&OwnApproval], catalog: &Catalog) -> Markup {
     let mut groups: BTreeMap<(&str, AgentId, ServiceId), (usize, Amount)> = BTreeMap::new();
     for own in pending {
@@ -278,7 +279,7 @@ fn pending_list(layout: &Layout, pending: &[&OwnApproval], catalog: &Catalog) ->
     }
 }
 
-/// The outcomes, with the facts to name the approvals.
+/// The outcomes, with the records that are needed to describe each approval.
 struct Results<'a> {
     decision: ApprovalDecision,
     outcomes: &'a [(ApprovalId, Outcome)],
@@ -376,7 +377,7 @@ mod tests {
         ] {
             assert_eq!(read(wrong), None, "{wrong}");
         }
-        // Its address is remembered over a sign-in.
+        // The sign-in must be able to return to the longest summary URL.
         let address = format!("{PAGE}?{}", fields(MAX_AT_ONCE));
         assert_eq!(
             crate::sessions::destination::Destination::parse(&address).as_str(),

@@ -1,7 +1,7 @@
-//! Granting an agent's request for a raise, and ending a raise early.
+//! Grants and ends temporary limit increases.
 //!
-//! A grant is an edit of the policy that widens, so it requires a recent sign-in. The policy and the approval are
-//! written in one transaction.
+//! A grant widens the agent's policy, so it requires a recent sign-in. The policy and the approval are written in one
+//! transaction.
 
 use crate::agents::owned::OwnedAgent;
 use crate::approvals::operations::Note;
@@ -15,7 +15,7 @@ use purser_domain::{
 use purser_store::{Backoff, RaiseGranted};
 
 impl People {
-    /// Grants the raise that a pending approval asks for.
+    /// Grants the temporary limit increase that a pending approval requests.
     pub(crate) async fn grant_raise(
         &self,
         owned: &OwnedAgent,
@@ -80,7 +80,7 @@ impl People {
         }
     }
 
-    /// Ends the raise that was granted with this approval, if the policy still has it.
+    /// Ends the temporary limit increase that was granted with this approval, if it is still part of the policy.
     pub(crate) async fn end_raise(&self, owned: &OwnedAgent, approval: &Approval) -> Result<()> {
         let edit = ServiceEdit {
             ended_raise: Some(approval.id),

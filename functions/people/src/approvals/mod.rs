@@ -1,4 +1,4 @@
-//! Approvals: the list, decisions on them, and the poll that waits for one.
+//! Approvals: the list, the owner's decisions, and the route on which agents wait for a decision.
 
 pub(crate) mod api;
 pub(crate) mod background;

@@ -1,4 +1,4 @@
-//! Approvals: payments that agents ask a person to approve, the facts needed to decide, and the decision.
+//! Operations on approvals: list the requests, read the details that a decision needs, and store the decision.
 
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
@@ -15,30 +15,31 @@ use std::fmt;
 use std::sync::Arc;
 use tracing::warn;
 
-/// The longest time that an approval can be open: the maximum of `APPROVAL_TTL_SECONDS` (`functions/payments`).
+/// The maximum value of `APPROVAL_TTL_SECONDS` (`functions/payments`), and so the longest time for which an approval
+/// can be pending.
 const LONGEST_WAIT: Duration = Duration::from_secs_u32(31 * 86_400);
 
-/// The maximum number of waits for approvals of one agent that begin in a minute. A client that polls without a pause
-/// begins three.
+/// The maximum number of waiting calls per agent that begin in one minute. A client that polls without a pause begins
+/// three.
 pub(crate) const AGENT_WAITS_PER_MINUTE: u32 = 4;
 
-/// The maximum number of waits for all agents of one owner that begin in a minute: about half of all, so that no owner
-/// uses up the waits of the others.
+/// The maximum number of waiting calls that begin in one minute for all agents of one owner. It is about half of
+/// [`WAITS_PER_MINUTE`], so that one owner cannot use up all waiting calls.
 pub(crate) const OWNER_WAITS_PER_MINUTE: u32 = 8;
 
-/// The maximum number of waits for all agents that begin in a minute. Each occupies an execution environment of this
-/// function for at most 20 s, so 15 a minute occupy five on average: half of the concurrency of a new AWS account. The
-/// other half stays free for people, so waiting agents never keep a person from deciding an approval or freezing an
-/// agent.
+/// The maximum number of waiting calls that begin in one minute for all agents. A waiting call occupies an instance of
+/// this function for at most 20 s, so 15 calls a minute occupy five instances on average, which is half of a new AWS
+/// account's concurrency. The other half remains for users, so waiting agents never prevent a user from deciding an
+/// approval or freezing an agent.
 pub(crate) const WAITS_PER_MINUTE: u32 = 15;
 
-/// A person's note on an approval.
+/// The owner's note on an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note(String);
 
 impl Note {
-    /// Parses a note. Surrounding white space is removed, and a blank note is `None`. Line breaks are the only control
-    /// characters allowed.
+    /// Parses a note. White space at the start and the end is removed, and a blank note is `None`. Line breaks are the
+    /// only control characters allowed.
     pub(crate) fn parse(text: &str) -> Result<Option<Self>, String> {
         let note = text.replace("\r\n", "\n");
         let note = note.trim();
@@ -57,7 +58,7 @@ impl Note {
     }
 }
 
-/// An approval in a list of those that wait. The facts that cost further reads are on its own page.
+/// A pending approval in a list. The approval's own page has the details that need further reads.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingApproval {
     pub(crate) approval: Approval,
@@ -65,18 +66,18 @@ pub(crate) struct PendingApproval {
     pub(crate) agent: Arc<OwnedAgent>,
 }
 
-/// An approval with the facts a person needs to decide.
+/// An approval with the details that the owner needs to decide.
 #[derive(Clone, Debug)]
 pub(crate) struct ApprovalContext {
     pub(crate) approval: Approval,
     /// The agent that requested the approval.
     pub(crate) agent: Arc<OwnedAgent>,
-    /// The daily cap and the amount used. `None` if the approval can no longer lead to a payment, or if the service is
-    /// not enabled.
+    /// The daily cap and the amount that counts against it. `None` if the approval can no longer lead to a payment, or
+    /// if the service is not enabled.
     pub(crate) day: Option<DailyUsage>,
 }
 
-/// An approval that was checked to belong to an agent of the person.
+/// An approval that was checked to belong to one of the user's agents.
 #[derive(Debug)]
 pub(crate) struct OwnApproval {
     owned: OwnedAgent,
@@ -97,17 +98,17 @@ impl OwnApproval {
     }
 }
 
-/// The daily cap of a service, and the amount that counts against it.
+/// A service's daily cap, and the amount that counts against the cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DailyUsage {
     pub(crate) cap: Amount,
     pub(crate) used: Spend,
 }
 
-/// The most approvals that one call decides.
+/// The maximum number of approvals that one call decides.
 pub(crate) const MAX_AT_ONCE: usize = 50;
 
-/// The decision with this name, in forms and in JSON.
+/// Parses a decision's name, which is the same in forms and in JSON.
 pub(crate) fn read_decision(name: &str) -> Option<ApprovalDecision> {
     match name {
         "approve" => Some(ApprovalDecision::Approve),
@@ -116,49 +117,50 @@ pub(crate) fn read_decision(name: &str) -> Option<ApprovalDecision> {
     }
 }
 
-/// The result of one of several decisions.
+/// The outcome of a bulk decision for one approval.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The decision is stored.
+    /// The decision was stored.
     Decided(Approval),
-    /// The approval was no longer pending. Nothing was written.
+    /// The approval was no longer pending, so nothing was written.
     NotPending(Approval),
-    /// A request for a limit increase, which is granted alone, where its caps and its end are shown. Nothing was written.
+    /// The approval requests a temporary limit increase, so nothing was written. An increase must be granted on the
+    /// approval's own page, which shows the new caps and their end.
     NotInBulk(Approval),
-    /// There is no such approval of the person's agents.
+    /// None of the user's agents has an approval with this id.
     NotFound,
-    /// It is unknown whether the decision was stored: the approval's page shows it.
+    /// The decision may or may not have been stored. The approval's page shows the current state.
     Failed,
 }
 
-/// A filter of approvals.
+/// The filter of a list of approvals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ApprovalFilter {
-    /// Only approvals of this agent.
+    /// Selects only this agent's approvals.
     pub(crate) agent: Option<AgentId>,
-    /// Only approvals that have this status now.
+    /// Selects only approvals that have this status now.
     pub(crate) status: Option<ApprovalStatus>,
-    /// Only approvals that are no longer pending.
+    /// Selects only approvals that are no longer pending.
     pub(crate) decided: bool,
 }
 
-/// The approvals that are waiting for a person's decision: a page of them, and how many wait in all.
+/// A page of the pending approvals, and the number of all pending approvals.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
-    /// A page of the approvals, oldest first.
+    /// The page's approvals, oldest first.
     pub(crate) items: Vec<PendingApproval>,
     /// The cursor of the next page, which has older approvals.
     pub(crate) next: Option<ApprovalPlace>,
-    /// The number of open approvals of all agents.
+    /// The number of pending approvals of all the user's agents.
     pub(crate) count: WaitingCount,
 }
 
-/// The number of a person's pending approvals.
+/// The number of a user's pending approvals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WaitingCount {
-    /// The number of those that were counted.
+    /// The number of approvals that were counted.
     pub(crate) number: usize,
-    /// Whether there may be more.
+    /// Whether there may be more approvals than `number`.
     pub(crate) is_more: bool,
 }
 
@@ -169,8 +171,9 @@ impl fmt::Display for WaitingCount {
 }
 
 impl People {
-    /// Whether one more call may wait for a decision on this approval; otherwise it is answered at once. The limits are
-    /// per agent, per owner and per deployment. A call that exceeds one of them does not count against the next.
+    /// Whether another call may wait for a decision on this approval. If not, the call gets its response at once. The
+    /// limits apply per agent, per owner and per deployment. A call that exceeds one limit does not count against the
+    /// remaining limits.
     pub(crate) async fn may_wait(&self, approval: &Approval) -> bool {
         let owner = format!("approval waits of {}", Fingerprint::for_text(&approval.owner));
         let scopes = [
@@ -186,7 +189,7 @@ impl People {
         true
     }
 
-    /// The person's approvals, newest first. An approval that was just created may be missing for a moment.
+    /// Lists the user's approvals, newest first. An approval that was just created may be missing for a moment.
     pub(crate) async fn approvals(
         &self,
         person: &Caller,
@@ -218,7 +221,7 @@ impl People {
             self.ledger.approvals_of(person.id.as_str(), list, before, count)
         };
         let filtered = filter != ApprovalFilter::default();
-        // A filtered page reads up to four times its length.
+        // A page with a filter reads up to four times as many approvals as it may contain.
         let reads = (4, slice.limit.saturating_add(1).min(READ_AT_ONCE));
         let page = page_of(slice, reads, filtered.then_some(keep), ApprovalPlace::new, read).await?;
         Ok(Page {
@@ -227,8 +230,8 @@ impl People {
         })
     }
 
-    /// The person's pending approvals before a position, or the newest, of all their agents or of one; newest first, up
-    /// to `most`.
+    /// Lists up to `most` of the user's pending approvals, newest first, for all agents or for one agent. The list
+    /// starts at the newest approval, or after the position `before`.
     async fn pending(
         &self,
         person: &Caller,
@@ -249,7 +252,7 @@ impl People {
             let keep = |approval: &Approval| Filter::by(is_pending(approval));
             return page_of(slice, (2, rows), Some(keep), ApprovalPlace::new, read).await;
         };
-        // The approvals that one agent waits for are a small set of the agent.
+        // The ids of one agent's pending approvals are a small set in one item.
         let waiting = self.ledger.asking(vec![agent]).await?;
         let ids = waiting.into_iter().flat_map(|(_, ids)| ids);
         let mut approvals = self.ledger.approvals(ids).await?;
@@ -265,14 +268,14 @@ impl People {
         Ok(Page { items: approvals, next })
     }
 
-    /// The time before which every approval that nobody has decided has expired.
+    /// Returns the creation time before which every undecided approval has expired.
     fn oldest_pending(&self) -> Timestamp {
         self.now().before(self.approval_ttl)
     }
 
-    /// The number of the person's pending approvals.
+    /// Counts the user's pending approvals.
     pub(crate) async fn count_of_waiting(&self, person: &Caller) -> Result<WaitingCount> {
-        /// The largest number that is counted.
+        /// The maximum number that is counted.
         const MAX: u8 = 99;
         let since = self.oldest_pending();
         let most = MAX.saturating_add(1);
@@ -284,7 +287,8 @@ impl People {
         })
     }
 
-    /// Up to `most` approvals that are waiting for the person, of all their agents or of one: those before a cursor.
+    /// Returns up to `most` pending approvals, for all of the user's agents or for one agent, starting after the cursor
+    /// `before`; and the number of all pending approvals.
     pub(crate) async fn waiting(
         &self,
         person: &Caller,
@@ -293,7 +297,8 @@ impl People {
         most: u32,
     ) -> Result<Waiting> {
         let page = self.pending(person, only, before, most).await?;
-        // The number is that of all, whatever the page shows, so that none is overlooked.
+        // The number counts the pending approvals of all agents, even if the page shows fewer, so that the user
+        // overlooks none.
         let count = if only.is_some() || before.is_some() || page.next.is_some() {
             self.count_of_waiting(person).await?
         } else {
@@ -323,7 +328,8 @@ impl People {
         })
     }
 
-    /// Moves the approvals of a handed-over agent to its new owner, if the handover was interrupted before it did so.
+    /// Moves the approvals to the agents' current owners, in case an ownership transfer was interrupted before it moved
+    /// them.
     async fn move_to_owners(&self, approvals: &[Approval], agents: &[Agent]) -> Result<()> {
         for approval in approvals {
             if let Some(agent) = agents.iter().find(|agent| agent.id == approval.agent) {
@@ -333,7 +339,7 @@ impl People {
         Ok(())
     }
 
-    /// The agent's approval with this id. An approval of another agent is `not_found`, like an unknown one.
+    /// Reads the agent's approval with this id. Returns `not_found` for another agent's approval and for an unknown id.
     pub(crate) async fn own_approval(&self, owned: OwnedAgent, id: ApprovalId) -> Result<OwnApproval> {
         let approval = self.ledger.approval(id).await?;
         let own = approval.filter(|approval| approval.agent == owned.agent().id);
@@ -341,18 +347,19 @@ impl People {
         let mut approval = own
             .and_then(|approval| approval.seen_by(present, now))
             .ok_or(ErrorKind::NotFound)?;
-        // If the agent was handed over after its request, the open approval moves to the new owner.
+        // If the agent's ownership was transferred after the request, the pending approval moves to the new owner.
         self.ledger.move_approval(&approval, present, now).await?;
         approval.owner = present.to_owned();
         Ok(OwnApproval { owned, approval })
     }
 
-    /// The approval with the facts a person needs to decide.
+    /// Reads the details that the owner needs to decide on the approval.
     pub(crate) async fn approval(&self, own: OwnApproval) -> Result<ApprovalContext> {
         self.context_of(own.owned, own.approval).await
     }
 
-    /// The approvals with these ids, in their order; `None` for an approval that is not of the person's agents.
+    /// Reads the approvals with these ids, in the order of the ids. The result has `None` for each approval that does
+    /// not belong to the user's agents.
     pub(crate) async fn own_approvals(
         &self,
         person: &Caller,
@@ -378,8 +385,8 @@ impl People {
         Ok(ids.iter().map(|id| (*id, own(*id))).collect())
     }
 
-    /// Decides several approvals, each with its own write and its own row of the audit log, and returns the outcome of
-    /// each. Approving requires a recent sign-in if the sum is large; then nothing is decided without one.
+    /// Decides several approvals, each with its own write and its own row in the audit log, and returns each outcome.
+    /// Approving a large sum requires a recent sign-in. Without one, no approval is decided.
     pub(crate) async fn decide_approvals(
         &self,
         person: &Caller,
@@ -409,7 +416,8 @@ impl People {
         }
     }
 
-    /// The sum of the selected payments that are pending. A limit increase is no payment.
+    /// Sums the selected payments that are pending. Temporary limit increases do not count, because they are not
+    /// payments.
     pub(crate) fn sum_of(&self, selected: &[(ApprovalId, Option<OwnApproval>)]) -> Amount {
         let now = self.now();
         let own = selected.iter().filter_map(|(_, own)| own.as_ref());
@@ -442,7 +450,7 @@ impl People {
             }
             ErrorKind::NotFound => Ok(Outcome::NotFound),
             ErrorKind::Internal => {
-                // The outcomes of the other decisions are still told.
+                // The response still contains the outcomes of the other decisions.
                 warn!(approval.id = %approval.id, cause = %error, "approval.not_decided");
                 Ok(Outcome::Failed)
             }
@@ -450,8 +458,8 @@ impl People {
         }
     }
 
-    /// Withdraws an approval that no payment has used yet: the request is then rejected. Of a request for a raise, the
-    /// raise ends first.
+    /// Withdraws an approval that no payment has used yet, after which the approval is rejected. If the approval
+    /// granted a temporary limit increase, the increase ends first.
     pub(crate) async fn withdraw_approval(&self, own: OwnApproval, note: Option<&Note>) -> Result<ApprovalContext> {
         let OwnApproval { owned, approval } = own;
         if approval.raise.is_some() && approval.status(self.now()) == ApprovalStatus::Approved {
@@ -575,7 +583,7 @@ impl People {
         Ok(contexts.collect())
     }
 
-    /// The daily cap and the amount used, for each of these services of an owner's agents that is enabled.
+    /// Reads the daily cap and the used amount for each of these agents and services, if the service is enabled.
     async fn days(
         &self,
         owner: &str,

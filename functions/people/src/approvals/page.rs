@@ -1,10 +1,11 @@
-//! The approval queue: all pending approvals, one line each (`row.rs`), and the decided ones.
+//! The approval queue: the pending approvals in one line each (`row.rs`), and the latest decided approvals.
 //!
-//! The list of open approvals is also served on its own, as an HTML fragment that the page's script polls. A new
-//! approval therefore appears without a reload, rendered by the same code. The page contains the list's entity tag, so
-//! an unchanged list is not sent again. A page without the list polls the number alone.
+//! The page's script polls the list of pending approvals, which is also served as an HTML fragment. The same code
+//! renders the fragment, so a new approval appears without a reload. The page contains the list's entity tag, so an
+//! unchanged list is not sent again. Pages without the list poll only the number of pending approvals.
 //!
-//! The number of open approvals is always that of all agents, regardless of the filter, so that none is overlooked.
+//! The number always counts the pending approvals of all agents, regardless of the filter, so that the user overlooks
+//! none.
 
 use crate::agents::choice::{AgentChoice, NamedAgent};
 use crate::agents::form::AgentForm;
@@ -31,7 +32,7 @@ use purser_store::{ApprovalDecision, ApprovalPlace};
 use purser_store::{Page, PageRequest};
 use std::sync::Arc;
 
-/// The content of the queue.
+/// The data that the queue shows.
 #[derive(Debug)]
 pub(crate) struct ApprovalQueue<'a> {
     /// The filter and position.
@@ -39,12 +40,12 @@ pub(crate) struct ApprovalQueue<'a> {
     pub(crate) choice: AgentChoice,
     /// The pending approvals.
     pub(crate) waiting: Waiting,
-    /// The closed approvals, newest first.
+    /// The decided and expired approvals, newest first.
     pub(crate) decided: Page<ApprovalContext, ApprovalPlace>,
     pub(crate) catalog: &'a Catalog,
 }
 
-/// `GET /dashboard/approvals`.
+/// Handles `GET /dashboard/approvals`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let layout = Layout::new(&session, people.now()).with_notice(&uri);
     let Some(view) = View::read(&uri) else {
@@ -56,8 +57,8 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     Ok(queue_page(&people, &session, layout, view, name).await?)
 }
 
-/// `GET /dashboard/approvals/waiting`: only the list, or with `only=count` the number of approvals; 304 if the script
-/// already has this version.
+/// Handles `GET /dashboard/approvals/waiting`: returns the list, or with `only=count` the number of pending approvals.
+/// Returns 304 if the script already has this version.
 pub(crate) async fn watch(
     State(people): State<Arc<People>>,
     PollSession(session): PollSession,
@@ -82,12 +83,12 @@ pub(crate) async fn watch(
     Ok(unless_held(&headers, &tag, list))
 }
 
-/// `POST /dashboard/agents/{agent}/approvals/{approval}/approve`.
+/// Handles `POST /dashboard/agents/{agent}/approvals/{approval}/approve`.
 pub(crate) async fn approve(uri: Uri, sent: AgentForm) -> Reply {
     decide(&uri, sent, ApprovalDecision::Approve).await
 }
 
-/// `POST /dashboard/agents/{agent}/approvals/{approval}/reject`.
+/// Handles `POST /dashboard/agents/{agent}/approvals/{approval}/reject`.
 pub(crate) async fn reject(uri: Uri, sent: AgentForm) -> Reply {
     decide(&uri, sent, ApprovalDecision::Reject).await
 }
@@ -136,7 +137,7 @@ async fn answer(people: &People, session: &PageSession, layout: Layout, view: Vi
     queue_page(people, session, layout, view, None).await
 }
 
-/// The page, about the agent that `name` or the view names.
+/// Renders the queue for the agent that `name` or the view selects.
 async fn queue_page(
     people: &People,
     session: &PageSession,
@@ -144,7 +145,7 @@ async fn queue_page(
     view: View,
     name: Option<String>,
 ) -> Result<Response> {
-    /// The number of decided approvals that are shown.
+    /// The number of decided approvals on the page.
     const DECIDED: u32 = 10;
     let person = &session.person;
     let named = NamedAgent {
@@ -216,7 +217,7 @@ pub(crate) fn approvals_page(layout: &Layout, queue: &ApprovalQueue<'_>) -> Mark
     )
 }
 
-/// The filter by agent.
+/// Renders the agent filter.
 fn by_agent(view: View, choice: &AgentChoice) -> Markup {
     html! {
         form.filters method="get" action=(paths::APPROVALS) role="search" aria-label="Filters" {
@@ -228,7 +229,8 @@ fn by_agent(view: View, choice: &AgentChoice) -> Markup {
     }
 }
 
-/// The list of open approvals, which the script keeps up to date, and the buttons that decide the selected ones.
+/// Renders the list of pending approvals, which the script keeps up to date, and the buttons for the selected
+/// approvals.
 pub(crate) fn live(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
     let address = View { before: None, ..view }.address("/dashboard/approvals/waiting");
     let tag = tag_of(layout, waiting, view, catalog);
@@ -245,14 +247,14 @@ pub(crate) fn live(layout: &Layout, waiting: &Waiting, view: View, catalog: &Cat
     }
 }
 
-/// The entity tag of the list. The script updates relative times itself, and each answer masks the form token anew, so
-/// both are left out.
+/// Returns the list's entity tag. The tag does not depend on relative times, which the script updates, nor on the form
+/// token, which is masked differently in each response.
 fn tag_of(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> String {
     let list = waiting_list(&layout.to_compare(), waiting, view, catalog);
     entity_tag(&version_of(&list.into_string()))
 }
 
-/// Only the list: the response to the script's poll.
+/// Renders only the list, for the script's poll.
 pub(crate) fn waiting_list(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
     let is_part = view.agent.is_some() || view.older.is_some();
     html! {

@@ -1,7 +1,7 @@
-//! `GET /approvals/{id}`: the status of an approval. An approval of another agent is 404, like an unknown one.
+//! `GET /approvals/{id}`, which returns an approval's status. Another agent's approval is 404, like an unknown id.
 //!
-//! The agent polls it with its key. The agent's owner can read it with their session. The format of the bearer token
-//! shows which of the two the caller claims to be.
+//! The agent polls this route with its agent key, and the agent's owner can read it with a session. The format of the
+//! bearer token shows whether the caller claims to be an agent or a user.
 //!
 //! With `wait_seconds`, the response is sent as soon as the approval is no longer pending. The caller is authenticated
 //! once, before the wait.
@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// The longest wait, in seconds. The function times out after 29 s, and the gateway after 30 s.
+/// The maximum of `wait_seconds`. The function times out after 29 s, and the gateway after 30 s.
 const LONGEST_WAIT: u32 = 20;
-/// The time between two reads while a call waits.
+/// The time between two reads of a waiting call.
 const BETWEEN_READS: Duration = Duration::from_secs(1);
 
 purser_api::error_responses! {
@@ -71,21 +71,21 @@ pub(crate) async fn approval(
     Ok(Json(ApprovalView::at(&approval, people.now())))
 }
 
-/// The approval as soon as it is no longer pending, or after `wait` at the latest. One row is read once a second, the
-/// last time at the end of the wait.
+/// Returns the approval as soon as it is no longer pending, or after `wait` at the latest. The row is read once per
+/// second, and once more at the end of the wait.
 async fn await_decision(people: &People, mut approval: Approval, is_person: bool, wait: Duration) -> Result<Approval> {
     let is_pending = |approval: &Approval| approval.status(people.now()) == ApprovalStatus::Pending;
     if !is_pending(&approval) || !people.may_wait(&approval).await {
         return Ok(approval);
     }
     let mut reads = interval(BETWEEN_READS);
-    // Reads that are missed because of a slow read are skipped.
+    // If a read is slow, the reads that were due meanwhile are skipped.
     reads.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let begun = reads.tick().await;
     while is_pending(&approval) {
         let at = reads.tick().await;
         let again = people.ledger.approval(approval.id).await?;
-        // If the agent was handed over meanwhile, the agent still sees the approval; the previous owner no longer does.
+        // After an ownership transfer, the agent still sees the approval, but the previous owner does not.
         let again = again.filter(|again| !is_person || again.owner == approval.owner);
         approval = again.ok_or(ErrorKind::NotFound)?;
         if at.duration_since(begun) >= wait {

@@ -1,4 +1,4 @@
-//! The filter and position of the approval queue, in its address.
+//! The approval queue's filter and position in the URL.
 
 use crate::address::address;
 use crate::cursor;
@@ -8,21 +8,21 @@ use purser_api::Query;
 use purser_domain::AgentId;
 use purser_store::ApprovalPlace;
 
-/// The filter and position of the queue.
+/// The queue's filter and position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
-    /// Only approvals of this agent.
+    /// Selects only this agent's approvals.
     pub(crate) agent: Option<AgentId>,
-    /// The open approvals created before this one.
+    /// Selects the pending approvals that were created before this position.
     pub(crate) older: Option<ApprovalPlace>,
-    /// The decided approvals created before this one.
+    /// Selects the decided approvals that were created before this position.
     pub(crate) before: Option<ApprovalPlace>,
-    /// Only the newest few open approvals, for the overview.
+    /// Selects only a few pending approvals, for the overview.
     pub(crate) is_brief: bool,
 }
 
 impl View {
-    /// Parses the view in a URL; `None` if it is invalid. An empty field is no filter.
+    /// Parses the view in a URL. Returns `None` if a parameter is invalid. An empty parameter counts as absent.
     pub(crate) fn read(uri: &Uri) -> Option<Self> {
         let mut query = Query::from_uri(uri);
         let [agent, older, before] =
@@ -36,12 +36,12 @@ impl View {
         })
     }
 
-    /// The maximum number of open approvals in this view.
+    /// The maximum number of pending approvals in this view.
     pub(crate) const fn most(self) -> u32 {
         if self.is_brief { 5 } else { 25 }
     }
 
-    /// The URL of this view of the page at `path`.
+    /// Returns the URL of `path` with this view's parameters.
     pub(crate) fn address(self, path: &str) -> String {
         let place = |place: Option<ApprovalPlace>| place.map(cursor::write_approval);
         address(
@@ -55,7 +55,7 @@ impl View {
         )
     }
 
-    /// The URL of the queue in this view.
+    /// Returns the queue's URL with this view's parameters.
     pub(crate) fn queue(self) -> String {
         let view = Self {
             is_brief: false,

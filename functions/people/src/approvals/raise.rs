@@ -1,7 +1,7 @@
-//! Raising the limit that asked for an approval, together with the approval.
+//! Raises the limit that required an approval, and approves the payment.
 //!
-//! These are two writes: first the edit of the policy or the rule, then the approval. If the second fails, the limit
-//! stays raised, and the person is told so.
+//! These are two writes: first the update of the policy or the rule, then the decision. If the second write fails, the
+//! limit stays raised, and the page says so.
 
 use crate::agents::owned::OwnedAgent;
 use crate::approvals::operations::{Note, OwnApproval};
@@ -12,34 +12,34 @@ use purser_api::Precondition;
 use purser_domain::{Amount, Approval, ApprovalStatus, ErrorKind, PolicyEdit, Result, RuleId, RuleKind, ServiceId};
 use purser_store::ApprovalDecision;
 
-/// The limit that asked for an approval, and the amount from which it no longer does.
+/// The limit that required the approval, and the new amount above which the limit would require approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Raise {
     limit: AskingLimit,
-    /// The amount above which it asks now; `None` if it asks at any amount.
+    /// The amount above which the limit requires approval now; `None` if it requires approval for every amount.
     pub(crate) from: Option<Amount>,
-    /// The amount above which it would ask: that of the approval.
+    /// The new amount above which the limit requires approval. It is the amount of the payment.
     pub(crate) to: Amount,
-    /// The version of the record that has the limit.
+    /// The version of the record that contains the limit.
     pub(crate) version: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum AskingLimit {
-    /// The approval threshold of the service's policy.
+    /// The approval threshold in the service's policy.
     Policy(ServiceId),
-    /// A rule, as it would be.
+    /// A rule, as it would be after the update.
     Rule(RuleId, CheckedRule),
 }
 
 impl Raise {
-    /// Whether the limit is a rule of the agent, and not the policy of one service.
+    /// Whether the limit is one of the agent's rules, rather than a service's policy.
     pub(crate) const fn is_of_rule(&self) -> bool {
         matches!(self.limit, AskingLimit::Rule(..))
     }
 }
 
-/// The result of raising a limit and approving.
+/// The result of raising a limit and approving the payment.
 #[derive(Debug)]
 pub(crate) enum RaisedAndApproved {
     Both,
@@ -48,8 +48,9 @@ pub(crate) enum RaisedAndApproved {
 }
 
 impl People {
-    /// The limit that asks for this approval now. `None` if none does any more, if a rule can't be edited because it
-    /// names a service that has left the catalog, or if the approval is a request for a raise itself.
+    /// Returns the limit that requires this approval now. Returns `None` if no limit requires approval any more, if the
+    /// rule can't be updated because it names a service that left the catalog, or if the approval is a request for a
+    /// temporary limit increase.
     pub(crate) async fn raise_of(&self, owned: &OwnedAgent, approval: &Approval) -> Result<Option<Raise>> {
         if approval.raise.is_some() {
             return Ok(None);
@@ -97,8 +98,8 @@ impl People {
         Ok(raised.map(|raised| raise(AskingLimit::Rule(rule.id, raised), *above, agent.version)))
     }
 
-    /// Raises the limit that asked, if its record has the version `if_match`, and then approves. Both require a recent
-    /// sign-in. Each edit is boxed, since the state of all of them together is larger than a thread's stack bears in an
+    /// Raises the limit if its record has the version `if_match`, and then approves the payment. Both writes require a
+    /// recent sign-in. The futures of the updates are boxed, because together they exceed a thread's stack in an
     /// unoptimized build.
     pub(crate) async fn approve_and_raise(
         &self,

@@ -1,4 +1,5 @@
-//! An approval in a list: a pending one as one line that unfolds to its facts and its form, and a decided one.
+//! Approvals in lists. A pending approval is one line that unfolds to show the details and the decision form; a decided
+//! approval shows the decision.
 
 use crate::approvals::operations::{ApprovalContext, DailyUsage, PendingApproval};
 use crate::approvals::queue::View;
@@ -15,10 +16,11 @@ use crate::ui::phrases;
 use maud::{Markup, html};
 use purser_domain::{Agent, AgentStatus, Amount, Approval, ApprovalStatus, Catalog, NOTE_MAX, visible};
 
-/// The id of the form that the checkboxes of the list belong to.
+/// The id of the form to which the list's checkboxes belong.
 pub(crate) const SELECTION: &str = "selected-approvals";
 
-/// A pending approval as one line. The checkbox is outside of what unfolds, so that selecting does not unfold.
+/// Renders a pending approval as one line. The checkbox is outside the foldable part, so selecting an approval does not
+/// unfold it.
 pub(crate) fn pending(layout: &Layout, waiting: &PendingApproval, view: View, catalog: &Catalog) -> Markup {
     let approval = &waiting.approval;
     let agent = waiting.agent.agent();
@@ -60,7 +62,7 @@ pub(crate) fn pending(layout: &Layout, waiting: &PendingApproval, view: View, ca
     }
 }
 
-/// The service and the operation.
+/// Renders the approval's service and operation.
 pub(crate) fn what(approval: &Approval, catalog: &Catalog) -> Markup {
     html! {
         (labels::service(approval.service, catalog)) " · "
@@ -68,7 +70,7 @@ pub(crate) fn what(approval: &Approval, catalog: &Catalog) -> Markup {
     }
 }
 
-/// The facts that a decision needs. `day` is the line about the daily limit.
+/// Renders the details that a decision needs. `day` is the line about the daily cap.
 pub(crate) fn facts(
     layout: &Layout,
     approval: &Approval,
@@ -116,7 +118,7 @@ pub(crate) fn facts(
     }
 }
 
-/// The form of a decision: a note, and a button for each verdict.
+/// Renders the decision form: a note, and a button each to approve and to reject.
 pub(crate) fn verdict(layout: &Layout, approval: &Approval, agent: &Agent, view: View) -> Markup {
     let path = paths::approval_form(approval.agent, approval.id);
     let inputs = layout.inputs(FormName::ApprovalDecision);
@@ -145,12 +147,12 @@ pub(crate) fn verdict(layout: &Layout, approval: &Approval, agent: &Agent, view:
     }
 }
 
-/// The payment that a button is for, as text for screen readers.
+/// Renders the button's payment for screen readers.
 pub(crate) fn subject(approval: &Approval, agent: &Agent) -> Markup {
     html! { (dollars(approval.amount)) " of " (visible(&agent.name)) }
 }
 
-/// What is left of the daily limit, before and after this payment.
+/// Renders the amount that remains of the daily cap before and after this payment.
 pub(crate) fn remaining_of_day(amount: Amount, day: Option<DailyUsage>) -> Markup {
     let Some(DailyUsage { cap, used }) = day else {
         return html! { span.warning { "The service is no longer enabled for this agent, so the payment will be refused." } };
@@ -170,7 +172,7 @@ pub(crate) fn remaining_of_day(amount: Amount, day: Option<DailyUsage>) -> Marku
     }
 }
 
-/// A decided approval.
+/// Renders a decided approval.
 pub(crate) fn decided_row(layout: &Layout, decided: &ApprovalContext, catalog: &Catalog) -> Markup {
     let approval = &decided.approval;
     let status = approval.status(layout.now);
@@ -221,7 +223,7 @@ pub(crate) fn status_chip(status: ApprovalStatus) -> Markup {
     }
 }
 
-/// The state of an approval.
+/// Returns the status as the pages show it.
 pub(crate) const fn status_name(status: ApprovalStatus) -> &'static str {
     match status {
         ApprovalStatus::Pending => "waiting",

@@ -1,5 +1,6 @@
-//! The page of one approval, which notices link to. A pending approval can be decided here, with the facts that the
-//! queue does not show; else its result is shown. An approval that was not used yet can be withdrawn.
+//! The page of one approval, to which notifications link. On this page a pending approval can be decided, with details
+//! that the queue does not show. A decided approval shows its result. An approval that no payment has used can be
+//! withdrawn.
 
 use crate::agents::form::AgentForm;
 use crate::agents::owned::parse_id;
@@ -31,7 +32,7 @@ use purser_domain::{
 };
 use std::sync::Arc;
 
-/// `GET /dashboard/approvals/{agent}/{approval}`.
+/// Handles `GET /dashboard/approvals/{agent}/{approval}`.
 pub(crate) async fn show(
     State(people): State<Arc<People>>,
     session: PageSession,
@@ -48,7 +49,7 @@ pub(crate) async fn show(
     Ok(answer(&people, &layout, own).await?)
 }
 
-/// `POST …/approvals/{approval}/approve-and-raise`.
+/// Handles `POST …/approvals/{approval}/approve-and-raise`.
 pub(crate) async fn approve_and_raise(sent: AgentForm) -> Reply {
     let id = sent.parse_parameter("approval", ApprovalId::parse)?;
     let (mut form, mut layout) = (sent.form(FormName::ApprovalDecision), sent.layout());
@@ -82,7 +83,7 @@ pub(crate) async fn approve_and_raise(sent: AgentForm) -> Reply {
     Ok((status, answer(people, &layout, own).await?).into_response())
 }
 
-/// `POST …/approvals/{approval}/withdraw`.
+/// Handles `POST …/approvals/{approval}/withdraw`.
 pub(crate) async fn withdraw(sent: AgentForm) -> Reply {
     let id = sent.parse_parameter("approval", ApprovalId::parse)?;
     let mut layout = sent.layout();
@@ -164,7 +165,7 @@ fn page(
     )
 }
 
-/// The wallet's balance, and the agent's earlier payments to the payee.
+/// Renders the wallet's balance and the agent's earlier payments to the payee.
 fn background_section(layout: &Layout, context: &ApprovalContext, background: &Background) -> Markup {
     let PayeeHistory {
         count,
@@ -204,7 +205,7 @@ fn background_section(layout: &Layout, context: &ApprovalContext, background: &B
     }
 }
 
-/// The button that approves and raises the limit that asked.
+/// Renders the button that raises the limit and approves the payment.
 fn raise_form(layout: &Layout, context: &ApprovalContext, raise: &Raise, catalog: &Catalog) -> Markup {
     let approval = &context.approval;
     let path = paths::approval_form(approval.agent, approval.id);
@@ -249,7 +250,7 @@ fn withdraw_form(layout: &Layout, context: &ApprovalContext) -> Markup {
     }
 }
 
-/// The agent's latest decisions. A refusal links to the limit that refused.
+/// Renders the agent's latest decisions. A denied payment links to the limit that denied it.
 fn latest(layout: &Layout, decisions: &[LoggedDecision], catalog: &Catalog) -> Markup {
     html! {
         section aria-labelledby="latest-title" {
