@@ -1,5 +1,4 @@
-//! `/sessions`: a person's sessions on the dashboard. ID tokens are not sessions, but ending all sessions also
-//! invalidates them.
+//! The `/sessions` routes for a user's dashboard sessions. Ending all sessions also invalidates the user's ID tokens.
 
 use crate::agents::owned::parse_id;
 use crate::state::People;
@@ -22,23 +21,23 @@ purser_api::error_responses! {
 #[derive(Serialize, ToSchema)]
 #[schema(as = OwnSession)]
 pub(crate) struct SessionView {
-    /// The ID of the session, a digest of the cookie.
+    /// The session's id, which is a digest of the cookie's secret.
     session_id: String,
     #[schema(format = DateTime)]
     created_at: String,
-    /// The last use, to the minute.
+    /// The time of the last use, with a precision of one minute.
     #[schema(format = DateTime)]
     last_seen_at: String,
-    /// The time at which it ends, even if it is in use.
+    /// The time at which the session ends, even if it is in use.
     #[schema(format = DateTime)]
     ends_at: String,
-    /// The time of the sign-in at the issuer.
+    /// The time of the user's sign-in at the issuer.
     #[schema(format = DateTime)]
     signed_in_at: String,
-    /// The browser's `User-Agent`.
+    /// The browser's `User-Agent` header at sign-in.
     #[schema(required)]
     user_agent: Option<String>,
-    /// The address that the sign-in came from.
+    /// The IP address from which the user signed in.
     #[schema(required)]
     address: Option<String>,
 }
@@ -61,18 +60,18 @@ impl From<Session> for SessionView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = OwnSessionList)]
 pub(crate) struct SessionList {
-    /// The caller's ID. Operators need it to hand over an agent.
+    /// The caller's user id. Operators need it to transfer an agent to you.
     person: String,
     sessions: Vec<SessionView>,
-    /// The number of sessions in this answer.
+    /// The number of sessions in this response.
     count: usize,
 }
 
-/// The ended sessions.
+/// The result of ending all sessions.
 #[derive(Serialize, ToSchema)]
 #[schema(as = EndedSessions)]
 pub(crate) struct EndedView {
-    /// The number of ended sessions.
+    /// The number of sessions that this call ended.
     ended: usize,
 }
 
@@ -98,7 +97,7 @@ pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken)
     }))
 }
 
-/// End a session. Requests with it are refused immediately.
+/// End a session. Requests with this session are rejected at once.
 #[utoipa::path(
     delete,
     path = "/sessions/{sessionId}",
@@ -125,7 +124,7 @@ pub(crate) async fn end(
 
 /// End all your sessions.
 ///
-/// All sessions, including this one, and all ID tokens issued until now are refused.
+/// All sessions, including this one, and all ID tokens issued until now are rejected.
 #[utoipa::path(
     delete,
     path = "/sessions",

@@ -1,9 +1,9 @@
-//! The authentication of callers: an ID token or a session identifies a person (only here, and in the sign-in that
-//! starts a session), and an agent key identifies an agent. People are rate-limited by their id, and agents by their IP
+//! Caller authentication. An ID token or a session identifies a user, and an agent key identifies an agent. No other
+//! code identifies users, except the sign-in that starts a session. Users are rate-limited by user id, and agents by IP
 //! address.
 //!
-//! A person is verified before a request counts against their rate limit, so that no caller can use up another person's
-//! limit. Nothing is returned for a token or session that is not valid.
+//! A user is authenticated before the request counts against the user's rate limit, so that a caller cannot use up
+//! another user's limit. A request with an invalid token or session returns no data.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -12,14 +12,16 @@ use purser_domain::{Duration, ErrorKind, PersonId, RequestSource, Result, Sessio
 use purser_store::{AuthenticatedCaller, DecisionInputs, DecisionKeys, Reader, Throttle};
 use tracing::{info, warn};
 
-/// The precision of a session's last use. A write for each request would cost more than it is worth.
+/// The precision of a session's last use, because a write for each request would cost too much.
 const PRECISION: Duration = Duration::from_secs_u32(60);
-/// The requests of a minute above a user's limit that only a stop may use: a freeze, an archive, or the end of a session.
-/// So neither the user's other requests nor those of a stolen session keep the user from stopping either.
+/// The number of additional requests per minute that only a stopping request may use: a freeze, an archive, or the end
+/// of a session. So neither the user's other requests nor requests with a stolen session can prevent the user from
+/// stopping an agent or a session.
 pub(crate) const STOPS_PER_MINUTE: u32 = 60;
 
 impl People {
-    /// The throttle that counts a user's request. Both have the same counter; only the limit for stops is higher.
+    /// Returns the throttle for a user's request. Both throttles share one counter, and the throttle for stopping
+    /// requests has a higher limit.
     const fn throttle(&self, stops: bool) -> &Throttle {
         if stops {
             &self.stops
@@ -28,15 +30,15 @@ impl People {
         }
     }
 
-    /// The person that this ID token identifies; 401 `invalid_session` if it is not valid. `stops` is whether the request
-    /// stops an agent or ends a session.
+    /// Returns the user that this ID token identifies, or 401 `invalid_session` if the token is invalid. `stops` is
+    /// whether the request stops an agent or ends a session.
     pub(crate) async fn person(&self, presented: (String, RequestSource), stops: bool) -> Result<Caller> {
         let (person, ()) = self.person_reading(presented, stops, async |_| Ok(())).await?;
         Ok(person)
     }
 
-    /// The person that this ID token identifies, and the result of `read`, which runs while the request is counted.
-    /// `read` must not write.
+    /// Returns the user that this ID token identifies, and the result of `read`, which runs while the throttle counts
+    /// the request. `read` must not write.
     pub(crate) async fn person_reading<T>(
         &self,
         (token, source): (String, RequestSource),
@@ -59,8 +61,8 @@ impl People {
         Ok((person, found))
     }
 
-    /// The session with this id; 401 `invalid_session` unless it is open. `is_use` is whether the request counts as a
-    /// use of the session, and `stops` whether it stops an agent or ends a session.
+    /// Returns the session with this id, or 401 `invalid_session` if the session is not open. `is_use` is whether the
+    /// request counts as a use of the session, and `stops` whether the request stops an agent or ends a session.
     pub(crate) async fn open_session(
         &self,
         person: &PersonId,
@@ -76,7 +78,7 @@ impl People {
         let scope = ThrottleScope::for_person(&session.person);
         let noted = async {
             if is_use && now >= session.seen_at.after(PRECISION) {
-                // If this fails, the session may only end earlier.
+                // A failed write is acceptable, because its only effect is that the session may end earlier.
                 if let Err(error) = self.ledger.touch_session(&session, now).await {
                     warn!(cause = %error, "session.use_not_noted");
                 }
@@ -87,8 +89,8 @@ impl People {
         Ok(session)
     }
 
-    /// The agent of this key, regardless of the key's permissions, and the decision inputs that were read in the same
-    /// round trip. The key is authenticated as on the agents' routes.
+    /// Returns the agent of this key, regardless of the key's permissions, and the decision inputs that were read in
+    /// the same round trip. The key is authenticated in the same way as on the agents' routes.
     pub(crate) async fn agent_reading(
         &self,
         caller: AgentCredentials,

@@ -1,9 +1,9 @@
-//! The cookies: that of the session, and one for each pending sign-in, so that two tabs can sign in at once.
+//! The session cookie, and a cookie for each pending sign-in, so that a user can sign in in two tabs at once.
 //!
-//! Only the dashboard uses them. Scripts can't read them, and browsers don't send them with forms of other sites
-//! (`SameSite=Lax`) or, if the dashboard uses HTTPS, over plain HTTP. With HTTPS their names begin with `__Host-`, so
-//! that a browser does not accept them over plain HTTP or from another host of the domain (RFC 6265bis §4.1.3.2). Such
-//! a cookie applies to all paths; the API ignores it.
+//! Only the dashboard uses cookies. Scripts can't read them, and browsers don't send them with other sites' forms
+//! (`SameSite=Lax`) or, if the dashboard uses HTTPS, over plain HTTP. With HTTPS the cookie names begin with `__Host-`,
+//! so that a browser accepts these cookies neither over plain HTTP nor from another host of the domain (RFC 6265bis
+//! §4.1.3.2). `__Host-` cookies apply to all paths, so browsers also send them to the API, which ignores them.
 
 use crate::sessions::origin::Origin;
 use axum::http::{HeaderMap, HeaderValue, header};
@@ -12,17 +12,17 @@ use purser_domain::{Duration, Error, Result};
 /// A cookie of the dashboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cookie<'a> {
-    /// The signed-in person's id and the secret of their session.
+    /// The user id and the session's secret.
     Session,
     /// The pending sign-in with this tag.
     PendingSignIn(&'a str),
 }
 
-/// The maximum length of a value, in bytes. Browsers keep a cookie of up to 4,096 bytes, name and attributes included,
-/// and silently drop a longer one (RFC 6265 §6.1). The name and the attributes take about 120 bytes.
+/// The maximum length of a cookie's value, in bytes. Browsers accept cookies of up to 4,096 bytes including name and
+/// attributes, and silently drop longer cookies (RFC 6265 §6.1). The name and the attributes take about 120 bytes.
 const LONGEST_VALUE: usize = 3_900;
 
-/// What the names of pending sign-ins begin with, before the tag.
+/// The prefix of the names of pending sign-in cookies. The tag follows.
 const SIGN_IN: &str = "purser-sign-in-";
 
 impl Cookie<'_> {
@@ -34,8 +34,8 @@ impl Cookie<'_> {
         }
     }
 
-    /// The `Set-Cookie` header that sets a value for a duration. The value consists of letters, digits, `-`, `_` and
-    /// `.`.
+    /// Returns the `Set-Cookie` header that sets the value for the duration `age`. The value may consist of letters,
+    /// digits, `-`, `_` and `.`.
     pub(crate) fn set(self, origin: &Origin, value: &str, age: Duration) -> Result<HeaderValue> {
         let is_plain = value
             .bytes()
@@ -50,13 +50,13 @@ impl Cookie<'_> {
         HeaderValue::from_str(&text).map_err(|error| Error::internal("setting a cookie", error))
     }
 
-    /// The `Set-Cookie` header that deletes the cookie.
+    /// Returns the `Set-Cookie` header that deletes the cookie.
     pub(crate) fn clear(self, origin: &Origin) -> Result<HeaderValue> {
         self.set(origin, "", Duration::from_secs_u32(0))
     }
 
-    /// The value of the cookie in a request. It is also `None` if the cookie occurs twice, since another party must
-    /// have set one of the two.
+    /// Returns the cookie's value in a request. Returns `None` if the cookie occurs twice, because in that case another
+    /// party must have set one of the two.
     pub(crate) fn read(self, headers: &HeaderMap, origin: &Origin) -> Option<String> {
         let name = self.name(origin.is_secure());
         let mut values = pairs(headers).filter(|(key, _)| *key == name).map(|(_, value)| value);
@@ -67,7 +67,7 @@ impl Cookie<'_> {
     }
 }
 
-/// The tags and values of a request's pending sign-ins.
+/// Returns the tags and values of a request's pending sign-in cookies.
 pub(crate) fn pending_sign_ins<'a>(
     headers: &'a HeaderMap,
     origin: &Origin,
@@ -76,7 +76,7 @@ pub(crate) fn pending_sign_ins<'a>(
     pairs(headers).filter_map(move |(name, value)| Some((name.strip_prefix(prefix.as_str())?, value)))
 }
 
-/// The names and values of a request's cookies.
+/// Returns the names and values of a request's cookies.
 fn pairs(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
     let lines = headers.get_all(header::COOKIE).iter();
     let pairs = lines

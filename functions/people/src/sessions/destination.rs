@@ -1,13 +1,14 @@
-//! The page to open after sign-in: the requested page, and never another site.
+//! The dashboard page that opens after the sign-in: the page that the user requested. Other sites are never a
+//! destination.
 
 use purser_domain::Url;
 
-/// A page of the dashboard, as path and query.
+/// The path and query of a dashboard page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Destination(String);
 
-/// The maximum length of a destination: the URL of a dashboard page with the ids of 50 approvals, of 46 bytes each.
-/// Signed, in base64, it fits into the cookie of the pending sign-in.
+/// The maximum length of a destination. It allows the URL of a dashboard page with the ids of 50 approvals, at 46 bytes
+/// each. Signed and base64-encoded, a destination of this length fits into the pending sign-in cookie.
 const LONGEST: usize = 2_400;
 
 impl Destination {
@@ -15,9 +16,9 @@ impl Destination {
         Self("/dashboard".to_owned())
     }
 
-    /// Parses the path of a dashboard page; any other text leads to the overview.
+    /// Parses the path of a dashboard page. Any other text becomes the overview.
     ///
-    /// The text is parsed as browsers parse it, so that a text that is a path here is not another host for a browser
+    /// The text is parsed as browsers parse it, because a browser would read some paths as another host
     /// (`//evil.example`, `/\evil.example`).
     pub(crate) fn parse(text: &str) -> Self {
         Self::page(text).unwrap_or_else(Self::overview)
@@ -39,7 +40,7 @@ impl Destination {
         (is_page && !is_way).then(|| Self(format!("{}{query}", url.path())))
     }
 
-    /// The value of the `next` parameter; `None` for the overview, which is the default.
+    /// Returns the value of the `next` parameter; `None` for the overview, which is the default.
     pub(crate) fn as_parameter(&self) -> Option<String> {
         (*self != Self::overview()).then(|| self.0.clone())
     }

@@ -1,20 +1,20 @@
-//! The token that binds a form to its session. It is the third protection against CSRF, besides `SameSite` and the
-//! `Origin` header.
+//! The token that binds a form to its session. It protects against CSRF in addition to `SameSite` and the `Origin`
+//! header.
 //!
-//! A session has one token, and its pages are compressed. The length of a compressed page tells how much of it repeats
-//! itself: an attacker who has a victim open addresses of pages that show a part of their address, and who sees the
-//! lengths of the answers, could guess a constant token piece by piece (BREACH). Each answer therefore contains the
-//! token under another random mask: `mask || (token ⊕ mask)`, of which no part is the same in two answers.
+//! Each session has one token. Pages are compressed, and the length of a compressed page reveals how much of the page
+//! is repeated. An attacker who makes a victim open pages that show a part of their URL, and who sees the lengths of
+//! the responses, could therefore guess a constant token step by step (BREACH). So each response contains the token
+//! under a new random mask, as `mask || (token ⊕ mask)`, and no part of the field is the same in two responses.
 
 use crate::digest::{hexadecimal, sha256};
 use maud::{Markup, html};
 use subtle::ConstantTimeEq as _;
 use url::form_urlencoded;
 
-/// The length of a token and of its mask, in bytes.
+/// The length of the token and of the mask, in bytes.
 pub(crate) const LENGTH: usize = 32;
 
-/// The form token of a session, which the forms on its pages send, and the mask of one answer.
+/// A session's form token, which the session's forms send, and the mask for one response.
 #[derive(Clone)]
 pub(crate) struct FormToken {
     token: [u8; LENGTH],
@@ -25,13 +25,14 @@ impl FormToken {
     /// The name of the form field.
     pub(crate) const FIELD: &str = "form_token";
 
-    /// The form token of a session: a hash that does not reveal the session's secret. `mask` is random, for one answer.
+    /// Derives the form token from the session's secret. The token is a hash that does not reveal the secret. `mask` is
+    /// random and used for one response.
     pub(crate) fn for_session(session: &str, mask: [u8; LENGTH]) -> Self {
         let token = sha256(&[b"purser/dashboard/form/v1\0", session.as_bytes()]);
         Self { token, mask }
     }
 
-    /// The same token with the same mask in every answer, to compare two answers. It is not sent.
+    /// Returns the token with a zero mask, so that two rendered pages can be compared. This form is never sent.
     pub(crate) fn remove_mask(&self) -> Self {
         Self {
             mask: [0; LENGTH],
@@ -64,7 +65,7 @@ fn xor(mut one: [u8; LENGTH], other: [u8; LENGTH]) -> [u8; LENGTH] {
     one
 }
 
-/// The mask and the masked token of a field's value.
+/// Splits a field's value into the mask and the masked token.
 fn halves(value: &str) -> Option<([u8; LENGTH], [u8; LENGTH])> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => byte.checked_sub(b'0'),
@@ -115,7 +116,7 @@ mod tests {
         assert!(!ours.contains("session"));
     }
 
-    /// No run of four digits is at the same place: a token that shows through its mask would be.
+    /// No four digits in the same position are equal. If the token were visible through its mask, some would be equal.
     #[test]
     fn two_answers_have_no_part_of_the_token_in_common() {
         let mask = |seed: u8| {

@@ -1,4 +1,4 @@
-//! The sessions of a person's browsers: start a session, list the open sessions, and end one or all.
+//! Operations on a user's dashboard sessions: start a session, list the open sessions, and end one or all of them.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -11,12 +11,12 @@ use purser_store::{Identity, StartSessionResult};
 use std::cmp::Reverse;
 use tracing::info;
 
-/// The maximum length of stored texts, in characters; longer ones are truncated.
+/// The maximum length of stored texts, in characters. Longer texts are truncated.
 const LONGEST: usize = 200;
 
 impl People {
-    /// Starts a session for the signed-in person. The session's id is the digest of `secret`. Returns
-    /// `SignedInTooEarly` if the person has ended all sessions since the sign-in.
+    /// Starts a session for the user who signed in. The session's id is the digest of `secret`. Returns
+    /// `SignedInTooEarly` if the user ended all sessions after the sign-in.
     pub(crate) async fn start_session(
         &self,
         who: &IdToken,
@@ -68,7 +68,7 @@ impl People {
         Ok(started)
     }
 
-    /// Logs and audits the refusal of a person's sign-in, with its reason.
+    /// Logs a rejected sign-in and writes an audit row for it, with the reason.
     pub(crate) async fn refuse_sign_in(
         &self,
         person: &PersonId,
@@ -88,7 +88,7 @@ impl People {
             .await
     }
 
-    /// The person's open sessions, the newest first.
+    /// Lists the user's open sessions, newest first.
     pub(crate) async fn sessions(&self, person: &PersonId) -> Result<Vec<Session>> {
         let (now, terms) = (self.now(), self.sessions.terms());
         let mut sessions = self.ledger.sessions_of(person).await?;
@@ -97,7 +97,7 @@ impl People {
         Ok(sessions)
     }
 
-    /// Ends a session of the person. A session of another person is `not_found`, like an unknown one.
+    /// Ends one of the user's sessions. Returns `not_found` for another user's session and for an unknown id.
     pub(crate) async fn end_session(&self, person: &Caller, id: &SessionId) -> Result<()> {
         let act = Act::new(AuditKind::SessionEnded).with(id);
         let ended = async {
@@ -111,7 +111,7 @@ impl People {
         self.audit_rejection(&person.acting, &act, ended).await
     }
 
-    /// Ends a session if it exists; returns whether it did.
+    /// Ends a session, and returns whether the session existed.
     pub(crate) async fn end_session_if_there(
         &self,
         acting: &Acting,
@@ -127,8 +127,8 @@ impl People {
         Ok(was_there)
     }
 
-    /// Ends all sessions of the person, and invalidates the ID tokens of every sign-in until now. Returns the number of
-    /// sessions ended.
+    /// Ends all of the user's sessions, and invalidates the ID tokens of every sign-in until now. Returns the number of
+    /// sessions that ended.
     pub(crate) async fn end_sessions(&self, person: &Caller) -> Result<usize> {
         let act = Act::new(AuditKind::SessionsEnded);
         let entry = self.entry(&person.acting, &act, AuditChanges::default())?;
@@ -138,7 +138,7 @@ impl People {
     }
 }
 
-/// The text, truncated to [`LONGEST`] characters.
+/// Truncates the text to [`LONGEST`] characters.
 fn truncate(text: &str) -> String {
     text.chars().take(LONGEST).collect()
 }

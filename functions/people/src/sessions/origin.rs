@@ -1,4 +1,4 @@
-//! The origin of the dashboard as browsers see it. Forms are accepted only from it, and sign-ins return only to it.
+//! The dashboard's origin as browsers see it. Forms are accepted only from this origin, and sign-ins return only to it.
 
 use axum::http::Extensions;
 use purser_domain::{Error, Result, Url};
@@ -10,7 +10,7 @@ use std::fmt;
 pub(crate) struct Origin(String);
 
 impl Origin {
-    /// The configured origin; without one, that of the gateway's host name, which is served only over TLS.
+    /// Returns the configured origin, or else the origin of the gateway's host name, which is served only over TLS.
     pub(crate) fn for_request(configured: Option<&str>, extensions: &Extensions) -> Result<Self> {
         if let Some(origin) = configured {
             return Ok(Self(origin.to_owned()));
@@ -24,7 +24,7 @@ impl Origin {
         origin.ok_or_else(|| Error::internal("finding the address of the pages", "the gateway tells no name"))
     }
 
-    /// Whether the origin uses HTTPS, so that cookies can be `Secure`.
+    /// Whether the origin uses HTTPS. Only then can cookies be `Secure`.
     pub(crate) fn is_secure(&self) -> bool {
         self.0.starts_with("https://")
     }

@@ -1,4 +1,4 @@
-//! The page of a person's open sessions, where they can end one or all.
+//! The page that lists the user's open sessions, on which the user can end one or all sessions.
 
 use crate::agents::owned::parse_id;
 use crate::redirect::see_other;
@@ -21,27 +21,27 @@ use std::sync::Arc;
 
 const PAGE: &str = "/dashboard/sessions";
 
-/// `GET /dashboard/sessions`.
+/// Handles `GET /dashboard/sessions`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let layout = Layout::new(&session, people.now()).with_notice(&uri);
     let sessions = people.sessions(&session.person.id).await?;
     Ok(page(&layout, &sessions, &session).into_response())
 }
 
-/// `GET` of a path to which forms are posted: redirects to the page.
+/// Handles `GET` of a path that only accepts `POST`: redirects to the page.
 pub(crate) async fn back() -> Response {
     see_other(PAGE)
 }
 
-/// `POST /dashboard/sessions/{session}/end`.
+/// Handles `POST /dashboard/sessions/{session}/end`.
 pub(crate) async fn end(State(people): State<Arc<People>>, Path(session): Path<String>, posted: VerifiedForm) -> Reply {
     let id = parse_id(SessionId::parse(&session))?;
     people.end_session(&posted.session.person, &id).await?;
-    // If it was the current session, the next page requires a sign-in.
+    // If the user ended the current session, the next page requires a sign-in.
     Ok(done(PAGE, Notice::SessionEnded))
 }
 
-/// `POST /dashboard/sessions/end`: ends all sessions, the current one included.
+/// Handles `POST /dashboard/sessions/end`, which ends all of the user's sessions, including the current session.
 pub(crate) async fn end_all(State(people): State<Arc<People>>, request: Request) -> Reply {
     let (parts, body) = request.into_parts();
     let origin = origin_of(&people, &parts)?;

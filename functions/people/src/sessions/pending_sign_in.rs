@@ -1,10 +1,10 @@
-//! A pending sign-in: the values that are sent to the issuer, and that its response must match.
+//! A pending sign-in: the values that are sent to the issuer, which the issuer's response must match.
 //!
 //! `state` binds the response to the browser (RFC 6749 §10.12), `nonce` binds the ID token to the sign-in (OpenID
-//! Connect Core §3.1.2.1), and PKCE binds the code to this function (RFC 7636). All three are in one short-lived
-//! cookie, so no table has to store sign-ins that were never finished. The cookie's name has the start of `state`, so
-//! that each tab of a browser has its own. The cookie is signed, so that the issuer is
-//! never called for a sign-in that was not started here.
+//! Connect Core §3.1.2.1), and PKCE binds the code to this function (RFC 7636). All three values are in one short-lived
+//! cookie, so no table has to store abandoned sign-ins. The cookie's name contains the start of `state`, so that each
+//! browser tab has its own cookie. The cookie is signed, so that the issuer is never called for a sign-in that this
+//! function did not start.
 
 use crate::sessions::destination::Destination;
 use crate::sessions::sign_in_key::SignInKey;
@@ -14,21 +14,22 @@ use purser_domain::{Duration, Result, Timestamp, Url};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-/// The content of the cookie.
+/// The content of a pending sign-in cookie.
 pub(crate) struct PendingSignIn {
     state: String,
     nonce: String,
     verifier: String,
     destination: Destination,
-    /// Whether the issuer must authenticate the person again.
+    /// Whether the issuer must authenticate the user again.
     is_again: bool,
     ends_at: Timestamp,
 }
 
-/// The maximum time that a person may take at the issuer.
+/// The maximum time that a sign-in at the issuer may take.
 pub(crate) const LONGEST_SIGN_IN: Duration = Duration::from_secs_u32(600);
 
-/// The length of a tag, in characters: 48 bits, so that two pending sign-ins of one browser have different ones.
+/// The length of a tag, in characters. A tag has 48 bits, so that two pending sign-ins of one browser have different
+/// tags.
 const TAG: usize = 8;
 
 const AGAIN: &str = "again";
@@ -47,7 +48,7 @@ impl PendingSignIn {
         })
     }
 
-    /// The tag in the cookie's name; `None` if the `state` of a response has another form than ours.
+    /// Returns the tag in a `state`; `None` if this function cannot have created the `state`.
     pub(crate) fn tag_of(state: &str) -> Option<&str> {
         let is_ours = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         state.get(..TAG).filter(|tag| tag.bytes().all(is_ours))
@@ -58,12 +59,12 @@ impl PendingSignIn {
         Self::tag_of(&self.state).unwrap_or_default()
     }
 
-    /// When it ends.
+    /// The time at which the pending sign-in expires.
     pub(crate) const fn ends_at(&self) -> Timestamp {
         self.ends_at
     }
 
-    /// The value of the cookie, signed with `key`.
+    /// Returns the cookie's value, signed with `key`.
     pub(crate) fn to_cookie(&self, key: &SignInKey) -> String {
         let Self {
             state,
@@ -81,7 +82,7 @@ impl PendingSignIn {
         ))
     }
 
-    /// The pending sign-in in a cookie's value; `None` unless this key signed it and it has not expired.
+    /// Parses a cookie's value. Returns `None` if `key` did not sign the value or the pending sign-in has expired.
     pub(crate) fn from_cookie(value: &str, key: &SignInKey, now: Timestamp) -> Option<Self> {
         let mut parts = key.verify(value)?.split('.');
         let mut secret = || parts.next().filter(|part| part.len() == 43).map(str::to_owned);
@@ -105,8 +106,8 @@ impl PendingSignIn {
         })
     }
 
-    /// The authorization URL at the issuer. If the issuer must authenticate the person again, both `prompt` and
-    /// `max_age` request it: some issuers support `prompt`, and `max_age` makes them return the time of the
+    /// Returns the authorization URL at the issuer. If the issuer must authenticate the user again, the URL has both
+    /// `prompt` and `max_age`: some issuers support `prompt`, and `max_age` makes issuers return the time of the
     /// authentication (OpenID Connect Core §3.1.2.1).
     pub(crate) fn question(&self, endpoint: &Url, client_id: &str, redirect_uri: &str, max_age: Duration) -> Url {
         let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(&self.verifier));
@@ -143,7 +144,7 @@ impl PendingSignIn {
         &self.verifier
     }
 
-    /// Whether the issuer must authenticate the person again.
+    /// Whether the issuer must authenticate the user again.
     pub(crate) const fn is_again(&self) -> bool {
         self.is_again
     }
@@ -168,7 +169,7 @@ mod tests {
         PendingSignIn::new(Destination::parse(destination), is_again, now()).unwrap()
     }
 
-    /// A signed cookie is also refused if it has another form or has expired.
+    /// Expired cookies and malformed cookies with a valid signature are also rejected.
     #[test]
     fn pending_sign_in_cookies_require_a_valid_signature() {
         let [key, another] = ["a", "b"].map(|letter| SignInKey::from_text(&letter.repeat(32)).unwrap());
@@ -193,7 +194,7 @@ mod tests {
         assert!(PendingSignIn::from_cookie(&signed, &key, late).is_none());
     }
 
-    /// The verifier is not part of the URL.
+    /// The URL does not contain the verifier.
     #[test]
     fn authorization_urls_contain_only_the_pkce_challenge() {
         let pending = pending("", false);

@@ -1,10 +1,10 @@
-//! The session of a page, and the checks of the forms that act in it.
+//! The session of a page request, and the checks of the forms that the session posts.
 //!
-//! The cookie contains the person's id and the session's secret, so that one read finds the session by the secret's
-//! digest. Sessions are started in `sign_in.rs`.
+//! The cookie contains the user id and the session's secret, so one read finds the session by the digest of the secret.
+//! `sign_in.rs` starts sessions.
 //!
 //! Invariants: a page requires an open session. A form is handled only if it comes from the dashboard's origin, with
-//! the session's cookie and the form token of this session.
+//! the session's cookie and the session's form token.
 
 use crate::address::address;
 use crate::caller::Caller;
@@ -25,24 +25,24 @@ use purser_domain::{Error, ErrorKind, PersonId, Result, Session, SessionId};
 use std::sync::Arc;
 use url::{Position, Url};
 
-/// The sign-in page.
+/// The path of the sign-in page.
 pub(crate) const SIGN_IN: &str = "/dashboard/sign-in";
 
-/// The session of a page. Without one, the person is redirected to sign in.
+/// The session of a page request. Users without a session are redirected to the sign-in page.
 pub(crate) struct PageSession {
-    /// The signed-in person.
+    /// The signed-in user.
     pub(crate) person: Caller,
     /// The session's id.
     pub(crate) id: SessionId,
     /// The CSRF token that the page's forms send.
     pub(crate) token: FormToken,
-    /// Whether the person may open the operators' pages.
+    /// Whether the user may open the operators' pages.
     pub(crate) is_operator: bool,
 }
 
 impl PageSession {
-    /// The session of a request; 401 `invalid_session` if it has no open session. `is_use` is whether the request
-    /// counts as a use of the session.
+    /// Returns the request's session, or 401 `invalid_session` if the request has no open session. `is_use` is whether
+    /// the request counts as a use of the session.
     async fn for_request(parts: &Parts, body: &[u8], origin: &Origin, people: &People, is_use: bool) -> Result<Self> {
         let cookie = Cookie::Session
             .read(&parts.headers, origin)
@@ -72,7 +72,7 @@ impl PageSession {
         })
     }
 
-    /// The person's display name.
+    /// The user's display name.
     pub(crate) fn name(&self) -> &str {
         self.person.name.as_deref().unwrap_or("somebody without a name")
     }
@@ -88,8 +88,8 @@ impl FromRequestParts<Arc<People>> for PageSession {
     }
 }
 
-/// Marks the route of a page or form that stops agents or ends sessions, so that it counts as such. The function returns
-/// whether the form with this body does.
+/// Marks a route on which pages or forms can stop agents or end sessions. The function takes the request's body and
+/// returns whether this request does. These requests have a higher rate limit.
 #[derive(Clone, Copy)]
 pub(crate) struct Stops(pub(crate) fn(&[u8]) -> bool);
 
@@ -97,7 +97,7 @@ impl Stops {
     pub(crate) const ALWAYS: Self = Self(|_| true);
 }
 
-/// The session of an operators' page, which is 404 for everyone else.
+/// The session for an operators' page. For all other users, the response is 404.
 pub(crate) struct OperatorSession(pub(crate) PageSession);
 
 impl FromRequestParts<Arc<People>> for OperatorSession {
@@ -113,18 +113,19 @@ impl FromRequestParts<Arc<People>> for OperatorSession {
     }
 }
 
-/// The value of a session's cookie: the person's id and the session's secret.
+/// Returns the value of a session cookie: the user id and the session's secret.
 pub(crate) fn session_cookie(person: &PersonId, secret: &str) -> String {
     format!("{person}.{secret}")
 }
 
-/// The ids of the person and the session that a cookie's value names. The session may not exist.
+/// Parses a cookie's value into the user id and the session's id. The session may not exist.
 pub(crate) fn parse_cookie(cookie: &str) -> Option<(PersonId, SessionId)> {
     let (person, secret) = cookie.split_once('.')?;
     Some((PersonId::parse(person)?, SessionId::from_secret(secret)))
 }
 
-/// The session of a polling script. Without one, the script gets 401, whereas a page would redirect to the sign-in.
+/// The session of a polling script. Without a session, the script gets 401, where a page would redirect to the sign-in
+/// page.
 pub(crate) struct PollSession(pub(crate) PageSession);
 
 impl FromRequestParts<Arc<People>> for PollSession {
@@ -132,16 +133,16 @@ impl FromRequestParts<Arc<People>> for PollSession {
 
     async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Failure> {
         let origin = origin_of(people, parts)?;
-        // Polling by an open page does not count as use of the session.
+        // Polling by an open page does not count as a use of the session.
         Ok(Self(
             PageSession::for_request(parts, &[], &origin, people, false).await?,
         ))
     }
 }
 
-/// A form that was sent from a page of the dashboard that was rendered for this session.
+/// A form that was posted from a dashboard page of this session. Origin, cookie and form token were checked.
 pub(crate) struct VerifiedForm {
-    /// The session that sent the form.
+    /// The session that posted the form.
     pub(crate) session: PageSession,
     body: Bytes,
 }
@@ -172,12 +173,12 @@ impl FromRequest<Arc<People>> for VerifiedForm {
     }
 }
 
-/// The dashboard's origin for a request.
+/// Returns the dashboard's origin for a request.
 pub(crate) fn origin_of(people: &People, parts: &Parts) -> Result<Origin> {
     Origin::for_request(people.dashboard_url.as_deref(), &parts.extensions)
 }
 
-/// The page to return to after a new sign-in: the page that contains the form.
+/// Returns the page that contains the form, to which a new sign-in returns.
 pub(crate) fn page_of(headers: &HeaderMap) -> Destination {
     let referrer = headers.get(header::REFERER).and_then(|value| value.to_str().ok());
     let url = referrer.and_then(|text| Url::parse(text).ok());
@@ -189,8 +190,8 @@ fn error_response(error: Error) -> Response {
     Failure::from(error).into_response()
 }
 
-/// Redirects a person without a session to the sign-in, which leads back to the page. The values entered in a form are
-/// lost, so that another person who signs in can never send them.
+/// Redirects a user without a session to the sign-in page, which then returns to the requested page. The values in a
+/// form are lost, so that another user who signs in cannot send them.
 fn to_sign_in(error: Error, method: &Method, uri: &Uri) -> Response {
     if !matches!(error.kind(), ErrorKind::InvalidSession) {
         return error_response(error);
@@ -205,7 +206,7 @@ mod tests {
     use super::*;
     use axum::http::StatusCode;
 
-    /// Only a `GET` request for a dashboard page is remembered, never another site.
+    /// Only a `GET` request for a dashboard page is remembered. Other sites are never remembered.
     #[test]
     fn sign_in_returns_only_to_the_requested_page() {
         let rows = [

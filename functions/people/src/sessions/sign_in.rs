@@ -1,11 +1,11 @@
 //! Sign-in and sign-out.
 //!
-//! A person signs in at the issuer: the authorization code flow with PKCE (RFC 6749 §4.1, RFC 7636, OpenID Connect Core
-//! §3.1). The result is an ID token, with which a session starts. After sign-in, redirects lead only to pages of the
-//! dashboard.
+//! A user signs in at the issuer with the authorization code flow and PKCE (RFC 6749 §4.1, RFC 7636, OpenID Connect
+//! Core §3.1). The result is an ID token, with which a session starts. After the sign-in, redirects lead only to
+//! dashboard pages.
 //!
-//! An act that requires a recent sign-in leads here again (`again`), and the issuer is requested to authenticate the
-//! person again.
+//! An operation that requires a recent sign-in also redirects here (`again`), and the issuer is requested to
+//! authenticate the user again.
 
 use crate::address::address;
 use crate::redirect::see_other;
@@ -34,8 +34,8 @@ use tracing::{info, warn};
 
 const START: &str = "/dashboard/sign-in/start";
 const CALLBACK: &str = "/dashboard/callback";
-/// The maximum length of all pending sign-ins of one browser, in bytes: about a dozen, or one with the longest
-/// destination. API Gateway rejects a request with more than 10,240 bytes of headers.
+/// The maximum total length of a browser's pending sign-in cookies, in bytes. It allows about a dozen pending sign-ins,
+/// or one with the longest destination. API Gateway rejects a request with more than 10,240 bytes of headers.
 const MAX_PENDING_BYTES: usize = 4_000;
 
 /// The routes of sign-in and sign-out.
@@ -47,7 +47,7 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/dashboard/sign-out", post(sign_out))
 }
 
-/// The URL of the sign-in page, which leads to `next` after sign-in.
+/// Returns the URL of the sign-in page, which leads to `next` after the sign-in.
 fn sign_in_address(next: &Destination, notice: Notice) -> String {
     address(
         SIGN_IN,
@@ -58,7 +58,7 @@ fn sign_in_address(next: &Destination, notice: Notice) -> String {
     )
 }
 
-/// Redirects a person to sign in again, and then back to the page of their form.
+/// Redirects a user to sign in again, and then back to the page with the form.
 pub(crate) fn again(next: &Destination) -> Response {
     see_other(&sign_in_address(next, Notice::SignInAgain))
 }
@@ -70,13 +70,14 @@ fn with_cookies<const N: usize>(mut response: Response, cookies: [HeaderValue; N
     response
 }
 
-/// `GET /dashboard/sign-in`: the page with the button.
+/// Handles `GET /dashboard/sign-in`, the page with the sign-in button.
 async fn ask(uri: Uri) -> Response {
     let mut query = Query::from_uri(&uri);
     let next = Destination::parse(&query.text("next").unwrap_or_default());
     // After sign-out, the issuer returns the `state` that it received.
     let notice = query.text("notice").or_else(|| query.text("state"));
-    // Without a session, nothing tells whether we led here, so a link can't report an act.
+    // Without a session, a link from another site could show any notification here, so only notifications about sign-in
+    // and sign-out are shown.
     let notice = notice.and_then(|code| Notice::from_code(&code));
     let notice = notice.filter(|notice| notice.is_of_sign_in());
     let is_again = matches!(notice, Some(Notice::SignInAgain | Notice::SignInNotAgain));
@@ -88,7 +89,8 @@ async fn ask(uri: Uri) -> Response {
     .into_response()
 }
 
-/// `GET /dashboard/sign-in/start`: redirects to the issuer, unless another site leads here.
+/// Handles `GET /dashboard/sign-in/start`: redirects to the issuer. If another site leads here, it shows the sign-in
+/// page instead.
 async fn start(State(people): State<Arc<People>>, parts: Parts) -> Result<Response, Failure> {
     let origin = origin_of(&people, &parts)?;
     let mut query = Query::from_uri(&parts.uri);
@@ -118,8 +120,8 @@ async fn start(State(people): State<Arc<People>>, parts: Parts) -> Result<Respon
     Ok(response)
 }
 
-/// The tags of the pending sign-ins that a browser forgets when it starts one with a cookie of `taken` bytes: what is
-/// invalid, and the oldest beyond [`MAX_PENDING_BYTES`].
+/// Returns the tags of the pending sign-ins that the browser must drop when it starts a sign-in with a cookie of
+/// `taken` bytes: all invalid ones, and the oldest ones beyond [`MAX_PENDING_BYTES`].
 fn surplus<'a>(people: &People, origin: &Origin, headers: &'a HeaderMap, taken: usize) -> Vec<&'a str> {
     let mut pending: Vec<_> = pending_sign_ins(headers, origin)
         .filter(|(tag, _)| PendingSignIn::tag_of(tag) == Some(*tag))
@@ -140,14 +142,16 @@ fn surplus<'a>(people: &People, origin: &Origin, headers: &'a HeaderMap, taken: 
     surplus.map(|(_, _, tag)| tag).collect()
 }
 
-/// Whether the browser says that another site leads here (W3C Fetch Metadata §2.3). A person whom the issuer knows would
-/// then be signed in without having asked for it, so they get the page with the button.
+/// Whether another site led the browser here, according to Fetch Metadata (W3C Fetch Metadata §2.3). If the user has a
+/// session at the issuer, a redirect would sign the user in without the user's consent, so these requests get the page
+/// with the button.
 fn is_from_another_site(headers: &HeaderMap) -> bool {
     let sites = headers.get_all("sec-fetch-site");
     sites.iter().any(|site| site != "same-origin" && site != "none")
 }
 
-/// `GET /dashboard/callback`: starts a session from the issuer's response, or redirects with a notice of the failure.
+/// Handles `GET /dashboard/callback`: starts a session from the issuer's response, or redirects with a notification
+/// about the failure.
 async fn callback(State(people): State<Arc<People>>, parts: Parts) -> Result<Response, Failure> {
     let origin = origin_of(&people, &parts)?;
     let mut query = Query::from_uri(&parts.uri);
@@ -171,12 +175,12 @@ async fn callback(State(people): State<Arc<People>>, parts: Parts) -> Result<Res
             [over.clone()],
         )
     };
-    // The issuer or the person refused (RFC 6749 §4.1.2.1).
+    // The issuer or the user rejected the sign-in (RFC 6749 §4.1.2.1).
     let Some(code) = code else {
         info!(reason = "refused_by_issuer", "sign_in.refused");
         return Ok(back(Notice::SignInFailed));
     };
-    // Limits the rate at which a caller with signed cookies can cause calls to the issuer.
+    // The throttle limits how often a caller with signed cookies can cause calls to the issuer.
     let scope = ThrottleScope::for_request(&parts.extensions);
     let counted = async { Ok(()) };
     people
@@ -195,16 +199,16 @@ async fn callback(State(people): State<Arc<People>>, parts: Parts) -> Result<Res
 
 /// The result of a sign-in.
 enum SignedIn {
-    /// A session, with its cookie.
+    /// The `Set-Cookie` header of the new session.
     Session(HeaderValue),
-    /// The issuer was requested to authenticate the person again, and did not.
+    /// The issuer did not authenticate the user again, although it was requested to.
     NotAgain,
-    /// The person has ended all sessions since the sign-in.
+    /// The user ended all sessions after this sign-in.
     TooEarly,
 }
 
-/// Exchanges a code for a new session, which replaces the browser's current one. It fails with 401 `invalid_session` if
-/// the code or its ID token does not belong to this sign-in.
+/// Exchanges a code for a new session, which replaces the browser's current session. Returns 401 `invalid_session` if
+/// the code or the ID token does not belong to this sign-in.
 async fn session(
     people: &People,
     origin: &Origin,
@@ -252,8 +256,8 @@ async fn session(
     }
 }
 
-/// Ends the session of the browser's current cookie, if any, since it will not be used again. If this fails, the
-/// session expires on its own.
+/// Ends the session in the browser's current cookie, if any, because that session will not be used again. If the write
+/// fails, the session expires on its own.
 async fn end_present(people: &People, origin: &Origin, parts: &Parts) {
     let cookie = Cookie::Session.read(&parts.headers, origin);
     let Some((person, id)) = cookie.as_deref().and_then(parse_cookie) else {
@@ -271,16 +275,16 @@ async fn end_present(people: &People, origin: &Origin, parts: &Parts) {
     }
 }
 
-/// `POST /dashboard/sign-out`: ends the dashboard's session, then that of the issuer.
+/// Handles `POST /dashboard/sign-out`: ends the dashboard's session, then the issuer's session.
 ///
-/// The issuer is another site, and `form-action 'self'` prevents forms from leading there, even through a redirect. The
-/// response is therefore a page that redirects on its own. The form requires a session, as every other form does.
+/// The issuer is another site, and `form-action 'self'` prevents forms from leading to other sites, even through a
+/// redirect. The response is therefore a page that redirects on its own. The form requires a session, as all forms do.
 async fn sign_out(State(people): State<Arc<People>>, parts: Parts, form: VerifiedForm) -> Result<Response, Failure> {
     let origin = origin_of(&people, &parts)?;
     let (person, id) = (&form.session.person, &form.session.id);
     // The session may have been ended meanwhile.
     people.end_session_if_there(&person.acting, &person.id, id).await?;
-    // The dashboard's session has ended, even if the issuer's metadata can't be read.
+    // The dashboard's session has ended, so the sign-out continues even if the issuer's metadata can't be read.
     let metadata = people.sessions.oidc_metadata(people.now()).await.ok();
     let answer = match metadata
         .as_ref()
@@ -294,8 +298,9 @@ async fn sign_out(State(people): State<Arc<People>>, parts: Parts, form: Verifie
     Ok(with_cookies(answer, [Cookie::Session.clear(&origin)?]))
 }
 
-/// The URL that ends the issuer's session, with the URL to return to (OpenID Connect RP-Initiated Logout 1.0 §2).
-/// Cognito's name for the last parameter is `logout_uri`; an issuer ignores the name that it does not know.
+/// Returns the URL that ends the issuer's session and then returns to the sign-in page (OpenID Connect RP-Initiated
+/// Logout 1.0 §2). Cognito calls the return parameter `logout_uri`. Both names are sent, because issuers ignore
+/// parameters that they do not know.
 fn logout_url(endpoint: &Url, client_id: &str, origin: &Origin) -> Url {
     let back = format!("{origin}{SIGN_IN}");
     let mut url = endpoint.clone();
@@ -307,8 +312,8 @@ fn logout_url(endpoint: &Url, client_id: &str, origin: &Origin) -> Url {
     url
 }
 
-/// The page for people without a session, with one button. `start` is the button's URL, which redirects to the issuer
-/// and remembers the requested page.
+/// Renders the page for users without a session, which has one button. `start` is the button's URL, which redirects to
+/// the issuer and remembers the requested page.
 pub(crate) fn sign_in_page(start: &str, notice: Option<Notice>) -> Markup {
     document(
         "Sign in",
@@ -323,8 +328,8 @@ pub(crate) fn sign_in_page(start: &str, notice: Option<Notice>) -> Markup {
     )
 }
 
-/// The page that redirects to the issuer to end its session too. It uses neither a script nor a form, since forms can't
-/// lead to another site.
+/// Renders the page that redirects to the issuer to end the issuer's session too. The page uses neither a script nor a
+/// form, because forms can't lead to other sites.
 pub(crate) fn leaving_page(next: &str) -> Markup {
     html! {
         (DOCTYPE)

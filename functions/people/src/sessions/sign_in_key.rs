@@ -1,4 +1,4 @@
-//! The key that signs pending sign-ins. The issuer is not called without a valid signature.
+//! The key that signs pending sign-ins. Without a valid signature, this function does not call the issuer.
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -6,14 +6,14 @@ use purser_domain::{Error, Result};
 use sha2::Sha256;
 use std::fmt;
 
-/// The HMAC key of pending sign-ins.
+/// The HMAC key for pending sign-ins.
 pub(crate) struct SignInKey(Hmac<Sha256>);
 
-/// The minimum length of the key, in characters: half of SHA-256's block size, and too long to guess.
+/// The minimum length of the key, in characters. 32 characters are half of SHA-256's block size, and too long to guess.
 const SHORTEST: usize = 32;
 
 impl SignInKey {
-    /// Parses the text of a secret.
+    /// Parses the key from the text of a secret.
     pub(crate) fn from_text(text: &str) -> Result<Self> {
         let text = text.trim();
         let key = Hmac::new_from_slice(text.as_bytes()).ok();
@@ -21,7 +21,7 @@ impl SignInKey {
         key.ok_or_else(|| Error::internal("reading a secret", "the sign-in key must have at least 32 characters"))
     }
 
-    /// The text with its signature.
+    /// Returns the text with its signature.
     pub(crate) fn sign(&self, text: &str) -> String {
         let mut mac = self.0.clone();
         mac.update(text.as_bytes());
@@ -29,7 +29,8 @@ impl SignInKey {
         format!("{text}.{mac}")
     }
 
-    /// The text without its signature; `None` unless this key signed it. The comparison takes constant time.
+    /// Returns the text without its signature; `None` unless this key signed the text. The comparison takes constant
+    /// time.
     pub(crate) fn verify<'a>(&self, signed: &'a str) -> Option<&'a str> {
         let (text, signature) = signed.rsplit_once('.')?;
         let mut mac = self.0.clone();
@@ -39,7 +40,7 @@ impl SignInKey {
     }
 }
 
-/// `Debug` prints nothing of the key.
+/// `Debug` does not print the key.
 impl fmt::Debug for SignInKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SignInKey(..)")
