@@ -1,7 +1,6 @@
-//! The style sheet, the script and the icons. Nothing is loaded from other sites.
+//! The style sheet, the script and the icons. The pages load nothing from other sites.
 //!
-//! The path of an asset contains the hash of its content, so browsers can cache it for a year and never use an old
-//! version.
+//! An asset's URL contains the hash of its content, so browsers can cache it for a year and never use an old version.
 
 use crate::digest::{entity_tag, unless_held, version_of};
 use axum::{
@@ -15,7 +14,7 @@ use std::sync::LazyLock;
 struct Asset {
     text: &'static str,
     kind: &'static str,
-    /// The path, which contains the hash.
+    /// The path with the content's hash.
     path: String,
     tag: String,
 }
@@ -67,14 +66,14 @@ pub(crate) fn script_path() -> &'static str {
     &SCRIPT.path
 }
 
-/// The logo: a purse that is also a padlock, drawn in `currentColor`.
+/// The logo, a purse that is also a padlock, drawn in `currentColor`.
 pub(crate) const MARK: &str = "<svg class=\"mark\" viewBox=\"0 0 24 24\" aria-hidden=\"true\" focusable=\"false\">\
     <path d=\"M8 8V7a4 4 0 0 1 8 0v1\" fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\" stroke-linecap=\"round\"/>\
     <path d=\"M6.6 8h10.8a2 2 0 0 1 1.9 1.5l1.2 5.2A5 5 0 0 1 15.6 21H8.4a5 5 0 0 1-4.9-6.3l1.2-5.2A2 2 0 0 1 6.6 8Z\" \
     fill=\"currentColor\"/>\
     <circle cx=\"12\" cy=\"14.2\" r=\"2.4\" fill=\"var(--surface)\"/></svg>";
 
-/// The logo as a favicon, with its colour, since a favicon has no style sheet.
+/// The logo as a favicon, which includes its colour because a favicon has no style sheet.
 pub(crate) const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24'%3E\
     %3Cpath d='M8 8V7a4 4 0 0 1 8 0v1' fill='none' stroke='%230b6b57' stroke-width='2' stroke-linecap='round'/%3E\
     %3Cpath d='M6.6 8h10.8a2 2 0 0 1 1.9 1.5l1.2 5.2A5 5 0 0 1 15.6 21H8.4a5 5 0 0 1-4.9-6.3l1.2-5.2A2 2 0 0 1 6.6 8Z' \
@@ -98,7 +97,7 @@ mod tests {
     use super::*;
     use axum::http::StatusCode;
 
-    /// A browser that holds the asset receives 304.
+    /// A browser that already has the asset receives 304.
     #[test]
     fn asset_urls_depend_on_their_content() {
         let one = Asset::new("/a.css", "a{}", "text/css");

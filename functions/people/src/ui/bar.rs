@@ -1,10 +1,10 @@
-//! A bar that shows the used part of a cap, with a text alternative.
+//! A bar that shows how much of a cap is used, with a text alternative.
 
 use crate::ui::money::{dollars, is_no_limit};
 use maud::{Markup, html};
 use purser_domain::Amount;
 
-/// A bar that shows the used part of a cap, and the part that a pending payment of `more` would add.
+/// Renders a bar that shows how much of the cap is used, and how much a pending payment of `more` would add.
 pub(crate) fn bar(used: Amount, more: Amount, cap: Amount) -> Markup {
     if is_no_limit(cap) {
         let label = format!("{} used, no limit", dollars(used));
@@ -39,10 +39,11 @@ pub(crate) fn bar(used: Amount, more: Amount, cap: Amount) -> Markup {
 
 /// The length of a full bar.
 pub(crate) const FULL: u64 = 1_000;
-/// The share from which a cap counts as nearly used up.
+/// The bar length from which a cap is displayed as nearly used up.
 pub(crate) const HIGH: u64 = 800;
 
-/// The share of `part` in `cap`, in thousandths: at most [`FULL`], and never too small to be visible unless it is zero.
+/// Returns the length of `part` as a bar of `cap`, from 0 to [`FULL`]. A length above zero is large enough to be
+/// visible.
 pub(crate) fn share(part: Amount, cap: Amount) -> u64 {
     if part.is_zero() {
         return 0;

@@ -1,7 +1,8 @@
-//! The call of a payment, as its agent describes it. It is shown in full, since a truncated part could hide anything.
+//! The call that a payment is for, as the agent describes it. The page shows the whole call, because a truncated part
+//! could hide anything.
 //!
-//! The agent writes all of it. Characters that are invisible or could cover other text are therefore shown as their
-//! code points.
+//! The description comes from the agent, so invisible characters and characters that could cover other text are shown
+//! as code points.
 
 use crate::ui::money::money;
 use maud::{Markup, html};
@@ -9,7 +10,7 @@ use purser_domain::{Amount, CallDescription, CatalogPrice, Metadata, Url, visibl
 use serde_json::Value;
 use url::Position;
 
-/// The call, compared with the amount requested for it.
+/// Renders the call, and compares the catalog's price with the requested amount.
 pub(crate) fn call_details(call: &CallDescription, asked: Amount) -> Markup {
     html! {
         dl.facts-list.wide.call {
@@ -31,7 +32,7 @@ pub(crate) fn call_details(call: &CallDescription, asked: Amount) -> Markup {
     }
 }
 
-/// A full URL of any length, with its host highlighted.
+/// Renders a URL in full, with the host highlighted.
 fn address(url: &Url) -> Markup {
     html! {
         code.long {
@@ -93,7 +94,7 @@ mod tests {
         );
     }
 
-    /// A call without a payable price or outside the catalog has a note, too.
+    /// A call without a payable price and a call that is not in the catalog also have a note.
     #[test]
     fn prices_above_the_listed_price_show_a_warning() {
         let units = |units| Amount::from_units(units).unwrap();

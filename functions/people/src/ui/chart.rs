@@ -1,20 +1,21 @@
-//! A bar chart of amounts by day, which the server renders as SVG.
+//! A bar chart of amounts per day, which the server renders as SVG.
 //!
-//! The chart is also available as text: its label has the total and the highest day, each bar has its day and amount,
-//! and the table below has the same days. No information depends on colour.
+//! The chart is also available as text: the chart's label has the total and the highest day, each bar has its day and
+//! amount, and the table below the chart lists the same days. No information depends on colour.
 
 use crate::ui::bar::{FULL, share};
 use crate::ui::money::{dollars, money};
 use maud::{Markup, html};
 use purser_domain::{Amount, Day};
 
-/// The widths of a day and of its bar.
+/// The width of a day and the width of the day's bar.
 const DAY: usize = 20;
 const BAR: usize = 16;
-/// The number of days that fill the width. Fewer leave room on the right, so that a bar is never wider than in a month.
+/// The number of days that fill the chart's width. With fewer days, the right side stays empty, so that bars are never
+/// wider than in a chart of 30 days.
 const FEWEST: usize = 30;
 
-/// The chart of these consecutive days; empty if there are none. `what` names the amounts.
+/// Renders a chart of consecutive days; empty if `days` is empty. `what` names the amounts.
 pub(crate) fn chart(what: &str, days: &[(Day, Amount)]) -> Markup {
     let highest = days.iter().copied().max_by_key(|(day, amount)| (*amount, *day));
     let (Some((first, _)), Some((last, _)), Some((peak, most))) = (days.first(), days.last(), highest) else {
@@ -83,7 +84,7 @@ mod tests {
             .collect()
     }
 
-    /// The horizontal position, top and height of each bar.
+    /// Returns the horizontal position, top and height of each bar.
     fn bars(html: &str) -> Vec<(u64, u64, u64)> {
         let number = |rect: &str, name: &str| {
             let (_, rest) = rect.split_once(&format!(" {name}=\"")).unwrap();
@@ -126,7 +127,7 @@ mod tests {
         assert_eq!(rows, ["2026-11-01", "2026-10-31", "2026-10-30"]);
     }
 
-    /// Days without amounts are labelled "none"; without days there is no chart.
+    /// A chart in which all days are without amounts has the label "none". Without days, there is no chart.
     #[test]
     fn charts_without_amounts_have_no_bars() {
         let html = chart("Spent", &days(&[0, 0])).into_string();

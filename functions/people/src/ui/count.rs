@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// A count with its noun, such as `1 rule` or `2 rules`.
+/// Formats a count with its noun, such as `1 rule` or `2 rules`.
 pub(crate) fn count_with_noun<N: Copy + Display + PartialEq + From<u8>>(count: N, thing: &str) -> String {
     let plural = if count == N::from(1) { "" } else { "s" };
     format!("{count} {thing}{plural}")

@@ -1,32 +1,32 @@
-//! Relative and exact times for people. The script converts exact times to local time, and updates relative times while
+//! Relative and exact times on pages. The script converts exact times to local time, and updates relative times while
 //! the page is open.
 
 use crate::ui::count::count_with_noun;
 use maud::{Markup, html};
 use purser_domain::{Duration, Timestamp};
 
-/// A relative time such as `in 3 h`, with the exact time on hover.
+/// Renders a relative time such as `in 3 h`, with the exact time on hover.
 pub(crate) fn relative(at: Timestamp, now: Timestamp) -> Markup {
     html! { time datetime=(machine(at)) title=(at.for_people()) data-relative { (distance(at, now)) } }
 }
 
-/// An exact time such as `21 Nov 2026, 01:09 UTC`.
+/// Renders an exact time such as `21 Nov 2026, 01:09 UTC`.
 pub(crate) fn exact(at: Timestamp) -> Markup {
     html! { time datetime=(machine(at)) data-exact { (at.for_people()) } }
 }
 
-/// The relative and the exact time, for deadlines.
+/// Renders the relative and the exact time, for deadlines.
 pub(crate) fn both(at: Timestamp, now: Timestamp) -> Markup {
     html! { (relative(at, now)) span.aside { " · " (exact(at)) } }
 }
 
-/// A duration in the largest unit that divides it, such as `7 days` or `36 hours`.
+/// Formats a duration in the largest unit that divides it, such as `7 days` or `36 hours`.
 pub(crate) fn length(duration: Duration) -> String {
     let (count, unit) = whole_units(duration);
     count_with_noun(count, unit)
 }
 
-/// A duration as a number of its largest whole unit, in the singular.
+/// Returns a duration as a number and the largest unit that divides it. The unit is in the singular.
 pub(crate) fn whole_units(duration: Duration) -> (u64, &'static str) {
     match duration.secs() {
         secs if secs >= 86_400 && secs.is_multiple_of(86_400) => (secs / 86_400, "day"),
@@ -36,7 +36,7 @@ pub(crate) fn whole_units(duration: Duration) -> (u64, &'static str) {
     }
 }
 
-/// The distance of `at` from `now`, rounded down to one unit. The script writes the same text.
+/// Formats the time between `now` and `at`, rounded down to a whole unit. The script formats times in the same way.
 fn distance(at: Timestamp, now: Timestamp) -> String {
     let future = at > now;
     let secs = if future { at.since(now) } else { now.since(at) }.secs();
@@ -53,8 +53,8 @@ fn distance(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// A time for the `datetime` attribute. HTML accepts at most three fractional digits of a second, so the fraction is
-/// omitted.
+/// Formats a time for the `datetime` attribute. HTML accepts at most three fractional digits of a second, so the
+/// fraction is omitted.
 fn machine(at: Timestamp) -> String {
     let text = at.to_string();
     format!("{}Z", text.get(..19).unwrap_or(&text))

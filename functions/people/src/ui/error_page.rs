@@ -1,38 +1,38 @@
-//! The error page: not found, refused, or internal error.
+//! The error pages, for requests that are not found, rejected or failed.
 
 use crate::ui::layout::{card, document};
 use maud::{Markup, html};
 use purser_domain::ErrorKind;
 
-/// The reason for which an error page is shown.
+/// The kind of error page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorPage {
-    /// The resource is unknown or belongs to another person.
+    /// The resource does not exist or belongs to another user.
     NotFound,
     /// The form came from another site or another session.
     CrossSite,
-    /// The account lacks the claim that entitles a person to use the dashboard.
+    /// The user's account lacks the claim that the dashboard requires.
     NotEntitled,
-    /// The person has sent too many requests in one minute.
+    /// The user has sent too many requests within a minute.
     TooMany,
     Internal,
 }
 
 impl ErrorPage {
-    /// The page for an error.
+    /// Returns the page for an error.
     pub(crate) const fn for_error(kind: &ErrorKind) -> Self {
         match kind {
             ErrorKind::NotFound | ErrorKind::ServiceNotFound => Self::NotFound,
             ErrorKind::CrossSiteRequest => Self::CrossSite,
             ErrorKind::NotEntitled { .. } => Self::NotEntitled,
             ErrorKind::TooManyRequests { .. } => Self::TooMany,
-            // Other errors that a person can fix are shown on the page of the form; all the rest are internal.
+            // Errors that the user can fix are shown on the form's page, so every other error is internal.
             _ => Self::Internal,
         }
     }
 }
 
-/// An error page. `request` is the request's id in the logs.
+/// Renders an error page. `request` is the request id, which also appears in the logs.
 pub(crate) fn error_page(page: ErrorPage, request: Option<&str>) -> Markup {
     let (title, text) = match page {
         ErrorPage::NotFound => (

@@ -1,5 +1,4 @@
-//! Forms: the entered values, which are parsed strictly and kept if they are invalid, and the inputs that show them
-//! again.
+//! Forms: strict parsing of the entered values, and inputs that show invalid values again.
 
 use crate::approvals::operations::Note;
 use crate::operators::form_name::OperatorFormName;
@@ -15,33 +14,33 @@ use serde_json::Value;
 use std::fmt;
 use url::form_urlencoded;
 
-/// The name of a form, which is also the prefix of its inputs' ids.
+/// The name of a form. It is also the prefix of the inputs' ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FormName {
     NewAgent,
     Rename,
     /// An agent's labels.
     Labels,
-    /// The label of several agents.
+    /// A label to add to or remove from several agents.
     BulkLabel,
     Enable,
-    /// The limits of all services that have none.
+    /// The limits of all services without limits.
     Unlimited,
     Policy(ServiceId),
     NewRule(RuleForm),
     Rule(RuleId),
-    /// A new key with a limited scope.
+    /// A new agent key with a limited scope.
     LimitedKey,
     Rotate(KeyId),
     PayoutAddress,
     PayOut,
-    /// The settings of notices.
+    /// The notification settings.
     Notices,
     NewWebhook,
     Webhook,
     /// The limits of a policy template.
     Template,
-    /// A form of buttons, with at most a note.
+    /// A form that has only buttons, or buttons and a note.
     Plain,
     /// A decision on an approval.
     ApprovalDecision,
@@ -51,7 +50,7 @@ pub(crate) enum FormName {
     Operator(OperatorFormName),
 }
 
-/// The kinds of rule, as forms.
+/// The kinds of rules, each with its own form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RuleForm {
     CategoryBlock,
@@ -131,8 +130,8 @@ impl fmt::Display for FormName {
     }
 }
 
-/// A posted form. The methods that parse a value return `None` if it is invalid, and record the problem; the values are
-/// used only if there are no problems.
+/// A posted form. The methods that parse a value return `None` if the value is invalid, and record a validation error.
+/// Callers use the values only if the form has no validation errors.
 #[derive(Debug)]
 pub(crate) struct Form {
     pub(crate) name: FormName,
@@ -140,30 +139,30 @@ pub(crate) struct Form {
     problems: Vec<FieldProblem>,
 }
 
-/// A member of a JSON body, its form field, and the field's label.
+/// A field of a JSON body, the corresponding form field, and the form field's label.
 pub(crate) type FieldOf = (&'static str, &'static str, &'static str);
 
-/// Sets a member of a JSON body.
+/// Sets a field of a JSON body.
 pub(crate) fn set(body: &mut Value, member: &str, value: impl Into<Value>) {
     if let Value::Object(members) = body {
         members.insert(member.to_owned(), value.into());
     }
 }
 
-/// An optional value was present and invalid. The form has the problem.
+/// The error for an optional value that is present but invalid. The form has a validation error for the value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InvalidField;
 
-/// The problem of a field, as a sentence.
+/// A field's validation error, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FieldProblem {
-    /// The name of the field; empty if no visible field is the cause.
+    /// The field's name; empty if the error does not belong to a visible field.
     pub(crate) field: String,
     pub(crate) message: String,
 }
 
 impl VerifiedForm {
-    /// Reads the posted body as this form.
+    /// Parses the posted body as this form.
     pub(crate) fn form(&self, name: FormName) -> Form {
         Form::parse(name, self.body())
     }
@@ -179,18 +178,18 @@ impl Form {
         }
     }
 
-    /// The trimmed value of a field; empty if it is absent.
+    /// Returns a field's value without surrounding white space; empty if the field is absent.
     pub(crate) fn text(&self, field: &str) -> &str {
         self.all(field).next().unwrap_or_default()
     }
 
-    /// The values of a field that can have several, except empty ones.
+    /// Returns the values of a field that can have several values, except empty values.
     pub(crate) fn all<'a>(&'a self, field: &str) -> impl Iterator<Item = &'a str> {
         let values = self.fields.iter().filter(move |(name, _)| name == field);
         values.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
     }
 
-    /// The entries of a field, which are separated by white space or commas.
+    /// Splits a field's values at white space and commas.
     pub(crate) fn words<'a>(&'a self, field: &str) -> impl Iterator<Item = &'a str> {
         let separator = |symbol: char| symbol.is_whitespace() || symbol == ',';
         self.all(field)
@@ -198,7 +197,7 @@ impl Form {
             .filter(|word| !word.is_empty())
     }
 
-    /// The distinct words of a field.
+    /// Splits a field's values like [`Form::words`], without duplicates.
     pub(crate) fn distinct_words<'a>(&'a self, field: &str) -> Vec<&'a str> {
         let mut words = Vec::new();
         for word in self.words(field) {
@@ -219,7 +218,8 @@ impl Form {
         }
     }
 
-    /// The value that was parsed from the form's JSON; if it returns `None`, the form has at least one problem.
+    /// Returns the value that was parsed from the form's JSON. If the result is `None`, the form has at least one
+    /// validation error.
     pub(crate) fn take_parsed<T>(&mut self, parsed: Result<T, Error>, fields: &[FieldOf]) -> Option<T> {
         let error = match parsed {
             Ok(value) => return Some(value).filter(|_| !self.is_wrong()),
@@ -227,16 +227,15 @@ impl Form {
         };
         match error.kind() {
             ErrorKind::InvalidRequest(problems) => self.refuse(problems, fields),
-            // A member is missing because its field is invalid.
+            // The body could not be parsed because a form field is invalid, and the form already reports that field.
             _ if self.is_wrong() => {}
             _ => self.wrong("", "The form can’t be read. Reload the page."),
         }
         None
     }
 
-    /// Assigns the problems of a JSON body to the form's fields. A field that already has a problem gets no other. The
-    /// messages name the number of a list's entry instead of its value, since a key that was pasted by mistake must not
-    /// be shown.
+    /// Assigns a JSON body's validation errors to the form's fields. Each field has at most one error. The messages
+    /// contain a list item's number instead of its value, because a key that was pasted by mistake must not be shown.
     pub(crate) fn refuse(&mut self, problems: &[Problem], fields: &[FieldOf]) {
         let wrong: Vec<String> = self.problems.iter().map(|problem| problem.field.clone()).collect();
         for problem in problems {
@@ -261,7 +260,7 @@ impl Form {
         &self.problems
     }
 
-    /// An agent's name.
+    /// Parses the agent's name.
     pub(crate) fn agent_name(&mut self) -> Option<AgentName> {
         let name = AgentName::parse(self.text("name"));
         if name.is_none() {
@@ -270,7 +269,7 @@ impl Form {
         name
     }
 
-    /// The limits of a new agent.
+    /// Parses the initial limits of a new agent.
     pub(crate) fn starting_limits(&mut self) -> Option<StartingLimits> {
         let limits = StartingLimits::from_name(self.text("limits"));
         if limits.is_none() {
@@ -279,7 +278,7 @@ impl Form {
         limits
     }
 
-    /// An agent's labels: one in each line, as `key=value`.
+    /// Parses an agent's labels, one `key=value` per line.
     pub(crate) fn labels(&mut self) -> Option<Labels> {
         let lines: Vec<String> = self.text("labels").lines().map(|line| line.trim().to_owned()).collect();
         let mut pairs: Vec<(LabelKey, LabelValue)> = Vec::new();
@@ -309,7 +308,7 @@ impl Form {
         labels.filter(|_| !self.is_wrong())
     }
 
-    /// The note on a decision, if any.
+    /// Parses the note on a decision, if any.
     pub(crate) fn note(&mut self) -> Result<Option<Note>, InvalidField> {
         Note::parse(self.text("note")).map_err(|problem| {
             self.wrong("", format!("Note: {problem}."));
@@ -317,7 +316,7 @@ impl Form {
         })
     }
 
-    /// The reason of an edit of limits, if any.
+    /// Parses the reason for a change of limits, if any.
     pub(crate) fn edit_reason(&mut self) -> Result<Option<EditReason>, InvalidField> {
         EditReason::parse_optional(self.text("edit_reason")).map_err(|problem| {
             self.wrong("edit_reason", format!("Why: {problem}."));
@@ -325,7 +324,7 @@ impl Form {
         })
     }
 
-    /// An amount in dollars.
+    /// Parses an amount in dollars.
     pub(crate) fn dollars(&mut self, field: &str, label: &str) -> Option<Amount> {
         let text = self.text(field);
         let amount = Amount::from_usdc(text.strip_prefix('$').unwrap_or(text).trim_start());
@@ -342,12 +341,12 @@ impl Form {
         amount
     }
 
-    /// An amount in dollars, or the checkbox for no limit.
+    /// Parses an amount in dollars, or returns `no_limit` if the checkbox for no limit is checked.
     pub(crate) fn cap(&mut self, field: &str, label: &str, no_limit: Amount) -> Option<Amount> {
         if self.text(&format!("{field}_no_limit")).is_empty() {
             return self.dollars(field, label);
         }
-        // The intended value is unknown, and assuming "no limit" would be the worse mistake.
+        // If both are present, the user's intention is unknown, and assuming "no limit" would be the worse mistake.
         if !self.text(field).is_empty() {
             self.wrong(field, format!("{label}: enter an amount or check its box, not both."));
             return None;
@@ -355,7 +354,7 @@ impl Form {
         Some(no_limit)
     }
 
-    /// A whole number from `min` to `max`.
+    /// Parses a whole number from `min` to `max`.
     pub(crate) fn number(&mut self, field: &str, label: &str, min: u32, max: u32) -> Option<u32> {
         let text = self.text(field);
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -369,14 +368,14 @@ impl Form {
         number
     }
 
-    /// The time for which an old key keeps working.
+    /// Parses the number of seconds for which a rotated key keeps working.
     pub(crate) fn overlap(&mut self) -> Option<Duration> {
         let longest = u32::try_from(Agent::LONGEST_OVERLAP.secs()).unwrap_or(u32::MAX);
         self.number("overlap_seconds", "Overlap in seconds", 0, longest)
             .map(Duration::from_secs_u32)
     }
 
-    /// The version that the form was rendered from.
+    /// Parses the version of the record that the form was rendered from.
     pub(crate) fn version(&mut self) -> Option<Precondition> {
         let text = self.text("version");
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -390,7 +389,7 @@ impl Form {
         version.map(Precondition::Version)
     }
 
-    /// An address to pay out to.
+    /// Parses a withdrawal address.
     pub(crate) fn address(&mut self) -> Option<Address> {
         let address = parse_address(self.text("address"));
         address
@@ -398,7 +397,7 @@ impl Form {
             .ok()
     }
 
-    /// The amount to pay out: an amount in dollars, or the checkbox for the whole balance.
+    /// Parses the amount to withdraw: an amount in dollars, or the whole balance if the checkbox is checked.
     pub(crate) fn payout_amount(&mut self) -> Option<PayoutAmount> {
         let is_all = !self.text("amount_no_limit").is_empty();
         let amount = self.cap("amount", "Amount", Amount::MAX)?;
@@ -413,7 +412,7 @@ impl Form {
         amount
     }
 
-    /// Whether this checkbox is checked. If not, the form gets a problem.
+    /// Whether a checkbox is checked. If not, the form gets a validation error.
     pub(crate) fn is_checked(&mut self, field: &str, message: &str) -> bool {
         let is_checked = !self.text(field).is_empty();
         if !is_checked {
@@ -422,7 +421,7 @@ impl Form {
         is_checked
     }
 
-    /// The chosen service.
+    /// Parses the id of the selected service.
     pub(crate) fn service(&mut self) -> Option<ServiceId> {
         let service = ServiceId::parse(self.text("service_id"));
         if service.is_none() {
@@ -432,7 +431,7 @@ impl Form {
     }
 }
 
-/// The inputs of one form. They show the entered values if the form had problems, and the current values otherwise.
+/// The inputs of one form. They show the posted values if the form is shown again, and the current values otherwise.
 #[derive(Clone, Copy)]
 pub(crate) struct Inputs<'a> {
     name: FormName,
@@ -440,7 +439,7 @@ pub(crate) struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    /// The inputs of the form `name`; `typed` is the form to show again, if any.
+    /// Creates the inputs of the form `name`. `typed` is the form that the page shows again, if any.
     pub(crate) fn new(name: FormName, typed: Option<&'a Form>) -> Self {
         Self {
             name,
@@ -461,12 +460,12 @@ impl<'a> Inputs<'a> {
         self.typed.map_or(present, |form| form.text(field)).to_owned()
     }
 
-    /// Whether this form is shown again for `id`, if several forms have this name.
+    /// Whether this form is shown again for `id`, if a page has several forms with this name.
     pub(crate) fn is_typed_for(&self, id_field: &str, id: &str) -> bool {
         self.typed.is_some_and(|form| form.text(id_field) == id)
     }
 
-    /// The entered value of the form for `id`, if several forms have this name.
+    /// Returns the posted value of the form for `id`, if a page has several forms with this name.
     pub(crate) fn value_for(&self, id_field: &str, id: &str, field: &str) -> &'a str {
         self.typed
             .filter(|form| form.text(id_field) == id)
@@ -483,17 +482,17 @@ impl<'a> Inputs<'a> {
             .is_some_and(|form| form.problems.iter().any(|problem| problem.field == field))
     }
 
-    /// A required line of text.
+    /// Renders a required line of text.
     pub(crate) fn line(&self, field: &str, label: &str, present: &str, max: usize) -> Markup {
         self.text_input(field, label, present, max, true)
     }
 
-    /// An optional line of text.
+    /// Renders an optional line of text.
     pub(crate) fn optional_line(&self, field: &str, label: &str, present: &str, max: usize) -> Markup {
         self.text_input(field, label, present, max, false)
     }
 
-    /// The optional reason of an edit of limits.
+    /// Renders the optional reason for a change of limits.
     pub(crate) fn edit_reason(&self) -> Markup {
         self.optional_line("edit_reason", "Why", "", EditReason::MAX)
     }
@@ -509,7 +508,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// An optional checkbox.
+    /// Renders an optional checkbox.
     pub(crate) fn optional_box(&self, field: &str, label: &str, present: bool) -> Markup {
         let id = self.id(field);
         html! {
@@ -522,7 +521,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Several lines of text.
+    /// Renders several lines of text.
     pub(crate) fn area(&self, field: &str, label: &str, hint: &str, present: &[String], rows: u32) -> Markup {
         let (id, text) = (self.id(field), self.value(field, &present.join("\n")));
         html! {
@@ -535,7 +534,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// An amount in dollars; empty if `present` is `None`.
+    /// Renders an amount in dollars; empty if `present` is `None`.
     pub(crate) fn dollars(&self, field: &str, label: &str, hint: &str, present: Option<Amount>) -> Markup {
         let id = self.id(field);
         html! {
@@ -547,7 +546,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// A cap in dollars, with a checkbox for no limit.
+    /// Renders a cap in dollars, with a checkbox for no limit.
     pub(crate) fn cap(&self, field: &str, label: &str, lifted: &str, hint: &str, present: Amount) -> Markup {
         let (id, box_field) = (self.id(field), format!("{field}_no_limit"));
         let box_id = self.id(&box_field);
@@ -577,7 +576,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// A checkbox that must be checked.
+    /// Renders a checkbox that must be checked.
     pub(crate) fn box_to_check(&self, field: &str, label: &str) -> Markup {
         let id = self.id(field);
         html! {
@@ -590,7 +589,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// A whole number with its unit.
+    /// Renders a whole number with its unit.
     pub(crate) fn number(&self, field: &str, label: &str, present: u64) -> Markup {
         let id = self.id(field);
         html! {
@@ -602,7 +601,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// A choice of one option, as a drop-down list.
+    /// Renders a drop-down list with one selected option.
     pub(crate) fn choice(&self, field: &str, label: &str, options: &[(String, String)], present: &str) -> Markup {
         let (id, chosen) = (self.id(field), self.value(field, present));
         html! {
@@ -615,7 +614,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// A choice of one of two or three options, as radio buttons.
+    /// Renders two or three radio buttons.
     pub(crate) fn radios(&self, field: &str, legend: &str, options: &[(&str, &str)], present: &str) -> Markup {
         html! {
             fieldset.options id=(self.id(field)) tabindex="-1" {
@@ -630,7 +629,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// A choice of any number of options, as checkboxes.
+    /// Renders checkboxes, of which any number can be checked.
     pub(crate) fn boxes(&self, field: &str, legend: &str, hint: &str, options: &[BoxOption]) -> Markup {
         let id = self.id(field);
         html! {
@@ -649,7 +648,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// One of several checkboxes.
+/// An option of [`Inputs::boxes`].
 pub(crate) struct BoxOption {
     pub(crate) value: String,
     pub(crate) label: String,

@@ -1,4 +1,4 @@
-//! The names of agents, services, wallets and chains on pages.
+//! The names of agents, services, wallets and chains as the pages show them.
 
 use crate::ui::datetime::both;
 use crate::ui::paths;
@@ -12,7 +12,8 @@ pub(crate) fn agent(id: AgentId, name: &str) -> Markup {
     html! { a.name href=(paths::agent(id)) { (visible(name)) } }
 }
 
-/// The name of a service. Records can remain after the service has left the catalog.
+/// Renders a service's name. The service may no longer be in the catalog, because records remain after a service left
+/// it.
 pub(crate) fn service(id: ServiceId, catalog: &Catalog) -> Markup {
     let Some(service) = catalog.by_id(id) else {
         return html! { span.name.gone title=(id) { "a service that is no longer in the catalog" } };
@@ -20,8 +21,7 @@ pub(crate) fn service(id: ServiceId, catalog: &Catalog) -> Markup {
     html! { span.name { (visible(&service.name)) } }
 }
 
-/// The name of an operation, such as `Lab Weather · Current weather`: its label if the catalog has it, otherwise its
-/// slug.
+/// Renders an operation's name, such as `Lab Weather · Current weather`: its label in the catalog, or else its slug.
 pub(crate) fn operation(of: Option<&Service>, slug: Option<&OperationSlug>) -> Markup {
     let label = slug
         .and_then(|slug| of?.operation(slug))
@@ -35,21 +35,21 @@ pub(crate) fn operation(of: Option<&Service>, slug: Option<&OperationSlug>) -> M
     }
 }
 
-/// A wallet address in full, for a person to compare before approving.
+/// Renders a wallet address in full, so that users can compare it before they approve a payment.
 pub(crate) fn wallet(address: Address) -> Markup {
     let text = address.to_checksum(None);
     let (first, second) = text.split_at_checked(21).unwrap_or((&text, ""));
     html! { span.copyable { code.long.halves { (first) wbr; (second) } (copy_button(&text, "Copy the address")) } }
 }
 
-/// A shortened wallet address, with the full address on hover and for screen readers.
+/// Renders a shortened wallet address. The full address is shown on hover and read by screen readers.
 pub(crate) fn short_wallet(address: Address) -> Markup {
     let text = address.to_checksum(None);
     let (head, tail) = (text.get(..6).unwrap_or(&text), text.get(38..).unwrap_or_default());
     html! { code title=(text) { span aria-hidden="true" { (head) "…" (tail) } span.sr { (text) } } }
 }
 
-/// A copy button, which the script enables.
+/// Renders a copy button, which the script enables.
 pub(crate) fn copy_button(text: &str, label: &str) -> Markup {
     html! { button.copy type="button" data-copy=(text) aria-label=(label) hidden { "Copy" } }
 }
@@ -61,7 +61,7 @@ pub(crate) fn status(status: AgentStatus) -> Markup {
     }
 }
 
-/// The name of a kind of event, with the same word for an outcome as [`outcome`].
+/// Returns the name of an event kind. It uses the same words for outcomes as [`outcome`].
 pub(crate) const fn event(kind: EventKind) -> &'static str {
     match kind {
         EventKind::PaymentAuthorized => "Payment allowed",
@@ -108,7 +108,7 @@ pub(crate) const fn event(kind: EventKind) -> &'static str {
     }
 }
 
-/// The name of a decision's result, which is the same on all pages and in all notices.
+/// Returns the name of a decision's result, which is the same on all pages and in all notifications.
 pub(crate) const fn outcome(result: DecisionResult) -> &'static str {
     match result {
         DecisionResult::Allow => "Allowed",
@@ -129,7 +129,7 @@ pub(crate) fn outcome_chip(result: DecisionResult) -> Markup {
     }
 }
 
-/// The message that an operator has frozen an agent, which its owner can't end.
+/// Renders the message that an operator has frozen the agent. The owner cannot end this freeze.
 pub(crate) fn frozen_by_operator(now: Timestamp, freeze: &OperatorFreeze) -> Markup {
     html! {
         div.message.bad {
@@ -147,7 +147,7 @@ pub(crate) fn frozen_by_operator(now: Timestamp, freeze: &OperatorFreeze) -> Mar
     }
 }
 
-/// The chain's usual name.
+/// Returns the chain's usual name.
 pub(crate) const fn network(network: Network) -> &'static str {
     match network {
         Network::Base => "Base",
@@ -155,12 +155,12 @@ pub(crate) const fn network(network: Network) -> &'static str {
     }
 }
 
-/// A link to another site, without a referrer.
+/// Renders a link to another site. The browser sends no referrer to that site.
 pub(crate) fn outside(url: &str, text: &str) -> Markup {
     html! { a.outside href=(url) rel="noopener noreferrer external" target="_blank" { (text) span.sr { " (opens a new tab)" } } }
 }
 
-/// The end of a key's public half.
+/// Renders the last part of a key's public half.
 pub(crate) fn key(id: KeyId) -> Markup {
     html! { code title="The end of the key’s public part" { "…" (id) } }
 }

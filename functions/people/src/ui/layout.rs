@@ -1,4 +1,4 @@
-//! The layout of every page: head, navigation, notice, and error.
+//! The layout of every page: head, navigation, notification, and error message.
 
 use crate::approvals::operations::WaitingCount;
 use crate::sessions::form_token::FormToken;
@@ -11,26 +11,26 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use purser_api::Query;
 use purser_domain::{EditReason, Timestamp};
 
-/// The parts of a page other than its content.
+/// Everything on a page except its content.
 pub(crate) struct Layout {
-    /// The name of the signed-in person, as the issuer returns it.
+    /// The signed-in user's name, as the issuer returns it.
     pub(crate) person: String,
-    /// Whether the person may open the operators' pages.
+    /// Whether the user may open the operators' pages.
     pub(crate) is_operator: bool,
     /// The CSRF token that the page's forms send.
     pub(crate) token: FormToken,
     /// The current time, from which relative times are computed.
     pub(crate) now: Timestamp,
-    /// The number of approvals that are waiting for this person; `None` if the page did not read it and the script
-    /// fills it in.
+    /// The number of the user's pending approvals. With `None`, the page did not read the number and the script inserts
+    /// it.
     pub(crate) waiting: Option<WaitingCount>,
-    /// The notice of the completed act.
+    /// The notification about the completed operation.
     pub(crate) notice: Option<Notice>,
-    /// The reason why a request failed, if no field is the cause.
+    /// The reason for a failed request, if the error does not belong to a form field.
     pub(crate) problem: Option<String>,
-    /// The form to be shown again: with errors, or with its preview.
+    /// The form to show again, with validation errors or with its preview.
     pub(crate) typed: Option<Form>,
-    /// The preview of that form.
+    /// The preview of the form's changes.
     pub(crate) preview: Option<Markup>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) enum NavItem {
 }
 
 impl Layout {
-    /// The layout of a page at `now`.
+    /// Creates the layout of a page at the time `now`.
     pub(crate) fn new(session: &PageSession, now: Timestamp) -> Self {
         Self {
             person: session.name().to_owned(),
@@ -68,8 +68,8 @@ impl Layout {
         }
     }
 
-    /// The layout for a part of a page that is compared with another answer's: without the time, and with the form
-    /// token unmasked.
+    /// Returns a layout for rendering a part of a page that is compared with another response. The layout has no
+    /// current time, and its form token has a zero mask.
     pub(crate) fn to_compare(&self) -> Self {
         Self {
             person: self.person.clone(),
@@ -84,7 +84,7 @@ impl Layout {
         }
     }
 
-    /// Adds the notice in the URL.
+    /// Adds the notification in the URL.
     pub(crate) fn with_notice(self, uri: &Uri) -> Self {
         let notice = Query::from_uri(uri)
             .text("notice")
@@ -92,17 +92,18 @@ impl Layout {
         Self { notice, ..self }
     }
 
-    /// The inputs of the form `name`.
+    /// Returns the inputs of the form `name`.
     pub(crate) fn inputs(&self, name: FormName) -> Inputs<'_> {
         Inputs::new(name, self.typed.as_ref())
     }
 
-    /// A `POST` form with its CSRF token.
+    /// Renders a `POST` form with its CSRF token.
     pub(crate) fn form(&self, action: &str, content: &Markup) -> Markup {
         html! { form method="post" action=(action) { (self.token.input()) (content) } }
     }
 
-    /// A form with one button. The script shows a `question` for confirmation before it sends the form.
+    /// Renders a form with one button. If the button has a `question`, the script asks for confirmation before it sends
+    /// the form.
     pub(crate) fn button(&self, action: &str, button: &Button<'_>) -> Markup {
         html! {
             form method="post" action=(action) data-confirm=[button.question] {
@@ -117,7 +118,7 @@ impl Layout {
         }
     }
 
-    /// The whole document of a page.
+    /// Renders the page's whole HTML document.
     pub(crate) fn page(&self, title: &str, here: NavItem, content: &Markup) -> Markup {
         document(
             title,
@@ -208,7 +209,7 @@ pub(crate) struct Button<'a> {
     pub(crate) class: &'a str,
     pub(crate) question: Option<&'a str>,
     pub(crate) version: Option<u64>,
-    /// Whether the form asks for the reason of an edit of limits.
+    /// Whether the form has a field for the reason for a change of limits.
     pub(crate) asks_why: bool,
 }
 
@@ -265,7 +266,8 @@ pub(crate) fn note(notice: Notice) -> Markup {
     }
 }
 
-/// A document, with or without a session. `now` is the time against which the script computes relative times.
+/// Renders an HTML document, with or without a session. `now` is the time against which the script computes relative
+/// times.
 pub(crate) fn document(title: &str, now: Option<Timestamp>, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
@@ -276,7 +278,7 @@ pub(crate) fn document(title: &str, now: Option<Timestamp>, body: &Markup) -> Ma
     }
 }
 
-/// A centred card, the content of a page without a session.
+/// Renders a centred card, which is the content of a page without a session.
 pub(crate) fn card(content: &Markup) -> Markup {
     html! { main.welcome id="main" { div.welcome-card { (brand()) (content) } } }
 }

@@ -5,13 +5,13 @@ use maud::{Markup, html};
 use purser_api::Query;
 use purser_domain::{Duration, ErrorKind, Timestamp};
 
-/// The number of rows on a page of a list in memory.
+/// The number of rows on each page of a [`ListPage`].
 const ROWS: usize = 25;
 
-/// One page of a list that is in memory, by its number.
+/// One numbered page of a list that is completely in memory.
 pub(crate) struct ListPage<T> {
     pub(crate) rows: Vec<T>,
-    /// The number of the list's rows on this page.
+    /// The number of the list's items on this page, including deleted items.
     cut: usize,
     /// The page's number, counted from 0.
     page: usize,
@@ -20,7 +20,7 @@ pub(crate) struct ListPage<T> {
 }
 
 impl<T> ListPage<T> {
-    /// The page with this number, counted from 0; the last page if there are fewer.
+    /// Returns the page with this number, counted from 0. If there are fewer pages, returns the last page.
     pub(crate) fn new(all: Vec<T>, page: usize) -> Self {
         let count = all.len();
         let page = page.min(count.saturating_sub(1).checked_div(ROWS).unwrap_or(0));
@@ -34,7 +34,8 @@ impl<T> ListPage<T> {
         }
     }
 
-    /// The same page with the rows that were read; some may no longer exist.
+    /// Returns the same page with the records of its rows. There may be fewer records than rows, because records may
+    /// have been deleted.
     pub(crate) fn with<R>(self, rows: Vec<R>) -> ListPage<R> {
         ListPage {
             rows,
@@ -44,7 +45,7 @@ impl<T> ListPage<T> {
         }
     }
 
-    /// The position in the list, and links to the previous and the next page. `address` returns the URL of a page.
+    /// Renders the position in the list, and links to the previous and the next page. `address` returns a page's URL.
     pub(crate) fn paging(&self, label: &str, thing: &str, address: impl Fn(usize) -> String) -> Markup {
         let before = self.page.saturating_mul(ROWS);
         let (first, last) = (before.saturating_add(1), before.saturating_add(self.cut));
@@ -62,25 +63,25 @@ impl<T> ListPage<T> {
     }
 }
 
-/// The page's number in a query. It is counted from 1 in the URL, and from 0 here.
+/// Parses the page's number in a query string. The number is counted from 1 in the URL, and from 0 in the result.
 pub(crate) fn page_number(query: &mut Query) -> usize {
     let page = query.read("page", |text| text.parse::<usize>().ok(), "");
     page.unwrap_or(1).saturating_sub(1)
 }
 
-/// A page's number as [`page_number`] parses it; `None` for the first page.
+/// Formats a page's number so that [`page_number`] can parse it; `None` for the first page.
 pub(crate) fn page_text(page: usize) -> Option<String> {
     (page > 0).then(|| page.saturating_add(1).to_string())
 }
 
-/// The heading of a column. That of numbers is aligned to the right, as they are.
+/// A column's heading. The heading of a number column is aligned to the right, like the numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Column<'a> {
     Text(&'a str),
     Number(&'a str),
 }
 
-/// The column headings of a table.
+/// Renders the column headings of a table.
 pub(crate) fn columns(columns: &[Column<'_>]) -> Markup {
     html! {
         thead {
@@ -96,8 +97,8 @@ pub(crate) fn columns(columns: &[Column<'_>]) -> Markup {
     }
 }
 
-/// The form of a list's filters. On a narrow screen it is folded, so that the rows are in sight; it is `open` if a filter
-/// is invalid. `clear` is the URL without filters, if any is set.
+/// Renders the filter form of a list. On a narrow screen the form is folded, so that the rows are visible; `open`
+/// unfolds it if a filter is invalid. `clear` is the URL without filters, if any filter is set.
 pub(crate) fn filters(action: &str, open: bool, clear: Option<&str>, fields: &Markup) -> Markup {
     html! {
         form.filters method="get" action=(action) role="search" aria-label="Filters" {
@@ -113,7 +114,7 @@ pub(crate) fn filters(action: &str, open: bool, clear: Option<&str>, fields: &Ma
     }
 }
 
-/// The search field of a list.
+/// Renders the search field of a list.
 pub(crate) fn search_field(id: &str, label: &str, text: &str) -> Markup {
     let id = format!("filter-{id}");
     html! {
@@ -124,7 +125,7 @@ pub(crate) fn search_field(id: &str, label: &str, text: &str) -> Markup {
     }
 }
 
-/// A filter that is a text.
+/// Renders a text field for a filter.
 pub(crate) fn text_field(id: &str, field: &str, label: &str, text: &str) -> Markup {
     let id = format!("filter-{id}");
     html! {
@@ -140,7 +141,7 @@ pub(crate) fn has_text(name: &str, text: &str) -> bool {
     name.to_lowercase().contains(&text.trim().to_lowercase())
 }
 
-/// A filter of a list. Each option has a value, a text, and whether it is selected.
+/// Renders a drop-down list for a filter. Each option has a value, a text, and whether it is selected.
 pub(crate) fn filter_select(
     id: &str,
     field: &str,
@@ -160,8 +161,8 @@ pub(crate) fn filter_select(
     }
 }
 
-/// The message that names the invalid filters in a list's URL; `None` if all are valid. A list with invalid filters
-/// shows no rows, since unfiltered rows could be mistaken for the result.
+/// Returns the message that names the invalid filters in a list's URL; `None` if all filters are valid. A list with
+/// invalid filters shows no rows, because a user could mistake unfiltered rows for the result.
 pub(crate) fn filter_problem(query: Query) -> Option<String> {
     let error = query.finish().err()?;
     let ErrorKind::InvalidRequest(problems) = error.kind() else {
@@ -191,12 +192,12 @@ pub(crate) fn filter_problem(query: Query) -> Option<String> {
     Some(lines.collect::<Vec<_>>().join(" "))
 }
 
-/// The text that replaces the rows while a filter is invalid.
+/// Renders the text that replaces the rows while a filter is invalid.
 pub(crate) fn nothing_shown() -> Markup {
     html! { p.empty { "Nothing is shown until the filters are corrected." } }
 }
 
-/// The time range by which a list is filtered, as two dates. The second date is included, so its field shows the day of
+/// Renders the time range of a list's filter as two dates. The second date is inclusive, so its field shows the day of
 /// the last second before `to`.
 pub(crate) fn date_fields(from: Option<Timestamp>, to: Option<Timestamp>) -> Markup {
     let day = |at: Option<Timestamp>| at.map(|at| at.to_string().chars().take(10).collect::<String>());
@@ -213,7 +214,7 @@ pub(crate) fn date_fields(from: Option<Timestamp>, to: Option<Timestamp>) -> Mar
     }
 }
 
-/// Links to the first and the next page of a list, each with its text and URL.
+/// Renders links to the first and the next page of a list. Each link has a text and a URL.
 pub(crate) fn paging(label: &str, first: Option<(&str, String)>, next: Option<(&str, String)>) -> Markup {
     html! {
         @if first.is_some() || next.is_some() {

@@ -1,15 +1,15 @@
-//! Amounts for people: dollars, with the exact units on hover, on focus and for screen readers.
+//! Amounts on pages: dollars, with the exact micro-USDC units on hover, on focus and for screen readers.
 
 use maud::{Markup, html};
 use purser_domain::{Amount, Spend, SpendPolicy};
 
-/// An amount in a sentence or a table.
+/// Renders an amount in a sentence or a table.
 pub(crate) fn money(amount: Amount) -> Markup {
     let units = units(amount);
     html! { data.money value=(amount) title=(units) { (dollars(amount)) span.sr { " (" (units) ")" } } }
 }
 
-/// An amount on which a decision depends. Its units can be reached with the keyboard.
+/// Renders an amount on which a user's decision depends. Its units can also be reached with the keyboard.
 pub(crate) fn big_money(amount: Amount) -> Markup {
     let units = units(amount);
     html! {
@@ -19,12 +19,12 @@ pub(crate) fn big_money(amount: Amount) -> Markup {
     }
 }
 
-/// The use of a window, with "at most" if it is only an upper bound.
+/// Renders the used amount of a window, with "at most" if the amount is only an upper bound.
 pub(crate) fn spent(spend: Spend) -> Markup {
     html! { @if !spend.is_exact { "at most " } (money(spend.amount)) }
 }
 
-/// A cap, or "no limit" if it is so high that it limits nothing.
+/// Renders a cap, or "no limit" if the cap is so high that it limits nothing.
 pub(crate) fn cap(limit: Amount) -> Markup {
     if is_no_limit(limit) {
         html! { span.nolimit title=(units(limit)) { "no limit" span.sr { " (" (units(limit)) ")" } } }
@@ -33,18 +33,19 @@ pub(crate) fn cap(limit: Amount) -> Markup {
     }
 }
 
-/// Whether a cap is so high that it limits nothing: at least the value that services enabled by default have.
+/// Whether a cap is so high that it limits nothing. This is the case from the cap of services that are enabled by
+/// default.
 pub(crate) fn is_no_limit(limit: Amount) -> bool {
     let permissive = SpendPolicy::permissive();
     limit >= permissive.max_per_call
 }
 
-/// An amount such as `$1,234.50`.
+/// Formats an amount such as `$1,234.50`.
 pub(crate) fn dollars(amount: Amount) -> String {
     amount.to_dollars()
 }
 
-/// An amount such as `1,234,500 units`.
+/// Formats an amount such as `1,234,500 units`.
 pub(crate) fn units(amount: Amount) -> String {
     amount.to_grouped_units()
 }
@@ -57,7 +58,7 @@ mod tests {
         Amount::from_units(units).unwrap()
     }
 
-    /// Such caps begin at the value that services enabled by default have.
+    /// The smallest cap that is shown as "no limit" is the cap of services that are enabled by default.
     #[test]
     fn very_large_caps_are_shown_as_no_limit() {
         let rows = [

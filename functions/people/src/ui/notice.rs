@@ -1,20 +1,21 @@
-//! The notice at the top of the page that is shown after a form was handled.
+//! The notification at the top of a page, which is shown after a form was handled.
 //!
-//! A notice is a code in the URL, so that a reload does not repeat the action and no text from the URL is shown.
+//! The URL contains only a code for the notification. So a reload does not repeat the operation, and no text from the
+//! URL appears on the page.
 
 use crate::redirect::see_other;
 use axum::response::Response;
 
-/// Redirects to a page that shows the notice.
+/// Redirects to a page that shows the notification.
 pub(crate) fn done(path: &str, notice: Notice) -> Response {
     let sign = if path.contains('?') { '&' } else { '?' };
     see_other(&format!("{path}{sign}notice={}", notice.code()))
 }
 
-/// Defines all notices, each with its code and its text.
+/// Defines all notifications, each with its code and its text.
 macro_rules! notices {
     ($($notice:ident, $code:literal, $text:literal;)*) => {
-        /// The result of a form.
+        /// A notification about the result of a form.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Notice {
             $($notice,)*
@@ -23,7 +24,7 @@ macro_rules! notices {
         impl Notice {
             const ALL: &[Self] = &[$(Self::$notice,)*];
 
-            /// The code in the URL.
+            /// Returns the code in the URL.
             pub(crate) const fn code(self) -> &'static str {
                 match self {
                     $(Self::$notice => $code,)*
@@ -106,7 +107,7 @@ impl Notice {
         Self::ALL.iter().copied().find(|notice| notice.code() == code)
     }
 
-    /// Whether the sign-in page shows it, where there is no session.
+    /// Whether the sign-in page, which needs no session, may show the notification.
     pub(crate) const fn is_of_sign_in(self) -> bool {
         matches!(
             self,
@@ -119,7 +120,7 @@ impl Notice {
         )
     }
 
-    /// Whether the notice reports a failure.
+    /// Whether the notification reports a failure.
     pub(crate) const fn is_bad(self) -> bool {
         matches!(
             self,

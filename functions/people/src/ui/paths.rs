@@ -4,56 +4,56 @@ use purser_domain::{
     Address, AgentId, ApprovalId, BacktestId, Network, SettlementId, TemplateName, TransactionId, TxHash,
 };
 
-/// The page of an agent.
+/// Returns the path of an agent's page.
 pub(crate) fn agent(agent: AgentId) -> String {
     format!("/dashboard/agents/{agent}")
 }
 
-/// The page of an agent's shadow.
+/// Returns the path of the page about an agent's shadow policy.
 pub(crate) fn shadow(agent: AgentId) -> String {
     format!("/dashboard/agents/{agent}/shadow")
 }
 
-/// The page of the backtests.
+/// The path of the backtests' page.
 pub(crate) const BACKTESTS: &str = "/dashboard/backtests";
 
-/// The page of a backtest.
+/// Returns the path of a backtest's page.
 pub(crate) fn backtest(id: BacktestId) -> String {
     format!("{BACKTESTS}/{id}")
 }
 
-/// The page of the policy templates.
+/// The path of the policy templates' page.
 pub(crate) const TEMPLATES: &str = "/dashboard/templates";
 
-/// The page of a policy template.
+/// Returns the path of a policy template's page.
 pub(crate) fn template(name: &TemplateName) -> String {
     format!("{TEMPLATES}/{name}")
 }
 
-/// The page of the approvals.
+/// The path of the approval queue.
 pub(crate) const APPROVALS: &str = "/dashboard/approvals";
 
-/// The page of an approval.
+/// Returns the path of an approval's page.
 pub(crate) fn approval(agent: AgentId, approval: ApprovalId) -> String {
     format!("/dashboard/approvals/{agent}/{approval}")
 }
 
-/// The path below which the forms of an approval are posted.
+/// Returns the path below which an approval's forms are posted.
 pub(crate) fn approval_form(agent: AgentId, approval: ApprovalId) -> String {
     format!("/dashboard/agents/{agent}/approvals/{approval}")
 }
 
-/// The page of a receipt.
+/// Returns the path of a receipt's page.
 pub(crate) fn receipt(agent: AgentId, settlement: SettlementId) -> String {
     format!("/dashboard/receipts/{agent}/{settlement}")
 }
 
-/// The page of a decision.
+/// Returns the path of a decision's page.
 pub(crate) fn decision(agent: AgentId, transaction: TransactionId) -> String {
     format!("/dashboard/decisions/{agent}/{transaction}")
 }
 
-/// The file with the evidence of a decision.
+/// Returns the path of the file with a decision's evidence.
 pub(crate) fn evidence(agent: AgentId, transaction: TransactionId) -> String {
     format!("/dashboard/decisions/{agent}/{transaction}/evidence.json")
 }
@@ -65,12 +65,12 @@ const fn explorer(network: Network) -> &'static str {
     }
 }
 
-/// The URL of a transaction in the block explorer.
+/// Returns a transaction's URL in the block explorer.
 pub(crate) fn transaction(network: Network, tx_hash: TxHash) -> String {
     format!("{}/tx/{tx_hash}", explorer(network))
 }
 
-/// The URL of a wallet in the block explorer.
+/// Returns a wallet's URL in the block explorer.
 pub(crate) fn wallet(network: Network, address: Address) -> String {
     format!("{}/address/{}", explorer(network), address.to_checksum(None))
 }

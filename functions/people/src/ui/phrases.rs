@@ -1,4 +1,4 @@
-//! Sentences for decisions: the reason of a refusal, the checks, and the rules.
+//! Sentences about decisions: the reason for a denial, the checks, and the rules.
 
 use crate::ui::datetime::{exact, length};
 use crate::ui::labels;
@@ -10,7 +10,7 @@ use purser_domain::{
     LoggedRefusal, PayoutRefusal, RaisedCaps, Rule, RuleKind, ServiceSlug, Timestamp, UsualPrice, Vendor, visible,
 };
 
-/// A sentence that explains why a payment was refused or escalated.
+/// Renders a sentence that explains why a payment was denied or requires approval.
 pub(crate) fn why(refusal: &LoggedRefusal) -> Markup {
     let check = |name| refusal.checks.iter().find(|check| check.name == name);
     let limit = |name| check(name).and_then(|check| check.limit);
@@ -46,7 +46,7 @@ pub(crate) fn why(refusal: &LoggedRefusal) -> Markup {
     }
 }
 
-/// A sentence that explains why nothing was paid out.
+/// Returns a sentence that explains why a withdrawal was rejected.
 pub(crate) fn payout_refusal(refusal: &PayoutRefusal) -> String {
     match refusal {
         PayoutRefusal::NotSetUp => "Payouts are not configured.".to_owned(),
@@ -111,13 +111,13 @@ fn block_reason(refusal: &LoggedRefusal) -> Markup {
     }
 }
 
-/// The limit of a check, if it is a number of payments.
+/// Returns a check's limit, if the limit is a number of payments.
 fn number_of(refusal: &LoggedRefusal, name: CheckName) -> Option<u64> {
     let check = refusal.checks.iter().find(|check| check.name == name)?;
     check.limit.map(Amount::units)
 }
 
-/// The limit that a check applies, as the cause of a refusal.
+/// Returns the name of a check's limit as the reason for a denial.
 pub(crate) const fn limit_name(name: CheckName) -> &'static str {
     match name {
         CheckName::ServiceEnabled => "service not enabled",
@@ -141,7 +141,7 @@ pub(crate) const fn limit_name(name: CheckName) -> &'static str {
     }
 }
 
-/// The condition that a check verifies.
+/// Returns the condition that a check verifies.
 const fn check_name(name: CheckName) -> &'static str {
     match name {
         CheckName::ServiceEnabled => "Service is enabled",
@@ -174,7 +174,7 @@ const fn check_outcome(outcome: CheckOutcome) -> (&'static str, &'static str) {
     }
 }
 
-/// All checks of a decision, with their amounts.
+/// Renders all checks of a decision, with their amounts.
 pub(crate) fn checks(checks: &[Check]) -> Markup {
     if checks.is_empty() {
         return html! { p.muted { "No checks were made." } };
@@ -201,7 +201,7 @@ pub(crate) fn checks(checks: &[Check]) -> Markup {
     }
 }
 
-/// The limit of a check in its unit.
+/// Renders a check's limit in its unit.
 fn limit_of(name: CheckName, limit: Amount) -> Markup {
     match name {
         CheckName::Count | CheckName::Interval | CheckName::Duplicate => used_amount(name, limit),
@@ -209,7 +209,7 @@ fn limit_of(name: CheckName, limit: Amount) -> Markup {
     }
 }
 
-/// The used part of a check's limit in its unit.
+/// Renders the used part of a check's limit in its unit.
 fn used_amount(name: CheckName, used: Amount) -> Markup {
     match name {
         CheckName::Count | CheckName::Interval => html! { (used.units()) },
@@ -218,7 +218,7 @@ fn used_amount(name: CheckName, used: Amount) -> Markup {
     }
 }
 
-/// A rule as a sentence.
+/// Renders a rule as a sentence.
 pub(crate) fn rule(kind: &RuleKind, catalog: &Catalog) -> Markup {
     match kind {
         RuleKind::CategoryBlock { categories } => {
@@ -286,14 +286,14 @@ const fn verb(action: LimitAction) -> &'static str {
     }
 }
 
-/// The services to which a limit applies.
+/// Renders the services to which a limit applies.
 fn scope(kind: &RuleKind, catalog: &Catalog) -> Markup {
     html! {
         @if let Some(services) = kind.services() { ", at " (list(services.iter().map(|slug| service(slug, catalog)))) }
     }
 }
 
-/// The reason why a payment requires a person's approval, in a few words.
+/// Renders the reason why a payment requires approval, in a few words.
 pub(crate) fn short_approval_reason(asking: Option<AskingRule>, threshold: Amount) -> Markup {
     let Some(AskingRule { above, kind, .. }) = asking else {
         return html! { "Over the " (money(threshold)) " approval threshold" };
@@ -307,7 +307,7 @@ pub(crate) fn short_approval_reason(asking: Option<AskingRule>, threshold: Amoun
     }
 }
 
-/// The caps of a raise and its end, as part of a sentence.
+/// Renders the caps and the end of a temporary limit increase, as part of a sentence.
 pub(crate) fn raise(caps: RaisedCaps, until: Timestamp) -> Markup {
     html! {
         @if let Some(most) = caps.max_per_call { (money(most)) " per call" }
@@ -317,7 +317,8 @@ pub(crate) fn raise(caps: RaisedCaps, until: Timestamp) -> Markup {
     }
 }
 
-/// The place where the limit that refused a payment can be changed; `None` if no limit of the agent's owner refused it.
+/// Returns the URL at which the owner can change the limit that denied a payment; `None` if none of the owner's limits
+/// denied it.
 pub(crate) fn limit_link(entry: &JournalEntry) -> Option<String> {
     let refusal = entry.refusal.as_ref()?;
     let page = paths::agent(entry.agent);
@@ -345,7 +346,7 @@ pub(crate) fn limit_link(entry: &JournalEntry) -> Option<String> {
     }
 }
 
-/// A sentence that explains why a payment requires a person's approval.
+/// Renders a sentence that explains why a payment requires approval.
 pub(crate) fn approval_reason(
     asking: Option<AskingRule>,
     threshold: Amount,
@@ -372,7 +373,7 @@ fn category(category: Category) -> Markup {
     html! { em { (category.name()) } }
 }
 
-/// A list such as `a, b or c`.
+/// Renders a list such as `a, b or c`.
 fn list(items: impl ExactSizeIterator<Item = Markup>) -> Markup {
     let last = items.len().saturating_sub(1);
     html! {
@@ -481,7 +482,7 @@ mod tests {
                 .split('<')
                 .enumerate()
                 .fold(String::new(), |mut words, (place, part)| {
-                    // The text for screen readers has the units.
+                    // The text for screen readers contains the units, which the comparison leaves out.
                     let part = if place == 0 {
                         part
                     } else {

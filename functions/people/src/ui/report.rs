@@ -1,8 +1,9 @@
-//! Reports of acts: the notice or the counts that a page shows after the redirect of a form. They are parameters of the
-//! page's URL, so a link could make a page report what did not happen, and offer to undo it.
+//! Protection of reports, which are the notification or the counts that a page shows after a form's redirect. Reports
+//! are query parameters of the page's URL, so without protection a link from another site could make a page report an
+//! operation that did not happen, and offer to undo it.
 //!
-//! So the redirect signs its URL for the browser's session, and a page of another URL has no report. This is a layer of
-//! all pages, so that no page can forget it.
+//! So the redirect signs its URL with the session's secret, and a page whose URL is not signed shows no report. All
+//! pages use this layer, so that no page can omit the check.
 
 use crate::digest::hexadecimal;
 use crate::sessions::cookie::Cookie;
@@ -20,13 +21,13 @@ use std::sync::Arc;
 use subtle::ConstantTimeEq as _;
 use url::form_urlencoded;
 
-/// The parameters without which a URL has no report, of `ui/notice.rs` and of the fleet's `Report`.
+/// The query parameters of reports: of `ui/notice.rs`, and of `Report` in `agents/fleet.rs`.
 const REPORTS: [&str; 2] = ["notice", "act"];
-/// The parameter with the signature, the last one.
+/// The query parameter with the signature. It is the last parameter of the URL.
 const SIGNATURE: &str = "&report=";
 
-/// Signs the URL of a redirect with a report, and hides a report that this session's redirect did not sign. The sign-in
-/// page, which needs no session, reports only failures and ends of sessions.
+/// Signs the URL of a redirect with a report, and removes reports that no redirect of this session has signed. The
+/// sign-in page needs no session and is exempt. It shows only notifications about sign-in and sign-out.
 pub(crate) async fn bind_reports(State(people): State<Arc<People>>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let origin = origin_of(&people, &parts).ok();
@@ -49,7 +50,7 @@ pub(crate) async fn bind_reports(State(people): State<Arc<People>>, request: Req
     response
 }
 
-/// Whether the URL is of a page of the dashboard with a report.
+/// Whether the URL is a dashboard page with a report.
 fn has_report(address: &str) -> bool {
     let Some((path, query)) = address.split_once('?') else {
         return false;
@@ -66,7 +67,7 @@ fn is_signed(address: &str, session: Option<&str>) -> bool {
     })
 }
 
-/// The MAC of a URL under the session's secret.
+/// Returns the MAC of a URL, with the session's secret as the key.
 fn signature(address: &str, session: &str) -> Option<String> {
     let mut mac = Hmac::<Sha256>::new_from_slice(session.as_bytes()).ok()?;
     mac.update(b"purser/dashboard/report/v1\0");
@@ -74,7 +75,7 @@ fn signature(address: &str, session: &str) -> Option<String> {
     Some(hexadecimal(&mac.finalize().into_bytes()))
 }
 
-/// The URL without the parameters that make it a report.
+/// Returns the URL without the parameters of reports.
 fn without_report(uri: &Uri) -> Uri {
     let query = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
     let query = query.filter(|(name, _)| !REPORTS.contains(&&**name));
