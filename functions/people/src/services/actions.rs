@@ -1,4 +1,4 @@
-//! The forms of services.
+//! The forms for an agent's services.
 
 use crate::agents::form::AgentForm;
 use crate::history::operations::whole;
@@ -11,7 +11,7 @@ use crate::ui::notice::Notice;
 use purser_api::{Precondition, Reply};
 use purser_domain::{BacktestTerms, PolicyChange, ServiceId, SpendPolicy};
 
-/// `POST …/services`.
+/// Handles `POST …/services`, which enables a service.
 pub(crate) async fn enable(sent: AgentForm) -> Reply {
     let edition = sent.people.catalog().await?;
     let mut form = sent.form(FormName::Enable);
@@ -23,7 +23,8 @@ pub(crate) async fn enable(sent: AgentForm) -> Reply {
     let Some((enable, owned)) = enable.zip(owned) else {
         return sent.again(form).await;
     };
-    // Version zero means no record: a service that was enabled meanwhile keeps its limits.
+    // Version zero means that no record exists. If the service was enabled meanwhile, the write fails and its limits
+    // stay.
     let if_match = Precondition::Version(0);
     if let Some((trial, service)) = sent.trial.zip(service) {
         let change = PolicyChange {
@@ -41,7 +42,7 @@ pub(crate) async fn enable(sent: AgentForm) -> Reply {
     sent.answer(form, enabled, Notice::ServiceEnabled).await
 }
 
-/// `POST …/services/{service}`.
+/// Handles `POST …/services/{service}`, which changes the service's policy.
 pub(crate) async fn edit(sent: AgentForm) -> Reply {
     let service = sent.parse_parameter("service", ServiceId::parse)?;
     let edition = sent.people.catalog().await?;
@@ -69,7 +70,7 @@ pub(crate) async fn edit(sent: AgentForm) -> Reply {
     sent.answer(form, edited, Notice::PolicySaved).await
 }
 
-/// The limits of an edit of one policy.
+/// Returns the limits that consist of one changed policy, for a backtest or a shadow policy.
 fn of_policy(service: ServiceId, change: PolicyChange) -> BacktestTerms {
     BacktestTerms {
         policies: [(service, change)].into(),
@@ -77,7 +78,7 @@ fn of_policy(service: ServiceId, change: PolicyChange) -> BacktestTerms {
     }
 }
 
-/// `POST …/services/limits`.
+/// Handles `POST …/services/limits`, which sets the limits of all services without limits.
 pub(crate) async fn limit_unlimited(sent: AgentForm) -> Reply {
     let mut form = sent.form(FormName::Unlimited);
     let body = policy_body(&mut form, None);
@@ -90,12 +91,12 @@ pub(crate) async fn limit_unlimited(sent: AgentForm) -> Reply {
     sent.answer(form, limited, Notice::PolicySaved).await
 }
 
-/// `POST …/services/{service}/disable`.
+/// Handles `POST …/services/{service}/disable`.
 pub(crate) async fn disable(sent: AgentForm) -> Reply {
     switch(sent, false, Notice::ServiceDisabled).await
 }
 
-/// `POST …/services/{service}/enable`.
+/// Handles `POST …/services/{service}/enable`, which enables a disabled service again.
 pub(crate) async fn enable_again(sent: AgentForm) -> Reply {
     switch(sent, true, Notice::ServiceEnabled).await
 }

@@ -1,8 +1,8 @@
-//! `/agents/{agentId}/services`: the services that an agent may pay, with their policies.
+//! The `/agents/{agentId}/services` routes: the services that an agent may pay, with their policies.
 //!
-//! Enabling a service writes the whole record: a field that the body omits gets its column default, regardless of the
-//! existing record. It therefore requires no version, but a version that is sent must match. An edit keeps the fields
-//! that the body omits. In both bodies, the policy's fields are either at the top level, or under `policy`, as in
+//! Enabling a service writes the whole record: a field that the body omits gets its default, whatever the existing
+//! record has. It therefore requires no `If-Match`, but a version that is sent must match. An update keeps the fields
+//! that the body omits. In both bodies, the policy's fields are either at the top level, or under `policy` as in
 //! responses.
 
 use crate::agents::owned::OwnedAgent;
@@ -37,7 +37,7 @@ purser_api::error_responses! {
     pub(crate) WriteErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
 }
 
-/// The record of a service on one of the caller's agents.
+/// A service of one of the caller's agents.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OwnService)]
 pub(crate) struct ServiceView {
@@ -45,7 +45,8 @@ pub(crate) struct ServiceView {
     agent_id: String,
     #[schema(value_type = uuid::Uuid)]
     service_id: String,
-    /// For a service that is no longer in the catalog, the slug, name, category and trust status are null.
+    /// The service's slug. The slug, name, category and trust status are null if the service is no longer in the
+    /// catalog.
     #[schema(required)]
     slug: Option<String>,
     #[schema(required)]
@@ -54,46 +55,46 @@ pub(crate) struct ServiceView {
     category: Option<&'static str>,
     #[schema(required)]
     trust_status: Option<&'static str>,
-    /// If false, every call is refused; the policy is kept.
+    /// Whether the agent may pay the service. If false, every call is rejected, and the policy is kept.
     enabled: bool,
-    /// The number of edits of this record: the version for `If-Match`.
+    /// The record's version. Every update of the record increases it. Send it as `If-Match`.
     version: u64,
     policy: PolicyView,
-    /// Whether the policy effectively sets no limit. This is the case for services that were enabled by default, until
-    /// their policy is edited.
+    /// Whether the policy sets no effective limit. This is true for services that were enabled by default, until you
+    /// change their policy.
     permissive: bool,
-    /// The amount that was authorized less than 24 hours ago and not released; an upper bound while more than about
-    /// 20,000 expired payments are not evicted yet.
+    /// The amount that was authorized in the last 24 hours and not released. The amount is an upper bound while more
+    /// than about 20,000 expired payments have not been evicted.
     spend_today_units: u64,
-    /// The remaining amount of the daily cap.
+    /// The amount that remains of the daily cap.
     remaining_today_units: u64,
-    /// The operations of which no call can be paid, whatever the policy allows.
+    /// The service's operations for which no call can be paid, even if the policy allows them.
     unpayable_operations: Vec<UnpayableOperation>,
-    /// Changes of payees and prices by operators that are not in effect yet.
+    /// Future changes of payees and prices, which operators have made and which do not apply yet.
     payment_changes: Vec<PaymentChange>,
 }
 
-/// An operation of which no call can be paid.
+/// An operation for which no call can be paid.
 #[derive(Serialize, ToSchema)]
 struct UnpayableOperation {
     operation_id: String,
-    /// `operation_has_no_payment`, `operation_is_paid_on_another_network`, `operation_has_no_maximum_price` or
-    /// `operation_is_called_over_http`.
+    /// Why no call can be paid: `operation_has_no_payment`, `operation_is_paid_on_another_network`,
+    /// `operation_has_no_maximum_price` or `operation_is_called_over_http`.
     #[schema(value_type = String, example = "operation_has_no_payment")]
     reason: &'static str,
 }
 
-/// The future payee and price of an operation's calls.
+/// The future payee and price of an operation.
 #[derive(Serialize, ToSchema)]
 struct PaymentChange {
     operation_id: String,
-    /// The time from which calls are paid this way; `9999-12-31T23:59:59.999999Z` if that is not decided yet.
+    /// The time from which the new payee and price apply; `9999-12-31T23:59:59.999999Z` if the time is not decided yet.
     #[schema(format = DateTime)]
     from: String,
-    /// The payee from then on.
+    /// The payee address from that time on.
     pay_to: String,
     amount_units: u64,
-    /// The maximum price of a call from then on; null if it can't be paid.
+    /// The maximum price per call from that time on; null if calls cannot be paid then.
     #[schema(required)]
     max_price_units: Option<u64>,
 }
@@ -144,7 +145,7 @@ impl ServiceView {
         }
     }
 
-    /// Sorts by slug; services that have left the catalog are last.
+    /// Returns the sort key: services are sorted by slug, and services that left the catalog are last.
     fn sort_key(&self) -> (bool, Option<&str>, &str) {
         (self.slug.is_none(), self.slug.as_deref(), &self.service_id)
     }
@@ -154,7 +155,7 @@ impl ServiceView {
     }
 }
 
-/// The response with an agent's record of a service.
+/// Returns the 200 response with the agent's record of a service.
 pub(crate) fn service_response(
     people: &People,
     owned: &OwnedAgent,
@@ -164,7 +165,7 @@ pub(crate) fn service_response(
     ServiceView::new(owned.agent(), service, catalog, people).response()
 }
 
-/// The record as it was stored, or the preview of an edit.
+/// The stored record, or the preview of an update.
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[expect(
@@ -177,89 +178,90 @@ pub(crate) enum ServiceOrPreview {
     Preview(PreviewView),
 }
 
-/// The services on an agent.
+/// An agent's services.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OwnServiceList)]
 pub(crate) struct ServiceList {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
     services: Vec<ServiceView>,
-    /// The number of services in this answer.
+    /// The number of services in this response.
     count: usize,
 }
 
 purser_api::body! {
-    /// The fields of a policy.
+    /// A policy's fields.
     pub(crate) struct PolicyBody {
         max_per_call_units: Option<Amount>,
         max_per_day_units: Option<Amount>,
         require_approval_above_units: Option<Amount>,
-        /// Slugs of the service's operations; null for all.
+        /// The slugs of the operations that the agent may call; null for all of the service's operations.
         enabled_operations: Nullable<Vec<OperationSlug>> = {"uniqueItems": true},
-        /// Host names, globs, or `*` for any target.
+        /// The hosts that the agent may fetch: host names, globs, or `*` for any host.
         allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
     }
 }
 
 purser_api::body! {
-    /// A service to enable. An absent member takes its default.
+    /// A service to enable. Fields that you omit get their default.
     pub(crate) struct EnableBody {
-        /// Slug or UUID of a service in the curated set.
+        /// The slug or UUID of a service in the curated set.
         service_id: Text<128>,
-        /// The policy as one object, instead of the fields below.
+        /// The policy as one object, instead of the policy fields below.
         policy: Option<PolicyBody>,
         max_per_call_units: Option<Amount> = {"default": 1_000_000},
         max_per_day_units: Option<Amount> = {"default": 50_000_000},
         require_approval_above_units: Option<Amount> = {"default": 10_000_000},
-        /// Slugs of the service's operations; null for all.
+        /// The slugs of the operations that the agent may call; null for all of the service's operations.
         enabled_operations: Nullable<Vec<OperationSlug>> = {"uniqueItems": true},
-        /// Host names, globs, or `*` for any target.
+        /// The hosts that the agent may fetch: host names, globs, or `*` for any host.
         allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
     }
 }
 
 purser_api::body! {
-    /// The fields to change, at least one.
+    /// The fields to update. Send at least one field.
     pub(crate) struct ServiceEditBody {
-        /// If false, every call is refused; the policy is kept.
+        /// Whether the agent may pay the service. If false, every call is rejected, and the policy is kept.
         enabled: Option<bool>,
-        /// The policy as one object, instead of the fields below.
+        /// The policy as one object, instead of the policy fields below.
         policy: Option<PolicyBody>,
         max_per_call_units: Option<Amount>,
         max_per_day_units: Option<Amount>,
         require_approval_above_units: Option<Amount>,
-        /// Slugs of the service's operations; null for all.
+        /// The slugs of the operations that the agent may call; null for all of the service's operations.
         enabled_operations: Nullable<Vec<OperationSlug>> = {"uniqueItems": true},
-        /// Host names, globs, or `*` for any target.
+        /// The hosts that the agent may fetch: host names, globs, or `*` for any host.
         allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
     }
 }
 
 purser_api::body! {
-    /// An edit of the policy for a service. Absent fields are those of each agent's present policy, or the defaults
-    /// without one.
+    /// A proposed policy for a service. Fields that you omit keep the values of each agent's current policy, or get
+    /// their defaults for an agent without a policy.
     pub(crate) struct CandidatePolicyBody {
-        /// Slug or UUID of a service in the catalog.
+        /// The slug or UUID of a service in the catalog.
         service_id: Text<128>,
-        /// Whether the service is enabled.
+        /// Whether the agent may pay the service.
         enabled: Option<bool>,
         max_per_call_units: Option<Amount>,
         max_per_day_units: Option<Amount>,
         require_approval_above_units: Option<Amount>,
-        /// Slugs of the service's operations; null for all.
+        /// The slugs of the operations that the agent may call; null for all of the service's operations.
         enabled_operations: Nullable<Vec<OperationSlug>> = {"uniqueItems": true},
-        /// Host names, globs, or `*` for any target.
+        /// The hosts that the agent may fetch: host names, globs, or `*` for any host.
         allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
     }
 }
 
 purser_api::body! {
-    /// The limits of all services that have none. An absent member takes its default, which suits most agents.
+    /// Limits for all of the agent's services without limits. Fields that you omit get a default that suits most
+    /// agents.
     pub(crate) struct LimitsBody {
         max_per_call_units: Option<Amount> = {"default": 1_000_000},
         max_per_day_units: Option<Amount> = {"default": 10_000_000},
         require_approval_above_units: Option<Amount> = {"default": 500_000},
-        /// Host names, globs, or `*` for any target.
+        /// The hosts that the agent may fetch: host names, globs, or `*` for any host.
         allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
     }
 }
@@ -270,11 +272,11 @@ purser_api::body! {
 pub(crate) struct LimitedList {
     #[schema(value_type = Vec<uuid::Uuid>)]
     service_ids: Vec<String>,
-    /// The number of services in this answer.
+    /// The number of services in this response.
     count: usize,
 }
 
-/// The policy of any body that has its members.
+/// Builds a [`PolicyEdit`] from any body that has the policy's fields.
 macro_rules! policy {
     ($body:ident) => {
         PolicyEdit {
@@ -291,7 +293,7 @@ macro_rules! policy {
     };
 }
 
-/// The policy of a body: under `policy`, or at the top level.
+/// Builds a [`PolicyEdit`] from a body with the policy's fields under `policy` or at the top level.
 macro_rules! either_policy {
     ($body:ident) => {
         match $body.policy {
@@ -301,8 +303,8 @@ macro_rules! either_policy {
     };
 }
 
-/// Refuses ambiguous bodies: those with a policy in both places, and those with `null` for `allowed_domains`.
-/// (`enabled_operations` may be `null`, which means all.)
+/// Rejects ambiguous bodies: bodies with policy fields both at the top level and under `policy`, and bodies with `null`
+/// for `allowed_domains`. (`enabled_operations` may be `null`, which means all operations.)
 fn refuse_ambiguity(body: &Value, problems: &mut Problems) {
     let has = |name: &str| body.get(name).is_some_and(|value| !value.is_null());
     let beside = PolicyBody::NAMES.iter().find(|name| has("policy") && has(name));
@@ -320,7 +322,7 @@ fn refuse_ambiguity(body: &Value, problems: &mut Problems) {
     }
 }
 
-/// The policy's problems, each at the path of its member in the body.
+/// Returns the policy's validation errors, each with the path of its field in the body.
 fn problems_of(body: &Value, policy: &PolicyEdit, service: Option<&Service>) -> Vec<Problem> {
     let mut problems = policy.problems(service);
     if body.get("policy").is_some_and(Value::is_object) {
@@ -331,7 +333,8 @@ fn problems_of(body: &Value, policy: &PolicyEdit, service: Option<&Service>) -> 
     problems
 }
 
-/// The edit of a policy that a backtest tests, at this path of its body; `None` for an unknown service.
+/// Parses the proposed policy of a backtest, which is at `path` in the request body. Returns `None` for an unknown
+/// service.
 pub(crate) fn policy_change(
     body: CandidatePolicyBody,
     catalog: &Catalog,
@@ -346,8 +349,8 @@ pub(crate) fn policy_change(
     Some((service.id, PolicyChange { enabled, policy }))
 }
 
-/// Parses the body that enables a service. An unknown service is not a problem of the body, and its operations can't be
-/// checked; the operation returns `not_found`.
+/// Parses the body that enables a service. The parser accepts an unknown service and does not check its operations,
+/// because the operation returns `not_found` for an unknown service.
 pub(crate) fn parse_enable(body: &Value, catalog: &Catalog) -> Result<EnableService> {
     let mut problems = Problems::default();
     refuse_ambiguity(body, &mut problems);
@@ -363,7 +366,7 @@ pub(crate) fn parse_enable(body: &Value, catalog: &Catalog) -> Result<EnableServ
     problems.finish(enable)
 }
 
-/// Parses an edit of a service's record; `service` is its entry in the catalog, if it still has one.
+/// Parses an update of a service's record. `service` is the service in the catalog, if the catalog still has it.
 pub(crate) fn parse_edit(body: &Value, service: Option<&Service>) -> Result<ServiceEdit> {
     let mut problems = Problems::default();
     refuse_ambiguity(body, &mut problems);
@@ -378,7 +381,7 @@ pub(crate) fn parse_edit(body: &Value, service: Option<&Service>) -> Result<Serv
     problems.finish(edit)
 }
 
-/// Parses the limits of all services that have none.
+/// Parses the limits for all services without limits.
 pub(crate) fn parse_limits(body: &Value) -> Result<PolicyEdit> {
     let mut problems = Problems::default();
     refuse_ambiguity(body, &mut problems);
@@ -400,7 +403,8 @@ pub(crate) fn parse_limits(body: &Value) -> Result<PolicyEdit> {
 
 /// Set the limits of all enabled services of an agent that have none.
 ///
-/// A new agent starts with such services. Each is edited on its own; a service that is edited meanwhile keeps its limits.
+/// A new agent starts with services that have no limits. Each service is updated separately. A service that someone
+/// else updates at the same time keeps those limits.
 #[utoipa::path(
     patch,
     path = "/agents/{agentId}/services",
@@ -472,8 +476,8 @@ pub(crate) async fn list(
 
 /// Enable a service for an agent.
 ///
-/// A policy field that is left out takes its default, whatever the record had before. Send `If-Match` to avoid
-/// overwriting someone else's edit: if the version differs, the response is 412.
+/// Policy fields that you omit get their default, even if the agent already has a policy for the service. Send
+/// `If-Match` to avoid overwriting someone else's update: if the version differs, the response is 412.
 #[utoipa::path(
     post,
     path = "/agents/{agentId}/services",
@@ -556,7 +560,7 @@ pub(crate) async fn read(
 
 /// Edit a service's record: its policy, or whether it is enabled.
 ///
-/// The next authorization is evaluated against the edited policy.
+/// The updated policy applies to the agent's next authorization.
 #[utoipa::path(
     patch,
     path = "/agents/{agentId}/services/{serviceId}",
@@ -603,7 +607,7 @@ pub(crate) async fn edit(
     Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).response())
 }
 
-/// Disable a service for an agent. Its policy is kept.
+/// Disable a service for an agent. The policy is kept.
 #[utoipa::path(
     delete,
     path = "/agents/{agentId}/services/{serviceId}",

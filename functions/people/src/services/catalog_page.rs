@@ -1,6 +1,7 @@
-//! The catalog for people: the services with their prices and trust status, and whether an agent may pay them.
+//! The catalog page, which shows the services with their prices and trust status, and whether the selected agent may
+//! pay them.
 //!
-//! The catalog is in memory. Policies are read for the chosen agent alone.
+//! The catalog is in memory. Policies are read only for the selected agent.
 
 use crate::agents::choice::{AgentChoice, NamedAgent};
 use crate::sessions::session::PageSession;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 
 const PAGE: &str = "/dashboard/catalog";
 
-/// The filters in a URL. Unknown values are ignored.
+/// The filters in the URL. Unknown values are ignored.
 #[derive(Clone, Debug, Default)]
 struct View {
     search: String,
@@ -52,7 +53,7 @@ impl View {
         has_it && self.category.is_none_or(|category| service.category == category)
     }
 
-    /// The URL of a page about an agent, or about all.
+    /// Returns the URL of a page for one agent, or for all agents.
     fn address(&self, agent: Option<AgentId>, page: usize) -> String {
         crate::address::address(
             PAGE,
@@ -66,20 +67,20 @@ impl View {
     }
 }
 
-/// The services that the chosen agent may pay.
+/// The services that the selected agent may pay.
 type Enabled = BTreeSet<ServiceId>;
 
 /// One page of the catalog.
 struct CatalogList<'a> {
     view: &'a View,
     choice: &'a AgentChoice,
-    /// `None` if no agent was chosen.
+    /// The services that the selected agent may pay; `None` if no agent is selected.
     enabled: Option<Enabled>,
     services: ListPage<&'a Service>,
     network: Network,
 }
 
-/// `GET /dashboard/catalog`.
+/// Handles `GET /dashboard/catalog`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let view = View::from_uri(&uri);
     let choice = people.choose_agent(&session.person, view.agent.clone());
@@ -189,7 +190,7 @@ fn operation_row(layout: &Layout, operation: &Operation, network: Network) -> Ma
     }
 }
 
-/// Whether the chosen agent may pay the service.
+/// Renders whether the selected agent may pay the service.
 fn who_may(service: &Service, shown: &CatalogList<'_>) -> Markup {
     let (Some(enabled), Some(owned)) = (&shown.enabled, &shown.choice.agent) else {
         return html! {};

@@ -1,6 +1,6 @@
-//! The services of an agent: list them with their spending, enable, edit and disable them.
+//! Operations on an agent's services: list them with their spending, enable, update and disable them.
 //!
-//! A record's version is the number of its edits and starts at one; version zero means that no record exists.
+//! A record's version starts at 1, and each update increases it. Version 0 means that no record exists.
 
 use crate::agents::owned::OwnedAgent;
 use crate::preview::operations::{EditPreview, PreviewDays};
@@ -17,24 +17,24 @@ use std::sync::Arc;
 /// A service to enable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EnableService {
-    /// The slug or UUID of the service, as it was sent.
+    /// The service's slug or UUID, as the caller sent it.
     pub(crate) service: String,
-    /// The fields that differ from the column defaults.
+    /// The policy fields that differ from their defaults.
     pub(crate) policy: PolicyEdit,
 }
 
-/// New values for some fields of a service's record on an agent.
+/// New values for some fields of an agent's record of a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServiceEdit {
     /// Whether the agent may pay the service at all.
     pub(crate) enabled: Option<bool>,
-    /// The changed fields of the policy.
+    /// The policy fields to change.
     pub(crate) policy: PolicyEdit,
-    /// The request whose raise ends, if it is still that of the policy.
+    /// The approval request whose temporary limit increase ends, if the policy still has that increase.
     pub(crate) ended_raise: Option<ApprovalId>,
 }
 
-/// An agent's record of a service, and the spending that counts against its daily cap.
+/// An agent's record of a service, and the spending that counts against the daily cap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GovernedService {
     pub(crate) record: EnabledService,
@@ -45,7 +45,7 @@ pub(crate) struct GovernedService {
 }
 
 impl GovernedService {
-    /// The remaining amount of the daily cap.
+    /// Returns the amount that remains of the daily cap.
     pub(crate) fn remaining_today(&self) -> Amount {
         self.caps.per_day.above(self.spent_today.amount)
     }
@@ -55,31 +55,31 @@ impl GovernedService {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Enabling {
     pub(crate) service: GovernedService,
-    /// Whether the record was created.
+    /// Whether the record is new.
     pub(crate) is_new: bool,
 }
 
 impl People {
-    /// The agent's records of all services, disabled ones included.
+    /// Lists the agent's services with their spending, including disabled services.
     pub(crate) async fn services(&self, owned: &OwnedAgent) -> Result<Vec<GovernedService>> {
         let records = self.ledger.list_enabled_services(owned.agent()).await?;
         self.with_spend(owned, records).await
     }
 
-    /// The agent's record of one service.
+    /// Reads one of the agent's services with its spending.
     pub(crate) async fn service(&self, owned: &OwnedAgent, id: ServiceId) -> Result<GovernedService> {
         let record = self.record(owned, id).await?;
         self.one_with_spend(owned, record).await
     }
 
-    /// The id of a service of which the agent has a record. It is checked first, so that an unknown service is 404
-    /// regardless of other errors.
+    /// Returns the id if the agent has a record of the service. Handlers call this check first, so that an unknown
+    /// service is 404 regardless of other errors.
     pub(crate) async fn find_known_service(&self, owned: &OwnedAgent, id: ServiceId) -> Result<ServiceId> {
         Ok(self.record(owned, id).await?.service)
     }
 
-    /// Enables an open service with the given fields, and the column defaults for the rest, regardless of its existing
-    /// record. If nothing changes, nothing is written.
+    /// Enables an open service with the given policy fields, and defaults for all other fields, whatever the existing
+    /// record has. If nothing changes, nothing is written.
     pub(crate) async fn enable_service(
         &self,
         owned: &OwnedAgent,
@@ -95,7 +95,7 @@ impl People {
         self.audit_rejection(owned.acting(), &act, enabling).await
     }
 
-    /// The preview of [`People::enable_service`].
+    /// Computes the preview of [`People::enable_service`].
     pub(crate) async fn preview_enabling(
         &self,
         owned: &OwnedAgent,
@@ -160,7 +160,7 @@ impl People {
         }
     }
 
-    /// Replaces some fields of the record. If nothing changes, nothing is written.
+    /// Updates some fields of the record. If nothing changes, nothing is written.
     pub(crate) async fn edit_service(
         &self,
         owned: &OwnedAgent,
@@ -178,7 +178,7 @@ impl People {
         self.audit_rejection(owned.acting(), &act, edited).await
     }
 
-    /// The preview of [`People::edit_service`].
+    /// Computes the preview of [`People::edit_service`].
     pub(crate) async fn preview_edit(
         &self,
         owned: &OwnedAgent,
@@ -224,8 +224,8 @@ impl People {
         }
     }
 
-    /// Sets the limits of all enabled services that have none, each as an edit of its own. Returns the edited services.
-    /// A service that gets other limits meanwhile keeps those.
+    /// Sets the limits of all enabled services without limits, each with its own update. Returns the updated services.
+    /// A service that gets other limits at the same time keeps those limits.
     pub(crate) async fn limit_unlimited(
         self: &Arc<Self>,
         owned: &OwnedAgent,
@@ -254,7 +254,7 @@ impl People {
         Ok(edited.await?.into_iter().flatten().collect())
     }
 
-    /// Requires a recent sign-in if the record allows the agent more than the one `before`.
+    /// Requires a recent sign-in if the record `now` allows the agent more than the record `before`.
     fn may_widen(&self, owned: &OwnedAgent, before: Option<&EnabledService>, now: &EnabledService) -> Result<()> {
         if now.widens(before) {
             self.limits.recently(owned.signed_in_at(), self.now())?;
@@ -262,7 +262,7 @@ impl People {
         Ok(())
     }
 
-    /// The row of the audit log for replacing the record `before` with this one.
+    /// Returns the audit row for replacing the record `before` with the record `now`.
     fn policy_entry(
         &self,
         owned: &OwnedAgent,
@@ -303,15 +303,15 @@ impl People {
     }
 }
 
-/// The service that a path names by slug or UUID. A record remains after its service has left the catalog, and is then
-/// found only by UUID.
+/// Returns the id of the service that a path names by slug or UUID. Records remain after a service left the catalog,
+/// and these records are found only by UUID.
 pub(crate) fn find_service(catalog: &Catalog, reference: &str) -> Result<ServiceId> {
     let id = catalog.by_reference(reference).map(|service| service.id);
     let id = id.or_else(|| ServiceId::parse(reference));
     id.ok_or_else(|| ErrorKind::NotFound.into())
 }
 
-/// The open service that is to be enabled.
+/// Returns the open service that the caller wants to enable.
 fn to_enable<'a>(catalog: &'a Catalog, enable: &EnableService) -> Result<&'a Service> {
     let service = catalog.by_reference(&enable.service);
     let service = service
@@ -321,7 +321,7 @@ fn to_enable<'a>(catalog: &'a Catalog, enable: &EnableService) -> Result<&'a Ser
     Ok(service)
 }
 
-/// The next version of a record. Only an open service can be enabled again.
+/// Returns the record after the update. Only an open service can be enabled again.
 fn apply_edit(present: &EnabledService, edit: &ServiceEdit, service: Option<&Service>) -> Result<EnabledService> {
     let enabled = edit.enabled.unwrap_or(present.enabled);
     if enabled && !present.enabled && !service.is_some_and(Service::is_open) {

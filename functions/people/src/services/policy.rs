@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use purser_domain::{Amount, OperationSlug, Service, SpendPolicy};
 use serde_json::{Value, json};
 
-/// The members of a policy's body, each with its form field and label.
+/// The fields of a policy's JSON body, with the corresponding form fields and labels.
 pub(crate) const FIELDS: [FieldOf; 6] = [
     ("service_id", "service_id", "Service"),
     ("max_per_call_units", "max_per_call", "Limit per call"),
@@ -19,8 +19,8 @@ pub(crate) const FIELDS: [FieldOf; 6] = [
     ("allowed_domains", "allowed_domains", "Allowed domains"),
 ];
 
-/// The form's policy as a JSON body, whose parser finds the problems that are not added here. Without a `service`,
-/// which has then left the catalog, the operations are not changed.
+/// Returns the form's policy as a JSON body. The body's parser finds the validation errors that this function does not
+/// add. If `service` is `None` because the service left the catalog, the body does not change the operations.
 pub(crate) fn policy_body(form: &mut Form, service: Option<&Service>) -> Value {
     let no_limit = SpendPolicy::permissive();
     let mut cap = |field, label, none| form.cap(field, label, none).map(Amount::units);
@@ -47,7 +47,7 @@ pub(crate) fn policy_body(form: &mut Form, service: Option<&Service>) -> Value {
     body
 }
 
-/// The inputs of a policy for `service`, which is `None` before a service is chosen.
+/// Renders the inputs of a policy for `service`, which is `None` before a service is selected.
 pub(crate) fn policy_inputs(inputs: &Inputs<'_>, present: &SpendPolicy, service: Option<&Service>) -> Markup {
     html! {
         div.caps {
@@ -58,7 +58,7 @@ pub(crate) fn policy_inputs(inputs: &Inputs<'_>, present: &SpendPolicy, service:
         }
         @match service {
             Some(service) => (operation_inputs(inputs, present, service)),
-            // No service is chosen yet; its operations can be limited after it is enabled.
+            // No service is selected yet. Its operations can be limited after the service is enabled.
             None => input type="hidden" name="operations" value="all";,
         }
         @if service.is_none_or(fetches) {
@@ -113,7 +113,8 @@ mod tests {
     use crate::services::api::parse_edit;
     use crate::ui::form::FormName;
 
-    /// The policy to which the form changes the permissive policy of `lab-weather`, or the names of the invalid fields.
+    /// Applies the form to the permissive policy of `lab-weather`, and returns the new policy or the names of the
+    /// invalid fields.
     fn read(body: &str) -> Result<SpendPolicy, Vec<String>> {
         let mut form = Form::parse(FormName::Enable, body.as_bytes());
         let catalog = catalog();

@@ -1,4 +1,4 @@
-//! The services on an agent's page: their policies, edited in place.
+//! The services on an agent's page, with forms for their policies.
 
 use crate::agents::contents::AgentPage;
 use crate::history;
@@ -41,7 +41,7 @@ pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Mark
     }
 }
 
-/// The form with the limits of all services that have none, filled in with amounts that suit most agents.
+/// Renders the form for the limits of all services without limits. Its initial values suit most agents.
 fn all_limits_form(layout: &Layout, enabled: &[&GovernedService], path: &str) -> Markup {
     let unlimited = enabled.iter().filter(|panel| panel.record.policy.is_permissive());
     let inputs = layout.inputs(FormName::Unlimited);
@@ -134,7 +134,7 @@ fn panel_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, pa
     }
 }
 
-/// Changes of payees and prices by operators that are not in effect yet.
+/// Renders the future changes of payees and prices, which operators have made and which do not apply yet.
 fn payment_changes(service: &Service, now: Timestamp) -> Markup {
     let operations = service.operations.iter();
     let changes: Vec<(&Operation, &NextPricing)> = operations
@@ -156,7 +156,7 @@ fn payment_changes(service: &Service, now: Timestamp) -> Markup {
     }
 }
 
-/// The operations that can't be paid, shown so that a person does not look for the cause in the policy.
+/// Renders the operations that can't be paid, so that the user does not look for the cause in the policy.
 fn unpayable(service: &Service, network: Network, now: Timestamp) -> Markup {
     let of_it = service.operations.iter();
     let of_it: Vec<_> = of_it
@@ -182,7 +182,7 @@ fn unpayable(service: &Service, network: Network, now: Timestamp) -> Markup {
     }
 }
 
-/// The limits of a policy other than its amounts.
+/// Renders a policy's limits other than its amounts.
 fn scope(policy: &SpendPolicy) -> Markup {
     html! {
         @if let Some(operations) = &policy.enabled_operations {
@@ -220,7 +220,7 @@ fn row_of_disabled(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedServic
     }
 }
 
-/// The form that enables a service, with the column defaults filled in.
+/// Renders the form that enables a service, with the default limits.
 fn enable_form(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
     let offered: Vec<(String, String)> = page
         .catalog
