@@ -1,4 +1,5 @@
-//! `/audit-log`: the caller's acts, their refused acts, and the acts of others on their agents.
+//! JSON API under `/audit-log`: the user's actions, their rejected requests, and other people's actions on their
+//! agents.
 
 use crate::cursor;
 use crate::request::slice;
@@ -10,14 +11,14 @@ use purser_api::{AuditList, AuditView, DateOrTime, Failure, Query, SessionToken,
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// The errors of reading the audit log.
+    /// Errors when reading the audit log.
     pub(crate) ListErrors: 400, 401, 403, 429, 500;
 }
 
-/// List your actions, your refused requests, and operators' actions on your agents.
+/// List your actions, your rejected requests, and operators' actions on your agents.
 ///
-/// Every edit of your agents, every decision on an approval and every session has one entry, which cannot be changed.
-/// So does each transfer out of a wallet that no settlement explains.
+/// The log has one row per update of your agents, per approval decision and per session. It also has one row per
+/// transfer out of a wallet that no settlement explains. Rows cannot be changed.
 #[utoipa::path(
     get,
     path = "/audit-log",

@@ -3,7 +3,7 @@
 use crate::csv::{line, time};
 use purser_api::AuditView;
 
-/// The names of the columns.
+/// The column names.
 const COLUMNS: [&str; 18] = [
     "at",
     "kind",
@@ -25,12 +25,12 @@ const COLUMNS: [&str; 18] = [
     "sha256",
 ];
 
-/// The CSV line of the column names.
+/// Returns the CSV header line.
 pub(crate) fn header() -> String {
     line(&COLUMNS.map(str::to_owned))
 }
 
-/// The CSV line of an act.
+/// Formats an audit row as a CSV line.
 pub(crate) fn row(act: AuditView) -> String {
     let result = if act.error.is_some() { "refused" } else { "done" };
     let members = |members: serde_json::Map<String, serde_json::Value>| {

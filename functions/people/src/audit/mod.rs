@@ -1,4 +1,4 @@
-//! The audit log of a person.
+//! A user's audit log.
 
 pub(crate) mod api;
 pub(crate) mod columns;

@@ -1,8 +1,8 @@
-//! The audit log of people's acts. The row of an edit is written together with the edit, and a refused act gets its own
-//! row.
+//! The audit log of users' actions. An update and its audit row are written together. A rejected action gets a row of
+//! its own.
 //!
-//! An invalid request, or one that names another person's resource, is not logged as an act. Neither is a request that
-//! fails because of the service; its retry is.
+//! A request that is invalid, or that names another user's resource, gets no audit row. A request that fails because of
+//! the service gets no row either, but its retry does.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -14,13 +14,13 @@ use purser_store::{AuditEntry, AuditRow, Page, PageRequest};
 use uuid::Uuid;
 
 impl People {
-    /// The row of one attempt to store an edit. The next attempt needs a new row.
+    /// Builds the audit row for one attempt to store an update. Each further attempt needs a new row.
     pub(crate) fn entry(&self, acting: &Acting, act: &Act, changes: AuditChanges) -> Result<AuditEntry> {
         let record = self.audit_record(acting, act, AuditOutcome::Done(changes))?;
         Ok(self.audit.entry(&record))
     }
 
-    /// Returns the result of an act, and adds the row of the act if it was refused.
+    /// Runs an action and returns its result. If the action is rejected, adds an audit row.
     pub(crate) async fn audit_rejection<T>(
         &self,
         acting: &Acting,
@@ -35,7 +35,7 @@ impl People {
         self.audit.audit_rejection(work, refused).await
     }
 
-    /// Adds the row of an act that was refused.
+    /// Adds the audit row of a rejected action.
     pub(crate) async fn record_rejection(&self, acting: &Acting, act: &Act, refusal: AuditRefusal) -> Result<()> {
         self.audit
             .add(&self.audit_record(acting, act, AuditOutcome::Refused(refusal))?)
@@ -46,7 +46,7 @@ impl People {
         Ok(acting.record(self.now(), self.entropy.bytes()?, act, outcome))
     }
 
-    /// The person's acts, and the acts of others on their agents, newest first.
+    /// Lists the user's actions, and other people's actions on the user's agents, newest first.
     pub(crate) async fn audit_log(
         &self,
         person: &Caller,

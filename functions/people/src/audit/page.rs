@@ -1,5 +1,5 @@
-//! The page of a person's audit log, and the same as a CSV file: their acts with the source, their refused acts,
-//! operators' acts on their agents, and unexplained outflows from wallets.
+//! The page with a user's audit log, and its CSV file: the user's actions with their origin, rejected actions,
+//! operators' actions on the user's agents, and unexplained outflows from wallets.
 
 use crate::agents::choice::{AgentChoice, NamedAgent};
 use crate::agents::owned::OwnedAgent;
@@ -33,7 +33,7 @@ const CSV: &str = "/dashboard/audit-log.csv";
 
 /// `GET /dashboard/audit-log`.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    /// The number of rows on a page.
+    /// The number of rows per page.
     const ROWS: u32 = 25;
     let (mut filter, named, before, problem) = read(&uri);
     let person = &session.person;
@@ -48,7 +48,7 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
             .await
     };
     let (page, edition) = tokio::try_join!(rows, people.catalog())?;
-    // The agents that the rows name.
+    // The agents that the rows refer to.
     let named = page.items.iter().filter_map(|row| row.record.act.agent);
     let named: BTreeSet<AgentId> = named.collect();
     let agents = people.own_agents(person, named.into_iter().collect()).await?;
@@ -72,10 +72,10 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     Ok((status, log_page(&layout, &log)).into_response())
 }
 
-/// `GET /dashboard/audit-log.csv`: the rows that match the page's filters, beginning with the page's first row. The
-/// last line of a full file links to the rest.
+/// `GET /dashboard/audit-log.csv`: the rows that match the page's filters, starting at the page's first row. If the
+/// file reaches its size limit, its last line links to the remaining rows.
 pub(crate) async fn file(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    /// The maximum number of pages in a file. With ten reads for each page, they take some seconds.
+    /// The maximum number of pages in a file. With ten reads per page, exporting this many pages takes some seconds.
     const MAX_PAGES: u32 = 50;
     let (filter, _, mut before, problem) = read(&uri);
     if let Some(problem) = problem {
@@ -104,7 +104,8 @@ pub(crate) async fn file(State(people): State<Arc<People>>, session: PageSession
     Ok(csv::file("purser-audit-log", &text, next))
 }
 
-/// The filter and the cursor in a URL, and their errors. An empty field is no filter; an invalid one is ignored.
+/// Parses the filter and the cursor from the URL, and returns an error message if a value is invalid. An empty value is
+/// ignored.
 fn read(uri: &Uri) -> (AuditFilter, NamedAgent, Option<Uuid>, Option<String>) {
     let mut query = Query::without_blanks(uri);
     let filter = audit_filter(&mut query);
@@ -120,7 +121,7 @@ fn read(uri: &Uri) -> (AuditFilter, NamedAgent, Option<Uuid>, Option<String>) {
     (filter, named, cursor, filter_problem(query))
 }
 
-/// The URL of the log with a filter and a cursor.
+/// Returns the URL of the log with a filter and a cursor.
 fn address(path: &str, filter: AuditFilter, cursor: Option<Uuid>) -> String {
     crate::address::address(
         path,
@@ -135,16 +136,16 @@ fn address(path: &str, filter: AuditFilter, cursor: Option<Uuid>) -> String {
     )
 }
 
-/// One page of the log.
+/// The data of one audit log page.
 struct Log<'a> {
     filter: AuditFilter,
     choice: &'a AgentChoice,
-    /// The agents that the rows name.
+    /// The agents that the rows refer to.
     agents: &'a [OwnedAgent],
     rows: &'a [AuditRow],
-    /// The cursor of this page; `None` for the first.
+    /// The cursor of this page. `None` for the first page.
     before: Option<Uuid>,
-    /// The cursor of the next page.
+    /// The cursor of the next page. `None` on the last page.
     older: Option<Uuid>,
     catalog: &'a Catalog,
 }
@@ -275,7 +276,7 @@ fn rejection(refusal: &AuditRefusal) -> Markup {
     html! { p { code { (refusal.error) } ": " (refusal.reason) } }
 }
 
-/// The changed members, each with the value before and after.
+/// Renders the changed fields, each with its previous and new value.
 pub(crate) fn change_list(changes: &AuditChanges) -> Markup {
     let names: BTreeSet<&String> = changes.before.keys().chain(changes.after.keys()).collect();
     let side = |value: Option<&Value>| match value {
@@ -297,7 +298,7 @@ pub(crate) fn change_list(changes: &AuditChanges) -> Markup {
     }
 }
 
-/// The kinds of acts in a person's log.
+/// Lists the audit kinds that can occur in a user's log.
 fn of_people() -> impl Iterator<Item = AuditKind> {
     let of_operators = |kind: &AuditKind| {
         matches!(

@@ -1,4 +1,4 @@
-//! `/handovers`: agents that operators offer to a person.
+//! JSON API under `/handovers`: ownership transfers that operators offer to a user.
 
 use crate::agents::api::AgentView;
 use crate::agents::owned::parse_id;
@@ -13,24 +13,24 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of listing offers.
+    /// Errors when listing offers.
     pub(crate) ListErrors: 401, 403, 429, 500;
-    /// The errors of accepting an offer.
+    /// Errors when accepting an offer.
     pub(crate) AcceptErrors: 401, 403, 404, 429, 500;
 }
 
-/// An agent that is offered to the caller.
+/// An agent that an operator offers to the user.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OfferedAgent)]
 pub(crate) struct OfferView {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
     agent_name: String,
-    /// The operator's reason.
+    /// The operator's reason for the offer.
     reason: String,
     #[schema(format = DateTime)]
     offered_at: String,
-    /// The time after which it can't be accepted.
+    /// The time at which the offer ends.
     #[schema(format = DateTime)]
     ends_at: String,
 }
@@ -47,16 +47,16 @@ impl OfferView {
     }
 }
 
-/// The agents that are offered to the caller, the oldest offer first.
+/// The offered agents, oldest offer first.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OfferedAgentList)]
 pub(crate) struct OfferList {
     handovers: Vec<OfferView>,
-    /// The number of offers in this answer.
+    /// The number of offers in this response.
     count: usize,
 }
 
-/// List the agents that operators offer you.
+/// List the agents that operators offer to you.
 #[utoipa::path(
     get,
     path = "/handovers",
@@ -75,9 +75,10 @@ pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken)
     }))
 }
 
-/// Accept an agent that is offered to you. This requires a recent sign-in.
+/// Accept an agent that an operator offers to you. Requires a recent sign-in.
 ///
-/// Its keys keep working until you revoke them. Its policies and rules stay, and its pending approvals become yours.
+/// The agent's keys work until you revoke them. The agent keeps its policies and rules, and you become responsible for
+/// its pending approvals.
 #[utoipa::path(
     post,
     path = "/handovers/{agentId}/accept",

@@ -1,4 +1,4 @@
-//! Handovers of agents between owners.
+//! Ownership transfers of agents.
 
 pub(crate) mod api;
 pub(crate) mod operations;

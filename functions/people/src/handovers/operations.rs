@@ -1,4 +1,4 @@
-//! Handovers: the agents that operators offer to a person, and the acceptance of an offer.
+//! Ownership transfers: lists the agents that operators offer to a user, and accepts an offer.
 
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
@@ -8,7 +8,7 @@ use purser_store::{Backoff, HandedOver};
 use tracing::info;
 
 impl People {
-    /// The agents that are offered to the person, with their offers, the oldest offer first.
+    /// Lists the agents that are offered to the user, with their offers, oldest offer first.
     pub(crate) async fn handovers(&self, person: &Caller) -> Result<Vec<(Handover, Agent)>> {
         let now = self.now();
         let mut offers = self.ledger.offers_to(&person.id).await?;
@@ -16,10 +16,11 @@ impl People {
         Ok(offers)
     }
 
-    /// Makes the person the owner of the agent and of its pending approvals. Requires a recent sign-in. If the agent
-    /// already belongs to them, an earlier request accepted it and its response was lost.
+    /// Makes the user the owner of the agent and of its pending approvals. Requires a recent sign-in. If the agent
+    /// already belongs to the user, an earlier request accepted the offer and its response was lost.
     ///
-    /// A raise ends with its owner: no payment that was decided before the answer is reserved after it.
+    /// A temporary limit increase ends with its owner: after the response, no payment is reserved that was decided
+    /// before the transfer.
     pub(crate) async fn accept_handover(&self, person: &Caller, id: AgentId) -> Result<OwnedAgent> {
         let act = Act::new(AuditKind::HandoverAccepted).on(id);
         self.audit_rejection(&person.acting, &act, self.store_acceptance(person, &act, id))
@@ -29,7 +30,8 @@ impl People {
     async fn store_acceptance(&self, person: &Caller, act: &Act, id: AgentId) -> Result<OwnedAgent> {
         let mut backoff = Backoff::new();
         loop {
-            // The offer is read first: if a concurrent request has accepted it, the agent shows the new owner.
+            // Read the offer first: if a concurrent request accepted the offer, the agent's record then shows the new
+            // owner.
             let offer = self.ledger.offer_of(id).await?;
             let agent = self.ledger.agent(id).await?.ok_or(ErrorKind::NotFound)?;
             if let Some(owned) = OwnedAgent::new(person, agent.clone()) {
@@ -52,7 +54,7 @@ impl People {
                         "handover.accepted"
                     );
                 }
-                // Another request changed the agent or the offer: read both and decide again.
+                // Another request changed the agent or the offer. Read both again and decide again.
                 HandedOver::Conflict | HandedOver::NoOffer => backoff.wait().await?,
             }
         }

@@ -1,4 +1,4 @@
-//! `/notices`: a person's notices by mail and incoming webhook.
+//! JSON API under `/notices`: the settings for a user's notifications by mail and incoming webhook.
 
 use crate::notices::operations::{NoticesEdit, OwnNotices, SlackEdit};
 use crate::request::with_version;
@@ -16,33 +16,33 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of reading the notice settings.
+    /// Errors when reading the notification settings.
     pub(crate) ReadErrors: 401, 403, 429, 500;
-    /// The errors of replacing the notice settings.
+    /// Errors when replacing the notification settings.
     pub(crate) WriteErrors: 400, 401, 403, 412, 413, 428, 429, 500;
-    /// The errors of sending a test notice.
+    /// Errors when sending a test notification.
     pub(crate) TestErrors: 401, 403, 429, 500, 503;
 }
 
-/// The caller's notices and their channels.
+/// The user's notification settings, by channel.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Notices)]
 pub(crate) struct NoticesView {
-    /// The number of edits.
+    /// The number of updates. Send the version in `If-Match`.
     version: u64,
     mail: MailView,
-    /// Null if there is no incoming webhook.
+    /// The incoming webhook. Null if none is configured.
     #[schema(required)]
     slack: Option<SlackView>,
-    /// The default kinds, which a channel gets if its `kinds` is null.
+    /// The default event kinds, which apply to a channel whose `kinds` is null.
     usual_kinds: Vec<&'static str>,
 }
 
-/// The notices by mail.
+/// Settings for notifications by mail.
 #[derive(Serialize, ToSchema)]
 #[schema(as = MailNotices)]
 pub(crate) struct MailView {
-    /// The address that your issuer verified; null if it has verified none.
+    /// The mail address that your identity provider verified. Null if no address is verified.
     #[schema(required)]
     address: Option<String>,
     /// Whether this deployment sends mail.
@@ -51,38 +51,39 @@ pub(crate) struct MailView {
     channel: ChannelView,
 }
 
-/// The notices to an incoming webhook in Slack's format.
+/// Settings for notifications to a Slack-compatible incoming webhook.
 #[derive(Serialize, ToSchema)]
 #[schema(as = SlackNotices)]
 pub(crate) struct SlackView {
-    /// The host of its URL, which is not shown again.
+    /// The host of the incoming webhook. The full URL is secret and never shown again.
     #[schema(example = "hooks.slack.com")]
     host: String,
     #[serde(flatten)]
     channel: ChannelView,
 }
 
-/// The settings of a channel.
+/// The settings and the state of a channel.
 #[derive(Serialize, ToSchema)]
 #[schema(as = NoticeChannel)]
 pub(crate) struct ChannelView {
     enabled: bool,
-    /// The kinds of events it gets; null for the default ones.
+    /// The event kinds that the channel receives. Null for the default kinds.
     #[schema(required)]
     kinds: Option<Vec<&'static str>>,
-    /// The time at which delivery failed for good. The channel is not used until you edit it or a test succeeds.
+    /// When delivery failed permanently. The channel is unused until you update it or a test succeeds. Null while the
+    /// channel is in use.
     #[schema(format = DateTime, required)]
     ended_at: Option<String>,
-    /// `mail_refused` or `webhook_gone`.
+    /// Why delivery failed permanently: `mail_refused` or `webhook_gone`.
     #[schema(required)]
     ended_reason: Option<&'static str>,
 }
 
-/// A queued test.
+/// A queued test notification.
 #[derive(Serialize, ToSchema)]
 #[schema(as = SentNoticeTest)]
 pub(crate) struct SentTest {
-    /// The channels that it is sent to: `mail`, `slack`.
+    /// The channels to which the test is sent: `mail`, `slack`.
     channels: Vec<&'static str>,
 }
 
@@ -133,7 +134,7 @@ purser_api::field! {
 }
 
 purser_api::field! {
-    /// A kind of event with notices.
+    /// An event kind that users can be notified about.
     pub(crate) struct NoticeKind(EventKind):
     |value| {
         let kind = value.as_str().and_then(EventKind::from_name).filter(|kind| *kind != EventKind::WebhookTest);
@@ -150,7 +151,7 @@ impl Listed for NoticeKind {
     }
 }
 
-/// The kinds of events with notices.
+/// Lists the event kinds that users can be notified about.
 pub(crate) fn kinds() -> impl Iterator<Item = EventKind> {
     EventKind::ALL
         .iter()
@@ -159,38 +160,38 @@ pub(crate) fn kinds() -> impl Iterator<Item = EventKind> {
 }
 
 purser_api::body! {
-    /// The notices by mail.
+    /// New settings for notifications by mail.
     pub(crate) struct MailBody {
-        /// `false`: nothing. True by default.
+        /// Whether the channel is used. The default is true.
         enabled: Option<bool>,
-        /// The kinds of events. If absent, the default ones.
+        /// The event kinds. If absent, the default kinds.
         kinds: Option<Vec<NoticeKind>> = {"minItems": 1},
     }
 }
 
 purser_api::body! {
-    /// The notices to an incoming webhook in Slack's format.
+    /// New settings for notifications to a Slack-compatible incoming webhook.
     pub(crate) struct SlackBody {
-        /// An https URL on the public internet. If absent, unchanged.
+        /// An https URL on the public internet. If absent, the stored URL is kept.
         url: Option<IncomingUrl>,
-        /// `false`: nothing. True by default.
+        /// Whether the channel is used. The default is true.
         enabled: Option<bool>,
-        /// The kinds of events. If absent, the default ones.
+        /// The event kinds. If absent, the default kinds.
         kinds: Option<Vec<NoticeKind>> = {"minItems": 1},
     }
 }
 
 purser_api::body! {
-    /// The notices and their channels. An absent member has its default.
+    /// New notification settings. An absent field gets its default.
     pub(crate) struct NoticesBody {
-        /// By mail, to the address that your issuer verified.
+        /// Mail to the address that your identity provider verified.
         mail: Option<MailBody>,
-        /// The incoming webhook. If absent, there is none.
+        /// The incoming webhook. If absent, the stored incoming webhook is removed.
         slack: Option<SlackBody>,
     }
 }
 
-/// Parses an edit. The operation checks whether its URL may be called.
+/// Parses an update of the settings. The operation checks later whether the URL may be called.
 pub(crate) fn parse_edit(body: &Value) -> purser_domain::Result<NoticesEdit> {
     let body = NoticesBody::parse(body)?;
     let terms = |enabled: Option<bool>, kinds: Option<Vec<NoticeKind>>| ChannelTerms {
@@ -208,7 +209,7 @@ pub(crate) fn parse_edit(body: &Value) -> purser_domain::Result<NoticesEdit> {
     })
 }
 
-/// Read the notices and their channels.
+/// Read your notification settings.
 #[utoipa::path(
     get,
     path = "/notices",
@@ -226,7 +227,9 @@ pub(crate) async fn read(State(people): State<Arc<People>>, token: SessionToken)
     Ok(notices_response(&people, &own))
 }
 
-/// Replace the notices and their channels. A disabled channel is enabled again.
+/// Replace your notification settings.
+///
+/// The update also re-enables a channel whose delivery failed permanently.
 #[utoipa::path(
     put,
     path = "/notices",
@@ -256,7 +259,7 @@ pub(crate) async fn replace(
     Ok(notices_response(&people, &own))
 }
 
-/// Send a test notice to the enabled channels, together with the pending notices.
+/// Send a test notification to your enabled channels, together with pending notifications.
 #[utoipa::path(
     post,
     path = "/notices/test",

@@ -1,4 +1,4 @@
-//! Notices by mail and Slack.
+//! Notifications by mail and Slack.
 
 pub(crate) mod api;
 pub(crate) mod operations;

@@ -1,7 +1,7 @@
-//! A person's notice settings and their channels: read, edit and test them.
+//! Reads, updates and tests a user's notification settings.
 //!
-//! The URL of an incoming webhook is stored encrypted, and this function can't decrypt it. `functions/notices` sends
-//! the notices, and tests are requested from it.
+//! The URL of an incoming webhook is stored encrypted, and this function cannot decrypt it. `functions/notices` sends
+//! the notifications, including tests, which this module requests.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -15,32 +15,33 @@ use std::collections::BTreeMap;
 use tracing::{info, warn};
 use uuid::Uuid;
 
-/// A person's notice settings, as they were read.
+/// A user's notification settings, with the channels whose delivery failed.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnNotices {
     pub(crate) settings: NoticeSettings,
-    /// The channels that are disabled because delivery failed.
+    /// The channels that are unused because delivery failed permanently.
     pub(crate) ended: BTreeMap<NoticeChannel, EndedChannel>,
 }
 
-/// An edit of the settings.
+/// An update of the notification settings.
 #[derive(Clone, Debug)]
 pub(crate) struct NoticesEdit {
     pub(crate) mail: ChannelTerms,
-    /// `None` removes the incoming webhook.
+    /// The incoming webhook. `None` removes the stored incoming webhook.
     pub(crate) slack: Option<SlackEdit>,
 }
 
-/// An edit of the incoming webhook.
+/// An update of the incoming webhook.
 #[derive(Clone, Debug)]
 pub(crate) struct SlackEdit {
-    /// `None` keeps the current URL.
+    /// The new URL. `None` keeps the stored URL.
     pub(crate) url: Option<WebhookUrl>,
     pub(crate) terms: ChannelTerms,
 }
 
 impl People {
-    /// The person's notice settings, with the mail address that the caller's token verifies, which edits store.
+    /// Reads the user's notification settings. The mail address is the address from the user's token if the token
+    /// contains a verified address.
     pub(crate) async fn notices(&self, person: &Caller) -> Result<OwnNotices> {
         let mut settings = self.webhooks.notices_of(&person.id).await?;
         if let MailClaim::Verified(address) = &person.mail {
@@ -50,8 +51,8 @@ impl People {
         Ok(OwnNotices { settings, ended })
     }
 
-    /// Stores the issuer's claim about the person's mail address at `said_at`: a new address, or one that is no longer
-    /// verified. A failure is only logged, since the next sign-in repeats the claim.
+    /// Stores the identity provider's claim about the user's mail address at `said_at`: a new address, or an address
+    /// that is no longer verified. A failure is only logged, because the next sign-in repeats the claim.
     pub(crate) async fn keep_mail_address(&self, person: &PersonId, mail: &MailClaim, said_at: Timestamp) {
         let address = match mail {
             MailClaim::Verified(address) => Some(address),
@@ -65,7 +66,7 @@ impl People {
         }
     }
 
-    /// Replaces the settings. Sending more notices to an incoming webhook requires a recent sign-in.
+    /// Replaces the settings. An update that sends more notifications to an incoming webhook requires a recent sign-in.
     pub(crate) async fn edit_notices(
         &self,
         person: &Caller,
@@ -82,7 +83,7 @@ impl People {
         Ok(OwnNotices { settings, ended })
     }
 
-    /// Applies the edit, and retries it after a conflict while `if_match` holds for the stored version.
+    /// Applies the update. After a conflict, retries while `if_match` holds for the stored version.
     async fn store_notices(
         &self,
         person: &Caller,
@@ -130,7 +131,7 @@ impl People {
         Ok(Some(NewNoticeUrl { id, url }))
     }
 
-    /// The terms after the edit, with the new URL and its id, if it has one.
+    /// Returns the settings after the update, and the new URL with its id, if any.
     fn new_terms<'a>(
         &self,
         present: &NoticeSettings,
@@ -169,8 +170,8 @@ impl People {
         }
     }
 
-    /// Requests a test notice, which is sent together with the pending notices to the enabled channels; returns these
-    /// channels.
+    /// Requests a test notification for the enabled channels, which is sent together with pending notifications.
+    /// Returns these channels.
     pub(crate) async fn test_notices(&self, person: &Caller) -> Result<Vec<NoticeChannel>> {
         self.keep_mail_address(&person.id, &person.mail, person.signed_in_at)
             .await;
@@ -191,7 +192,7 @@ impl People {
         Ok(on)
     }
 
-    /// A random id.
+    /// Generates a random UUID (version 4).
     pub(crate) fn random_uuid(&self) -> Result<Uuid> {
         Ok(uuid::Builder::from_random_bytes(self.entropy.bytes()?).into_uuid())
     }

@@ -1,4 +1,4 @@
-//! The page of the notice settings, and its forms.
+//! The page with the notification settings, and its forms.
 
 use crate::notices::api::{kinds, parse_edit};
 use crate::notices::operations::{NoticesEdit, OwnNotices};
@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const PAGE: &str = "/dashboard/notices";
-/// The members of the settings' body, each with its form field and label.
+/// The fields of the request body, each with its form input and label.
 const FIELDS: [FieldOf; 2] = [
     ("mail", "mail_kinds", "Mail"),
     ("slack", "slack_url", "Incoming webhook"),
@@ -37,7 +37,7 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     Ok(page(&layout, &own, people.mails).into_response())
 }
 
-/// `GET` of a path to which forms are posted: redirects to the page.
+/// Redirects a `GET` for a form's path to the page.
 pub(crate) async fn back() -> Response {
     see_other(PAGE)
 }
@@ -79,7 +79,7 @@ pub(crate) async fn test(State(people): State<Arc<People>>, posted: VerifiedForm
     Ok(done(PAGE, notice))
 }
 
-/// The page in its current state, with the form that was refused.
+/// Shows the page in its current state, with the rejected form.
 async fn again(
     people: &People,
     posted: &VerifiedForm,
@@ -96,7 +96,7 @@ async fn again(
     Ok((status, page(&layout, &own, people.mails)).into_response())
 }
 
-/// Parses the edit; if it returns `None`, the form has at least one problem.
+/// Parses the update. If the result is `None`, the form has at least one validation error.
 fn read_edit(form: &mut Form, has_webhook: bool) -> Option<NoticesEdit> {
     let mail = read_channel(form, "mail");
     let mut slack = read_channel(form, "slack");
@@ -118,7 +118,7 @@ fn read_channel(form: &mut Form, name: &str) -> Value {
         form.wrong(&field, "Choose at least one event, or switch the channel off.");
     }
     let kinds: BTreeSet<&str> = form.all(&field).collect();
-    // The default kinds are stored as null, so that they stay the defaults if the defaults change.
+    // The default kinds are stored as null, so that the channel follows later changes of the defaults.
     let is_usual = kinds.is_empty() || kinds == DEFAULT_NOTICES.iter().map(|kind| kind.name()).collect();
     json!({"enabled": enabled, "kinds": (!is_usual).then_some(kinds)})
 }

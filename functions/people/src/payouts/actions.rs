@@ -1,4 +1,4 @@
-//! The forms of payouts.
+//! Handlers for the withdrawal forms.
 
 use crate::agents::form::AgentForm;
 use crate::ui::form::FormName;
@@ -26,7 +26,7 @@ pub(crate) async fn remove_address(sent: AgentForm) -> Reply {
     Ok(done(&paths::agent(sent.owned.agent().id), Notice::PayoutAddressRemoved))
 }
 
-/// `POST …/payouts`. The form contains an idempotency key, so sending it twice makes one payout.
+/// `POST …/payouts`. The form contains an idempotency key, so submitting the form twice makes only one withdrawal.
 pub(crate) async fn pay_out(sent: AgentForm) -> Reply {
     let mut form = sent.form(FormName::PayOut);
     let amount = form.payout_amount();

@@ -1,4 +1,4 @@
-//! `/agents/{agentId}/payout-address` and `…/payouts`: the payout address, and withdrawals to it.
+//! JSON API under `/agents/{agentId}/payout-address` and `…/payouts`: the withdrawal address, and withdrawals to it.
 
 use crate::payouts::operations::{PaidOut, Payouts};
 use crate::request::created_response;
@@ -17,33 +17,33 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of reading the payout address.
+    /// Errors when reading the withdrawal address.
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    /// The errors of setting the payout address.
+    /// Errors when setting the withdrawal address.
     pub(crate) NameErrors: 400, 401, 403, 404, 409, 413, 429, 500, 503;
-    /// The errors of removing the payout address.
+    /// Errors when removing the withdrawal address.
     pub(crate) RemoveErrors: 401, 403, 404, 429, 500, 503;
-    /// The errors of a payout.
+    /// Errors when making a withdrawal.
     pub(crate) PayOutErrors: 400, 401, 403, 404, 409, 413, 429, 500, 503;
 }
 
-/// An agent's payout address.
+/// An agent's withdrawal address.
 #[derive(Serialize, ToSchema)]
 #[schema(as = PayoutAddress)]
 pub(crate) struct PayoutAddressView {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    /// Whether this deployment makes payouts.
+    /// Whether this deployment supports withdrawals.
     set_up: bool,
-    /// The address. It and the times are null if none is set.
+    /// The address. Null if no address is set. `named_at` and `good_from` are then null, too.
     #[schema(required)]
     address: Option<String>,
     #[schema(format = DateTime, required)]
     named_at: Option<String>,
-    /// The time from which it can be used.
+    /// The time from which withdrawals to the address are possible.
     #[schema(format = DateTime, required)]
     good_from: Option<String>,
-    /// The payout in progress; an agent has at most one.
+    /// The withdrawal in progress. An agent has at most one.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     open_settlement_id: Option<String>,
 }
@@ -68,15 +68,15 @@ impl PayoutAddressView {
 }
 
 purser_api::body! {
-    /// The address to pay out to.
+    /// A new withdrawal address.
     pub(crate) struct NewPayoutAddress as "NewPayoutAddressBody" {
-        /// An address of yours. Mixed case must be the EIP-55 checksum.
+        /// An address of your own. A mixed-case address must have a valid EIP-55 checksum.
         address: Address,
     }
 }
 
 purser_api::field! {
-    /// An amount in micro-units, or the whole balance.
+    /// An amount in micro-USDC, or the whole balance.
     pub(crate) struct AskedAmount(PayoutAmount):
     |value| {
         if value.as_str() == Some("balance") {
@@ -94,29 +94,30 @@ purser_api::field! {
 }
 
 purser_api::body! {
-    /// A payout to the payout address.
+    /// A withdrawal to the withdrawal address.
     pub(crate) struct NewPayout as "NewPayoutBody" {
-        /// In micro-units; `balance` for all that the wallet holds.
+        /// The amount in micro-USDC, or `balance` for the wallet's whole balance.
         amount_units: AskedAmount,
-        /// A key of your choice. A repeated request with the same key and amount returns the same payout.
+        /// An idempotency key of your choice. Repeating a request with the same key and amount returns the same
+        /// withdrawal.
         idempotency_key: Text<255>,
     }
 }
 
-/// A payout.
+/// A withdrawal, with the facilitator's response.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Payout)]
 pub(crate) struct PayoutView {
     payout: SettlementView,
-    /// The facilitator's answer to this submission: `accepted`, `refused` or `unanswered`. Null if nothing was
-    /// submitted, because the payout has ended, its address was changed, or operators have frozen the agent. Only the
-    /// chain decides whether a payout is made or expires: while `receipt_status` is `authorized`, repeating the request
-    /// submits it again.
+    /// The facilitator's response to this submission: `accepted`, `refused` or `unanswered`. Null if nothing was
+    /// submitted, because the withdrawal has ended, its address was changed, or operators froze the agent. Only the
+    /// chain decides whether the withdrawal succeeds or expires. While `receipt_status` is `authorized`, repeat the
+    /// request to submit the withdrawal again.
     #[schema(value_type = Option<String>, required, example = "accepted")]
     submission: Option<&'static str>,
 }
 
-/// Read an agent's payout address.
+/// Read an agent's withdrawal address.
 #[utoipa::path(
     get,
     path = "/agents/{agentId}/payout-address",
@@ -135,10 +136,10 @@ pub(crate) async fn read(
     Ok(PayoutAddressView::load(&people, &owned).await?)
 }
 
-/// Set the address that an agent's money may be paid out to.
+/// Set the address to which an agent's money may be withdrawn.
 ///
-/// The address can be used after a delay, one day by default. A different address starts a new delay; the same address
-/// does not.
+/// Withdrawals to a new address are possible after a delay, by default one day. Setting the current address again does
+/// not restart the delay.
 #[utoipa::path(
     put,
     path = "/agents/{agentId}/payout-address",
@@ -162,7 +163,7 @@ pub(crate) async fn name(
     Ok(PayoutAddressView::load(&people, &owned).await?)
 }
 
-/// Remove the payout address, at once.
+/// Remove the withdrawal address immediately.
 #[utoipa::path(
     delete,
     path = "/agents/{agentId}/payout-address",
@@ -183,7 +184,7 @@ pub(crate) async fn remove(
     Ok(PayoutAddressView::load(&people, &owned).await?)
 }
 
-/// Pay out to the payout address.
+/// Withdraw money from the agent's wallet to the withdrawal address.
 #[utoipa::path(
     post,
     path = "/agents/{agentId}/payouts",

@@ -1,4 +1,4 @@
-//! Payouts from an agent's wallet.
+//! Withdrawals from an agent's wallet.
 
 pub(crate) mod actions;
 pub(crate) mod api;

@@ -1,5 +1,5 @@
-//! Payouts: an agent's owner sets an address and withdraws the agent's money to it. `payments` does both, with its own
-//! clock and its own checks. This module checks the ownership of the agent and the recent sign-in.
+//! Withdrawals: an agent's owner sets an address and withdraws the agent's money to it. `payments` performs both
+//! operations with its own clock and checks. This module checks that the user owns the agent and signed in recently.
 
 use crate::agents::owned::OwnedAgent;
 use crate::state::People;
@@ -9,28 +9,28 @@ use purser_domain::{
     SettlementState, Submission,
 };
 
-/// The state of an agent's payouts.
+/// An agent's withdrawal address and open withdrawal.
 #[derive(Clone, Debug)]
 pub(crate) struct Payouts {
-    /// Whether the deployment makes payouts.
+    /// Whether the deployment supports withdrawals.
     pub(crate) is_set_up: bool,
-    /// The address that the owner has set.
+    /// The address that the owner set.
     pub(crate) address: Option<PayoutAddress>,
-    /// The payout in progress, if any.
+    /// The withdrawal in progress, if any.
     pub(crate) open: Option<Settlement>,
 }
 
-/// A requested payout.
+/// The result of a withdrawal request.
 pub(crate) struct PaidOut {
     pub(crate) settlement: Settlement,
-    /// The facilitator's response to this request; `None` if nothing was submitted.
+    /// The facilitator's response to this request. `None` if nothing was submitted.
     pub(crate) submission: Option<Submission>,
-    /// Whether an earlier request created the payout.
+    /// Whether an earlier request created the withdrawal.
     pub(crate) replayed: bool,
 }
 
 impl People {
-    /// The agent's payout address and open payout.
+    /// Reads the agent's withdrawal address and open withdrawal.
     pub(crate) async fn payouts(&self, owned: &OwnedAgent) -> Result<Payouts> {
         let (agent, person) = (owned.agent().id, owner_of(owned)?);
         let record = self.ledger.payout_record(agent).await?;
@@ -45,7 +45,7 @@ impl People {
         })
     }
 
-    /// Sets the payout address, which can be used after a delay. Requires a recent sign-in.
+    /// Sets the withdrawal address, which becomes usable after a delay. Requires a recent sign-in.
     pub(crate) async fn name_payout_address(&self, owned: &OwnedAgent, ids: CallerIds, address: Address) -> Result<()> {
         let (agent, acting) = (owned.agent().id, owned.acting());
         let act = Act::new(AuditKind::PayoutAddressNamed).on(agent);
@@ -61,7 +61,8 @@ impl People {
         self.audit_rejection(acting, &act, named).await
     }
 
-    /// Removes the payout address at once. Any session may do this, because afterwards nothing can be paid out.
+    /// Removes the withdrawal address immediately. Does not require a recent sign-in, because without an address no
+    /// withdrawal is possible.
     pub(crate) async fn remove_payout_address(&self, owned: &OwnedAgent, ids: CallerIds) -> Result<()> {
         let (agent, acting) = (owned.agent().id, owned.acting());
         let act = Act::new(AuditKind::PayoutAddressRemoved).on(agent);
@@ -70,7 +71,7 @@ impl People {
         self.audit_rejection(acting, &act, removed).await
     }
 
-    /// Pays out to the stored address. Requires a recent sign-in. The same key returns the same payout.
+    /// Withdraws to the stored address. Requires a recent sign-in. Repeating the same key returns the same withdrawal.
     pub(crate) async fn pay_out(
         &self,
         owned: &OwnedAgent,
@@ -105,7 +106,7 @@ impl People {
     }
 }
 
-/// The agent's owner, who is also the caller.
+/// Returns the agent's owner, who is the calling user.
 fn owner_of(owned: &OwnedAgent) -> Result<PersonId> {
     let person = PersonId::parse(&owned.agent().owner);
     person.ok_or_else(|| Error::internal("reading an agent's owner", "it is no person's id"))

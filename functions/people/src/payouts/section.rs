@@ -1,4 +1,4 @@
-//! The payouts on an agent's page: the payout address, and the form that withdraws money to it.
+//! The withdrawal section of an agent's page: the withdrawal address, and the form that withdraws money to it.
 
 use crate::agents::contents::AgentPage;
 use crate::ui::datetime::both;

@@ -11,26 +11,26 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of a search.
+    /// Errors of a search.
     pub(crate) SearchErrors: 400, 401, 403, 429, 500;
 }
 
-/// Something that a search found.
+/// A search result.
 #[derive(Serialize, ToSchema)]
 #[schema(as = SearchResult)]
 pub(crate) struct FoundView {
-    /// `agent`, `decision`, `settlement`, `approval`, `payee` or `service`.
+    /// The kind of result: `agent`, `decision`, `settlement`, `approval`, `payee` or `service`.
     #[schema(value_type = String, example = "settlement")]
     kind: &'static str,
-    /// Its id; for a payee, the address.
+    /// The result's id. For a payee, the address.
     id: String,
-    /// The agent that it is about; null for a payee and a service.
+    /// The result's agent. Null for a payee and for a service.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     agent_id: Option<String>,
-    /// The name of the agent or the service; null for a payee.
+    /// The name of the agent or service. Null for a payee.
     #[schema(required)]
     name: Option<String>,
-    /// The path of the page about it.
+    /// The path of the dashboard page that shows the result.
     #[schema(example = "/dashboard/agents/018f2f6e-0c00-7000-8000-000000000001")]
     path: String,
 }
@@ -60,7 +60,7 @@ impl From<&SearchResult> for FoundView {
     }
 }
 
-/// What a search found.
+/// The results of a search.
 #[derive(Serialize, ToSchema)]
 #[schema(as = SearchResults)]
 pub(crate) struct ResultsView {
@@ -69,7 +69,9 @@ pub(crate) struct ResultsView {
     count: usize,
 }
 
-/// Find an agent, decision, settlement or approval by its ID, a payment by its transaction hash, payments by their
+/// Search your agents and payments.
+///
+/// Finds an agent, decision, settlement or approval by its id, a payment by its transaction hash, payments by their
 /// payee, and agents and services by a part of their name or host.
 #[utoipa::path(
     get,

@@ -1,4 +1,4 @@
-//! Search over ids, transaction hashes, payees, hosts, and names of agents and services.
+//! Search by id, transaction hash, payee, host, and names of agents and services.
 
 pub(crate) mod api;
 pub(crate) mod operations;

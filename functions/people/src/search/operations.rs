@@ -1,5 +1,5 @@
-//! What a text leads to. Each kind of text is looked up by its own key, so that a search takes some ten read units
-//! however much there is; a list that has to be searched is a link to it.
+//! Search operations. Each kind of search text is looked up by its own key, so a search takes about ten read units
+//! regardless of the amount of data. For a payee or a service, the result links to a filtered list instead.
 
 use crate::agents::listing::AgentFilter;
 use crate::caller::Caller;
@@ -14,26 +14,26 @@ use purser_domain::{
 use purser_store::AgentOrder;
 use uuid::Uuid;
 
-/// The maximum number of characters of a search.
+/// The maximum number of characters in a search text.
 pub(crate) const LONGEST: usize = 100;
-/// The maximum number of agents and of services that a search shows.
+/// The maximum number of agents that a search returns.
 const SHOWN: u32 = 10;
 
-/// What a search found.
+/// A search result.
 #[derive(Debug)]
 pub(crate) enum SearchResult {
     Agent(Box<Agent>),
-    /// A decision, with its payment if it has one.
+    /// A decision, with its payment if any.
     Decision(Box<JournalEntry>),
     Approval(Box<Approval>),
-    /// The payments to an address.
+    /// A payee, which links to the payments to this address.
     Payee(Address),
-    /// The payments for a service.
+    /// A service, which links to the payments for this service.
     Service(Box<Service>),
 }
 
 impl SearchResult {
-    /// The name of its kind.
+    /// Returns the name of the result's kind.
     pub(crate) const fn kind(&self) -> &'static str {
         match self {
             Self::Agent(_) => "agent",
@@ -45,7 +45,7 @@ impl SearchResult {
         }
     }
 
-    /// The path of the page about it.
+    /// Returns the path of the page that shows the result.
     pub(crate) fn path(&self) -> String {
         let list = |filter: JournalFilter| crate::address::address("/dashboard/decisions", filter.parameters());
         match self {
@@ -71,7 +71,7 @@ impl SearchResult {
 }
 
 impl People {
-    /// What a text leads to, among the person's own: empty if there is nothing.
+    /// Searches the user's own data. Returns an empty list if nothing matches.
     pub(crate) async fn search(&self, person: &Caller, text: &str) -> Result<Vec<SearchResult>> {
         let text = text.trim();
         if text.is_empty() {
@@ -101,7 +101,7 @@ impl People {
         Ok(agents.chain(services).collect())
     }
 
-    /// The agent, decision, settlement or approval with this id.
+    /// Finds the agent, decision, settlement or approval with this id.
     async fn find_id(&self, person: &Caller, id: Uuid) -> Result<Vec<SearchResult>> {
         let agent = own(self.own_agent(person, AgentId::from_uuid(id)).await)?;
         if let Some(owned) = agent {
@@ -125,7 +125,7 @@ impl People {
     }
 }
 
-/// The value, or `None` where the person has none.
+/// Turns `not_found` into `None`.
 fn own<T>(found: Result<T>) -> Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
@@ -134,7 +134,7 @@ fn own<T>(found: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// The services whose name, slug or host contains the text.
+/// Finds the services whose name, slug or host contains the text.
 fn services<'a>(catalog: &'a Catalog, text: &'a str) -> impl Iterator<Item = &'a Service> {
     let is_found = move |service: &&Service| {
         let operations = service.operations.iter();

@@ -1,4 +1,4 @@
-//! The page of a search.
+//! The search page.
 
 use crate::redirect::see_other;
 use crate::search::operations::{LONGEST, SearchResult};
@@ -15,7 +15,7 @@ use purser_api::{Query, Reply};
 use purser_domain::visible;
 use std::sync::Arc;
 
-/// `GET /dashboard/search`. A single result is shown at once.
+/// `GET /dashboard/search`. If there is a single result, redirects to its page.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let text: String = Query::from_uri(&uri)
         .text("q")

@@ -1,4 +1,4 @@
-//! One settlement as JSON: an authorized payment or payout, with its result.
+//! JSON API for one settlement: an authorized payment or withdrawal, with its result.
 
 use crate::agents::owned::parse_id;
 use crate::caller::Caller;
@@ -15,70 +15,72 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of reading a settlement.
+    /// Errors when reading a settlement.
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
 }
 
-/// A settlement of one of the caller's agents.
+/// A settlement of one of the user's agents.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OwnSettlement)]
 pub(crate) struct SettlementView {
     #[schema(value_type = uuid::Uuid)]
     id: String,
-    /// The ID of the decision in the audit log.
+    /// The id of the decision that authorized the settlement.
     #[schema(value_type = uuid::Uuid)]
     transaction_id: String,
-    /// `purchase`, or `payout` for a transfer to your payout address. The fields of a purchase are null for a payout.
+    /// `purchase`, or `payout` for a withdrawal to your withdrawal address. Fields that only a purchase has are null
+    /// for a withdrawal.
     #[schema(value_type = String, example = "purchase")]
     kind: &'static str,
-    /// The agent that pays.
+    /// The paying agent.
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    /// The labels of the agent, in a list as of the settlement's last change.
+    /// The agent's labels. In a list, the labels at the settlement's last change.
     #[schema(value_type = std::collections::BTreeMap<String, String>)]
     labels: Value,
     #[schema(value_type = Option<uuid::Uuid>, required)]
     service_id: Option<String>,
-    /// Operation slug.
+    /// The operation's slug.
     #[schema(required)]
     operation_id: Option<String>,
-    /// The chain.
+    /// The name of the chain.
     #[schema(value_type = String, example = "base")]
     network: &'static str,
     #[schema(value_type = String, example = "USDC")]
     token: &'static str,
     amount_units: u64,
-    /// The payee.
+    /// The payee's address.
     pay_to: String,
     /// `authorized`, `confirmed` or `expired`.
     #[schema(value_type = String, example = "confirmed")]
     receipt_status: &'static str,
-    /// Null until confirmed.
+    /// The transaction on the chain. Null until the settlement is confirmed.
     #[schema(required)]
     tx_hash: Option<String>,
     #[schema(format = DateTime)]
     authorized_at: String,
-    /// Null until confirmed.
+    /// The time of the confirmed transfer. Null until the settlement is confirmed.
     #[schema(format = DateTime, required)]
     settled_at: Option<String>,
-    /// The agent's key that authorized it.
+    /// The agent key that authorized the payment.
     #[schema(required, example = "00c0ffee00c0ffee")]
     key_id: Option<String>,
-    /// The wallet that pays.
+    /// The address of the paying wallet.
     wallet_address: String,
-    /// The chain takes the payment only in blocks before this instant.
+    /// The end of the payment's validity: the chain accepts the payment only in blocks before this time.
     #[schema(format = DateTime)]
     expires_at: String,
-    /// The approval that it used.
+    /// The approval that the payment used. Null if there is none.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     approval_id: Option<String>,
-    /// The version of the policy that was applied.
+    /// The version of the applied policy.
     #[schema(required)]
     policy_version: Option<u64>,
 }
 
 impl SettlementView {
-    /// The view of an entry of the journal; `None` if it has no settlement of its own.
+    /// Builds the view of a decision in the decision history. Returns `None` if the decision has no settlement of its
+    /// own.
     pub(crate) fn from_entry(entry: &JournalEntry) -> Option<Self> {
         let payment = entry.payment.as_ref()?;
         let (tx_hash, settled_at) = match &payment.state {
@@ -114,7 +116,7 @@ impl SettlementView {
         })
     }
 
-    /// The view of a settlement.
+    /// Builds the view of a settlement.
     pub(crate) fn from_settlement(settlement: Settlement, agent: &Agent) -> purser_domain::Result<Self> {
         let entry = JournalEntry::new(&LoggedDecision::from_settlement(settlement), &agent.name, &agent.labels);
         Self::from_entry(&entry).ok_or_else(|| ErrorKind::NotFound.into())

@@ -1,4 +1,4 @@
-//! The page of a receipt: one payment or payout, from its authorization to its result on the chain.
+//! A receipt page, which shows a payment or withdrawal from its authorization to its result on the chain.
 
 use crate::agents::owned::{KnownAgent, parse_id};
 use crate::sessions::session::PageSession;
@@ -20,11 +20,11 @@ use purser_api::Reply;
 use purser_domain::{AgentId, CallDescription, Catalog, Purchase, Settlement, SettlementId, SettlementState};
 use std::sync::Arc;
 
-/// The content of a receipt's page.
+/// The content of a receipt page.
 #[derive(Debug)]
 pub(crate) struct ReceiptPage<'a> {
     pub(crate) settlement: Settlement,
-    /// The call of the payment; `None` for a payout.
+    /// The call that the payment is for. `None` for a withdrawal.
     pub(crate) call: Option<CallDescription>,
     pub(crate) agent: KnownAgent,
     pub(crate) catalog: &'a Catalog,
