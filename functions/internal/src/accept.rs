@@ -1,5 +1,5 @@
 //! `POST /internal/services/{serviceId}/operations/{operationId}/accept-change`: a second operator ends the delay of a
-//! payee or price in the catalog. It is paid after the shorter delay of accepted payees
+//! new payee or price in the catalog. Payments to the new payee then start after the shorter delay for accepted changes
 //! (`shared/domain/src/catalog/attested.rs`).
 
 use crate::edit::{Change, Condition, exact};
@@ -12,14 +12,14 @@ use purser_domain::{AuditKind, OperationUuid, Result, Service, ServiceId};
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// The errors of this endpoint.
+    /// Errors of this endpoint.
     pub(crate) AcceptErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
 }
 
-/// Accept the delayed change of an operation (`next`).
+/// Accept an operation's delayed change (`next`).
 ///
-/// The catalog lists the change immediately. Agents pay it from `paid_from`, one hour later by default. This delay
-/// can't be shortened. The operator who requested the change can't accept it.
+/// The catalog shows the change immediately. Agents can pay the new payee or price from `paid_from`, by default one
+/// hour later. This second delay cannot be shortened. The operator who requested the change cannot accept it.
 #[utoipa::path(
     post,
     path = "/internal/services/{serviceId}/operations/{operationId}/accept-change",
@@ -52,7 +52,7 @@ pub(crate) async fn accept_change(
 }
 
 impl Operators {
-    /// Accepts the delayed change of an operation, as a second operator; the service as it is then stored.
+    /// Accepts an operation's delayed change as a second operator. Returns the stored service.
     pub(crate) async fn accept(
         &self,
         operator: &Operator,

@@ -1,7 +1,8 @@
-//! The audit log of operators' acts: the row of an edit, which is written with the edit, and the row of a refused act.
+//! The audit log of operators' actions. An update and its audit row are written together. A rejected action gets a row
+//! of its own.
 //!
-//! An unreadable request, or one that names an unknown object, is not an act. Nor is a request that failed in the
-//! service; the repeated request is.
+//! A request that is unreadable, or that names an unknown object, gets no audit row. A request that fails because of
+//! the service gets no row either, but its retry does.
 
 use crate::Operators;
 use purser_api::{Operator, audit_refusal};
@@ -9,13 +10,13 @@ use purser_domain::{Act, AuditChanges, AuditOutcome, AuditRecord, AuditRefusal, 
 use purser_store::AuditEntry;
 
 impl Operators {
-    /// The row of an edit that is about to be made, for one attempt. The next attempt creates another row.
+    /// Builds the audit row for one attempt to store an update. Each further attempt needs a new row.
     pub(crate) fn entry(&self, operator: &Operator, act: &Act, changes: AuditChanges) -> Result<AuditEntry> {
         let record = self.record(operator, act, AuditOutcome::Done(changes))?;
         Ok(self.audit.entry(&record))
     }
 
-    /// As [`Self::entry`], for an edit that concerns this person. Their log gets the row too.
+    /// Like [`Self::entry`], and also adds the row to the owner's audit log.
     pub(crate) fn entry_telling(
         &self,
         operator: &Operator,
@@ -26,7 +27,7 @@ impl Operators {
         Ok(self.entry(operator, act, changes)?.telling(owner))
     }
 
-    /// The result of an act. If it was refused, its row is written here.
+    /// Runs an action and returns its result. If the action is rejected, writes an audit row.
     pub(crate) async fn audit_rejection<T>(
         &self,
         operator: &Operator,
@@ -41,7 +42,7 @@ impl Operators {
         self.audit.audit_rejection(work, refused).await
     }
 
-    /// Writes the row of an act that was refused for a reason of which there is no error.
+    /// Writes the audit row of an action that was rejected without an error value.
     pub(crate) async fn record_rejection(&self, operator: &Operator, act: &Act, refusal: AuditRefusal) -> Result<()> {
         let record = self.record(operator, act, AuditOutcome::Refused(refusal))?;
         self.audit.add(&record).await

@@ -1,5 +1,4 @@
-//! `GET /internal/audit-log`: the acts of operators, the acts of one person, or the outflows that no settlement
-//! explains.
+//! `GET /internal/audit-log`: the operators' actions, one user's actions, or the outflows that no settlement explains.
 
 use crate::Operators;
 use axum::Json;
@@ -11,12 +10,11 @@ use purser_store::{PageRequest, READ_AT_ONCE};
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// The errors of this endpoint.
+    /// Errors of this endpoint.
     pub(crate) AuditErrors: 400, 401, 429, 500;
 }
 
-/// List the actions of operators, the actions of one person, or the transfers out of wallets that no settlement
-/// explains.
+/// List operators' actions, one user's actions, or the transfers out of wallets that no settlement explains.
 #[utoipa::path(
     get,
     path = "/internal/audit-log",

@@ -1,18 +1,19 @@
-//! The operators who may act in a browser: which person is which registered operator, as the deployment says.
+//! The operators who may act in a browser. The deployment's configuration maps users to registered operators.
 //!
-//! Invariants: a person is at most one operator, and acts under that operator's name, so nobody is two operators. An
-//! operator who is removed from the secret of tokens can't act in a browser either.
+//! Invariants: a user is at most one operator and acts under that operator's name, so no user can act as two operators.
+//! An operator who is removed from the token secret can no longer act in a browser either.
 
 use crate::Operators;
 use purser_api::{BrowserAct, Env, Operator};
 use purser_domain::{OperatorName, PersonId, Result};
 use std::collections::BTreeMap;
 
-/// The operators who may act in a browser.
+/// The operators who may act in a browser, by user.
 #[derive(Debug)]
 pub(crate) struct BrowserOperators {
     names: BTreeMap<PersonId, OperatorName>,
-    /// Whether a second operator must take part when a browser pins a payment, ends a freeze or offers an agent.
+    /// Whether a second operator must confirm when an operator in a browser sets a price, ends a freeze or offers an
+    /// agent.
     pub(crate) needs_second: bool,
 }
 
@@ -20,8 +21,8 @@ const NAMES: &str = "BROWSER_OPERATORS";
 const NEEDS_SECOND: &str = "SECOND_BROWSER_OPERATOR";
 
 impl BrowserOperators {
-    /// `BROWSER_OPERATORS`, such as `ada=<person>,bob=<person>`, and `SECOND_BROWSER_OPERATOR`, true unless it is
-    /// `false`.
+    /// Reads `BROWSER_OPERATORS`, such as `ada=<person>,bob=<person>`, and `SECOND_BROWSER_OPERATOR`, which is true
+    /// unless it is set to `false`.
     pub(crate) fn from_env(env: &mut Env) -> Self {
         let names = parse(env.get(NAMES).unwrap_or_default());
         if names.is_none() {
@@ -56,7 +57,7 @@ fn parse(text: &str) -> Option<BTreeMap<PersonId, OperatorName>> {
 }
 
 impl Operators {
-    /// The operator that acts in a browser; `None` if the person is not a registered operator.
+    /// Returns the operator who acts in a browser, or `None` if the user is not a registered operator.
     pub(crate) async fn browser_operator(&self, act: &BrowserAct) -> Result<Option<Operator>> {
         let name = act.person().and_then(|person| self.browser.names.get(&person));
         let Some(name) = name else { return Ok(None) };
@@ -64,7 +65,7 @@ impl Operators {
         Ok(is_registered.then(|| act.acting_as(name)))
     }
 
-    /// Whether this operator needs a second one.
+    /// Returns whether a second operator must confirm this operator's actions.
     pub(crate) fn needs_second(&self, operator: &Operator) -> bool {
         self.browser.needs_second && operator.name.is_in_browser()
     }
@@ -81,7 +82,7 @@ mod tests {
             (String::new(), Some(0)),
             (format!("ann={ann}"), Some(1)),
             (format!(" ann={ann}, bob={bob},"), Some(2)),
-            // Two accounts of one operator.
+            // Two users can be the same operator.
             (format!("ann={ann},ann={bob}"), Some(2)),
             (format!("ann={ann},bob={ann}"), None),
             (format!("browser:ann={ann}"), None),

@@ -1,4 +1,4 @@
-//! `PUT /internal/services/{serviceId}/curated`: whether agents may use a service.
+//! `PUT /internal/services/{serviceId}/curated`: sets whether agents may use a service.
 
 use crate::edit::{Condition, of_existing};
 use crate::view::InternalService;
@@ -11,18 +11,18 @@ use purser_domain::{AuditKind, Service};
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// The errors of this endpoint.
+    /// Errors of this endpoint.
     pub(crate) CuratedErrors: 400, 401, 404, 412, 413, 428, 429, 500;
 }
 
 purser_api::body! {
-    /// Whether agents may use a service.
+    /// Whether agents may use the service.
     pub(crate) struct CuratedBody {
         curated: bool,
     }
 }
 
-/// Add a service to the curated set, or remove it.
+/// Set whether agents may use a service.
 #[utoipa::path(
     put,
     path = "/internal/services/{serviceId}/curated",

@@ -1,7 +1,8 @@
-//! Acts of operators in a browser, for which `people` asks without the gateway. Each is the operation of an HTTP route.
+//! Operators' actions in a browser, which `people` requests directly, without the API gateway. Each action is the same
+//! operation as an HTTP route.
 //!
-//! `people` says which person acts; who is an operator is decided here (`browser.rs`). There is no act that names a
-//! payee which no probe has seen, writes a catalog entry, or opens a service.
+//! `people` sends the acting user, and this function decides whether the user is an operator (`browser.rs`). No action
+//! can specify a payee that no probe has observed, write a catalog entry, or open a service to agents.
 
 use crate::Operators;
 use crate::freezes::FreezeOutcome;
@@ -10,7 +11,7 @@ use purser_api::{BrowserAct, Direct, Failure, OperationAt, Operator, OperatorAct
 use purser_domain::{AgentId, Error, OperatorReason, PersonId, Problem, Result, Service, ServiceId, SettlementId};
 use std::sync::Arc;
 
-/// The route for `people`; IAM determines that no other function may invoke it.
+/// Handles a request from `people`. IAM permits no other function to invoke this route.
 pub(crate) async fn act(
     State(operators): State<Arc<Operators>>,
     Direct(asked): Direct<BrowserAct>,
@@ -89,7 +90,7 @@ const fn version(at: OperationAt) -> Precondition {
     Precondition::Version(at.version)
 }
 
-/// The answer to a payment that was pinned: whether it waits for a second operator.
+/// Returns whether the price change awaits a second operator.
 fn pin_answer(service: &Service, at: OperationAt) -> OperatorAnswer {
     let mut operations = service.operations.iter();
     let operation = operations.find(|one| one.id == at.operation());

@@ -1,5 +1,5 @@
-//! Edits of one catalog entry, conditional on the version that the operator saw, and the time at which its prices and
-//! payees take effect (`shared/domain/src/catalog/pricing.rs`).
+//! Updates of one catalog service. An update is conditional on the version that the operator read. New prices and
+//! payees may become active later (`shared/domain/src/catalog/pricing.rs`).
 
 use crate::Operators;
 use crate::view::{InternalService, PaidFrom};
@@ -14,28 +14,28 @@ use purser_store::{Backoff, StoreServiceResult};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The maximum time that an edit waits for the catalog's object, so that the edit is answered in time. If creating the
-/// object takes longer, the next edit or list creates it.
+/// The maximum time that an update waits until the catalog object (`shared/store/src/catalog/object.rs`) is written, so
+/// that the response is not late. If writing the object takes longer, the next update or list request writes it.
 const OBJECT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The change that an edit makes.
+/// The change that an update makes.
 pub(crate) enum Change {
-    /// Writes this service. A price or payee in it may be delayed.
+    /// Writes this service. A new price or payee in it may be delayed.
     Write(Box<Service>),
     /// Ends the delay of an operation's change, as a second operator.
     Accept(OperationUuid),
 }
 
-/// The result of an edit.
+/// The result of an update.
 pub(crate) enum EditResult {
-    /// The service did not exist and was created.
+    /// The service was created.
     Created(Service),
-    /// The service as it is now stored.
+    /// The service that is now stored.
     Present(Service),
 }
 
 impl EditResult {
-    /// The service as it is now stored.
+    /// Returns the stored service.
     pub(crate) fn service(self) -> Service {
         let (Self::Created(service) | Self::Present(service)) = self;
         service
@@ -43,8 +43,8 @@ impl EditResult {
 }
 
 impl Operators {
-    /// Writes the result of `change` on the stored service, which is `None` if it does not exist. `condition` is the
-    /// expected version. An edit without changes is not written.
+    /// Applies `change` to the stored service, which is `None` if the service does not exist, and writes the result.
+    /// `condition` is the expected version. If nothing changes, nothing is written.
     pub(crate) async fn edit(
         &self,
         operator: &Operator,
@@ -103,13 +103,14 @@ impl Operators {
                     });
                 }
                 StoreServiceResult::SlugTaken { by } => return Err(ErrorKind::SlugTaken { service: by }.into()),
-                // An edit for any version is tried again; an edit for one version is refused with the current version.
+                // Retries if the update is for any version. If the update is for one version, the next attempt returns
+                // the conflict with the current version.
                 StoreServiceResult::Changed { .. } => backoff.wait().await?,
             }
         }
     }
 
-    /// The service to write, with the prices and payees that are delayed.
+    /// Returns the service to write, in which new prices and payees are delayed where a delay is required.
     async fn judge(
         &self,
         operator: &Operator,
@@ -132,8 +133,8 @@ impl Operators {
         Ok(edit.apply(stored, written))
     }
 
-    /// Creates the catalog's object again if it is not of the table's version. The edit is committed, so a failure is
-    /// not reported to the caller: readers scan the table until the object exists.
+    /// Writes the catalog object again if it does not have the table's version. The update is already committed, so a
+    /// failure is not reported to the caller: readers scan the table until the object is written.
     pub(crate) async fn renew_object(&self) {
         match timeout(OBJECT_PATIENCE, self.catalog.store_object()).await {
             Ok(Ok(_)) => {}
@@ -142,18 +143,18 @@ impl Operators {
         }
     }
 
-    /// The answer with the service, its probe results and its version.
+    /// Builds the response with the service, its probe results and its `ETag`.
     pub(crate) async fn show(&self, service: &Service) -> Result<Response> {
         self.show_accepted(service, None).await
     }
 
-    /// As [`Operators::show`], directly after the operation's change was accepted.
+    /// Like [`Operators::show`], immediately after the change of operation `accepted` was accepted.
     pub(crate) async fn show_accepted(&self, service: &Service, accepted: Option<OperationUuid>) -> Result<Response> {
         let record = self.catalog.probes(service.id).await?;
         self.show_with_probes(service, &record, accepted).await
     }
 
-    /// As [`Operators::show_accepted`], with probe results that were read before.
+    /// Like [`Operators::show_accepted`], with probe results that were already read.
     pub(crate) async fn show_with_probes(
         &self,
         service: &Service,
@@ -169,7 +170,8 @@ impl Operators {
     }
 }
 
-/// The service with the operation's delayed price and payee in effect; 404 if there is none.
+/// Returns the service in which the operation's delayed price and payee are active. The error is `not_found` if no
+/// change is delayed.
 fn accept(
     operator: &OperatorName,
     stored: Option<&Service>,
@@ -183,8 +185,8 @@ fn accept(
     })
 }
 
-/// Logs one line, with old and new values, for each operation whose payee or price an operator changed, now or later.
-/// `from` is the time at which it takes effect, if not at once; `asked_by` is the operator whose change was accepted.
+/// Logs each operation whose payee or price an operator changed, with old and new values. `from` is the time at which a
+/// delayed change becomes active. `asked_by` is the operator whose change was accepted.
 fn log_payments(operator: &OperatorName, before: Option<&Service>, after: &Service, now: Timestamp) {
     const NOTHING: Pricing<'_> = Pricing {
         price_model: "",
@@ -229,7 +231,7 @@ fn log_payments(operator: &OperatorName, before: Option<&Service>, after: &Servi
     }
 }
 
-/// The version in `If-Match`, which identifies a change; `*` is refused.
+/// Returns the version in `If-Match`. Rejects `*`, because the version identifies the change.
 pub(crate) fn exact(if_match: IfMatch) -> Result<Precondition> {
     match if_match.precondition()? {
         Precondition::Any => Err(Error::invalid(vec![Problem::at(
@@ -240,18 +242,17 @@ pub(crate) fn exact(if_match: IfMatch) -> Result<Precondition> {
     }
 }
 
-/// The condition of an edit.
+/// The condition of an update.
 #[derive(Clone, Copy)]
 pub(crate) enum Condition {
-    /// The service exists, at this version.
+    /// The service must exist with this version.
     Existing(Precondition),
-    /// The service may exist. If it does, `If-Match` is required, as for every write; if not, the header may be
-    /// absent.
+    /// The service may exist. `If-Match` is required if the service exists, and may be absent if it does not.
     Upsert(Option<Precondition>),
 }
 
 impl Condition {
-    /// The condition of an upsert, from `If-Match`.
+    /// Builds the condition of an upsert from `If-Match`.
     pub(crate) fn of_upsert(if_match: Result<Precondition>) -> Result<Self> {
         match if_match {
             Ok(precondition) => Ok(Self::Upsert(Some(precondition))),
@@ -275,7 +276,7 @@ impl Condition {
     }
 }
 
-/// The edit of a service that must exist.
+/// Wraps a change of a service that must exist.
 pub(crate) fn of_existing(change: impl Fn(&Service) -> Service) -> impl Fn(Option<&Service>) -> Result<Change, Error> {
     move |stored| Ok(Change::Write(Box::new(change(stored.ok_or(ErrorKind::NotFound)?))))
 }

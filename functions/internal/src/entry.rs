@@ -1,7 +1,7 @@
-//! The body of a catalog entry, parsed strictly: one answer names all its problems.
+//! The request body of a catalog service, parsed strictly. A rejection lists all validation errors.
 //!
-//! Agents pay by this entry, so nothing is guessed: unknown fields are refused by name, amounts are integers, the
-//! payee must be an address that can receive money, and all parsers must read every URL alike.
+//! Agents make payments based on this service, so nothing is guessed: unknown fields are rejected by name, amounts are
+//! integers, the payee must be an address that can receive money, and every URL must be unambiguous for all parsers.
 
 use purser_api::{
     Field, HttpMethod, Member, Nullable, Place, Price, Problems, Schemas, ShownText, Text, WEB, body::annotate, field,
@@ -14,20 +14,21 @@ use purser_domain::{
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// A DynamoDB item holds 400 KB. The fixed-length parts of 200 operations take up to 66 KB (330 bytes each, names
-/// included) and their delayed changes up to 60 KB. 192 KiB for everything else leave a sixth free.
+/// The maximum number of operations. A DynamoDB item can have 400 KB. The fixed-length fields of 200 operations take up
+/// to 66 KB (330 bytes each, including names), and their delayed changes up to 60 KB. With 192 KiB for all other text,
+/// a sixth of the item remains free.
 const MAX_OPERATIONS: usize = 200;
 const MAX_TEXT_BYTES: usize = 192 * 1024;
 
 const MAX_URL_BYTES: usize = 2_048;
 
-/// The one supported payment scheme (`docs/x402.md` §4).
+/// The only supported payment scheme (`docs/x402.md` §4).
 const SCHEME: &str = "exact";
 
 purser_api::body! {
-    /// A whole entry of the catalog. Unknown fields are refused.
+    /// A whole catalog service. Unknown fields are rejected.
     pub(crate) struct Entry as "InternalServiceBody" {
-        /// Lower-case letters, digits, `-` and `_`; unique in the catalog.
+        /// The service's slug: lower-case letters, digits, `-` and `_`. Unique in the catalog.
         slug: Str<ServiceSlug> = {"example": "lab-weather"},
         name: ShownText<128>,
         description: ShownText<2_048>,
@@ -35,69 +36,70 @@ purser_api::body! {
         logo_url: Option<WebAddress>,
         /// `search`, `scrape`, `ai`, `data`, `infrastructure`, `security`, `finance` or `creative`.
         category: Str<Category>,
-        /// The origin of the entry.
+        /// Where the entry comes from.
         source: Text<32>,
-        /// `listed`, `discovered`, `probe_passed`, `platform_verified` or `disabled`. If absent, unchanged; `listed`
-        /// for a new service.
+        /// `listed`, `discovered`, `probe_passed`, `platform_verified` or `disabled`. If absent, the stored value is
+        /// kept. The default for a new service is `listed`.
         trust_status: Option<TrustStatus> = {"example": "listed"},
-        /// If absent, unchanged; false for a new service.
+        /// Whether agents may use the service. If absent, the stored value is kept. The default for a new service is
+        /// false.
         curated: Option<bool>,
         operations: Operations,
     }
 }
 
 purser_api::body! {
-    /// An operation as an operator writes it. Probes set its availability. In a service that is or was open, another
-    /// payee, a raised price and a new operation take effect after a delay (`next`).
+    /// An operation. Probes set its availability. If agents can use the service, or could use it before, a different
+    /// payee, a higher price and a new operation become active after a delay (`next`).
     pub(crate) struct OperationEntry as "InternalOperationBody" {
-        /// Unique in the service. Probe results are stored under it.
+        /// The operation's id, unique in the service. Probe results are stored under this id.
         id: Str<OperationUuid>,
-        /// The slug that agents send, `<domain>.<action>`; unique in the service.
+        /// The slug that agents send, `<domain>.<action>`. Unique in the service.
         operation_id: Str<OperationSlug> = {"example": "weather.current"},
         label: ShownText<128>,
         method: Str<HttpMethod>,
-        /// Whole segments of its path may be parameters: `https://api.example/v1/companies/{id}`.
+        /// The provider's URL. Whole path segments can be parameters: `https://api.example/v1/companies/{id}`.
         endpoint: Template,
-        /// The operation's category, one of the categories of services.
+        /// The operation's category, which is one of the service categories.
         category: Str<Category>,
         execution: Text<32> = {"example": "sync"},
         price_model: Text<32> = {"example": "fixed"},
         estimated_price_units: Amount,
-        /// The most that authorize pays. Without it, a `fixed` price may cost its payment's amount, and calls with
-        /// another price model can't be paid.
+        /// The maximum price that authorize pays, in micro-USDC. If absent, the maximum for a `fixed` price is
+        /// `payment.amount_units`, and operations with another price model cannot be paid.
         max_price_units: Option<Amount>,
-        /// Parameter descriptor, as the provider publishes it: by parameter, or a JSON schema. `"target": true` in a
-        /// parameter's descriptor marks the parameter that contains the URL of the page to fetch. If it is in the query
-        /// or path, its host must be the host of `metadata.target_url`. Over MCP, `call_service` sends a parameter in the
-        /// path, or where its `in` says (`query`, `header` or `body`), and a body in the form that the member `bodyType`
-        /// names: `json`, `form-data`, `form-urlencoded` or `text`.
+        /// The parameter descriptor as the provider publishes it: by parameter, or as a JSON schema. `"target": true`
+        /// in a parameter's descriptor marks the parameter that contains the URL of the page to fetch. If this
+        /// parameter is in the query or path, its host must be the host of `metadata.target_url`. The MCP tool
+        /// `call_service` sends a parameter in the path, or at the location in `in` (`query`, `header` or `body`). It
+        /// encodes a body as `bodyType` specifies: `json`, `form-data`, `form-urlencoded` or `text`.
         params: Option<Params>,
-        /// Whether the caller specifies a page to fetch, so that the agent's `allowed_domains` apply. If absent,
-        /// unchanged. If null, derived from category and slug, `scrape` and words that begin with `scrape`, `scraping`
-        /// or `crawl`.
+        /// Whether the caller specifies a page to fetch, so that the agent's `allowed_domains` apply. If absent, the
+        /// stored value is kept. If null, the value is derived from the category and the slug: `scrape`, and words that
+        /// begin with `scrape`, `scraping` or `crawl`.
         fetches_target: Nullable<bool>,
-        /// The payment for calls; null if calls can't be paid. If absent, unchanged. If also `price_model` and
-        /// `max_price_units` equal those in `next`, the delayed change is kept.
+        /// The payment for calls. Null if calls cannot be paid. If absent, the stored payment is kept. If additionally
+        /// `price_model` and `max_price_units` equal the values in `next`, the delayed change is also kept.
         payment: Nullable<PaymentEntry>,
     }
 }
 
 purser_api::body! {
-    /// How an operation is paid, as an operator writes it.
+    /// The payment for an operation.
     pub(crate) struct PaymentEntry as "InternalPaymentBody" {
         scheme: Scheme,
-        /// `base` or `base-sepolia`.
+        /// The network: `base` or `base-sepolia`.
         network: NetworkName,
         token: Token,
         amount_units: Price,
-        /// The provider's wallet: the only payee that authorize will pay. A mixed-case address must have a valid EIP-55
-        /// checksum.
+        /// The provider's wallet, which is the only payee that authorize pays. A mixed-case address must have a valid
+        /// EIP-55 checksum.
         pay_to: Payee,
     }
 }
 
 impl Entry {
-    /// Parses a body; 400 with all its problems.
+    /// Parses a request body. The error contains all validation errors.
     pub(crate) fn parse_whole(body: &Value) -> Result<Self> {
         let entry = Self::parse(body)?;
         let text_bytes = entry.text_bytes();
@@ -109,7 +111,8 @@ impl Entry {
         problems.finish(Some(entry))
     }
 
-    /// An error that names each endpoint whose calls must not carry a payment on this network.
+    /// Rejects endpoints to which calls may not carry a payment on this network. The error lists each of these
+    /// endpoints.
     pub(crate) fn check_endpoints(&self, network: Network) -> Result<()> {
         let operations = self.operations.0.iter().enumerate();
         let plain = operations.filter(|(_, operation)| !operation.endpoint.0.may_be_paid_on(network));
@@ -126,7 +129,7 @@ impl Entry {
         }
     }
 
-    /// The service to write in place of the stored one, before it is decided when its prices and payees take effect.
+    /// Builds the service that replaces the stored service. Delays for new prices and payees are decided later.
     pub(crate) fn into_service(self, id: ServiceId, stored: Option<&Service>) -> Service {
         let operations = self.operations.0.into_iter();
         Service {
@@ -149,7 +152,7 @@ impl Entry {
         }
     }
 
-    /// The stored length of all variable-length parts.
+    /// Returns the stored size of all variable-length fields, in bytes.
     fn text_bytes(&self) -> usize {
         let of_service = [
             self.name.0.len(),
@@ -165,7 +168,7 @@ impl Entry {
                 operation.endpoint.0.as_str().len(),
                 operation.execution.0.len(),
                 operation.price_model.0.len(),
-                // `{}` if there is none.
+                // An absent descriptor is stored as `{}`.
                 operation.params.as_ref().map_or(2, |params| params.0.to_string().len()),
             ]
         });
@@ -197,13 +200,14 @@ impl OperationEntry {
         operation.fetches_target = match self.fetches_target {
             Nullable::Value(fetches) => Some(fetches),
             Nullable::Null => None,
-            // Writing an entry again must not remove a protection that the entry does not name.
+            // An update without this field must not remove the protection.
             Nullable::Absent => before.and_then(|before| before.fetches_target),
         };
         match self.payment {
             Nullable::Value(payment) => operation.payment = Some(payment.into()),
             Nullable::Null => {}
-            // A pinned or delayed payment: writing the original entry again must not undo it.
+            // An update without a payment must not undo a payment that was set from a probe result, or a delayed
+            // payment.
             Nullable::Absent => {
                 operation.payment = before.and_then(|before| before.payment.clone());
                 let next = before.and_then(|before| before.next.clone());
@@ -235,7 +239,7 @@ impl From<PaymentEntry> for CatalogPayment {
     }
 }
 
-/// The operations of an entry: at most [`MAX_OPERATIONS`], no two of one id or slug.
+/// A service's operations: at most [`MAX_OPERATIONS`], with unique ids and slugs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Operations(Vec<OperationEntry>);
 
@@ -273,7 +277,7 @@ impl Member for Operations {
     }
 }
 
-/// A value that must be a string before anything else is checked.
+/// A value that must be a string before it is parsed further.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Str<T>(T);
 
@@ -292,7 +296,7 @@ fn string(value: &Value) -> Result<&str, String> {
 }
 
 field! {
-    /// An address whose host every reader sees alike: userinfo makes one host look like another.
+    /// A web address without user name or password, because these could make a host look like a different host.
     pub(crate) struct WebAddress(Url):
     |value| {
         parse_web_url(string(value)?)
@@ -306,7 +310,7 @@ field! {
 }
 
 field! {
-    /// An address that may have path parameters.
+    /// A web address that may have path parameters.
     pub(crate) struct Template(Endpoint):
     |value| {
         <WebAddress as Field>::read(value)?;
@@ -316,7 +320,7 @@ field! {
 }
 
 field! {
-    /// Any object. A parameter's `target` must be a boolean.
+    /// A JSON object in which each parameter's `target` must be a boolean.
     pub(crate) struct Params(Value):
     |value| {
         let is_mistaken = |descriptor: &Value| {
@@ -333,14 +337,14 @@ field! {
 }
 
 field! {
-    /// [`SCHEME`].
+    /// The payment scheme, which must be [`SCHEME`].
     pub(crate) struct Scheme(()):
     |value| (string(value)? == SCHEME).then_some(()).ok_or_else(|| "must be `exact`".to_owned()),
     json!({"type": "string", "pattern": format!("^{SCHEME}$"), "example": SCHEME})
 }
 
 field! {
-    /// A network, by its name.
+    /// A network's name.
     pub(crate) struct NetworkName(Network):
     |value| {
         let names = || format!("must be one of: {}", Network::ALL.map(Network::name).join(", "));
@@ -354,7 +358,7 @@ field! {
 }
 
 field! {
-    /// The one token, by its symbol.
+    /// The symbol of the only supported token.
     pub(crate) struct Token(()):
     |value| {
         let is_known = Network::ALL.map(Network::token_symbol).contains(&string(value)?);
@@ -364,7 +368,8 @@ field! {
 }
 
 field! {
-    /// An address to which money may be sent: not the token contract, where it would be lost.
+    /// An address that can receive money. The token contract's own address is rejected, because money that is sent to
+    /// it is lost.
     pub(crate) struct Payee(Address):
     |value| {
         let address = parse_address(string(value)?).map_err(|error| error.to_string())?;
@@ -433,7 +438,7 @@ mod tests {
         assert_eq!(problems[0].path, "/operations/1/endpoint");
     }
 
-    /// The body with another value at a pointer; `None` removes the member.
+    /// Returns the body with `value` at a JSON pointer. `None` removes the field.
     fn with(pointer: &str, value: Option<Value>) -> Value {
         let mut body = body();
         let (parent, name) = pointer.rsplit_once('/').unwrap();
@@ -676,7 +681,7 @@ mod tests {
         assert_eq!(problems(&operations(200, 1_000))[0].path, "");
     }
 
-    /// Null removes the payment, and so does a new endpoint.
+    /// Null removes the payment. A new endpoint removes it, too.
     #[test]
     fn omitted_payment_members_keep_the_stored_payment() {
         let pointer = "/operations/0/payment";
@@ -698,7 +703,7 @@ mod tests {
         );
     }
 
-    /// A write with the current payment, or with the current maximum price, drops the delayed change.
+    /// A write that contains the current payment or the current maximum price drops the delayed change.
     #[test]
     fn a_write_without_payment_keeps_the_delayed_change() {
         let mut stored = service(&body(), None);
@@ -737,7 +742,7 @@ mod tests {
         assert_eq!(said(Some(Value::Null), Some(&stored)), None);
     }
 
-    /// `trust_status` and `curated` are two members, and one may be changed without the other.
+    /// `trust_status` and `curated` are separate fields, and each can be changed without the other.
     #[test]
     fn omitted_trust_members_keep_their_stored_values() {
         let stored = Service {

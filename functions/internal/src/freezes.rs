@@ -1,9 +1,9 @@
-//! Freezes by operators: of an agent, of all agents of an owner, or of the deployment. Each has a reason, which the
-//! affected people see, and applies to every decision that begins after the answer. Only operators end it, and in a
-//! browser none that was set with a token (`FreezeChange`): an operator's answer to a takeover of `people` must not be
-//! undone by `people`.
+//! Operator freezes: of one agent, of all agents of an owner, or of the whole deployment. Each freeze has a reason that
+//! affected users see, and applies to every decision that starts after the response. Only operators can end a freeze.
+//! In a browser, an operator cannot end a freeze that was set with a token (`FreezeChange`), because a compromised
+//! `people` function must not be able to undo the operators' response to the compromise.
 //!
-//! Each answer lists every freeze, so that an operator in a hurry sees all of them.
+//! Each response lists all freezes, so that an operator sees the complete state.
 
 use crate::Operators;
 use axum::Json;
@@ -20,53 +20,54 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of listing freezes and of ending the deployment's.
+    /// Errors when listing freezes, and when ending the deployment's freeze.
     pub(crate) ListErrors: 401, 429, 500;
-    /// The errors of freezing the deployment.
+    /// Errors when freezing the deployment.
     pub(crate) DeploymentErrors: 400, 401, 413, 429, 500;
-    /// The errors of freezing an agent or an owner.
+    /// Errors when freezing an agent or an owner.
     pub(crate) FreezeErrors: 400, 401, 404, 409, 413, 429, 500;
-    /// The errors of ending the freeze of an agent or an owner.
+    /// Errors when ending the freeze of an agent or an owner.
     pub(crate) UnfreezeErrors: 401, 404, 429, 500;
 }
 
 purser_api::body! {
-    /// The reason of a freeze.
+    /// The reason for a freeze.
     pub(crate) struct FreezeBody {
-        /// Shown to the owners of the frozen agents. Surrounding white space is removed.
+        /// The reason, which owners of frozen agents see. Surrounding white space is removed.
         reason: OperatorReason = {"example": "reported stolen"},
     }
 }
 
-/// A freeze by an operator.
+/// An operator freeze.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OperatorFreeze)]
 pub(crate) struct FreezeView {
-    /// `agent`, `owner` or `deployment`.
+    /// The scope: `agent`, `owner` or `deployment`.
     #[schema(value_type = String, example = "agent")]
     scope: &'static str,
-    /// The frozen agent, if the freeze is of one agent.
+    /// The frozen agent. Null unless `scope` is `agent`.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     agent_id: Option<String>,
-    /// The owner whose agents are frozen; for one agent, its present owner.
+    /// The owner whose agents are frozen. For a frozen agent, its current owner. Null for the deployment.
     #[schema(required)]
     owner: Option<String>,
     reason: String,
-    /// The operator who froze it: `browser:<name>` for one who acted in the browser.
+    /// The operator who set the freeze: `browser:<name>` if the operator acted in the browser.
     operator: String,
-    /// The operator who asked in the browser to end it, which needs a second operator.
+    /// The operator who requested the end in the browser, which a second operator must confirm. Null without such a
+    /// request.
     #[schema(required)]
     end_requested_by: Option<String>,
     #[schema(format = DateTime)]
     frozen_at: String,
 }
 
-/// Every freeze by an operator.
+/// All operator freezes.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OperatorFreezeList)]
 pub(crate) struct FreezeList {
     freezes: Vec<FreezeView>,
-    /// The number of freezes in this answer.
+    /// The number of freezes in this response.
     count: usize,
 }
 
@@ -113,7 +114,7 @@ impl Operators {
         self.freezes().await
     }
 
-    /// Freezes a target that exists.
+    /// Freezes a target, which must exist.
     pub(crate) async fn begin_freeze(
         &self,
         operator: &Operator,
@@ -146,8 +147,8 @@ impl Operators {
         self.freezes().await
     }
 
-    /// Ends a freeze; with a token, also if there is none. Where a browser needs a second operator, the first one's request
-    /// is stored.
+    /// Ends a freeze. With a token, this succeeds even if there is no freeze. If an operator in a browser needs a
+    /// second operator, the first operator's request is stored.
     pub(crate) async fn end_freeze(&self, operator: &Operator, target: &FreezeTarget) -> Result<FreezeOutcome> {
         let needs_second = self.needs_second(operator);
         let end = |stored| FreezeChange::end(target.clone(), stored, &operator.name, needs_second);
@@ -155,8 +156,8 @@ impl Operators {
             .await
     }
 
-    /// Changes the freeze of a target. If another operator changes it meanwhile, the change is judged again. A change that
-    /// the stored freeze's authority rejects has an audit row.
+    /// Changes a target's freeze. If another operator changes the freeze in the meantime, evaluates the change again. A
+    /// change that requires a token is rejected with an audit row.
     async fn change_freeze(
         &self,
         operator: &Operator,
@@ -177,7 +178,8 @@ impl Operators {
             if operator.name.is_in_browser() && change.before().or(change.after()).is_none() {
                 return Err(ErrorKind::NotFound.into());
             }
-            // An end in a browser may be a request, which a second operator has to repeat. It changes nothing for the owner.
+            // In a browser, ending a freeze may only store a request that a second operator must repeat. The request
+            // changes nothing for the owner, so the owner's log gets no row.
             let is_request = change.after().is_some_and(|freeze| freeze.end_asked_by.is_some());
             let request = act_on(AuditKind::FreezeEndRequested, target);
             let (act, owner) = if is_request {
@@ -203,8 +205,8 @@ impl Operators {
         }
     }
 
-    /// The owner of the frozen agents, whose log gets a row. `None` for the deployment, whose freeze all people's pages
-    /// show.
+    /// Returns the owner of the frozen agents, whose audit log gets a row. Returns `None` for the deployment, because
+    /// all users' pages show its freeze.
     async fn owner_of(&self, target: &FreezeTarget) -> Result<Option<PersonId>> {
         Ok(match target {
             FreezeTarget::Agent(id) => {
@@ -216,13 +218,14 @@ impl Operators {
         })
     }
 
-    /// The agent in a path. A mistyped id must not look like a successful freeze.
+    /// Parses the agent in a path and checks that it exists, because a mistyped id must not look like a successful
+    /// freeze.
     async fn existing_agent(&self, agent: &str) -> Result<FreezeTarget> {
         let id = AgentId::parse(agent).ok_or(ErrorKind::NotFound)?;
         self.existing(FreezeTarget::Agent(id)).await
     }
 
-    /// The target, if an agent of it exists. An owner may have none yet.
+    /// Checks that the target's agent exists. An owner is always accepted, because an owner may have no agents yet.
     pub(crate) async fn existing(&self, target: FreezeTarget) -> Result<FreezeTarget> {
         if let FreezeTarget::Agent(id) = &target {
             self.ledger.agent(*id).await?.ok_or(ErrorKind::NotFound)?;
@@ -231,14 +234,14 @@ impl Operators {
     }
 }
 
-/// The result of an operator's request to begin or end a freeze.
+/// The result of an operator's request to start or end a freeze.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FreezeOutcome {
-    /// The freeze has begun or ended.
+    /// The freeze started or ended.
     Done,
-    /// A second operator has to end it too.
+    /// A second operator must also end the freeze.
     AwaitsSecond,
-    /// It was set with a token, so it changes and ends only with a token.
+    /// The freeze was set with a token, so only a token can change or end it.
     NeedsToken,
 }
 
@@ -246,7 +249,7 @@ fn owner(text: &str) -> Option<FreezeTarget> {
     PersonId::parse(text).map(FreezeTarget::Owner)
 }
 
-/// The act and its object, for the audit log.
+/// Returns the action and its object for the audit log.
 fn act_on(kind: AuditKind, target: &FreezeTarget) -> Act {
     match target {
         FreezeTarget::Agent(agent) => Act::new(kind).on(*agent),
@@ -255,7 +258,7 @@ fn act_on(kind: AuditKind, target: &FreezeTarget) -> Act {
     }
 }
 
-/// Logs a change without the reason, which is an operator's text.
+/// Logs a change without the reason, because the reason is free text.
 fn log_change(operator: &Operator, change: &FreezeChange, is_request: bool) {
     let (by, target) = (&operator.name, change.target());
     let (agent, owner) = match target {
@@ -273,7 +276,7 @@ fn log_change(operator: &Operator, change: &FreezeChange, is_request: bool) {
     }
 }
 
-/// List the freezes by operators.
+/// List all operator freezes.
 #[utoipa::path(
     get,
     path = "/internal/freezes",
@@ -292,7 +295,7 @@ pub(crate) async fn list(
 
 /// Freeze an agent.
 ///
-/// No further payment of the agent is allowed. Its owner can't unfreeze it.
+/// Payments of the agent are blocked, and the owner cannot unfreeze it.
 #[utoipa::path(
     put,
     path = "/internal/freezes/agents/{agentId}",
@@ -313,7 +316,7 @@ pub(crate) async fn freeze_agent(
     Ok(operators.freeze(caller, target, &body).await?)
 }
 
-/// End the freeze of an agent.
+/// End an agent's freeze.
 #[utoipa::path(
     delete,
     path = "/internal/freezes/agents/{agentId}",
@@ -332,7 +335,7 @@ pub(crate) async fn unfreeze_agent(
     Ok(operators.unfreeze(caller, target).await?)
 }
 
-/// Freeze all agents of an owner, including later ones.
+/// Freeze all agents of an owner, including agents that are created later.
 #[utoipa::path(
     put,
     path = "/internal/freezes/owners/{person}",
@@ -353,7 +356,7 @@ pub(crate) async fn freeze_owner(
     Ok(operators.freeze(caller, target, &body).await?)
 }
 
-/// End the freeze of an owner.
+/// End an owner's freeze.
 #[utoipa::path(
     delete,
     path = "/internal/freezes/owners/{person}",
@@ -371,7 +374,7 @@ pub(crate) async fn unfreeze_owner(
     Ok(operators.unfreeze(caller, || owner(&person)).await?)
 }
 
-/// Freeze the deployment: every agent.
+/// Freeze the whole deployment, so that all agents' payments are blocked.
 #[utoipa::path(
     put,
     path = "/internal/freezes/deployment",
@@ -390,7 +393,7 @@ pub(crate) async fn freeze_deployment(
     Ok(operators.freeze(caller, target, &body).await?)
 }
 
-/// End the freeze of the deployment.
+/// End the deployment's freeze.
 #[utoipa::path(
     delete,
     path = "/internal/freezes/deployment",

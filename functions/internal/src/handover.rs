@@ -1,6 +1,6 @@
-//! `PUT` and `DELETE /internal/agents/{agentId}/handover`: offers an agent to another owner, and withdraws the offer.
+//! `PUT` and `DELETE /internal/agents/{agentId}/handover`: offers an agent to a new owner, and withdraws the offer.
 //!
-//! An operator can't change an agent: its owner changes when the person to whom it is offered accepts.
+//! An operator cannot change an agent. The owner changes only when the new owner accepts the offer.
 
 use crate::Operators;
 use axum::Json;
@@ -15,37 +15,37 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of offering an agent.
+    /// Errors when offering an agent.
     pub(crate) OfferErrors: 400, 401, 404, 413, 429, 500;
-    /// The errors of withdrawing an offer.
+    /// Errors when withdrawing an offer.
     pub(crate) TakeBackErrors: 401, 404, 429, 500;
 }
 
 purser_api::body! {
-    /// The person to whom an agent is offered, and the reason.
+    /// The user to whom the agent is offered, and the reason.
     pub(crate) struct HandoverBody {
-        /// The person's ID, as shown on their sessions page.
+        /// The user's id, as shown on the user's sessions page.
         to: PersonId,
-        /// Shown to the person. Surrounding white space is removed.
+        /// The reason, which the user sees. Surrounding white space is removed.
         reason: OperatorReason = {"example": "their predecessor has left"},
     }
 }
 
-/// An agent that is offered to another owner.
+/// An agent that is offered to a new owner.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Handover)]
 pub(crate) struct HandoverView {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    /// The present owner.
+    /// The current owner.
     owner: String,
-    /// The person who may accept the agent.
+    /// The user who may accept the agent.
     to: String,
     reason: String,
     operator: String,
     #[schema(format = DateTime)]
     offered_at: String,
-    /// The end of the offer.
+    /// The time at which the offer ends.
     #[schema(format = DateTime)]
     ends_at: String,
 }
@@ -58,10 +58,10 @@ pub(crate) struct TakenBack {
     agent_id: String,
 }
 
-/// Offer an agent to another owner. This replaces an earlier offer.
+/// Offer an agent to a new owner. The offer replaces an earlier offer.
 ///
-/// The person has seven days to accept, with a recent sign-in. The agent keeps its keys, policies, rules and pending
-/// approvals.
+/// The user has seven days to accept the offer and needs a recent sign-in. The agent keeps its keys, policies, rules
+/// and pending approvals.
 #[utoipa::path(
     put,
     path = "/internal/agents/{agentId}/handover",
@@ -94,7 +94,7 @@ pub(crate) async fn offer(
     }))
 }
 
-/// Withdraw the offer of an agent, if it has not been accepted.
+/// Withdraw an agent's offer that has not been accepted.
 #[utoipa::path(
     delete,
     path = "/internal/agents/{agentId}/handover",
@@ -118,13 +118,13 @@ pub(crate) async fn take_back(
 }
 
 impl Operators {
-    /// The agent that is to be offered.
+    /// Reads the agent that is to be offered.
     pub(crate) async fn find_agent_to_offer(&self, id: AgentId) -> Result<Agent> {
         Ok(self.ledger.agent(id).await?.ok_or(ErrorKind::NotFound)?)
     }
 
-    /// Offers an agent to a person. An offer that needs a second operator waits until another operator makes the same
-    /// offer.
+    /// Offers an agent to a user. If a second operator is needed, the offer becomes active when another operator makes
+    /// the same offer.
     pub(crate) async fn offer_agent(
         &self,
         operator: &Operator,
@@ -171,7 +171,7 @@ impl Operators {
         Ok(offer)
     }
 
-    /// Withdraws the offer of an agent, if there is one.
+    /// Withdraws an agent's offer, if there is one.
     pub(crate) async fn withdraw_offer(&self, operator: &Operator, id: AgentId) -> Result<()> {
         let act = Act::new(AuditKind::HandoverTakenBack).on(id);
         let agent = self.ledger.agent(id).await?;

@@ -1,11 +1,11 @@
-//! The internal group: operators edit the catalog, request probes, request the reconciliation of a payment, freeze
-//! agents, and offer agents to other owners.
+//! The internal API: operators update the catalog, request probes, request the reconciliation of a payment, freeze
+//! agents, and offer agents to new owners.
 //!
-//! Every request of the gateway must have an operator's token, which is checked first. `people` asks for acts of
-//! operators in a browser (`direct.rs`), which are the same operations. The audit log contains each act with the
-//! operator's name. An edit is conditional on the version that its operator saw (`If-Match`). Probe results are shown
-//! here but change nothing: an operator pins a payment. A new payee or a raised price takes effect after a delay, which
-//! a second operator can shorten.
+//! Each request through the API gateway needs an operator token, which is checked first. `people` requests the same
+//! operations for operators in a browser (`direct.rs`). The audit log records each action with the operator's name. An
+//! update is conditional on the version that the operator read (`If-Match`). Probe results change nothing by
+//! themselves: an operator sets the price from a probe result. A new payee or a higher price becomes active after a
+//! delay, which a second operator can shorten.
 
 mod accept;
 mod audit;
@@ -43,13 +43,13 @@ struct Operators {
     catalog: CatalogTable,
     ledger: Ledger,
     audit: AuditLog,
-    /// The one network that payments use.
+    /// The network of all payments.
     network: Network,
-    /// The delay of a new payee or a raised price.
+    /// The delay of a new payee or a higher price.
     payment_change_delay: Duration,
-    /// The payees that `events` attests, read only to show from when they can be paid.
+    /// The payees that `events` verified. Only read, to show from when the payees can be paid.
     usage: UsageTable,
-    /// The delay of a payee or price that a second operator has accepted, as `events` applies it.
+    /// The delay of a payee or price that a second operator accepted. `events` applies the same delay.
     accepted_payee_delay: Duration,
     tokens: InternalTokens,
     /// The operators who may act in a browser.
@@ -60,19 +60,20 @@ struct Operators {
 }
 
 impl Operators {
-    /// The calling operator and their address; 401 `invalid_internal_token` for any other caller, or 429 if too many
-    /// requests from their address were refused.
+    /// Authenticates the calling operator. The error is 401 `invalid_internal_token`, or 429 if too many requests from
+    /// this address were rejected.
     async fn authenticate(&self, caller: OperatorCredentials) -> Result<Operator> {
         caller.check(&self.tokens, &self.refusals, self.clock.now()).await
     }
 }
 
-/// The service in a path, by its UUID. Unlike public routes, these accept no slug, since an edit may change it.
+/// Parses the service UUID in a path. Unlike public routes, these routes accept no slug, because an update may change
+/// the slug.
 fn id_in_path(text: &str) -> Result<ServiceId> {
     Ok(ServiceId::parse(text).ok_or(ErrorKind::NotFound)?)
 }
 
-/// The operation in a path, by its UUID: an edit may change its slug.
+/// Parses the operation UUID in a path. Slugs are not accepted, because an update may change the slug.
 fn operation_in_path(text: &str) -> Result<OperationUuid> {
     Ok(OperationUuid::parse(text).ok_or(ErrorKind::NotFound)?)
 }
@@ -101,7 +102,7 @@ purser_api::routes!(
     handover::take_back,
 );
 
-/// The group's part of the OpenAPI document.
+/// Returns this API's part of the OpenAPI document.
 pub fn openapi() -> OpenApi {
     description()
 }
@@ -109,7 +110,7 @@ pub fn openapi() -> OpenApi {
 const DELAY: &str = "PAYMENT_CHANGE_DELAY_SECONDS";
 const DEFAULT_DELAY_SECONDS: u32 = 86_400;
 
-/// The group, ready to serve.
+/// Builds the routers from the environment.
 pub async fn routers(boot: Boot) -> Result<Routers, BootError> {
     let Boot {
         mut env,

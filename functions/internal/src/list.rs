@@ -9,11 +9,11 @@ use purser_api::{Failure, OperatorCredentials, Query};
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// The errors of this endpoint.
+    /// Errors of this endpoint.
     pub(crate) ListErrors: 400, 401, 429, 500;
 }
 
-/// List services, with the changes that probes found at their providers.
+/// List all services, with price and payee changes that probes observed.
 #[utoipa::path(
     get,
     path = "/internal/services",
@@ -40,7 +40,7 @@ pub(crate) async fn list(
     query.finish()?;
 
     let services = operators.catalog.load_probed().await?;
-    // Creates the catalog's object if the last edit did not.
+    // Writes the catalog object if the last update could not write it.
     operators.renew_object().await;
     let now = operators.clock.now();
     let services: Vec<InternalServiceItem> = services

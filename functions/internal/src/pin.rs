@@ -1,8 +1,9 @@
-//! `POST /internal/services/{serviceId}/operations/{operationId}/pin`: stores the payment that a probe saw in the
-//! catalog.
+//! `POST /internal/services/{serviceId}/operations/{operationId}/pin`: sets an operation's payment in the catalog to
+//! the payment that a probe observed.
 //!
-//! The body repeats the payment, so that the pinned payment is the one that the operator saw. As with every edit,
-//! another payee or a raised price is delayed, and so is a first payment in a service that is or was open.
+//! The request body repeats the payment, so that only the payment that the operator saw is set. As with every update, a
+//! different payee or a higher price is delayed. The same applies to a first payment if agents can use the service or
+//! could use it before.
 
 use crate::edit::{Change, Condition};
 use crate::entry::PaymentEntry;
@@ -19,19 +20,19 @@ use purser_domain::{
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// The errors of this endpoint.
+    /// Errors of this endpoint.
     pub(crate) PinErrors: 400, 401, 404, 412, 413, 428, 429, 500;
 }
 
 purser_api::body! {
     /// The payment that the operator saw.
     pub(crate) struct PinBody {
-        /// The payment in `probe.last_answer` of the operation.
+        /// The payment in the operation's `probe.last_answer`.
         payment: PaymentEntry,
     }
 }
 
-/// Pin the payment that a probe saw.
+/// Set an operation's payment to the payment that a probe observed.
 #[utoipa::path(
     post,
     path = "/internal/services/{serviceId}/operations/{operationId}/pin",
@@ -64,7 +65,8 @@ pub(crate) async fn pin(
 }
 
 impl Operators {
-    /// Pins the payment that a probe saw last, if it is the one that the operator saw; the service as it is then stored.
+    /// Sets the operation's payment to the last probed payment, if `is_seen` confirms that the operator saw this
+    /// payment. Returns the stored service.
     pub(crate) async fn pin_seen(
         &self,
         operator: &Operator,
@@ -83,7 +85,7 @@ impl Operators {
     }
 }
 
-/// The service with the payment of an operation that a probe saw last, if it is the one that the operator saw.
+/// Returns the service with the last probed payment, if `is_seen` confirms that the operator saw this payment.
 fn pinned(
     stored: &Service,
     operation: OperationUuid,

@@ -1,4 +1,4 @@
-//! `POST /internal/services/{serviceId}/probe`: requests a probe before the scheduled one.
+//! `POST /internal/services/{serviceId}/probe`: requests a probe before the next scheduled probe.
 
 use crate::view::InternalService;
 use crate::{Operators, id_in_path};
@@ -10,7 +10,7 @@ use purser_domain::{Act, AuditChanges, AuditKind, ErrorKind, Result, Service, Se
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// The errors of this endpoint.
+    /// Errors of this endpoint.
     pub(crate) ProbeErrors: 401, 404, 413, 429, 500;
 }
 
@@ -42,7 +42,7 @@ pub(crate) async fn probe(
 }
 
 impl Operators {
-    /// Requests a probe of a service, which is returned.
+    /// Requests a probe of a service. Returns the service.
     pub(crate) async fn request_probe(&self, operator: &Operator, id: ServiceId) -> Result<Service> {
         let service = self.catalog.service(id).await?.ok_or(ErrorKind::NotFound)?;
         let act = Act::new(AuditKind::ProbeRequested).about(id);

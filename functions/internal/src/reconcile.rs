@@ -1,5 +1,5 @@
-//! `POST /internal/agents/{agentId}/settlements/{settlementId}/reconcile`: stores a request, so that the next run
-//! reconciles this settlement first, in any state: also an expired one, or one that was confirmed long ago.
+//! `POST /internal/agents/{agentId}/settlements/{settlementId}/reconcile`: requests that the next reconciliation run
+//! checks this settlement first. The settlement may be in any state, including expired or confirmed long ago.
 
 use crate::Operators;
 use crate::view::MarkedSettlement;
@@ -13,7 +13,7 @@ use purser_store::ReconcileRequest;
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// The errors of this endpoint.
+    /// Errors of this endpoint.
     pub(crate) ReconcileErrors: 401, 404, 413, 429, 500;
 }
 

@@ -1,4 +1,4 @@
-//! `GET /internal/services/{serviceId}`: one catalog entry, with its probe results.
+//! `GET /internal/services/{serviceId}`: one catalog service, with its probe results.
 
 use crate::view::InternalService;
 use crate::{Operators, id_in_path};
@@ -9,7 +9,7 @@ use purser_domain::ErrorKind;
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// The errors of this endpoint.
+    /// Errors of this endpoint.
     pub(crate) ServiceErrors: 401, 404, 429, 500;
 }
 

@@ -1,4 +1,4 @@
-//! `PUT /internal/services/{serviceId}/trust-status`: sets how far a service has been checked.
+//! `PUT /internal/services/{serviceId}/trust-status`: sets how thoroughly a service has been checked.
 
 use crate::edit::{Condition, of_existing};
 use crate::view::InternalService;
@@ -11,12 +11,12 @@ use purser_domain::{AuditKind, Service, TrustStatus};
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// The errors of this endpoint.
+    /// Errors of this endpoint.
     pub(crate) TrustStatusErrors: 400, 401, 404, 412, 413, 428, 429, 500;
 }
 
 purser_api::body! {
-    /// The trust status of a service.
+    /// A service's new trust status.
     pub(crate) struct TrustStatusBody {
         /// `listed`, `discovered`, `probe_passed`, `platform_verified` or `disabled`.
         trust_status: TrustStatus = {"example": "disabled"},

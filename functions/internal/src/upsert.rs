@@ -1,7 +1,7 @@
-//! `PUT /internal/services/{serviceId}`: creates or replaces a catalog entry, with all its operations.
+//! `PUT /internal/services/{serviceId}`: creates or replaces a catalog service, with all its operations.
 //!
-//! Readers see only the one item that is written here, aggregates included; the claim on the slug is written with it.
-//! Probe results are not part of the operator's body: they are stored next to the entry and kept.
+//! The service is stored as one item that includes the aggregates for lists. The slug's uniqueness record is written in
+//! the same transaction. Probe results are not part of the request body. They are stored separately and are kept.
 
 use crate::Operators;
 use crate::edit::{Change, Condition, EditResult};
@@ -16,11 +16,11 @@ use purser_domain::{AuditKind, Error, Problem, ServiceId};
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// The errors of this endpoint.
+    /// Errors of this endpoint.
     pub(crate) UpsertErrors: 400, 401, 409, 412, 413, 428, 429, 500;
 }
 
-/// Create or replace one service.
+/// Create or replace a service.
 #[utoipa::path(
     put,
     path = "/internal/services/{serviceId}",

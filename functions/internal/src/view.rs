@@ -1,4 +1,4 @@
-//! The wire shapes of this group's answers.
+//! The response bodies of the internal API.
 
 use purser_domain::{
     Aggregates, Amount, Answer, AttestedService, CatalogPayment, Duration, Network, NextPricing, Operation,
@@ -15,7 +15,7 @@ pub(crate) struct MarkedSettlement {
     agent_id: String,
     #[schema(value_type = uuid::Uuid)]
     settlement_id: String,
-    /// Its status before it is reconciled: `authorized`, `confirmed` or `expired`.
+    /// The settlement's status before the reconciliation: `authorized`, `confirmed` or `expired`.
     #[schema(value_type = String, example = "authorized")]
     receipt_status: &'static str,
     /// The time of the request.
@@ -34,12 +34,12 @@ impl MarkedSettlement {
     }
 }
 
-/// One entry of the catalog, with its probe results.
+/// A catalog service, with its probe results.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct InternalService {
     #[schema(value_type = uuid::Uuid)]
     id: String,
-    /// The number of edits; also the `ETag`.
+    /// The number of updates, which is also the `ETag`.
     version: u64,
     slug: String,
     name: String,
@@ -48,36 +48,36 @@ pub(crate) struct InternalService {
     website: String,
     #[schema(format = Uri, required)]
     logo_url: Option<String>,
-    /// As in the public catalog.
+    /// The category, as in the public catalog.
     category: &'static str,
-    /// The origin of the entry.
+    /// Where the entry comes from.
     source: String,
-    /// As in the public catalog.
+    /// The trust status, as in the public catalog.
     trust_status: &'static str,
-    /// Whether agents may use it.
+    /// Whether agents may use the service.
     curated: bool,
     #[serde(flatten)]
     counts: Counts,
-    /// The time of the latest request for a probe.
+    /// The time of the latest probe request. Null if no probe was requested.
     #[schema(format = DateTime, required)]
     probe_requested_at: Option<String>,
-    /// Whether a provider asks for a payment that differs from the catalog, for at least one operation.
+    /// Whether the provider asks for a different payment than the catalog has, for at least one operation.
     changed: bool,
     operations: Vec<InternalOperation>,
 }
 
-/// The aggregates of the public list.
+/// The aggregates that the public list also shows.
 #[derive(Serialize, ToSchema)]
 #[schema(as = InternalCounts)]
 struct Counts {
     operation_count: usize,
     paid_operation_count: usize,
     free_operation_count: usize,
-    /// The lowest operation price, in micro-units.
+    /// The lowest operation price, in micro-USDC.
     min_price_units: u64,
 }
 
-/// One operation, with its probe results.
+/// An operation, with its probe results.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct InternalOperation {
     #[schema(value_type = uuid::Uuid)]
@@ -87,7 +87,7 @@ pub(crate) struct InternalOperation {
     availability: &'static str,
     label: String,
     method: String,
-    /// May have path parameters, `{name}`.
+    /// The provider's URL, which may have path parameters `{name}`.
     #[schema(format = "uri-template")]
     endpoint: String,
     category: &'static str,
@@ -98,34 +98,35 @@ pub(crate) struct InternalOperation {
     max_price_units: Option<u64>,
     #[schema(value_type = Object)]
     params: serde_json::Value,
-    /// Whether the caller specifies a page to fetch, so that the agent's `allowed_domains` apply: as set, or derived
-    /// from category and slug.
+    /// Whether the caller specifies a page to fetch, so that the agent's `allowed_domains` apply. Either the stored
+    /// value, or derived from the category and the slug.
     fetches_target: bool,
-    /// The payment that authorize makes: this payee and no other.
+    /// The payment that authorize makes. Authorize pays no other payee.
     #[schema(required)]
     payment: Option<InternalPayment>,
-    /// The time from which authorize pays `payment` at this price, if it is in the future. A new or accepted change
-    /// takes effect after a second delay, which operators can't shorten. Null if it is already in effect, or if a
-    /// change of the last seconds is not yet attested.
+    /// The time from which authorize pays `payment` at this price. A new or accepted change becomes payable after a
+    /// second delay, which operators cannot shorten. Null if the price is already payable, or if the change is only
+    /// seconds old and not yet verified.
     #[schema(format = DateTime, required)]
     paid_from: Option<String>,
-    /// The delayed values of `price_model`, `max_price_units` and `payment`; null without a delayed change. To withdraw
-    /// the change, write the current entry again. To shorten the delay, a second operator must accept the change.
+    /// The delayed values of `price_model`, `max_price_units` and `payment`. Null if no change is delayed. To withdraw
+    /// the change, write the current values again. To shorten the delay, a second operator must accept the change.
     #[schema(required)]
     next: Option<NextView>,
-    /// The reason that no call can be paid: `operation_has_no_payment`, `operation_is_paid_on_another_network`,
-    /// `operation_has_no_maximum_price` or `operation_is_called_over_http`; null if calls can be paid.
+    /// Why calls cannot be paid: `operation_has_no_payment`, `operation_is_paid_on_another_network`,
+    /// `operation_has_no_maximum_price` or `operation_is_called_over_http`. Null if calls can be paid.
     #[schema(value_type = Option<String>, required)]
     unpayable_reason: Option<&'static str>,
-    /// The latest probe at this method and endpoint; null before the first.
+    /// The latest probe of this method and endpoint. Null before the first probe.
     #[schema(required)]
     probe: Option<ProbeView>,
-    /// The payment that the provider asks for instead of `payment`; null while they agree. Pin it to accept it.
+    /// The payment that the provider asks for, if it differs from `payment`. Null otherwise. Use the `pin` operation to
+    /// accept it.
     #[schema(required)]
     change: Option<AnswerView>,
 }
 
-/// How an operation is paid.
+/// The payment for an operation.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct InternalPayment {
     #[schema(example = "exact")]
@@ -139,15 +140,15 @@ pub(crate) struct InternalPayment {
     pay_to: String,
 }
 
-/// The payment of an operation after a delay.
+/// An operation's delayed payment.
 #[derive(Serialize, ToSchema)]
 #[schema(as = InternalNextPayment)]
 pub(crate) struct NextView {
-    /// The first instant at which it is in effect; `9999-12-31T23:59:59.999999Z` if it only takes effect once a second
-    /// operator accepts it.
+    /// The time at which the payment becomes active. `9999-12-31T23:59:59.999999Z` if the payment only becomes active
+    /// once a second operator accepts it.
     #[schema(format = DateTime)]
     from: String,
-    /// The operator who requested it: `browser:<name>` for one who acted in the browser.
+    /// The operator who requested the change: `browser:<name>` if the operator acted in the browser.
     by: String,
     price_model: String,
     #[schema(required)]
@@ -155,7 +156,7 @@ pub(crate) struct NextView {
     payment: InternalPayment,
 }
 
-/// The result of a probe.
+/// A probe's result.
 #[derive(Serialize, ToSchema)]
 #[schema(as = InternalProbe)]
 pub(crate) struct ProbeView {
@@ -164,10 +165,10 @@ pub(crate) struct ProbeView {
     /// `paid_x402`, `free_verified` or `unverified`.
     availability: &'static str,
     /// The reason for `unverified`, in snake case: `timeout`, `blocked_address`, `status_500`, `not_x402`,
-    /// `other_network`, …
+    /// `other_network`, … Null otherwise.
     #[schema(required, example = "timeout")]
     reason: Option<String>,
-    /// The provider's latest answer: from this probe, or from an earlier probe if this one received none.
+    /// The provider's latest response: from this probe, or from an earlier probe if this probe received no response.
     #[schema(required)]
     last_answer: Option<AnswerView>,
 }
@@ -176,15 +177,15 @@ pub(crate) struct ProbeView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = InternalAnswer)]
 pub(crate) struct AnswerView {
-    /// Null if the provider asks for no payment.
+    /// The payment. Null if the provider asks for no payment.
     #[schema(required)]
     payment: Option<InternalPayment>,
-    /// The time since which the provider has given this answer.
+    /// The time since which the provider has given this response.
     #[schema(format = DateTime)]
     since: String,
 }
 
-/// One service in the list, with counts instead of operations, and its pending changes.
+/// A service in the list, with counts instead of operations, and with its observed changes.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct InternalServiceItem {
     #[schema(value_type = uuid::Uuid)]
@@ -200,68 +201,68 @@ pub(crate) struct InternalServiceItem {
     counts: Counts,
     #[schema(format = DateTime, required)]
     probe_requested_at: Option<String>,
-    /// The oldest of the operations' latest probes; null if one was never probed.
+    /// The time of the oldest among the operations' latest probes. Null if an operation was never probed.
     #[schema(format = DateTime, required)]
     probed_at: Option<String>,
-    /// The operations whose providers ask for another payment than the catalog lists.
+    /// The operations whose provider asks for a different payment than the catalog has.
     changes: Vec<ChangeView>,
-    /// The operations that can't be paid.
+    /// The operations that cannot be paid.
     unpayable: Vec<UnpayableView>,
 }
 
-/// An operation that can't be paid.
+/// An operation that cannot be paid.
 #[derive(Serialize, ToSchema)]
 #[schema(as = InternalUnpayable)]
 pub(crate) struct UnpayableView {
     #[schema(value_type = uuid::Uuid)]
     id: String,
     operation_id: String,
-    /// As `unpayable_reason` of the operation.
+    /// The reason, as in the operation's `unpayable_reason`.
     #[schema(value_type = String, example = "operation_has_no_payment")]
     reason: &'static str,
 }
 
-/// The listed payment, and the one that the provider asks for.
+/// The catalog's payment, and the payment that the provider asks for.
 #[derive(Serialize, ToSchema)]
 #[schema(as = InternalChange)]
 pub(crate) struct ChangeView {
     #[schema(value_type = uuid::Uuid)]
     id: String,
     operation_id: String,
-    /// The payment that authorize makes: this payee and no other.
+    /// The payment that authorize makes. Authorize pays no other payee.
     #[schema(required)]
     pinned: Option<InternalPayment>,
-    /// The payment that the provider asks for; null if it asks for none.
+    /// The payment that the provider asks for. Null if the provider asks for no payment.
     #[schema(required)]
     seen: Option<InternalPayment>,
-    /// The time since which it has asked for this payment.
+    /// The time since which the provider has asked for this payment.
     #[schema(format = DateTime)]
     since: String,
 }
 
-/// The answer of the list.
+/// A list of services.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct InternalServiceList {
     pub(crate) services: Vec<InternalServiceItem>,
-    /// The number of services in this answer.
+    /// The number of services in this response.
     pub(crate) count: usize,
 }
 
-/// The attested payees of a service, and the effect of this answer's edit on them.
+/// A service's verified payees, and the change that the current request accepted.
 pub(crate) struct PaidFrom {
-    /// The current row; `None` for a service that was never open.
+    /// The current row of verified payees. `None` if agents could never use the service.
     pub(crate) attested: Option<AttestedService>,
     /// The operation whose change was just accepted, and the delay of accepted changes.
     pub(crate) accepted: Option<(OperationUuid, Duration)>,
 }
 
 impl PaidFrom {
-    /// The first instant at which the operation's payee and price are paid, if that is after `now`.
+    /// Returns the first time at which the operation's payee and price can be paid, if that time is after `now`.
     fn for_operation(&self, operation: &Operation, now: Timestamp) -> Option<Timestamp> {
         let PayeeAge::Young(from) = self.attested.as_ref()?.age(operation, now) else {
             return None;
         };
-        // The row was written before the edit (`shared/domain/src/catalog/attested.rs`).
+        // The row was written before this update (`shared/domain/src/catalog/attested.rs`).
         let accepted = self.accepted.filter(|(accepted, _)| *accepted == operation.id);
         let from = accepted.map_or(from, |(_, delay)| from.min(now.after(delay)));
         (now < from).then_some(from)
@@ -269,7 +270,7 @@ impl PaidFrom {
 }
 
 impl InternalService {
-    /// A service at this time.
+    /// Builds the view of a service at time `now`.
     pub(crate) fn new(
         service: &Service,
         record: &ProbeRecord,
@@ -337,7 +338,7 @@ impl InternalOperation {
 }
 
 impl InternalServiceItem {
-    /// A service at this time.
+    /// Builds the list view of a service at time `now`.
     pub(crate) fn new(service: &Service, record: &ProbeRecord, network: Network, now: Timestamp) -> Self {
         let service = &record.with_labels(service).at(now);
         let operations = &service.operations;

@@ -1,5 +1,5 @@
-//! `POST /internal/services/{serviceId}/operations/{operationId}/withdraw-change`: an operator withdraws the delayed
-//! change of a payee or price. The current one stays in effect.
+//! `POST /internal/services/{serviceId}/operations/{operationId}/withdraw-change`: an operator withdraws a delayed
+//! payee or price change. The current payee and price stay active.
 
 use crate::edit::{Change, Condition, exact};
 use crate::view::InternalService;
@@ -11,13 +11,14 @@ use purser_domain::{AuditKind, ErrorKind, OperationUuid, Result, Service, Servic
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// The errors of this endpoint.
+    /// Errors of this endpoint.
     pub(crate) WithdrawErrors: 400, 401, 404, 412, 413, 428, 429, 500;
 }
 
-/// Withdraw the delayed change of an operation (`next`).
+/// Withdraw an operation's delayed change (`next`).
 ///
-/// Every operator can withdraw it, including the one who requested it. The current payee and price stay in effect.
+/// Any operator can withdraw the change, including the operator who requested it. The current payee and price stay
+/// active.
 #[utoipa::path(
     post,
     path = "/internal/services/{serviceId}/operations/{operationId}/withdraw-change",
@@ -50,7 +51,7 @@ pub(crate) async fn withdraw_change(
 }
 
 impl Operators {
-    /// Withdraws the delayed change of an operation; the service as it is then stored.
+    /// Withdraws an operation's delayed change. Returns the stored service.
     pub(crate) async fn withdraw(
         &self,
         operator: &Operator,
