@@ -1,9 +1,9 @@
-//! The address of a new agent's wallet, with an attestation by the wallet's own key.
+//! Attests the wallet of a new agent, with a signature by the wallet's own key.
 //!
-//! Invariants: a wallet attests one agent and an agent has one wallet, regardless of the request. Both are claimed, in
-//! rows that only this function can write, before the attestation is signed. [`Custody::signer`] verifies the
-//! attestation at each signature, so another function can't give a wallet to another agent. A repeated request returns
-//! the same wallet.
+//! Invariants: a wallet is attested for one agent only, and an agent has one wallet, regardless of the request. Both
+//! are claimed before the attestation is signed, in rows that only this function can write. [`Custody::signer`]
+//! verifies the attestation before each signature, so another function cannot assign a wallet to a different agent. A
+//! repeated request returns the same wallet.
 //!
 //! [`Custody::signer`]: purser_chain::Custody::signer
 
@@ -38,7 +38,7 @@ impl Payments {
     }
 }
 
-/// The error of a request for which the custody did not sign.
+/// Converts a custody error into an error response: temporary errors become retryable.
 pub(crate) fn custody_error(operation: &'static str, error: CustodyError) -> Error {
     if error.may_pass() {
         Error::temporarily_unavailable(operation, error)

@@ -1,6 +1,6 @@
-//! Authentication, and the reads for the caller in the same round trip.
+//! Authenticates agents, and reads the decision inputs in the same round trip.
 //!
-//! How calls are counted and keys are checked: `shared/store/src/people/authenticate.rs`.
+//! Request counting and key checks are in `shared/store/src/people/authenticate.rs`.
 
 use crate::Payments;
 use purser_api::AgentCredentials;
@@ -10,14 +10,15 @@ use purser_domain::{
 use purser_store::{AuthenticatedCaller, DecisionInputs, DecisionKeys, Edition, Reader};
 use std::sync::Arc;
 
-/// The catalog's service for a call.
+/// Finds the catalog service for a call.
 pub(crate) fn service_of<'a>(call: impl Into<ProviderCall<'a>>, edition: &'a Edition) -> Option<ServiceId> {
     let matched = CatalogMatch::find(call, &edition.catalog).ok()?;
     Some(matched.service.id)
 }
 
 impl Payments {
-    /// The agent behind a call that needs this permission, and the decision inputs read for it.
+    /// Authenticates the agent for a call that needs this permission. Returns the agent with the decision inputs that
+    /// were read at the same time.
     pub(crate) async fn authenticate(
         &self,
         caller: AgentCredentials,
@@ -31,9 +32,9 @@ impl Payments {
         self.authenticator.verify(call, agent, inputs, self.clock.now())
     }
 
-    /// As [`Self::authenticate`], for a decision, with the current catalog. The catalog's copy in memory is checked
-    /// concurrently with these reads, which use the service in that copy. The reads for an unauthenticated caller are
-    /// the same whether the agent exists or not.
+    /// Like [`Self::authenticate`], for a decision with the current catalog. Concurrently with the reads, checks
+    /// whether the catalog in memory is current. The reads use the service from the catalog in memory. For an
+    /// unauthenticated caller, the reads are the same whether or not the agent exists.
     pub(crate) async fn authenticate_for_decision(
         &self,
         caller: AgentCredentials,
@@ -48,7 +49,7 @@ impl Payments {
             freezes: call.is_some(),
             ..ask
         };
-        // Boxed, since joining copies finished futures, and those of the SDK take kilobytes.
+        // Boxed, because joining copies finished futures, and the AWS SDK's futures take kilobytes.
         let (edition, caller) = tokio::join!(
             Box::pin(self.catalog.current(self.clock.now())),
             Box::pin(self.authenticate(caller, Permission::Pay, &ask))
@@ -56,14 +57,13 @@ impl Payments {
         let (edition, mut caller) = (edition?, caller?);
         let service = service_in(&edition);
         if service != guess {
-            // The catalog has changed since the service was looked up, or no catalog was in memory.
+            // The catalog changed after the service was looked up, or no catalog was in memory.
             self.read_again(&mut caller, &DecisionKeys { service, ..ask }).await?;
         }
         Ok((edition, caller))
     }
 
-    /// Repeats the reads for a decision of an authenticated caller, and checks the key against the agent's current
-    /// record.
+    /// Reads an authenticated caller's decision inputs again, and checks the key against the agent's current record.
     pub(crate) async fn read_again(
         &self,
         caller: &mut AuthenticatedCaller<DecisionInputs>,
@@ -77,8 +77,8 @@ impl Payments {
         Ok(())
     }
 
-    /// One of the caller's settlements, `None` both for an unknown id and for another agent's. `needs` is the
-    /// permission that the call requires, if any.
+    /// Authenticates the caller and reads the caller's settlement. The settlement is `None` if the id is unknown or
+    /// belongs to another agent. `needs` is the permission that the call requires, if any.
     pub(crate) async fn authenticate_for_settlement(
         &self,
         caller: AgentCredentials,
@@ -93,8 +93,8 @@ impl Payments {
     }
 }
 
-/// The requested settlement and its purchase, if it exists and the caller's key is for its service. A payout belongs
-/// to the agent's owner, so it is not found.
+/// Returns the settlement and its purchase, if the settlement exists and the caller's key is valid for its service. The
+/// error for a withdrawal is `not_found`, because withdrawals belong to the agent's owner.
 pub(crate) fn check_access(caller: &AuthenticatedCaller<Option<Settlement>>) -> Result<(&Settlement, &Purchase)> {
     let settlement = caller.read.as_ref().ok_or(ErrorKind::NotFound)?;
     let purchase = settlement.terms.purchase().ok_or(ErrorKind::NotFound)?;

@@ -1,17 +1,17 @@
-//! `POST /x402/authorize`: evaluates a payment, reserves the spend, and signs exactly the evaluated payment.
+//! `POST /x402/authorize`: evaluates a payment, reserves the amount, and signs exactly the evaluated payment.
 //!
-//! Invariants: if an answer contains a payment, its settlement is stored and its amount counted. The same key with the
-//! same request returns the same settlement, signed for the same nonce, even if answers were lost or if the provider's
-//! offer has changed in parts that are neither evaluated nor signed (`docs/x402.md` §7). A refusal writes only its
-//! decision row. `docs/errors.md` lists the errors in the order of the checks.
+//! Invariants: if a response contains a payment, its settlement is stored and its amount is reserved. The same
+//! idempotency key with the same request returns the same settlement, signed with the same nonce. This holds even if
+//! responses were lost, or if the provider's payment requirements changed in fields that are neither evaluated nor
+//! signed (`docs/x402.md` §7). A rejection writes only its decision row. `docs/errors.md` lists the errors in the order
+//! of the checks.
 //!
-//! From top to bottom: the body is parsed and the caller authenticated while the decision inputs are read; then the
-//! decision is made, the amount reserved, the payment signed and the call answered. If the inputs change meanwhile,
-//! the reads are repeated.
+//! The handler parses the body, and authenticates the caller while it reads the decision inputs. Then it decides,
+//! reserves the amount, signs the payment and responds. If the inputs change in the meantime, it reads them again.
 //!
-//! Elsewhere: the checks (`shared/domain/src/policy/evaluate.rs`), the transaction
-//! (`shared/store/src/payments/reserve.rs`), the signature (`shared/chain/src/signer.rs`), answers to repeated calls
-//! (`idempotency.rs`), and the recording of refusals (`refuse.rs`).
+//! Other modules contain the checks (`shared/domain/src/policy/evaluate.rs`), the transaction
+//! (`shared/store/src/payments/reserve.rs`), the signature (`shared/chain/src/signer.rs`), responses to repeated calls
+//! (`idempotency.rs`), and the recording of rejections (`refuse.rs`).
 
 use crate::Payments;
 use crate::authenticate::service_of;
@@ -33,11 +33,11 @@ use serde_json::value::RawValue;
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// The errors of this endpoint.
+    /// Errors of this endpoint.
     pub(crate) AuthorizeErrors: 400, 401, 402, 403, 404, 409, 413, 429, 500;
 }
 
-/// Evaluate, reserve and sign a payment.
+/// Evaluate a payment, reserve its amount and sign it.
 #[utoipa::path(
     post,
     path = "/x402/authorize",
@@ -66,7 +66,7 @@ pub(crate) async fn authorize(
         Ok((request, body, requirement))
     });
 
-    // The key is checked before the body. For a malformed body, only the agent's record is read.
+    // Check the key before the body. For a malformed body, read only the agent's record.
     let parsed = request.as_ref().ok().map(|(request, ..)| request);
     let ask = parsed.map_or_else(DecisionKeys::default, |request| DecisionKeys {
         key: Some(request.idempotency_key),
@@ -91,7 +91,7 @@ pub(crate) async fn authorize(
     };
     let service = service_of(&request.intent, &edition);
     let mut eviction = Eviction::Eager;
-    // Lasting contention ends in an error, and nothing is written.
+    // If contention lasts, the backoff ends in an error, and nothing is written.
     let mut backoff = Backoff::new();
     loop {
         let first = authorizing.as_first_made(&caller.read);
@@ -102,7 +102,7 @@ pub(crate) async fn authorize(
         let attempt = authorizing.attempt(&mut caller, &edition, eviction, balance.take(), &mut backoff);
         match attempt.await? {
             Attempt::Done(answer) => return Ok(answer),
-            // The inputs have changed: read and decide again, including the key, the freeze and the approval.
+            // The inputs changed: read and decide again, including the key, the freeze and the approval.
             Attempt::Retry => {
                 eviction = Eviction::Needed;
                 balance = Some(EarlyBalance::start(&payments, &caller.agent));
@@ -115,8 +115,8 @@ pub(crate) async fn authorize(
 }
 
 impl Authorizing<'_> {
-    /// Replays the answer of an earlier call, or decides on the inputs and writes the result: the payment, the
-    /// approval, or the refusal.
+    /// Returns an earlier call's response, or decides and writes the result: the payment, the approval request, or the
+    /// rejection.
     async fn attempt(
         &self,
         caller: &mut AuthenticatedCaller<DecisionInputs>,
@@ -146,8 +146,8 @@ impl Authorizing<'_> {
             match self.payments.decide(facts, balance.take()).await {
                 Decision::NeedsTarget => return Err(Error::field_required("target_url").into()),
                 Decision::Allow(grant) => {
-                    // The first payment writes the default policy, which was in effect without a row. An edit may have
-                    // been made meanwhile.
+                    // The first payment writes the default policy, which was active without a row. Retry if the policy
+                    // was updated in the meantime.
                     if unwritten && !self.payments.ledger.write_default(agent, matched.service.id).await? {
                         backoff.wait().await?;
                         return Ok(Attempt::Retry);
@@ -155,13 +155,14 @@ impl Authorizing<'_> {
                     return Ok(self.reserve(agent, &grant, backoff).await?);
                 }
                 Decision::Refuse(denial) => match window_to_read_on(&denial, service_state) {
-                    // The call is refused in any case; more entries are needed to compute when it fits.
+                    // The call is rejected in any case. More counted payments are needed to compute when the call fits.
                     Some(window) => self.payments.ledger.read_further(window).await?,
                     None => break denial,
                 },
             }
         };
-        // Boxed: a future is as large as the largest one that it awaits, and is moved several times before it runs.
+        // Boxed, because a future is as large as the largest future that it awaits, and is moved several times before
+        // it runs.
         if denial.escalates() {
             Box::pin(self.escalate(agent, matched, denial)).await
         } else {
@@ -169,7 +170,8 @@ impl Authorizing<'_> {
         }
     }
 
-    /// Reserves and signs. The wallet's signer is read first, so that a wrong wallet leaves no reservation.
+    /// Reserves the amount and signs the payment. Reads the wallet's signer first, so that a wallet that cannot sign
+    /// leaves no reservation.
     async fn reserve(&self, agent: &Agent, grant: &Grant<'_>, backoff: &mut Backoff) -> Result<Attempt> {
         let Self { payments, request, .. } = self;
         payments.hold_limit.check(agent.id, self.started)?;
@@ -178,7 +180,7 @@ impl Authorizing<'_> {
         let fingerprint = &request.intent.fingerprint;
         match payments.ledger.reserve(grant, &terms, fingerprint, backoff).await? {
             ReserveResult::Done => payments.hold_limit.count(agent.id, self.started),
-            // The next attempt reads the result of the call that won the race, and returns it.
+            // Another call won the race. The next attempt reads and returns its result.
             ReserveResult::IdempotencyRecord(_) | ReserveResult::ApprovalUsed { .. } | ReserveResult::Raced => {
                 return Ok(Attempt::Retry);
             }
@@ -201,7 +203,7 @@ impl Authorizing<'_> {
         Ok(Attempt::Done(answer.with_hash(hash).into_response()))
     }
 
-    /// The terms of a grant, which are stored and signed.
+    /// Builds the settlement terms of a grant, which are stored and signed.
     fn terms(&self, agent: &Agent, grant: &Grant<'_>) -> Result<Terms> {
         let Self { payments, request, .. } = self;
         let offer = &request.intent.offer;

@@ -1,4 +1,4 @@
-//! One call of authorize: its request, and the common parts of its decision, its replay and its refusal.
+//! One authorize call: its request, and the functions that decisions, replays and rejections share.
 
 use crate::Payments;
 use crate::attest::custody_error;
@@ -12,21 +12,21 @@ use purser_domain::{
 use serde_json::{Value, value::RawValue};
 use std::sync::Arc;
 
-/// The result of one attempt to answer.
+/// The result of one attempt to handle a call.
 pub(crate) enum Attempt {
-    /// The answer. Refusals are errors.
+    /// The response. Rejections are errors.
     Done(Response),
-    /// The inputs have changed, so the decision must be made again. Nothing was reserved.
+    /// The inputs changed, so the decision must be made again. Nothing was reserved.
     Retry,
 }
 
-/// One call of authorize, from the authenticated caller to the answer.
+/// One authorize call of an authenticated agent.
 #[derive(Clone, Copy)]
 pub(crate) struct Authorizing<'a> {
     pub(crate) payments: &'a Arc<Payments>,
     pub(crate) request: &'a AuthorizeRequest,
     pub(crate) body: &'a Value,
-    /// The provider's requirement as the provider wrote it, for the header.
+    /// The provider's payment requirements in their original form, for the payment header.
     pub(crate) requirement: &'a RawValue,
     pub(crate) catalog: &'a Catalog,
     pub(crate) started: Timestamp,
@@ -35,7 +35,7 @@ pub(crate) struct Authorizing<'a> {
 }
 
 impl Payments {
-    /// The signer of the agent's wallet, whose attestation is verified.
+    /// Returns the signer for the agent's wallet, after verifying the wallet's attestation.
     pub(crate) fn signer(&self, agent: &Agent) -> Result<Signer<'_>> {
         let signer = self.custody.signer(agent.id, &agent.wallet);
         signer.map_err(|error| custody_error("looking for a wallet's key", error))
@@ -43,20 +43,20 @@ impl Payments {
 }
 
 impl Authorizing<'_> {
-    /// The price that the catalog lists for the call now; `None` if it no longer lists it.
+    /// Returns the catalog's current price for the call. `None` if the operation is no longer in the catalog.
     pub(crate) fn list_price(&self) -> Option<Amount> {
         let matched = CatalogMatch::find(&self.request.intent, self.catalog).ok()?;
         Some(matched.operation?.price(self.started))
     }
 
-    /// The hash that the statement of the allowed call has.
+    /// Computes the hash that the statement of the allowed call will contain.
     pub(crate) fn hash_of_allow(&self, terms: &Terms) -> Option<DocumentHash> {
         let call = CallDescription::new(&self.request.intent, None, terms.network, terms.authorized_at);
         hash_of_allow(terms, call)
     }
 
-    /// The signed payment of a settlement: the same nonce each time and, with a seed, the same bytes. A payment is
-    /// never signed with a different nonce, since that would be a second payment.
+    /// Signs the settlement's payment, always with the same nonce. With a wallet seed, the bytes are also the same. A
+    /// payment is never signed with a different nonce, because that would be a second payment.
     pub(crate) async fn payment(
         &self,
         signer: &Signer<'_>,

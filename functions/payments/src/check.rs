@@ -1,9 +1,10 @@
-//! `POST /x402/check`: the answer that authorize would give, without an effect on money.
+//! `POST /x402/check`: evaluates a payment like authorize, without moving or reserving money.
 //!
-//! It does not sign, reserve, stage approvals or write settlements (`docs/spec.md` §4.3). It answers 200 for every
-//! result of the policy; malformed requests, unknown callers and unknown services stay errors. Each call is evaluated
-//! anew, with the current state. The replay key only detects repetitions: within a day, another request with it is a
-//! conflict. With an approval the answer is authorize's with it, and the approval stays usable.
+//! The handler does not sign, reserve, request approval or write settlements (`docs/spec.md` §4.3). The status is 200
+//! for every policy decision. Malformed requests, unknown callers and unknown services are errors. Each call is
+//! evaluated with the current state. The replay key only detects repetitions: a different request with the same key
+//! within a day is a conflict. With an approval, the result is the same as authorize's result, and the approval stays
+//! usable.
 
 use crate::Payments;
 use crate::early_balance::EarlyBalance;
@@ -23,7 +24,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// The errors of this endpoint.
+    /// Errors of this endpoint.
     pub(crate) CheckErrors: 400, 401, 403, 404, 409, 413, 429, 500;
 }
 
@@ -69,7 +70,8 @@ pub(crate) async fn check(
     if let Some(executed) = approval.as_ref().and_then(executed_error) {
         return Err(executed.into());
     }
-    // As in authorize, the approved entry counts, even if the provider now offers other entries too.
+    // As in authorize, evaluate the payment requirements that were approved, even if the provider now also offers
+    // others.
     let approved = approval
         .as_ref()
         .and_then(|approval| as_first_made(&request.intent, &body, payments.network, &approval.fingerprint));
@@ -98,7 +100,7 @@ pub(crate) async fn check(
 }
 
 impl Payments {
-    /// Reserves the replay key for the request; returns whether no other request has it.
+    /// Reserves the replay key for the request. Returns false if another request has this key.
     async fn hold_replay_key(
         &self,
         agent: AgentId,
@@ -120,21 +122,21 @@ impl Payments {
     }
 }
 
-/// One call of check, from the authenticated caller to the answer.
+/// One check call of an authenticated agent.
 struct Preflight<'a> {
     payments: &'a Payments,
     agent: &'a Agent,
     frozen_by_operators: Option<Freeze>,
     edition: &'a Edition,
     intent: &'a Intent,
-    /// The agent's own approval, unless it is executed.
+    /// The agent's own approval, unless it was already used.
     approval: Option<&'a Approval>,
     matched: CatalogMatch<'a>,
     started: Timestamp,
 }
 
 impl Preflight<'_> {
-    /// The decision, as exact as authorize's, with reads only.
+    /// Decides like authorize, but only reads.
     async fn answer(&self, service_state: &mut ServiceState, mut balance: Option<EarlyBalance>) -> Result<CheckAnswer> {
         let (payments, agent, amount) = (self.payments, self.agent, self.intent.offer.amount());
         let now = payments.clock.now();
@@ -167,7 +169,7 @@ impl Preflight<'_> {
                 Decision::Allow(grant) => Ok((grant.checks().to_vec(), grant.at())),
                 Decision::Refuse(denial) => Err(denial),
             };
-            // More entries are needed to compute when the call fits.
+            // More counted payments are needed to compute when the call fits.
             if let Err(denial) = &decided
                 && let Some(window) = window_to_read_on(denial, service_state)
             {
@@ -178,7 +180,7 @@ impl Preflight<'_> {
                 Ok((_, at)) => *at,
                 Err(denial) => denial.at,
             };
-            // Entries may have expired since they were read.
+            // Counted payments may have expired since the window was read.
             if service_state.too_long(at).is_some() {
                 continue;
             }
@@ -194,7 +196,7 @@ impl Preflight<'_> {
         }
     }
 
-    /// The reason that authorize would refuse the approval. A pending approval is ignored.
+    /// Returns the reason for which authorize would reject the approval. A pending approval is ignored.
     fn unusable(&self, approval: &Approval, now: Timestamp) -> Option<Block> {
         if !approval.is_for(self.intent) {
             return Some(Block::ApprovalMismatch);
@@ -206,7 +208,8 @@ impl Preflight<'_> {
         }
     }
 
-    /// The reason for a refusal if nothing is staged: an approval above the limit of open ones is a block.
+    /// Returns the reason for a rejection. Nothing is stored, so the limit for open approvals is checked here: above
+    /// the limit, the result is a block.
     async fn reason(&self, denial: &Denial) -> Result<Reason> {
         let limit = self.payments.most_open_approvals;
         let too_many = self
@@ -230,7 +233,7 @@ impl Preflight<'_> {
         )
     }
 
-    /// The price that the catalog lists.
+    /// Returns the catalog's price at this time.
     fn list_price(&self, at: Timestamp) -> Option<Amount> {
         self.matched.operation.map(|operation| operation.price(at))
     }

@@ -1,10 +1,10 @@
-//! `POST /x402/check/unpaid`: whether the agent may make this call without a payment.
+//! `POST /x402/check/unpaid`: evaluates whether the agent may make a call without a payment.
 //!
-//! It makes the checks of authorize that need neither a price nor a payee: the key's scope, the service in the catalog,
-//! the policy, the freezes, the target's host and the rules. Programs that call providers for an agent, such as `mcp`,
-//! ask it before each call, because an operation without a price, or a provider that asks for no payment, never leads
-//! to an authorize request. It writes only the counters of requests. A refusal is an error, so that a program that
-//! ignores the body of the answer does not mistake it for a permission.
+//! The handler makes the checks of authorize that need neither a price nor a payee: the key's scope, the service in the
+//! catalog, the policy, the freezes, the target's host and the rules. Programs that call providers for an agent, such
+//! as `mcp`, send this request before each call, because an operation without a price, or a provider that asks for no
+//! payment, never leads to an authorize request. The handler writes only the request counters. A rejection is an error,
+//! so that a program that ignores the response body does not take the rejection for a permission.
 
 use crate::Payments;
 use crate::view::{UnpaidCheckAnswer, UnpaidCheckBody};
@@ -17,7 +17,7 @@ use purser_store::DecisionKeys;
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// The errors of this endpoint.
+    /// Errors of this endpoint.
     pub(crate) UnpaidCheckErrors: 400, 401, 403, 404, 413, 429, 500;
 }
 
@@ -79,7 +79,7 @@ pub(crate) async fn check_unpaid(
             Err(ErrorKind::UnpaidRefused(Box::new(refusal)).into())
         }
         (UnpaidDecision::NeedsTarget, _) => Err(Error::field_required("target_url").into()),
-        // No policy allows a call that the catalog doesn't list.
+        // No policy allows a call to an operation that is not in the catalog.
         (UnpaidDecision::Allow, None) => Err(ErrorKind::ServiceNotFound.into()),
     }
 }

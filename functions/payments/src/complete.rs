@@ -1,8 +1,8 @@
-//! `POST /x402/settlements/{settlementId}/complete`: proves the transfer on chain and finalizes the receipt.
+//! `POST /x402/settlements/{settlementId}/complete`: verifies the transfer on the chain and finalizes the receipt.
 //!
-//! Invariants: a settlement is confirmed only after its exact transfer, with its own nonce, was found in a final
-//! block; a transaction confirms one settlement. A provider's claim names the transaction to look for and is never
-//! proof. A payment that is not on chain yet is not a failure: the answer says when to retry.
+//! Invariants: a settlement is confirmed only after its exact transfer, with its own nonce, was found in a final block.
+//! A transaction confirms only one settlement. The provider's claim only names the transaction to look for and is never
+//! proof. If the payment is not on the chain yet, the response tells the caller when to retry.
 
 use crate::Payments;
 use crate::authenticate::check_access;
@@ -20,11 +20,11 @@ use purser_store::{Claim, ConfirmResult};
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// The errors of this endpoint.
+    /// Errors of this endpoint.
     pub(crate) CompleteErrors: 400, 401, 403, 404, 409, 413, 422, 429, 500, 503;
 }
 
-/// Prove a payment on chain and finalize its receipt.
+/// Verify a payment on the chain and finalize its receipt.
 #[utoipa::path(
     post,
     path = "/x402/settlements/{settlementId}/complete",
@@ -73,8 +73,8 @@ pub(crate) async fn complete(
     }
 }
 
-/// Logs one line for each proof that was checked. A failure is a mismatch that a retry may not change, or a node that
-/// can't be asked.
+/// Logs the result of a verified proof. `failure` is a mismatch that a retry may not change, or that the node is
+/// unavailable.
 fn log(settlement: &Settlement, tx_hash: TxHash, outcome: &'static str, failure: Option<&'static str>) {
     tracing::info!(
         outcome,
@@ -86,7 +86,7 @@ fn log(settlement: &Settlement, tx_hash: TxHash, outcome: &'static str, failure:
     );
 }
 
-/// Searches the transaction for the settlement's own transfer, in a final block.
+/// Looks for the settlement's own transfer in the transaction, which must be in a final block.
 async fn verify(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -> Result<Transfer> {
     let (id, terms) = (settlement.id(), &settlement.terms);
     let nonce = payments.nonce_key.nonce_again(id, terms.nonce_prefix);
@@ -106,7 +106,7 @@ async fn verify(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -
         Ok(Evidence::Pending(pending)) => {
             if pending == Pending::NotMined {
                 payments.ledger.note_failed_proof(settlement, tx_hash).await?;
-                // An authorization can be used once: another transaction has used it, or the chain no longer accepts
+                // An authorization can be used only once: another transaction used it, or the chain no longer accepts
                 // it.
                 if settlement.state != SettlementState::Authorized {
                     return Err(never(settlement, tx_hash, "transaction_unknown"));
@@ -124,7 +124,8 @@ async fn verify(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -
     }
 }
 
-/// The answer to a transaction that is not the payment: either it has finalized another settlement, or the mismatch.
+/// Returns the error for a transaction that is not the settlement's payment: the transaction confirmed another
+/// settlement, or it does not match.
 async fn not_the_payment(
     payments: &Payments,
     settlement: &Settlement,

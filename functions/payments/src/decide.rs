@@ -1,4 +1,4 @@
-//! From facts to a decision, for authorize and the preflight.
+//! Decisions from evaluation inputs, for authorize and check.
 
 use crate::Payments;
 use crate::early_balance::EarlyBalance;
@@ -9,13 +9,13 @@ use purser_domain::{
 use purser_store::ServiceState;
 
 impl Payments {
-    /// The time that a decision on this service state would record now.
+    /// Returns the time that a decision on this service state would record now.
     pub(crate) fn decision_time(&self, service_state: &ServiceState) -> Timestamp {
         decision_time(self.clock.now(), service_state.windows())
     }
 
-    /// The error for a call that can't evict all expired entries of a window. Reconcile is requested to evict them, so
-    /// that the call fits later even if no payment is made meanwhile.
+    /// Returns the error for a call that cannot evict all expired payments of a window. Requests that reconciliation
+    /// evicts them, so that the call fits later even if no payment is made in the meantime.
     pub(crate) async fn too_long(&self, window: &Window) -> Error {
         if let Err(error) = self.ledger.request_eviction(window.scope, self.clock.now()).await {
             tracing::warn!(cause = %error, "eviction.not_requested");
@@ -24,7 +24,7 @@ impl Payments {
         Error::temporarily_unavailable("going through a window", words)
     }
 
-    /// The current facts of a call without approval, except the wallet's balance and the payee's age.
+    /// Builds the evaluation inputs of a call, except the approval, the wallet's balance and the payee's age.
     pub(crate) fn facts<'a>(
         &self,
         agent: &'a Agent,
@@ -52,8 +52,8 @@ impl Payments {
         }
     }
 
-    /// Decides. The wallet's balance is awaited only if all other checks pass; unless it was requested early, it is
-    /// requested then.
+    /// Evaluates the inputs. Awaits the wallet's balance only if all other checks pass, and requests the balance then
+    /// if it was not requested earlier.
     pub(crate) async fn decide<'a>(&self, facts: Facts<'a>, early: Option<EarlyBalance>) -> Decision<'a> {
         match evaluate(&facts) {
             Decision::Allow(grant) => {
@@ -82,8 +82,8 @@ impl Payments {
         }
     }
 
-    /// The balance of the agent's wallet, or `None` when the chain can't be reached: the chain enforces balances
-    /// itself, and authorize must work during an outage of the RPC node.
+    /// Reads the balance of the agent's wallet. Returns `None` if the chain is unavailable, because the chain enforces
+    /// balances itself and authorize must work during an RPC outage.
     pub(crate) async fn balance(&self, agent: AgentId, wallet: Address) -> Option<Amount> {
         match self.chain.balance(wallet).await {
             Ok(balance) => Some(balance),

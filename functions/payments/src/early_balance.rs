@@ -1,14 +1,14 @@
 //! Requests a wallet's balance before the agent's record is read.
 //!
-//! The node is slow: its answer takes longer than all other reads of a decision. If an agent's last call in this
-//! environment reached the balance check, the next one probably does too, with the same wallet. So the balance is
-//! requested concurrently with those reads.
+//! The RPC node is slow: its response takes longer than all other reads of a decision together. If the agent's last
+//! call in this instance reached the balance check, the next call probably does too, with the same wallet. So the
+//! balance is requested concurrently with the other reads.
 //!
-//! Invariants: a balance counts only for the wallet that it was requested for. It is requested only for a key that was
-//! valid for the agent's last seen record and may pay, so never for an unauthenticated caller. Each request uses up
-//! the remembered agent, so a caller who is refused, or repeats a call, causes no further request until a balance
-//! check is reached again. A remembered agent authenticates no call: the key is checked against the record that is
-//! read now.
+//! Invariants: a balance is used only for the wallet that it was requested for. A balance is requested only if the key
+//! was valid for the agent's last read record and may pay, so never for an unauthenticated caller. Each request removes
+//! the remembered agent, so a caller who is rejected or who repeats a call causes no further request until a call
+//! reaches the balance check again. A remembered agent does not authenticate a call: the key is checked against the
+//! record that the call reads.
 
 use crate::Payments;
 use purser_api::AgentCredentials;
@@ -18,11 +18,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
-/// The maximum number of agents that an environment remembers; beyond it, all are forgotten. A record takes a few
+/// The maximum number of agents that an instance remembers. Above this number, all are forgotten. A record takes a few
 /// kilobytes.
 const MAX_SEEN: usize = 1_000;
 
-/// The agents whose last call in this environment reached the balance check, with their records at that time.
+/// The agents whose last call in this instance reached the balance check, with their records at that time.
 #[derive(Debug, Default)]
 pub(crate) struct SeenAgents(Mutex<HashMap<AgentId, Agent>>);
 
@@ -39,7 +39,7 @@ impl SeenAgents {
         seen.insert(agent.id, agent.clone());
     }
 
-    /// The agent with this key, if the key was valid for its last seen record; the agent is then forgotten.
+    /// Removes and returns the caller's agent, if the key was valid for the agent's last read record and may pay.
     fn take(&self, caller: &AgentCredentials, now: Timestamp) -> Option<Agent> {
         let key = caller.key.as_ref().ok()?;
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,16 +52,16 @@ impl SeenAgents {
     }
 }
 
-/// A balance request in progress. Dropping it cancels the request.
+/// A balance request in progress. Dropping this value cancels the request.
 #[derive(Debug)]
 pub(crate) struct EarlyBalance {
-    /// The wallet whose balance it is.
+    /// The wallet whose balance was requested.
     wallet: Address,
     asking: JoinSet<Option<Amount>>,
 }
 
 impl EarlyBalance {
-    /// Starts the request, if the caller's last call reached the balance check.
+    /// Starts the request if the agent's last call reached the balance check.
     pub(crate) fn start_for_caller(payments: &Arc<Payments>, caller: &AgentCredentials) -> Option<Self> {
         let agent = payments.seen.take(caller, payments.clock.now())?;
         Some(Self::start(payments, &agent))
@@ -76,7 +76,8 @@ impl EarlyBalance {
         Self { wallet, asking }
     }
 
-    /// The balance, if it was requested for this wallet; the inner `None` when the chain can't be reached.
+    /// Awaits the balance. The outer option is `None` if the balance was requested for a different wallet, and the
+    /// inner option if the chain is unavailable.
     pub(crate) async fn finish(mut self, wallet: Address) -> Option<Option<Amount>> {
         if self.wallet != wallet {
             return None;

@@ -1,8 +1,8 @@
-//! Answers to calls that were decided before any evaluation, by earlier calls or by people: authorize's idempotency
+//! Responses that are determined before evaluation, by earlier calls or by approval decisions: authorize's idempotency
 //! and its approvals (`docs/spec.md` §3.3, §7).
 //!
-//! The stored result takes precedence over the current policy and catalog, but not over a freeze or the services of
-//! the caller's key: the signed bytes could still be used to pay.
+//! A stored result takes precedence over the current policy and catalog, but not over a freeze or the services of the
+//! caller's key, because the signed bytes could still be used to pay.
 
 use crate::call::Authorizing;
 use crate::view::Authorized;
@@ -15,19 +15,19 @@ use purser_domain::{
 };
 use purser_store::{DecisionInputs, IdempotencyRecord};
 
-/// The outcome of earlier calls and approvals.
+/// The effect of earlier calls and approvals on a call.
 pub(crate) enum PriorOutcome {
-    /// There is an answer: the stored result takes precedence over the current policy and catalog.
+    /// The response is determined by a stored result, which takes precedence over the current policy and catalog.
     Answered(Box<Response>),
-    /// The call must be evaluated, with a person's approval for exactly this request if it carries one.
+    /// The call must be evaluated. It may use a user's approval of exactly this request.
     Open(Option<ApprovalId>),
-    /// Another call has paid with this key since the key's record was read: everything must be read again.
+    /// Another call paid with this idempotency key after the key's record was read, so everything must be read again.
     Raced,
 }
 
 impl Authorizing<'_> {
-    /// The request in the form in which its key, or else its approval, was first used. `None` unless that was the same
-    /// request and the provider's newest offer would be parsed differently.
+    /// Returns the request as it was when its idempotency key, or else its approval, was first used. Returns `None` if
+    /// the current payment requirements give the same request, or if the request is a different request.
     pub(crate) fn as_first_made(&self, inputs: &DecisionInputs) -> Option<AuthorizeRequest> {
         let of_key = inputs.record.as_ref().map(IdempotencyRecord::fingerprint);
         let of_approval = inputs.approval.as_ref().map(|approval| &approval.fingerprint);
@@ -44,8 +44,8 @@ impl Authorizing<'_> {
         })
     }
 
-    /// Answers from earlier calls and approvals, in this order: an executed approval, the key, the approval's own
-    /// state.
+    /// Determines the response from earlier calls and approvals. Checks, in this order: a used approval, the
+    /// idempotency key, and the approval's state.
     pub(crate) async fn before(
         &self,
         agent: &Agent,
@@ -74,10 +74,10 @@ impl Authorizing<'_> {
                     return Err(ErrorKind::IdempotencyKeyReused { settlement }.into());
                 }
                 let settlement = self.bound_settlement(agent, payment).await?;
-                // The catalog may now match the call to another service.
+                // The catalog may now match the call to a different service.
                 scope.check_service(bought(&settlement)?.service)?;
                 if let Some(freeze) = Freeze::effective(agent, inputs.frozen_by_operators(agent)?) {
-                    // Boxed, as in `authorize.rs`: it is rare and large.
+                    // Boxed as in `authorize.rs`, because this case is rare and its future is large.
                     return Err(Box::pin(self.frozen(agent, freeze, &settlement)).await?.into());
                 }
                 let answer = self.replay(agent, payment, &settlement).await?;
@@ -115,8 +115,9 @@ impl Authorizing<'_> {
         Err(unresolved.await?.into())
     }
 
-    /// Whether the payment of an executed approval was made with this call's key. One transaction writes the payment
-    /// and the key's record, so a call that read the record before the transaction is answered from the current record.
+    /// Returns whether the payment of a used approval was made with this call's idempotency key. One transaction writes
+    /// the payment and the key's record. If the call read the record before that transaction, the record must be read
+    /// again.
     async fn is_paid_under_key(&self, agent: &Agent, approval: &Approval) -> Result<bool> {
         let Some(settlement) = approval.settlement() else {
             return Ok(false);
@@ -125,7 +126,8 @@ impl Authorizing<'_> {
         Ok(settlement.is_some_and(|settlement| settlement.terms.idempotency_key == self.request.idempotency_key))
     }
 
-    /// The answer to a call whose approval does not allow it: pending, no longer usable, or not in the request.
+    /// Returns the error for a call whose approval does not allow it yet: the approval is pending or unusable, or the
+    /// request did not contain it.
     async fn approval_error(
         &self,
         agent: &Agent,
@@ -150,7 +152,8 @@ impl Authorizing<'_> {
         }
     }
 
-    /// The hash that the statement of an earlier escalation has; `None` if its row is not read.
+    /// Computes the hash that the statement of an earlier escalation contains. Returns `None` if the escalation's row
+    /// cannot be found.
     async fn hash_of_escalation(&self, agent: &Agent, id: TransactionId) -> Result<Option<DocumentHash>> {
         let recorded = self.payments.ledger.find_recorded_decision(agent.id, id).await?;
         let Some(LoggedDecision::Refused(refusal)) = recorded else {
@@ -162,13 +165,13 @@ impl Authorizing<'_> {
         Ok(Some(StatedDecision { ids, decision, inputs }.hash()))
     }
 
-    /// Refuses a call whose approval can't be used, and records the attempt.
+    /// Rejects a call whose approval cannot be used, and records the attempt.
     async fn refuse_approval(&self, agent: &Agent, approval: &Approval, block: Block) -> Result<Error> {
         let about = (approval.service, approval.operation.clone());
         self.refuse_unjudged(agent, about, block, Some(approval.id)).await
     }
 
-    /// Refuses to return an earlier payment to a frozen agent: signed bytes could still be used to pay.
+    /// Rejects returning an earlier payment to a frozen agent, because the signed bytes could still be used to pay.
     async fn frozen(&self, agent: &Agent, freeze: Freeze, settlement: &Settlement) -> Result<Error> {
         let purchase = bought(settlement)?;
         let about = (purchase.service, purchase.operation.clone());
@@ -176,8 +179,8 @@ impl Authorizing<'_> {
         self.refuse_unjudged(agent, about, block, None).await
     }
 
-    /// The stored result of an earlier call: the same settlement with a payment of the same nonce, while the
-    /// settlement is authorized and the chain would accept the payment; afterwards the settlement's state.
+    /// Returns an earlier call's result: the same settlement, with a payment that has the same nonce as long as the
+    /// settlement is authorized and the chain would accept the payment. Afterwards, only the settlement's state.
     async fn replay(&self, agent: &Agent, bound: &BoundPayment, settlement: &Settlement) -> Result<Response> {
         let usable = settlement.state == SettlementState::Authorized && self.payments.clock.now() < bound.valid_before;
         let terms = PaymentTerms::from_settlement_terms(&settlement.terms);
@@ -203,7 +206,8 @@ impl Authorizing<'_> {
         Ok(answer)
     }
 
-    /// The offer that these terms pay: the request's, unless an earlier version of Purser wrote the fingerprint.
+    /// Finds the payment requirements that these terms pay. These are the request's chosen requirements, unless an
+    /// earlier version of Purser computed the fingerprint.
     fn offer_of(&self, terms: &PaymentTerms) -> Option<Offer> {
         let chosen = self.request.intent.offer;
         if terms.pay(&chosen) {
@@ -220,13 +224,13 @@ impl Authorizing<'_> {
     }
 }
 
-/// Only a purchase binds an agent's key.
+/// Returns the settlement's purchase. Only a purchase can be stored under an agent's idempotency key.
 fn bought(settlement: &Settlement) -> Result<&Purchase> {
     let purchase = settlement.terms.purchase();
     purchase.ok_or_else(|| Error::internal("replaying a settlement", "it is a payout"))
 }
 
-/// The answer if the approval was used.
+/// Returns the error for a used approval, or `None` if the approval was not used.
 pub(crate) fn executed_error(approval: &Approval) -> Option<ErrorKind> {
     approval.settlement().map(|settlement| ErrorKind::IdempotentReplay {
         approval: approval.id,

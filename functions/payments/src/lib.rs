@@ -1,11 +1,11 @@
-//! The agent-key group that moves money: preflight, authorize, complete and receipts, and requests for higher caps.
+//! The payment API for agents: check, authorize, complete, receipts, and requests for temporary limit increases.
 //!
-//! One file per endpoint, each with its contract in its header. `authenticate.rs` identifies the caller, and
-//! `decide.rs` decides whether it may pay, with an `early_balance.rs`; preflight and authorize share both. `payees.rs`
-//! checks the age of a payee in the catalog. `idempotency.rs` and `refuse.rs` are authorize's other answers, and
-//! `view.rs` has the wire shapes. Every handler parses, decides, commits and replies, in this order. `people` invokes
-//! `attest.rs` and `payouts.rs`, not through the gateway. Only this function signs: with the wallet seed, or with keys
-//! in KMS.
+//! Each endpoint has its own file, and the file's header states the endpoint's contract. `authenticate.rs`
+//! authenticates the caller and `decide.rs` evaluates the payment; check and authorize share both. `early_balance.rs`
+//! prefetches the wallet's balance. `payees.rs` checks a payee's age in the catalog. `idempotency.rs` and `refuse.rs`
+//! contain authorize's other responses, and `view.rs` the response bodies. Every handler parses, decides, commits and
+//! responds, in this order. `people` invokes `attest.rs` and `payouts.rs` directly, without the API gateway. Only this
+//! function signs, with the wallet seed or with keys in KMS.
 
 mod attest;
 mod authenticate;
@@ -48,7 +48,7 @@ use utoipa::openapi::OpenApi;
 /// The state that all handlers share.
 struct Payments {
     ledger: Ledger,
-    /// The audit log, whose rows are written in the transactions of their acts.
+    /// The audit log. Its rows are written in the same transactions as the recorded actions.
     audit: AuditLog,
     catalog: CatalogCache,
     payees: Payees,
@@ -61,13 +61,13 @@ struct Payments {
     clock: Clock,
     entropy: Entropy,
     network: Network,
-    /// The maximum validity of a signed payment, even if the provider asks for a longer one.
+    /// The maximum validity of a signed payment, even if the provider asks for a longer validity.
     max_authorization: Duration,
     approval_ttl: Duration,
-    /// The maximum number of open approvals of an agent.
+    /// The maximum number of open approvals per agent.
     most_open_approvals: u32,
     provider_proof: ProviderProof,
-    /// `None` if the deployment has no payouts.
+    /// The facilitator for withdrawals. `None` if the deployment does not support withdrawals.
     facilitator: Option<Facilitator>,
     payout_delay: Duration,
 }
@@ -83,13 +83,13 @@ purser_api::routes!(
     receipts::receipts,
 );
 
-/// The group's part of the OpenAPI document.
+/// Returns this API's part of the OpenAPI document.
 pub fn openapi() -> OpenApi {
     description()
 }
 
-/// The group, ready to serve agents and the other functions. Configuration and secrets are read, and connections
-/// opened, before the first request.
+/// Builds the routers for agents and for other functions. Reads configuration and secrets, and opens connections,
+/// before the first request.
 pub async fn routers(boot: Boot) -> Result<Routers, BootError> {
     let http = boot.http.clone();
     routers_over(boot, |network, rpc_url, finality| {
@@ -98,8 +98,8 @@ pub async fn routers(boot: Boot) -> Result<Routers, BootError> {
     .await
 }
 
-/// As [`routers`], with the chain that `chain` creates from the network, the node's address and the finality. The
-/// simulation has its own chain.
+/// Like [`routers`], but `chain` builds the chain client from the network, the node's URL and the finality. The
+/// simulation passes its own chain.
 pub async fn routers_over(
     boot: Boot,
     chain: impl FnOnce(Network, &str, Finality) -> Result<Chain, ChainError>,
@@ -125,7 +125,7 @@ pub async fn routers_over(
     let (api, settings) = env.finish((api, settings))?;
 
     let client_ip_keys = AssertionKeys::of_secrets(settings.client_ip_key_secret, &aws, &clock);
-    // Concurrently with reading the catalog, which takes two calls in sequence.
+    // Read the secrets concurrently with the catalog, which takes two calls in sequence.
     let (seed, others) = (
         settings.wallet_seed_secret,
         [settings.nonce_key_secret, settings.rpc_url_secret],
@@ -149,12 +149,12 @@ pub async fn routers_over(
     let catalog = CatalogCache::without_sightings(CatalogTable::new(db.clone(), settings.catalog_table));
     let (_warm, (custody, nonce_key, chain)) = tokio::try_join!(
         biased;
-        // The first read opens the connection; if the catalog can't be read yet, the first call reads it again.
+        // The first read opens the connection. If the catalog cannot be read yet, the first call reads it again.
         async { Ok::<_, BootError>(catalog.current(clock.now()).await.ok()) },
         async {
             let (custody, nonce_key, rpc_url) = keys.await?;
             let chain = Arc::new(chain(settings.network, &rpc_url, settings.finality)?);
-            // Not awaited: not every call needs the node, and the node may be down.
+            // Not awaited, because not every call needs the node, and the node may be down.
             let warmed = Arc::clone(&chain);
             tokio::spawn(async move { warmed.warm_up().await });
             Ok((custody, nonce_key, chain))
@@ -197,7 +197,7 @@ pub async fn routers_over(
     })
 }
 
-/// The routes for other functions; IAM determines which functions may invoke them.
+/// Handles requests from other functions. IAM determines which functions may invoke this route.
 async fn direct(State(payments): State<Arc<Payments>>, Direct(request): Direct<PaymentsRequest>) -> Reply {
     Ok(match request {
         PaymentsRequest::AttestWallet(asked) => Json(payments.attest_wallet(asked).await?).into_response(),

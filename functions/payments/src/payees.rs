@@ -1,8 +1,8 @@
-//! The age of a call's payee and price in the catalog, as `events` attests it
+//! The age of a call's payee and price in the catalog, as `events` verified them
 //! (`shared/domain/src/catalog/attested.rs`).
 //!
-//! Invariants: a payee is evaluated by a row that was read while the current edition of the catalog was in memory, or
-//! later. A row is kept only if it allows the payment, so every refusal is based on a newly read row.
+//! Invariants: a payee is evaluated with a row that was read after the current catalog version was loaded. A row is
+//! cached only if it allows the payment, so every rejection is based on a newly read row.
 
 use crate::Payments;
 use purser_domain::{AttestedService, Error, Facts, Operation, PayeeAge, Result, ServiceId, Timestamp};
@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The maximum number of services whose rows are kept: about ten megabytes at 300 bytes an operation.
+/// The maximum number of cached services: about ten megabytes at 300 bytes per operation.
 const MAX: usize = 2_000;
-/// The delays, in milliseconds, before further reads of a missing row: 3 s in all. The stream usually takes less than
-/// two seconds.
+/// The delays before a missing row is read again, in milliseconds: 3 seconds in total. The stream usually takes less
+/// than two seconds.
 const PAUSES: [u64; 5] = [200, 400, 600, 800, 1_000];
 
-/// The attested payees of the services that were paid under one edition of the catalog.
+/// A cache of verified payees for the current catalog version.
 pub(crate) struct Payees {
     table: UsageTable,
     known: Mutex<KnownPayees>,
@@ -26,7 +26,7 @@ pub(crate) struct Payees {
 
 #[derive(Default)]
 struct KnownPayees {
-    /// The version of the edition.
+    /// The catalog version that the cached rows belong to.
     version: u64,
     services: HashMap<ServiceId, Arc<AttestedService>>,
 }
@@ -59,16 +59,16 @@ impl Payees {
 }
 
 impl Payments {
-    /// Adds the first instant at which the operation's payee and price may be paid, if it is in the future. The row of
-    /// the service is read only for an offer of that payee, and once per edition of the catalog.
+    /// Adds the time from which the operation's payee and price may be paid, if this time is in the future. Reads the
+    /// service's row only if the payment requirements have this payee, and once per catalog version.
     pub(crate) async fn with_payee_from<'a>(&self, edition: &Edition, facts: Facts<'a>) -> Result<Facts<'a>> {
         let Some(operation) = facts.operation else {
             return Ok(facts);
         };
-        // The price and payee at the time of the evaluation: the catalog may have another payee later.
+        // Use the price and payee at the time of the evaluation, because the catalog may have a different payee later.
         let payable = operation.payable(facts.network, facts.at);
         if !payable.is_ok_and(|payable| payable.pay_to == facts.intent.offer.pay_to()) {
-            // The evaluation refuses this offer.
+            // The evaluation rejects these payment requirements.
             return Ok(facts);
         }
         let payee_from = self.payee_from(edition, facts.service.id, operation, facts.at).await?;

@@ -1,17 +1,18 @@
-//! Payouts, for `people`: an agent's owner sets an address, to which the agent's money can be paid out.
+//! Withdrawals, for `people`: an agent's owner sets an address and withdraws the agent's money to it.
 //!
-//! Invariants: a new address can be used only after a delay, which is measured by this function's clock. A payout goes
-//! to the stored address; a request contains none. An agent has at most one open payout. The same key reserves one
-//! payout, and a repetition submits the same transfer with the same nonce while its address is unchanged.
+//! Invariants: a new address becomes usable only after a delay, measured by this function's clock. A withdrawal goes to
+//! the stored address, and a request contains no address. An agent has at most one open withdrawal. An idempotency key
+//! reserves one withdrawal. A repeated request submits the same transfer with the same nonce, unless the address was
+//! changed.
 //!
-//! The facilitator's answer ends no payout: reconcile confirms a transfer that it finds on the chain, and releases a
-//! payout that can no longer be used.
+//! The facilitator's response does not end a withdrawal: reconciliation confirms a transfer that it finds on the chain,
+//! and releases a withdrawal that can no longer be used.
 //!
-//! A completed act has its audit row in the same transaction. `people` writes the row of a refused act and informs the
-//! person.
+//! A completed action and its audit row are written in the same transaction. `people` writes the row of a rejected
+//! action and notifies the user.
 //!
-//! Elsewhere: the owner and the time of their sign-in (`functions/people`), the rules
-//! (`shared/domain/src/settlement/payout.rs`), the transaction (`shared/store/src/payments/payout.rs`).
+//! Other modules check the owner and the time of the owner's sign-in (`functions/people`), and contain the rules
+//! (`shared/domain/src/settlement/payout.rs`) and the transaction (`shared/store/src/payments/payout.rs`).
 
 use crate::Payments;
 use crate::attest::custody_error;
@@ -25,10 +26,10 @@ use purser_domain::{
 };
 use purser_store::{AuditEntry, Backoff, EditResult, PayoutInputs, PayoutReserved};
 
-/// The validity of a payout: enough for the facilitator and one repetition, and no longer than a person waits.
+/// The validity of a withdrawal: long enough for the facilitator and one repetition, but not longer than a user waits.
 const USABLE: Duration = Duration::from_secs_u32(300);
 
-/// The requesting person and the agent.
+/// The user who requests a withdrawal, and the agent.
 struct Asker {
     agent: AgentId,
     owner: PersonId,
@@ -42,7 +43,7 @@ impl Asker {
     }
 }
 
-/// A request of an agent's owner.
+/// A withdrawal request.
 struct PayOut {
     by: Asker,
     amount: PayoutAmount,
@@ -51,7 +52,7 @@ struct PayOut {
 }
 
 impl Payments {
-    /// Answers a request to set the payout address.
+    /// Handles a request to set the withdrawal address.
     pub(crate) async fn handle_set_payout_address(&self, asked: &NamedPayoutAddress) -> Result<PayoutAnswer> {
         let named = async {
             let by = Asker::from_owner(&asked.of)?;
@@ -61,13 +62,13 @@ impl Payments {
         rejection_as_answer(named.await.map(|()| PayoutAnswer::Done {}))
     }
 
-    /// Answers a request to remove the payout address.
+    /// Handles a request to remove the withdrawal address.
     pub(crate) async fn handle_remove_payout_address(&self, asked: &PayoutOwner) -> Result<PayoutAnswer> {
         let removed = async { self.remove_payout_address(&Asker::from_owner(asked)?).await };
         rejection_as_answer(removed.await.map(|()| PayoutAnswer::Done {}))
     }
 
-    /// Answers a request for a payout.
+    /// Handles a withdrawal request.
     pub(crate) async fn handle_payout(&self, asked: &AskedPayout) -> Result<PayoutAnswer> {
         let paid = async {
             let ask = PayOut {
@@ -80,7 +81,7 @@ impl Payments {
         rejection_as_answer(paid.await.map(PayoutAnswer::from))
     }
 
-    /// Sets the address for payouts, which can be used after a delay. Setting the current address again does not
+    /// Sets the withdrawal address, which becomes usable after a delay. Setting the current address again does not
     /// restart the delay.
     async fn name_payout_address(&self, by: &Asker, address: Address) -> Result<()> {
         self.facilitator()?;
@@ -113,7 +114,7 @@ impl Payments {
         }
     }
 
-    /// Removes the address at once. An earlier signature can be used until its `valid_before`.
+    /// Removes the address immediately. An earlier signature remains usable until its `valid_before`.
     async fn remove_payout_address(&self, by: &Asker) -> Result<()> {
         let agent = check_owner(self.ledger.agent(by.agent).await?, &by.owner)?;
         let act = Act::new(AuditKind::PayoutAddressRemoved).on(agent.id);
@@ -133,7 +134,7 @@ impl Payments {
         }
     }
 
-    /// Reserves, signs and submits a payout, or submits again the payout that this key has reserved.
+    /// Reserves, signs and submits a withdrawal, or submits the withdrawal that this key already reserved.
     async fn pay_out(&self, ask: &PayOut) -> Result<ReservedPayout> {
         let facilitator = self.facilitator()?;
         let fingerprint = fingerprint_of(ask.amount);
@@ -167,14 +168,14 @@ impl Payments {
                         replayed: false,
                     });
                 }
-                // The next attempt reads the result of the request that won the race.
+                // Another request won the race. The next attempt reads its result.
                 PayoutReserved::Raced => {}
             }
         }
     }
 
-    /// The payout that this key has reserved, submitted again if it can still be used. It is not submitted if its
-    /// address was changed or removed since, or if operators have frozen the agent.
+    /// Returns the withdrawal that this key reserved, and submits it again if it can still be used. A withdrawal is not
+    /// submitted if its address was changed or removed, or if operators froze the agent.
     async fn again(
         &self,
         facilitator: &Facilitator,
@@ -200,8 +201,8 @@ impl Payments {
         })
     }
 
-    /// Decides on the inputs. The wallet's balance is read if everything else allows the payout; without a balance
-    /// there is no payout.
+    /// Evaluates a withdrawal. Reads the wallet's balance only if everything else allows the withdrawal. Without a
+    /// balance there is no withdrawal.
     async fn decide_payout(&self, agent: &Agent, inputs: &PayoutInputs, ask: &PayOut) -> Result<PayoutGrant> {
         let latest = match inputs.record.latest {
             Some(id) => self.ledger.settlement(agent.id, id).await?,
@@ -226,7 +227,7 @@ impl Payments {
     }
 
     fn payout_terms(&self, agent: &Agent, grant: &PayoutGrant, ask: &PayOut) -> Result<Terms> {
-        // The signer is checked first, so that a wallet that can't sign leaves no reservation.
+        // Check the signer first, so that a wallet that cannot sign leaves no reservation.
         self.signer(agent)?;
         let random: [u8; 16] = self.entropy.bytes()?;
         let [settlement, transaction] =
@@ -252,7 +253,7 @@ impl Payments {
         })
     }
 
-    /// Signs and submits the same transfer each time: its nonce is the settlement's, so the chain accepts it once.
+    /// Signs and submits a transfer. A repetition has the same nonce, so the chain accepts the transfer only once.
     async fn submit(&self, facilitator: &Facilitator, agent: &Agent, terms: &Terms) -> Result<Submission> {
         const SIGNING: &str = "signing a payout";
         let signer = self.signer(agent)?;
@@ -276,7 +277,7 @@ impl Payments {
         Ok(submission)
     }
 
-    /// The audit row of the act, for one attempt. The next attempt creates another row.
+    /// Builds the audit row for one attempt. Each further attempt needs a new row.
     fn entry(&self, by: &Asker, act: &Act, changes: AuditChanges) -> Result<AuditEntry> {
         let outcome = AuditOutcome::Done(changes);
         let record = by.acting.record(self.clock.now(), self.entropy.bytes()?, act, outcome);
@@ -289,7 +290,7 @@ impl Payments {
     }
 }
 
-/// Turns a refusal into an answer; a failure stays an error.
+/// Converts a rejection into a response. Other errors stay errors.
 fn rejection_as_answer(result: Result<PayoutAnswer>) -> Result<PayoutAnswer> {
     result.or_else(PayoutAnswer::from_refusal)
 }
@@ -298,19 +299,19 @@ fn wrong_address(error: &dyn std::error::Error) -> Error {
     Error::invalid(vec![Problem::at("/address", error.to_string())])
 }
 
-/// The agent, if it belongs to this person.
+/// Returns the agent if it belongs to this user. Otherwise, the error is `not_found`.
 fn check_owner(agent: Option<Agent>, owner: &PersonId) -> Result<Agent> {
     let agent = agent.filter(|agent| agent.owner == owner.as_str());
     agent.ok_or_else(|| ErrorKind::NotFound.into())
 }
 
-/// A payout that is not final on the chain, and the end of its validity.
+/// Returns the id and the end of validity of a withdrawal that is neither confirmed nor expired.
 fn open(payout: &Settlement) -> Option<(SettlementId, Timestamp)> {
     let is_open = payout.state == SettlementState::Authorized;
     is_open.then(|| (payout.id(), payout.terms.valid_before))
 }
 
-/// The fingerprint by which two requests are the same.
+/// Computes the fingerprint that identifies requests for the same amount.
 fn fingerprint_of(amount: PayoutAmount) -> Fingerprint {
     match amount {
         PayoutAmount::Balance => Fingerprint::for_text("payout\nbalance"),

@@ -1,8 +1,8 @@
-//! `POST /x402/raises`: asks the agent's owner for higher caps for a limited time, after a refusal by a cap.
+//! `POST /x402/raises`: asks the agent's owner for a temporary limit increase, after a cap blocked a payment.
 //!
-//! The request is an approval of the refused payment that asks for the raise. Granting it approves no payment: the
-//! agent calls authorize again, under the raised caps. There is one request for each refusal, so a repeated call answers with
-//! the first one.
+//! The request is stored as an approval request for the blocked payment. Granting it does not approve the payment: the
+//! agent calls authorize again, and the increased caps apply. There is one request per blocked payment, so a repeated
+//! call returns the first request.
 
 use crate::Payments;
 use crate::view::RaiseBody;
@@ -17,15 +17,15 @@ use purser_domain::{
 use purser_store::{DecisionKeys, RaiseAsked};
 use std::sync::Arc;
 
-/// The delay before a retry where too many of the agent's questions wait, in seconds.
+/// The seconds to wait before a retry if too many approval requests of the agent are pending.
 const RETRY_AFTER: u64 = 60;
 
 purser_api::error_responses! {
-    /// The errors of this endpoint.
+    /// Errors of this endpoint.
     pub(crate) RaiseErrors: 400, 401, 403, 404, 413, 429, 500;
 }
 
-/// Ask your owner for higher caps for a limited time, after a payment was refused by a cap.
+/// Ask your owner for a temporary limit increase, after a cap blocked a payment.
 ///
 /// Poll the approval. Once it is approved, repeat the payment with a new `idempotency_key` and without `approval_id`.
 #[utoipa::path(
@@ -52,7 +52,7 @@ pub(crate) async fn raise(
     };
     let caller = payments.authenticate(caller, Permission::Pay, &keys).await?;
     let call = call?;
-    // A frozen agent asks its owner nothing.
+    // A frozen agent cannot request approval.
     if let Some(freeze) = Freeze::effective(&caller.agent, caller.read.frozen_by_operators(&caller.agent)?) {
         let refusal = UnpaidRefusal::for_freeze(freeze, payments.clock.now().since(now).millis());
         return Err(ErrorKind::UnpaidRefused(Box::new(refusal)).into());
@@ -120,8 +120,8 @@ pub(crate) async fn raise(
     Ok(Json(ApprovalView::at(&approval, now)))
 }
 
-/// The first cap of the request, as it refused the payment. Each cap that the request asks to raise must have refused
-/// it and be lower than what is asked for.
+/// Returns the limit of the first requested cap when that cap blocked the payment. Each requested cap must have blocked
+/// the payment, and must be lower than the requested value.
 fn find_rejecting_cap(refusal: &LoggedRefusal, call: &RaiseCall) -> Result<Amount> {
     let asked = [
         (CheckName::PerCall, "/max_per_call_units", call.caps.max_per_call),
@@ -147,7 +147,7 @@ fn find_rejecting_cap(refusal: &LoggedRefusal, call: &RaiseCall) -> Result<Amoun
     }
 }
 
-/// Whether both ask the same person for the same.
+/// Returns whether both approvals request the same limit increase from the same user.
 fn is_same(stored: &Approval, asked: &Approval) -> bool {
     stored.raise == asked.raise
 }

@@ -1,4 +1,5 @@
-//! `GET /x402/settlements/{settlementId}`: one receipt. A receipt of another agent is `not_found`, like an unknown one.
+//! `GET /x402/settlements/{settlementId}`: one receipt. The error is `not_found` if the receipt does not exist or
+//! belongs to another agent.
 
 use crate::Payments;
 use crate::authenticate::check_access;
@@ -9,11 +10,11 @@ use purser_domain::SettlementId;
 use std::sync::Arc;
 
 purser_api::error_responses! {
-    /// The errors of this endpoint.
+    /// Errors of this endpoint.
     pub(crate) ReceiptErrors: 401, 403, 404, 429, 500;
 }
 
-/// Read one receipt.
+/// Read a receipt.
 #[utoipa::path(
     get,
     path = "/x402/settlements/{settlementId}",
@@ -30,7 +31,7 @@ pub(crate) async fn receipt(
     caller: AgentCredentials,
     Path(settlement): Path<String>,
 ) -> Result<Json<SettlementRow>, Failure> {
-    // Any key may read a receipt of its services, so that a paying key can follow its payments.
+    // Any key may read the receipts of its services, so that a key that may pay can follow its payments.
     let caller = payments
         .authenticate_for_settlement(caller, None, SettlementId::parse(&settlement))
         .await?;

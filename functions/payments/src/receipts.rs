@@ -1,4 +1,4 @@
-//! `GET /agents/{agentId}/settlements`: the caller's own receipts, newest first.
+//! `GET /agents/{agentId}/settlements`: the agent's own receipts, newest first.
 
 use crate::Payments;
 use crate::view::{SettlementItem, SettlementList};
@@ -10,16 +10,16 @@ use purser_domain::{AgentId, ErrorKind, KeyScope, Permission, Purchase, Result, 
 use purser_store::{DecisionKeys, Ledger};
 use std::sync::Arc;
 
-/// The default and the largest number of receipts in a list (`docs/spec.md` §8).
+/// The default and the maximum number of receipts in a list (`docs/spec.md` §8).
 const DEFAULT_LIMIT: u32 = 25;
 const MAX_LIMIT: u32 = 100;
 
 purser_api::error_responses! {
-    /// The errors of this endpoint.
+    /// Errors of this endpoint.
     pub(crate) ReceiptListErrors: 400, 401, 403, 404, 429, 500;
 }
 
-/// List the agent's receipts.
+/// List the agent's receipts, newest first.
 #[utoipa::path(
     get,
     path = "/agents/{agentId}/settlements",
@@ -61,8 +61,8 @@ fn item(settlement: &Settlement) -> Option<SettlementItem> {
     Some(SettlementItem::new(settlement, purchase))
 }
 
-/// The agent's newest purchases that the key may see. For a key limited to some services, these are searched among the
-/// newest thousand, so that a list has a bounded cost. Payouts, which are few, are left out.
+/// Reads the agent's newest purchases that the key may see. For a key that is limited to some services, only the newest
+/// thousand settlements are searched, so that the cost is bounded. Withdrawals are left out.
 async fn newest(ledger: &Ledger, agent: AgentId, scope: &KeyScope, limit: u32) -> Result<Vec<Settlement>> {
     const MAX_PAGES: u32 = 10;
     let at_once = if scope.services.is_none() { limit } else { MAX_LIMIT };

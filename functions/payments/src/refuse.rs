@@ -1,4 +1,4 @@
-//! Authorize's refusals and escalations. Each is recorded before it is answered.
+//! Authorize's rejections and escalations. Each is recorded before the response is sent.
 
 use crate::call::{Attempt, Authorizing};
 use purser_api::Failure;
@@ -9,13 +9,13 @@ use purser_domain::{
 };
 use purser_store::{Backoff, EscalateResult, EvictResult, ServiceState};
 
-/// The time after the call's start within which it may evict entries. The rest of the function's 15 s is for the
-/// decision.
+/// How long after its start a call may evict expired payments. The remaining time of the function's 15 seconds is for
+/// the decision.
 const LONGEST: Duration = Duration::from_secs_u32(8);
 
 impl Authorizing<'_> {
-    /// Refuses as exactly as a payment is allowed: the window hides no expired entry, and was not written since it was
-    /// read.
+    /// Rejects a payment as exactly as authorize allows one: the window contains no unread expired payment, and it was
+    /// not written since it was read.
     pub(crate) async fn refuse(
         &self,
         agent: &Agent,
@@ -38,13 +38,13 @@ impl Authorizing<'_> {
         Err(self.record(self.decision_record(agent, matched, denial)?).await?.into())
     }
 
-    /// Evicts all expired entries of a window, one transaction after another. A caller without time left gets an error
-    /// and retries; the retry continues where this call, or reconcile, stopped.
+    /// Evicts all expired payments of a window, in several transactions. If the time is over, the call returns a
+    /// retryable error. The retry continues where this call, or reconciliation, stopped.
     async fn clear(&self, window: &Window, at: Timestamp) -> Result<()> {
         let mut backoff = Backoff::new();
         loop {
             match self.payments.ledger.clear_expired(window, at).await? {
-                // All entries that had expired when the window was read are evicted, so the decision is made again.
+                // All payments that had expired when the window was read are evicted, so the decision is made again.
                 EvictResult::All | EvictResult::Outdated => return Ok(()),
                 EvictResult::More => backoff = Backoff::new(),
                 EvictResult::Superseded => backoff.wait().await?,
@@ -55,7 +55,7 @@ impl Authorizing<'_> {
         }
     }
 
-    /// Stages an approval, or joins an open one for the same request.
+    /// Stores an approval request, or returns the open approval of the same request.
     pub(crate) async fn escalate(
         &self,
         agent: &Agent,
@@ -96,7 +96,7 @@ impl Authorizing<'_> {
         Err(self.waiting(&approval, transaction, checks, Some(hash)).into())
     }
 
-    /// The answer of an escalation, the same each time.
+    /// Builds the response for an escalation, which is the same for each repeated call.
     pub(crate) fn waiting(
         &self,
         approval: &Approval,
@@ -113,7 +113,7 @@ impl Authorizing<'_> {
         self.rejection_error(transaction, reason, checks, hash)
     }
 
-    /// Records and answers a refusal without checks.
+    /// Records and returns a block that was determined without evaluating the checks.
     pub(crate) async fn refuse_unjudged(
         &self,
         agent: &Agent,
@@ -137,7 +137,7 @@ impl Authorizing<'_> {
         self.record(record).await
     }
 
-    /// The decision record with the results of the checks.
+    /// Builds the decision record with the results of the checks.
     fn decision_record(&self, agent: &Agent, matched: CatalogMatch<'_>, denial: Denial) -> Result<DecisionRecord> {
         let intent = &self.request.intent;
         let operation = matched.operation.map(|operation| &operation.slug);
@@ -177,7 +177,7 @@ impl Authorizing<'_> {
         })
     }
 
-    /// Writes the decision row before refusing.
+    /// Writes the decision row, then returns the rejection.
     async fn record(&self, record: DecisionRecord) -> Result<Error> {
         self.payments.ledger.record(&record).await?;
         self.log_refusal(&record);
@@ -223,13 +223,14 @@ impl Authorizing<'_> {
     }
 }
 
-/// The window to read further, if more of its entries determine when a refused call fits.
+/// Returns the window to read further, if more counted payments are needed to compute when a rejected call fits.
 pub(crate) fn window_to_read_on<'a>(denial: &Denial, service_state: &'a mut ServiceState) -> Option<&'a mut Window> {
     let (window, fits) = refusing_window(&denial.reason, service_state)?;
     (!window.hides_expired(denial.at) && window.tells_more(fits)).then_some(window)
 }
 
-/// The window that a refusal depends on, and the time at which the call fits; `None` for refusals without a window.
+/// Returns the window that caused a rejection, and the time at which the call fits. `None` if no window caused the
+/// rejection.
 fn refusing_window<'a>(reason: &Reason, service_state: &'a mut ServiceState) -> Option<(&'a mut Window, RetryAt)> {
     match reason {
         Reason::DailyLimit { retry_at, .. } => Some((&mut service_state.day, *retry_at)),

@@ -9,17 +9,17 @@ pub(crate) struct Settings {
     pub(crate) ledger_table: String,
     pub(crate) decisions_table: String,
     pub(crate) audit_table: String,
-    /// The table in which `events` attests payees.
+    /// The table in which `events` stores verified payees.
     pub(crate) usage_table: String,
     pub(crate) throttle_table: String,
     pub(crate) throttle_per_minute: u32,
     pub(crate) key_requests_per_minute: u32,
     pub(crate) network: Network,
-    /// The secret with the seed; `None` if KMS has the keys.
+    /// The secret with the wallet seed. `None` if the wallet keys are in KMS.
     pub(crate) wallet_seed_secret: Option<String>,
     pub(crate) nonce_key_secret: String,
     pub(crate) rpc_url_secret: String,
-    /// The secret with the key that verifies asserted addresses; without it, no assertion is valid.
+    /// The secret with the key that verifies asserted client addresses. Without this secret, no assertion is valid.
     pub(crate) client_ip_key_secret: Option<String>,
     pub(crate) finality: Finality,
     pub(crate) max_authorization: Duration,
@@ -27,9 +27,9 @@ pub(crate) struct Settings {
     pub(crate) approval_ttl: Duration,
     pub(crate) most_open_approvals: u32,
     pub(crate) provider_proof: ProviderProof,
-    /// `None` if the deployment has no payouts.
+    /// The facilitator for withdrawals. `None` if the deployment does not support withdrawals.
     pub(crate) facilitator_url: Option<String>,
-    /// The delay of a new payout address.
+    /// The delay until a new withdrawal address becomes usable.
     pub(crate) payout_delay: Duration,
 }
 
@@ -67,7 +67,7 @@ impl Settings {
             max_authorization: Duration::from_secs_u32(env.number("MAX_AUTHORIZATION_SECONDS", 900, 30..=3_600)),
             most_holds: env.number("MAX_HOLDS_PER_AGENT", 9_000, 1..=10_000_000),
             approval_ttl: Duration::from_secs_u32(env.number("APPROVAL_TTL_SECONDS", 86_400, 60..=31 * 86_400)),
-            // A set of a hundred ids is 3.6 KB: adding one costs four write units, eight in a transaction.
+            // A set of a hundred ids has 3.6 KB, so adding an id costs four write units, or eight in a transaction.
             most_open_approvals: env.number("MAX_OPEN_APPROVALS", 20, 1..=100),
             provider_proof,
             facilitator_url: env.get("FACILITATOR_URL").map(str::to_owned),
@@ -76,8 +76,8 @@ impl Settings {
     }
 }
 
-/// A day, so that an owner who is notified of an address that they did not set can remove it. On a real chain it can't
-/// be short.
+/// Reads the delay for new withdrawal addresses. The default is one day, so that an owner who is notified of an address
+/// that they did not set can remove it. On a real chain the minimum is one hour.
 fn payout_delay(env: &mut Env, network: Network) -> Duration {
     const NAME: &str = "PAYOUT_DELAY_SECONDS";
     let seconds: u32 = env.number(NAME, 86_400, 0..=31 * 86_400);

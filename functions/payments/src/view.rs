@@ -1,4 +1,4 @@
-//! The wire shapes of this group's answers.
+//! The response bodies of the payment API.
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -24,20 +24,21 @@ pub(crate) struct Authorized {
     reason: &'static str,
     #[schema(value_type = Uuid)]
     settlement_id: String,
-    /// The ID of the decision in the audit log.
+    /// The id of the decision.
     #[schema(value_type = Uuid)]
     transaction_id: String,
-    /// The `decision_hash` that the signed statement of this decision must have, about a minute later: the SHA-256 of
-    /// what was decided. Keep it to prove that another decision was logged, or none.
+    /// The SHA-256 hash of the decision. The decision's signed statement, which is available about a minute later, must
+    /// have the same `decision_hash`. Store the hash to be able to prove that a different decision, or no decision, was
+    /// logged.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required, nullable = false, pattern = "^[0-9a-f]{64}$")]
     decision_hash: Option<String>,
     amount_units: u64,
-    /// The price that the catalog lists, where `amount_units` is above it.
+    /// The catalog's price, if `amount_units` is higher.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     listed_amount_units: Option<u64>,
-    /// `authorized` with a payment; for a repeated call, the settlement's present status.
+    /// `authorized` if `payment` is present. For a repeated call, the settlement's current status.
     receipt_status: &'static str,
     #[schema(example = "base")]
     network: &'static str,
@@ -47,33 +48,33 @@ pub(crate) struct Authorized {
     wallet_address: String,
     #[schema(format = DateTime)]
     authorized_at: String,
-    /// The chain takes the payment only in blocks before this instant.
+    /// The end of the payment's validity: the chain accepts the payment only in blocks before this time.
     #[schema(format = DateTime)]
     expires_at: String,
-    /// The signed payment; null once it is confirmed or can no longer be used.
+    /// The signed payment. Null once the payment is confirmed or can no longer be used.
     #[schema(required)]
     payment: Option<Payment>,
-    /// Reasons that the provider may refuse the payment; absent if there are none.
+    /// Reasons for which the provider may reject the payment. Absent if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(nullable = false)]
     warnings: Vec<Warning>,
 }
 
-/// A reason that a payment may not be accepted.
+/// A reason for which the provider may reject the payment.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Warning {
-    /// `payment_header_large`.
+    /// The warning's code: `payment_header_large`.
     #[schema(value_type = String, example = "payment_header_large")]
     code: &'static str,
     message: String,
 }
 
-/// The length of a header that every common server accepts: it leaves room for the other headers within the limits of
-/// Node (16 KB) and an HTTP API (10,240 bytes for all headers).
+/// A header size that every common server accepts, in bytes. It leaves space for other headers within the limits of
+/// Node (16 KB) and of an API Gateway HTTP API (10,240 bytes for all headers).
 const LARGE_HEADER_BYTES: usize = 8 * 1024;
 
 impl Warning {
-    /// The warnings about a header.
+    /// Lists the warnings about a payment header.
     fn for_payment(payment: &PaymentHeader) -> Vec<Self> {
         let bytes = payment.name.len().saturating_add(payment.value.len());
         let large = (bytes > LARGE_HEADER_BYTES).then(|| Self {
@@ -91,9 +92,9 @@ impl Warning {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Payment {
     x402_version: u8,
-    /// `PAYMENT-SIGNATURE` (v2) or `X-PAYMENT` (v1).
+    /// The header's name: `PAYMENT-SIGNATURE` (v2) or `X-PAYMENT` (v1).
     header_name: &'static str,
-    /// The value for the provider call's header.
+    /// The header's value. Send it with the call to the provider.
     header_value: String,
     /// The decoded header value.
     #[schema(value_type = Object)]
@@ -101,7 +102,7 @@ pub(crate) struct Payment {
 }
 
 impl Authorized {
-    /// The answer while the payment is usable. `listed` is the price that the catalog lists.
+    /// Builds the response with a usable payment. `listed` is the catalog's price.
     pub(crate) fn with_payment(
         terms: &PaymentTerms,
         listed: Option<Amount>,
@@ -121,13 +122,13 @@ impl Authorized {
         }
     }
 
-    /// The same with the hash of the decision.
+    /// Adds the decision's hash.
     pub(crate) fn with_hash(self, hash: Option<DocumentHash>) -> Self {
         let decision_hash = hash.map(|hash| hash.to_string());
         Self { decision_hash, ..self }
     }
 
-    /// The answer if the payment was used or is no longer usable.
+    /// Builds the response for a payment that was confirmed or can no longer be used. `listed` is the catalog's price.
     pub(crate) fn without_payment(settlement: &Settlement, listed: Option<Amount>) -> Self {
         Self::new(
             &PaymentTerms::from_settlement_terms(&settlement.terms),
@@ -160,7 +161,7 @@ impl Authorized {
     }
 }
 
-/// The listed price, if the amount is above it.
+/// Returns the catalog's price if the amount is higher.
 fn exceeded_price(listed: Option<Amount>, amount: Amount) -> Option<u64> {
     listed.filter(|listed| *listed < amount).map(Amount::units)
 }
@@ -171,7 +172,7 @@ impl IntoResponse for Authorized {
     }
 }
 
-/// The outcome of a preflight, and the use of the agent's limits without this call.
+/// The result of a check, and the current use of the agent's limits without this payment.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CheckAnswer {
     /// Always true.
@@ -180,17 +181,17 @@ pub(crate) struct CheckAnswer {
     /// `allow`, `block` or `escalate`.
     #[schema(value_type = String)]
     result: &'static str,
-    /// `x402_authorized`, the slug that authorize would answer with, or a rule's own reason.
+    /// The reason: `x402_authorized`, the error slug that authorize would return, or a rule's own reason.
     reason: String,
     amount_units: u64,
-    /// The price that the catalog lists, where `amount_units` is above it.
+    /// The catalog's price, if `amount_units` is higher.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     listed_amount_units: Option<u64>,
     approval_required: bool,
-    /// Every check, in the order in which authorize makes them.
+    /// All checks, in the order in which authorize makes them.
     checks: Vec<CheckView>,
-    /// The decision, as in a refusal by authorize; absent if `result` is `allow`.
+    /// The decision, as in authorize's error response. Absent if `result` is `allow`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     decision: Option<DecisionView>,
@@ -199,7 +200,7 @@ pub(crate) struct CheckAnswer {
 }
 
 impl CheckAnswer {
-    /// The answer where authorize would allow the payment.
+    /// Builds the response if authorize would allow the payment.
     pub(crate) fn allow(amount: Amount, listed: Option<Amount>, checks: &[Check], spend: SpendView) -> Self {
         Self {
             check: true,
@@ -215,7 +216,7 @@ impl CheckAnswer {
         }
     }
 
-    /// The answer where authorize would block or escalate.
+    /// Builds the response if authorize would block or escalate the payment.
     pub(crate) fn reject(amount: Amount, listed: Option<Amount>, decision: DecisionView, spend: SpendView) -> Self {
         Self {
             check: true,
@@ -232,15 +233,15 @@ impl CheckAnswer {
     }
 }
 
-/// A call that may be made without a payment.
+/// A call that the agent may make without a payment.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct UnpaidCheckAnswer {
     /// Always true.
     pub(crate) check: bool,
-    /// `allow`: a refusal is an error.
+    /// Always `allow`, because a rejection is an error.
     #[schema(example = "allow")]
     pub(crate) result: &'static str,
-    /// The agent that may make it.
+    /// The agent that may make the call.
     #[schema(value_type = uuid::Uuid)]
     pub(crate) agent_id: String,
     #[schema(value_type = uuid::Uuid)]
@@ -254,7 +255,7 @@ pub(crate) struct UnpaidCheckAnswer {
 pub(crate) struct Completed {
     #[serde(flatten)]
     row: SettlementRow,
-    /// The kind of proof that confirmed it.
+    /// How the settlement was confirmed.
     #[schema(example = "onchain")]
     confirmed_via: &'static str,
 }
@@ -268,7 +269,7 @@ impl Completed {
     }
 }
 
-/// A settlement, as receipts are listed.
+/// A settlement, as in a list of receipts.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct SettlementItem {
     #[schema(value_type = Uuid)]
@@ -307,6 +308,6 @@ impl SettlementItem {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct SettlementList {
     pub(crate) settlements: Vec<SettlementItem>,
-    /// The number of settlements in this answer.
+    /// The number of settlements in this response.
     pub(crate) count: usize,
 }
