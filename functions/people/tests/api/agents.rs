@@ -1,4 +1,4 @@
-//! Agents, created and edited while the database loses or delays requests.
+//! Creates and updates agents while the database loses or delays requests.
 
 use crate::support::World;
 use purser_domain::{AgentId, AgentStatus};
@@ -61,7 +61,7 @@ async fn agents_with_unattested_wallets_are_not_created() {
         (500, &json!("internal_error"))
     );
     assert_eq!(world.get(OWNER, "/agents").await.ok()["count"], 0);
-    // If the function can't be reached, the request may be repeated.
+    // If `payments` is unreachable, the request may be repeated.
     let world = world.elsewhere(&[("LAMBDA_ENDPOINT", "http://127.0.0.1:1")]).await;
     let refused = make(&world).await;
     assert_eq!(

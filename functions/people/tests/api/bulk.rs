@@ -1,4 +1,4 @@
-//! Labels, archived agents, filters of the list, and acts on many agents.
+//! Labels, archived agents, list filters, and operations on many agents.
 
 use crate::support::World;
 use purser_domain::{AgentId, AgentStatus};
@@ -7,7 +7,7 @@ use purser_testkit::sample::OWNER;
 use serde_json::{Value, json};
 
 impl World {
-    /// Creates `count` agents, named `n0`, `n1`, ….
+    /// Creates `count` agents with the names `n0`, `n1`, ….
     async fn named(&self, count: usize) -> Vec<String> {
         let mut agents = Vec::new();
         for n in 0..count {
@@ -19,13 +19,13 @@ impl World {
         agents
     }
 
-    /// Edits an agent, a second later.
+    /// Updates an agent, one second later.
     async fn patch(&self, agent: &str, body: Value) -> Value {
         self.advance(1);
         self.edit(OWNER, "PATCH", &format!("/agents/{agent}"), body).await.ok()
     }
 
-    /// The outcomes of an act, and the next cursor.
+    /// Runs an operation on many agents. Returns the outcomes and the next cursor.
     async fn bulk(&self, who: &str, body: Value) -> (Vec<(String, String)>, Value) {
         self.advance(1);
         let answer = self.call(who, "POST", "/agents/bulk", None, Some(body)).await.ok();
@@ -43,7 +43,7 @@ impl World {
         (outcomes.collect(), answer["next_cursor"].clone())
     }
 
-    /// The names of the agents on all pages of a list, and the number of pages.
+    /// Returns the names of the agents on all pages of a list, and the number of pages.
     async fn names(&self, query: &str) -> (Vec<String>, usize) {
         let (mut names, mut pages, mut cursor) = (Vec::new(), 0, String::new());
         loop {
@@ -58,7 +58,7 @@ impl World {
         }
     }
 
-    /// The kinds of the acts on an agent that were done, newest first.
+    /// Returns the kinds of an agent's successful actions, newest first.
     async fn kinds_of(&self, agent: &str) -> Vec<String> {
         let log = self.get(OWNER, "/audit-log?limit=100").await.ok();
         let rows = log["entries"].as_array().unwrap().iter();
@@ -84,7 +84,7 @@ async fn labels_are_replaced_as_a_whole() {
         labels
     );
     assert_eq!(world.get(OWNER, &path).await.ok()["labels"], labels);
-    // A rename keeps them.
+    // A rename keeps the labels.
     assert_eq!(world.patch(&agent, json!({"name": "other"})).await["labels"], labels);
     assert_eq!(
         world.patch(&agent, json!({"labels": {"a": "b"}})).await["labels"],
@@ -113,7 +113,7 @@ async fn labels_are_replaced_as_a_whole() {
     );
 }
 
-/// Unfreezing requires a recent sign-in, restoring does not, because a restored agent is still frozen.
+/// Unfreezing requires a recent sign-in. Restoring does not, because a restored agent is still frozen.
 #[tokio::test]
 async fn archived_agents_are_frozen_until_restored_and_unfrozen() {
     let world = World::start().await;
@@ -161,7 +161,7 @@ async fn archived_agents_are_frozen_until_restored_and_unfrozen() {
     );
     world.patch(&agent, unfreeze).await;
     assert!(matches!(pay("four").await, Told::Allowed(_)));
-    // Both at once.
+    // Restore and unfreeze in one request.
     world.patch(&agent, json!({"archived": true})).await;
     let both = world
         .patch(&agent, json!({"archived": false, "status": "active"}))
@@ -219,11 +219,12 @@ async fn agents_are_listed_by_name_label_and_state() {
         }
     }
     assert_eq!(world.names("").await.0.len(), 11);
-    // Archived agents take up no room on a page.
+    // Archived agents do not count towards a page's limit.
     assert_eq!(world.names("limit=3").await, (world.names("").await.0, 4));
 }
 
-/// A page reads a bounded number of records, however many agents there are, and the cursor leads to the rest.
+/// A page reads a bounded number of records regardless of the number of agents, and the cursor leads to the remaining
+/// agents.
 #[tokio::test]
 async fn filtered_pages_read_a_hundred_records() {
     let world = World::start().await;
@@ -233,7 +234,7 @@ async fn filtered_pages_read_a_hundred_records() {
     let (names, pages) = world.names("label=team&limit=1").await;
     assert_eq!((names, pages), (vec!["n150".to_owned(), "n204".to_owned()], 3));
 
-    // 205 agents take three calls; the second finds what an interrupted first one has done.
+    // 205 agents take three calls. Repeating the first call, as after an interruption, finds its agents unchanged.
     let all = json!({"act": "freeze", "agents": {"kind": "all"}});
     let (first, next) = world.bulk(OWNER, all.clone()).await;
     assert_eq!(
@@ -283,7 +284,7 @@ async fn each_agent_of_a_bulk_act_is_edited_on_its_own() {
     let unfreeze = json!({"act": "unfreeze", "agents": ids(&all)});
     let expected = ["invalid_request", "done", "unchanged", "done", "not_found"];
     assert_eq!(act(unfreeze).await.0, outcomes(expected));
-    // A selection leaves out archived agents, and `restore` all others.
+    // A selection by label skips archived agents, and `restore` skips all agents that are not archived.
     let unlabel = json!({"act": "unlabel", "agents": {"kind": "label", "label": "team"}, "keys": ["team", "x"]});
     assert_eq!(act(unlabel).await.0, [done(1), done(3)]);
     let restore = json!({"act": "restore", "agents": {"kind": "all"}});
@@ -306,7 +307,7 @@ async fn each_agent_of_a_bulk_act_is_edited_on_its_own() {
         .unwrap()
         .unwrap();
     assert_eq!((untouched.version, untouched.status), (1, AgentStatus::Active));
-    // Another person's filter and cursor reach only their own agents.
+    // Another user's filter and cursor only select that user's own agents.
     let (theirs_only, _) = world
         .bulk("bob", json!({"act": "freeze", "agents": {"kind": "all"}}))
         .await;
@@ -317,8 +318,8 @@ async fn each_agent_of_a_bulk_act_is_edited_on_its_own() {
     );
 }
 
-/// Limits that an agent has of its own are kept, and a repeated call finds nothing to do. An old sign-in suffices, since
-/// nothing widens.
+/// Limits that an agent already has are kept, and a repeated call changes nothing. A recent sign-in is not required,
+/// because no limit is widened.
 #[tokio::test]
 async fn safe_limits_are_set_where_agents_have_none() {
     let world = World::start().await;
@@ -375,7 +376,8 @@ async fn safe_limits_are_set_where_agents_have_none() {
     assert_eq!(answer.status, 400);
 }
 
-/// A looser rule, or a rule for one service, stands in for no safe rule. A stricter rule does.
+/// A rule that is looser than a safe rule, or that covers only one service, does not replace the safe rule. A stricter
+/// rule does.
 #[tokio::test]
 async fn safe_limits_are_added_to_looser_rules() {
     let world = World::start().await;

@@ -1,9 +1,9 @@
-//! The group's part of the OpenAPI document.
+//! The OpenAPI document of this API.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Each operation requires a session; most writes require `If-Match`.
+/// Every operation requires a session, and most writes require `If-Match`.
 #[test]
 fn every_operation_has_a_unique_id_and_security() {
     let document = serde_json::to_value(purser_people::openapi()).unwrap();
@@ -17,7 +17,7 @@ fn every_operation_has_a_unique_id_and_security() {
         {
             let name = operation["operationId"].as_str().unwrap();
             assert!(names.insert(name.to_owned()), "{name}");
-            // An approval is polled by its agent, and read by its owner.
+            // The agent polls an approval, and the owner reads it.
             let callers = match path.as_str() {
                 "/approvals/{id}" => serde_json::json!([{"agentKey": []}, {"session": []}]),
                 _ => serde_json::json!([{"session": []}]),
@@ -43,7 +43,7 @@ fn every_operation_has_a_unique_id_and_security() {
                 "redeliver_webhook_delivery",
                 "reject",
                 "remove_payout_address",
-                // It changes nothing.
+                // This operation changes nothing.
                 "replay_decision",
                 "remove_shadow",
                 "start_backtest",

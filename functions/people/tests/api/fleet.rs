@@ -1,4 +1,4 @@
-//! The table of agents, its forms, and "Freeze all", without scripts.
+//! The table of agents, its forms, and "Freeze all", without JavaScript.
 
 use crate::laws::HOSTILE;
 use crate::support::World;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 impl World {
-    /// Creates `count` agents of the owner, each ten seconds younger than the one before, named `Agent <00>`, ….
+    /// Creates `count` agents of the owner with the names `Agent <00>`, …, ten seconds apart.
     async fn table(&self, count: usize) -> Vec<String> {
         let mut agents = Vec::new();
         for n in 0..count {
@@ -30,14 +30,14 @@ impl World {
     }
 }
 
-/// The numbers of the agents in the rows of a page, in their order.
+/// Returns the numbers of the agents in a page's rows, in page order.
 fn rows(html: &str) -> Vec<usize> {
     let names = html.split("Agent &lt;").skip(1);
     let names = names.filter_map(|rest| rest.split_once("&gt;</a>"));
     names.filter_map(|(number, _)| number.parse().ok()).collect()
 }
 
-/// The link with this text.
+/// Returns the target of the link with this text.
 #[track_caller]
 fn link(html: &str, text: &str) -> String {
     let (before, _) = html.split_once(&format!(">{text}</a>")).unwrap();
@@ -84,7 +84,7 @@ async fn the_table_is_searched_filtered_sorted_and_paged() {
     assert_eq!(rows(&second.html), &oldest[25..]);
     assert_eq!(link(&second.html, "First page"), "/dashboard/agents?sort=oldest");
     assert!(!second.html.contains("rel=\"next\""));
-    // A label leads to the agents that have it.
+    // A label links to the agents that have this label.
     assert_eq!(
         link(&owner.get("/dashboard/agents?q=03").await.html, "team=search"),
         "/dashboard/agents?label=team%3Dsearch"
@@ -103,7 +103,7 @@ async fn the_table_is_searched_filtered_sorted_and_paged() {
     }
 }
 
-/// A page reads at most a hundred records, and says that the search goes on.
+/// A page reads at most 100 records, and offers to continue the search.
 #[tokio::test]
 async fn a_search_continues_after_a_hundred_agents() {
     let world = World::start().await;
@@ -118,14 +118,14 @@ async fn a_search_continues_after_a_hundred_agents() {
     unsorted.is(200, "Sorting by name is available for up to 100 agents.");
     assert_eq!(rows(&unsorted.html).len(), 25);
     assert!(unsorted.html.len() < 60_000, "{} bytes", unsorted.html.len());
-    // A page without a filter reads no more than its rows.
+    // A page without a filter reads only the agents that it shows.
     world.proxy.calls().take();
     owner.get("/dashboard/agents").await;
     let few = world.proxy.calls().take().len();
     assert!(few <= 6, "{few} calls");
 }
 
-/// The paths of a page's links and of its forms that only read.
+/// Returns the paths of a page's links and of its `GET` forms.
 fn targets(html: &str) -> Vec<String> {
     let forms = html.split("<form").filter_map(|form| form.split_once('>'));
     let forms = forms
@@ -140,7 +140,7 @@ fn targets(html: &str) -> Vec<String> {
     paths.filter(is_page).map(str::to_owned).collect()
 }
 
-/// The pages that links and forms lead to from the overview.
+/// Returns the pages that links and forms reach from the overview.
 async fn linked_pages(browser: &mut Browser<'_>) -> BTreeSet<String> {
     let (mut pages, mut seen) = (BTreeSet::new(), BTreeSet::new());
     let mut open = vec!["/dashboard".to_owned()];
@@ -157,11 +157,11 @@ async fn linked_pages(browser: &mut Browser<'_>) -> BTreeSet<String> {
     pages
 }
 
-/// A count that only a link could report.
+/// A count that appears on a page only if a link's count is shown.
 const COUNT: u32 = 7_654;
 
-/// Every page, by links with every notice and every report: a page reports an act only after the redirect of this
-/// session's form.
+/// Opens every page with every notice and every report in the URL. A page reports an action only after the redirect of
+/// a form in the same session.
 #[tokio::test]
 async fn links_report_no_act() {
     let world = World::start().await;
@@ -178,7 +178,7 @@ async fn links_report_no_act() {
     let made = world.call(OWNER, "PUT", "/policy-templates/t", None, Some(template));
     made.await.created();
     let report = format!("act=frozen&done=1&frozen={}", agents[0]);
-    // Every count of a report, with and without the act.
+    // Every count of a report, with and without `act`.
     let counts = ["done", "unchanged", "failed", "decided"].map(|name| format!("{name}={COUNT}"));
     let counts = counts.join("&");
     let acts = ["applied", "frozen", "updated"].map(|act| format!("act={act}&{counts}"));
@@ -217,7 +217,7 @@ async fn links_report_no_act() {
             }
         }
     }
-    // Neither another session of the person nor another number has this report.
+    // The report is not shown in another session of the user, nor with a changed count.
     let mut elsewhere = world.browser(OWNER).await;
     for (browser, url) in [
         (&mut elsewhere, signed.clone()),
@@ -230,7 +230,7 @@ async fn links_report_no_act() {
     assert!(!stranger.html.contains("active again"), "{}", stranger.html);
 }
 
-/// A link can't make "Freeze all" begin after some agents.
+/// A link cannot make "Freeze all" start after some agents.
 #[tokio::test]
 async fn freeze_all_begins_with_the_first_agent() {
     let world = World::start().await;
@@ -242,7 +242,7 @@ async fn freeze_all_begins_with_the_first_agent() {
     let (_, cursor) = next.split_once("cursor=").unwrap();
     let link = format!("{confirm}?cursor={}", cursor.split('&').next().unwrap());
     assert!(!owner.open(&link).await.html.contains("cursor="), "{link}");
-    // The run that was interrupted continues there.
+    // The interrupted run continues at this cursor.
     assert!(owner.get(next).await.html.contains("cursor="), "{next}");
     assert_eq!(agents.len(), 101);
 }
@@ -258,7 +258,7 @@ async fn a_freeze_from_a_row_can_be_undone() {
     let notice = owner.get(frozen.leads()).await;
     notice.is(200, "1 agent was frozen.");
     notice.is(200, "Undo: unfreeze 1 agent");
-    // The filter of the page is kept.
+    // The page keeps its filter.
     assert_eq!(rows(&notice.html), [1]);
     assert_eq!(
         [world.status(&agents[0]).await, world.status(&agents[1]).await],
@@ -270,7 +270,7 @@ async fn a_freeze_from_a_row_can_be_undone() {
     notice.is(200, "1 agent was unfrozen.");
     assert!(!notice.html.contains("Undo"));
     assert_eq!(world.status(&agents[0]).await, "active");
-    // Unfreezing requires a recent sign-in, freezing does not.
+    // Unfreezing requires a recent sign-in. Freezing does not.
     world.advance(700);
     owner.post(page, bulk, &[("freeze", &agents[0])]).await.leads();
     let refused = owner
@@ -315,7 +315,7 @@ async fn selected_agents_are_frozen_labelled_and_archived_together() {
         .await;
     let notice = owner.get(frozen.leads()).await;
     notice.is(200, "1 agent was frozen. 1 was already frozen. 1 could not be changed.");
-    // Only the agent that this act froze is unfrozen again.
+    // Undo unfreezes only the agent that this action froze.
     notice.is(200, "Undo: unfreeze 1 agent");
     assert_eq!(
         world.get("bob", &format!("/agents/{theirs}")).await.ok()["status"],
@@ -347,7 +347,7 @@ async fn selected_agents_are_frozen_labelled_and_archived_together() {
     );
 }
 
-/// Each step is one form post, which a redirect repeats, so the browser continues without a script.
+/// Each step is a form post that a redirect repeats, so the browser continues without JavaScript.
 #[tokio::test]
 async fn all_agents_are_frozen_in_two_clicks() {
     let world = World::start().await;
@@ -370,7 +370,7 @@ async fn all_agents_are_frozen_in_two_clicks() {
         let seen = owner.post(confirm, &at, &[]).await;
         if seen.status == 307 {
             at = seen.headers[axum::http::header::LOCATION].to_str().unwrap().to_owned();
-            // An interrupted run can be continued, and started again.
+            // An interrupted run can be continued, and can be started again.
             owner.get(&at).await.is(200, "Not done yet.");
         } else {
             break seen.leads().to_owned();
@@ -392,7 +392,7 @@ async fn all_agents_are_frozen_in_two_clicks() {
     bob.get(confirm).await.is(200, "You own 1 agent.");
 }
 
-/// A label that can't be read freezes nothing.
+/// If the label is invalid, no agent is frozen.
 #[tokio::test]
 async fn all_agents_with_a_label_are_frozen_and_unfrozen_again() {
     let world = World::start().await;

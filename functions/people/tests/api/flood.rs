@@ -1,4 +1,5 @@
-//! One user's flood: which operations make many database calls, and that a user runs few of them at a time.
+//! Many requests from one user: which operations make many database calls, and that a user can run only a few of these
+//! at the same time.
 
 use crate::support::World;
 use purser_domain::Fingerprint;
@@ -8,12 +9,12 @@ use purser_testkit::sample::OWNER;
 use serde_json::{Value, json};
 
 const STRANGER: &str = "bob";
-/// The slots of one user.
+/// The number of slots per user.
 const SLOTS: u32 = 3;
-/// The maximum number of database calls of a list.
+/// The maximum number of database calls of a list request.
 const MAX_CALLS: usize = 10;
 
-/// A request that a user floods the service with.
+/// A request that a user sends many times.
 struct Request {
     method: &'static str,
     path: String,
@@ -69,7 +70,7 @@ impl User {
         Request::new("POST", "/agents/bulk", Some(body))
     }
 
-    /// The operations that need a slot.
+    /// Lists the operations that need a slot.
     fn long(&self) -> Vec<Request> {
         let agent = format!("/agents/{}", self.agents[0]);
         let mut requests: Vec<Request> = ["label", "unlabel", "limit", "follow", "unfreeze", "restore"]
@@ -91,7 +92,7 @@ impl User {
         requests
     }
 
-    /// What a user needs to see and to stop agents, and the lists of a neighbor.
+    /// Lists the requests with which a user sees and stops agents, and another user's list requests.
     fn short(&self) -> Vec<Request> {
         let agent = format!("/agents/{}", self.agents[0]);
         let get = |path: &str| Request::new("GET", path, None);
@@ -132,14 +133,14 @@ impl User {
     }
 }
 
-/// The updates of a user's slots among these calls.
+/// Counts the updates of a user's slots among these calls.
 fn slot_updates(calls: &[Call]) -> usize {
     let pk = |call: &Call| call.request["Key"]["pk"]["S"].as_str().unwrap_or_default().to_owned();
     calls.iter().filter(|call| pk(call).starts_with("RL#open#")).count()
 }
 
-/// A user whose slots are in use gets 429 for every long operation, with no audit row. What stops agents, and what
-/// another user does, needs none of these slots. The slots are free again when the operations end, or their leases.
+/// A user whose slots are all in use gets 429 for every long operation, without an audit row. Stopping agents, and
+/// other users' requests, need none of these slots. A slot becomes free when its operation ends or its lease expires.
 #[tokio::test]
 async fn a_users_long_operations_leave_instances_for_others() {
     let world = World::start().await;
@@ -164,7 +165,7 @@ async fn a_users_long_operations_leave_instances_for_others() {
         let (status, body) = neighbor.send(&world, request).await;
         assert_eq!(status, 200, "{} {}: {body}", request.method, request.path);
     }
-    // By now the leases have ended.
+    // The leases have expired.
     let leases = owner.take(&world).await;
     for request in owner
         .short()
@@ -182,7 +183,7 @@ async fn a_users_long_operations_leave_instances_for_others() {
     for lease in leases {
         world.slots.end(lease).await.unwrap();
     }
-    // Each operation returns its slot, so far more than there are slots run one after another.
+    // Each operation frees its slot, so more operations than slots can run one after another.
     for _ in 0..2 {
         for act in ["restore", "label", "unlabel"] {
             assert_eq!(owner.send(&world, &owner.act(act)).await.0, 200);
@@ -194,7 +195,7 @@ async fn a_users_long_operations_leave_instances_for_others() {
     assert_eq!(owner.send(&world, &owner.act("label")).await.0, 200);
 }
 
-/// The forms and files of the pages need the slots of the JSON API, and "Freeze all" none.
+/// The pages' forms and CSV files need the same slots as the JSON API. "Freeze all" needs no slot.
 #[tokio::test]
 async fn long_operations_of_pages_need_a_slot() {
     let world = World::start().await;
@@ -224,7 +225,7 @@ async fn long_operations_of_pages_need_a_slot() {
     assert_eq!(browser.post(page, bulk, &label).await.status, 303);
 }
 
-/// Each request that makes many database calls has a slot, and the lists of a neighbor make few.
+/// Each request that makes many database calls takes a slot, and another user's list requests make few calls.
 #[tokio::test]
 async fn requests_with_many_database_calls_need_a_slot() {
     let world = World::start().await;
@@ -250,15 +251,17 @@ async fn requests_with_many_database_calls_need_a_slot() {
     assert!(few <= MAX_CALLS && most > 5 * few, "{few} and {most}");
 }
 
-/// The requests of a minute that every user may send in these tests, and the number of stops above that.
+/// The number of requests that each user may send per minute in these tests, and the additional number of requests that
+/// stop agents.
 const PER_MINUTE: u32 = 60;
 const STOPS: u32 = 60;
 const FREEZE_ALL: &str = "/dashboard/freeze-all";
 
-/// The fields of a form.
+/// A form's fields.
 type Fields = Vec<(&'static str, String)>;
 
-/// The forms that stop an agent or end a session: path and fields. Each of the others must be limited like any request.
+/// The forms of the agent pages, each with its path, its fields, and whether it stops an agent or ends a session. All
+/// other forms must be limited like any request.
 fn forms(agent: &str) -> Vec<(bool, String, Fields)> {
     let at = |below: &str| format!("/dashboard/agents/{agent}/{below}");
     let bulk = |fields: &[(&'static str, &str)]| {
@@ -297,8 +300,9 @@ fn forms(agent: &str) -> Vec<(bool, String, Fields)> {
         .collect()
 }
 
-/// A user who has no request left in this minute still freezes and archives agents and ends sessions, with JSON and in a
-/// browser, and does nothing else. These requests have a limit, too: also for agents that are unknown or another's.
+/// A user who has reached the request limit can still freeze and archive agents and end sessions, through the API and
+/// in a browser, but nothing else. These requests have a separate limit, which also counts requests for unknown agents
+/// and for other users' agents.
 #[tokio::test]
 async fn a_users_other_requests_keep_out_no_freeze() {
     let limit = PER_MINUTE.to_string();
@@ -310,7 +314,7 @@ async fn a_users_other_requests_keep_out_no_freeze() {
     let elsewhere = world.browser(OWNER).await;
     let session = world.get(OWNER, "/sessions").await.ok()["sessions"][0]["session_id"].clone();
     drop(elsewhere);
-    // The next minute.
+    // The next minute begins.
     world.advance(60);
     let call = async |(method, path, body): (&str, &str, Option<Value>)| {
         let if_match = (method != "GET").then_some("*");

@@ -1,4 +1,4 @@
-//! The laws of every page, checked on each page that a test's browser receives.
+//! Invariants of every page, checked on each page that a test's browser receives.
 
 use crate::support::World;
 use purser_testkit::authorize::Answer as Told;
@@ -11,7 +11,7 @@ pub(crate) const HOSTILE: &str = "\"><script>alert('1')</script>&amp;</textarea>
 
 #[track_caller]
 pub(crate) fn hold(html: &str, path: &str) {
-    // No text becomes markup, and the page uses nothing that the content security policy forbids.
+    // Text never becomes markup, and the page uses nothing that the content security policy forbids.
     for forbidden in [
         "<script>alert",
         "&amp;</textarea>",
@@ -36,7 +36,7 @@ pub(crate) fn hold(html: &str, path: &str) {
         assert!(head.contains(method), "{path}: {head}");
     }
 
-    // Every id is unique, and the target of every reference exists.
+    // Every id is unique, and every reference has an existing target.
     let values = |begin: &str| -> Vec<String> {
         let parts = html.split(begin).skip(1);
         parts.map(|part| part.split('"').next().unwrap().to_owned()).collect()
@@ -115,7 +115,7 @@ async fn dashboard_pages_escape_hostile_names() {
         let seen = owner.get(page).await;
         assert!(seen.html.contains(text), "{page}: {}", seen.html);
     }
-    // An invalid value is shown again.
+    // The page shows the invalid value again.
     let policy = format!("{agent_page}/services/{}", service_id(1));
     let typed = [
         ("version", "2"),

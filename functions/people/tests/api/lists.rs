@@ -1,4 +1,4 @@
-//! Lists over all agents as JSON: every row is listed once, and the reads of a page don't grow with the fleet.
+//! JSON lists over all agents: every row is listed once, and the reads per page do not grow with the number of agents.
 
 use crate::support::World;
 use purser_testkit::authorize::Answer as Told;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 impl World {
-    /// Creates `count` agents of the owner, each a second younger than the one before.
+    /// Creates `count` agents of the owner, one second apart.
     async fn fleet(&self, count: usize) -> Vec<String> {
         let mut agents = Vec::new();
         for _ in 0..count {
@@ -17,7 +17,7 @@ impl World {
         agents
     }
 
-    /// A page of a list, and its number of database calls.
+    /// Reads a page of a list. Returns the page and the number of database calls.
     async fn page(&self, path: &str, cursor: Option<&str>) -> (Value, usize) {
         let sign = if path.contains('?') { '&' } else { '?' };
         let cursor = cursor
@@ -28,7 +28,7 @@ impl World {
         (page, self.proxy.calls().take().len())
     }
 
-    /// The rows of all pages, and the most database calls of a page.
+    /// Reads all pages. Returns their rows and the maximum number of database calls per page.
     async fn all(&self, path: &str, rows: &str) -> (Vec<Vec<Value>>, usize) {
         let (mut pages, mut most, mut cursor) = (Vec::new(), 0, None::<String>);
         loop {
@@ -44,7 +44,7 @@ impl World {
     }
 }
 
-/// The first two cursors of a list.
+/// Returns the first two cursors of a list.
 async fn cursors(world: &World, list: &str) -> [String; 2] {
     let path = format!("/{list}?limit=30");
     let next = |page: &Value| page["next_cursor"].as_str().unwrap().to_owned();
@@ -81,7 +81,7 @@ async fn agents_are_listed_oldest_first_page_by_page() {
             "{wrong}"
         );
     }
-    // Another person's cursor is a position in the caller's own list.
+    // In another user's request, the cursor is a position in that user's own list.
     let (page, _) = world.page("/agents?limit=1", None).await;
     let theirs = world
         .get(
@@ -92,7 +92,8 @@ async fn agents_are_listed_oldest_first_page_by_page() {
     assert_eq!(theirs.ok()["count"], 0);
 }
 
-/// A page of 56 agents takes no more calls than one of 25, and another person's cursor gives no access.
+/// A page of 56 agents takes no more database calls than a page of 25 agents, and a cursor gives another user no
+/// access.
 #[tokio::test]
 async fn fleet_lists_return_every_row_exactly_once() {
     let world = World::start().await;
@@ -135,7 +136,7 @@ async fn fleet_lists_return_every_row_exactly_once() {
         if list == "settlements" {
             assert!(most <= few, "{most} calls for a page of a fleet, {few} of 25 agents");
         }
-        // Another person's cursor, of any form, is a position in the caller's own list.
+        // In another user's request, a cursor of any form is a position in that user's own list.
         for cursor in cursors(&world, list).await {
             let theirs = world.get("bob", &format!("/{list}?cursor={cursor}")).await;
             assert_eq!(theirs.ok()["count"], 0, "{cursor}");
@@ -146,8 +147,8 @@ async fn fleet_lists_return_every_row_exactly_once() {
     }
 }
 
-/// A search finds a payment by both of its ids, a refusal, an agent by its id and by a part of its name, a service by its
-/// name, and a payee; and nothing that belongs to another person.
+/// A search finds a payment by both of its ids, a blocked payment, an agent by its id and by a part of its name, a
+/// service by its name, and a payee. A search finds nothing that belongs to another user.
 #[tokio::test]
 async fn a_search_finds_only_what_is_the_callers() {
     let world = World::start().await;

@@ -1,7 +1,8 @@
-//! The group's API and pages over HTTP: an in-process database, and sessions signed by a test issuer.
+//! Tests of the dashboard's API and pages over HTTP, with an in-process database and sessions that a test identity
+//! provider signs.
 //!
-//! The API is tested for all functions together: `tests/it/people`, `access.rs` and `isolation.rs`. This crate tests
-//! failures of the database in the middle of an operation, and the pages and their forms.
+//! The API is tested together with all functions in `tests/it/people`, `access.rs` and `isolation.rs`. This crate tests
+//! database failures in the middle of an operation, and the pages with their forms.
 
 #![expect(
     clippy::arithmetic_side_effects,

@@ -1,5 +1,6 @@
-//! The pages for operators: who may see them, what they show, and that they change nothing where the deployment lists no
-//! operators who act in the browser. What these do is tested with all functions (`tests/it/operators_in_browser.rs`).
+//! The operators' pages: who may see them, what they show, and that they are read-only if the deployment permits no
+//! operator to act in the browser. The actions are tested together with all functions
+//! (`tests/it/operators_in_browser.rs`).
 
 use crate::support::World;
 use crate::support::browser::Browser;
@@ -17,7 +18,7 @@ const PAGES: [&str; 4] = [
 ];
 const SETTINGS: [(&str, &str); 2] = [("OPERATOR_CLAIM", "groups"), ("OPERATOR_VALUE", "operators")];
 
-/// A browser that has signed in with these claims.
+/// Returns a browser that signed in with these claims.
 async fn with_claims<'a>(world: &'a World, who: &str, claims: serde_json::Value) -> Browser<'a> {
     *world.issuer.claims.lock().unwrap() = claims;
     let browser = world.browser(who).await;
@@ -25,7 +26,7 @@ async fn with_claims<'a>(world: &'a World, who: &str, claims: serde_json::Value)
     browser
 }
 
-/// The claim must have been present at the sign-in and must be configured.
+/// The claim must be configured, and the user must have had it at the sign-in.
 #[tokio::test]
 async fn operator_pages_require_the_operator_claim() {
     let world = World::with(&SETTINGS).await;
@@ -46,7 +47,7 @@ async fn operator_pages_require_the_operator_claim() {
     assert!(!ann.get("/dashboard").await.html.contains("operator"));
     assert_eq!(operator.get("/dashboard/operator").await.leads(), PAGES[0]);
 
-    // The claim has no effect if no setting names it, nor does a session from before the setting.
+    // The claim has no effect if it is not configured. A session from before the configuration has no effect either.
     let plain = World::start().await;
     let mut claims_it = with_claims(&plain, "ada", groups).await;
     assert_eq!(claims_it.get(PAGES[0]).await.status, 404);
@@ -127,7 +128,7 @@ async fn operator_pages_show_catalog_pending_changes_and_freezes() {
     }
 }
 
-/// A stolen session can't change anything on these pages.
+/// A stolen session cannot change anything on these pages.
 #[tokio::test]
 async fn operator_pages_are_read_only() {
     let world = World::with(&SETTINGS).await;

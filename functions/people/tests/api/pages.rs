@@ -20,7 +20,7 @@ impl World {
         agent["version"].to_string()
     }
 
-    /// Creates an agent of the owner with a payment that waits for approval; returns both ids.
+    /// Creates an agent of the owner with a payment that needs approval. Returns both ids.
     async fn waiting(&self) -> (String, String) {
         let agent = self.agent(OWNER).await;
         let path = format!("/agents/{agent}/services/lab");
@@ -82,7 +82,7 @@ async fn pages_send_security_headers_and_are_not_cached() {
     }
 }
 
-/// Forms for another person's agent return 404 and change nothing.
+/// Forms for another user's agent return 404 and change nothing.
 #[tokio::test]
 async fn missing_and_foreign_pages_look_the_same() {
     let world = World::start().await;
@@ -150,7 +150,7 @@ async fn style_and_script_are_public_and_cacheable() {
     }
 }
 
-/// The form token is masked anew in each answer, since answers are compressed.
+/// The form token is masked differently in each response, because responses are compressed.
 #[tokio::test]
 async fn pages_never_repeat_the_form_token() {
     let world = World::start().await;
@@ -172,7 +172,7 @@ async fn pages_never_repeat_the_form_token() {
     assert_eq!(answer.headers()[header::VARY], "accept-encoding");
 }
 
-/// A reload of that page does not create another key.
+/// Reloading the page with the key does not create another key.
 #[tokio::test]
 async fn a_new_key_is_shown_only_once() {
     let world = World::start().await;
@@ -213,7 +213,7 @@ async fn a_new_key_is_shown_only_once() {
         )
         .await;
     rotated.is(200, "Copy it now");
-    // A revocation needs no version, so it can't conflict.
+    // A revocation needs no version, so it cannot conflict.
     let revoked = owner.post(&page, &format!("{keys}/{key}/revoke"), &[]).await;
     assert_eq!(revoked.leads(), format!("{page}?notice=key_revoked"));
     let listed = world.get(OWNER, &format!("/agents/{agent}/keys")).await.ok();
@@ -240,7 +240,7 @@ async fn limited_keys_are_created_exactly_as_requested() {
     };
     let before = version().await;
     let limited = ("limited", "yes");
-    // If no box is checked, the form is invalid; it never means that everything is allowed.
+    // If no box is checked, the form is invalid. It never means that everything is allowed.
     let wrong = [
         ("version", before.as_str()),
         limited,
@@ -287,7 +287,7 @@ async fn limited_keys_are_created_exactly_as_requested() {
     assert!(key["services"][0].is_string() && key["expires_at"].is_string(), "{key}");
 }
 
-/// The page reports every problem and keeps the entered values; a valid form is saved.
+/// The page reports every validation error and keeps the entered values. A valid form is saved.
 #[tokio::test]
 async fn invalid_policy_forms_save_nothing() {
     let world = World::start().await;
@@ -342,14 +342,13 @@ async fn invalid_policy_forms_save_nothing() {
         "enabled_operations": ["lab.current"], "allowed_domains": ["example.com"],
     });
     assert_eq!((&changed["policy"], &changed["version"]), (&policy, &json!(2)));
-    // The form of an outdated page is refused.
+    // The form of an outdated page is rejected.
     owner.post(&page, &form, &right).await.is(412, "changed elsewhere");
     let after = world.get(OWNER, &format!("/agents/{agent}/services/lab")).await.ok();
     assert_eq!(after, changed);
 }
 
-/// One form limits all services that have no limits. The page of versions shows the current one, and another person gets
-/// none.
+/// One form limits all services without limits. The version page shows the current version, and another user gets 404.
 #[tokio::test]
 async fn all_services_without_limits_are_limited_by_one_form() {
     let world = World::start().await;
@@ -391,8 +390,8 @@ async fn all_services_without_limits_are_limited_by_one_form() {
     assert_eq!(world.browser("bob").await.get(&history).await.status, 404);
 }
 
-/// The form offers safe limits first. They apply without an edit: every service has them, and so has the agent.
-/// By JSON an agent has no limits, unless its creator names some.
+/// The form selects safe limits by default. They apply immediately to every service and to the agent. An agent that is
+/// created through the API has no limits unless the request sets some.
 #[tokio::test]
 async fn agents_are_created_with_the_chosen_limits() {
     let world = World::start().await;
@@ -432,7 +431,7 @@ async fn agents_are_created_with_the_chosen_limits() {
         assert_eq!(found["count"], rules);
     }
 
-    // A deployment may have another default.
+    // A deployment can configure a different default.
     let world = World::with(&[("STARTING_LIMITS", "safe")]).await;
     let made = world
         .edit(OWNER, "POST", "/agents", json!({"name": "a"}))
@@ -464,7 +463,7 @@ async fn services_can_be_disabled_and_reenabled() {
         .await;
     assert_eq!(on.leads(), format!("{page}?notice=service_enabled"));
 
-    // `shed` is in the catalog, but not in the curated set.
+    // `shed` is in the catalog, but not curated.
     let shed = lab.replace("000000000001", "000000000003");
     let fields = [
         ("service_id", shed.as_str()),
@@ -603,7 +602,7 @@ async fn watched(browser: &mut Browser<'_>, tag: &str) -> (u16, String, String) 
     (seen.status, tag.unwrap_or_default(), seen.html)
 }
 
-/// The polled list is sent again only if it changes, and another person sees no entry of it.
+/// The polled list is only sent again if it changed, and another user sees no approval in it.
 #[tokio::test]
 async fn pending_approvals_appear_and_are_decided_once() {
     let world = World::start().await;
@@ -611,7 +610,7 @@ async fn pending_approvals_appear_and_are_decided_once() {
     let (status, tag, html) = watched(&mut owner, "").await;
     assert!(status == 200 && html.contains("data-waiting=\"0\""), "{html}");
     assert_eq!(watched(&mut owner, &tag).await.0, 304);
-    // The page has the tag of its list, so the first poll already gets nothing.
+    // The page contains its list's tag, so the first poll already returns 304.
     let page = owner.get("/dashboard/approvals").await;
     let (_, shown) = page.html.split_once("data-tag=\"").unwrap();
     let shown = shown.split_once("\">").unwrap().0.replace("&quot;", "\"");
@@ -623,7 +622,7 @@ async fn pending_approvals_appear_and_are_decided_once() {
     let count = owner.get("/dashboard/approvals/waiting?only=count").await;
     count.is(200, "<ul data-waiting=\"1\"></ul>");
     assert!(count.html.len() < 40, "{}", count.html);
-    // The script updates "5 min ago", so the list is not sent again because time passes.
+    // The script updates "5 min ago", so the list is not sent again only because time passes.
     world.advance(300);
     assert_eq!(watched(&mut owner, &tag).await.0, 304);
     for text in [
@@ -702,7 +701,7 @@ async fn pending_approvals_are_paged_and_filtered_by_agent() {
     assert_eq!(all.len(), 40, "each is there once");
     assert_eq!(link(&second.1, "Older pending approvals"), None);
     assert_eq!(link(&second.1, "Newest").unwrap(), "/dashboard/approvals");
-    // The script polls the same part.
+    // The script polls the same page of the list.
     let live = second
         .1
         .split("data-live=\"")
@@ -713,7 +712,7 @@ async fn pending_approvals_are_paged_and_filtered_by_agent() {
         .unwrap();
     assert_eq!(ids(&owner.get(live).await.html), second.0);
 
-    // After a decision on the second page, the person stays on that page.
+    // After a decision on the second page, the user stays on that page.
     let approval = &second.0[0];
     let action = format!("/dashboard/agents/{}/approvals/{approval}/approve", agents[0]);
     let action = [
@@ -762,7 +761,7 @@ async fn pending_approvals_are_paged_and_filtered_by_agent() {
 }
 
 impl World {
-    /// Approvals of one agent that wait, for these amounts.
+    /// Creates pending approvals of one agent for these amounts.
     async fn asked_for(&self, agent: &str, amounts: &[u64]) -> Vec<String> {
         let mut approvals = Vec::new();
         for amount in amounts {
@@ -792,7 +791,7 @@ fn bulk(decision: &str, approvals: &[&str]) -> String {
     format!("/dashboard/approvals/bulk?decision={decision}{}", ids.concat())
 }
 
-/// The summary names what is decided; each approval is decided by itself, with its own row of the audit log.
+/// The summary lists the selected approvals. Each approval is decided separately, with its own audit row.
 #[tokio::test]
 async fn selected_approvals_are_decided_together() {
     let world = World::start().await;
@@ -834,7 +833,7 @@ async fn selected_approvals_are_decided_together() {
     ] {
         seen.is(200, text);
     }
-    // Only what is pending is sent.
+    // The form contains only pending approvals.
     assert_eq!(seen.html.matches("name=\"approval\"").count(), 3);
     let fields: Vec<(&str, &str)> = [&first, &second, &more[0], &more[1], &foreign]
         .into_iter()
@@ -888,7 +887,7 @@ async fn selected_approvals_are_decided_together() {
     }
 }
 
-/// No approval is large, but their sum is.
+/// No single approval is large, but their sum is.
 #[tokio::test]
 async fn a_large_sum_requires_a_recent_sign_in() {
     let world = World::with(&[("RECENT_SIGN_IN_ABOVE_UNITS", "45")]).await;
@@ -967,7 +966,7 @@ async fn an_approval_shows_what_else_is_known() {
     }
 }
 
-/// Two writes: the policy's or the rule's, then the approval's.
+/// This makes two writes: first the policy or the rule, then the approval.
 #[tokio::test]
 async fn approving_can_raise_the_limit_that_asked() {
     let world = World::start().await;
@@ -978,7 +977,7 @@ async fn approving_can_raise_the_limit_that_asked() {
     let seen = owner.get(&page(&approval)).await;
     seen.is(200, "Approve and raise to ");
     let version = seen.input("version");
-    // Somebody changes the limit meanwhile.
+    // Another request changes the limit in the meantime.
     let path = format!("/agents/{agent}/services/lab");
     world
         .edit(OWNER, "PATCH", &path, json!({"require_approval_above_units": 11}))
@@ -999,7 +998,7 @@ async fn approving_can_raise_the_limit_that_asked() {
         .await;
     assert_eq!(done.leads(), format!("{}?notice=approved_and_raised", page(&approval)));
     let log = world.get(OWNER, "/audit-log?kind=policy_edited").await.ok();
-    // The clock stands still, so the refused edit may be listed first.
+    // The clock does not advance, so the rejected update may be listed first.
     let mut entries = log["entries"].as_array().unwrap().iter();
     assert!(entries.any(|entry| entry["edit_reason"] == "a larger job"), "{log}");
     let record = world.get(OWNER, &path).await.ok();
@@ -1010,7 +1009,7 @@ async fn approving_can_raise_the_limit_that_asked() {
         .await;
     late.is(409, "already approved");
 
-    // The limit of a rule, after a sign-in that is too old.
+    // A rule's limit, after a sign-in that is too old.
     let rule = json!({"kind": "approval_required", "services": ["lab"], "above_units": 4});
     world
         .edit(OWNER, "POST", &format!("/agents/{agent}/rules"), rule)
@@ -1120,7 +1119,7 @@ async fn expired_approval_requests_cannot_be_approved() {
         .is(409, "That request has expired.");
 }
 
-/// With an invalid filter no rows are shown.
+/// With an invalid filter, no rows are shown.
 #[tokio::test]
 async fn decisions_are_filtered_and_invalid_filters_are_reported() {
     let world = World::start().await;
@@ -1155,7 +1154,7 @@ async fn decisions_are_filtered_and_invalid_filters_are_reported() {
         ),
         ("?from=2026-11-21&to=2026-11-20", "To: must not be before from."),
     ] {
-        // The valid filters are kept, and no row outside the filters is shown.
+        // The page keeps the valid filters, and shows no row.
         let seen = owner.get(&format!("/dashboard/decisions{query}&result=block")).await;
         seen.is(400, problem);
         seen.is(400, "Nothing is shown until the filters are corrected.");
@@ -1167,7 +1166,7 @@ async fn decisions_are_filtered_and_invalid_filters_are_reported() {
         .is(400, "<option value=\"block\" selected>");
 }
 
-/// The CSV export neutralizes formulas, and another person's entries are not included.
+/// The CSV export neutralizes formulas and contains no rows of another user.
 #[tokio::test]
 async fn the_audit_log_is_shown_and_exported() {
     let world = World::start().await;
@@ -1320,7 +1319,7 @@ async fn approvals_for_frozen_agents_promise_no_payment() {
         .is(200, "nothing is paid until the freeze ends");
 }
 
-/// The page also explains invalid input, an operator's freeze and unavailable payouts.
+/// The page also explains invalid input, an operator freeze and unavailable withdrawals.
 #[tokio::test]
 async fn payout_addresses_become_usable_after_their_delay() {
     let world = World::with(&[("FACILITATOR_URL", "https://facilitator.example")]).await;
@@ -1364,7 +1363,7 @@ async fn payout_addresses_become_usable_after_their_delay() {
     for (fields, words) in rows {
         owner.post(&page, &pay, &fields).await.is(400, words);
     }
-    // The sign-in is too old for a payout, so the person signs in again.
+    // The sign-in is too old for a withdrawal, so the user signs in again.
     world.advance(900);
     let seen = owner.post(&page, &pay, &[amount, confirmed, key]).await;
     assert!(
@@ -1390,7 +1389,7 @@ async fn payout_addresses_become_usable_after_their_delay() {
     let ended = FreezeChange::end(target, Some(freeze), &by, false).unwrap();
     world.ledger.change_freeze(&ended, &audit()).await.unwrap();
 
-    // An address that a previous owner named is not valid.
+    // An address that a previous owner set is invalid.
     let other = PersonId::parse(&"5e".repeat(32)).unwrap();
     let theirs = record.with_address(to, &other, world.now(), Duration::DAY).unwrap();
     world.ledger.put_payout_record(id, &theirs, &audit()).await.unwrap();
@@ -1401,7 +1400,7 @@ async fn payout_addresses_become_usable_after_their_delay() {
     seen.is(200, "Payouts are not available");
 }
 
-/// Those of these texts that the page contains.
+/// Returns the texts that the page contains.
 fn has<'a>(html: &str, texts: &[&'a str]) -> Vec<&'a str> {
     texts.iter().copied().filter(|text| html.contains(text)).collect()
 }
@@ -1441,7 +1440,8 @@ async fn lists_of_a_fleet_are_shown_for_all_agents_and_one() {
         .get(&format!("/dashboard/approvals?agent_id={asking}"))
         .await
         .is(200, "value=\"Zoe\"");
-    // By a name, an agent is chosen; by a part of several names, one is asked for. Archived agents are not offered.
+    // A full name selects the agent. A part of several names shows these agents to choose from. Archived agents are
+    // left out.
     let archived = json!({"name": "Zoe the elder", "archived": true});
     let old = world.agent(OWNER).await;
     world
@@ -1461,7 +1461,7 @@ async fn lists_of_a_fleet_are_shown_for_all_agents_and_one() {
         assert!(!asked.html.contains("elder"));
         let seen = owner.get(&format!("{path}?agent=nobody")).await;
         seen.is(200, "None of your newest agents matches");
-        // Another name replaces the agent of a link.
+        // An entered name replaces the agent from a link.
         let other = format!("{path}?agent_id={asking}&agent=Agent+%3C03%3E");
         owner.get(&other).await.is(200, "value=\"Agent &lt;03&gt;\"");
     }
@@ -1543,7 +1543,7 @@ async fn csv_exports_follow_the_filters_without_formulas() {
     edit(agent, "", json!({"name": "=SUM(A1),\"x\""})).await;
     edit(other, "/services/lab", json!({"max_per_call_units": 1_234_567})).await;
     let mut ids = Vec::new();
-    // More rows than are read at once.
+    // More rows than one read returns.
     for n in 0..103 {
         world.advance(1);
         let Told::Allowed(id) = world.pay(agent, 1_000_000 + n, &format!("key {n}")).await else {
@@ -1598,7 +1598,7 @@ async fn csv_exports_follow_the_filters_without_formulas() {
         (format!("agent_id={other}&status=&from=&to="), vec![last.clone()]),
         ("status=confirmed".to_owned(), vec![]),
         (format!("from={day}"), vec![last.clone()]),
-        // The position at which a file continues.
+        // The cursor at which a file continues.
         (format!("cursor={}", simple(&last)), newest[1..].to_vec()),
         (format!("cursor={}", simple(&ids[2])), newest[102..].to_vec()),
     ] {
@@ -1622,7 +1622,7 @@ async fn csv_exports_follow_the_filters_without_formulas() {
         lines[1..2]
     );
 
-    // The download links keep the page’s filters, and the files of another person are empty.
+    // The download links keep the page's filters, and another user's files are empty.
     for (path, wrong) in [("settlements", "status=paid"), ("decisions", "result=paid")] {
         let page = owner.get(&format!("/dashboard/{path}?agent_id={other}&to={day}")).await;
         page.is(200, &format!("href=\"/dashboard/{path}.csv?agent_id={other}&amp;to="));
@@ -1670,7 +1670,8 @@ async fn the_catalog_shows_what_an_agent_may_buy() {
         .is(200, "No service fits.");
 }
 
-/// Agents and services with the highest spending come first; without this data the rest is still shown.
+/// Agents and services with the highest spending come first. If this data is unavailable, the rest of the page is still
+/// shown.
 #[tokio::test]
 async fn the_overview_shows_thirty_days_of_spending() {
     let world = World::start().await;
@@ -1681,7 +1682,7 @@ async fn the_overview_shows_thirty_days_of_spending() {
         .await
         .ok();
     let stranger = world.agent("bob").await;
-    // The first agent may pay up to three dollars at once, and needs an approval above two.
+    // The first agent may pay up to three dollars per call, and needs approval above two dollars.
     let policy = json!({"max_per_call_units": 3_000_000, "require_approval_above_units": 2_000_000});
     let path = format!("/agents/{first}/services/lab");
     world.edit(OWNER, "PATCH", &path, policy).await.ok();
@@ -1701,11 +1702,11 @@ async fn the_overview_shows_thirty_days_of_spending() {
     let settlement = settlement.unwrap().unwrap();
     let moved = world.ledger.release(&settlement, &unusable(&settlement)).await;
     assert!(matches!(moved.unwrap(), TransitionResult::Done(_)));
-    // Older than the shown period, and of another owner.
+    // Payments from before the shown period, and of another owner.
     pay(&second, 2, 30, 40_000_000).await;
     pay(&second, 2, 29, 7_000_000).await;
     pay(&stranger, 1, 0, 80_000_000).await;
-    // If nothing was paid, no chart is shown.
+    // Without payments, no chart is shown.
     world
         .browser("bob")
         .await

@@ -1,4 +1,4 @@
-//! Previews by form: the second button shows what the edit would change, above the filled form, and saves nothing.
+//! Previews in forms: the second button shows above the filled form what the update would change, and saves nothing.
 
 use crate::support::World;
 use purser_testkit::sample::{OWNER, service_id};
@@ -49,7 +49,7 @@ async fn a_form_is_previewed_before_it_is_saved() {
     let seen = owner.post(&page, &format!("{rules}?preview=true"), &stale).await;
     seen.is(412, "Your input is kept in the form");
 
-    // The form that was previewed is saved as it stands.
+    // The previewed form is saved without changes.
     assert_eq!(
         owner.post(&page, &policy, &typed).await.leads(),
         format!("{page}?notice=policy_saved")

@@ -1,5 +1,5 @@
-//! Sessions: when they end, that an end takes effect everywhere at once, which acts require a recent sign-in, and who
-//! is entitled.
+//! Sessions: when they end, that ending a session takes effect immediately in every instance, which actions require a
+//! recent sign-in, and who may sign in.
 
 use crate::support::World;
 use crate::support::browser::{answer, asked};
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 const SIGN_IN: &str = "/dashboard/sign-in";
 
-/// A session cannot be opened with its ID from the list.
+/// A session's id from the list cannot be used as the session.
 #[tokio::test]
 async fn ended_sessions_are_refused_immediately_in_every_environment() {
     let world = World::start().await;
@@ -23,7 +23,7 @@ async fn ended_sessions_are_refused_immediately_in_every_environment() {
     let listed = world.get("ann", "/sessions").await.ok();
     assert_eq!(listed["count"], 1);
     let id = listed["sessions"][0]["session_id"].as_str().unwrap();
-    // The listed values can't be used as a session.
+    // The listed values cannot be used as a session.
     let (person, secret) = ann.cookies["purser-session"].split_once('.').unwrap();
     assert!(!listed.to_string().contains(secret));
     let mut by_id = world.stranger();
@@ -43,7 +43,7 @@ async fn ended_sessions_are_refused_immediately_in_every_environment() {
     assert_eq!((again.status, &again.body["error"]), (404, &json!("not_found")));
 }
 
-/// A sign-in that began earlier is refused as well.
+/// A sign-in that started earlier is also rejected.
 #[tokio::test]
 async fn ending_all_sessions_invalidates_cookies_and_tokens() {
     let world = World::start().await;
@@ -72,7 +72,7 @@ async fn ending_all_sessions_invalidates_cookies_and_tokens() {
             (401, &json!("invalid_session"))
         );
     }
-    // A sign-in at the issuer from before the end creates no session, however late it is completed.
+    // A sign-in at the identity provider from before the end creates no session, no matter how late it is completed.
     let before = world.now().secs() - 10;
     *world.issuer.claims.lock().unwrap() = json!({"auth_time": before});
     let revived = under_way.get(&answer("ann", &question)).await;
@@ -80,7 +80,7 @@ async fn ending_all_sessions_invalidates_cookies_and_tokens() {
     assert!(under_way.cookies.is_empty());
     *world.issuer.claims.lock().unwrap() = json!({});
 
-    // Other people's sessions remain, and the person can sign in again.
+    // Other users' sessions remain, and the user can sign in again.
     let mut browser = world.stranger();
     browser.cookies = bob;
     browser.get("/dashboard").await.is(200, "bob");
@@ -168,12 +168,12 @@ async fn subjects_of_different_issuers_are_different_people() {
     assert_eq!(seen.status, 404, "{}", seen.body);
     let listed = other.call_with(&token, "GET", "/agents", None, None).await.ok();
     assert_eq!(listed["count"], 0);
-    // A token of the other issuer is refused here.
+    // This deployment rejects a token of the other identity provider.
     let refused = world.call_with(&token, "GET", "/agents", None, None).await;
     assert_eq!(refused.status, 401);
 }
 
-/// An expired sign-in is refused as well.
+/// An expired sign-in is also rejected.
 #[tokio::test]
 async fn forged_sign_ins_never_reach_the_issuer() {
     let world = World::start().await;
@@ -208,7 +208,7 @@ async fn forged_sign_ins_never_reach_the_issuer() {
     assert_eq!(world.issuer.redeemed.load(Ordering::SeqCst), 0);
 }
 
-/// Beyond the limit of a minute the answer is 429, and the issuer is not called.
+/// Above the limit per minute, the response is 429, and the identity provider is not called.
 #[tokio::test]
 async fn sign_in_attempts_are_limited_per_address() {
     let world = World::with(&[("THROTTLE_PER_MINUTE", "3")]).await;
@@ -223,7 +223,7 @@ async fn sign_in_attempts_are_limited_per_address() {
     assert_eq!(world.issuer.redeemed.load(Ordering::SeqCst), 3);
 }
 
-/// The acts that require a recent sign-in in JSON: method, path below the agent, body, and status without one.
+/// Lists the API actions that require a recent sign-in: method, path below the agent, and body.
 fn widening() -> Vec<(&'static str, &'static str, Value)> {
     vec![
         ("POST", "/keys", json!({})),
@@ -245,7 +245,7 @@ fn widening() -> Vec<(&'static str, &'static str, Value)> {
     ]
 }
 
-/// Edits that only restrict an agent never require one.
+/// Updates that only restrict an agent never require a recent sign-in.
 #[tokio::test]
 async fn widening_json_edits_require_a_recent_sign_in() {
     let world = World::start().await;
@@ -267,7 +267,7 @@ async fn widening_json_edits_require_a_recent_sign_in() {
         path(&below.replace("{rule}", rule["rule_id"].as_str().unwrap()))
     };
 
-    // More than ten minutes after the sign-in; the token itself is new.
+    // More than ten minutes after the sign-in. The token itself is new.
     world.advance(700);
     let before = world.now().secs() - 600;
     let old = world
@@ -314,7 +314,7 @@ async fn widening_json_edits_require_a_recent_sign_in() {
         assert!(matches!(done.status, 200 | 201), "{method} {below}: {}", done.body);
     }
 
-    // Just before the ten minutes are over, all of these acts are allowed.
+    // Just before ten minutes have passed, all of these actions are allowed.
     let fresh = world
         .issuer
         .token_with("ann", world.now(), &json!({"auth_time": before + 1}));
@@ -326,7 +326,7 @@ async fn widening_json_edits_require_a_recent_sign_in() {
     }
 }
 
-/// A new sign-in leads back to the page and replaces the old session.
+/// A new sign-in returns to the page and replaces the old session.
 #[tokio::test]
 async fn widening_forms_redirect_to_a_new_sign_in() {
     let world = World::start().await;
@@ -345,7 +345,7 @@ async fn widening_forms_redirect_to_a_new_sign_in() {
     let start = format!("/dashboard/sign-in/start?next={next}&again=yes");
     ann.get(refused.leads()).await.is(200, &start.replace('&', "&amp;"));
 
-    // Issuers that don't ask a known person to sign in again: they return an old `auth_time`, or none.
+    // Some identity providers do not ask a known user to sign in again. They return an old `auth_time`, or none.
     for claims in [json!({"auth_time": world.now().secs() - 600}), json!({})] {
         *world.issuer.claims.lock().unwrap() = claims;
         let question = asked(&ann.get(&start).await);
@@ -361,14 +361,14 @@ async fn widening_forms_redirect_to_a_new_sign_in() {
     *world.issuer.claims.lock().unwrap() = json!({"auth_time": world.now().secs()});
     assert_eq!(ann.sign_in("ann", &start).await.leads(), page);
     ann.post(&page, &keys, &[("version", "1")]).await.is(200, "Copy it now");
-    // The new session replaced the old one.
+    // The new session replaced the old session.
     let mut old = world.stranger();
     old.cookies = first;
     assert_eq!(old.get("/dashboard").await.leads(), SIGN_IN);
     assert_eq!(world.get("ann", "/sessions").await.ok()["count"], 1);
 }
 
-/// A small approval or a rejection does not.
+/// A small approval or a rejection does not require a recent sign-in.
 #[tokio::test]
 async fn large_approvals_require_a_recent_sign_in() {
     let world = World::with(&[("RECENT_SIGN_IN_ABOVE_UNITS", "20")]).await;
@@ -421,7 +421,7 @@ async fn an_access_token_is_no_session() {
     }
 }
 
-/// The user agent is cut to 200 characters, and another person cannot end the session.
+/// The user agent is truncated to 200 characters, and another user cannot end the session.
 #[tokio::test]
 async fn sessions_are_listed_and_ended_by_form() {
     let world = World::start().await;
@@ -441,7 +441,7 @@ async fn sessions_are_listed_and_ended_by_form() {
     assert_eq!(phones[0]["user_agent"].as_str().unwrap().len(), 200);
     let id = phones[0]["session_id"].as_str().unwrap();
 
-    // For another person the session does not exist.
+    // For another user the session does not exist.
     let end = format!("/dashboard/sessions/{id}/end");
     let mut bob = world.browser("bob").await;
     assert_eq!(bob.post("/dashboard/sessions", &end, &[]).await.status, 404);

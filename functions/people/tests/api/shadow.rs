@@ -1,4 +1,4 @@
-//! The other buttons of a form that is tried: the shadow, with its page, and a backtest, with its pages.
+//! The other trial buttons of a form: a shadow policy with its page, and a backtest with its pages.
 
 use crate::support::World;
 use purser_testkit::sample::{OWNER, service_id};
@@ -33,7 +33,7 @@ async fn a_form_is_tried_in_shadow_and_promoted() {
     seen.is(200, "The agent could do less than now.");
     assert!(seen.html.contains("services/lab/max_per_call_units"), "{}", seen.html);
 
-    // A promotion needs the version on the page.
+    // Applying a shadow policy needs the version on the page.
     let version = seen.input("version");
     let promote = format!("{shadow}/promote");
     owner
@@ -47,7 +47,7 @@ async fn a_form_is_tried_in_shadow_and_promoted() {
     let record = world.get(OWNER, &format!("/agents/{agent}/services/lab")).await.ok();
     assert_eq!(record["policy"]["max_per_call_units"], 3_000_000);
 
-    // A rule's form holds all rules, and the shadow can be removed.
+    // A rule's form submits all rules, and the shadow policy can be removed.
     let rule = [
         ("version", "1"),
         ("kind", "budget_limit"),

@@ -1,12 +1,12 @@
-//! Sign-in and sign-out: only the browser that started a sign-in can finish it, and it leads only to Purser's own
-//! pages.
+//! Sign-in and sign-out: only the browser that started a sign-in can finish it, and the sign-in redirects only to
+//! Purser's own pages.
 
 use crate::support::World;
 use crate::support::browser::{self, Browser, ORIGIN, answer};
 use axum::http::Method;
 use std::collections::BTreeMap;
 
-/// The parameters sent to the issuer, by name.
+/// Starts a sign-in. Returns the parameters that are sent to the identity provider.
 async fn asked(browser: &mut Browser<'_>, next: &str) -> BTreeMap<String, String> {
     browser::asked(&browser.get(&format!("/dashboard/sign-in/start?next={next}")).await)
 }
@@ -51,7 +51,8 @@ async fn sign_in_responses_are_bound_to_the_browser() {
     let mut attacker = world.stranger();
     let theirs = asked(&mut attacker, "").await;
 
-    // The attacker's complete answer, in a browser without a pending sign-in, and in one with a different sign-in.
+    // The attacker's complete response, in a browser without a pending sign-in, and in a browser with a different
+    // pending sign-in.
     let mut victim = world.stranger();
     assert_eq!(
         victim.get(&answer("eve", &theirs)).await.leads(),
@@ -100,7 +101,7 @@ async fn sign_in_responses_are_bound_to_the_browser() {
     assert_eq!(victim.get("/dashboard").await.leads(), "/dashboard/sign-in");
 }
 
-/// Also in the reverse order, and after a response that belongs to no sign-in of the browser.
+/// The tabs can finish in any order, and after a response that belongs to none of the browser's sign-ins.
 #[tokio::test]
 async fn two_tabs_sign_in_at_once() {
     let world = World::start().await;
@@ -120,7 +121,7 @@ async fn two_tabs_sign_in_at_once() {
     }
 }
 
-/// The newest stay, and what was not set here goes.
+/// The newest sign-ins are kept, and cookies that Purser did not set are removed.
 #[tokio::test]
 async fn pending_sign_ins_of_one_browser_are_bounded() {
     let world = World::start().await;
@@ -145,7 +146,7 @@ async fn pending_sign_ins_of_one_browser_are_bounded() {
         "/dashboard/sign-in?notice=sign_in_stale"
     );
     assert_eq!(browser.get(&answer("ann", &last)).await.leads(), "/dashboard");
-    // One with the longest destination leaves no room for another.
+    // A sign-in with the longest destination leaves no space for another sign-in.
     let mut browser = world.stranger();
     let long = format!("/dashboard/decisions%3Fq={}", "a".repeat(2_300));
     for _ in 0..3 {
@@ -162,7 +163,7 @@ async fn pending_sign_ins_of_one_browser_are_bounded() {
     );
 }
 
-/// Another site leads to the page with the button, so nobody is signed in without a click.
+/// A link from another site leads to the page with the button, so no user is signed in without a click.
 #[tokio::test]
 async fn links_from_elsewhere_start_no_sign_in() {
     let world = World::start().await;
@@ -183,7 +184,7 @@ async fn links_from_elsewhere_start_no_sign_in() {
         assert_eq!(seen.leads(), leads);
         assert!(browser.cookies.is_empty());
     }
-    // The button itself, and the address bar.
+    // The button itself, and a URL that is typed into the address bar.
     for site in ["same-origin", "none"] {
         let headers = [("sec-fetch-site", site)];
         let seen = browser
@@ -227,7 +228,7 @@ async fn a_cookie_that_is_no_session_is_none() {
     let twice = format!("{token}; purser-session={token}");
     browser.cookies.insert("purser-session".to_owned(), twice);
     assert_eq!(browser.get("/dashboard").await.leads(), "/dashboard/sign-in");
-    // Over plain HTTP the cookie has its name without a prefix, and a session token in the header opens no page.
+    // Over plain HTTP the cookie's name has no prefix. A session token in the `Authorization` header opens no page.
     let bearer = format!("Bearer {token}");
     let seen = world
         .stranger()
@@ -270,7 +271,7 @@ async fn a_form_from_elsewhere_does_nothing() {
     }
     let seen = ann.send(Method::POST, &freeze, &ours, with(&token)).await;
     assert_eq!(seen.leads(), format!("{page}?notice=agent_frozen"));
-    // Without a session there is nothing to check a form token against.
+    // Without a session, a form token cannot be checked.
     assert_eq!(
         world
             .stranger()

@@ -1,4 +1,4 @@
-//! Policy templates: edits of them, agents that follow them, overrides, and applications that end in between.
+//! Policy templates: updates, followers, overrides, and interrupted applications.
 
 use crate::support::World;
 use purser_domain::{AgentId, AgentStatus};
@@ -25,7 +25,7 @@ impl World {
         body
     }
 
-    /// The rows of an application.
+    /// Applies the template and returns the result rows.
     async fn apply(&self, query: &str, body: Value) -> Vec<Value> {
         self.advance(1);
         let path = format!("{PATH}/apply{query}");
@@ -40,7 +40,7 @@ impl World {
         answer["results"][0].clone()
     }
 
-    /// A limit of an agent's service.
+    /// Reads a limit of an agent's service.
     async fn limit(&self, agent: &str, service: &str, member: &str) -> Value {
         let record = self
             .get(OWNER, &format!("/agents/{agent}/services/{service}"))
@@ -49,7 +49,7 @@ impl World {
         record["policy"][member].clone()
     }
 
-    /// The limits of an agent's rules.
+    /// Reads the id, limit and version of each of the agent's rules.
     async fn budgets(&self, agent: &str) -> Vec<(String, u64, u64)> {
         let answer = self.get(OWNER, &format!("/agents/{agent}/rules")).await.ok();
         let rules = answer["rules"].as_array().unwrap().iter();
@@ -60,7 +60,7 @@ impl World {
             .collect()
     }
 
-    /// Edits a service of an agent, as a person does.
+    /// Updates a service of an agent, as a user does.
     async fn limited(&self, agent: &str, service: &str, body: Value) {
         let path = format!("/agents/{agent}/services/{service}");
         Box::pin(self.edit(OWNER, "PATCH", &path, body)).await.ok();
@@ -106,7 +106,7 @@ async fn templates_are_created_edited_and_removed() {
         .put(OWNER, "/policy-templates/other", Some("*"), body.clone())
         .await;
     assert_eq!(status, 404);
-    // The answer can be written again. An equal edit makes no version.
+    // The response can be sent back as a request. An update without changes creates no version.
     let again = json!({"services": made["services"], "rules": made["rules"]});
     let (status, same) = world.put(OWNER, PATH, Some("\"1\""), again.clone()).await;
     assert_eq!((status, &same), (200, &made));
@@ -120,7 +120,7 @@ async fn templates_are_created_edited_and_removed() {
         .await;
     assert_eq!((&default["version"], &default["default"]), (&json!(2), &json!(true)));
     assert_eq!(default["rules"], Value::Null);
-    // Another template becomes the default in its place.
+    // Another template replaces the default.
     let (_, other) = world
         .put(
             OWNER,
@@ -210,7 +210,7 @@ async fn wrong_templates_are_refused_by_path() {
     assert_eq!(status, 400, "{refused}");
     let (status, _) = world.put(OWNER, "/policy-templates/Research", None, json!({})).await;
     assert_eq!(status, 404);
-    // 50 templates, and no more.
+    // A user can have at most 50 templates.
     for n in 0..50 {
         let (status, body) = world
             .put(OWNER, &format!("/policy-templates/t{n}"), None, json!({}))
@@ -225,7 +225,7 @@ async fn wrong_templates_are_refused_by_path() {
     assert_eq!(status, 200);
 }
 
-/// An agent has one anomaly brake, so limits for agents have one, too.
+/// An agent has at most one automatic freeze rule, so each list of rules may contain only one.
 #[tokio::test]
 async fn a_second_brake_is_rejected_in_every_list_of_rules() {
     let world = World::start().await;
@@ -253,7 +253,8 @@ async fn a_second_brake_is_rejected_in_every_list_of_rules() {
     }
 }
 
-/// A limit that a person set is kept, and replaced on demand. All others follow the template, whatever comes between.
+/// A limit that a user set is kept, unless the user requests to overwrite it. All other limits follow the template,
+/// regardless of other updates in between.
 #[tokio::test]
 async fn followers_take_edits_and_keep_overrides() {
     let world = World::start().await;
@@ -266,7 +267,7 @@ async fn followers_take_edits_and_keep_overrides() {
             json!([budget(50)]),
         )
         .await;
-    // The preview shows what would change, and changes nothing.
+    // The preview shows the changes without making them.
     let ids = json!({"kind": "ids", "ids": [agent]});
     let seen = world.apply("?preview=true", json!({"agents": ids})).await;
     assert_eq!(
@@ -280,7 +281,7 @@ async fn followers_take_edits_and_keep_overrides() {
     assert!(differences.contains(&of_lab), "{differences:?}");
     assert_eq!(differences.len(), 5);
     assert_eq!(world.get(OWNER, &path).await.ok()["template"], Value::Null);
-    // It must follow the template before it is applied.
+    // The agent must follow the template before the template is applied.
     let refused = world.apply("", json!({"agents": ids})).await;
     let told = (
         &refused[0]["error"]["error"],
@@ -318,7 +319,7 @@ async fn an_edit_of_a_template_keeps_windows_and_overrides() {
         .await;
     world.follow(&agent, json!("research")).await;
     let budgets = world.budgets(&agent).await;
-    // The person sets a limit, then the template is edited: the budget keeps its window.
+    // The user sets a limit, then the template is updated. The budget keeps its window.
     world.limited(&agent, "maps", json!({"max_per_day_units": 33})).await;
     world
         .template(
@@ -341,7 +342,7 @@ async fn an_edit_of_a_template_keeps_windows_and_overrides() {
     assert!(overrides.iter().all(|difference| difference["override"] == true));
 }
 
-/// A removed rule stays removed, until the template overwrites.
+/// A removed rule stays removed until the template is applied with `overwrite`.
 #[tokio::test]
 async fn overrides_are_overwritten_on_demand() {
     let world = World::start().await;
@@ -382,7 +383,7 @@ async fn overrides_are_overwritten_on_demand() {
         "{reasons:?}"
     );
 
-    // Who follows nothing any more keeps the limits.
+    // An agent that no longer follows a template keeps its limits.
     assert_eq!(world.follow(&agent, Value::Null).await["outcome"], "done");
     assert_eq!(world.get(OWNER, &path).await.ok()["template"], Value::Null);
     assert_eq!(world.limit(&agent, "lab", "max_per_call_units").await, 9);
@@ -416,20 +417,20 @@ async fn an_application_that_widens_requires_a_recent_sign_in() {
     };
     let refused = apply(&old).await;
     assert_eq!(refused["error"]["error"], "recent_sign_in_required");
-    // Nothing was edited, not even what narrows.
+    // Nothing was updated, not even the limits that the template narrows.
     assert_eq!(world.limit(&agent, "maps", "max_per_day_units").await, 5);
     assert!(world.audit().await.iter().any(|kind| kind == "policy_template_applied"));
     let fresh = world.issuer.token(OWNER, world.now());
     assert_eq!(apply(&fresh).await["widens"], true);
     assert_eq!(world.limit(&agent, "maps", "max_per_day_units").await, 4);
     assert_eq!(world.limit(&agent, "lab", "max_per_day_units").await, 6);
-    // An edit of the template itself gives nobody anything.
+    // An update of the template itself changes no agent's limits, so it needs no recent sign-in.
     let wide = json!({"services": {"*": {"max_per_day_units": 1_000}}});
     let answer = world.call_with(&old, "PUT", PATH, Some("*"), Some(wide)).await;
     assert_eq!(answer.status, 200);
 }
 
-/// A new agent has the limits of its template in its first record: no payment is allowed beyond them.
+/// A new agent has its template's limits in its first record, so no payment above these limits is ever allowed.
 #[tokio::test]
 async fn a_new_agent_starts_with_its_template() {
     let world = World::start().await;
@@ -451,7 +452,7 @@ async fn a_new_agent_starts_with_its_template() {
     assert_eq!((&record["enabled"], &record["version"]), (&json!(false), &json!(1)));
     assert_eq!(world.budgets(&agent).await[0].1, 50);
     assert_eq!(world.apply("", json!({})).await[0]["outcome"], "unchanged");
-    // Its edits are overrides, and the rest follows.
+    // The agent's own updates are overrides, and the other limits follow the template.
     world
         .template(json!({"lab": {"max_per_call_units": 7}}), json!([budget(60)]))
         .await;
@@ -459,7 +460,7 @@ async fn a_new_agent_starts_with_its_template() {
     assert_eq!(world.limit(&agent, "lab", "max_per_call_units").await, 7);
     assert_eq!(world.budgets(&agent).await[0].1, 60);
 
-    // The default is for those who name nothing.
+    // The default template applies if the creator specifies neither limits nor a template.
     let none = world.new_agent(json!({"name": "b"})).await;
     assert_eq!(none["template"], Value::Null);
     let body = json!({"services": {"lab": {"max_per_call_units": 7}}, "default": true});
@@ -498,7 +499,7 @@ async fn a_new_agent_starts_with_its_template() {
     }
 }
 
-/// Agents of others are as unknown as those that do not exist.
+/// Another user's agent gives the same error as an agent that does not exist.
 #[tokio::test]
 async fn nobody_applies_a_template_to_agents_of_others() {
     let world = World::start().await;
@@ -536,7 +537,7 @@ async fn nobody_applies_a_template_to_agents_of_others() {
     }
 }
 
-/// The database fails at each write in turn. A repeated call continues, and no override is lost or invented.
+/// The database fails at each write in turn. A repeated call continues, without losing or inventing an override.
 #[tokio::test]
 async fn an_interrupted_application_is_continued() {
     for failing in 0..6 {
@@ -574,7 +575,7 @@ async fn an_interrupted_application_is_continued() {
             .call(OWNER, "POST", &format!("{PATH}/apply"), None, Some(json!({})))
             .await;
         world.proxy.behave();
-        // The template is edited before the next call.
+        // The template is updated before the next call.
         world
             .template(json!({"*": {"max_per_call_units": 6}}), json!([budget(60)]))
             .await;
@@ -588,7 +589,7 @@ async fn an_interrupted_application_is_continued() {
     }
 }
 
-/// The pages work without a script: a template is made, followed from the table, applied and removed.
+/// The pages work without JavaScript: a template is created, followed from the table, applied and removed.
 #[tokio::test]
 async fn pages_make_apply_and_remove_templates() {
     let world = World::start().await;
@@ -675,7 +676,7 @@ async fn pages_make_apply_and_remove_templates() {
     assert_eq!(removed.leads(), format!("{list}?notice=template_removed"));
 }
 
-/// A template is made of an agent's limits, and a new agent starts with the default one.
+/// A template can be created from an agent's limits, and a new agent starts with the default template.
 #[tokio::test]
 async fn pages_offer_an_agents_limits_and_the_default_template() {
     let world = World::start().await;

@@ -1,5 +1,5 @@
-//! The pages of webhooks: their forms do the same as the API (`tests/it/people/webhooks.rs`), and a secret is shown on
-//! one page only.
+//! The webhook pages: their forms do the same as the API (`tests/it/people/webhooks.rs`), and only one page shows a
+//! secret.
 
 use crate::laws::HOSTILE;
 use crate::support::World;
@@ -16,7 +16,7 @@ const PAGE: &str = "/dashboard/webhooks";
 const URL: &str = "https://hooks.example/purser";
 const ALL: [(&str, &str); 4] = [("url", URL), ("description", ""), ("kinds", "all"), ("agents", "all")];
 
-/// A world with a queue of requests.
+/// Starts a world with a queue for webhook requests.
 async fn world_with_queue() -> (World, Sqs) {
     let sqs = Sqs::new(|| 0);
     sqs.create("webhook-requests", 30, 10);
@@ -26,7 +26,7 @@ async fn world_with_queue() -> (World, Sqs) {
     (world, sqs)
 }
 
-/// Submits the form on the list's page that creates a webhook, with these fields.
+/// Creates a webhook by submitting the list page's form with these fields.
 async fn create(browser: &mut Browser<'_>, fields: &[(&str, &str)]) -> Seen {
     let place = browser.get(PAGE).await.input("place");
     let fields = [fields, &[("place", &place)]].concat();
@@ -38,7 +38,7 @@ fn secret_of(seen: &Seen) -> &str {
     rest.split('<').next().unwrap()
 }
 
-/// The person's webhooks, read through the API.
+/// Reads the user's webhooks through the API.
 async fn listed(world: &World) -> Vec<Value> {
     let listed = world.get(OWNER, "/webhooks").await.ok();
     listed["webhooks"].as_array().unwrap().clone()
@@ -49,7 +49,7 @@ async fn only(world: &World) -> (String, Value) {
     (format!("{PAGE}/{}", webhook["webhook_id"].as_str().unwrap()), webhook)
 }
 
-/// A form that is sent again is refused and makes neither a webhook nor a secret.
+/// A form that is submitted again is rejected and creates neither a webhook nor a secret.
 #[tokio::test]
 async fn webhook_secrets_are_shown_once() {
     let world = World::start().await;
@@ -87,7 +87,7 @@ async fn webhook_secrets_are_shown_once() {
     owner.get(&page).await.is(200, "signs until");
 }
 
-/// Errors are shown with the rejected input, and a wider choice requires a recent sign-in.
+/// Errors are shown with the rejected input, and a widening update requires a recent sign-in.
 #[tokio::test]
 async fn webhooks_can_be_edited_disabled_and_removed() {
     let world = World::start().await;
@@ -135,7 +135,7 @@ async fn webhooks_can_be_edited_disabled_and_removed() {
         (&webhook["kinds"], &webhook["agents"], &webhook["version"]),
         (&json!(["purser.approval.asked.v1"]), &json!([agent]), &json!(2))
     );
-    // The form of an outdated page is refused.
+    // The form of an outdated page is rejected.
     owner
         .post(&page, &format!("{page}/edit"), &narrow)
         .await
@@ -144,7 +144,7 @@ async fn webhooks_can_be_edited_disabled_and_removed() {
     assert_eq!(off.leads(), format!("{page}?notice=webhook_disabled"));
     owner.get(PAGE).await.is(200, "off</span>");
 
-    // A wider choice requires a recent sign-in; a narrower one does not.
+    // A widening update requires a recent sign-in. A narrowing update does not.
     world.advance(601);
     for (form, version) in [("enable", "3"), ("rotate", "3")] {
         let refused = owner
@@ -191,7 +191,7 @@ async fn another_s_webhook_is_not_there() {
     );
 }
 
-/// A delivery of that webhook, `ago` seconds ago, whose last call ended with `result`.
+/// Creates a delivery of this webhook, `ago` seconds ago, whose last call ended with `result`.
 fn delivery(webhook: WebhookId, now: Timestamp, ago: u32, result: Option<CallResult>) -> Delivery {
     let kind = EventKind::WebhookTest;
     let at = now.before(Duration::from_secs_u32(ago));
@@ -293,7 +293,7 @@ async fn webhooks_that_answered_410_can_be_re_enabled() {
     owner.get(PAGE).await.is(200, "on</span>");
 }
 
-/// Since when, how many, and the last error; after an update, nothing.
+/// The page shows when the failures began, their number and the last error. After an update it shows no failures.
 #[tokio::test]
 async fn failing_webhooks_are_shown_until_an_update() {
     let world = World::start().await;
@@ -326,7 +326,7 @@ async fn failing_webhooks_are_shown_until_an_update() {
     owner.get(PAGE).await.is(200, "on</span>");
 }
 
-/// The form has the stored value, and a form without it keeps the default.
+/// The form contains the stored value. A form without the value keeps the default.
 #[tokio::test]
 async fn the_content_type_is_chosen_in_the_form() {
     let world = World::start().await;
@@ -355,7 +355,7 @@ async fn the_content_type_is_chosen_in_the_form() {
     );
 }
 
-/// Each line names one agent. What the form shows can be sent again.
+/// Each line names one agent. The form's content can be submitted again.
 #[tokio::test]
 async fn webhook_agents_are_entered_by_name_or_id() {
     let world = World::start().await;

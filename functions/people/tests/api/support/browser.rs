@@ -1,4 +1,4 @@
-//! A browser with cookies and forms, as the pages can observe it. Redirects are not followed automatically.
+//! A browser with cookies and forms. It does not follow redirects automatically.
 
 use super::World;
 use crate::laws;
@@ -14,11 +14,12 @@ pub(crate) const ORIGIN: &str = "http://127.0.0.1:3000";
 pub(crate) struct Browser<'a> {
     world: &'a World,
     pub(crate) cookies: BTreeMap<String, String>,
-    /// The redirects with a report: each URL without its signature, and with it. [`Browser::get`] follows them.
+    /// Redirects with a report, from each URL without its signature to the signed URL. [`Browser::get`] uses the signed
+    /// URL.
     pub(crate) signed: BTreeMap<String, String>,
 }
 
-/// An answer that a browser received.
+/// A response that a browser received.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) status: u16,
@@ -27,7 +28,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// The target of the redirect.
+    /// Returns the redirect's target.
     #[track_caller]
     pub(crate) fn leads(&self) -> &str {
         assert_eq!(self.status, 303, "{}", self.html);
@@ -40,7 +41,7 @@ impl Seen {
         assert!(self.html.contains(text), "no `{text}` in {}", self.html);
     }
 
-    /// The value of the first input with this name.
+    /// Returns the value of the first input with this name.
     #[track_caller]
     pub(crate) fn input(&self, name: &str) -> String {
         let (_, rest) = self.html.split_once(&format!("name=\"{name}\" value=\"")).unwrap();
@@ -49,7 +50,7 @@ impl Seen {
 }
 
 impl World {
-    /// A browser without a session.
+    /// Returns a browser without a session.
     pub(crate) fn stranger(&self) -> Browser<'_> {
         Browser {
             world: self,
@@ -58,7 +59,7 @@ impl World {
         }
     }
 
-    /// The browser of a person who has signed in.
+    /// Returns the browser of a signed-in user.
     pub(crate) async fn browser(&self, who: &str) -> Browser<'_> {
         let mut browser = self.stranger();
         let back = browser.sign_in(who, "/dashboard/sign-in/start").await;
@@ -67,21 +68,21 @@ impl World {
     }
 }
 
-/// The parameters sent to the issuer, by name.
+/// Returns the parameters that are sent to the identity provider.
 pub(crate) fn asked(seen: &Seen) -> BTreeMap<String, String> {
     let url = Url::parse(seen.leads()).unwrap();
     assert_eq!(url.path(), "/authorize");
     url.query_pairs().into_owned().collect()
 }
 
-/// The issuer's answer for `who` to a request with these parameters.
+/// Returns the callback URL to which the identity provider redirects after `who` signs in.
 pub(crate) fn answer(who: &str, asked: &BTreeMap<String, String>) -> String {
     let (state, nonce, challenge) = (&asked["state"], &asked["nonce"], &asked["code_challenge"]);
     format!("/dashboard/callback?code={who}.{nonce}.{challenge}&state={state}")
 }
 
 impl Browser<'_> {
-    /// Signs in through this path, and returns the answer of the callback.
+    /// Signs in, starting at this path. Returns the callback's response.
     pub(crate) async fn sign_in(&mut self, who: &str, start: &str) -> Seen {
         let asked = asked(&self.get(start).await);
         self.get(&answer(who, &asked)).await
@@ -94,11 +95,11 @@ impl Browser<'_> {
 
     /// Opens exactly this URL, as a link does.
     pub(crate) async fn open(&mut self, path: &str) -> Seen {
-        // Boxed, as below: a test has room for the state of each call that it makes.
+        // Boxed, because a test function would otherwise store the future of each call that it makes.
         Box::pin(self.send(Method::GET, path, &[], String::new())).await
     }
 
-    /// Posts a form of the page at `on`, with that page's token.
+    /// Submits a form of the page at `on`, with that page's token.
     pub(crate) async fn post(&mut self, on: &str, path: &str, fields: &[(&str, &str)]) -> Seen {
         let token = self.get(on).await.input("form_token");
         let fields = fields.iter().copied().chain([("form_token", token.as_str())]);

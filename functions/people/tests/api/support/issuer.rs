@@ -1,4 +1,4 @@
-//! Sessions of people, signed by the stand-in issuer.
+//! A test identity provider that signs users' tokens.
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use purser_domain::Timestamp;
@@ -13,14 +13,14 @@ pub(crate) struct Issuer {
     pub(crate) url: String,
     key: Arc<Signer>,
     micros: Arc<AtomicI64>,
-    /// The number of times that a code was sent to the token endpoint.
+    /// How often a code was sent to the token endpoint.
     pub(crate) redeemed: Arc<AtomicU32>,
-    /// Additional claims of every issued token.
+    /// Additional claims in every issued token.
     pub(crate) claims: Arc<Mutex<Value>>,
 }
 
 impl Issuer {
-    /// Starts an issuer with this clock.
+    /// Starts an identity provider with this clock.
     pub(crate) async fn start(micros: Arc<AtomicI64>) -> Self {
         let key = Arc::new(Signer::es256("k"));
         let stand_in = TestIssuer::start(&[&key]).await;
@@ -33,14 +33,14 @@ impl Issuer {
         };
         let redeemer = issuer.clone();
         stand_in.set(|script| {
-            // The issuer has no sessions, so sign-out ends at Purser's page.
+            // The identity provider has no sessions, so sign-out ends at Purser's page.
             script.discovery["end_session_endpoint"].take();
             script.token = Box::new(move |form| redeemer.redeem(form));
         });
         issuer
     }
 
-    /// The token endpoint. A code contains the person, the sign-in's nonce and the PKCE challenge:
+    /// Handles a request to the token endpoint. A code contains the user, the sign-in's nonce and the PKCE challenge:
     /// `<sub>.<nonce>.<challenge>`.
     fn redeem(&self, form: &Parameters) -> (u16, String) {
         self.redeemed.fetch_add(1, Ordering::SeqCst);
@@ -63,12 +63,12 @@ impl Issuer {
         (status, body.to_string())
     }
 
-    /// An ID token of this person, which expires in an hour.
+    /// Signs an ID token for this user that expires in an hour.
     pub(crate) fn token(&self, sub: &str, now: Timestamp) -> String {
         self.token_with(sub, now, &json!({}))
     }
 
-    /// An ID token with additional claims.
+    /// Signs an ID token with additional claims.
     pub(crate) fn token_with(&self, sub: &str, now: Timestamp, more: &Value) -> String {
         self.signed(sub, now, None, more)
     }

@@ -1,4 +1,4 @@
-//! The group with a separate database, a stand-in issuer, and a chain that can't be reached.
+//! The dashboard with its own database, a test identity provider, and an unreachable chain.
 
 pub(crate) mod browser;
 mod issuer;
@@ -35,7 +35,7 @@ pub(crate) struct World {
     pub(crate) ledger: Ledger,
     pub(crate) usage: UsageTable,
     pub(crate) webhooks: WebhooksTable,
-    /// The slots of long operations.
+    /// The leases of long operations' slots.
     pub(crate) slots: CallLeases,
     /// The proxy in front of the database.
     pub(crate) proxy: Proxy,
@@ -45,14 +45,14 @@ pub(crate) struct World {
     micros: Arc<AtomicI64>,
 }
 
-/// The streams of the database's tables, and the function that keeps the decision history.
+/// The streams of the database's tables, and the function that maintains the decision history.
 #[derive(Clone)]
 struct Journal {
     streams: Streams,
     history: History,
 }
 
-/// The answer to a request.
+/// A JSON response.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -73,7 +73,8 @@ impl Answer {
     }
 }
 
-/// The answer of `payments` to a request for an attested wallet; with `is_lie`, an attestation for another agent.
+/// Responds like `payments` to a request for an attested wallet. With `is_lie`, the attestation is for a different
+/// agent.
 fn attested(seed: &WalletSeed, event: &str, is_lie: bool) -> String {
     let event: Value = serde_json::from_str(event).unwrap();
     let asked = &event["request"]["attest_wallet"];
@@ -91,18 +92,18 @@ fn attested(seed: &WalletSeed, event: &str, is_lie: bool) -> String {
 }
 
 impl World {
-    /// Starts a world with three services: `lab` and `maps` are in the curated set, `shed` is not. From tomorrow on,
-    /// `maps.current` pays another payee.
+    /// Starts a world with three services: `lab` and `maps` are curated, `shed` is not. From tomorrow, `maps.current`
+    /// has a different payee.
     pub(crate) async fn start() -> Self {
         Self::behind(ProxyConfig::default()).await
     }
 
-    /// As [`Self::start`], with additional variables.
+    /// Like [`Self::start`], with additional environment variables.
     pub(crate) async fn with(more: &[(&'static str, &str)]) -> Self {
         Self::made(ProxyConfig::default(), more).await
     }
 
-    /// As [`Self::start`], with a proxy of this configuration between the group and its database.
+    /// Like [`Self::start`], with this proxy configuration between the dashboard and its database.
     pub(crate) async fn behind(config: ProxyConfig) -> Self {
         Self::made(config, &[]).await
     }
@@ -142,7 +143,7 @@ impl World {
             );
         }
         let env = [
-            // The clock stands still, so all requests of a test are in one minute.
+            // The clock does not advance, so all requests of a test are in the same minute.
             ("THROTTLE_PER_MINUTE", "100000"),
             ("NETWORK", "base-sepolia"),
             ("OIDC_ISSUER", &issuer.url),
@@ -172,7 +173,7 @@ impl World {
         }
     }
 
-    /// Another environment of the function, which shares only the database.
+    /// Returns another instance of the function, which shares only the database.
     pub(crate) async fn elsewhere(&self, more: &[(&'static str, &str)]) -> Self {
         let more = more.iter().map(|(name, value)| (*name, (*value).to_owned()));
         let env: Vec<_> = self.env.iter().cloned().chain(more).collect();
@@ -198,14 +199,14 @@ impl World {
         self.micros.fetch_add(seconds * 1_000_000, Ordering::SeqCst);
     }
 
-    /// Folds the changes so far into the journal, as `history` does within seconds.
+    /// Adds all changes so far to the decision history, as `history` does within seconds.
     pub(crate) async fn catch_up(&self) {
         let Journal { streams, history } = &self.journal;
         let call = async |event: Value| history.call(&written_at(event, self.now().secs())).await.ok();
         assert_eq!(streams.fold(1, call).await, 0);
     }
 
-    /// Calls a route as this person, with this `If-Match` version.
+    /// Calls a route as this user, with this `If-Match` value.
     pub(crate) async fn call(
         &self,
         who: &str,
@@ -248,12 +249,12 @@ impl World {
         self.call(who, "GET", path, None, None).await
     }
 
-    /// Writes regardless of the version.
+    /// Writes with `If-Match: *`, regardless of the version.
     pub(crate) async fn edit(&self, who: &str, method: &str, path: &str, body: Value) -> Answer {
         self.call(who, method, path, Some("*"), Some(body)).await
     }
 
-    /// Requests a payment of this amount to `lab` as the agent, with this idempotency key.
+    /// Requests a payment to `lab` as the agent, with this amount and idempotency key.
     pub(crate) async fn pay(&self, agent: &str, amount: u64, key: &str) -> Told {
         let agent = AgentId::parse(agent).unwrap();
         let payment = Payment {
@@ -263,7 +264,7 @@ impl World {
         authorize(&self.ledger, &payment, self.now()).await.unwrap()
     }
 
-    /// Creates an agent of this person.
+    /// Creates an agent of this user.
     pub(crate) async fn agent(&self, who: &str) -> String {
         let agent = self
             .call(who, "POST", "/agents", None, Some(json!({"name": "buyer"})))
