@@ -1,4 +1,4 @@
-//! The forms of rules.
+//! The forms for rules.
 
 use crate::agents::form::AgentForm;
 use crate::preview::operations::PreviewDays;
@@ -8,7 +8,7 @@ use crate::ui::notice::Notice;
 use purser_api::Reply;
 use purser_domain::{Agent, BacktestTerms, RuleId, RuleKind};
 
-/// `POST …/rules`.
+/// Handles `POST …/rules`, which adds a rule.
 pub(crate) async fn add(sent: AgentForm) -> Reply {
     let edition = sent.people.catalog().await?;
     let kind = RuleForm::from_name(sent.form(FormName::Plain).text("kind"));
@@ -31,7 +31,7 @@ pub(crate) async fn add(sent: AgentForm) -> Reply {
     sent.answer(form, added, Notice::RuleAdded).await
 }
 
-/// `POST …/rules/{rule}`.
+/// Handles `POST …/rules/{rule}`, which replaces a rule.
 pub(crate) async fn replace(sent: AgentForm) -> Reply {
     let id = sent.parse_parameter("rule", RuleId::parse)?;
     let edition = sent.people.catalog().await?;
@@ -54,7 +54,8 @@ pub(crate) async fn replace(sent: AgentForm) -> Reply {
     sent.answer(form, replaced, Notice::RuleSaved).await
 }
 
-/// The limits of the agent's rules with one more, or with another one in place of `replaced`.
+/// Returns the agent's rules as limits for a backtest or a shadow policy, with `kind` in place of the rule `replaced`,
+/// or in addition if `replaced` is `None`.
 fn with_rule(agent: &Agent, replaced: Option<RuleId>, kind: &RuleKind) -> BacktestTerms {
     let rules = agent.rules.iter();
     let kept = rules.map(|rule| if Some(rule.id) == replaced { kind } else { &rule.kind });
@@ -65,7 +66,7 @@ fn with_rule(agent: &Agent, replaced: Option<RuleId>, kind: &RuleKind) -> Backte
     }
 }
 
-/// `POST …/rules/{rule}/remove`.
+/// Handles `POST …/rules/{rule}/remove`.
 pub(crate) async fn remove(sent: AgentForm) -> Reply {
     let id = sent.parse_parameter("rule", RuleId::parse)?;
     let mut form = sent.form(FormName::Plain);

@@ -1,4 +1,4 @@
-//! `/agents/{agentId}/rules`: the limits of an agent over all its services.
+//! The `/agents/{agentId}/rules` routes: an agent's limits across all of its services.
 
 use crate::agents::owned::OwnedAgent;
 use crate::agents::owned::parse_id;
@@ -38,37 +38,37 @@ purser_api::error_responses! {
 pub(crate) struct RuleList {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    /// The agent's version.
+    /// The agent's version. Send it as `If-Match`.
     version: u64,
     rules: Vec<RuleView>,
-    /// The number of rules in this answer.
+    /// The number of rules in this response.
     count: usize,
 }
 
-/// A rule as it was written.
+/// A rule that was added or replaced.
 #[derive(Serialize, ToSchema)]
 #[schema(as = WrittenRule)]
 pub(crate) struct WrittenRule {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    /// The agent's version.
+    /// The agent's new version. Send it as `If-Match` with the next update.
     version: u64,
     #[serde(flatten)]
     rule: RuleView,
 }
 
-/// A removed rule.
+/// A rule that was removed.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct RemovedRule {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    /// The agent's version.
+    /// The agent's new version. Send it as `If-Match` with the next update.
     version: u64,
     #[schema(value_type = uuid::Uuid)]
     rule_id: String,
 }
 
-/// The rule as it was stored, or the preview of its edit.
+/// The stored rule, or the preview of the update.
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[expect(
@@ -81,7 +81,7 @@ pub(crate) enum RuleOrPreview {
     Preview(PreviewView),
 }
 
-/// The removed rule, or the preview of its removal.
+/// The removed rule, or the preview of the removal.
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[expect(
@@ -95,90 +95,93 @@ pub(crate) enum RemovedOrPreview {
 }
 
 purser_api::body! {
-    /// A rule. At most 50 for an agent, ten of them budgets, count limits and minimum intervals.
+    /// A rule. An agent has at most 50 rules. At most ten of them can be budgets, count limits or minimum intervals.
     pub(crate) enum RuleBody by kind {
-        /// Payments in these categories are blocked.
+        /// Blocks payments in these categories.
         CategoryBlock = "category_block" {
-            /// At least one.
+            /// The blocked categories, at least one.
             categories: Vec<Category> = {"minItems": 1, "uniqueItems": true},
         }
-        /// Only these vendors are paid. At least one vendor is required.
+        /// Blocks payments to all vendors that are not listed. At least one service or wallet is required.
         VendorAllowlist = "vendor_allowlist" {
-            /// Slugs of services in the catalog.
+            /// The allowed services, by their slugs in the catalog.
             services: Option<Vec<ServiceSlug>> = {"maxItems": 50, "uniqueItems": true},
-            /// Addresses.
+            /// The addresses of the allowed wallets.
             wallets: Option<Vec<Address>> = {"maxItems": 50, "uniqueItems": true},
         }
-        /// The most that may be spent within every window of this length, over all services.
+        /// Limits the amount that the agent may spend over all services within any window of this duration.
         BudgetLimit = "budget_limit" {
             limit_units: Amount,
-            /// From one hour to 31 days.
+            /// The window's duration in seconds, from one hour to 31 days.
             window_seconds: Window,
         }
-        /// A person must approve each payment that meets all given conditions. Without conditions, a person must
-        /// approve every payment.
+        /// Requires the owner's approval for each payment that meets all of the rule's conditions. Without conditions,
+        /// every payment requires approval.
         ApprovalRequired = "approval_required" {
-            /// Payments to these services, by slug.
+            /// The rule applies to payments to these services, by slug.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
-            /// Payments in these categories.
+            /// The rule applies to payments in these categories.
             categories: Option<Vec<Category>> = {"minItems": 1, "uniqueItems": true},
-            /// Payments above this amount.
+            /// The rule applies to payments above this amount.
             above_units: Option<Amount>,
         }
-        /// The most payments that may be made within every window of this length.
+        /// Limits the number of payments that the agent may make within any window of this duration.
         CountLimit = "count_limit" {
-            /// Payments to these services, by slug; absent for all services.
+            /// The services whose payments count, by slug; absent for all services.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
             count: Count,
-            /// From one minute to 31 days.
+            /// The window's duration in seconds, from one minute to 31 days.
             window_seconds: CountWindow,
         }
-        /// The shortest time between two payments.
+        /// Requires a minimum time between two payments.
         MinimumInterval = "minimum_interval" {
-            /// Payments to these services, by slug; absent for all services.
+            /// The services to which the rule applies, by slug; absent for all services.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
-            /// From one second to 31 days.
+            /// The minimum time in seconds, from one second to 31 days.
             interval_seconds: Interval,
         }
-        /// The same call of a service is not paid again within a time: the same operation, amount, method, URL, body
-        /// hash and target.
+        /// Blocks the repetition of a paid call within a time, or requires approval for it. Two calls of a service are
+        /// the same if they have the same operation, amount, method, URL, body hash and target.
         DuplicateGuard = "duplicate_guard" {
-            /// Payments to these services, by slug; absent for all services.
+            /// The services to which the rule applies, by slug; absent for all services.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
-            /// From one second to 31 days.
+            /// The time in seconds, from one second to 31 days.
             within_seconds: Interval,
             action: Action,
         }
-        /// A person must approve the first payment to each payee at a service.
+        /// Requires the owner's approval for the first payment to each payee of a service.
         NewPayee = "new_payee" {
-            /// Payments to these services, by slug; absent for all services.
+            /// The services to which the rule applies, by slug; absent for all services.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
         }
-        /// A price further above the usual one of its operation is refused, or a person must approve it.
+        /// Blocks a payment, or requires approval for it, if its amount is more than `percent` above the operation's
+        /// usual price.
         PriceAboveUsual = "price_above_usual" {
-            /// Payments to these services, by slug; absent for all services.
+            /// The services to which the rule applies, by slug; absent for all services.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
             percent: Percent,
             over: Over,
-            /// For the median: the number of last paid prices. Nothing is compared before so many were paid.
+            /// The number of recent prices in the median, required if `over` is `median`. The rule applies once the
+            /// agent has paid this many prices.
             of: Option<Prices>,
             action: Action,
         }
-        /// Payments are allowed on these days, at these times of a time zone's clock.
+        /// Allows payments only on these days and at these times of day in a time zone.
         Schedule = "schedule" {
-            /// Payments to these services, by slug; absent for all services.
+            /// The services to which the rule applies, by slug; absent for all services.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
             time_zone: Zone,
-            /// The days on which a period starts.
+            /// The days on which an allowed period starts.
             days: Vec<Day> = {"minItems": 1, "maxItems": 7, "uniqueItems": true},
-            /// The start of the period.
+            /// The time at which an allowed period starts.
             from: ClockTime,
-            /// The end of the period, on the next day if it is before the start.
+            /// The time at which an allowed period ends. A time before the start is on the next day.
             to: ClockTime = {"example": "17:00"},
         }
-        /// The agent is frozen, and its owner notified, when its payments within an hour are above a multiple of the
-        /// busiest hour of a usual day, and not below an amount. Usual is the median of the days with payments in the two
-        /// weeks before, without the last 24 hours. Without such days, the amount decides alone. An agent has one at most.
+        /// Freezes the agent and notifies the owner if the agent's payments within an hour are unusually high. They are
+        /// if they exceed a multiple of the busiest hour of a usual day and reach `at_least_units`. The usual value is
+        /// the median over the days with payments in the last two weeks, without the last 24 hours. Without such days,
+        /// `at_least_units` alone decides. An agent has at most one of these rules.
         AnomalyBrake = "anomaly_brake" {
             times: Times,
             at_least_units: Amount = {"minimum": 1},
@@ -194,42 +197,42 @@ purser_api::field! {
 }
 
 purser_api::field! {
-    /// The time for which an authorization counts against a number of payments.
+    /// The duration of a count limit's window.
     pub(crate) struct CountWindow(Duration):
     |value| length(value, COUNT_WINDOW_MIN),
     length_schema(COUNT_WINDOW_MIN)
 }
 
 purser_api::field! {
-    /// A time between two payments.
+    /// A minimum time between two payments, or the time of a duplicate guard.
     pub(crate) struct Interval(Duration):
     |value| length(value, INTERVAL_MIN),
     length_schema(INTERVAL_MIN)
 }
 
 purser_api::field! {
-    /// What happens to a payment beyond the limit.
+    /// The effect of the rule: `block` rejects the payment, and `ask` requires the owner's approval.
     pub(crate) struct Action(LimitAction):
     |value| value.as_str().and_then(LimitAction::from_name).ok_or_else(LimitAction::choices),
     json!({"type": "string", "pattern": "^(block|ask)$", "example": "ask"})
 }
 
 purser_api::field! {
-    /// The percentage by which a price may exceed the usual one.
+    /// The percentage by which a price may exceed the usual price.
     pub(crate) struct Percent(u32):
     |value| whole_number(value, 0, PERCENT_MAX),
     json!({"type": "integer", "format": "int32", "minimum": 0, "maximum": PERCENT_MAX, "example": 20})
 }
 
 purser_api::field! {
-    /// The multiple of a usual day's busiest hour.
+    /// The multiple of the busiest hour of a usual day.
     pub(crate) struct Times(u32):
     |value| whole_number(value, BRAKE_TIMES_MIN, BRAKE_TIMES_MAX),
     json!({"type": "integer", "format": "int32", "minimum": BRAKE_TIMES_MIN, "maximum": BRAKE_TIMES_MAX, "example": 10})
 }
 
 purser_api::field! {
-    /// The usual price: the operation's price in the catalog, or the median of its last paid prices.
+    /// The usual price: the operation's price in the catalog, or the median of the operation's recently paid prices.
     pub(crate) struct Over(String):
     |value| {
         let name = value.as_str().filter(|name| [UsualPrice::CATALOG, UsualPrice::MEDIAN].contains(name));
@@ -239,7 +242,7 @@ purser_api::field! {
 }
 
 purser_api::field! {
-    /// A number of prices.
+    /// The number of prices in a median.
     pub(crate) struct Prices(u32):
     |value| whole_number(value, MEDIAN_MIN.into(), MAX_PRICES),
     json!({"type": "integer", "format": "int32", "minimum": MEDIAN_MIN, "maximum": MAX_PRICES})
@@ -271,7 +274,7 @@ impl Listed for Day {
 }
 
 purser_api::field! {
-    /// A time of the clock.
+    /// A time of day.
     pub(crate) struct ClockTime(TimeOfDay):
     |value| {
         let time = value.as_str().and_then(TimeOfDay::parse);
@@ -280,7 +283,7 @@ purser_api::field! {
     json!({"type": "string", "pattern": "^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$", "example": "09:00"})
 }
 
-/// The maximum number of prices of a median: `MAX_RECENT_PRICES` of the domain.
+/// The maximum number of prices in a median. It equals the domain's `MAX_RECENT_PRICES`.
 const MAX_PRICES: u32 = 9;
 
 fn whole_number(value: &Value, least: u32, most: u32) -> Result<u32, String> {
@@ -304,7 +307,7 @@ fn length_schema(least: Duration) -> Value {
 }
 
 purser_api::field! {
-    /// The time for which an authorization counts against a budget.
+    /// The duration of a budget's window.
     pub(crate) struct Window(Duration):
     |value| {
         let window = seconds(value).ok_or("must be a whole number of seconds")?;
@@ -318,7 +321,7 @@ purser_api::field! {
     })
 }
 
-/// The rule of a body; the error has a problem of members that don't fit together.
+/// Converts a parsed body into a rule. The error is the validation error of fields that do not fit together.
 impl TryFrom<RuleBody> for RuleKind {
     type Error = Problem;
 
@@ -407,14 +410,14 @@ impl TryFrom<RuleBody> for RuleKind {
     }
 }
 
-/// Parses and validates a rule. A member that can't be parsed is not checked further.
+/// Parses and validates a rule. A field that can't be parsed is not checked further.
 pub(crate) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<CheckedRule, Error> {
     let mut problems = Problems::default();
     let rule = RuleBody::read(body, Place::Body, &mut problems).map(RuleKind::try_from);
     let rule = match rule {
         Some(Ok(rule)) => Some(rule),
         Some(Err(problem)) => {
-            // A number of prices that could not be read has a problem already.
+            // If the number of prices could not be parsed, it already has a validation error.
             if !problems.are_at(&problem.path) {
                 problems.extend([problem]);
             }
@@ -599,7 +602,8 @@ pub(crate) async fn remove(
     Ok(with_etag(version, Json(removed)))
 }
 
-/// The id of one of the agent's rules. It is checked first, so that an unknown rule is 404 regardless of other errors.
+/// Parses the id of one of the agent's rules. Handlers call this check first, so that an unknown rule is 404 regardless
+/// of other errors.
 fn find_rule(agent: &Agent, text: &str) -> Result<RuleId, Error> {
     let known = |id: &RuleId| agent.rules.iter().any(|rule| rule.id == *id);
     parse_id(RuleId::parse(text).filter(known))

@@ -1,4 +1,4 @@
-//! Rules: budgets and other limits of an agent across its services.
+//! Rules: an agent's budgets and other limits across its services.
 
 pub(crate) mod actions;
 pub(crate) mod api;

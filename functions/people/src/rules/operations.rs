@@ -1,4 +1,4 @@
-//! Rules: list them with the use of budgets and count limits, add, replace and remove them.
+//! Operations on rules: list them with the used amounts and counts, add, replace and remove them.
 
 use crate::agents::owned::OwnedAgent;
 use crate::preview::operations::{EditPreview, PreviewDays};
@@ -9,15 +9,15 @@ use purser_domain::{
     WindowScope,
 };
 
-/// A rule as its owner sees it.
+/// A rule and how much of it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RuleUsage {
     pub(crate) rule: Rule,
-    /// The amount or the number of payments used of a rule that counts them; `None` for other rules.
+    /// The amount or the number of payments that counts against the rule; `None` for rules that do not count payments.
     pub(crate) used: Option<Spend>,
 }
 
-/// A rule whose services and values were checked against the catalog.
+/// A rule whose services and values are valid for the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CheckedRule(RuleKind);
 
@@ -38,7 +38,7 @@ impl CheckedRule {
 }
 
 impl People {
-    /// The agent's rules, in the order in which they were added.
+    /// Lists the agent's rules in the order in which they were added.
     pub(crate) async fn rules(&self, owned: &OwnedAgent) -> Result<Vec<RuleUsage>> {
         let agent = owned.agent();
         let counting = agent.counting_rules();
@@ -52,7 +52,7 @@ impl People {
         Ok(usages.collect())
     }
 
-    /// Adds a rule, and returns it with its id.
+    /// Adds a rule, and returns the updated agent and the rule's id.
     pub(crate) async fn add_rule(
         &self,
         owned: OwnedAgent,
@@ -65,7 +65,7 @@ impl People {
         Ok((self.change(owned, if_match, act, add).await?, id))
     }
 
-    /// Replaces a rule with another of the same kind.
+    /// Replaces a rule with another rule of the same kind.
     pub(crate) async fn replace_rule(
         &self,
         owned: OwnedAgent,
@@ -78,7 +78,7 @@ impl People {
             .await
     }
 
-    /// The preview of adding a rule.
+    /// Computes the preview of adding a rule.
     pub(crate) async fn preview_added_rule(
         &self,
         owned: &OwnedAgent,
@@ -92,7 +92,7 @@ impl People {
         self.preview_rules(owned, added.map_err(refusal_error)?, days).await
     }
 
-    /// The preview of replacing a rule.
+    /// Computes the preview of replacing a rule.
     pub(crate) async fn preview_replaced_rule(
         &self,
         owned: &OwnedAgent,
@@ -106,7 +106,7 @@ impl People {
         self.preview_rules(owned, replaced.map_err(refusal_error)?, days).await
     }
 
-    /// The preview of removing a rule.
+    /// Computes the preview of removing a rule.
     pub(crate) async fn preview_removed_rule(
         &self,
         owned: &OwnedAgent,
@@ -132,7 +132,7 @@ impl People {
     }
 }
 
-/// The error of an edit of rules that an agent can't have.
+/// Returns the error for a change of rules that the agent rejects.
 pub(crate) fn refusal_error(refusal: RuleRefusal) -> Error {
     let problem = match refusal {
         RuleRefusal::Unknown => return ErrorKind::NotFound.into(),

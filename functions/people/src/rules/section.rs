@@ -1,4 +1,4 @@
-//! The rules on an agent's page, each shown as a sentence and edited in place.
+//! The rules on an agent's page, each shown as a sentence, with forms to change them.
 
 use crate::agents::contents::AgentPage;
 use crate::history;
@@ -18,7 +18,7 @@ use purser_domain::{
 };
 use serde_json::json;
 
-/// The members of a rule's body, each with its form field and label.
+/// The fields of a rule's JSON body, with the corresponding form fields and labels.
 const FIELDS: [FieldOf; 20] = [
     ("categories", "category", "Categories"),
     ("limit_units", "limit", "Budget"),
@@ -42,7 +42,7 @@ const FIELDS: [FieldOf; 20] = [
     ("at_least_units", "least", "At least"),
 ];
 
-/// Parses a rule; if it returns `None`, the form has at least one problem.
+/// Parses a rule. If the result is `None`, the form has at least one validation error.
 pub(crate) fn read_rule(form: &mut Form, catalog: &Catalog) -> Option<CheckedRule> {
     let Some(kind) = RuleForm::from_name(form.text("kind")) else {
         form.wrong("", "The form does not name a kind of rule. Reload the page.");
@@ -89,7 +89,7 @@ pub(crate) fn read_rule(form: &mut Form, catalog: &Catalog) -> Option<CheckedRul
         RuleForm::PriceAboveUsual => {
             let percent = form.number("percent", "Percent", 0, PERCENT_MAX);
             let over = form.text("over").to_owned();
-            // The number of prices is only used for the median.
+            // The number of prices is used only for the median.
             let of = if over == UsualPrice::MEDIAN {
                 form.number("of", "Prices", MEDIAN_MIN.into(), 9)
             } else {
@@ -120,15 +120,15 @@ pub(crate) fn read_rule(form: &mut Form, catalog: &Catalog) -> Option<CheckedRul
     form.take_parsed(parse_rule(&body, catalog), &fields)
 }
 
-/// The chosen options of a field; `None` if there are none.
+/// Returns the selected options of a field; `None` if none is selected.
 fn selected_options<'a>(form: &'a Form, field: &str) -> Option<Vec<&'a str>> {
     Some(form.distinct_words(field)).filter(|chosen| !chosen.is_empty())
 }
 
-/// The units of a length of time, each with its seconds.
+/// The units of a duration, with their seconds.
 const UNITS: [(&str, u32); 4] = [("seconds", 1), ("minutes", 60), ("hours", 3_600), ("days", 86_400)];
 
-/// A length of time in seconds, from a number and its unit.
+/// Parses a duration in seconds from a number and its unit.
 fn read_length(form: &mut Form, field: &str, label: &str) -> Option<u32> {
     let unit_field = format!("{field}_unit");
     let unit = UNITS.iter().find(|(name, _)| *name == form.text(&unit_field));
@@ -312,7 +312,7 @@ fn rule_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, kind: RuleForm, presen
     }
 }
 
-/// The inputs of a limit, except the services to which it applies.
+/// Renders the inputs of a limit, except its services.
 fn limit_inputs(inputs: &Inputs<'_>, kind: RuleForm, present: Option<&RuleKind>) -> Markup {
     let minutes = |minutes: u32| Duration::from_secs_u32(minutes.saturating_mul(60));
     match kind {
@@ -417,7 +417,7 @@ fn action_inputs(inputs: &Inputs<'_>, present: LimitAction) -> Markup {
     inputs.radios("action", "Then", &options, present.name())
 }
 
-/// The services to which a limit applies.
+/// Renders the checkboxes for the services to which a limit applies.
 fn scope_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, present: Option<&RuleKind>) -> Markup {
     let services = present.and_then(RuleKind::services).unwrap_or_default();
     html! {
@@ -502,7 +502,7 @@ fn categories(chosen: &[Category]) -> Vec<BoxOption> {
     Category::ALL.iter().map(option).collect()
 }
 
-/// The agent's enabled services, and the other services that the rule names.
+/// Returns the options for the agent's enabled services, and for all other services that the rule names.
 fn service_options(page: &AgentPage<'_>, chosen: &[ServiceSlug]) -> Vec<BoxOption> {
     let own = page.services.iter().filter(|governed| governed.record.enabled);
     let own = own.filter_map(|governed| page.catalog.by_id(governed.record.service));
@@ -539,7 +539,7 @@ pub(crate) mod tests {
     };
     use uuid::Uuid;
 
-    /// Two services, with these operations.
+    /// A catalog of two services with these operations.
     pub(crate) fn catalog() -> Catalog {
         let operation = |slug: &&str| Operation {
             id: OperationUuid::from_uuid(Uuid::from_u128(1)),
@@ -664,7 +664,7 @@ pub(crate) mod tests {
             ),
             ("kind=new_payee".to_owned(), RuleKind::NewPayee { services: None }),
             (
-                // The number of prices is shown, and not used for the catalog's price.
+                // The form always sends the number of prices, which the catalog's price ignores.
                 "kind=price_above_usual&percent=20&over=catalog&of=5&action=ask".to_owned(),
                 RuleKind::PriceAboveUsual {
                     services: None,
