@@ -1,4 +1,4 @@
-//! The forms of keys.
+//! The forms for agent keys.
 
 use crate::agents::form::AgentForm;
 use crate::keys::section::read_scope;
@@ -8,8 +8,8 @@ use crate::ui::paths;
 use purser_api::{Precondition, Reply};
 use purser_domain::{KeyId, KeyScope};
 
-/// `POST …/keys`. The response is the page that shows the key, since a redirect could not carry it. A reload sends the
-/// same version again, and so creates no second key.
+/// Handles `POST …/keys`. The response is the page that shows the key, because a redirect could not carry the key. A
+/// reload sends the same version again, so it creates no second key.
 pub(crate) async fn create(sent: AgentForm) -> Reply {
     let edition = sent.people.catalog().await?;
     let is_limited = !sent.form(FormName::Plain).text("limited").is_empty();
@@ -32,7 +32,7 @@ pub(crate) async fn create(sent: AgentForm) -> Reply {
     }
 }
 
-/// `POST …/keys/{key}/rotate`.
+/// Handles `POST …/keys/{key}/rotate`.
 pub(crate) async fn rotate(sent: AgentForm) -> Reply {
     let key = sent.parse_parameter("key", KeyId::parse)?;
     let mut form = sent.form(FormName::Rotate(key));
@@ -45,7 +45,8 @@ pub(crate) async fn rotate(sent: AgentForm) -> Reply {
     }
 }
 
-/// `POST …/keys/{key}/revoke`. Sends no version: a stolen key must end at once, even during another person's edit.
+/// Handles `POST …/keys/{key}/revoke`. The form sends no version, because a stolen key must end at once, even while
+/// another user updates the agent.
 pub(crate) async fn revoke(sent: AgentForm) -> Reply {
     let key = sent.parse_parameter("key", KeyId::parse)?;
     let (owned, _) = sent.people.revoke_key(sent.owned, Precondition::Any, key).await?;

@@ -1,4 +1,4 @@
-//! `/agents/{agentId}/keys`: the keys of an agent. A secret is only in the response that created it.
+//! The `/agents/{agentId}/keys` routes for an agent's keys. Only the response that creates a key contains its secret.
 
 use crate::agents::owned::parse_id;
 use crate::keys::operations::{IssuedKey, ListedKey};
@@ -37,23 +37,23 @@ pub(crate) struct KeyView {
     /// The public half of the key.
     #[schema(example = "gak_pub_6f2f6e0c000040008000000000000001000c0ffee00c0ffee")]
     public_key: String,
-    /// `active`, `ending` (rotated; works until `ends_at`) or `ended`.
+    /// `active`, `ending` (rotated, and still accepted until `ends_at`) or `ended`.
     #[schema(value_type = String, example = "active")]
     status: &'static str,
     #[schema(format = DateTime)]
     created_at: String,
-    /// The time from which it is refused; null if it was not revoked.
+    /// The time from which a rotated or revoked key is rejected; null if the key was neither rotated nor revoked.
     #[schema(format = DateTime, required)]
     ends_at: Option<String>,
-    /// Its permissions: `read` lists and policies, `pay`.
+    /// The key's permissions: `read` for lists and policies, `pay` for payments.
     permissions: Vec<&'static str>,
-    /// The UUIDs of the services that it may pay; null for all.
+    /// The UUIDs of the services that the key may pay; null for all services.
     #[schema(value_type = Option<Vec<uuid::Uuid>>, required)]
     services: Option<Vec<String>>,
-    /// The CIDR blocks that it may be used from; null for any address.
+    /// The CIDR blocks from which the key may be used; null for any address.
     #[schema(required)]
     networks: Option<Vec<String>>,
-    /// The time at which it expires; null for never.
+    /// The time at which the key expires; null if the key does not expire.
     #[schema(format = DateTime, required)]
     expires_at: Option<String>,
 }
@@ -74,13 +74,13 @@ impl KeyView {
     }
 }
 
-/// A key with its last use.
+/// A key with the time of its last use.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ListedAgentKey)]
 pub(crate) struct ListedKeyView {
     #[serde(flatten)]
     record: KeyView,
-    /// The last use, to the minute; null if it was never used, or not recently.
+    /// The time of the last use, with a precision of one minute; null if the key was never used or not recently.
     #[schema(format = DateTime, required)]
     last_used_at: Option<String>,
 }
@@ -94,16 +94,16 @@ impl ListedKeyView {
     }
 }
 
-/// The agent's keys, newest first, without keys that ended over 30 days ago.
+/// The agent's keys, newest first, without keys that ended more than 30 days ago.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AgentKeyList)]
 pub(crate) struct KeyList {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    /// The agent's version.
+    /// The agent's version. Send it as `If-Match`.
     version: u64,
     keys: Vec<ListedKeyView>,
-    /// The number of keys in this answer.
+    /// The number of keys in this response.
     count: usize,
 }
 
@@ -113,16 +113,16 @@ pub(crate) struct KeyList {
 pub(crate) struct NewKeyView {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    /// The agent's version.
+    /// The agent's new version. Send it as `If-Match` with the next update.
     version: u64,
-    /// The whole key with its secret. It is shown only here and is not stored.
+    /// The whole key, including its secret. Save it now: Purser does not store it, and no other response contains it.
     #[schema(example = "gak_pub_<id>:gak_sec_<secret>")]
     key: String,
     #[serde(flatten)]
     record: KeyView,
 }
 
-/// The key that replaces a rotated one.
+/// The new key that replaces a rotated key.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RotatedAgentKey)]
 pub(crate) struct RotationView {
@@ -138,7 +138,7 @@ pub(crate) struct RotationView {
 pub(crate) struct RevokedKeyView {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    /// The agent's version.
+    /// The agent's new version. Send it as `If-Match` with the next update.
     version: u64,
     #[serde(flatten)]
     record: KeyView,
@@ -149,23 +149,25 @@ fn texts<T: ToString>(items: &[T]) -> Vec<String> {
 }
 
 purser_api::body! {
-    /// The scope of a key, which rotation keeps. An absent member sets no limit; the whole body may be absent.
+    /// The scope of a new key. Rotation keeps the scope. A field that you omit sets no limit, and you can omit the
+    /// whole body.
     pub(crate) struct NewKeyBody {
-        /// At least one. `read` allows lists and policies; `pay` allows preflights, payments and their completion.
-        /// Either permission allows reading a single receipt, a single approval, and the key's own agent.
+        /// The key's permissions, at least one. `read` allows lists and policies; `pay` allows preflights, payments and
+        /// their completion. Each permission also allows reading a single receipt, a single approval, and the key's own
+        /// agent.
         permissions: Option<Vec<Permission>> = {"minItems": 1, "maxItems": 2, "uniqueItems": true},
         /// The slugs or UUIDs of the services that the key may pay and list.
         services: Option<Vec<Reference>> = {"minItems": 1, "maxItems": 20, "uniqueItems": true},
-        /// The CIDR blocks of the source IP addresses that may use the key. The source address is the one that API
+        /// The CIDR blocks of the source IP addresses that may use the key. The source address is the address that API
         /// Gateway reports.
         networks: Option<Vec<SourceNetwork>> = {"minItems": 1, "maxItems": 10, "uniqueItems": true},
-        /// The expiry, in the future.
+        /// The time at which the key expires, in the future.
         expires_at: Option<Timestamp>,
     }
 }
 
 purser_api::field! {
-    /// A service, by slug or UUID.
+    /// A service's slug or UUID.
     pub(crate) struct Reference(String):
     |value| <Text<128> as Field>::read(value).map(|text| text.0),
     <Text<128> as Field>::schema()
@@ -179,7 +181,7 @@ impl Listed for Reference {
     }
 }
 
-/// Parses and validates a scope. A member that can't be parsed is not checked further.
+/// Parses and validates a scope. A field that can't be parsed is not checked further.
 pub(crate) fn parse_scope(body: &Value, catalog: &Catalog, now: Timestamp) -> purser_domain::Result<KeyScope> {
     let mut problems = Problems::default();
     let asked = NewKeyBody::read(body, Place::Body, &mut problems).map(|body| AskedScope {
@@ -198,16 +200,16 @@ pub(crate) fn parse_scope(body: &Value, catalog: &Catalog, now: Timestamp) -> pu
 }
 
 purser_api::body! {
-    /// How to rotate.
+    /// The parameters of a rotation.
     pub(crate) struct Rotate as "RotateBody" {
-        /// The number of seconds for which the old key keeps working; 0 ends it immediately. An earlier expiry is never
-        /// postponed.
+        /// The number of seconds for which the old key remains valid. With 0 the old key ends at once. If the old key
+        /// expires earlier, the expiry stays.
         overlap_seconds: Overlap,
     }
 }
 
 purser_api::field! {
-    /// The time for which an old key keeps working.
+    /// The duration for which the old key remains valid.
     pub(crate) struct Overlap(Duration):
     |value| {
         let longest = Agent::LONGEST_OVERLAP;
@@ -260,8 +262,8 @@ pub(crate) async fn list(
 
 /// Create a key.
 ///
-/// The secret is in this answer only. An agent has at most 20 active keys. A key without limits may do everything that
-/// its agent may do.
+/// Only this response contains the secret. An agent has at most 20 active keys. A key without limits may do everything
+/// that the agent may do.
 #[utoipa::path(
     post,
     path = "/agents/{agentId}/keys",
@@ -300,7 +302,7 @@ pub(crate) async fn create(
 
 /// Rotate a key.
 ///
-/// A new key with the same scope replaces it. The old key keeps working until the overlap ends.
+/// A new key with the same scope replaces the old key. The old key remains valid until the overlap ends.
 #[utoipa::path(
     post,
     path = "/agents/{agentId}/keys/{keyId}/rotate",
@@ -341,7 +343,7 @@ pub(crate) async fn rotate(
     Ok(created_response(with_etag(view.new.version, Json(view))))
 }
 
-/// Revoke a key. It is refused at once.
+/// Revoke a key. The key is rejected at once.
 #[utoipa::path(
     delete,
     path = "/agents/{agentId}/keys/{keyId}",
@@ -376,7 +378,8 @@ pub(crate) async fn revoke(
     Ok(with_etag(version, Json(view)))
 }
 
-/// The id of one of the agent's keys. It is checked first, so that an unknown key is 404 regardless of other errors.
+/// Parses the id of one of the agent's keys. Handlers call this check first, so that an unknown key is 404 regardless
+/// of other errors.
 fn find_key(agent: &Agent, text: &str) -> purser_domain::Result<KeyId> {
     parse_id(KeyId::parse(text).filter(|id| agent.key(*id).is_some()))
 }

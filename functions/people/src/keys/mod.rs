@@ -1,4 +1,4 @@
-//! Agent keys.
+//! Agent keys: their operations, API routes and forms.
 
 pub(crate) mod actions;
 pub(crate) mod api;

@@ -1,6 +1,6 @@
-//! Keys: list them with their last use, create, rotate and revoke them.
+//! Operations on agent keys: list them with their last use, create, rotate and revoke them.
 //!
-//! A key's secret is only in the response that created it; the record contains its digest.
+//! Only the response that creates a key contains its secret. The record contains a digest of the secret.
 
 use crate::agents::owned::OwnedAgent;
 use crate::state::People;
@@ -11,26 +11,26 @@ use purser_domain::{
 };
 use tracing::{info, warn};
 
-/// A key as its owner sees it.
+/// A key with its status and last use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListedKey {
     pub(crate) key: AgentKey,
     pub(crate) status: KeyStatus,
-    /// The last use, to the minute; `None` if it is not known.
+    /// The time of the last use, with a precision of one minute; `None` if it is unknown.
     pub(crate) last_used_at: Option<Timestamp>,
 }
 
-/// A key that was just created. It does not implement `Debug`, since `text` is secret.
+/// A key that was just created. The type does not implement `Debug`, because `text` is secret.
 pub(crate) struct IssuedKey {
-    /// The agent, with the new key.
+    /// The agent with the new key.
     pub(crate) agent: OwnedAgent,
-    /// The record of the key.
+    /// The key's record.
     pub(crate) key: AgentKey,
-    /// `gak_pub_…:gak_sec_…`, for the person to give to the agent.
+    /// The key in the form `gak_pub_…:gak_sec_…`, which the user gives to the agent.
     pub(crate) text: String,
 }
 
-/// A new key that replaces an old one.
+/// The result of rotating a key.
 pub(crate) struct Rotation {
     /// The new key.
     pub(crate) issued: IssuedKey,
@@ -39,11 +39,12 @@ pub(crate) struct Rotation {
 }
 
 impl People {
-    /// The agent's keys, newest first: all active keys, and those that ended recently.
+    /// Lists the agent's keys, newest first: all active keys, and the keys that ended recently.
     pub(crate) async fn keys(&self, owned: &OwnedAgent) -> Result<Vec<ListedKey>> {
         let (agent, now) = (owned.agent(), self.now());
         let ids: Vec<KeyId> = agent.keys.iter().map(|key| key.id).collect();
-        // The last use is only a hint, and keys can be managed without it.
+        // If the last uses can't be read, the list is returned without them, because users can manage keys without
+        // them.
         let used = self
             .authenticator
             .key_uses
@@ -78,7 +79,7 @@ impl People {
         find_issued(agent, new)
     }
 
-    /// Replaces a key with a new one that has the same scope. The old key keeps working for `overlap`.
+    /// Replaces a key with a new key of the same scope. The old key remains valid for `overlap`.
     pub(crate) async fn rotate_key(
         &self,
         owned: OwnedAgent,
@@ -118,7 +119,7 @@ impl People {
     }
 }
 
-/// The new key as it was stored, which after a rotation has the scope of the old key.
+/// Returns the new key as it was stored. After a rotation, it has the scope of the old key.
 fn find_issued(agent: OwnedAgent, new: NewKey) -> Result<IssuedKey> {
     let key = agent.agent().key(new.record.id).cloned().ok_or(ErrorKind::NotFound)?;
     Ok(IssuedKey {

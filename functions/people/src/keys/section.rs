@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use purser_domain::{Catalog, Duration, KeyScope, KeyStatus, Permission, Timestamp};
 use serde_json::json;
 
-/// The members of a new key's body, each with its form field and label.
+/// The fields of a new key's JSON body, with the corresponding form fields and labels.
 const FIELDS: [FieldOf; 4] = [
     ("permissions", "may", "May"),
     ("services", "services", "Services"),
@@ -19,7 +19,7 @@ const FIELDS: [FieldOf; 4] = [
     ("expires_at", "expires_days", "Expires"),
 ];
 
-/// Parses the scope of a new key; if it returns `None`, the form has at least one problem.
+/// Parses the scope of a new key. If the result is `None`, the form has at least one validation error.
 pub(crate) fn read_scope(form: &mut Form, catalog: &Catalog, now: Timestamp) -> Option<KeyScope> {
     let days = form.number("expires_days", "Expires", 0, 3_650)?;
     let expires = Duration::from_secs_u32(days.saturating_mul(86_400));
@@ -33,7 +33,7 @@ pub(crate) fn read_scope(form: &mut Form, catalog: &Catalog, now: Timestamp) -> 
     form.take_parsed(parse_scope(&body, catalog, now), &FIELDS)
 }
 
-/// The new key, on the only page that shows it.
+/// Renders the new key. No other page shows the key.
 pub(crate) fn new_key_notice(key: &str) -> Markup {
     html! {
         section.card.key-once aria-labelledby="new-key-title" data-new-key {
@@ -121,7 +121,7 @@ fn limited_key_form(layout: &Layout, version: u64, path: &str) -> Markup {
     }
 }
 
-/// The scope of a key, in words.
+/// Renders the scope of a key in words.
 fn scope(layout: &Layout, catalog: &Catalog, scope: &KeyScope) -> Markup {
     let may: Vec<&str> = scope.permissions().iter().map(|may| may.name()).collect();
     html! {
