@@ -2,7 +2,7 @@
 
 use url::form_urlencoded;
 
-/// The path with a query that contains the parameters with a value.
+/// Returns the path with a query string. Parameters whose value is `None` are left out.
 pub(crate) fn address(path: &str, parameters: impl IntoIterator<Item = (&'static str, Option<String>)>) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     for (name, value) in parameters {

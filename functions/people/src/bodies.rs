@@ -1,5 +1,5 @@
-//! Tests of the bodies of people's writes: the values that are parsed from valid bodies, and the problems of invalid
-//! ones. One response reports all problems, by path. The tests over HTTP check one body of each kind.
+//! Tests of request bodies: the values that are parsed from valid bodies, and the validation errors of invalid bodies.
+//! One response reports all validation errors, by path. The tests over HTTP check one body of each kind.
 
 use crate::agents;
 use crate::agents::operations::AgentEdit;
@@ -51,7 +51,7 @@ fn catalog() -> Catalog {
     }])
 }
 
-/// The paths of all problems, or the error slug of another error; empty for a valid body.
+/// Returns the paths of all validation errors, or the error slug of another error; empty for a valid body.
 fn problem_paths<T>(read: &Result<T>) -> Vec<String> {
     match read.as_ref().map_err(Error::kind) {
         Ok(_) => Vec::new(),
@@ -60,7 +60,7 @@ fn problem_paths<T>(read: &Result<T>) -> Vec<String> {
     }
 }
 
-/// A body, and the paths of its problems.
+/// A body, and the paths of its validation errors.
 type Row = (Value, Vec<&'static str>);
 
 fn check<T>(read: impl Fn(&Value) -> Result<T>, rows: Vec<Row>) {
@@ -74,7 +74,7 @@ fn each(values: Vec<Value>, of: impl Fn(Value) -> Value, path: &'static str) -> 
     values.into_iter().map(|value| (of(value), vec![path])).collect()
 }
 
-/// Invalid names.
+/// Returns invalid names.
 fn no_names() -> Vec<Value> {
     let texts = ["", "   ", "a\nb", "\u{0}", "a\u{7f}", "a\u{85}b", "\t"].map(|text| json!(text));
     let long = [json!("x".repeat(101)), json!("\u{1f4a1}".repeat(101))];
@@ -89,7 +89,7 @@ fn no_bools() -> Vec<Value> {
     vec![json!("true"), json!(1), json!(0), json!([]), json!({})]
 }
 
-/// Invalid amounts: values that are not whole numbers, or are too large. Each is one problem.
+/// Returns invalid amounts, which are not whole numbers or are too large. Each has one validation error.
 fn no_amounts() -> Vec<Value> {
     let fractions = vec![json!(0.5), json!(1.000_1), json!(-1.0), json!(1e16), json!(1e300)];
     let others = vec![json!("1"), json!(true), json!([1]), json!({"units": 1})];
@@ -287,7 +287,7 @@ fn omitted_policy_fields_stay_unchanged() {
     assert_eq!(policy(body), full);
 }
 
-/// Bodies with the members of `base` and a policy, each with the problems of the policy.
+/// Returns bodies that have the fields of `base` and a policy, each with the policy's validation errors.
 fn policies(base: &Value) -> Vec<Row> {
     let with = |name: &str, value: Value| {
         let mut body = base.clone();
@@ -339,7 +339,7 @@ fn policies(base: &Value) -> Vec<Row> {
         ("max_per_call_units", json!(-1)),
         ("max_per_day_units", json!("9")),
         ("require_approval_above_units", json!(1.5)),
-        // Valid members are also checked against the catalog.
+        // Valid fields are also checked against the catalog.
         ("enabled_operations", json!(["web.search", "web.scrape"])),
         ("allowed_domains", json!([7])),
         ("allowedDomains", json!([])),
@@ -358,7 +358,7 @@ fn policies(base: &Value) -> Vec<Row> {
     rows
 }
 
-/// An unknown service or operation is not a problem of the body.
+/// The body parser accepts unknown services and operations.
 #[test]
 fn enable_requests_require_a_service_id() {
     let catalog = catalog();
@@ -372,7 +372,7 @@ fn enable_requests_require_a_service_id() {
             json!({"service_id": 7, "enabled": true, "max_per_call_units": -1}),
             vec!["/enabled", "/max_per_call_units", "/service_id"],
         ),
-        // An unknown service is not a problem of the body, and neither are its operations.
+        // The body parser accepts an unknown service and its operations.
         (json!({"service_id": "nowhere", "enabled_operations": ["x.y"]}), vec![]),
     ]);
     check(|body| services::api::parse_enable(body, &catalog), rows);
@@ -562,7 +562,7 @@ fn all_rule_problems_are_reported_together() {
         (json!({"kind": "vendor_allowlist"}), vec![""]),
         (json!({"kind": "vendor_allowlist", "x": 1}), vec!["", "/x"]),
         (vendors(json!([]), Value::Null), vec![""]),
-        // A member that can't be parsed is not checked further.
+        // A field that can't be parsed is not checked further.
         (vendors(json!("lab-search"), json!([])), vec!["/services"]),
         (
             vendors(json!(["lab-search", "LAB", 7]), json!(["0x1", 7])),
@@ -611,7 +611,7 @@ fn all_rule_problems_are_reported_together() {
             json!({"kind": "price_above_usual", "percent": 10_001, "over": "mean", "of": 2, "action": "ask"}),
             vec!["/of", "/over", "/percent"],
         ),
-        // The number of prices belongs to the median.
+        // The number of prices is required for the median, and not allowed for the catalog's price.
         (
             json!({"kind": "price_above_usual", "percent": 1, "over": "median", "action": "ask"}),
             vec!["/of"],

@@ -1,25 +1,25 @@
-//! The calling person, with the time of their sign-in and the source of the request.
+//! The authenticated user, with the time of the sign-in and the source of the request.
 
 use purser_api::{MailClaim, Person};
 use purser_domain::{Acting, Actor, PersonId, RequestSource, SessionId, Timestamp};
 
-/// An authenticated person who calls.
+/// The authenticated user who sent the request.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
-    /// The person's id, which is the owner of records.
+    /// The user id, which is the owner in records.
     pub(crate) id: PersonId,
-    /// The display name.
+    /// The user's display name.
     pub(crate) name: Option<String>,
-    /// The issuer's claim about the mail address, if the caller has an ID token.
+    /// The issuer's claim about the user's email address, if the caller has an ID token.
     pub(crate) mail: MailClaim,
-    /// The time of the sign-in at the issuer.
+    /// The time of the user's sign-in at the issuer.
     pub(crate) signed_in_at: Timestamp,
-    /// The actor in the audit log.
+    /// The user as the actor in the audit log.
     pub(crate) acting: Acting,
 }
 
 impl Caller {
-    /// A person who calls in this session, or with an ID token if `session` is `None`.
+    /// Creates the caller of a request in this session, or with an ID token if `session` is `None`.
     pub(crate) fn new(person: Person, session: Option<SessionId>, source: RequestSource) -> Self {
         Self {
             acting: Acting {

@@ -1,19 +1,20 @@
-//! Lists as CSV (RFC 4180) for spreadsheets, with a byte order mark, without which Excel reads another charset than UTF-8. Each list has a `columns.rs` with its columns.
+//! Lists as CSV files (RFC 4180) for spreadsheets. A file begins with a byte order mark, because Excel would otherwise
+//! not read it as UTF-8. Each list has a `columns.rs` with its columns.
 //!
 //! Invariant: no cell is a formula. A cell that a spreadsheet would evaluate is prefixed with an apostrophe, which
-//! marks text, so that a value such as a caller's user agent can't run on the reader's machine. A file is no larger
-//! than a response, and its last line links to the rest.
+//! marks text, so that a value such as a caller's user agent can't run on the reader's computer. A file is no larger
+//! than a response can be, and if rows remain, its last line is the URL of the next file.
 
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
 use purser_domain::visible;
 use std::fmt::Display;
 
-/// The size at which a file is full. A Lambda response has at most 6 MB; the difference is reserved for the quotes that
+/// The size in bytes at which a file is full. A Lambda response has at most 6 MB. The difference is for the quotes that
 /// JSON escapes.
 pub(crate) const MAX_BYTES: usize = 4_000_000;
 
-/// The lines as a file to download. If there are more rows, the last line is the URL of the next file.
+/// Returns the lines as a file to download. If rows remain, the last line is the URL of the next file.
 pub(crate) fn file(name: &str, lines: &str, next: Option<String>) -> Response {
     let mut text = format!("\u{feff}{lines}");
     if let Some(next) = next {
@@ -29,32 +30,32 @@ pub(crate) fn file(name: &str, lines: &str, next: Option<String>) -> Response {
     (headers, text).into_response()
 }
 
-/// The text of a cell whose value may be absent.
+/// Formats the value of a cell; empty if the value is absent.
 pub(crate) fn or_empty(value: Option<impl Display>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
-/// The text of a cell with a time: UTC in whole seconds, which spreadsheets of every locale read as a time. They read no
-/// RFC 3339.
+/// Formats a time in a cell, as UTC in whole seconds. Spreadsheets of every locale recognize this format as a time, and
+/// do not recognize RFC 3339.
 pub(crate) fn time(at: impl Display) -> String {
     let at = at.to_string();
     at.chars().take(19).map(|c| if c == 'T' { ' ' } else { c }).collect()
 }
 
-/// The line of these cells.
+/// Formats a line with these cells.
 pub(crate) fn line(cells: &[String]) -> String {
     let cells: Vec<String> = cells.iter().map(|text| cell(text)).collect();
     format!("{}\r\n", cells.join(","))
 }
 
 fn cell(text: &str) -> String {
-    // OWASP, "CSV Injection": a tab or a line break before one of these characters has the same effect. Some programs
-    // read full-width signs as formulas, and drop a byte order mark before one.
+    // A tab or a line break before one of these characters has the same effect (OWASP, "CSV Injection"). Some programs
+    // read full-width signs as formulas, and drop a byte order mark before a formula.
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠', '\u{feff}']);
     let prefix = if is_formula { "'" } else { "" };
     let text = format!("{prefix}{}", visible(text));
-    // For a spreadsheet that separates cells by semicolons or tabs, an unquoted `x;=1+1` is two cells, and the second
-    // is a formula.
+    // A spreadsheet that separates cells by semicolons or tabs would read an unquoted `x;=1+1` as two cells, and
+    // evaluate the second cell as a formula.
     if text.contains(['"', ',', ';', '\t', '\r', '\n']) {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {

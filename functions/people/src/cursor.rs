@@ -1,10 +1,10 @@
-//! Cursors: positions in a list, as text. The text is opaque: callers only send back the cursor of an earlier page.
+//! Cursors: positions in a list, as opaque text. Callers only send back the cursor of an earlier page.
 
 use purser_domain::{AgentId, ApprovalId, Timestamp};
 use purser_store::{AgentPlace, ApprovalPlace};
 use uuid::Uuid;
 
-/// The error for a text that is not a cursor.
+/// The validation error for a text that is not a cursor.
 pub(crate) const FORM: &str = "must be the `next_cursor` of an earlier answer";
 
 /// Parses a position in a list of decisions or settlements.
@@ -13,7 +13,7 @@ pub(crate) fn read_place(text: &str) -> Option<Uuid> {
     (write_place(place) == text).then_some(place)
 }
 
-/// Formats a position for [`read_place`].
+/// Formats a position so that [`read_place`] can parse it.
 pub(crate) fn write_place(place: Uuid) -> String {
     place.simple().to_string()
 }
@@ -24,7 +24,7 @@ pub(crate) fn read_version(text: &str) -> Option<u64> {
     (version > 0 && version.to_string() == text).then_some(version)
 }
 
-/// Parses a position in the list of agents: the time in sixteen hexadecimal digits, and the id.
+/// Parses a position in the list of agents: the creation time in 16 hexadecimal digits, followed by the agent's id.
 pub(crate) fn read_agent(text: &str) -> Option<AgentPlace> {
     let (at, id) = text.split_at_checked(16)?;
     let place = AgentPlace {
@@ -34,12 +34,12 @@ pub(crate) fn read_agent(text: &str) -> Option<AgentPlace> {
     (write_agent(place) == text).then_some(place)
 }
 
-/// Formats a position for [`read_agent`].
+/// Formats a position so that [`read_agent`] can parse it.
 pub(crate) fn write_agent(place: AgentPlace) -> String {
     format!("{:016x}{}", place.created_at.micros(), write_place(place.id.uuid()))
 }
 
-/// Parses a position in a list of approvals: the time in sixteen hexadecimal digits, and the id.
+/// Parses a position in a list of approvals: the creation time in 16 hexadecimal digits, followed by the approval's id.
 pub(crate) fn read_approval(text: &str) -> Option<ApprovalPlace> {
     let (at, id) = text.split_at_checked(16)?;
     let micros = i64::from_str_radix(at, 16).ok()?;
@@ -50,7 +50,7 @@ pub(crate) fn read_approval(text: &str) -> Option<ApprovalPlace> {
     (write_approval(place) == text).then_some(place)
 }
 
-/// Formats a position for [`read_approval`].
+/// Formats a position so that [`read_approval`] can parse it.
 pub(crate) fn write_approval(place: ApprovalPlace) -> String {
     format!("{:016x}{}", place.created_at.micros(), write_place(place.id.uuid()))
 }

@@ -8,7 +8,7 @@ use purser_api::holds_tag;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 
-/// The digest of the concatenated parts.
+/// Returns the digest of the concatenated parts.
 pub(crate) fn sha256(parts: &[&[u8]]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in parts {
@@ -17,7 +17,7 @@ pub(crate) fn sha256(parts: &[&[u8]]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Bytes as lower-case digits.
+/// Formats bytes as lower-case hexadecimal digits.
 pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a string can't fail.
@@ -26,19 +26,19 @@ pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     })
 }
 
-/// Half of the digest of a body: 128 bits are enough to distinguish any two bodies.
+/// Returns the first half of a body's digest. 128 bits are enough to distinguish any two bodies.
 pub(crate) fn version_of(body: &str) -> String {
     let mut digest = hexadecimal(&sha256(&[body.as_bytes()]));
     digest.truncate(32);
     digest
 }
 
-/// The entity tag of a version. It is weak, since the body may be sent in several codings.
+/// Returns the entity tag for a version. The tag is weak, because the body may be sent in several content codings.
 pub(crate) fn entity_tag(version: &str) -> String {
     format!("W/\"{version}\"")
 }
 
-/// The body with its entity tag, or 304 if the browser already has this version (RFC 9110 §13.1.2).
+/// Returns the body with its entity tag, or 304 if the browser already has this version (RFC 9110 §13.1.2).
 pub(crate) fn unless_held(request: &HeaderMap, tag: &str, body: impl IntoResponse) -> Response {
     let mut response = if holds_tag(request, tag) {
         StatusCode::NOT_MODIFIED.into_response()

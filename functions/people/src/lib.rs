@@ -1,5 +1,5 @@
-//! The user-session group: people's management of their agents, as a JSON API and as pages; and the poll of an
-//! approval, which agents and their owners can call.
+//! The dashboard function: the JSON API and the pages with which users manage their agents, and the route on which
+//! agents and their owners read an approval.
 //!
 //! Each feature has a folder with these files:
 //!
@@ -8,12 +8,13 @@
 //! page.rs ─▶ actions.rs     ─parse─▶
 //! ```
 //!
-//! `operations.rs` is an `impl People` that the JSON endpoints and the forms share. An operation takes an agent only as
-//! [`agents::owned::Owned`], which only the ownership check creates, and every write takes the version that it expects.
-//! `section.rs` is a feature's part of the agent's page. `ui/` has the building blocks of pages, and `sessions/` has
-//! sign-in, sessions and the checks of forms. `api.rs` and `pages.rs` in this folder have all routes.
+//! `operations.rs` is an `impl People`, which the JSON endpoints and the forms share. An operation takes an agent only as
+//! [`agents::owned::OwnedAgent`], which only the ownership check creates, and every write takes the expected version.
+//! `section.rs` renders a feature's section of the agent's page. `ui/` has the building blocks of pages, and `sessions/`
+//! has sign-in, sessions and the checks of forms. `api.rs` and `pages.rs` in this folder list all routes.
 //!
-//! This function signs nothing: `payments` attests the address of each wallet, and balances are read from the chain.
+//! This function signs nothing: `payments` signs the attestation of each wallet's address, and balances are read from
+//! the chain.
 
 mod address;
 mod agents;
@@ -73,13 +74,13 @@ use state::People;
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 
-/// The group's part of the OpenAPI document: the API, without the pages.
+/// Returns this function's part of the OpenAPI document, which describes the API and not the pages.
 pub fn openapi() -> OpenApi {
     api::description()
 }
 
-/// The group's router. Before the first request, it reads the configuration and the secrets, fetches the issuer's keys,
-/// and opens the first connections.
+/// Creates this function's router. Before the first request, it reads the configuration and the secrets, fetches the
+/// issuer's keys, and opens the first connections.
 pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let Boot {
         mut env,
@@ -106,10 +107,10 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let ([rpc_url, sign_in_key], sessions, _warm) = tokio::try_join!(
         secrets,
         Sessions::new(settings.sessions, now),
-        // The first read opens the connection. If the catalog can't be read yet, the first call reads it again.
+        // The first read opens the connection. If the catalog can't be read yet, the first request reads it again.
         async { Ok(catalog.current(now).await.ok()) },
     )?;
-    // Balances are read from the newest block, so the number of confirmations does not matter.
+    // The number of confirmations does not matter here, because balances are read from the newest block.
     let finality = Finality { confirmations: 1 };
     let throttle_table: Arc<str> = settings.throttle_table.into();
     let people = Arc::new(People {

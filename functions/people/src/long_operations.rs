@@ -1,22 +1,24 @@
-//! The limit on one user's concurrent long operations, over all instances of the function.
+//! The limit on a user's concurrent long operations, which applies across all instances of the function.
 //!
-//! The function's instances are what all users share: each request occupies one until the response, and the function
-//! has `PeopleConcurrency` of them, or all functions have the account's quota. A bulk change, a CSV export or a preview
-//! makes up to hundreds of database calls, a list at most ten, so without this limit one user's 120 requests of a minute
-//! could occupy every instance. A long operation leases one of the user's [`MAX_CONCURRENT`] slots.
+//! All users share the function's instances. Each request occupies an instance until the response, and the number of
+//! instances is limited by `PeopleConcurrency`, or else by the account's quota, which all functions share. A bulk
+//! operation, a CSV export or a preview makes up to hundreds of database calls, while a list makes at most ten. Without
+//! this limit, the 120 requests that a user may send in a minute could therefore occupy every instance. So a long
+//! operation leases one of the user's [`MAX_CONCURRENT`] slots.
 
 use crate::state::People;
 use purser_domain::{Duration, ErrorKind, Fingerprint, Result};
 use purser_store::CallLeased;
 
-/// The maximum number of concurrent long operations of one user.
+/// The maximum number of a user's concurrent long operations.
 pub(crate) const MAX_CONCURRENT: u32 = 3;
-/// The lease of a slot: longer than the function's `Timeout` (template.yaml), so that no operation outlives its lease.
+/// The duration of a slot's lease. It is longer than the function's `Timeout` (template.yaml), so that no operation
+/// outlives its lease.
 pub(crate) const LEASE: Duration = Duration::from_secs_u32(30);
 
 impl People {
-    /// Runs `work` in one of the user's slots; 429 if no slot is free. If the slots can't be read, `work` runs, as with
-    /// the throttle. What stops an agent must not need a slot.
+    /// Runs `work` in one of the user's slots. Returns 429 if no slot is free. If the slots can't be read, `work` runs
+    /// anyway, as with the throttle. An operation that stops an agent must not need a slot.
     pub(crate) async fn run_long<T>(&self, user: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
         let scope = format!("long operations of {}", Fingerprint::for_text(user));
         let lease = match self.long_operations.take(scope, MAX_CONCURRENT, self.now()).await {
@@ -34,7 +36,7 @@ impl People {
         if let Some(lease) = lease
             && let Err(error) = self.long_operations.end(lease).await
         {
-            // The slot is free again when the lease ends.
+            // The slot becomes free when the lease ends.
             tracing::warn!(cause = %error, "throttle.unavailable");
         }
         result

@@ -1,11 +1,10 @@
 //! The dashboard: HTML pages for a browser with a session.
 //!
-//! Each page is a function from plain data to markup, in its feature's folder; maud escapes every value. Pages work
-//! without a script: forms are posted and answered with a redirect, and values are edited in place in `<details>`
-//! elements. `assets/script.js` adds new approvals without a reload, copy buttons and local times.
+//! Each page is a function from plain data to markup, in its feature's folder. maud escapes every value. Pages work
+//! without a script: a posted form is answered with a redirect, and values are changed within `<details>` elements.
+//! `assets/script.js` adds new approvals without a reload, copy buttons and local times.
 //!
-//! Authentication is in `sessions/session.rs`. The effects of forms are in the operations, which the JSON endpoints
-//! share.
+//! Authentication is in `sessions/session.rs`. Forms and JSON endpoints run the same operations.
 
 use crate::sessions::session::{Stops, page_of};
 use crate::ui::error_page::{ErrorPage, error_page};
@@ -142,7 +141,8 @@ async fn nowhere() -> Failure {
     ErrorKind::NotFound.into()
 }
 
-/// Adds the headers of every page, and turns failures into error pages.
+/// Adds the headers of every page, and replaces errors by error pages. An error that requires a recent sign-in becomes
+/// a redirect to the sign-in page.
 async fn page_headers(request: Request, next: Next) -> Response {
     let id = request.extensions().get::<RequestId>().map(ToString::to_string);
     let page = page_of(request.headers());
@@ -151,7 +151,7 @@ async fn page_headers(request: Request, next: Next) -> Response {
         response = match failure.error().kind() {
             ErrorKind::RecentSignInRequired { .. } => {
                 let mut leading = sessions::sign_in::again(&page);
-                // The log reports the failure.
+                // The failure stays in the extensions, so that the request's log line reports it.
                 leading.extensions_mut().insert(failure);
                 leading
             }
@@ -167,9 +167,9 @@ async fn page_headers(request: Request, next: Next) -> Response {
     response
 }
 
-/// The headers of every page. A page runs only scripts, uses only style sheets and connects only to servers of the
-/// dashboard's origin, and can't be framed. `no-store` keeps pages out of every cache, the browser's own included,
-/// since a page may show a key.
+/// The headers of every page. A page runs scripts, uses style sheets and connects to servers only from the dashboard's
+/// origin, and can't be framed. `no-store` keeps pages out of every cache, including the browser's own cache, because a
+/// page may show an agent key.
 const HEADERS: [(HeaderName, &str); 6] = [
     (
         header::CONTENT_SECURITY_POLICY,

@@ -7,13 +7,14 @@ use axum::{
 use purser_api::Failure;
 use purser_domain::Error;
 
-/// A 303 response, which leads from a `POST` to the `GET` of a page (RFC 9110 §15.4.4). The URL is a path of the
-/// dashboard, or a URL of the issuer that the URL parser has serialized.
+/// Returns a 303 response, which leads from a `POST` to the `GET` of a page (RFC 9110 §15.4.4). The URL is a path of
+/// the dashboard, or an issuer URL that the URL parser has serialized.
 pub(crate) fn see_other(address: &str) -> Response {
     to(StatusCode::SEE_OTHER, address)
 }
 
-/// A 307 response, which repeats the request's method and body at another path (RFC 9110 §15.4.8).
+/// Returns a 307 response, after which the browser repeats the request's method and body at another path (RFC 9110
+/// §15.4.8).
 pub(crate) fn again(address: &str) -> Response {
     to(StatusCode::TEMPORARY_REDIRECT, address)
 }

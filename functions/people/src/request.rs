@@ -1,5 +1,5 @@
-//! The shared parts of the endpoints: the caller, the id in the path, the `If-Match` version, and the filters of a
-//! list.
+//! Helpers that all endpoints share, for the caller, the id in the path, the version in `If-Match`, and the filters of
+//! a list.
 
 use crate::agents::owned::{OwnedAgent, parse_id};
 use crate::caller::Caller;
@@ -14,17 +14,18 @@ use purser_store::{PageRequest, READ_AT_ONCE};
 use serde_json::Value;
 
 impl People {
-    /// The person that the session belongs to.
+    /// Returns the user of the session.
     pub(crate) async fn authenticate(&self, token: SessionToken) -> Result<Caller> {
         self.person(token.into_token()?, false).await
     }
 
-    /// The agent named in the path, if it belongs to the caller.
+    /// Returns the agent in the path, or `not_found` if it does not belong to the caller.
     pub(crate) async fn authenticate_for(&self, token: SessionToken, agent: &str) -> Result<OwnedAgent> {
         self.authenticate_to_edit(token, agent, false).await
     }
 
-    /// The agent named in the path, if it belongs to the caller. `stops` is whether the edit stops the agent.
+    /// Returns the agent in the path, or `not_found` if it does not belong to the caller. `stops` is whether the update
+    /// stops the agent's payments.
     pub(crate) async fn authenticate_to_edit(
         &self,
         token: SessionToken,
@@ -46,12 +47,12 @@ pub(crate) fn optional_body(bytes: &Bytes) -> Result<Value> {
     }
 }
 
-/// The body and the `If-Match` version. Both are checked, so that one response reports the problems of both.
+/// Returns the body and the `If-Match` version. If both are invalid, the error has the validation errors of both.
 pub(crate) fn with_version<T>(body: Result<T>, if_match: Result<Precondition>) -> Result<(T, Precondition)> {
     together(body, if_match)
 }
 
-/// The body, and what is read elsewhere. One response reports the problems of both.
+/// Returns the body and another parsed value. If both are invalid, the error has the validation errors of both.
 pub(crate) fn together<T, O>(body: Result<T>, other: Result<O>) -> Result<(T, O)> {
     match (body, other) {
         (Ok(body), Ok(other)) => Ok((body, other)),
@@ -69,7 +70,7 @@ pub(crate) fn together<T, O>(body: Result<T>, other: Result<O>) -> Result<(T, O)
     }
 }
 
-/// The `If-Match` version of a write that replaces the whole record; without one, any version matches.
+/// Returns the `If-Match` version of a write that replaces the whole record. Without the header, any version matches.
 pub(crate) fn version_or_any(if_match: IfMatch) -> Result<Precondition> {
     match if_match.precondition() {
         Err(error) if matches!(error.kind(), ErrorKind::VersionRequired) => Ok(Precondition::Any),
@@ -77,7 +78,7 @@ pub(crate) fn version_or_any(if_match: IfMatch) -> Result<Precondition> {
     }
 }
 
-/// The page of a list that a query requests; `place` parses the cursor.
+/// Parses the requested page of a list. `place` parses the cursor.
 pub(crate) fn slice<P>(query: &mut Query, place: impl FnOnce(&str) -> Option<P>) -> PageRequest<P> {
     PageRequest {
         before: query.read("cursor", place, cursor::FORM),
@@ -85,12 +86,12 @@ pub(crate) fn slice<P>(query: &mut Query, place: impl FnOnce(&str) -> Option<P>)
     }
 }
 
-/// The agent by which a list is filtered.
+/// Parses the agent by which a list is filtered.
 pub(crate) fn agent_filter(query: &mut Query) -> Option<AgentId> {
     query.read("agent_id", AgentId::parse, "must be a UUID")
 }
 
-/// The 201 response for a created resource.
+/// Returns the 201 response for a created resource.
 pub(crate) fn created_response(answer: impl IntoResponse) -> Response {
     (StatusCode::CREATED, answer).into_response()
 }

@@ -1,4 +1,4 @@
-//! The function's configuration: environment variables, named as in `template.yaml`.
+//! The function's configuration: environment variables with the names in `template.yaml`.
 
 use purser_api::{AllowedHosts, CustodyKind, Env, SessionSettings};
 use purser_domain::{Amount, Duration, EventSource, Network, SessionLimits, StartingLimits, Url};
@@ -10,7 +10,7 @@ pub(crate) struct Settings {
     pub(crate) audit_table: String,
     pub(crate) throttle_table: String,
     pub(crate) usage_table: String,
-    /// The bucket of the log of statements; `None` if the deployment keeps none.
+    /// The bucket with the log of signed statements; `None` if the deployment has no such log.
     pub(crate) log_bucket: Option<String>,
     pub(crate) throttle_per_minute: u32,
     pub(crate) key_requests_per_minute: u32,
@@ -18,20 +18,21 @@ pub(crate) struct Settings {
     pub(crate) pays_out: bool,
     pub(crate) sessions: SessionSettings,
     pub(crate) session_limits: SessionLimits,
-    /// The lifetime of an approval, the same as in `payments`.
+    /// The lifetime of an approval, which is the same as in `payments`.
     pub(crate) approval_ttl: Duration,
-    /// The limits of a new agent whose creator names none.
+    /// The initial limits of a new agent, if its creator selects none.
     pub(crate) starting_limits: StartingLimits,
     /// The dashboard's origin; `None` for the gateway's host name.
     pub(crate) dashboard_url: Option<String>,
     pub(crate) payments_function: String,
-    /// The function `internal`; `None` if operators don't act in the browser.
+    /// The name of the function `internal`; `None` if operators have no pages in the dashboard.
     pub(crate) internal_function: Option<String>,
-    /// The name of the stack and the policy of a new key, if KMS has the wallets' keys.
+    /// The name of the stack and the key policy for new keys; `None` unless the wallets' keys are in KMS.
     pub(crate) new_keys: Option<(String, Option<String>)>,
     pub(crate) rpc_url_secret: String,
     pub(crate) sign_in_key_secret: String,
-    /// The secret with the key that verifies asserted client addresses; with `None`, no assertion is valid.
+    /// The secret with the key that verifies client addresses asserted by a proxy. With `None`, every assertion is
+    /// invalid.
     pub(crate) client_ip_key_secret: Option<String>,
     pub(crate) webhooks_table: String,
     pub(crate) webhook_requests_queue_url: String,
@@ -40,7 +41,7 @@ pub(crate) struct Settings {
     /// Whether the deployment sends mail.
     pub(crate) mails: bool,
     pub(crate) webhook_hosts: AllowedHosts,
-    /// The name of the deployment in events.
+    /// The deployment's name in events.
     pub(crate) event_source: EventSource,
 }
 
@@ -97,8 +98,8 @@ impl Settings {
     }
 }
 
-/// The limits of sessions. By default, a session ends after an hour without use, and after a working day at the latest.
-/// Approving an amount above the default daily cap of a service requires a recent sign-in.
+/// Reads the limits of sessions. By default, a session ends after an hour without use, and after eight hours at the
+/// latest. Approving an amount above the default daily cap of a service requires a recent sign-in.
 fn session_limits(env: &mut Env) -> SessionLimits {
     let minutes: u32 = env.number("SESSION_IDLE_MINUTES", 60, 5..=1_440);
     let hours: u32 = env.number("SESSION_HOURS", 8, 1..=168);
@@ -112,8 +113,8 @@ fn session_limits(env: &mut Env) -> SessionLimits {
     }
 }
 
-/// Whether the text is an origin exactly as browsers send it in the `Origin` header, since the two are compared as
-/// text.
+/// Whether the text is an origin exactly as browsers send it in the `Origin` header. The format must be exact, because
+/// the two are compared as text.
 fn is_origin(text: &str) -> bool {
     let url = Url::parse(text).ok();
     let web = url.filter(|url| matches!(url.scheme(), "http" | "https"));

@@ -1,4 +1,4 @@
-//! Concurrent calls with a limit, so that one person's request can't use up resources that all requests share.
+//! Limited concurrency within a request, so that one user's request can't use up resources that all requests share.
 
 use purser_domain::{Error, Result};
 use tokio::task::JoinSet;
@@ -6,7 +6,8 @@ use tokio::task::JoinSet;
 /// The maximum number of concurrent calls.
 const AT_ONCE: usize = 8;
 
-/// The results of `work` on each item, in the order of the items. The first failure cancels the rest.
+/// Runs `work` on each item, and returns the results in the order of the items. The first error cancels all remaining
+/// work.
 pub(crate) async fn several<T, R, F>(items: impl IntoIterator<Item = T>, work: impl Fn(T) -> F) -> Result<Vec<R>>
 where
     F: Future<Output = Result<R>> + Send + 'static,

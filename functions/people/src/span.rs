@@ -1,5 +1,5 @@
-//! A time range of a list. Lists are sorted by `UUIDv7`, which begins with its time, so a time is a position in the
-//! list. Outside the range, only the rest of the last page is read.
+//! The time range of a list. Lists are sorted by `UUIDv7`, which begins with its time, so a time is also a position in
+//! the list. Reads start and stop at the range, so only the last page reads items outside it.
 
 use purser_domain::{SettlementId, Timestamp};
 use uuid::Uuid;
@@ -14,19 +14,19 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The position before which a list is read, newest first: the cursor `place`, or the end of the range if that is
-    /// older.
+    /// Returns the position from which a list is read, newest first: the cursor `place`, or the end of the range if
+    /// that is older.
     pub(crate) fn before(self, place: Option<Uuid>) -> Option<Uuid> {
         [place, self.to.map(first_at)].into_iter().flatten().min()
     }
 
-    /// Whether this position, and all older ones, are before the range.
+    /// Whether this position is before the range. If so, all older positions are too.
     pub(crate) fn is_over(self, place: Uuid) -> bool {
         self.from.is_some_and(|from| place < first_at(from))
     }
 }
 
-/// The smallest id of a time. Ids of all kinds have the same format.
+/// Returns the smallest id at this time. Ids of all kinds have the same format.
 fn first_at(at: Timestamp) -> Uuid {
     SettlementId::at(at, [0; 8]).uuid()
 }
@@ -48,7 +48,7 @@ mod tests {
             assert!(id(19, random) < before && id(20, random) >= before);
             assert!(!span.is_over(id(10, random)) && span.is_over(id(9, random)));
         }
-        // The next page continues where the previous one ended.
+        // The next page continues where the previous page ended.
         assert_eq!(span.before(Some(id(15, 3))), Some(id(15, 3)));
         assert_eq!(span.before(Some(id(25, 3))), Some(before));
         assert_eq!(Span::default().before(Some(id(5, 3))), Some(id(5, 3)));

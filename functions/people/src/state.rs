@@ -1,4 +1,4 @@
-//! The state that all handlers share: the tables, the chain, the sessions and the clock.
+//! The state that all handlers share: tables, chain, sessions and clock.
 
 use crate::agents::new_keys::NewKeys;
 use crate::sessions::sign_in_key::SignInKey;
@@ -15,58 +15,58 @@ use purser_store::{
 };
 use std::sync::Arc;
 
-/// The handlers' shared state.
+/// The state that all handlers share.
 pub(crate) struct People {
     pub(crate) ledger: Ledger,
     pub(crate) catalog: CatalogCache,
-    /// The catalog as it is stored now, with the results of probes, for operators.
+    /// The stored catalog with the probe results, for operators. It is read without the cache.
     pub(crate) catalog_table: CatalogTable,
     pub(crate) audit: AuditLog,
-    /// The sums of spending.
+    /// The table with the sums of spending.
     pub(crate) usage: UsageTable,
-    /// The log of statements; `None` if the deployment keeps none.
+    /// The log of signed statements; `None` if the deployment has no such log.
     pub(crate) log: Option<LogReader>,
     pub(crate) authenticator: Authenticator,
-    /// The limits of the waits for approvals that begin in a minute: for one agent, for one owner's agents, and for
-    /// all.
+    /// The limits on waits for approvals per minute, for each agent, for each owner, and for the deployment.
     pub(crate) agent_waits: Throttle,
     pub(crate) owner_waits: Throttle,
     pub(crate) waits: Throttle,
-    /// The counters of the authenticator's throttle, with a higher limit, for what stops an agent or ends a session.
+    /// A throttle that shares the authenticator's counters. It has a higher limit, for requests that stop an agent or
+    /// end a session.
     pub(crate) stops: Throttle,
     /// The slots of each user's long operations.
     pub(crate) long_operations: CallLeases,
-    /// Used only to read balances.
+    /// The chain client, which this function uses only to read balances.
     pub(crate) chain: Chain,
     /// The only function that can sign with the wallets' keys.
     pub(crate) payments: PaymentsFunction,
-    /// The only function that can do what operators do; `None` if they don't act in the browser.
+    /// The only function that can run operators' actions; `None` if operators have no pages in the dashboard.
     pub(crate) internal: Option<InternalFunction>,
     pub(crate) new_keys: NewKeys,
     pub(crate) sessions: Sessions,
     pub(crate) limits: SessionLimits,
     /// The lifetime of an approval.
     pub(crate) approval_ttl: Duration,
-    /// The limits of a new agent whose creator names none.
+    /// The initial limits of a new agent, if its creator selects none.
     pub(crate) starting_limits: StartingLimits,
     pub(crate) sign_in_key: SignInKey,
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
     pub(crate) network: Network,
-    /// Whether the deployment has a facilitator for payouts.
+    /// Whether the deployment has a facilitator for withdrawals.
     pub(crate) pays_out: bool,
     pub(crate) webhooks: WebhooksTable,
-    /// The queue of tests and redeliveries of webhooks.
+    /// The queue for webhook tests and redeliveries.
     pub(crate) webhook_requests: WebhookRequestsQueue,
-    /// The queue of tests of notices.
+    /// The queue for notification tests.
     pub(crate) notice_requests: NoticeRequestsQueue,
-    /// The key that webhooks' secrets and notices' URLs are encrypted with. This function can't decrypt.
+    /// The key that encrypts webhook secrets and notification URLs. This function cannot decrypt them.
     pub(crate) secrets_key: SecretsKey,
-    /// Whether the deployment sends notices by mail.
+    /// Whether the deployment sends notifications by mail.
     pub(crate) mails: bool,
-    /// Hosts that a webhook's URL may have regardless of their IP address.
+    /// The hosts that webhook URLs may have, regardless of the host's IP address.
     pub(crate) webhook_hosts: AllowedHosts,
-    /// The name of the deployment in events.
+    /// The deployment's name in events.
     pub(crate) event_source: EventSource,
     /// The dashboard's origin; `None` for the gateway's host name.
     pub(crate) dashboard_url: Option<String>,
@@ -78,7 +78,7 @@ impl People {
         self.clock.now()
     }
 
-    /// The catalog, at most a few seconds old.
+    /// Returns the catalog, which is at most a few seconds old.
     pub(crate) async fn catalog(&self) -> Result<Arc<Edition>> {
         self.catalog.current(self.now()).await
     }
