@@ -1,6 +1,8 @@
-//! `make bench`: how fast statements are appended to the log and proven, the bytes of a leaf, and how fast the journal is
-//! rebuilt. Times are beside a reference of the same run: the signatures alone, and as many bare puts. The figures go to
-//! `target/bench/evidence.jsonl`.
+//! `make bench`: measures how fast statements are appended to the log and proven, how many bytes a leaf takes, and how
+//! fast the decision history is rebuilt.
+//!
+//! Times are compared with a reference from the same run: the signatures alone, or the same number of plain puts. The
+//! figures are written to `target/bench/evidence.jsonl`.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -31,20 +33,20 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// The statements of each append.
+/// The number of statements per append.
 const BATCH: u64 = 1_000;
-/// The sizes of the logs that are measured.
+/// The log sizes that are measured, in statements.
 const SIZES: [u64; 2] = [10_000, 100_000];
-/// The proofs of each size.
+/// The number of inclusion proofs per log size.
 const PROOFS: u64 = 200;
-/// The entries of the journal that are rebuilt.
+/// The number of decision history entries that are rebuilt.
 const ENTRIES: u64 = 500;
 
 fn seed(byte: u8) -> Seed {
     Seed::new(zeroize::Zeroizing::new([byte; 32]))
 }
 
-/// Signs the payload of the published sample's decision, with the hash and the id of another one.
+/// Signs the payload of the decision in the published sample, with a new hash and id for each statement.
 struct Signer {
     key: StatementKey,
     payload: Value,
@@ -99,13 +101,13 @@ fn transaction(number: u64) -> TransactionId {
     TransactionId::at(at(number), number.to_be_bytes())
 }
 
-/// How many a second.
+/// Returns the number per second.
 fn rate(count: u64, took: Duration) -> String {
     let micros = u64::try_from(took.as_micros()).unwrap().max(1);
     (count * 1_000_000 / micros).to_string()
 }
 
-/// A ratio with two decimals.
+/// Returns the ratio of two durations with two decimals.
 fn ratio(took: Duration, reference: Duration) -> String {
     let hundredths = took.as_nanos() * 100 / reference.as_nanos().max(1);
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
@@ -139,7 +141,7 @@ impl Drop for Folder {
     }
 }
 
-/// Appends statements, proves some and archives all.
+/// Appends `size` statements, proves some statements and archives the log.
 async fn log(size: u64) -> [Value; 2] {
     let [folder, place] = [Folder::new(), Folder::new()];
     let objects = ObjectStore::folder(&folder.0);
@@ -189,7 +191,7 @@ async fn log(size: u64) -> [Value; 2] {
     assert_eq!(archive.write(|| false).await.unwrap().entries, size);
     let archiving = began.elapsed();
 
-    // A partial tile or bundle is replaced by a full one, and may then be removed (c2sp.org/tlog-tiles).
+    // A full tile or bundle replaces a partial one, which may then be removed (c2sp.org/tlog-tiles).
     let tiles = bytes_below(&folder.0.join("tile")) - partial_bytes(&folder.0.join("tile"));
     let of = |bytes: u64| (bytes / size).to_string();
     let name = format!("{size} statements");
@@ -214,7 +216,7 @@ async fn log(size: u64) -> [Value; 2] {
     ]
 }
 
-/// The bytes of partial tiles and bundles.
+/// Returns the size of all partial tiles and bundles in bytes.
 fn partial_bytes(folder: &Path) -> u64 {
     let mut bytes = 0;
     for entry in fs::read_dir(folder).unwrap() {
@@ -228,7 +230,7 @@ fn partial_bytes(folder: &Path) -> u64 {
     bytes
 }
 
-/// Rebuilds a day of which all entries are lost: once to count units, and once for the time.
+/// Rebuilds a day whose entries are all lost: once to count capacity units, and once to measure the time.
 async fn rebuild() -> Value {
     let (emulator, _streams) = Emulator::with_streams().await;
     let ledger = emulator.ledger();
@@ -276,7 +278,7 @@ async fn rebuild() -> Value {
         put.send().await.unwrap();
     }
     let bare = began.elapsed();
-    // The units are in tenths.
+    // The capacity units are in tenths.
     let decimal = |tenths: u64| format!("{}.{:02}", tenths * 10 / ENTRIES / 100, tenths * 10 / ENTRIES % 100);
     json!({
         "group": "rebuilds of the journal", "name": format!("{ENTRIES} lost entries of a day"), "over": false,

@@ -1,11 +1,13 @@
-//! Writes what the function states of two days of decisions and payments into a new folder, for the foreign tools of
+//! Writes the signed log of two days of decisions and payments into a new folder, for the independent verifiers of
 //! `tests/evidence`:
 //!
-//!     evidence_day <folder>
+//! ```text
+//! evidence_day <folder>
+//! ```
 //!
 //! | file | content |
 //! |---|---|
-//! | `log/`, `archive/` | the objects of the log and of the archive: a key of the secret signs the first day, a key in KMS the second |
+//! | `log/`, `archive/` | the objects of the log and of the archive: a key from the secret signs the first day, a KMS key the second |
 
 #![expect(
     clippy::arithmetic_side_effects,

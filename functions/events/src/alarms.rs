@@ -1,13 +1,13 @@
-//! A log line for each change that may be a sign of a function's takeover. The metric `ChangesSeen` and its alarms are
-//! based on these lines. `payees.rs` logs changed payees.
+//! Logs a line for each change that may be a sign of a compromised function. The metric `ChangesSeen` and its alarms
+//! are based on these lines. `payees.rs` logs changed payees.
 
 use crate::Inner;
 use purser_store::Change;
 use serde_json::Value;
 
 impl Inner {
-    /// Logs the signs in these records. An unreadable row gives no sign; it raises the alarm `event-set-aside`.
-    /// `event-set-aside`.
+    /// Logs a line for each suspicious change in these records. An unreadable row gives no such line, because it raises
+    /// the alarm `event-set-aside`.
     pub(crate) fn log_signs(&self, records: &[Value]) {
         for change in records.iter().filter_map(|record| Change::parse(record).ok()) {
             for sign in self.ledger.signs_of(&change).unwrap_or_default() {

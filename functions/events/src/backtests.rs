@@ -1,7 +1,7 @@
-//! Backtests in the background: each run of the schedule tests agents, one after another, until its time is over.
+//! Runs backtests in the background: each scheduled run tests one agent after another until its time is over.
 //!
-//! After each agent the backtest's row is replaced, if it is still the version that was read. So a run that is stopped
-//! loses at most one agent's work, and of two runs one adds nothing.
+//! After each agent, the run replaces the backtest's row if the row still has the version that was read. So a killed
+//! run loses the work for at most one agent, and of two concurrent runs only one stores a result.
 
 use crate::{
     Inner,
@@ -12,18 +12,18 @@ use purser_store::{BacktestReads, WaitingBacktest};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The maximum number of backtests of one run of the schedule.
+/// The maximum number of backtests per scheduled run.
 const AT_ONCE: u32 = 20;
-/// The time in which most agents are tested. With less left, no agent is begun.
+/// The time in which most agents can be tested. A run starts no further agent if less time is left.
 const ONE_AGENT: Duration = Duration::from_secs(20);
 /// The time reserved for writing a result.
 const LAST: Duration = Duration::from_secs(5);
 
-/// What became of a backtest in a run of the schedule.
+/// How far a scheduled run got with a backtest.
 enum BacktestProgress {
-    /// It is done.
+    /// All agents are tested, or the backtest was ended because it is unreadable.
     Ended,
-    /// A later run continues, or another one does at the same time.
+    /// A later or concurrent run continues the backtest.
     TimeIsOver,
 }
 
@@ -38,7 +38,7 @@ impl Inner {
         );
         let (mut is_first, mut continued) = (true, Ok(()));
         for waiting in self.usage.waiting_backtests(AT_ONCE).await? {
-            // A failure of one does not stop the others.
+            // A failed backtest does not stop the others.
             let waiting = match waiting {
                 Ok(waiting) => waiting,
                 Err(error) => {
@@ -80,13 +80,13 @@ impl Inner {
             }
             let tested = self.test_agent(&run, agent, end).await?;
             if Instant::now() >= end && !*is_first {
-                // The next run of the schedule begins with this agent, so that it has all the time.
+                // The next scheduled run begins with this agent, so the agent gets a whole run's time.
                 return Ok(BacktestProgress::TimeIsOver);
             }
             *is_first = false;
             let next = run.after(&tested);
             if !self.usage.replace_backtest(&next).await? {
-                // Another run has added this agent, and continues.
+                // A concurrent run has added this agent's result and continues the backtest.
                 return Ok(BacktestProgress::TimeIsOver);
             }
             run = next;
@@ -96,7 +96,7 @@ impl Inner {
         Ok(BacktestProgress::Ended)
     }
 
-    /// Tests an agent of a backtest. An agent that can't be read, or has another owner by now, is left out.
+    /// Tests one agent of a backtest. An agent that can't be read, or that now has a different owner, is left out.
     async fn test_agent(&self, run: &BacktestRun, agent: AgentId, end: Instant) -> Result<AgentTested> {
         match self.test_one_agent(run, agent, end).await {
             Ok(tested) => Ok(tested),

@@ -1,4 +1,4 @@
-//! Publishes a batch of a stream, after storing its versions and reminders.
+//! Publishes a stream batch after storing the versions and reminders that the batch contains.
 
 use crate::{Inner, bus::PublishResult};
 use purser_domain::{ApprovalId, Event, EventKind, EventSubject, Result, Timestamp};
@@ -6,22 +6,22 @@ use purser_store::{Change, Fact, QuarantinedRow, Reminder, ReminderKind};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// An event, and the sequence number of its record.
+/// An event with the sequence number of its stream record.
 pub(crate) struct PositionedEvent {
     pub(crate) event: Event,
     pub(crate) sequence: String,
 }
 
-/// The events of a batch in their order, and its unreadable rows.
+/// The events of a batch in stream order, and the batch's unreadable rows.
 pub(crate) struct Batch {
     pub(crate) placed: Vec<PositionedEvent>,
     pub(crate) unreadable: Vec<QuarantinedRow>,
 }
 
 impl Inner {
-    /// Publishes a batch until the bus refuses an event; returns the sequence number of the first record to repeat.
+    /// Publishes a batch until the bus rejects an event. Returns the sequence number of the first record to repeat.
     ///
-    /// On an error nothing was published, and the whole batch must be repeated.
+    /// On an error, no event was published and Lambda must repeat the whole batch.
     pub(crate) async fn tell_batch(&self, records: &[Value]) -> Result<Option<String>> {
         self.log_signs(records);
         self.keep_versions(records).await?;
@@ -41,8 +41,8 @@ impl Inner {
         }
     }
 
-    /// Stores the versions of agents, policies and catalog entries that these records wrote. Unreadable rows are left
-    /// out; [`Self::read_batch`] reports them.
+    /// Stores the versions of agents, policies and catalog services that these records wrote. Unreadable rows are left
+    /// out because [`Self::read_batch`] reports them.
     async fn keep_versions(&self, records: &[Value]) -> Result<()> {
         for change in records.iter().filter_map(|record| Change::parse(record).ok()) {
             let version = if self.catalog.has_table(&change.table) {
@@ -57,7 +57,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The events of these records.
+    /// Parses these records into events and unreadable rows.
     pub(crate) async fn read_batch(&self, records: &[Value]) -> Result<Batch> {
         let (mut facts, mut unreadable) = (Vec::new(), Vec::new());
         for record in records {
@@ -119,7 +119,7 @@ fn aside(change: &Change, problem: &purser_domain::Error) -> QuarantinedRow {
     }
 }
 
-/// The reminder of an event that will happen without a write.
+/// Returns the reminder for an event that will happen later without a write; `None` for other events.
 fn reminder_of(event: &Event) -> Option<Reminder> {
     let data = event.data();
     match (event.kind(), event.subject()) {
@@ -127,7 +127,7 @@ fn reminder_of(event: &Event) -> Option<Reminder> {
             of: ReminderKind::Expiry(ApprovalId::parse(data.get_text("approval_id")?)?),
             at: data.get_time("expires_at")?,
         }),
-        // A change that waits for a second operator has no time yet.
+        // A change that still needs a second operator's confirmation has no effective time yet.
         (EventKind::ServiceChangeDelayed, EventSubject::Service(service)) => Some(Reminder {
             of: ReminderKind::Pricing(*service),
             at: data.get_time("from").filter(|from| *from != Timestamp::MAX)?,

@@ -1,10 +1,10 @@
 //! Freezes agents by their anomaly brakes.
 //!
-//! After a batch is folded, each hour in which it has a new payment of an agent with a brake is judged by the sums of
-//! the journal. The freeze is an edit of the agent's record, conditional on the version that was judged; then the sum of the
-//! hour is noted, so that the person can unfreeze the agent within it: from then on the agent is frozen again after as much
-//! as in any other hour. If the call is killed in between, the batch
-//! is repeated: an agent that its brake has frozen is not frozen again, and the hour is noted.
+//! After a batch is aggregated, this module checks each hour in which the batch has a new payment of an agent with a
+//! brake, by the sums of the decision history. The freeze updates the agent's record, conditional on the version that
+//! was checked. Then the hour's sum is stored, so that the user can unfreeze the agent within the hour: after that, the
+//! agent is frozen again only after it spends as much as in any other hour. If the call is killed in between, the batch
+//! is repeated. An agent that its brake has already frozen is not frozen again, and the hour is stored.
 
 use crate::payees::{is_corrupt, report_unreadable};
 use purser_api::Clock;
@@ -15,10 +15,10 @@ use purser_domain::{
 use purser_store::{AuditEntry, AuditLog, EditResult, JournalChange, Ledger, Owners, UsageTable};
 use std::collections::BTreeMap;
 
-/// The number of attempts to freeze an agent whose record is edited at the same time.
+/// The number of attempts to freeze an agent whose record is updated concurrently.
 const ATTEMPTS: u32 = 5;
 
-/// The hours in which these changes have new payments, by agent, each with the time of the last payment.
+/// Returns the hours in which these changes have new payments, per agent, each with the time of the last payment.
 pub(crate) fn hours_to_check(changes: &[JournalChange]) -> BTreeMap<(AgentId, Hour), Timestamp> {
     let mut hours = BTreeMap::new();
     for change in changes.iter().filter(|change| change.old.is_none()) {
@@ -31,7 +31,7 @@ pub(crate) fn hours_to_check(changes: &[JournalChange]) -> BTreeMap<(AgentId, Ho
     hours
 }
 
-/// Judges agents by their anomaly brakes, and freezes an agent whose brake trips.
+/// Evaluates anomaly brakes, and freezes an agent whose brake trips.
 pub(crate) struct Brakes {
     pub(crate) ledger: Ledger,
     pub(crate) usage: UsageTable,
@@ -40,8 +40,8 @@ pub(crate) struct Brakes {
 }
 
 impl Brakes {
-    /// Judges these hours, which must be in the journal, and freezes the agents whose brakes they trip. No agent's failure
-    /// stops another's brake.
+    /// Evaluates the brakes for these hours, which must be aggregated already, and freezes the agents whose brakes
+    /// trip. A failure for one agent does not stop the check of the other agents.
     pub(crate) async fn judge(&self, hours: &BTreeMap<(AgentId, Hour), Timestamp>, owners: &Owners) -> Result<()> {
         let mut judged = Ok(());
         for ((agent, _), at) in hours {
@@ -67,7 +67,8 @@ impl Brakes {
         }
     }
 
-    /// Freezes the agent, unless it is frozen, or its owner or brake has changed so that the anomaly is none.
+    /// Freezes the agent unless the agent is already frozen, has a different owner now, or has no brake that this
+    /// anomaly trips.
     async fn brake(&self, id: AgentId, owner: &PersonId, anomaly: &Anomaly) -> Result<()> {
         for _ in 0..ATTEMPTS {
             let Some((agent, mark)) = self.ledger.read_agent_and_mark(id).await? else {
@@ -79,7 +80,8 @@ impl Brakes {
                 return Ok(());
             }
             if agent.is_frozen() {
-                // By its brake in an earlier attempt, or for the hour before. Of a person's own freeze nothing is noted.
+                // An earlier attempt or the brake for the previous hour may have frozen the agent. A freeze by a user
+                // stores no hour.
                 if !mark.is_by_rule() {
                     return Ok(());
                 }
@@ -96,7 +98,7 @@ impl Brakes {
         Err(Error::temporarily_unavailable("freezing an agent", ContentionError))
     }
 
-    /// The row of the freeze in the audit log.
+    /// Returns the audit entry for the freeze.
     fn row(&self, agent: &Agent, owner: &PersonId, anomaly: &Anomaly) -> AuditEntry {
         let frozen = Agent {
             status: AgentStatus::Frozen,
@@ -111,7 +113,7 @@ impl Brakes {
             },
         };
         let act = Act::new(AuditKind::AgentFrozen).on(agent.id);
-        // The last bits of an agent's id are random, and each of its versions is stored once.
+        // The low bits of an agent's id are random, and each agent version is stored once, so the value is unique.
         let (_, low) = agent.id.uuid().as_u64_pair();
         let random = (low ^ agent.version).to_be_bytes();
         let now = self.clock.now();
@@ -120,7 +122,7 @@ impl Brakes {
     }
 }
 
-/// The cause of the error for an agent that is edited all the time.
+/// The cause of the error for an agent whose record changes during every attempt.
 #[derive(Debug, thiserror::Error)]
 #[error("the agent is edited all the time")]
 struct ContentionError;

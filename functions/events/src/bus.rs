@@ -9,23 +9,23 @@ use aws_sdk_eventbridge::{
 use aws_types::SdkConfig;
 use purser_domain::{Event, Timestamp};
 
-/// A bus, for a function with the IAM permission to put events.
+/// An event bus. The function needs the IAM permission to put events.
 #[derive(Clone, Debug)]
 pub(crate) struct Bus {
     client: Client,
     name: String,
 }
 
-/// The published part of a list of events.
+/// How many events of a list were published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PublishResult {
-    /// All of them.
+    /// All events.
     All,
-    /// All events before this one, and perhaps some after it.
+    /// All events before this index, and perhaps some events after it.
     UpTo(usize),
 }
 
-/// The most entries of one `PutEvents` (API reference).
+/// The maximum number of entries per `PutEvents` call (API reference).
 const MAX_ENTRIES: usize = 10;
 
 impl Bus {
@@ -34,14 +34,14 @@ impl Bus {
         Self { client, name }
     }
 
-    /// Publishes these events in order, until the bus refuses one.
+    /// Publishes these events in order, until the bus rejects an event.
     pub(crate) async fn publish(&self, events: &[Event]) -> PublishResult {
         let mut told = 0_usize;
         for events in events.chunks(MAX_ENTRIES) {
             let entries = events.iter().map(|event| self.entry(event)).collect();
             match self.client.put_events().set_entries(Some(entries)).send().await {
                 Ok(answer) => {
-                    // One answer per entry, in their order (API reference, `PutEventsResultEntry`).
+                    // The response has one result per entry in the same order (API reference, `PutEventsResultEntry`).
                     let refused = answer.entries().iter().position(|entry| entry.event_id().is_none());
                     let missing = (answer.entries().len() < events.len()).then_some(answer.entries().len());
                     if let Some(first) = refused.or(missing) {
@@ -71,12 +71,12 @@ impl Bus {
     }
 }
 
-/// The time in whole seconds, as `PutEvents` takes it; the event itself contains the exact time.
+/// Converts a time to whole seconds, as `PutEvents` requires. The event itself contains the exact time.
 fn seconds(at: Timestamp) -> DateTime {
     DateTime::from_secs(i64::try_from(at.secs()).unwrap_or(i64::MAX))
 }
 
-/// An error's code, or the reason that there was no answer; never the request.
+/// Returns the error's code, or the reason that there was no response. The text never contains the request.
 fn words<E>(error: &SdkError<E>) -> String
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,

@@ -1,7 +1,8 @@
-//! The daily check: every statement of a day ago is compared with the rows that it was made from, byte for byte, and with
-//! its entry in the decision history. Nothing is signed again.
+//! The daily check: compares every statement of a day ago byte for byte with the rows that the statement was made from,
+//! and with its entry in the decision history. The check signs nothing.
 //!
-//! One difference does not stop the check of the others. While the tables can't be read, the check waits.
+//! A difference in one statement does not stop the check of the others. While the tables can't be read, the check
+//! waits.
 
 use crate::{
     logged::LoggedStatement,
@@ -19,7 +20,7 @@ use serde_json::Value;
 use std::{collections::BTreeSet, ops::Range};
 use tokio::time::Instant;
 
-/// The number of entries that are compared at once. Each waits for up to seven reads.
+/// The number of log entries that are compared concurrently. Each comparison waits for up to seven reads.
 const AT_ONCE: usize = 64;
 
 impl Records<'_> {
@@ -44,7 +45,7 @@ impl Records<'_> {
         Ok(())
     }
 
-    /// Reports where an entry is no statement, or differs from the tables.
+    /// Reports an entry that is no valid statement or that differs from the tables.
     async fn check_entry(&self, log: &LogReader, keys: &JwkSet, index: u64, statement: &str) -> Result<()> {
         let Some(logged) = LoggedStatement::read(index, statement, keys) else {
             report_difference(
@@ -64,7 +65,7 @@ impl Records<'_> {
         Ok(())
     }
 
-    /// Where the tables differ from a logged statement; `None` if they don't.
+    /// Describes how the tables differ from a logged statement; `None` if they agree.
     async fn compare(&self, log: &LogReader, logged: &LoggedStatement) -> Result<Option<String>> {
         let payload = &logged.payload;
         match self.read(logged.agent, &logged.fact).await? {
@@ -147,8 +148,8 @@ impl Records<'_> {
         }
     }
 
-    /// Where the decision history differs from the record. The entry of an agent that has another owner now is the
-    /// earlier owner's, and is not read.
+    /// Describes how the decision history differs from the record; `None` if they agree. If the agent has a new owner,
+    /// the entry belongs to the previous owner and is not read.
     async fn compare_history(&self, recorded: &LoggedDecision) -> Result<Option<String>> {
         let (ledger, usage) = (&self.shared.ledger, &self.shared.usage);
         let agent = recorded.agent();
@@ -171,7 +172,7 @@ impl Records<'_> {
 }
 
 impl LoggedStatement {
-    /// The first member that differs; `None` if both are the same bytes.
+    /// Returns the first field that differs; `None` if both payloads have the same bytes.
     fn differing_member(&self, rebuilt: &Value) -> Option<String> {
         if self.bytes == rebuilt.to_string().as_bytes() {
             return None;
@@ -181,8 +182,8 @@ impl LoggedStatement {
         Some(differing.next().map_or("payload", |(name, _)| name.as_str()).to_owned())
     }
 
-    /// The receipt that a reversal names, `Some(None)` if it names none; `None` if the entry of that index is no receipt
-    /// of the reverted confirmation.
+    /// Returns the receipt that a reversal names, or `Some(None)` if the reversal names none. Returns `None` if the log
+    /// entry at that index is no receipt of the reverted confirmation.
     async fn find_receipt(
         &self,
         log: &LogReader,

@@ -1,8 +1,8 @@
-//! The function `history`: keeps the decision history of owners from the tables' streams.
+//! The function `history`: writes the owners' decision history from the table streams.
 //!
-//! It is separate from `events`, because Lambda allows a function one mapping for a stream (API reference,
-//! `CreateEventSourceMapping`), and `events` has it. A batch is aggregated, noted for its statements, and then checked by the
-//! automatic freezes.
+//! The function is separate from `events`, because Lambda allows a function only one event source mapping per stream
+//! (API reference, `CreateEventSourceMapping`), and `events` already has a mapping. For each batch, `history` stores
+//! what must be stated, aggregates the changes, and then evaluates the anomaly brakes.
 
 use crate::brakes::{Brakes, hours_to_check};
 use crate::{payees::report_unreadable, settings::HistorySettings, statements};
@@ -13,7 +13,7 @@ use purser_store::{AuditLog, Change, Ledger, UsageTable};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, sync::Arc};
 
-/// The function, ready to be called. Clones share everything.
+/// The initialized function `history`. Clones share all state.
 #[derive(Clone)]
 pub struct History(Arc<HistoryState>);
 
@@ -22,12 +22,12 @@ struct HistoryState {
     usage: UsageTable,
     clock: Clock,
     brakes: Brakes,
-    /// The objects of the log; `None` if the deployment keeps none.
+    /// The log's objects; `None` if the deployment has no log.
     log: Option<ObjectStore>,
 }
 
 impl History {
-    /// The function with this configuration (`settings.rs`).
+    /// Initializes the function with this configuration (`settings.rs`).
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
         let Boot {
             mut env, aws, clock, ..
@@ -52,10 +52,11 @@ impl History {
         })))
     }
 
-    /// Handles a batch of a shard. On an error part of it may be stored, and the whole batch must be repeated.
+    /// Handles a shard's batch. After an error a part of the batch may be stored, and Lambda must repeat the whole
+    /// batch.
     ///
-    /// The mappings have a tumbling window, because its events name their shard (developer guide, "Implementing stateful
-    /// `DynamoDB` stream processing in Lambda"). The window's state is not used.
+    /// The mappings have a tumbling window, because only then does an event name its shard (developer guide,
+    /// "Implementing stateful `DynamoDB` stream processing in Lambda"). The window's state is not used.
     pub async fn call(&self, event: &Value) -> Result<Value> {
         let shard = event.get("shardId").and_then(Value::as_str);
         let shard = shard.ok_or_else(|| Error::internal("keeping the decision history", NoShard))?;
@@ -69,13 +70,13 @@ impl History {
 }
 
 impl HistoryState {
-    /// Stores a batch. Unreadable rows are left out; `events` gets the same records and reports them.
+    /// Stores a batch. Unreadable rows are left out, because `events` receives the same records and reports them.
     async fn store(&self, shard: &str, records: &[Value]) -> Result<()> {
         let changes: Vec<Change> = records.iter().filter_map(|record| Change::parse(record).ok()).collect();
         if let Some(oldest) = changes.iter().map(|change| change.at).min() {
             self.usage.report_lag(oldest, self.clock.now()).await?;
         }
-        // The facts are in the order of the records.
+        // The facts have the same order as the records.
         let (records, mut changes, mut facts) = (changes, Vec::new(), Vec::new());
         for record in &records {
             if let Ok(Some(decided)) = self.ledger.decided_approval(record) {
@@ -94,7 +95,7 @@ impl HistoryState {
         let judged = hours_to_check(&changes);
         let folded = self.usage.fold(changes, &owners).await?;
         folded.iter().for_each(report_unreadable);
-        // Also of a batch that was stored before, since the call may have been killed here.
+        // A batch that was stored before is checked too, because the earlier call may have been killed at this point.
         self.brakes.judge(&judged, &owners).await
     }
 }

@@ -1,32 +1,33 @@
-//! Two functions that read the tables' streams. `events` publishes the changes on the bus and keeps the log of signed
-//! statements; `history` keeps the decision history.
+//! Two functions that read the table streams. `events` publishes changes on the event bus and appends signed statements
+//! to the log; `history` writes the decision history.
 //!
-//! Event source mappings invoke both with batches of stream records. A schedule invokes `events` every minute for events
-//! without a write (approvals that expire, and delayed changes of the catalog that take effect), for statements, and for
-//! backtests.
+//! Event source mappings invoke both functions with batches of stream records. A schedule invokes `events` every minute
+//! for events without a write (approvals that expire, and delayed catalog changes that take effect), for statements,
+//! and for backtests.
 //!
 //! | file | content |
 //! |---|---|
-//! | `backtests.rs` | tests other limits over recorded decisions |
+//! | `backtests.rs` | evaluates recorded decisions with other limits |
 //! | `alarms.rs` | the changes that raise an alarm |
-//! | `payees.rs` | the payees in the catalog, and the times from which they can be paid |
-//! | `batch.rs` | publishes a batch of a stream |
+//! | `payees.rs` | the catalog's payees, and the times from which they can be paid |
+//! | `batch.rs` | publishes a stream batch |
 //! | `history.rs` | the function `history` |
 //! | `brakes.rs` | freezes agents by their anomaly brakes |
 //! | `bus.rs` | `PutEvents`, with its partial failures |
-//! | `statements.rs` | notes what has to be stated, and appends statements to the log |
-//! | `record.rs` | the payload of a statement, from the rows that it is about |
-//! | `logged.rs` | a statement as it was signed |
+//! | `statements.rs` | stores what must be stated, and appends statements to the log |
+//! | `record.rs` | builds a statement's payload from the rows that it is about |
+//! | `logged.rs` | a signed statement in the log |
 //! | `check.rs` | compares the statements of a day ago with their rows |
 //! | `signer.rs` | the key that signs statements |
 //! | `sweep.rs` | events without a write |
 //! | `settings.rs` | the configuration |
 //!
-//! Invariants: a record is published at least once, under one id, counted in the journal's sums once, and stated once.
-//! Every step may be repeated. Unreadable rows are reported and skipped.
+//! Invariants: each record is published at least once and always under the same id. Each record counts once in the
+//! decision history's sums, and has at most one statement. Every step can be repeated. Unreadable rows are reported and
+//! skipped.
 //!
-//! Elsewhere: the meaning of a change (`shared/store/src/stream`), the form of events (`shared/domain/src/event`),
-//! the journal (`shared/store/src/usage`), and the log (`shared/log`).
+//! Other crates define what a change means (`shared/store/src/stream`), the JSON of events (`shared/domain/src/event`),
+//! the decision history (`shared/store/src/usage`), and the log (`shared/log`).
 
 mod alarms;
 mod backtests;
@@ -56,7 +57,7 @@ use statements::Statements;
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::OnceCell, time::Instant};
 
-/// The function, ready to be called. Clones share everything.
+/// The initialized function `events`. Clones share all state.
 #[derive(Clone)]
 pub struct Events(Arc<Inner>);
 
@@ -69,14 +70,14 @@ struct Inner {
     clock: Clock,
     network: Network,
     delays: Delays,
-    /// `None` if the deployment keeps no log.
+    /// The statement log; `None` if the deployment has no log.
     statements: Option<Statements>,
-    /// Whether the payees of the whole catalog are known to have been attested.
+    /// Set once the payees of the whole catalog are known to be verified.
     has_attested: OnceCell<()>,
 }
 
 impl Events {
-    /// The function with this configuration (`settings.rs`).
+    /// Initializes the function with this configuration (`settings.rs`).
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
         let Boot {
             mut env, aws, clock, ..
@@ -98,9 +99,10 @@ impl Events {
         })))
     }
 
-    /// Handles an event of Lambda. A batch of a stream is published, and the answer names the first record to repeat. A
-    /// direct invocation attests the whole catalog, or makes what could not be stated pending again (`docs/runbook.md`).
-    /// Any other event is from the schedule, which publishes events without a write and appends statements to the log.
+    /// Handles a Lambda event. For a stream batch, `call` publishes the events, and the response names the first record
+    /// to repeat. A direct invocation either verifies the payees of the whole catalog or makes changes pending again
+    /// that could not be stated (`docs/runbook.md`). Any other event comes from the schedule: `call` publishes events
+    /// without a write, appends statements to the log and continues backtests.
     pub async fn call(&self, event: &Value, time_left: Duration) -> Result<Value> {
         if let Some(records) = event.get("Records").and_then(Value::as_array) {
             let failed = self.0.tell_batch(records).await?;
@@ -117,7 +119,7 @@ impl Events {
         } else if event.get("state_again").is_some() {
             Ok(json!({"changes": self.0.state_again().await?}))
         } else {
-            // A failure of one does not stop the other.
+            // A failed step does not stop the other steps.
             let began = Instant::now();
             let swept = self.sweep(time_left).await;
             let stated = self.0.state_facts(time_left.saturating_sub(began.elapsed())).await;
@@ -127,17 +129,17 @@ impl Events {
         }
     }
 
-    /// Signs what was noted, and appends it to the log, within this time.
+    /// Signs the pending changes and appends their statements to the log, within this time.
     pub async fn state(&self, time_left: Duration) -> Result<()> {
         self.0.state_facts(time_left).await
     }
 
-    /// Continues backtests, within this time.
+    /// Continues backtests within this time.
     pub async fn run_backtests(&self, time_left: Duration) -> Result<()> {
         self.0.run_backtests(time_left).await
     }
 
-    /// Publishes the events without a write, within this time.
+    /// Publishes events without a write, within this time.
     pub async fn sweep(&self, time_left: Duration) -> Result<()> {
         self.0.sweep(time_left).await
     }

@@ -1,4 +1,4 @@
-//! A statement as it was signed.
+//! A statement that is signed and in the log.
 
 use purser_domain::{
     AgentId, ApprovalChange, ApprovalId, CHANGE_STATEMENT, DECISION_STATEMENT, RECEIPT_STATEMENT, SettlementId,
@@ -8,7 +8,7 @@ use purser_evidence::JwkSet;
 use purser_log::{Confirmation, StatedFact};
 use serde_json::Value;
 
-/// What a logged statement says.
+/// The parsed content of a logged statement.
 pub(crate) struct LoggedStatement {
     pub(crate) index: u64,
     pub(crate) agent: AgentId,
@@ -19,7 +19,8 @@ pub(crate) struct LoggedStatement {
 }
 
 impl LoggedStatement {
-    /// Reads an entry; `None` unless it is a statement of a known kind that one of the keys signed.
+    /// Parses a log entry; `None` unless the entry is a statement of a known kind with a valid signature by one of the
+    /// keys.
     pub(crate) fn read(index: u64, statement: &str, keys: &JwkSet) -> Option<Self> {
         let verified = keys.verify(statement).ok()?;
         let payload: Value = serde_json::from_slice(verified.payload()).ok()?;

@@ -1,8 +1,8 @@
-//! The attestation of payees: when the catalog changes, and for the whole catalog.
+//! Verifies payees: for one service when the catalog changes, and for the whole catalog on request.
 //!
-//! Each run reads the current service and the row of its attested payees, and computes the row again
-//! (`shared/domain/src/catalog/attested.rs`). A record of the stream only names the service. So a repeated or reordered
-//! record does not change when a payee may be paid. After a lost record, the next change of the service or
+//! Each run reads the current service and the stored row with its verified payees, and computes the row again
+//! (`shared/domain/src/catalog/attested.rs`). A stream record only names the service, so a repeated or reordered record
+//! does not change when a payee may be paid. After a lost record, the next change of the service or
 //! [`Inner::attest_catalog`] corrects the row.
 
 use crate::Inner;
@@ -12,24 +12,24 @@ use purser_store::{Backoff, Change, Corrupt};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The delays of payees that are new in the catalog.
+/// The delays before payees that are new in the catalog may be paid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delays {
     pub(crate) of_changes: Duration,
     pub(crate) of_accepted_changes: Duration,
 }
 
-/// How the whole catalog is attested.
+/// The mode in which the payees of the whole catalog are verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WholeCatalog {
-    /// A payee that is not attested yet is delayed as after a change.
+    /// A payee that is not verified yet gets the same delay as after a catalog change.
     ByRule,
     /// Every payee in the catalog may be paid immediately.
     AtOnce,
 }
 
-/// The attested services, read at most once for a batch. A service that opens in the same batch is compared with those
-/// attested before it.
+/// The services with verified payees, read at most once per batch. A service that opens in this batch is compared with
+/// the services that were verified before.
 #[derive(Default)]
 struct AttestedServices(Option<BTreeMap<ServiceId, AttestedService>>);
 
@@ -50,7 +50,7 @@ impl AttestedServices {
 }
 
 impl Inner {
-    /// Attests the payees of the services in these records of a stream.
+    /// Verifies the payees of the services in these stream records.
     pub(crate) async fn attest_changes(&self, records: &[Value]) -> Result<()> {
         let changes = records.iter().filter_map(|record| Change::parse(record).ok());
         let changes = changes.filter(|change| self.catalog.has_table(&change.table));
@@ -61,8 +61,8 @@ impl Inner {
         let mut attested = AttestedServices::default();
         for service in services {
             let present = match self.catalog.service(service).await {
-                // The attested row stays unchanged: `payments` can't read the service either, and the change raises the
-                // alarm `event-set-aside`.
+                // The verified payees stay unchanged, because `payments` can't read the service either. The unreadable
+                // change raises the alarm `event-set-aside`.
                 Err(error) if is_corrupt(&error) => {
                     tracing::warn!(service.id = %service, cause = %error, "payees.service_unreadable");
                     continue;
@@ -70,7 +70,7 @@ impl Inner {
                 present => present?,
             };
             match self.attest(service, present.as_ref(), &mut attested).await {
-                // `payments` can't read the attested row either, so nobody is paid by it.
+                // `payments` can't read the row of verified payees either, so no payee of the service is paid.
                 Err(error) if is_corrupt(&error) => report_unreadable(&error),
                 done => done?,
             }
@@ -78,7 +78,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Attests the whole catalog with immediate effect if that has never been done: at the first run of a deployment.
+    /// Verifies the payees of the whole catalog with immediate effect if that has never been done, which is the case in
+    /// a deployment's first run.
     pub(crate) async fn attest_first(&self) -> Result<()> {
         let attest = async || {
             if self.usage.read_attested_since().await?.is_none() {
@@ -89,7 +90,7 @@ impl Inner {
         self.has_attested.get_or_try_init(attest).await.copied()
     }
 
-    /// Attests the whole catalog, and returns the number of its services.
+    /// Verifies the payees of the whole catalog, and returns the number of services.
     pub(crate) async fn attest_catalog(&self, how: WholeCatalog) -> Result<usize> {
         let services = self.catalog.services().await?;
         let stored = self.usage.all_attested().await?;
@@ -121,14 +122,14 @@ impl Inner {
 
     async fn attest_at_once(&self, service: &Service, stored: Option<&AttestedService>) -> Result<()> {
         let attested = AttestedService::at_once(service, stored, self.clock.now());
-        // A row that was written meanwhile is newer.
+        // If the write conflicts, the stored row is newer.
         if service.was_open() && attested.differs_from(stored) {
             self.usage.put_attested(&attested).await?;
         }
         Ok(())
     }
 
-    /// Computes and writes the attested payees of a service, which is `None` if it is not in the catalog.
+    /// Computes and writes the verified payees of a service. `service` is `None` if the service is not in the catalog.
     async fn attest(&self, id: ServiceId, service: Option<&Service>, known: &mut AttestedServices) -> Result<()> {
         let mut backoff = Backoff::new();
         loop {
@@ -152,7 +153,7 @@ impl Inner {
             let Some(attested) = attested.filter(|attested| attested.differs_from(before.as_ref())) else {
                 return Ok(());
             };
-            // Before the write, since a repetition finds nothing changed.
+            // The changes are logged before the write, because after the write a repetition finds no change.
             for (call, payee) in attested.changes_since(before.as_ref()) {
                 tracing::warn!(
                     change = "payee",
@@ -173,13 +174,13 @@ impl Inner {
     }
 }
 
-/// Whether a stored item or an object of the log can't be read, now or later.
+/// Returns whether a stored item or a log object is unreadable, so that a retry cannot help.
 pub(crate) fn is_corrupt(error: &Error) -> bool {
     Corrupt::is_cause_of(error) || UnreadableObject::is_cause_of(error)
 }
 
-/// Raises the alarm `event-set-aside` for a stored row that can't be read. Whatever needs the row is left out, and all
-/// else goes on.
+/// Raises the alarm `event-set-aside` for a stored row that can't be read. The caller skips the work that needs the row
+/// and continues.
 pub(crate) fn report_unreadable(error: &Error) {
     tracing::error!(problem = %Causes(error), "event.set_aside");
 }

@@ -1,4 +1,4 @@
-//! What the tables have of a statement, and the payload that it makes.
+//! Reads the rows that a statement is about, and builds the statement's payload.
 
 use crate::{Inner, logged::LoggedStatement, payees::is_corrupt, signer::Signer};
 use purser_domain::{
@@ -15,31 +15,31 @@ use purser_store::{LogRange, RowHash};
 use serde_json::Value;
 use uuid::Uuid;
 
-/// The time for which the row of a reverted confirmation may be missing in an eventually consistent read.
+/// How long an eventually consistent read may miss the row of a reverted confirmation.
 const REPLICATED: Duration = Duration::from_secs_u32(300);
 
-/// The tables of a deployment.
+/// A deployment's tables.
 pub(crate) struct Records<'a> {
     pub(crate) shared: &'a Inner,
     pub(crate) network: Network,
 }
 
-/// The rows of a fact.
+/// The rows that a fact names.
 pub(crate) enum Record {
-    /// A decision about a purchase, with the hash of its row.
+    /// A decision about a purchase, with the decision row's hash.
     Decision(Box<RecordedDecision>, DecisionIds, Box<LoggedDecision>, RowHash),
-    /// A payment, with the hash of its row.
+    /// A payment, with the payment row's hash.
     Payment(Box<Settlement>, RowHash),
-    /// A reverted confirmation with its payment, and the hash of the row of the revert.
+    /// A reverted confirmation with its payment, and the hash of the revert's row.
     Reversal(Box<ConfirmationReverted>, Box<Settlement>, RowHash),
     /// An approval, the `decision_hash` of the decision that required it, and the hash of the approval's row.
     Approval(Box<Approval>, DocumentHash, RowHash),
-    /// A row is missing: this one.
+    /// The name of a missing row.
     Missing(&'static str),
 }
 
 impl Records<'_> {
-    /// Reads the rows of a fact.
+    /// Reads the rows that a fact names.
     pub(crate) async fn read(&self, agent: AgentId, fact: &StatedFact) -> Result<Record> {
         let ledger = &self.shared.ledger;
         match fact {
@@ -105,8 +105,8 @@ impl Records<'_> {
         }
     }
 
-    /// The payload of a decision's statement. Without `with_inputs` the statement has none, although the decision names
-    /// them. A decision that is evaluated otherwise than it was recorded raises an alarm.
+    /// Builds the payload of a decision's statement. With `with_inputs: false` the payload has no `inputs`, even if the
+    /// decision has some. A decision whose replay differs from the record raises an alarm.
     pub(crate) async fn decision(
         &self,
         decision: &RecordedDecision,
@@ -136,7 +136,7 @@ impl Records<'_> {
         Ok(StatedDecision { ids, decision, inputs }.to_json(source))
     }
 
-    /// The payload of the statement of a payment's later change.
+    /// Builds the statement payload for a payment's later change.
     pub(crate) async fn change(&self, settlement: &Settlement, change: PaymentChange<'_>) -> Result<Value> {
         let Inner { ledger, source, .. } = self.shared;
         let mut calls = ledger.calls(std::slice::from_ref(settlement)).await?;
@@ -144,7 +144,8 @@ impl Records<'_> {
         Ok(change.to_json(&settlement.terms, call, source))
     }
 
-    /// Whether a payment was released at this time, as far as its row shows: it is still, or was paid late.
+    /// Returns whether a payment was released at this time, as far as its row shows: the payment is still released, or
+    /// was paid late.
     pub(crate) async fn was_released(&self, settlement: &Settlement, at: Timestamp) -> Result<bool> {
         match settlement.state {
             SettlementState::Expired | SettlementState::Confirmed { .. } => Ok(true),
@@ -155,7 +156,8 @@ impl Records<'_> {
         }
     }
 
-    /// Whether the confirmation of a payment by this transaction, or by any, was reverted since `since`.
+    /// Returns whether a payment's confirmation was reverted after `since`. With a hash, only the confirmation by that
+    /// transaction counts.
     pub(crate) async fn was_reverted(
         &self,
         agent: AgentId,
@@ -181,18 +183,18 @@ impl Records<'_> {
     }
 }
 
-/// Signs what the tables have of a fact, if it is what the stream had.
+/// Builds and signs a statement from the rows of a fact, if the rows are the same as in the stream.
 pub(crate) struct Signing<'a> {
     pub(crate) records: Records<'a>,
     pub(crate) signer: &'a Signer,
     pub(crate) log: LogReader,
 }
 
-/// A payload, or why there is none.
+/// A payload, or the reason for its absence.
 enum PayloadResult {
     Payload(StatementKind, Uuid, Value),
     Nothing,
-    /// The row is another than the stream had.
+    /// The row differs from the row in the stream.
     Differs(&'static str),
 }
 
@@ -251,7 +253,8 @@ impl Signing<'_> {
         }
     }
 
-    /// An expiry is noted again if the run that notes it is stopped, so the log may have its statement.
+    /// Builds the payload for a changed approval. A stopped run stores an expiry again in the next run, so the log may
+    /// already have the statement.
     async fn approval(
         &self,
         approval: &Approval,
@@ -282,7 +285,8 @@ impl Signing<'_> {
         Ok(PayloadResult::Payload(StatementKind::Change, id, payload))
     }
 
-    /// The logged receipt of a reverted confirmation; `None` if the confirmation was reverted before it was stated.
+    /// Finds the logged receipt of a reverted confirmation; `None` if the confirmation was reverted before it was
+    /// stated.
     async fn find_reverted_receipt(&self, reverted: &ConfirmationReverted) -> Result<Option<LoggedReceipt>> {
         let since = reverted.settlement.authorized_at();
         let receipts = self.log.receipts(reverted.settlement, since).await?;
@@ -290,7 +294,8 @@ impl Signing<'_> {
         Ok(own.map(|(index, entry)| parse_receipt(index, &entry)))
     }
 
-    /// A confirmation that was reverted meanwhile, or whose transaction is in another block now, has no statement.
+    /// Builds the payload for a receipt. A confirmation that was reverted meanwhile, or whose transaction is now in a
+    /// different block, has no statement.
     async fn receipt(
         &self,
         settlement: &Settlement,
@@ -313,7 +318,7 @@ impl Signing<'_> {
             let payload = receipt_statement(settlement, &self.records.shared.source);
             return Ok(match payload.filter(|_| *block == block_number) {
                 Some(payload) => PayloadResult::Payload(StatementKind::Receipt, id.uuid(), payload),
-                // The record of the move is another fact.
+                // The transaction's move to a different block is a separate fact with its own statement.
                 None => PayloadResult::Nothing,
             });
         }
@@ -335,13 +340,14 @@ impl Signing<'_> {
 }
 
 impl Signing<'_> {
-    /// The statement of a fact that was just noted; `None` if the run that commits the fact must make it. A reversal names
-    /// what the log has of its payment by then.
+    /// Signs the statement of a fact that was just stored; `None` if the run that appends the fact must sign it. A
+    /// reversal is not signed ahead, because its statement names the payment's receipt in the log at the time of the
+    /// append.
     pub(crate) async fn sign_ahead(&self, pending: &PendingFact) -> Option<String> {
         if let StatedFact::Reverted(_) | StatedFact::Released(..) | StatedFact::Withdrawn(_) = pending.fact {
             return None;
         }
-        // A row that differs may be one that is not replicated yet.
+        // A row that differs may not be replicated yet.
         match self.payload(pending).await {
             Ok(PayloadResult::Payload(kind, _, payload)) => {
                 let payload = payload.to_string().into_bytes();
@@ -351,7 +357,7 @@ impl Signing<'_> {
         }
     }
 
-    /// Whether a payment is still confirmed as it was noted.
+    /// Returns whether a payment still has the confirmation in the pending fact.
     async fn is_confirmed(&self, pending: &PendingFact, id: SettlementId, confirmation: &Confirmation) -> bool {
         let settlement = self.records.shared.ledger.settlement(pending.agent, id).await;
         let Ok(Some(settlement)) = settlement else { return false };
@@ -411,8 +417,8 @@ impl Stating for Signing<'_> {
     }
 }
 
-/// Whether an entry of the log is a receipt of a confirmation that was reverted by this decision. Its signature is not
-/// verified.
+/// Returns whether a log entry is a receipt of the confirmation that this decision reverted. The function does not
+/// verify the entry's signature.
 pub(crate) fn is_receipt_of(reverted: &ConfirmationReverted, entry: &[u8]) -> bool {
     let payload = std::str::from_utf8(entry).ok().and_then(unverified_payload);
     payload.is_some_and(|payload| {
@@ -430,7 +436,7 @@ pub(crate) fn parse_receipt(index: u64, entry: &[u8]) -> LoggedReceipt {
     LoggedReceipt { index, leaf_hash }
 }
 
-/// What a fact is about, for log lines.
+/// Describes a fact for log lines.
 pub(crate) fn subject(fact: &StatedFact) -> String {
     match fact {
         StatedFact::Allowed(id) => format!("the decision about settlement {id}"),
@@ -443,13 +449,12 @@ pub(crate) fn subject(fact: &StatedFact) -> String {
     }
 }
 
-/// Raises an alarm for a record that differs from its statement, from its image in the stream, or from its history
-/// entry.
+/// Raises an alarm for a record that differs from its statement, its stream image or its history entry.
 pub(crate) fn report_difference(row: &str, what: &str) {
     tracing::error!(change = "statement", row, what, "change.seen");
 }
 
-/// Raises an alarm for a decision that is evaluated otherwise than it was recorded.
+/// Raises an alarm for a decision whose replay differs from the recorded decision.
 fn report_differences(transaction: TransactionId, differences: &[ReplayDifference]) {
     for difference in differences {
         let ReplayDifference {

@@ -1,4 +1,4 @@
-//! The function's configuration: environment variables, named as in `template.yaml`.
+//! The configuration of both functions: environment variables, named as in `template.yaml`.
 
 use crate::payees::Delays;
 use purser_api::{Env, client_for_any};
@@ -6,7 +6,7 @@ use purser_domain::{Duration, EventSource, Network};
 use purser_evidence::{KeyType, VerifierKey};
 use purser_log::Witnesses;
 
-/// How witnesses see the function.
+/// The `User-Agent` header of requests to witnesses.
 const USER_AGENT: &str = concat!("Purser/", env!("CARGO_PKG_VERSION"));
 
 pub(crate) struct Settings {
@@ -14,13 +14,13 @@ pub(crate) struct Settings {
     pub(crate) decisions_table: String,
     pub(crate) catalog_table: String,
     pub(crate) usage_table: String,
-    /// The bus for events.
+    /// The name of the event bus.
     pub(crate) bus: String,
-    /// The deployment, as events name it.
+    /// The deployment's name in the `source` field of events.
     pub(crate) source: EventSource,
     pub(crate) network: Network,
     pub(crate) delays: Delays,
-    /// The log; `None` if the deployment keeps none.
+    /// The log; `None` if the deployment has no log.
     pub(crate) log: Option<LogSettings>,
 }
 
@@ -30,26 +30,26 @@ pub(crate) struct HistorySettings {
     pub(crate) decisions_table: String,
     pub(crate) usage_table: String,
     pub(crate) audit_table: String,
-    /// The objects of the log; `None` if the deployment keeps none.
+    /// The log's bucket; `None` if the deployment has no log.
     pub(crate) log_bucket: Option<String>,
-    /// The time after a decision at which its entry is deleted; `None` for never.
+    /// How long the decision history keeps an entry after the decision; `None` means forever.
     pub(crate) kept: Option<Duration>,
 }
 
-/// The log of statements.
+/// The configuration of the statement log.
 pub(crate) struct LogSettings {
-    /// The objects of the log.
+    /// The bucket for the log's objects.
     pub(crate) bucket: String,
-    /// The objects of the archive; `None` if the deployment has none.
+    /// The bucket for the archive's objects; `None` if the deployment has no archive.
     pub(crate) archive: Option<String>,
-    /// The secret that the keys of the log, and by default of statements, are derived from.
+    /// The name of the secret from which the log's key and, by default, the statements' key are derived.
     pub(crate) key_secret: String,
-    /// The ARN of the key in KMS that signs statements.
+    /// The ARN of the KMS key that signs statements; `None` if the statements' key is derived from the secret.
     pub(crate) kms_key: Option<String>,
     pub(crate) network: Network,
-    /// The name of a log that begins now.
+    /// The name of a new log. An existing log keeps its published name.
     pub(crate) origin: String,
-    /// The witnesses of its checkpoints; `None` without any.
+    /// The witnesses that cosign the log's checkpoints; `None` if the deployment has no witnesses.
     pub(crate) witnesses: Option<Witnesses>,
 }
 
@@ -85,7 +85,7 @@ impl HistorySettings {
 fn source(env: &mut Env) -> EventSource {
     let stack = env.text("STACK");
     let source = EventSource::for_stack(&stack);
-    // A missing variable is already recorded.
+    // `Env` has already recorded a missing variable.
     if source.is_none() && !stack.is_empty() {
         env.wrong("STACK", "must be letters, digits and hyphens");
     }
@@ -97,7 +97,7 @@ fn log(env: &mut Env) -> Option<LogSettings> {
     let optional = |name| env.get(name).map(str::to_owned);
     let (archive, kms_key) = (optional("ARCHIVE_BUCKET"), optional("STATEMENTS_KEY_ARN"));
     let origin = env.text("LOG_ORIGIN");
-    // A missing variable is already recorded.
+    // `Env` has already recorded a missing variable.
     if !origin.is_empty() && VerifierKey::new(&origin, KeyType::Ed25519, [0; 32]).is_err() {
         env.wrong("LOG_ORIGIN", "must have no space, `+` or control character");
     }
@@ -124,7 +124,8 @@ fn log(env: &mut Env) -> Option<LogSettings> {
     })
 }
 
-/// Lists and filters of the decision history are used for weeks, so entries are kept for at least 90 days.
+/// Reads how many days entries are kept. Lists and filters of the decision history cover weeks, so the minimum is 90
+/// days.
 fn days_kept(env: &mut Env) -> Option<Duration> {
     const NAME: &str = "JOURNAL_DAYS";
     let days: u32 = env.number(NAME, 0, 0..=3_650);
@@ -140,7 +141,7 @@ fn days_kept(env: &mut Env) -> Option<Duration> {
     Some(Duration::from_secs_u32(days.saturating_mul(86_400)))
 }
 
-/// The delays of payees. On a real chain neither is zero.
+/// Reads the payee delays. Neither may be zero on a network whose payments have value.
 fn delays(env: &mut Env) -> Delays {
     let is_testnet = env.network().is_testnet();
     let mut delay = |name, default| {

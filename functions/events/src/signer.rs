@@ -1,4 +1,4 @@
-//! The key that signs statements: of P-256, derived from a secret or in KMS.
+//! The P-256 key that signs statements: derived from a secret, or in KMS.
 
 use aws_sdk_kms::{
     Client,
@@ -13,19 +13,19 @@ use purser_evidence::{DigestSigner, EcdsaSignature, Jwk, SignError, StatementKey
 const SIGNING: &str = "signing a statement";
 const READING: &str = "reading the statements' key";
 
-/// The DER of a `SubjectPublicKeyInfo` of P-256 before the uncompressed point (RFC 5480 §2).
+/// The DER prefix of a P-256 `SubjectPublicKeyInfo`, before the uncompressed point (RFC 5480 §2).
 const BEFORE_POINT: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
     0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
 ];
 
-/// The signer of statements.
+/// Signs statements with a key derived from the secret or with a KMS key.
 pub(crate) enum Signer {
     Secret(StatementKey),
     Kms(KmsSigner),
 }
 
-/// A key of P-256 in KMS.
+/// A P-256 key in KMS.
 pub(crate) struct KmsSigner {
     client: Client,
     arn: String,
@@ -33,7 +33,7 @@ pub(crate) struct KmsSigner {
 }
 
 impl Signer {
-    /// The public key.
+    /// Returns the public key.
     pub(crate) const fn jwk(&self) -> &Jwk {
         match self {
             Self::Secret(key) => key.jwk(),
@@ -41,7 +41,7 @@ impl Signer {
         }
     }
 
-    /// The signed statement of a payload; `None` if it would be longer than an entry of the log.
+    /// Signs a payload; `None` if the statement would be longer than a log entry may be.
     pub(crate) async fn sign(&self, kind: StatementKind, payload: &[u8]) -> Result<Option<String>> {
         let signed = match self {
             Self::Secret(key) => {
@@ -60,7 +60,7 @@ impl Signer {
 }
 
 impl KmsSigner {
-    /// The key with this ARN, whose public half KMS is asked for.
+    /// Reads the public key of this ARN from KMS.
     pub(crate) async fn read(aws: &SdkConfig, arn: &str) -> Result<Self> {
         let client = Client::new(aws);
         let answer = client.get_public_key().key_id(arn).send().await;
@@ -90,7 +90,7 @@ impl DigestSigner for KmsSigner {
     }
 }
 
-/// All failures are temporary for the log: the facts stay pending, and the next run signs them.
+/// Maps a KMS error to a temporary error, because the changes stay pending and the next run signs them.
 fn kms_error<E>(operation: &'static str, error: &SdkError<E>) -> Error
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,

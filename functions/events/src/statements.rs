@@ -1,5 +1,5 @@
-//! Statements of decisions, payments and approvals: they are noted with each batch of the journal, and signed and
-//! appended to the log by the schedule, every minute, which also archives the log and checks it.
+//! Makes statements of decisions, payments and approvals. `history` stores the pending facts of each batch. The
+//! schedule runs every minute: it signs the facts, appends the statements to the log, archives the log and checks it.
 
 use crate::{
     Inner,
@@ -30,31 +30,32 @@ const MAKING_KEYS: &str = "making the statements' keys";
 
 /// The time reserved for the last append.
 const LAST: Duration = Duration::from_secs(20);
-/// The number of facts from which on a batch is signed ahead. Below, the schedule signs as fast, without the objects.
+/// The minimum number of facts for which a batch is signed ahead. The schedule signs smaller batches as fast, without
+/// writing extra objects.
 const BUSY: usize = 10;
-/// The number of statements of a batch that are made at once: each waits for some five reads of tables, and for KMS.
+/// The number of statements that are made concurrently. Each statement waits for about five table reads and for KMS.
 const AT_ONCE: usize = 16;
-/// The time after which a batch is left to the schedule, so that publishing does not wait for KMS.
+/// The time after which the schedule takes over a batch, so that publishing does not wait for KMS.
 const AHEAD: Duration = Duration::from_secs(10);
 
-/// The shard of approvals that expired.
+/// The shard name for facts about expired approvals.
 const EXPIRED: &str = "expired";
 
-/// The statements of a deployment.
+/// A deployment's statement log with its signing keys.
 pub(crate) struct Statements {
     objects: ObjectStore,
-    /// `None` if the deployment has no archive.
+    /// The archive; `None` if the deployment has no archive.
     archive: Option<Archive>,
     aws: SdkConfig,
     secrets: Secrets,
     key_secret: String,
-    /// The ARN of the key in KMS that signs statements; `None` if a key of the secret does.
+    /// The ARN of the KMS key that signs statements; `None` if the statements' key is derived from the secret.
     kms_key: Option<String>,
     network: Network,
-    /// The name of a log that begins now.
+    /// The name of a new log. An existing log keeps its published name.
     origin: String,
     witnesses: Option<Arc<Witnesses>>,
-    /// The keys, read at the first run of the schedule.
+    /// The keys, read in the first scheduled run.
     keys: OnceCell<Keys>,
 }
 
@@ -81,7 +82,8 @@ impl Statements {
         }
     }
 
-    /// The keys. The first call publishes what verifies them; keys of the past stay in it.
+    /// Returns the keys. The first call publishes the trust document with the public keys; earlier keys stay in the
+    /// document.
     async fn keys(&self) -> Result<&Keys> {
         self.keys
             .get_or_try_init(|| async {
@@ -99,7 +101,8 @@ impl Statements {
             .await
     }
 
-    /// The log with its published keys. The published origin stays, because witnesses and readers know the log by it.
+    /// Opens the log and publishes its keys. A published origin never changes, because witnesses and readers identify
+    /// the log by its origin.
     async fn log(&self, seed: &Seed, key: &Signer) -> Result<Log> {
         loop {
             let stored = self.objects.get(TRUST).await?;
@@ -119,7 +122,7 @@ impl Statements {
     }
 }
 
-/// A seed for one purpose.
+/// Derives a key seed for one purpose from the secret.
 fn seed(purpose: &[u8], secret: &Zeroizing<String>) -> Seed {
     let hash = Sha256::new()
         .chain_update(b"purser ")
@@ -129,8 +132,8 @@ fn seed(purpose: &[u8], secret: &Zeroizing<String>) -> Seed {
 }
 
 impl Inner {
-    /// States what was noted, until all is stated or the time is over; then archives the log, and compares the
-    /// statements of a day ago with their rows. A failure of one does not stop the others.
+    /// Signs and appends pending facts until none is left or the time is over. Then archives the log and compares the
+    /// statements of a day ago with their rows. A failed step does not stop the other steps.
     pub(crate) async fn state_facts(&self, time_left: Duration) -> Result<()> {
         let Some(statements) = &self.statements else {
             return Ok(());
@@ -166,8 +169,8 @@ impl Inner {
         stated.and(reported).and(archived).and(checked).and(audited)
     }
 
-    /// Signs what a busy batch of a stream has to be stated, so that batches are signed in parallel. What fails or takes
-    /// too long is left to the schedule.
+    /// Signs the statements for a busy stream batch, so that batches are signed in parallel. The schedule signs the
+    /// statements that fail or take too long.
     pub(crate) async fn sign_ahead(&self, records: &[Value]) {
         let Some(statements) = &self.statements else { return };
         let changes = records.iter().filter_map(|record| Change::parse(record).ok());
@@ -216,7 +219,7 @@ impl Inner {
         }
     }
 
-    /// Logs the age of the oldest change that is not stated, also where nothing can be stated.
+    /// Logs the age of the oldest pending change, also if nothing can be appended.
     async fn report_oldest(&self, statements: &Statements) -> Result<()> {
         let oldest = purser_log::oldest_pending(&statements.objects).await?;
         let age = oldest.map_or(0, |oldest| self.clock.now().since(oldest).secs());
@@ -224,7 +227,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Notes what expired, to be stated. No record of a stream is about an expiry.
+    /// Stores expired approvals as pending facts, because no stream record is about an expiry.
     pub(crate) async fn note_expired(&self, expired: &[(Approval, RowHash)]) -> Result<()> {
         let Some(statements) = &self.statements else {
             return Ok(());
@@ -244,7 +247,7 @@ impl Inner {
         PendingBatch { shard, facts }.write(&statements.objects).await
     }
 
-    /// Makes what was set aside pending again. Returns the number of changes.
+    /// Makes facts pending again that were set aside, and returns their number.
     pub(crate) async fn state_again(&self) -> Result<usize> {
         match &self.statements {
             Some(statements) => purser_log::state_again(&statements.objects, self.clock.now()).await,
@@ -253,7 +256,7 @@ impl Inner {
     }
 }
 
-/// What is stated of an approval decision.
+/// Returns the fact to state for an approval decision.
 pub(crate) fn fact_of_approval(decided: &DecidedApproval) -> PendingFact {
     PendingFact {
         sequence: decided.sequence.to_string(),
@@ -264,9 +267,10 @@ pub(crate) fn fact_of_approval(decided: &DecidedApproval) -> PendingFact {
     }
 }
 
-/// What a change of the journal has to be stated: a decision or a payout when it is made, and a payment when it is confirmed, its
-/// transaction is in another block, its confirmation is reverted, or its amount is released. No function makes another
-/// change of a confirmed payment, so it is not stated.
+/// Returns the fact to state for a change of the decision history. A decision or withdrawal is stated when it is made.
+/// A payment is stated when it is confirmed, when its transaction moves to a different block, when its confirmation is
+/// reverted, and when its amount is released. No function makes other changes to a confirmed payment, so other changes
+/// are not stated.
 pub(crate) fn facts_of(change: &JournalChange) -> Option<PendingFact> {
     let fact = match (&change.old, &change.new) {
         (None, LoggedDecision::Allowed(settlement)) => StatedFact::Allowed(settlement.id()),

@@ -1,5 +1,4 @@
-//! Events without a write, searched for every minute: approvals that expire, and delayed changes of the catalog that
-//! take effect.
+//! Publishes events without a write, every minute: approvals that expire, and delayed catalog changes that take effect.
 
 use crate::{Inner, bus::PublishResult};
 use purser_domain::{Approval, Error, Result, Timestamp};
@@ -14,9 +13,9 @@ const LAST: Duration = Duration::from_secs(10);
 
 impl Inner {
     /// Publishes the events of due reminders, oldest first, until all are read or the time is over. An unreadable row
-    /// is skipped and keeps its reminder, and the run fails after it has processed the others.
+    /// is skipped and keeps its reminder, and the run fails after it has processed the other rows.
     pub(crate) async fn sweep(&self, time_left: Duration) -> Result<()> {
-        // Its failure does not stop the others.
+        // A failure to verify payees does not stop the reminders.
         let attested = self.attest_first().await;
         let now = self.clock.now();
         let began = Instant::now();
@@ -47,8 +46,8 @@ impl Inner {
         }
     }
 
-    /// The events of a reminder's row, whose approval is added to `expiry` if it has expired. A row that was removed, used
-    /// or withdrawn has none.
+    /// Returns the events that a reminder's row has now. An expired approval is added to `expired`. A row that was
+    /// removed, used or withdrawn has no event.
     async fn facts_due(
         &self,
         reminder: Reminder,
@@ -76,13 +75,13 @@ impl Inner {
         for fact in facts {
             match fact.into_event(&self.source, &owners) {
                 Ok(event) => events.push(event),
-                // The agent has no owner; its record was quarantined before.
+                // The agent has no owner. Its unreadable record was reported before.
                 Err(error) => tracing::error!(cause = %error, "expiry.untold"),
             }
         }
         match self.bus.publish(&events).await {
             PublishResult::All => Ok(()),
-            // The next run reads them again.
+            // The next run reads these reminders again.
             PublishResult::UpTo(_) => Err(Error::temporarily_unavailable("publishing events", "the bus refuses")),
         }
     }

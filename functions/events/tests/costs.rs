@@ -1,4 +1,5 @@
-//! The costs of a payment after it is made: its decision history, and its statements. infra/sam/costs.py reads the limits.
+//! Limits the costs of a payment after authorization: its decision history and its statements. infra/sam/costs.py reads
+//! these limits.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -16,7 +17,7 @@ use purser_testkit::Units;
 use stating::Stating;
 use std::path::{Path, PathBuf};
 
-/// Each fleet has a limit of write units per payment; reads and the writes of one item are limited, too.
+/// Each fleet has a limit for write units per payment. Read units and the writes per item are limited, too.
 #[tokio::test]
 async fn folding_payments_stays_within_capacity_limits() {
     for fleet in &FLEETS {
@@ -26,22 +27,23 @@ async fn folding_payments_stays_within_capacity_limits() {
             fleet.name, folded.write, folded.read, folded.records_of_a_batch, folded.hottest
         );
         assert!(folded.write <= fleet.limit, "{words}");
-        // Each item of sums is written once per batch.
+        // Each item with sums is written once per batch.
         assert!(folded.hottest <= 1, "{words}");
-        // The owner of each agent and each item of sums is read once per batch, and the sums by agent twice.
+        // Each agent's owner and each item with sums are read once per batch, and the sums per agent twice.
         assert!(folded.read <= fleet.read_limit, "{words}");
     }
 }
 
-/// What one payment takes that shares no batch with another: its authorization and its confirmation are two batches. In
-/// tenths.
+/// The capacity units of a payment that shares no batch with another payment, in tenths. The authorization and the
+/// confirmation are two batches.
 const HISTORY: Units = Units { read: 80, write: 70 };
-/// Its two statements, and their comparison with its rows and its history entry a day later.
+/// The capacity units for the payment's two statements, in tenths.
 const STATEMENTS: Units = Units { read: 30, write: 0 };
+/// The capacity units of the comparison with the rows and the history entry a day later, in tenths.
 const DAILY_CHECK: Units = Units { read: 45, write: 0 };
-/// Signatures of the statements' key: a statement each.
+/// Signatures by the statements' key: one for each statement.
 const SIGNATURES: usize = 2;
-/// Objects that the log writes in a minute with statements.
+/// The number of objects that the log writes in a minute with statements.
 const OBJECTS_OF_A_MINUTE: usize = 10;
 
 #[tokio::test]
@@ -60,7 +62,7 @@ async fn a_payment_without_others_costs_what_is_counted() {
     };
     let units = || Units::sum(&stating.database.calls().take());
     let files = || contents(&folder.join("log"));
-    // The first payment reads what later ones find in memory.
+    // The first payment reads data that later payments find in memory.
     let first = stating.pay(10, "first").await.unwrap();
     stating.confirm(first, 1).await;
     stating.state(&events).await;
@@ -87,8 +89,8 @@ async fn a_payment_without_others_costs_what_is_counted() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Under load, the batches of the streams are signed in parallel. The one run that appends them signs nothing, and of the
-/// tables it reads whether each payment is still confirmed.
+/// Under load, the stream batches are signed in parallel. The run that appends their statements signs nothing, and
+/// reads from the tables only whether each payment is still confirmed.
 #[tokio::test]
 async fn the_run_that_appends_busy_batches_neither_signs_nor_evaluates() {
     const PAYMENTS: u8 = 20;
@@ -126,7 +128,7 @@ async fn the_run_that_appends_busy_batches_neither_signs_nor_evaluates() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// The files of a folder with their contents.
+/// Returns the files in a folder with their contents.
 fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries

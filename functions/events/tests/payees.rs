@@ -1,4 +1,5 @@
-//! The time from which a payee may be paid, as `events` attests it from the catalog's rows, whoever wrote them.
+//! Tests from which time a payee may be paid, as `events` computes the time from the catalog's rows, whoever wrote the
+//! rows.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -39,7 +40,7 @@ fn at(secs: u32) -> Timestamp {
 }
 
 impl World {
-    /// Starts a world with the delays of a deployment: a day, and an hour for changes that a second operator accepts.
+    /// Starts a world with a deployment's usual delays: a day, and an hour for changes that a second operator accepts.
     async fn start() -> Self {
         let (emulator, streams) = Emulator::with_streams().await;
         let bus = EventBus::new("purser");
@@ -62,7 +63,7 @@ impl World {
         }
     }
 
-    /// As [`World::start`], after the first run over an empty catalog.
+    /// Starts a world like [`World::start`] and runs the function once with an empty catalog.
     async fn begun() -> Self {
         let world = Self::start().await;
         world.call(json!({})).await;
@@ -77,7 +78,7 @@ impl World {
         self.clock.store(at(secs).micros(), SeqCst);
     }
 
-    /// Writes the service's row, passes the stream's records to the function, and returns them.
+    /// Writes the service's row, passes the stream's records to the function, and returns the records.
     async fn write(&self, service: &Service) -> Vec<Value> {
         let put = self.emulator.catalog();
         put.put(service, &sample::audit()).await.unwrap();
@@ -104,7 +105,7 @@ fn shop(n: u128) -> Service {
     service
 }
 
-/// The next version of the service, after this change of its operation.
+/// Returns the next version of the service, after this change of its first operation.
 fn edited(service: &Service, change: impl FnOnce(&mut Operation)) -> Service {
     let mut service = service.clone();
     service.version += 1;
@@ -162,7 +163,7 @@ async fn an_immediate_payee_change_waits_for_one_day() {
     assert_eq!(world.age(&cheaper, 10 + DAY).await, PayeeAge::Old);
 }
 
-/// A lower price does not wait.
+/// A lower price takes effect without delay.
 #[tokio::test]
 async fn raised_prices_and_moved_endpoints_wait() {
     let world = World::begun().await;
@@ -197,13 +198,13 @@ async fn a_payee_that_was_removed_waits_anew() {
     assert_eq!(world.age(&added, 5).await, PayeeAge::Young(at(5 + DAY)));
 }
 
-/// A delayed payee waits until the time in the catalog, unless that is shorter than the delay.
+/// A delayed payee waits until the time in the catalog, unless that time is sooner than the delay allows.
 #[tokio::test]
 async fn an_accepted_payee_waits_for_one_hour() {
     let world = World::begun().await;
     let first = shop(1);
     world.write(&first).await;
-    // The record is processed two seconds after the edit.
+    // The record is processed two seconds after the update.
     world.set_clock(2);
     let waits = edited(&first, will_pay(0xe1, at(DAY)));
     world.write(&waits).await;
@@ -213,20 +214,20 @@ async fn an_accepted_payee_waits_for_one_hour() {
     let accepted = edited(&waits, |operation| *operation = operation.at(at(DAY)));
     world.write(&accepted).await;
     assert_eq!(world.age(&accepted, 100).await, PayeeAge::Young(at(100 + HOUR)));
-    // A time in the catalog that is shorter than the delay has no effect.
+    // A time in the catalog that is sooner than the delay allows has no effect.
     world.set_clock(200);
     let hurried = edited(&accepted, will_pay(0xe2, at(201)));
     world.write(&hurried).await;
     assert_eq!(world.age(&hurried, 201).await, PayeeAge::Young(at(200 + DAY)));
 }
 
-/// So its new payee waits, even if the row was deleted and written again.
+/// A reopened service's new payee is delayed, even if the row was deleted and written again.
 #[tokio::test]
 async fn a_reopened_service_counts_as_changed() {
     let world = World::begun().await;
     let first = shop(1);
     world.write(&first).await;
-    // The edited row says that the service was not open.
+    // The updated row says that the service was not open.
     let mut closed = edited(&first, |_| {});
     closed.curated = false;
     world.write(&closed).await;
@@ -247,7 +248,7 @@ async fn a_reopened_service_counts_as_changed() {
     assert_eq!(world.age(&again, 7).await, PayeeAge::Young(at(7 + DAY)));
 }
 
-/// This applies even after the other services have removed the call; the same payee does not wait.
+/// The delay applies even after the other services have removed the call. A service with the same payee is not delayed.
 #[tokio::test]
 async fn a_new_service_with_a_known_call_waits() {
     let world = World::begun().await;
@@ -269,7 +270,7 @@ async fn a_new_service_with_a_known_call_waits() {
     let other = rival(3, 0xe1);
     world.write(&other).await;
     assert_eq!(world.age(&other, 0).await, PayeeAge::Young(at(DAY)));
-    // Every service that lists the call removes it, and its row shows no trace of it.
+    // Every service that lists the call removes it, and its row shows no trace of the call.
     for service in [&first, &same_payee, &other] {
         let mut empty = edited(service, |_| {});
         empty.operations.clear();
@@ -284,7 +285,7 @@ async fn a_new_service_with_a_known_call_waits() {
     assert_eq!(world.age(&unrelated, 2 * DAY).await, PayeeAge::Old);
 }
 
-/// Later, an operator can request the attestation, by rule or at once.
+/// After the first run, an operator can request the verification of the whole catalog, with or without the delays.
 #[tokio::test]
 async fn only_the_first_run_attests_the_existing_catalog() {
     let world = World::start().await;
@@ -299,7 +300,7 @@ async fn only_the_first_run_attests_the_existing_catalog() {
     assert_eq!(world.age(&first, 0).await, PayeeAge::Old);
     assert_eq!(world.age(&drafted, 0).await, PayeeAge::Unattested);
 
-    // The stream records of this edit are lost.
+    // The stream records of this update are lost.
     let changed = edited(&first, pays(0xe1));
     world.emulator.catalog().put(&changed, &sample::audit()).await.unwrap();
     world.call(json!({})).await;
@@ -313,7 +314,7 @@ async fn only_the_first_run_attests_the_existing_catalog() {
     assert!(unknown.is_err());
 }
 
-/// `internal` removes a call, waits, and lists it in a service that nobody has enabled.
+/// A compromised `internal` removes a call, waits, and lists the call in a service that no agent has enabled.
 #[tokio::test]
 async fn a_removed_call_that_another_service_lists_waits() {
     let world = World::begun().await;
@@ -342,16 +343,16 @@ async fn a_removed_call_that_another_service_lists_waits() {
     pays(0xe1)(&mut other.operations[0]);
     world.write(&other).await;
     assert_eq!(world.age(&other, 30 * DAY).await, PayeeAge::Young(at(31 * DAY)));
-    // The attested time raises the alarm for a service that opens.
+    // The verified time raises the alarm for a service that opens.
     let attested = world.usage.find_attested(other.id).await.unwrap().unwrap();
     assert_eq!(attested.changes_since(None).count(), 1);
-    // A call may move to another service with its payee.
+    // A call may move to a different service together with its payee.
     let moved = with_call_of(2, &second);
     world.write(&moved).await;
     assert_eq!(world.age(&moved, 30 * DAY).await, PayeeAge::Old);
 }
 
-/// Each batch reads all attested services at most once.
+/// Each batch reads the services with verified payees at most once.
 #[tokio::test]
 async fn a_batch_reads_the_attested_services_once() {
     let world = World::begun().await;
@@ -367,7 +368,7 @@ async fn a_batch_reads_the_attested_services_once() {
     let one = reads(1..2).await;
     assert_eq!(one, 4, "a query for each partition");
     assert_eq!(reads(2..12).await, one);
-    // Within a batch, too, a service that opens is compared with the services before it.
+    // A service that opens is also compared with services that were verified earlier in the same batch.
     let rivals = [20, 21].map(|n| {
         let mut rival = shop(n);
         rival.operations[0].endpoint = Endpoint::parse("https://rivals.example/pay").unwrap();
@@ -385,7 +386,7 @@ async fn a_batch_reads_the_attested_services_once() {
     assert!(ages.contains(&PayeeAge::Young(at(DAY))), "{ages:?}");
 }
 
-/// `payments` may read only the partitions of attested payees, which contain no usage data.
+/// `payments` may read only the partitions of verified payees, which contain no usage data.
 #[tokio::test]
 async fn attested_payees_have_partitions_of_their_own() {
     let world = World::begun().await;

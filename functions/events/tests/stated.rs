@@ -1,4 +1,4 @@
-//! The function's statements, as its log and its archive have them: their keys, and that no name is in them.
+//! Tests the function's statements in the log and the archive: which keys verify them, and that they contain no names.
 
 #![expect(
     clippy::indexing_slicing,
@@ -48,7 +48,7 @@ impl Folder {
         Checkpoint::parse(note.unverified_text()).unwrap().head().size
     }
 
-    /// The first `size` statements.
+    /// Returns the first `size` statements.
     async fn statements(&self, size: u64) -> Vec<String> {
         let entries = read_unverified_entries(&self.log(), size, 0..size).await.unwrap();
         entries
@@ -59,7 +59,7 @@ impl Folder {
 }
 
 impl Folder {
-    /// The contents of all files, by their paths in the folder.
+    /// Returns the contents of all files by their paths in the folder.
     fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let mut files = Vec::new();
         let mut folders = vec![self.0.clone()];
@@ -85,7 +85,7 @@ impl Drop for Folder {
     }
 }
 
-/// The lines of the archive.
+/// Returns the lines of the archive.
 fn archived(folder: &Folder) -> Vec<Value> {
     let files = folder.files().into_iter();
     let objects = files.filter(|(path, _)| path.starts_with("archive/statements"));
@@ -102,7 +102,8 @@ fn archived(folder: &Folder) -> Vec<Value> {
         .collect()
 }
 
-/// The key of the secret is followed by one in KMS, and that by another: each statement keeps its key.
+/// A KMS key replaces the key from the secret, and a second KMS key replaces the first. Each statement verifies with
+/// the key that signed it.
 #[tokio::test]
 async fn statements_verify_after_their_key_was_replaced() {
     let folder = Folder::new();
@@ -117,7 +118,7 @@ async fn statements_verify_after_their_key_was_replaced() {
         let trust = folder.trust();
         let kids = trust["jwks"]["keys"].as_array().unwrap().iter();
         let kids: Vec<String> = kids.map(|key| key["kid"].as_str().unwrap().to_owned()).collect();
-        // The current key is first, and all earlier ones stay.
+        // The current key is first, and all earlier keys stay.
         assert_eq!(kids.len(), usize::from(number));
         let earlier: BTreeSet<&String> = kids[1..].iter().collect();
         assert_eq!(earlier, known.iter().collect());
@@ -131,13 +132,14 @@ async fn statements_verify_after_their_key_was_replaced() {
     for key in trust.keys.keys() {
         assert_eq!(serde_json::to_value(key).unwrap()["alg"], "ES256");
     }
-    // KMS is asked to sign digests alone.
+    // The function requests only signatures of digests from KMS.
     for (operation, request) in stating.kms.asked() {
         assert!(operation == "GetPublicKey" || (operation == "Sign" && request["MessageType"] == "DIGEST"));
     }
 }
 
-/// The trust file has the keys of the log before, so saved proofs verify; the checkpoint is signed by the new key at once.
+/// The trust document keeps the log's earlier keys, so saved proofs verify. The new key signs the checkpoint
+/// immediately.
 #[tokio::test]
 async fn earlier_proofs_verify_after_the_keys_were_replaced() {
     let folder = Folder::new();
@@ -169,7 +171,7 @@ async fn earlier_proofs_verify_after_the_keys_were_replaced() {
     assert_eq!(folder.trust()["logs"].as_array().unwrap().len(), 3);
 }
 
-/// Witnesses and readers know a log by its origin, so a log keeps it.
+/// Witnesses and readers identify a log by its origin, so the origin never changes.
 #[tokio::test]
 async fn a_log_keeps_the_origin_that_it_began_with() {
     let folder = Folder::new();
@@ -185,7 +187,7 @@ async fn a_log_keeps_the_origin_that_it_began_with() {
     assert_eq!(checkpoint.lines().next(), Some(ORIGIN));
 }
 
-/// While KMS can't be asked, facts stay pending; nothing is lost.
+/// While KMS fails, facts stay pending and none is lost.
 #[tokio::test]
 async fn statements_wait_while_kms_fails() {
     let folder = Folder::new();
@@ -203,8 +205,8 @@ async fn statements_wait_while_kms_fails() {
     assert_eq!(archived(&folder).len(), 1);
 }
 
-/// A payment that was taken back keeps its receipt, and the statement of the reversal names it. A payment that is
-/// confirmed again has both receipts, and a payment that expired has the statement of its release.
+/// A payment with a reverted confirmation keeps its receipt, and the reversal's statement names the receipt. A payment
+/// that is confirmed again has both receipts, and an expired payment has a statement of its release.
 #[tokio::test]
 async fn reversals_and_releases_name_what_they_change() {
     let folder = Folder::new();
@@ -221,7 +223,7 @@ async fn reversals_and_releases_name_what_they_change() {
     stating.state(&events).await;
     stating.sleep();
     stating.sleep();
-    // The daily check rebuilds each of them.
+    // The daily check rebuilds each statement.
     let lines = rewrites::Lines::start();
     stating.state(&events).await;
     assert_eq!(lines.alarms(), [Value::Null; 0]);
@@ -268,7 +270,7 @@ async fn reversals_and_releases_name_what_they_change() {
     }
 }
 
-/// A withdrawal has a statement, which names no decision by the policy, and its payment has the receipt.
+/// A withdrawal has a statement that names no policy decision, and its payment has the receipt.
 #[tokio::test]
 async fn withdrawals_are_stated() {
     let folder = Folder::new();
@@ -296,7 +298,7 @@ async fn withdrawals_are_stated() {
 }
 
 impl Stating {
-    /// Makes pending what the log lacks of the first day.
+    /// Makes the first day's changes pending that have no statement in the log.
     async fn find_missing(&self, folder: &Folder) -> MissingStatements {
         let (agent, day) = (sample::agent_id(1), Day::containing(sample::start()));
         let (decisions, unreadable) = self.emulator.ledger().decisions_of_day(agent, day).await.unwrap();
@@ -309,8 +311,8 @@ impl Stating {
     }
 }
 
-/// What the streams lost is pending again once, and a release is not, because the record does not have its time. What is
-/// stated, pending, set aside or young is left as it is.
+/// Changes that the streams lost become pending again once. A release does not, because the record does not have its
+/// time. Changes that are stated, pending, set aside or recent stay unchanged.
 #[tokio::test]
 async fn missing_statements_are_pending_again_once() {
     let folder = Folder::new();
@@ -347,7 +349,8 @@ async fn missing_statements_are_pending_again_once() {
     stating.sleep();
     stating.sleep();
 
-    // The payments with their receipt or reversal, the block, the payout and the purchase before it.
+    // The pending changes are the payments with their receipt or reversal, the block, the withdrawal and the purchase
+    // before it.
     let missing = stating.find_missing(&folder).await;
     let time = reason("the record does not have the time of the release");
     assert_eq!(missing.pending, 8);
@@ -371,8 +374,8 @@ async fn missing_statements_are_pending_again_once() {
     }
 }
 
-/// The owner's decisions on approval requests and their expiries have statements, which name the decision that required
-/// the approval. An expiry that is noted twice is stated once.
+/// The owner's decisions on approval requests and the expiries have statements that name the decision that required the
+/// approval. An expiry that is stored twice is stated once.
 #[tokio::test]
 async fn approval_decisions_and_expiries_are_stated() {
     let folder = Folder::new();
@@ -401,7 +404,7 @@ async fn approval_decisions_and_expiries_are_stated() {
         events.sweep(TIME).await.unwrap();
         stating.state(&events).await;
     }
-    // The daily check rebuilds each of them.
+    // The daily check rebuilds each statement.
     stating.sleep();
     stating.sleep();
     stating.state(&events).await;
@@ -449,7 +452,7 @@ async fn approval_decisions_and_expiries_are_stated() {
     }
 }
 
-/// What outlives an agent's rows has no name of it: neither the log nor the archive.
+/// The log and the archive outlive an agent's rows, so neither may contain the agent's names.
 #[tokio::test]
 async fn the_archive_has_the_log_and_neither_has_names() {
     let folder = Folder::new();

@@ -1,4 +1,5 @@
-//! Anomaly brakes freeze agents after unusually busy hours, once for each hour, however the records come.
+//! Tests that anomaly brakes freeze an agent after an unusually busy hour, once per hour, in whatever order the records
+//! arrive.
 
 use crate::world::{SHARD, World, agent, at, owner};
 use purser_domain::{
@@ -13,7 +14,7 @@ use uuid::Uuid;
 
 const HOUR: u32 = 3_600;
 
-/// The agent with a brake of `times` the busiest hour, and at least 50.
+/// Returns the agent with an anomaly brake that trips at `times` the busiest hour, and at no less than 50 units.
 fn braked(times: u32, version: u64, status: AgentStatus) -> Agent {
     let rule = Rule {
         id: RuleId::from_uuid(Uuid::from_u128(1)),
@@ -29,7 +30,7 @@ fn braked(times: u32, version: u64, status: AgentStatus) -> Agent {
     }
 }
 
-/// A midnight after the start of each world.
+/// Returns a midnight after every world's start.
 fn midnight() -> Timestamp {
     Day::containing(at(0)).plus(20).start()
 }
@@ -44,7 +45,7 @@ impl World {
         world
     }
 
-    /// An edit by the owner.
+    /// Updates the agent as its owner.
     async fn edit(&self, agent: &Agent) {
         let acting = Acting {
             actor: Actor::Person {
@@ -60,7 +61,7 @@ impl World {
         self.ledger.put_agent(agent, &row).await.unwrap();
     }
 
-    /// Pays these amounts, each at its time.
+    /// Makes a payment for each pair of time and amount.
     async fn pays(&self, payments: &[(Timestamp, u64)]) {
         for (at, amount) in payments {
             let key = format!("{at} {amount}");
@@ -68,7 +69,7 @@ impl World {
         }
     }
 
-    /// Folds and publishes all records, also those of the freeze. Returns the batches.
+    /// Aggregates and publishes all records, including the records of a freeze. Returns the batches.
     async fn pass_all(&self) -> Vec<Vec<Value>> {
         let mut passed = Vec::new();
         loop {
@@ -83,7 +84,7 @@ impl World {
         }
     }
 
-    /// The status and version of the agent's record.
+    /// Returns the status and version of the agent's record.
     async fn now(&self) -> (AgentStatus, u64) {
         let agent = self.ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
         (agent.status, agent.version)
@@ -109,8 +110,8 @@ impl World {
 const FROZEN: AgentStatus = AgentStatus::Frozen;
 const ACTIVE: AgentStatus = AgentStatus::Active;
 
-/// The freeze is an edit with its row in the audit log, and the person is told why. Unfrozen, the agent pays as much as in
-/// another hour, and is frozen again.
+/// The freeze updates the agent with an audit row, and the user is notified of the reason. After the user unfreezes the
+/// agent, the agent can spend as much as in any other hour before it is frozen again.
 #[tokio::test]
 async fn a_burst_freezes_the_agent_once_for_its_hour() {
     let world = World::with_brake(10).await;
@@ -151,7 +152,7 @@ async fn a_burst_freezes_the_agent_once_for_its_hour() {
         (Some("owner"), Some(&owner()))
     );
 
-    // Everything comes again, in other batches and backwards, before and after the person unfreezes it.
+    // All records arrive again in other batches and in reverse order, before and after the user unfreezes the agent.
     let mut repeated: Vec<Value> = batches.concat();
     repeated.reverse();
     for version in [3, 4] {
@@ -167,7 +168,7 @@ async fn a_burst_freezes_the_agent_once_for_its_hour() {
         let status = if version == 4 { ACTIVE } else { FROZEN };
         assert_eq!(world.now().await, (status, version));
     }
-    // A rebuild keeps which hours were braked.
+    // A rebuild preserves the hours in which the brake froze the agent.
     let (owner, agents, later) = (owner(), [braked(10, 4, ACTIVE)], burst.after(sample::secs(30 * HOUR)));
     let rebuilt = world
         .usage
@@ -177,7 +178,8 @@ async fn a_burst_freezes_the_agent_once_for_its_hour() {
     assert_eq!(world.now().await, (ACTIVE, 4));
     assert_eq!(world.freezes().await.len(), 1);
 
-    // As much as in another hour, and no more. Unfrozen again, what froze the agent does not count in the next hour either.
+    // The agent may spend as much as in any other hour and no more. The payments that froze the agent do not count in
+    // the next hour either.
     world.pays(&[(burst.after(sample::secs(3)), 10)]).await;
     world.pass_all().await;
     assert_eq!(world.now().await, (FROZEN, 5));
@@ -188,11 +190,11 @@ async fn a_burst_freezes_the_agent_once_for_its_hour() {
     assert_eq!(world.now().await, (ACTIVE, 6));
 }
 
-/// A name, payments of amounts at their times, and the status of the agent after them.
+/// A name, payments as pairs of time and amount, and the expected status.
 type Row<'a> = (&'static str, &'a [(Timestamp, u64)], AgentStatus);
 
-/// A burst counts whole across a full hour, also where a day ends. Exactly the hours of fourteen days without the last count
-/// as before, and of each day the busiest.
+/// A burst counts whole across a full hour, also across midnight. The comparison uses exactly the fourteen days before
+/// the last hour, and the busiest hour per day.
 #[tokio::test]
 async fn hours_are_compared_with_those_of_fourteen_days() {
     let after = |secs| midnight().after(sample::secs(secs));
@@ -233,7 +235,7 @@ async fn hours_are_compared_with_those_of_fourteen_days() {
     }
 }
 
-/// A released payment counts neither in the judged hour nor in those before.
+/// A released payment counts neither in the checked hour nor in earlier hours.
 #[tokio::test]
 async fn released_payments_do_not_count() {
     let world = World::with_brake(2).await;
@@ -244,14 +246,15 @@ async fn released_payments_do_not_count() {
     world.release(released).await;
     world.pays(&[(burst.after(sample::secs(1)), 20)]).await;
     world.pass_all().await;
-    // The first hour was judged when its payment was authorized and released already.
+    // The first hour was checked when its payment was already released.
     assert_eq!(world.now().await, (ACTIVE, 2));
     world.pays(&[(burst.after(sample::secs(2)), 30)]).await;
     world.pass_all().await;
     assert_eq!(world.now().await, (FROZEN, 3));
 }
 
-/// A person's own freeze is left alone, and notes no hour: unfrozen, the agent is judged again.
+/// The brake does not change a freeze by a user and stores no hour for it. After the user unfreezes the agent, the
+/// brake is evaluated again.
 #[tokio::test]
 async fn a_frozen_or_archived_agent_is_left_alone() {
     for archived in [false, true] {
@@ -271,7 +274,7 @@ async fn a_frozen_or_archived_agent_is_left_alone() {
     }
 }
 
-/// An agent without a brake, or whose brake was removed since, is not frozen.
+/// An agent without a brake is not frozen, and neither is an agent whose brake was removed since.
 #[tokio::test]
 async fn only_a_brake_in_force_freezes() {
     let world = World::start().await;
@@ -280,7 +283,7 @@ async fn only_a_brake_in_force_freezes() {
     assert_eq!(world.now().await, (ACTIVE, 1));
 }
 
-/// Two calls judge the same hour at once.
+/// Concurrent calls evaluate the same hour.
 #[tokio::test]
 async fn concurrent_batches_freeze_once() {
     let world = World::with_brake(2).await;
@@ -298,8 +301,8 @@ async fn concurrent_batches_freeze_once() {
     assert_eq!(world.freezes().await.len(), 1);
 }
 
-/// Kills the call at the n-th moment. The batch is repeated: the agent is frozen once, and its hour noted, so that it can be
-/// unfrozen.
+/// Kills the call at the n-th moment and repeats the batch. The agent is frozen once and its hour is stored, so the
+/// user can unfreeze the agent.
 #[tokio::test]
 async fn a_brake_survives_a_kill_at_any_step() {
     let mut killed_at = 0;

@@ -1,4 +1,4 @@
-//! Changes are folded into the journal once, in whatever batches their records come.
+//! Tests that changes are aggregated into the decision history exactly once, in whatever batches their records arrive.
 
 use crate::world::{FOLDED, RowKey, SHARD, World, agent, at, owner};
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 
 const DAY: u32 = 86_400;
 
-/// A state by the letter with which these tests write it.
+/// Returns the word for an entry's state in these tests.
 fn letter(entry: &JournalEntry) -> &'static str {
     match (entry.state(), entry.result) {
         (Some(SettlementState::Authorized), _) => "authorized",
@@ -32,7 +32,8 @@ fn letter(entry: &JournalEntry) -> &'static str {
 }
 
 impl World {
-    /// Passes the remaining records to the function, and then checks the journal. Returns its entries, oldest first.
+    /// Passes the remaining records to the function and checks the decision history. Returns the history's entries,
+    /// oldest first.
     async fn folded(&self) -> Vec<(u64, &'static str)> {
         for batch in self.records() {
             self.fold(SHARD, &batch).await.unwrap();
@@ -43,7 +44,7 @@ impl World {
     }
 }
 
-/// The order is that of the decisions, whenever their states changed.
+/// Entries have the order of the decisions, whenever the states of their payments changed.
 #[tokio::test]
 async fn entries_are_in_the_order_of_time_with_the_present_state() {
     let world = World::start().await;
@@ -64,7 +65,7 @@ async fn entries_are_in_the_order_of_time_with_the_present_state() {
         &[(30, "authorized"), (10, "reverted")],
     ];
     assert_eq!(world.folded().await, expected.concat());
-    // The reverted confirmation is made again, and a released payment is confirmed late.
+    // The reverted payment is confirmed again, and a released payment is confirmed late.
     world.confirm(first, 1, at(DAY)).await;
     world.confirm(second, 2, at(DAY)).await;
     world.confirm(third, 3, at(2 * DAY)).await;
@@ -83,7 +84,7 @@ async fn entries_are_in_the_order_of_time_with_the_present_state() {
     };
     assert_eq!((*tx_hash, *settled_at), (sample::tx_hash(1), at(DAY)));
     assert_eq!(confirmed.settlement(), Some(first));
-    // All of it counts on the day of the decisions.
+    // All amounts count on the day of the decisions.
     let days = world.days().await;
     assert_eq!(days.keys().copied().collect::<Vec<_>>(), [Day::containing(at(0))]);
     let sums = days[&Day::containing(at(0))].total;
@@ -97,7 +98,7 @@ async fn entries_are_in_the_order_of_time_with_the_present_state() {
 #[tokio::test]
 async fn an_entry_counts_on_the_day_of_its_decision() {
     let world = World::start().await;
-    // Two days that end and begin within two seconds.
+    // Two payments at most one second from a midnight.
     let midnight = Day::containing(at(0)).plus(1).start();
     let before = world.paid_at(10, "before", midnight.before(sample::secs(1))).await;
     let after = world.paid_at(20, "after", midnight).await;
@@ -111,7 +112,7 @@ async fn an_entry_counts_on_the_day_of_its_decision() {
     assert_eq!(sums.map(|sums| sums.released.units()), [0, 20]);
 }
 
-/// Refusals, escalations and reverted confirmations are also in a part of their own.
+/// Rejections, escalations and reverted confirmations are also in a separate list.
 #[tokio::test]
 async fn refusals_are_in_both_parts() {
     let world = World::start().await;
@@ -134,7 +135,8 @@ async fn refusals_are_in_both_parts() {
 }
 
 impl World {
-    /// Folds `count` payments of the agent, one a second, that are copies of one payment. Returns its change.
+    /// Aggregates `count` payments of the agent, one per second, which are copies of one payment. Returns that
+    /// payment's change.
     async fn many(&self, count: u32) -> JournalChange {
         self.paid(10, "copied").await;
         let batches = self.records();
@@ -148,7 +150,7 @@ impl World {
     }
 }
 
-/// An owner's sums that can't be read stop neither the batch nor another owner's sums.
+/// If an owner's sums can't be read, the batch and the other owners' sums are still processed.
 #[tokio::test]
 async fn unreadable_sums_of_an_owner_stop_no_other_owner() {
     let world = World::start().await;
@@ -187,14 +189,14 @@ async fn unreadable_sums_of_an_owner_stop_no_other_owner() {
             .iter()
             .any(|entry| entry.at == at(7))
     );
-    // The function reports the row, and the shard goes on.
+    // The function reports the row, and the shard's next batches are processed.
     world.paid(10, "after").await;
     for batch in world.records() {
         assert!(world.fold(SHARD, &batch).await.is_some());
     }
 }
 
-/// A copy of the change of an authorized payment: `n` seconds later, of the amount `n + 1`.
+/// Returns a copy of an authorized payment's change: `n` seconds later, with the amount `n + 1`.
 fn copy(change: &JournalChange, agent: AgentId, n: u32) -> JournalChange {
     let mut copy = change.clone();
     let purser_domain::LoggedDecision::Allowed(settlement) = &mut copy.new else {
@@ -210,7 +212,7 @@ fn copy(change: &JournalChange, agent: AgentId, n: u32) -> JournalChange {
     copy
 }
 
-/// A filtered page reads at most 160 entries, so it may be empty and still be followed by another.
+/// A filtered page reads at most 160 entries, so an empty page may still have a next page.
 #[tokio::test]
 async fn pages_have_every_matching_entry_once_in_order() {
     let world = World::start().await;
@@ -255,7 +257,7 @@ async fn pages_have_every_matching_entry_once_in_order() {
         pages.contains(&0) || pages.iter().filter(|found| **found < 4).count() > 1,
         "{pages:?}"
     );
-    // Another owner's journal is another list.
+    // The history of a different owner is separate.
     let other = PersonId::derive("https://issuer.example", "bob");
     let slice = PageRequest { before: None, limit: 4 };
     let page = world
@@ -315,7 +317,7 @@ async fn a_day_names_its_biggest_agents_and_all_services() {
     assert_eq!(by_agent.len(), 12);
 }
 
-/// Replays use other batch boundaries, and one comes three days later.
+/// Replays use other batch boundaries, and one replay arrives three days later.
 #[tokio::test]
 async fn replayed_records_of_a_shard_are_folded_once() {
     let world = World::start().await;
@@ -323,7 +325,7 @@ async fn replayed_records_of_a_shard_are_folded_once() {
     let batches = world.records();
     for batch in &batches {
         world.call(json!({"Records": batch})).await.unwrap();
-        // Single records, then groups of three from the middle, then doubled, then the whole batch.
+        // Single records, then groups of three from the middle, then doubled records, then the whole batch.
         for record in batch {
             world.fold(SHARD, std::slice::from_ref(record)).await.unwrap();
         }
@@ -349,7 +351,7 @@ async fn replayed_records_of_a_shard_are_folded_once() {
     );
 }
 
-/// The records of a batch come in any order, of both tables' streams whichever is first, and single or together.
+/// The records of a batch arrive in any order, singly or together, and either table's stream may come first.
 #[tokio::test]
 async fn batches_of_different_shards_come_in_any_order() {
     for ledger_first in [false, true] {
@@ -375,7 +377,7 @@ async fn batches_of_different_shards_come_in_any_order() {
     }
 }
 
-/// A window may end without records.
+/// A tumbling window may end without records.
 #[tokio::test]
 async fn a_window_that_ends_without_records_writes_nothing() {
     let world = World::start().await;
@@ -389,11 +391,11 @@ async fn a_window_that_ends_without_records_writes_nothing() {
 }
 
 impl World {
-    /// Folds a batch as a shard that is split at this record. The answer for the parent is lost, so it is delivered again
-    /// after its children have begun.
+    /// Passes a batch to the function as a shard that is split at this record. The response for the parent shard is
+    /// lost, so Lambda delivers the parent shard again after the child shards have begun.
     async fn fold_split(&self, batch: &[Value], split: usize) {
         let (parent, after) = batch.split_at(split);
-        // All rows of a partition key are in one shard.
+        // All rows with the same partition key are in one shard.
         let mut children: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
         for record in after {
             let pk = record["dynamodb"]["NewImage"]["pk"]["S"].as_str().unwrap_or_default();
@@ -416,7 +418,7 @@ impl World {
     }
 }
 
-/// The parent shard is replayed after its children have started, wherever it was split.
+/// The parent shard is replayed after its child shards have started, wherever the shard was split.
 #[tokio::test]
 async fn records_of_split_shards_are_folded_once() {
     let world = World::start().await;
@@ -435,7 +437,7 @@ async fn records_of_split_shards_are_folded_once() {
     }
 }
 
-/// The batches of both tables, each several times, and with them those that are published.
+/// Aggregates the batches of both tables several times and concurrently, while the same batches are published.
 #[tokio::test]
 async fn batches_at_once_are_folded_once() {
     let world = World::start().await;
@@ -455,12 +457,12 @@ async fn batches_at_once_are_folded_once() {
     world.assert_told_and_folded().await;
 }
 
-/// Two shards have different agents of one owner, whose sums are in the same items.
+/// Two shards have different agents of the same owner, and the sums of both agents are in the same items.
 #[tokio::test]
 async fn batches_of_one_owner_at_once_are_all_in_the_sums() {
     let world = World::start().await;
     let change = world.many(0).await;
-    // The last digits are equal, so all are in one item.
+    // The last digits of the agent ids are equal, so the sums of all agents are in one item.
     let agents: BTreeSet<AgentId> = (0..8_u128).map(|n| sample::agent_id(1 + 16 * n)).collect();
     for id in agents.iter().skip(1) {
         let agent = Agent {
@@ -475,7 +477,7 @@ async fn batches_of_one_owner_at_once_are_all_in_the_sums() {
         let (usage, owners, copy) = (world.usage.clone(), Arc::clone(&owners), copy(&change, agent, n));
         (agent, async move { usage.fold(vec![copy], &owners).await.unwrap() })
     });
-    // The batches of an agent come one after the other.
+    // The batches of one agent arrive one after the other.
     let mut by_agent: BTreeMap<AgentId, Vec<_>> = BTreeMap::new();
     for (agent, call) in calls {
         by_agent.entry(agent).or_default().push(call);
@@ -496,7 +498,7 @@ async fn batches_of_one_owner_at_once_are_all_in_the_sums() {
     assert_eq!(world.journal(JournalPart::All).await.len(), 80);
 }
 
-/// A batch has the payments of 150 owners. It is killed after more and more of its writes, until all are done.
+/// A batch has the payments of 150 owners. Each call is killed after more of its writes, until all writes are done.
 #[tokio::test]
 async fn a_large_batch_that_is_killed_is_folded_once() {
     let world = World::start().await;
@@ -549,7 +551,8 @@ async fn a_large_batch_that_is_killed_is_folded_once() {
 }
 
 impl World {
-    /// Asserts that an entry of an agent shows that all earlier records of the agent in that table have one.
+    /// Asserts that the history has no gaps: if an agent's record has an entry, all earlier records of the agent in the
+    /// same table have entries.
     async fn assert_no_gaps(&self, batches: &[Vec<Value>]) {
         let rows = self.rows("J#").await;
         let prefix = format!("J#{}", owner());
@@ -580,7 +583,7 @@ impl World {
     }
 }
 
-/// Kills the function at the n-th moment of its calls, and delivers everything again.
+/// Kills the function at the n-th moment of its calls, and delivers all records again.
 #[tokio::test]
 async fn events_and_the_journal_survive_a_kill_at_any_step() {
     let mut killed_at = 0;
@@ -617,7 +620,7 @@ async fn events_and_the_journal_survive_a_kill_at_any_step() {
     assert!(killed_at > 40, "only {killed_at} moments");
 }
 
-/// The history of an owner, oldest first: amount, state and the name of the agent.
+/// Returns an owner's history, oldest first: amount, state and agent name.
 async fn history(world: &World, owner: &PersonId) -> Vec<(u64, &'static str, String)> {
     let slice = PageRequest {
         before: None,
@@ -631,7 +634,7 @@ async fn history(world: &World, owner: &PersonId) -> Vec<(u64, &'static str, Str
         .collect()
 }
 
-/// The owner `n` of the agent, counted from 0.
+/// Returns the agent's `n`-th owner, counted from 0.
 fn nth_owner(n: usize) -> PersonId {
     match n {
         0 => owner(),
@@ -640,7 +643,7 @@ fn nth_owner(n: usize) -> PersonId {
 }
 
 impl World {
-    /// Transfers the agent to the next owner, who gives it another name.
+    /// Transfers the agent to the next owner, who renames the agent.
     async fn transfer(&self, to: usize) {
         let old = self.ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
         let offer = Handover {
@@ -674,7 +677,8 @@ impl World {
     }
 }
 
-/// An entry belongs to the owner at its decision, also if the payment ends, or is folded, after the transfer.
+/// An entry belongs to the agent's owner at the time of the decision, even if the payment ends or is aggregated after
+/// the transfer.
 #[tokio::test]
 async fn decisions_before_a_transfer_stay_in_the_former_owners_history() {
     let world = World::start().await;
@@ -724,7 +728,7 @@ async fn decisions_before_a_transfer_stay_in_the_former_owners_history() {
     assert_eq!(sums(1).await, (30, 0, 0, 1));
 }
 
-/// A step of an agent's life, in the drawn orders below.
+/// A random step in the test below.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Authorize,
@@ -735,8 +739,9 @@ enum Step {
     Fold,
 }
 
-/// In drawn orders of payments, transfers and folds, some of them repeated, each decision is in exactly one history: that
-/// of the owner who decided it. It has the present state there, and the sums of each owner are those of the entries.
+/// In random orders of payments, transfers and batches, some of them repeated, each decision is in exactly one history:
+/// the history of the agent's owner at the time of the decision. The entry shows the current state, and each owner's
+/// sums equal the sums of the owner's entries.
 #[tokio::test]
 async fn every_decision_is_in_exactly_one_history_after_any_order_of_transfers() {
     use Step::{Authorize, Block, Confirm, Fold, Release, Transfer};
@@ -776,7 +781,7 @@ async fn every_decision_is_in_exactly_one_history_after_any_order_of_transfers()
                     world.transfer(owner).await;
                 }
                 Fold => {
-                    // A shard's batch comes after all earlier ones, and may be repeated from any of them on.
+                    // A shard's batch comes after all earlier batches, and may be repeated from any earlier batch on.
                     let first = draw.index(batches.len() + 1);
                     batches.extend(world.records());
                     for batch in &batches[first..] {
@@ -818,7 +823,7 @@ async fn every_decision_is_in_exactly_one_history_after_any_order_of_transfers()
     }
 }
 
-/// A batch whose oldest record is more than ten seconds old leaves a row, which is read for two minutes.
+/// A batch whose oldest record is more than ten seconds old writes a row that is read for two minutes.
 #[tokio::test]
 async fn a_late_batch_reports_how_far_the_journal_is_complete() {
     let world = World::start().await;
@@ -853,7 +858,7 @@ async fn a_late_batch_reports_how_far_the_journal_is_complete() {
     let ttl = |row: &BTreeMap<String, AttributeValue>| row["ttl"].as_n().unwrap().clone();
     let expected = now.after(sample::secs(120)).secs().to_string();
     assert_eq!(rows.values().map(ttl).collect::<Vec<_>>(), [expected]);
-    // It is reported before the batch is folded, so also if that fails.
+    // The delay is reported before the batch is aggregated, so it is also reported if the aggregation fails.
     world.proxies[0].follow(|step| match step.moment {
         Moment::Arrived if step.call.starts_with("BatchGetItem") => {
             Fate::Answer(400, json!({"__type": "AccessDenied"}))
@@ -866,7 +871,7 @@ async fn a_late_batch_reports_how_far_the_journal_is_complete() {
     assert_eq!(complete, Some(now.before(sample::secs(600))));
 }
 
-/// A row of the journal that can't be read fails its lists; it is not left out of them.
+/// If an entry of the decision history can't be read, the list fails instead of leaving the entry out.
 #[tokio::test]
 async fn an_unreadable_entry_fails_the_list() {
     let world = World::start().await;

@@ -1,4 +1,5 @@
-//! The tables' streams are published and folded into the journal once, despite failures, repetitions and reordering.
+//! Tests that the table streams are published and aggregated exactly once, despite failures, repetitions and
+//! reordering.
 
 #![expect(
     clippy::arithmetic_side_effects,

@@ -1,4 +1,4 @@
-//! Events are published once, and sweeps publish those without a write.
+//! Tests that each event is published under one id, and that sweeps publish events without a write.
 
 use crate::world::{FOLDED, SHARD, TIME, World, agent, at, owner};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// They are folded into the journal, too.
+/// The same changes are also aggregated into the decision history.
 #[tokio::test]
 async fn each_fact_is_published_once_without_secrets() {
     let world = World::start().await;
@@ -24,7 +24,7 @@ async fn each_fact_is_published_once_without_secrets() {
     world.assert_told_and_folded().await;
     assert!(world.told().iter().all(|event| event.owner() == Some(&owner())));
     let text = format!("{:?}", world.bus.taken());
-    // The digest of the sample's key, in Base64 and in hexadecimal; and texts that a person wrote for the agent.
+    // The digest of the sample's key, in Base64 and in hexadecimal, and texts that a user wrote for the agent.
     for secret in ["CQkJCQkJ", "09090909", "no body of mine", "lab.example"] {
         assert!(!text.contains(secret), "{secret}");
     }
@@ -45,7 +45,7 @@ async fn repeated_batches_publish_the_same_event_ids() {
     for batch in &batches {
         world.fold(SHARD, batch).await.unwrap();
     }
-    // The last table's batches first; each batch twice, then its records one by one.
+    // The last table's batches first, each batch doubled, then all records one by one.
     for batch in batches.iter().rev() {
         let doubled: Vec<&Value> = batch.iter().chain(batch).collect();
         world.call(json!({"Records": doubled})).await.unwrap();
@@ -56,7 +56,7 @@ async fn repeated_batches_publish_the_same_event_ids() {
     world.assert_told_and_folded().await;
 }
 
-/// The bus is down, refuses three entries or loses its responses.
+/// The bus is down, rejects three entries or loses its responses.
 #[tokio::test]
 async fn all_events_are_published_after_bus_failures() {
     for fault in [Fault::Down, Fault::Refuses(3), Fault::LosesAnswers] {
@@ -89,7 +89,7 @@ async fn what_the_bus_refused_is_what_comes_again() {
     for batch in world.records() {
         world.fold(SHARD, &batch).await.unwrap();
         let mut rest = batch;
-        // Each call publishes two more entries and repeats none.
+        // Each call publishes two more entries and repeats no entry.
         loop {
             let answer = world.call(json!({"Records": rest})).await.unwrap();
             let Some(first) = answer["batchItemFailures"][0]["itemIdentifier"].as_str() else {
@@ -104,7 +104,7 @@ async fn what_the_bus_refused_is_what_comes_again() {
     world.assert_told_and_folded().await;
 }
 
-/// While writes fail, nothing is published or folded.
+/// While writes fail, no change is published or aggregated.
 #[tokio::test]
 async fn a_database_failure_delays_events_and_the_journal() {
     let world = World::start().await;
@@ -127,7 +127,7 @@ async fn a_database_failure_delays_events_and_the_journal() {
     world.assert_told_and_folded().await;
 }
 
-/// All other rows are published and folded.
+/// All other rows are published and aggregated.
 #[tokio::test]
 async fn an_unreadable_row_is_set_aside() {
     let world = World::start().await;
@@ -168,7 +168,7 @@ async fn an_unreadable_row_is_set_aside() {
     world.assert_told_and_folded().await;
 }
 
-/// A request that is rejected after it was approved is withdrawn; one that is rejected while it waits is only decided.
+/// A request that is rejected after its approval is withdrawn. A pending request that is rejected is only decided.
 #[tokio::test]
 async fn withdrawing_an_unused_approval_is_an_event_of_its_own() {
     let world = World::start().await;
@@ -208,7 +208,7 @@ async fn withdrawing_an_unused_approval_is_an_event_of_its_own() {
     );
 }
 
-/// It is published once no payment can be written under the approval.
+/// The expiry is published only when no payment can be written under the approval any more.
 #[tokio::test]
 async fn only_unused_approvals_publish_an_expiry_event() {
     let world = World::start().await;
@@ -223,7 +223,7 @@ async fn only_unused_approvals_publish_an_expiry_event() {
         told.filter(|event| event.kind() == EventKind::ApprovalExpired)
             .collect()
     };
-    // A payment may still be written when the approval ends, so the event is published only once none can be written.
+    // A payment may still be written when the approval expires, so the event is published 120 seconds later.
     for (after, count) in [(0, 0), (119, 0), (120, 1), (121, 1)] {
         world.clock.store(end.after(sample::secs(after)).micros(), SeqCst);
         world
@@ -245,7 +245,7 @@ async fn only_unused_approvals_publish_an_expiry_event() {
     assert_eq!(world.bus.taken().len(), before, "it is looked at once");
 }
 
-/// There are more unreadable reminders than a page has: invalid keys and invalid approvals.
+/// There are more unreadable reminders (invalid keys and invalid approvals) than a page holds.
 #[tokio::test]
 async fn unreadable_reminders_do_not_block_others() {
     let world = World::start().await;
@@ -284,7 +284,7 @@ async fn unreadable_reminders_do_not_block_others() {
     }
 }
 
-/// The former owner learns only that the agent was handed over.
+/// The previous owner learns only that the ownership was transferred.
 #[tokio::test]
 async fn events_after_a_handover_reach_the_new_owner() {
     let world = World::start().await;
@@ -310,7 +310,7 @@ async fn events_after_a_handover_reach_the_new_owner() {
     assert!(!handed_over.contains(new_owner.as_str()));
 }
 
-/// A freeze of the deployment has no owner, and the operator's reason is not published.
+/// A deployment-wide freeze has no owner, and the operator's reason is not published.
 #[tokio::test]
 async fn freeze_events_reach_the_affected_owner() {
     let world = World::start().await;
@@ -367,7 +367,7 @@ async fn freeze_events_reach_the_affected_owner() {
     assert!(!format!("{told:?}").contains("a reason of operators"));
 }
 
-/// An edit of the name publishes nothing; a service that is no longer curated is closed.
+/// A changed name publishes no event, and a service that is no longer curated publishes its closing.
 #[tokio::test]
 async fn catalog_edits_publish_openings_payees_and_prices() {
     let world = World::start().await;
@@ -420,7 +420,7 @@ async fn catalog_edits_publish_openings_payees_and_prices() {
     );
 }
 
-/// A service with an operation that pays another payee from this time on.
+/// Returns a service with an operation that pays a different payee from this time on.
 fn delayed(slug: &str, n: u128, from: Timestamp) -> purser_domain::Service {
     let mut service = sample::service(sample::service_id(n), slug);
     for operation in &mut service.operations {
@@ -437,7 +437,7 @@ fn delayed(slug: &str, n: u128, from: Timestamp) -> purser_domain::Service {
     service
 }
 
-/// A withdrawn change is not published, and a later edit publishes no second event.
+/// A withdrawn change is not published, and a later update publishes no second event.
 #[tokio::test]
 async fn delayed_changes_are_published_once_effective() {
     let world = World::start().await;
@@ -484,7 +484,7 @@ async fn delayed_changes_are_published_once_effective() {
         assert_eq!(swept.is_err(), after == 120, "{after}");
         assert_eq!(told(EventKind::ServicePayeeChanged).len(), count, "{after}");
     }
-    // A later edit publishes the same event.
+    // A later update publishes the same event.
     let mut later = next_of(&next_of(&shops[2].1)).at(from);
     later.name = "another name".to_owned();
     put(&later).await;
@@ -508,8 +508,9 @@ async fn delayed_changes_are_published_once_effective() {
     }
 }
 
-/// `events/history/ledger-stream.json` is a batch as a mapping of `history` passes it, for tools that call the built function. Its
-/// agent is in no ledger, so a separately running function sets it aside; in this test its owner is known.
+/// `events/history/ledger-stream.json` is a batch as a mapping of `history` passes it, for tools that call the built
+/// function. The batch's agent is in no ledger, so a separately running function reports it as unreadable. In this test
+/// the agent's owner is known.
 #[tokio::test]
 async fn a_recorded_batch_is_told_as_it_was() {
     let recorded = include_str!("../../../../events/history/ledger-stream.json");

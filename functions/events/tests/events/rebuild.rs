@@ -1,4 +1,5 @@
-//! A rebuild restores what is missing in the journal, and leaves the changes of the last day to the streams.
+//! Tests that a rebuild restores missing entries of the decision history, and leaves the changes of the last day to the
+//! streams.
 
 use crate::world::{RowKey, SHARD, World, agent, at, owner};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -11,12 +12,12 @@ use std::time::Duration;
 
 const HOUR: u32 = 3_600;
 
-/// A time at which all that [`World::live`] makes is older than a day.
+/// Returns a time at which all changes by [`World::live`] are older than a day.
 fn later() -> Timestamp {
     at(26 * HOUR)
 }
 
-/// What a person sees of a journal.
+/// The part of a decision history that its owner can read: entries, sums per day and sums per agent.
 type Seen = (
     [Vec<JournalEntry>; 2],
     BTreeMap<Day, DaySums>,
@@ -34,7 +35,7 @@ impl World {
         (parts, self.days().await, agents)
     }
 
-    /// Rebuilds the day of [`World::live`].
+    /// Rebuilds the day on which [`World::live`] made its changes.
     async fn rebuild(&self, now: Timestamp) -> Rebuilt {
         self.rebuild_by(&self.ledger, &self.usage, now).await.unwrap()
     }
@@ -46,7 +47,7 @@ impl World {
             .await
     }
 
-    /// Loses the sums that `is_lost` picks by their index.
+    /// Deletes the sums that `is_lost` selects by their index.
     async fn lose_sums(&self, is_lost: impl Fn(usize) -> bool) {
         let rows = self.rows("O#").await.into_keys().enumerate();
         for (_, key) in rows.filter(|(index, _)| is_lost(*index)) {
@@ -54,8 +55,9 @@ impl World {
         }
     }
 
-    /// Loses the entries that `is_lost` picks by their index, and every other of their copies among the refusals: a fold
-    /// that is killed between the two leaves that one. Returns the number of lost entries.
+    /// Deletes the entries that `is_lost` selects by their index, and every second copy among the rejections, because
+    /// an aggregation that is killed between the two writes leaves the copy missing. Returns the number of deleted
+    /// entries.
     async fn lose_entries(&self, is_lost: impl Fn(usize) -> bool) -> u64 {
         let rows = self.rows("J#").await;
         let of_all = rows.keys().filter(|(pk, _)| !pk.ends_with("#R") && !pk.ends_with("#T"));
@@ -84,7 +86,7 @@ impl World {
     }
 }
 
-/// Every third entry, every other entry, all sums, or everything is lost.
+/// The rows select which entries and sums are lost: every third entry, every second entry, all sums, or everything.
 #[tokio::test]
 async fn a_rebuild_restores_lost_entries_and_sums() {
     for (entries, sums) in [(3, 100), (2, 2), (100, 1), (1, 1)] {
@@ -112,7 +114,7 @@ async fn a_rebuild_restores_lost_entries_and_sums() {
     }
 }
 
-/// Former names and labels leave every row of the journal, and no amount changes.
+/// Previous names and labels are replaced in every row of the decision history, and no amount changes.
 #[tokio::test]
 async fn former_names_are_replaced() {
     const FORMER: &str = "Ann's assistant";
@@ -153,7 +155,7 @@ async fn former_names_are_replaced() {
     world.assert_folded().await;
 }
 
-/// Entries that are deleted by DynamoDB have their time from the decision, however often they are written.
+/// The expiry time of an entry depends only on the time of the decision, however often the entry is written.
 #[tokio::test]
 async fn entries_end_a_fixed_time_after_their_decision() {
     let world = World::start().await;
@@ -180,7 +182,7 @@ async fn entries_end_a_fixed_time_after_their_decision() {
     }
 }
 
-/// An entry has an outdated state, because the records of its later changes were lost.
+/// An entry has an outdated state because the records of later changes were lost.
 #[tokio::test]
 async fn a_rebuild_updates_outdated_entries() {
     let world = World::start().await;
@@ -203,13 +205,13 @@ async fn a_rebuild_updates_outdated_entries() {
         (sums.authorized.units(), sums.confirmed.units(), sums.released.units()),
         (30, 10, 20)
     );
-    // A change after the rebuild is folded as ever.
+    // A change after the rebuild is aggregated as before.
     world.take_back(confirmed).await;
     world.fold_all(&world.records()).await;
     world.assert_folded().await;
 }
 
-/// The streams have the records of the last day, and still pass them on.
+/// The streams still have the records of the last day and will deliver them.
 #[tokio::test]
 async fn a_rebuild_leaves_the_last_day_to_the_streams() {
     let world = World::start().await;
@@ -226,7 +228,7 @@ async fn a_rebuild_leaves_the_last_day_to_the_streams() {
     assert_eq!(world.rows("J#").await, BTreeMap::new());
     world.fold_all(&batches).await;
     world.assert_folded().await;
-    // An hour more than a day is waited for.
+    // The rebuild leaves 25 hours to the streams, one hour more than a day.
     world.lose_entries(|_| true).await;
     assert_eq!(world.rebuild(at(25 * HOUR - 1)).await.entries, 0);
     let rebuilt = world.rebuild(at(25 * HOUR + 100)).await;
@@ -240,7 +242,8 @@ async fn a_rebuild_leaves_the_last_day_to_the_streams() {
     world.assert_folded().await;
 }
 
-/// The old payments were folded and some of their entries lost, and the young ones come while the rebuild runs.
+/// The old payments were aggregated and some of their entries lost. The records of newer payments arrive while the
+/// rebuild runs.
 #[tokio::test]
 async fn a_rebuild_may_run_while_records_are_folded() {
     for delay in [0, 4, 16, 64] {
@@ -250,7 +253,7 @@ async fn a_rebuild_may_run_while_records_are_folded() {
         let lost = world.lose_entries(|index| index % 2 == 0).await;
         world.lose_sums(|index| index % 2 == delay % 2).await;
         assert!(lost > 3);
-        // These are of the same day, and less than a day old at the rebuild.
+        // These payments are on the same day, and less than a day old at the time of the rebuild.
         let now = at(43 * HOUR);
         let old = world.paid_at(60, "young and confirmed", at(20 * HOUR)).await;
         world.confirm(old, 7, at(20 * HOUR)).await;
@@ -276,7 +279,7 @@ async fn a_rebuild_may_run_while_records_are_folded() {
     }
 }
 
-/// Two operators may run it, or one twice.
+/// Two operators may run a rebuild at the same time, or one operator twice.
 #[tokio::test]
 async fn rebuilds_at_once_have_one_result() {
     let world = World::start().await;
@@ -288,7 +291,7 @@ async fn rebuilds_at_once_have_one_result() {
     world.assert_folded().await;
 }
 
-/// It is killed at the n-th moment of its calls, and runs again.
+/// The rebuild is killed at the n-th moment of its calls, and runs again.
 #[tokio::test]
 async fn a_killed_rebuild_runs_again() {
     let mut killed_at = 0;

@@ -1,4 +1,5 @@
-//! The function, a database with streams and a bus, each behind a proxy; and the stores that write the tables.
+//! The functions `events` and `history`, a database with streams and an event bus, each behind a proxy, and the stores
+//! that write the tables.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_api::{Boot, Clock, Env};
@@ -27,12 +28,12 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 const BUS: &str = "purser";
-/// The number of calls after which a fault has ended in every test.
+/// The number of calls after which each injected fault has ended.
 const TRIES: u32 = 5;
 pub(crate) const TIME: time::Duration = time::Duration::from_secs(30);
-/// The shard of each table's stream, in tests with one shard.
+/// The shard of each table's stream in tests with a single shard.
 pub(crate) const SHARD: &str = "shardId-00000001";
-/// The answer to a batch that was folded.
+/// The response to a batch that was aggregated.
 pub(crate) const FOLDED: &str = r#"{"batchItemFailures":[],"state":{}}"#;
 
 pub(crate) struct World {
@@ -56,7 +57,7 @@ pub(crate) fn at(secs: u32) -> Timestamp {
     sample::start().after(sample::secs(secs))
 }
 
-/// The agent of every world.
+/// Returns the agent that every world has.
 pub(crate) fn agent(version: u64, status: AgentStatus) -> Agent {
     Agent {
         owner: owner().to_string(),
@@ -67,7 +68,7 @@ pub(crate) fn agent(version: u64, status: AgentStatus) -> Agent {
 }
 
 impl World {
-    /// Starts a world with an agent of [`owner`], which may spend 1,000 a day and needs an approval above 100.
+    /// Starts a world with an agent of [`owner`]. The agent may spend 1,000 a day and needs an approval above 100.
     pub(crate) async fn start() -> Self {
         let (emulator, streams) = Emulator::with_streams().await;
         let bus = EventBus::new(BUS);
@@ -151,8 +152,8 @@ impl World {
         assert!(matches!(moved.await.unwrap(), TransitionResult::Done(_)));
     }
 
-    /// Makes payments with every result, one of them confirmed twice; one block; and one escalation that is approved
-    /// and used.
+    /// Makes payments with every outcome (one payment is confirmed twice), a blocked request, and an escalation that is
+    /// approved and used.
     pub(crate) async fn live(&self) {
         let confirmed = self.paid(10, "confirmed").await;
         self.confirm(confirmed, 1, at(10)).await;
@@ -185,7 +186,7 @@ impl World {
         assert!(matches!(used, Answer::Allowed(_)), "{used:?}");
     }
 
-    /// Passes an event to the function whose mapping makes it.
+    /// Passes an event to the function whose event source mapping would deliver it.
     pub(crate) async fn call(&self, event: Value) -> Option<Value> {
         match event.get("shardId") {
             Some(_) => self.history.call(&event).await.ok(),
@@ -193,12 +194,12 @@ impl World {
         }
     }
 
-    /// Passes a batch to the function as the journal's mapping does.
+    /// Passes a batch to `history`, as the mapping of `history` does.
     pub(crate) async fn fold(&self, shard: &str, batch: &[Value]) -> Option<Value> {
         self.call(journal_event(batch, shard)).await
     }
 
-    /// Passes a batch to the function as both mappings do; returns the answer to the publishing mapping.
+    /// Passes a batch to both functions, as their mappings do, and returns the response of `events`.
     pub(crate) async fn pass(&self, batch: &[Value]) -> Option<Value> {
         self.fold(SHARD, batch).await?;
         self.call(json!({"Records": batch})).await
@@ -208,13 +209,13 @@ impl World {
         self.streams.deliver(TRIES, |event| self.call(event)).await
     }
 
-    /// All records of the streams so far.
+    /// Returns all new records of the streams, in batches.
     pub(crate) fn records(&self) -> Vec<Vec<Value>> {
         let batches = std::iter::from_fn(|| Some(self.streams.next_batches()).filter(|batches| !batches.is_empty()));
         batches.flatten().collect()
     }
 
-    /// The published events without duplicates, in the order of the bus.
+    /// Returns the published events without duplicates, in the bus's order.
     pub(crate) fn told(&self) -> Vec<Event> {
         let mut seen = BTreeSet::new();
         let mut events = Vec::new();
@@ -239,28 +240,28 @@ impl World {
         kinds
     }
 
-    /// A page of the owner's journal without a filter.
+    /// Returns an unfiltered page of the owner's decision history.
     pub(crate) async fn page(&self, part: JournalPart, before: Option<Uuid>, limit: u32) -> Page<JournalEntry, Uuid> {
         let none = None::<fn(&JournalEntry) -> Filter>;
         let slice = PageRequest { before, limit };
         self.usage.journal(&owner(), part, slice, none).await.unwrap()
     }
 
-    /// The owner's journal.
+    /// Returns the owner's decision history.
     pub(crate) async fn journal(&self, part: JournalPart) -> Vec<JournalEntry> {
         let page = self.page(part, None, 100).await;
         assert_eq!(page.next, None);
         page.items
     }
 
-    /// The owner's sums of all days.
+    /// Returns the owner's sums per day.
     pub(crate) async fn days(&self) -> BTreeMap<Day, DaySums> {
         let (first, last) = (Day::containing(at(0)).minus(10), Day::containing(at(0)).plus(10));
         let days = self.usage.days(&owner(), first, last).await.unwrap();
         days.into_iter().collect()
     }
 
-    /// The owner's sums over all days, which are the same by agent.
+    /// Returns the owner's sums over all days, and asserts that the sums per agent have the same total.
     pub(crate) async fn sums(&self) -> UsageTotals {
         let (first, last) = (Day::containing(at(0)).minus(10), Day::containing(at(0)).plus(10));
         let by_agent = self.usage.by_agent(&owner(), first, last).await.unwrap();
@@ -270,7 +271,8 @@ impl World {
         sums
     }
 
-    /// Asserts that the journal has an entry for each decision in the ledger, and that its sums are those of the entries.
+    /// Asserts that the decision history has an entry for each decision in the ledger, and that the sums equal the
+    /// entries' amounts.
     pub(crate) async fn assert_folded(&self) {
         let decisions = self.ledger.decisions(sample::agent_id(1), None, 100).await.unwrap();
         let name = agent(1, AgentStatus::Active).name;
@@ -324,7 +326,7 @@ impl World {
         }
     }
 
-    /// Asserts that the events and the journal have what [`World::live`] made.
+    /// Asserts that the events and the decision history show the changes by [`World::live`].
     pub(crate) async fn assert_told_and_folded(&self) {
         self.assert_folded().await;
         let sums = self.sums().await;
@@ -349,7 +351,7 @@ impl World {
         assert_eq!(self.kinds(), expected);
     }
 
-    /// The rows of the usage table whose partition key has this prefix.
+    /// Returns the rows in the usage table whose partition key has this prefix.
     pub(crate) async fn rows(&self, prefix: &str) -> Rows {
         let rows = scan(&self.emulator.client, USAGE, None).await.into_iter();
         let text = |row: &HashMap<String, AttributeValue>, name: &str| row[name].as_s().unwrap().clone();
@@ -358,8 +360,8 @@ impl World {
             .collect()
     }
 
-    /// Makes each of the proxies silent from the n-th call on, counted from zero and twice for each call: before it is
-    /// carried out, and after. Returns what notifies of the first such call.
+    /// Makes each proxy stop responding from the n-th moment on, counted from zero. Each call has two moments: before
+    /// and after it is carried out. The returned `Notify` fires at the first such call.
     pub(crate) fn kill_at(&self, moment: usize) -> Arc<Notify> {
         let (moments, kill) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
         for proxy in &self.proxies {
@@ -381,7 +383,7 @@ impl World {
         }
     }
 
-    /// The ledger and the usage table behind the first proxy.
+    /// Returns the ledger and the usage table behind the first proxy.
     pub(crate) fn behind(&self) -> (Ledger, UsageTable) {
         let client = client(&self.proxies[0].url);
         let ledger = Ledger::new(client.clone(), LEDGER.to_owned(), DECISIONS.to_owned());

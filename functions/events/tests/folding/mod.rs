@@ -1,4 +1,5 @@
-//! The write units of the journal and its sums, for each payment of a fleet at 100 payments a second.
+//! Measures the write units of the decision history and its sums, per payment of a fleet that makes 100 payments a
+//! second.
 
 #![allow(clippy::indexing_slicing, reason = "a JSON value has null for what it lacks")]
 
@@ -16,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, atomic::AtomicI64};
 use uuid::Uuid;
 
-/// The agents and owners of the payments, and the limits on the cost of folding one payment.
+/// The number of agents, owners and payments, and the cost limits for aggregating one payment.
 pub(crate) struct Fleet {
     pub(crate) name: &'static str,
     agents: u64,
@@ -28,15 +29,16 @@ pub(crate) struct Fleet {
     pub(crate) read_limit: u64,
 }
 
-/// The fleets that are measured. Each agent pays in turn. A payment costs one unit for its entry, one for the row of its
-/// transaction, and a share of the sums of its agent and of its day. The limits are what is measured, and little more.
+/// The fleets that are measured. The agents of a fleet pay in turn. A payment costs one write unit for its entry, one
+/// for its transaction's row, and a share of the sums of its agent and its day. The limits are slightly above the
+/// measured values.
 pub(crate) const FLEETS: [Fleet; 5] = [
     fleet("10 agents of one owner", (10, 1, 1_000), (210, 20)),
     fleet("100 agents of one owner", (100, 1, 1_000), (220, 60)),
     fleet("100 agents of 100 owners", (100, 100, 1_000), (300, 180)),
     // One second of an owner with 1,000 payments a second.
     fleet("1,000 agents of one owner", (1_000, 1, 1_000), (230, 240)),
-    // Each payment is the only one of its agent and its owner in the batch.
+    // Each payment is the only payment of its agent and its owner in the batch.
     fleet("500 agents of 500 owners", (500, 500, 500), (400, 410)),
 ];
 
@@ -55,25 +57,25 @@ const fn fleet(
     }
 }
 
-/// The measured units.
+/// The measured capacity units.
 pub(crate) struct Folded {
-    /// The average number of records in a batch.
+    /// The average number of records per batch.
     pub(crate) records_of_a_batch: u64,
     /// The write units per payment, in hundredths.
     pub(crate) write: u64,
     /// The read units per payment, in hundredths.
     pub(crate) read: u64,
-    /// The most writes of one item of sums in a batch.
+    /// The maximum number of writes to a single item of sums per batch.
     pub(crate) hottest: usize,
 }
 
-/// The records within the mapping's window, and Lambda's size limit of an event.
+/// The maximum number of records per mapping window, and Lambda's size limit for an event in bytes.
 const MAX_RECORDS: usize = 1_000;
 const MAX_BYTES: usize = 6_000_000;
 const SHARD: &str = "shardId-00000001";
 
-/// Folds the fleet's payments in full batches. At 100 payments a second the mapping's window of five seconds ends a batch
-/// at 1,000 records: each payment is authorized and confirmed at once, which makes two.
+/// Aggregates the fleet's payments in full batches. At 100 payments a second, the mapping's window of five seconds ends
+/// a batch at 1,000 records, because each payment is authorized and confirmed, which makes two records.
 pub(crate) async fn measure(fleet: &Fleet) -> Folded {
     let (emulator, streams) = Emulator::with_streams().await;
     let proxy = Proxy::start(emulator.url.clone(), ProxyConfig::default()).await;
@@ -83,7 +85,7 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
     let history = History::boot(Boot::new(env, clock)).unwrap();
 
     let ledger = emulator.ledger();
-    // Ids are random, since the sums are compressed.
+    // The agent ids are random, because the sums are compressed.
     let mut rng = Rng::from_seed(42);
     let ids: Vec<AgentId> = (0..fleet.agents)
         .map(|_| AgentId::from_uuid(Uuid::from_u64_pair(rng.draw(), rng.draw())))
@@ -149,11 +151,11 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
         }
     }
 
-    // All payments are in the journal and its sums, so the cost is not low because of omissions.
+    // All payments are in the decision history and its sums, so the cost is not low because payments are missing.
     let usage = UsageTable::new(emulator.client.clone(), USAGE);
     let day = Day::containing(sample::start());
     let (mut sum, mut entries) = (Amount::ZERO, 0);
-    // Of many owners a tenth is checked.
+    // Only every tenth owner is checked if there are more than 100.
     let tenth = if fleet.owners > 100 { 10 } else { 1 };
     let checked = fleet.payments / tenth;
     for n in (0..fleet.owners).step_by(usize::try_from(tenth).unwrap()) {
@@ -176,7 +178,7 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
     assert_eq!((sum.units(), entries), (checked * 10, checked));
     Folded {
         records_of_a_batch: 2 * fleet.payments / u64::try_from(batches.len()).unwrap(),
-        // The units are in tenths.
+        // The capacity units are in tenths.
         write: units.write * 10 / fleet.payments,
         read: units.read * 10 / fleet.payments,
         hottest: writes.into_values().max().unwrap().div_ceil(batches.len()),

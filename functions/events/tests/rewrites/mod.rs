@@ -1,5 +1,5 @@
-//! The rig: each attribute of each row that a statement is about is rewritten and removed, before and after it is stated.
-//! `docs/evidence/found.md` has who finds it, and is compared with what was found here.
+//! Rewrites and removes each attribute of each row that a statement is about, before and after the row is stated, and
+//! records which checks find the change. The results are compared with `docs/evidence/found.md`.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -47,7 +47,7 @@ impl Lines {
         lines
     }
 
-    /// The lines of alarms since the last call.
+    /// Returns the alarm lines since the last call.
     pub(crate) fn alarms(&self) -> Vec<Value> {
         let text = std::mem::take(&mut *self.0.lock().unwrap());
         let lines = String::from_utf8(text).unwrap();
@@ -104,7 +104,7 @@ impl Kind {
         }
     }
 
-    /// Whether this is the row of a decision with these ids.
+    /// Returns whether this row has this kind and belongs to the decision with these ids.
     fn is_row(self, row: &Row, ids: &[String]) -> bool {
         let text = |name| row.get(name).and_then(|value| value.as_s().ok());
         let (Some(pk), Some(sk)) = (text("pk"), text("sk")) else {
@@ -125,10 +125,10 @@ impl Kind {
 /// A change of one row.
 struct Case {
     kind: Kind,
-    /// `None` for the whole row.
+    /// The changed attribute; `None` for the whole row.
     attribute: Option<String>,
     is_removed: bool,
-    /// The ids of the decision: of the settlement, of the transaction, of an idempotency record, and of an approval.
+    /// The decision's ids: of the settlement, the transaction, the idempotency record, or the approval.
     ids: Vec<String>,
 }
 
@@ -142,7 +142,7 @@ impl Case {
         self.attribute.as_deref().unwrap_or("the row")
     }
 
-    /// Makes the change.
+    /// Rewrites or removes the attribute or the row.
     async fn change(&self, stating: &Stating, rows: &[Row]) {
         let row = rows.iter().find(|row| self.kind.is_row(row, &self.ids)).unwrap();
         let client = &stating.emulator.client;
@@ -162,7 +162,7 @@ impl Case {
     }
 }
 
-/// Another value, which can be read as the same type where that is easy.
+/// Returns a different value, which parses as the same type where that is easy.
 fn rewritten(value: &AttributeValue) -> AttributeValue {
     match value {
         AttributeValue::N(digits) => {
@@ -196,11 +196,11 @@ fn rewritten(value: &AttributeValue) -> AttributeValue {
     }
 }
 
-/// One decision for each case of these kinds.
+/// Makes one decision for each case.
 struct Rig {
     stating: Stating,
     number: u32,
-    /// The byte of the last transaction: each confirms one payment.
+    /// The byte of the last transaction hash. Each transaction confirms one payment.
     transaction: u8,
 }
 
@@ -221,7 +221,7 @@ impl Rig {
         }
         if kind == Kind::Payout {
             let id = self.stating.pay_out().await;
-            // An agent has one open payout.
+            // An agent can have only one pending withdrawal.
             self.stating.release(id).await;
             return vec![id.to_string()];
         }
@@ -257,7 +257,7 @@ impl Rig {
         scan(&self.stating.emulator.client, kind.table(), None).await
     }
 
-    /// A case for each attribute of the sample's row, changed and removed, and one for the row.
+    /// Returns two cases for each attribute of the sample's row (changed and removed), and one case for the whole row.
     async fn cases(&mut self, samples: &BTreeMap<Kind, Row>) -> Vec<Case> {
         let mut cases = Vec::new();
         for (kind, row) in samples {
@@ -312,7 +312,7 @@ fn note(found: &mut Found, cases: &[Case], when: &'static str, finder: &'static 
     }
 }
 
-/// The table: for each kind and change, the finders, and the attributes that they find.
+/// Renders a table: for each kind and change, the checks and the attributes whose change the checks find.
 fn table(found: &Found) -> String {
     let mut text = String::new();
     for ((kind, when, change), attributes) in found {
@@ -335,7 +335,7 @@ fn table(found: &Found) -> String {
     text
 }
 
-/// Every change raises an alarm, except those that the table names.
+/// Every change raises an alarm, except for the changes that the table names.
 #[tokio::test]
 async fn rewritten_and_removed_rows_are_found() {
     let folder = Folder::new();
@@ -371,13 +371,13 @@ async fn rewritten_and_removed_rows_are_found() {
 
     let mut found = Found::new();
     let (before, after) = ("before it is stated", "after it is stated");
-    // The history has no part in the statement.
+    // The statement contains nothing from the history entry.
     let of_rows = samples.iter().filter(|(kind, _)| **kind != Kind::History);
     let of_rows: BTreeMap<Kind, Row> = of_rows.map(|(kind, row)| (*kind, row.clone())).collect();
     let cases = rig.cases(&of_rows).await;
     let other = rig.stating.pay(1, "another's").await.unwrap();
     rig.stating.pass(Some(&events)).await;
-    // In a quiet minute nothing is signed before the run that states it.
+    // In a quiet minute no statement is signed before the run that appends it.
     std::fs::remove_dir_all(folder.0.join("log/signed")).unwrap();
     let rows = rig.rows(Kind::Approval).await;
     let approvals = rows
@@ -386,7 +386,7 @@ async fn rewritten_and_removed_rows_are_found() {
     let approvals = approvals.collect();
     rig.change(&cases).await;
     events.state(TIME).await.unwrap();
-    // What can't be stated holds up nothing else.
+    // A fact that can't be stated does not block other facts.
     let log = LogReader::new(folder.log());
     let rows = rig.rows(Kind::Payment).await;
     let row = rows.iter().find(|row| Kind::Payment.is_row(row, &[other.to_string()]));
@@ -400,7 +400,7 @@ async fn rewritten_and_removed_rows_are_found() {
     note(&mut found, &cases, before, "signing", &lines.alarms());
     rig.stating.pass(Some(&events)).await;
     note(&mut found, &cases, before, "stream", &lines.alarms());
-    // A request reads all approvals that wait.
+    // An authorization reads all pending approvals.
     rig.put_back(Kind::Approval, approvals).await;
     rig.stating.pass(Some(&events)).await;
     lines.alarms();
@@ -424,7 +424,7 @@ async fn rewritten_and_removed_rows_are_found() {
     );
 }
 
-/// A row of a busy minute is signed as the stream had it. A later rewrite is found as one of a row that is stated.
+/// In a busy minute, a row is signed as it is in the stream. A later rewrite is found like a rewrite of a stated row.
 #[tokio::test]
 async fn rows_that_are_rewritten_after_they_were_signed_ahead_are_found() {
     let folder = Folder::new();
@@ -467,10 +467,10 @@ async fn rows_that_are_rewritten_after_they_were_signed_ahead_are_found() {
     assert_eq!(of("signed ahead"), of("stated"));
 }
 
-/// Objects by their keys.
+/// Object contents by key.
 type Objects = BTreeMap<String, Vec<u8>>;
 
-/// The objects below a folder.
+/// Returns the objects in a folder.
 fn objects(folder: &Path) -> Objects {
     let mut objects = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -497,8 +497,8 @@ fn restore(folder: &Path, objects: &Objects) {
     }
 }
 
-/// Puts back an older version of the log and lets it grow by other payments, where no archive has the checkpoints of the
-/// first branch. Returns the objects of this branch, which is larger than the first one by now.
+/// Restores an older version of the log and appends other payments, while no archive has the checkpoints of the first
+/// branch. Returns the objects of the new branch, which is larger than the first branch.
 async fn fork(folder: &Folder, stating: &Stating, older: &Objects, payments: u8) -> Objects {
     let path = folder.0.join("log");
     restore(&path, older);
@@ -510,7 +510,7 @@ async fn fork(folder: &Folder, stating: &Stating, older: &Objects, payments: u8)
     objects(&path)
 }
 
-/// What a reader keeps of a log, and what it was proven.
+/// The trust document, tree head and proven decisions that a reader saved from a log.
 struct Kept {
     trust: Trust,
     head: TreeHead,
@@ -523,7 +523,7 @@ fn head_of(checkpoint: &[u8]) -> TreeHead {
 }
 
 impl Kept {
-    /// Whether the log still proves each decision, to whoever kept the keys.
+    /// Returns whether the log still proves each decision with the saved keys.
     async fn proves_all(&self, objects: &ObjectStore) -> bool {
         let log = LogReader::new(objects.clone());
         for (settlement, transaction) in &self.decisions {
@@ -536,7 +536,7 @@ impl Kept {
         true
     }
 
-    /// Whether the log has grown from the checkpoint that was kept.
+    /// Returns whether the log is an extension of the saved checkpoint.
     async fn is_grown(&self, objects: &ObjectStore) -> bool {
         let Ok(Some(checkpoint)) = objects.get("checkpoint").await else {
             return false;
@@ -552,8 +552,8 @@ impl Kept {
     }
 }
 
-/// Each object of the log is flipped, removed and replaced by its older version, all are, and the log is forked; then the
-/// log goes on.
+/// Each object of the log is changed, removed and replaced by its older version. Then all objects are, and the log is
+/// forked. After each change the log continues.
 #[tokio::test]
 async fn rewritten_removed_and_restored_objects_are_found() {
     let folder = Folder::new();
@@ -606,14 +606,14 @@ async fn rewritten_removed_and_restored_objects_are_found() {
     }
     changes.push(("everything".to_owned(), "restored", older.clone()));
 
-    // The archive is out of the writer's reach.
+    // The writer cannot access the archive.
     let archive = objects(&folder.0.join("archive"));
     let forked = fork(&folder, &stating, older, 5).await;
     let trust = Trust::parse(std::str::from_utf8(&forked["trust.json"]).unwrap()).unwrap();
     let note = std::str::from_utf8(&forked["checkpoint"]).unwrap();
     trust.policy.open(&Note::parse(note).unwrap()).unwrap();
     assert!(head_of(&forked["checkpoint"]).size > kept.head.size);
-    // Without the archive, the writer goes on, and only who kept a checkpoint finds it.
+    // Without the archive, the writer continues, and only a reader with a saved checkpoint finds the fork.
     assert_eq!(lines.alarms(), [Value::Null; 0]);
     assert!(!kept.is_grown(&folder.log()).await);
     changes.push(("everything".to_owned(), "forked", forked));
@@ -624,7 +624,7 @@ async fn rewritten_removed_and_restored_objects_are_found() {
         let finders = found.entry((name.clone(), change)).or_default();
         lines.alarms();
         let store = folder.log();
-        // Before the log goes on, and after it has.
+        // The readers check before and after the log continues.
         let mut readers = (kept.proves_all(&store).await, kept.is_grown(&store).await);
         stating.pay(1, &format!("after {number}")).await.unwrap();
         events = stating.function(None);

@@ -1,4 +1,4 @@
-//! Decisions and payments of an agent, stated by the function with a log and an archive in folders.
+//! An agent's decisions and payments, stated by the function with a log and an archive in folders.
 
 #![allow(
     clippy::panic,
@@ -24,13 +24,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-/// The name and a label of the agent, which no statement may have.
+/// The agent's name and a label, which no statement may contain.
 pub(crate) const NAMES: [&str; 2] = ["Zora Neale's assistant", "Eatonville"];
 
 /// The name of the log.
 pub(crate) const ORIGIN: &str = "sample.example/log";
 const SECRET_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:StatementsKeySecret";
-/// The secret of the published sample's keys, so anybody could sign by them.
+/// The published sample's secret: because the secret is public, anybody can sign with its keys.
 const SECRET: &str = "the keys of the published sample: sign nothing else by them";
 pub(crate) const TIME: Duration = Duration::from_secs(55);
 
@@ -40,16 +40,16 @@ pub(crate) struct Stating {
     streams: Streams,
     variables: Vec<(&'static str, String)>,
     clock: Arc<AtomicI64>,
-    /// The keys that may sign statements.
+    /// The KMS keys that may sign statements.
     pub(crate) kms: Kms,
     secrets: SecretsManager,
-    /// Counts the calls of the functions to the database.
+    /// Counts the functions' calls to the database.
     pub(crate) database: Proxy,
     pub(crate) emulator: Emulator,
 }
 
 impl Stating {
-    /// Starts with an agent that may spend 1,000 a day. The folders `log` and `archive` are in `folder`.
+    /// Starts with an agent that may spend 1,000 a day. `folder` contains the folders `log` and `archive`.
     pub(crate) async fn start(folder: &Path) -> Self {
         let (emulator, streams) = Emulator::with_streams().await;
         let kms = Kms::default();
@@ -92,7 +92,7 @@ impl Stating {
         let audit = sample::audit();
         let put = stating.ledger.put_policy(agent.id, &enabled, &audit);
         put.await.unwrap();
-        // Payments of the second service require an approval.
+        // Payments to the second service require an approval.
         let enabled = sample::enabled(sample::service_id(2), 1_000_000, 0);
         let audit = sample::audit();
         let put = stating.ledger.put_policy(agent.id, &enabled, &audit);
@@ -113,7 +113,7 @@ impl Stating {
         self.ledger.approval(id).await.unwrap().unwrap()
     }
 
-    /// Decides a request as the agent's owner.
+    /// Decides an approval request as the agent's owner.
     pub(crate) async fn decide(&self, id: ApprovalId, decision: ApprovalDecision) {
         let (resolution, audit) = (self.resolution(), sample::audit());
         let decided = self.ledger.resolve_approval(id, decision, &resolution, &audit);
@@ -135,12 +135,12 @@ impl Stating {
         }
     }
 
-    /// The function. `key` is the ARN of the key in KMS that signs statements.
+    /// Initializes the function `events`. `key` is the ARN of the KMS key that signs statements.
     pub(crate) fn function(&self, key: Option<&str>) -> Events {
         Events::boot(self.boot(key)).unwrap()
     }
 
-    /// The function with another value of a variable.
+    /// Initializes the function `events` with a changed environment variable.
     pub(crate) fn function_with(&self, name: &'static str, value: &str) -> Events {
         let env: Env = self
             .variables
@@ -151,7 +151,7 @@ impl Stating {
         Events::boot(Boot::new(env, Clock::still(Arc::clone(&self.clock)))).unwrap()
     }
 
-    /// Replaces the secret that the keys are derived from.
+    /// Replaces the secret from which the keys are derived.
     pub(crate) fn replace_secret(&self, secret: &str) {
         self.secrets.store(SECRET_ARN, secret);
     }
@@ -162,7 +162,7 @@ impl Stating {
         Boot::new(env, Clock::still(Arc::clone(&self.clock)))
     }
 
-    /// The time, which each call moves by a second.
+    /// Returns the time and moves the clock by a second.
     pub(crate) fn now(&self) -> Timestamp {
         let micros = self.clock.fetch_add(1_000_000, Ordering::SeqCst);
         Timestamp::from_micros(micros).unwrap()
@@ -173,7 +173,7 @@ impl Stating {
         self.clock.fetch_add(86_400_000_000, Ordering::SeqCst);
     }
 
-    /// Asks for a payment; `None` if it is refused.
+    /// Requests a payment; `None` if it is not allowed.
     pub(crate) async fn pay(&self, amount: u64, key: &str) -> Option<SettlementId> {
         let request = Request::new(sample::agent_id(1), sample::service_id(1), amount, key);
         match authorize(&self.ledger, &request, self.now()).await.unwrap() {
@@ -192,7 +192,7 @@ impl Stating {
         confirmed.await.unwrap();
     }
 
-    /// Reverts the confirmation of a payment, as after a reorganization. Returns the id of the decision.
+    /// Reverts a payment's confirmation, as after a reorganization. Returns the decision's id.
     pub(crate) async fn revert(&self, id: SettlementId) -> TransactionId {
         let settlement = self.ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
         let now = self.now();
@@ -203,7 +203,7 @@ impl Stating {
         decision
     }
 
-    /// Authorizes a payout of one unit to the owner's address, which the first call names.
+    /// Authorizes a withdrawal of one unit to the owner's address. The first call sets the address.
     pub(crate) async fn pay_out(&self) -> SettlementId {
         let (agent, owner) = (sample::agent_id(1), PersonId::derive("https://issuer.example", "owner"));
         let mut record = self.ledger.payout_record(agent).await.unwrap();
@@ -255,7 +255,7 @@ impl Stating {
         assert!(matches!(released.unwrap(), TransitionResult::Done(_)));
     }
 
-    /// Passes the streams to `history`; then `events` states what they have and archives it.
+    /// Passes the streams to `history`; then `events` states and archives the changes.
     pub(crate) async fn state(&self, events: &Events) {
         self.fold().await;
         events.state(TIME).await.unwrap();
@@ -267,7 +267,7 @@ impl Stating {
         self.pass(None).await;
     }
 
-    /// Passes the streams to the function `history`, and to `events`.
+    /// Passes the streams to the functions `history` and `events`.
     pub(crate) async fn pass(&self, events: Option<&Events>) {
         let history = History::boot(self.boot(None)).unwrap();
         loop {
@@ -276,7 +276,7 @@ impl Stating {
                 break;
             }
             for batch in &batches {
-                // A table's shard is no other table's.
+                // Each table's stream has separate shards.
                 let shard = batch[0]["eventSourceARN"].as_str().unwrap().replace([':', '/'], "-");
                 history.call(&journal_event(batch, &shard)).await.unwrap();
                 if let Some(events) = events {

@@ -1,4 +1,4 @@
-//! The function's checkpoints, cosigned by witnesses that check what c2sp.org/tlog-witness requires.
+//! Tests the log's checkpoints with witnesses that implement the checks of c2sp.org/tlog-witness.
 
 use crate::Folder;
 use crate::stating::{ORIGIN, Stating};
@@ -16,20 +16,20 @@ use zeroize::Zeroizing;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Behaviour {
     Cosigns,
-    /// Responds with a line of its key that is no signature of the checkpoint.
+    /// Responds with a line under its key that is no valid signature of the checkpoint.
     Forges,
     Fails,
     Hangs,
 }
 
-/// A witness. Clones are one.
+/// A witness. Clones share all state.
 #[derive(Clone)]
 struct Witness(Arc<Mutex<Kept>>);
 
 struct Kept {
     signer: NoteSigner,
     log: VerifierKey,
-    /// The tree that it cosigned last.
+    /// The tree that the witness cosigned last.
     tree: TreeHead,
     behaviour: Behaviour,
     requests: usize,
@@ -98,12 +98,12 @@ async fn add_checkpoint(State(witness): State<Witness>, body: String) -> (Status
         _ => note.unverified_text(),
     };
     let line = kept.signer.cosign(text, 1_800_000_000).unwrap();
-    // A line of another key, which the log must ignore.
+    // A line by an unknown key, which the log must ignore.
     let other = signer("other.example", 98).cosign(note.unverified_text(), 1).unwrap();
     (StatusCode::OK, format!("{other}{line}"))
 }
 
-/// A deployment with two witnesses, and a payment that is stated.
+/// A deployment with two witnesses and a stated payment.
 struct Witnessed {
     folder: Folder,
     stating: Stating,
@@ -130,7 +130,7 @@ impl Witnessed {
         }
     }
 
-    /// Pays, and has a new instance of the function state it.
+    /// Makes a payment, and states it by a new function instance.
     async fn pay(&self, key: &str) {
         self.stating.pay(10, key).await.unwrap();
         self.state().await;
@@ -146,7 +146,7 @@ impl Witnessed {
         String::from_utf8(checkpoint).unwrap()
     }
 
-    /// The published keys, with this number of witnesses required.
+    /// Returns the published keys, with this number of witnesses required.
     fn trust(&self, quorum: usize) -> Trust {
         let mut trust = self.folder.trust();
         assert_eq!(trust["witnesses"].as_array().unwrap().len(), 2);
@@ -154,7 +154,7 @@ impl Witnessed {
         Trust::parse(&trust.to_string()).unwrap()
     }
 
-    /// The number of witnesses that cosigned the checkpoint.
+    /// Returns the number of witnesses that cosigned the checkpoint.
     async fn cosigned(&self) -> usize {
         let note = Note::parse(&self.checkpoint().await).unwrap();
         let trust = self.trust(0);
@@ -200,7 +200,7 @@ async fn checkpoints_are_cosigned_and_their_proofs_pass_a_quorum() {
     }
 }
 
-/// The log goes on, and asks again for what is missing.
+/// The log continues, and requests the missing cosignatures again.
 #[tokio::test]
 async fn a_witness_that_fails_forges_or_hangs_stops_neither_the_log_nor_the_other() {
     let deployment = Witnessed::start().await;
@@ -217,13 +217,14 @@ async fn a_witness_that_fails_forges_or_hangs_stops_neither_the_log_nor_the_othe
         deployment.trust(1).policy.verify_cosignatures(&note).unwrap();
         deployment.trust(2).policy.verify_cosignatures(&note).unwrap_err();
     }
-    // The witness is behind, and responds with the size that it knows.
+    // The witness is behind, and responds with the size of the last tree that it cosigned.
     first.behave(Behaviour::Cosigns);
     deployment.state().await;
     assert_eq!(deployment.cosigned().await, 2);
 }
 
-/// A log that lost entries gets no cosignature of a witness that has seen them, and no other on its checkpoint.
+/// A witness does not cosign a log that lost entries which the witness has seen, nor a different checkpoint of that
+/// size.
 #[tokio::test]
 async fn a_witness_cosigns_no_log_that_was_cut() {
     let deployment = Witnessed::start().await;
