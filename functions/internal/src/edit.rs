@@ -20,9 +20,9 @@ const OBJECT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The change that an update makes.
 pub(crate) enum Change {
-    /// Writes this service. A new price or payee in it may be delayed.
+    /// Write this service. A new price or payee may be delayed.
     Write(Box<Service>),
-    /// Ends the delay of an operation's change, as a second operator.
+    /// End the delay of this operation's change, as a second operator.
     Accept(OperationUuid),
 }
 

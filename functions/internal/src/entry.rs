@@ -34,12 +34,12 @@ purser_api::body! {
         description: ShownText<2_048>,
         website: WebAddress,
         logo_url: Option<WebAddress>,
-        /// `search`, `scrape`, `ai`, `data`, `infrastructure`, `security`, `finance` or `creative`.
+        /// The category: `search`, `scrape`, `ai`, `data`, `infrastructure`, `security`, `finance` or `creative`.
         category: Str<Category>,
         /// Where the entry comes from.
         source: Text<32>,
-        /// `listed`, `discovered`, `probe_passed`, `platform_verified` or `disabled`. If absent, the stored value is
-        /// kept. The default for a new service is `listed`.
+        /// The trust status: `listed`, `discovered`, `probe_passed`, `platform_verified` or `disabled`. If absent, the
+        /// stored value is kept. The default for a new service is `listed`.
         trust_status: Option<TrustStatus> = {"example": "listed"},
         /// Whether agents may use the service. If absent, the stored value is kept. The default for a new service is
         /// false.

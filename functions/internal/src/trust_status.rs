@@ -18,7 +18,7 @@ purser_api::error_responses! {
 purser_api::body! {
     /// A service's new trust status.
     pub(crate) struct TrustStatusBody {
-        /// `listed`, `discovered`, `probe_passed`, `platform_verified` or `disabled`.
+        /// The new trust status: `listed`, `discovered`, `probe_passed`, `platform_verified` or `disabled`.
         trust_status: TrustStatus = {"example": "disabled"},
     }
 }

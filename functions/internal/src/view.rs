@@ -18,7 +18,7 @@ pub(crate) struct MarkedSettlement {
     /// The settlement's status before the reconciliation: `authorized`, `confirmed` or `expired`.
     #[schema(value_type = String, example = "authorized")]
     receipt_status: &'static str,
-    /// The time of the request.
+    /// The time at which the reconciliation was requested.
     #[schema(format = DateTime)]
     reconcile_requested_at: String,
 }
@@ -162,7 +162,7 @@ pub(crate) struct NextView {
 pub(crate) struct ProbeView {
     #[schema(format = DateTime)]
     at: String,
-    /// `paid_x402`, `free_verified` or `unverified`.
+    /// The availability: `paid_x402`, `free_verified` or `unverified`.
     availability: &'static str,
     /// The reason for `unverified`, in snake case: `timeout`, `blocked_address`, `status_500`, `not_x402`,
     /// `other_network`, … Null otherwise.

@@ -126,8 +126,8 @@ impl Authorizing<'_> {
         Ok(settlement.is_some_and(|settlement| settlement.terms.idempotency_key == self.request.idempotency_key))
     }
 
-    /// Returns the error for a call whose approval does not allow it yet: the approval is pending or unusable, or the
-    /// request did not contain it.
+    /// Returns the error for a call that its approval does not allow: the approval is pending or unusable, or the
+    /// request did not contain the approval's id.
     async fn approval_error(
         &self,
         agent: &Agent,

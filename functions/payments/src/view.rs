@@ -96,7 +96,7 @@ pub(crate) struct Payment {
     header_name: &'static str,
     /// The header's value. Send it with the call to the provider.
     header_value: String,
-    /// The decoded header value.
+    /// The payment as JSON, which `header_value` contains in base64.
     #[schema(value_type = Object)]
     payload: Box<RawValue>,
 }
@@ -178,7 +178,7 @@ pub(crate) struct CheckAnswer {
     /// Always true.
     check: bool,
     would_authorize: bool,
-    /// `allow`, `block` or `escalate`.
+    /// The result that authorize would return: `allow`, `block` or `escalate`.
     #[schema(value_type = String)]
     result: &'static str,
     /// The reason: `x402_authorized`, the error slug that authorize would return, or a rule's own reason.
@@ -246,11 +246,11 @@ pub(crate) struct UnpaidCheckAnswer {
     pub(crate) agent_id: String,
     #[schema(value_type = uuid::Uuid)]
     pub(crate) service_id: String,
-    /// The operation's slug.
+    /// The slug of the operation.
     pub(crate) operation_id: String,
 }
 
-/// A confirmed settlement.
+/// A settlement that this request or an earlier request confirmed.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Completed {
     #[serde(flatten)]
@@ -280,7 +280,7 @@ pub(crate) struct SettlementItem {
     service_id: String,
     operation_id: String,
     amount_units: u64,
-    /// `authorized`, `confirmed` or `expired`.
+    /// The settlement's state: `authorized`, `confirmed` or `expired`.
     receipt_status: &'static str,
     #[schema(format = DateTime)]
     authorized_at: String,

@@ -31,7 +31,7 @@ use uuid::Uuid;
 const PAGE: &str = "/dashboard/audit-log";
 const CSV: &str = "/dashboard/audit-log.csv";
 
-/// `GET /dashboard/audit-log`.
+/// Shows `GET /dashboard/audit-log`. An invalid filter shows no rows and an error message.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     /// The number of rows per page.
     const ROWS: u32 = 25;
@@ -72,8 +72,8 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     Ok((status, log_page(&layout, &log)).into_response())
 }
 
-/// `GET /dashboard/audit-log.csv`: the rows that match the page's filters, starting at the page's first row. If the
-/// file reaches its size limit, its last line links to the remaining rows.
+/// Handles `GET /dashboard/audit-log.csv`: downloads the rows that match the page's filters, starting at the page's
+/// first row. If the file reaches its size limit, its last line links to the remaining rows.
 pub(crate) async fn file(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     /// The maximum number of pages in a file. With ten reads per page, exporting this many pages takes some seconds.
     const MAX_PAGES: u32 = 50;

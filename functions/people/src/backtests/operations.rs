@@ -12,7 +12,7 @@ use purser_store::AgentOrder;
 
 /// The maximum number of unfinished backtests per user.
 const MAX_WAITING: usize = 5;
-/// The number of backtests in a list.
+/// The maximum number of backtests in a list.
 pub(crate) const LISTED: u32 = 25;
 
 /// The agents that a backtest tests.

@@ -21,7 +21,7 @@ use purser_api::Reply;
 use purser_domain::{AgentStatus, BacktestId, BacktestRun, BacktestTerms, Catalog, OperationScope, PolicyChange};
 use std::sync::Arc;
 
-/// `GET /dashboard/backtests`.
+/// Shows `GET /dashboard/backtests`: the user's newest backtests.
 pub(crate) async fn list(State(people): State<Arc<People>>, session: PageSession) -> Reply {
     let runs = people.backtests(&session.person).await?;
     let layout = Layout::new(&session, people.now());
@@ -42,7 +42,7 @@ pub(crate) async fn list(State(people): State<Arc<People>>, session: PageSession
     Ok(page.into_response())
 }
 
-/// `GET /dashboard/backtests/{backtest}`.
+/// Shows `GET /dashboard/backtests/{backtest}`: one backtest with its progress and result.
 pub(crate) async fn show(
     State(people): State<Arc<People>>,
     session: PageSession,

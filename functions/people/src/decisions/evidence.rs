@@ -22,7 +22,7 @@ const HOW: [&str; 5] = [
     "The hashes in the decision's `inputs` are SHA-256 of the RFC 8785 form of the members of `inputs` here; `decision_hash` is that of the object of `transaction_id`, `settlement_id`, `approval_id`, `facts`, `result` and `reason`.",
 ];
 
-/// `GET /dashboard/decisions/{agent}/{transaction}/evidence.json`.
+/// Handles `GET /dashboard/decisions/{agent}/{transaction}/evidence.json`: downloads the decision's evidence file.
 pub(crate) async fn file(
     State(people): State<Arc<People>>,
     session: PageSession,

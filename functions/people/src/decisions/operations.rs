@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 /// The result of a replay.
 pub(crate) enum ReplayResult {
-    /// The decision was evaluated again.
+    /// The replay succeeded.
     Made {
         /// The versions of the decision's inputs.
         versions: InputVersions,

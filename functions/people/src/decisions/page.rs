@@ -22,8 +22,8 @@ use purser_api::Reply;
 use purser_domain::{AgentId, CallDescription, Catalog, Check, JournalEntry, LoggedDecision, TransactionId};
 use std::sync::Arc;
 
-/// `GET /dashboard/decisions/{agent}/{transaction}`. With `?replay=1` the decision is also evaluated again, without
-/// storing anything.
+/// Shows `GET /dashboard/decisions/{agent}/{transaction}`: one decision. With `?replay=1` the decision is also
+/// evaluated again, without storing anything.
 pub(crate) async fn show(
     State(people): State<Arc<People>>,
     session: PageSession,

@@ -7,7 +7,7 @@ use crate::ui::notice::Notice;
 use purser_api::Reply;
 use purser_domain::{RuleId, ServiceId};
 
-/// `POST …/services/{service}/versions/{version}/restore`.
+/// Handles `POST …/services/{service}/versions/{version}/restore`: restores an earlier version of a policy.
 pub(crate) async fn restore_policy(sent: AgentForm) -> Reply {
     let service = sent.parse_parameter("service", ServiceId::parse)?;
     let version = sent.parse_parameter("version", cursor::read_version)?;
@@ -20,7 +20,7 @@ pub(crate) async fn restore_policy(sent: AgentForm) -> Reply {
     sent.answer(form, restored, Notice::PolicySaved).await
 }
 
-/// `POST …/versions/{version}/rules/{rule}/restore`.
+/// Handles `POST …/versions/{version}/rules/{rule}/restore`: restores a rule from an earlier version of the agent.
 pub(crate) async fn restore_rule(sent: AgentForm) -> Reply {
     let version = sent.parse_parameter("version", cursor::read_version)?;
     let rule = sent.parse_parameter("rule", RuleId::parse)?;

@@ -42,7 +42,7 @@ fn page_of(agent: AgentId, service: Option<ServiceId>, before: Option<u64>) -> S
     )
 }
 
-/// `GET /dashboard/agents/{agent}/history`.
+/// Shows `GET /dashboard/agents/{agent}/history`: the versions of the agent's rules, or of one policy.
 pub(crate) async fn show(
     State(people): State<Arc<People>>,
     session: PageSession,

@@ -47,7 +47,7 @@ impl JournalList {
     }
 }
 
-/// One page of a list.
+/// The data of one list page: its rows, filter and cursor.
 struct ListedDecisions<'a> {
     list: JournalList,
     filter: JournalFilter,
@@ -57,22 +57,22 @@ struct ListedDecisions<'a> {
     catalog: &'a Catalog,
 }
 
-/// `GET /dashboard/decisions`.
+/// Shows `GET /dashboard/decisions`: the decisions that match the filter.
 pub(crate) async fn decisions(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     show(&people, &session, JournalList::Decisions, &uri).await
 }
 
-/// `GET /dashboard/settlements`.
+/// Shows `GET /dashboard/settlements`: the settlements that match the filter.
 pub(crate) async fn settlements(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     show(&people, &session, JournalList::Settlements, &uri).await
 }
 
-/// `GET /dashboard/decisions.csv`: the decisions that match the filter.
+/// Handles `GET /dashboard/decisions.csv`: downloads the decisions that match the filter.
 pub(crate) async fn decisions_file(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     file(&people, &session, JournalList::Decisions, &uri).await
 }
 
-/// `GET /dashboard/settlements.csv`: the settlements that match the filter.
+/// Handles `GET /dashboard/settlements.csv`: downloads the settlements that match the filter.
 pub(crate) async fn settlements_file(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     file(&people, &session, JournalList::Settlements, &uri).await
 }

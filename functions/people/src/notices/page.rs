@@ -30,7 +30,7 @@ const FIELDS: [FieldOf; 2] = [
 ];
 const USUAL: &str = "On by default: approvals, freezes, changed payees and low wallets.";
 
-/// `GET /dashboard/notices`.
+/// Shows `GET /dashboard/notices`: the notification settings.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let layout = Layout::new(&session, people.now()).with_notice(&uri);
     let own = people.notices(&session.person).await?;
@@ -42,7 +42,7 @@ pub(crate) async fn back() -> Response {
     see_other(PAGE)
 }
 
-/// `POST /dashboard/notices`.
+/// Handles `POST /dashboard/notices`: saves the notification settings.
 pub(crate) async fn edit(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
     let mut form = posted.form(FormName::Notices);
     let own = people.notices(&posted.session.person).await?;
@@ -68,7 +68,7 @@ pub(crate) async fn edit(State(people): State<Arc<People>>, posted: VerifiedForm
 
 const CONFLICT: &str = "These settings were changed elsewhere after you opened the page, so nothing was saved. The page shows the current settings. Your input is kept in the form.";
 
-/// `POST /dashboard/notices/test`.
+/// Handles `POST /dashboard/notices/test`: requests a test notification on the enabled channels.
 pub(crate) async fn test(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
     let channels = people.test_notices(&posted.session.person).await?;
     let notice = if channels.is_empty() {

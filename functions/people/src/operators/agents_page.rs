@@ -26,7 +26,7 @@ use purser_domain::{
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// `GET /dashboard/operator/agents`.
+/// Shows `GET /dashboard/operator/agents`: the agent with the id in `q`.
 pub(crate) async fn show(
     State(people): State<Arc<People>>,
     OperatorSession(session): OperatorSession,
@@ -43,7 +43,7 @@ pub(crate) async fn back(Path(path): Path<HashMap<String, String>>) -> Reply {
     Ok(see_other(&agent_path(id)))
 }
 
-/// `POST …/{agent}/offer`.
+/// Handles `POST …/{agent}/offer`: offers the agent to a new owner.
 pub(crate) async fn offer(sent: OperatorForm) -> Reply {
     let agent = sent.parse_parameter("agent", AgentId::parse)?;
     let mut form = sent.form(OperatorFormName::Offer);
@@ -71,7 +71,7 @@ pub(crate) async fn offer(sent: OperatorForm) -> Reply {
     answer(sent, agent, form, act, notices).await
 }
 
-/// `POST …/{agent}/withdraw-offer`.
+/// Handles `POST …/{agent}/withdraw-offer`: withdraws the agent's ownership transfer offer.
 pub(crate) async fn withdraw_offer(sent: OperatorForm) -> Reply {
     let agent = sent.parse_parameter("agent", AgentId::parse)?;
     let mut form = sent.form(OperatorFormName::WithdrawOffer);
@@ -82,7 +82,7 @@ pub(crate) async fn withdraw_offer(sent: OperatorForm) -> Reply {
     answer(sent, agent, form, act, Notices::one(Notice::OfferWithdrawn)).await
 }
 
-/// `POST …/{agent}/reconcile`.
+/// Handles `POST …/{agent}/reconcile`: requests the reconciliation of a settlement.
 pub(crate) async fn reconcile(sent: OperatorForm) -> Reply {
     let agent = sent.parse_parameter("agent", AgentId::parse)?;
     let mut form = sent.form(OperatorFormName::Reconcile);

@@ -74,7 +74,7 @@ fn is_named(operation: &Operation, text: &str) -> bool {
     .any(|own| has_text(&own, text))
 }
 
-/// `GET /dashboard/operator/catalog`.
+/// Shows `GET /dashboard/operator/catalog`: the services that match the filters.
 pub(crate) async fn show(
     State(people): State<Arc<People>>,
     OperatorSession(session): OperatorSession,

@@ -27,7 +27,7 @@ struct ChangedQuote<'a> {
     answer: &'a Answer,
 }
 
-/// `GET /dashboard/operator/changes`.
+/// Shows `GET /dashboard/operator/changes`: delayed changes, and changed prices of providers.
 pub(crate) async fn show(
     State(people): State<Arc<People>>,
     OperatorSession(session): OperatorSession,

@@ -18,7 +18,7 @@ use purser_domain::{AgentId, FreezeTarget, Freezes, OperatorFreeze, OperatorReas
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// `GET /dashboard/operator/freezes`.
+/// Shows `GET /dashboard/operator/freezes`: all operator freezes.
 pub(crate) async fn show(
     State(people): State<Arc<People>>,
     OperatorSession(session): OperatorSession,
@@ -33,7 +33,7 @@ pub(crate) async fn back() -> Response {
     see_other(FREEZES)
 }
 
-/// `POST /dashboard/operator/freezes`.
+/// Handles `POST /dashboard/operator/freezes`: freezes an agent, an owner's agents, or the deployment.
 pub(crate) async fn freeze(sent: OperatorForm) -> Reply {
     let mut form = sent.form(OperatorFormName::Freeze);
     let target = target(&mut form, "id");
@@ -54,7 +54,7 @@ pub(crate) async fn freeze(sent: OperatorForm) -> Reply {
     answer(sent, form, act, Notices::one(Notice::OperatorFroze)).await
 }
 
-/// `POST /dashboard/operator/freezes/end`.
+/// Handles `POST /dashboard/operator/freezes/end`: ends a freeze.
 pub(crate) async fn end(sent: OperatorForm) -> Reply {
     let row = sent.form(OperatorFormName::EndFreeze(0)).text("row").parse();
     let mut form = sent.form(OperatorFormName::EndFreeze(row.unwrap_or(usize::MAX)));

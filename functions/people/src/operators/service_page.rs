@@ -30,7 +30,7 @@ use purser_domain::{
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// `GET /dashboard/operator/services/{service}`.
+/// Shows `GET /dashboard/operator/services/{service}`: one service with its operations and probe results.
 pub(crate) async fn show(
     State(people): State<Arc<People>>,
     OperatorSession(session): OperatorSession,
@@ -48,7 +48,7 @@ pub(crate) async fn back(Path(path): Path<HashMap<String, String>>) -> Reply {
     Ok(see_other(&service_path(id)))
 }
 
-/// `POST …/probe`.
+/// Handles `POST …/probe`: requests a probe of the service.
 pub(crate) async fn probe(sent: OperatorForm) -> Reply {
     let service = sent.parse_parameter("service", ServiceId::parse)?;
     let act = OperatorAct::RequestProbe {
@@ -58,21 +58,21 @@ pub(crate) async fn probe(sent: OperatorForm) -> Reply {
     answer(sent, service, form, act, Notices::one(Notice::ProbeRequested)).await
 }
 
-/// `POST …/operations/{operation}/accept`.
+/// Handles `POST …/operations/{operation}/accept`: accepts the operation's delayed change as a second operator.
 pub(crate) async fn accept(sent: OperatorForm) -> Reply {
     let accepts = |at| OperatorAct::AcceptChange(at);
     let notices = Notices::one(Notice::ChangeAccepted);
     edit(sent, OperatorFormName::Accept, notices, |_, at| Some(accepts(at))).await
 }
 
-/// `POST …/operations/{operation}/withdraw`.
+/// Handles `POST …/operations/{operation}/withdraw`: withdraws the operation's delayed change.
 pub(crate) async fn withdraw(sent: OperatorForm) -> Reply {
     let withdraws = |at| OperatorAct::WithdrawChange(at);
     let notices = Notices::one(Notice::ChangeWithdrawn);
     edit(sent, OperatorFormName::Withdraw, notices, |_, at| Some(withdraws(at))).await
 }
 
-/// `POST …/operations/{operation}/pin`.
+/// Handles `POST …/operations/{operation}/pin`: sets the operation's payment to the payment that a probe observed.
 pub(crate) async fn pin(sent: OperatorForm) -> Reply {
     let notices = Notices {
         done: Notice::PaymentPinned,

@@ -7,7 +7,7 @@ use crate::ui::paths;
 use purser_api::Reply;
 use purser_domain::Submission;
 
-/// `POST …/payout-address`.
+/// Handles `POST …/payout-address`: sets the withdrawal address.
 pub(crate) async fn name_address(sent: AgentForm) -> Reply {
     let mut form = sent.form(FormName::PayoutAddress);
     let Some(address) = form.address() else {
@@ -20,13 +20,14 @@ pub(crate) async fn name_address(sent: AgentForm) -> Reply {
     sent.answer(form, named, Notice::PayoutAddressNamed).await
 }
 
-/// `POST …/payout-address/remove`.
+/// Handles `POST …/payout-address/remove`: removes the withdrawal address.
 pub(crate) async fn remove_address(sent: AgentForm) -> Reply {
     sent.people.remove_payout_address(&sent.owned, sent.caller).await?;
     Ok(done(&paths::agent(sent.owned.agent().id), Notice::PayoutAddressRemoved))
 }
 
-/// `POST …/payouts`. The form contains an idempotency key, so submitting the form twice makes only one withdrawal.
+/// Handles `POST …/payouts`: withdraws money to the withdrawal address. The form contains an idempotency key, so
+/// submitting the form twice makes only one withdrawal.
 pub(crate) async fn pay_out(sent: AgentForm) -> Reply {
     let mut form = sent.form(FormName::PayOut);
     let amount = form.payout_amount();

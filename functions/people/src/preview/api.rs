@@ -113,7 +113,7 @@ pub(crate) struct RequestView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitsVerdict)]
 pub(crate) struct VerdictView {
-    /// `allow`, `block` or `escalate`.
+    /// The result: `allow`, `block` or `escalate`.
     result: &'static str,
     reason: String,
     /// The first failed check. Null if the request is allowed.
@@ -161,7 +161,8 @@ pub(crate) struct DifferencesView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitsFlips)]
 pub(crate) struct FlipView {
-    /// `allow`, `block` or `escalate`: in a preview the result with the current limits, otherwise the recorded result.
+    /// The previous result, `allow`, `block` or `escalate`: in a preview the result with the current limits, otherwise
+    /// the recorded result.
     recorded: &'static str,
     /// The result with the proposed limits.
     tested: &'static str,

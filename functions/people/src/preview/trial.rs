@@ -3,11 +3,11 @@
 /// A way to try an update instead of saving it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trial {
-    /// A preview above the form.
+    /// Show a preview above the form.
     Preview,
-    /// A shadow policy for the agent.
+    /// Attach the limits to the agent as a shadow policy.
     Shadow,
-    /// A backtest in the background.
+    /// Start a backtest in the background.
     Backtest,
 }
 

@@ -1,4 +1,4 @@
-//! `GET /search`.
+//! JSON API under `/search`: finds a user's agents, payments and approvals, and catalog services.
 
 use crate::search::operations::{LONGEST, SearchResult};
 use crate::state::People;

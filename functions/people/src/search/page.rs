@@ -15,7 +15,7 @@ use purser_api::{Query, Reply};
 use purser_domain::visible;
 use std::sync::Arc;
 
-/// `GET /dashboard/search`. If there is a single result, redirects to its page.
+/// Shows `GET /dashboard/search`. If there is a single result, redirects to the result's page.
 pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let text: String = Query::from_uri(&uri)
         .text("q")

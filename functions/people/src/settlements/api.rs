@@ -51,7 +51,7 @@ pub(crate) struct SettlementView {
     amount_units: u64,
     /// The payee's address.
     pay_to: String,
-    /// `authorized`, `confirmed` or `expired`.
+    /// The settlement's state: `authorized`, `confirmed` or `expired`.
     #[schema(value_type = String, example = "confirmed")]
     receipt_status: &'static str,
     /// The transaction on the chain. Null until the settlement is confirmed.

@@ -30,7 +30,7 @@ pub(crate) struct ReceiptPage<'a> {
     pub(crate) catalog: &'a Catalog,
 }
 
-/// `GET /dashboard/receipts/{agent}/{settlement}`.
+/// Shows `GET /dashboard/receipts/{agent}/{settlement}`: the receipt of one payment or withdrawal.
 pub(crate) async fn show(
     State(people): State<Arc<People>>,
     session: PageSession,

@@ -10,7 +10,7 @@ use axum::response::IntoResponse as _;
 use purser_api::{Failure, Reply};
 use purser_domain::{Error, ErrorKind};
 
-/// `POST …/shadow/promote`.
+/// Handles `POST …/shadow/promote`: applies the shadow policy's limits to the agent.
 pub(crate) async fn promote(sent: AgentForm) -> Reply {
     let mut form = sent.form(FormName::Plain);
     let Some(if_match) = form.version() else {
@@ -22,7 +22,7 @@ pub(crate) async fn promote(sent: AgentForm) -> Reply {
     }
 }
 
-/// `POST …/shadow/remove`.
+/// Handles `POST …/shadow/remove`: removes the shadow policy.
 pub(crate) async fn remove(sent: AgentForm) -> Reply {
     match sent.people.remove_shadow(&sent.owned).await {
         Ok(()) => Ok(done(&paths::agent(sent.owned.agent().id), Notice::ShadowRemoved)),

@@ -21,7 +21,7 @@ use purser_api::Reply;
 use purser_domain::{AgentId, Amount, AuditChanges, ErrorKind, Result, Shadow, visible};
 use std::sync::Arc;
 
-/// `GET /dashboard/agents/{agent}/shadow`.
+/// Shows `GET /dashboard/agents/{agent}/shadow`: the agent's shadow policy and its results.
 pub(crate) async fn show(
     State(people): State<Arc<People>>,
     session: PageSession,

@@ -42,7 +42,7 @@ const EXAMPLE: &str = r#"{
   "default": false
 }"#;
 
-/// `GET /dashboard/templates`.
+/// Shows `GET /dashboard/templates`: the user's templates. With `agent_id`, the form is filled with the agent's limits.
 pub(crate) async fn list(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let list = people.templates(&session.person).await?;
     let layout = Layout::new(&session, people.now()).with_notice(&uri);
@@ -121,7 +121,7 @@ fn limits_of(form: &mut Form, catalog: &Catalog) -> Option<crate::templates::ope
     }
 }
 
-/// `POST /dashboard/templates`.
+/// Handles `POST /dashboard/templates`: creates a template.
 pub(crate) async fn create(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
     let edition = people.catalog().await?;
     let mut form = posted.form(FormName::Template);
@@ -149,7 +149,7 @@ pub(crate) async fn create(State(people): State<Arc<People>>, posted: VerifiedFo
     Ok((StatusCode::BAD_REQUEST, list_page(&layout, &list, EXAMPLE)).into_response())
 }
 
-/// `GET /dashboard/templates/{name}`.
+/// Shows `GET /dashboard/templates/{name}`: one template with its followers.
 pub(crate) async fn show(
     State(people): State<Arc<People>>,
     session: PageSession,
@@ -292,7 +292,7 @@ fn follower(owned: &OwnedAgent, planned: &ApplyResult, catalog: &Catalog) -> Mar
     }
 }
 
-/// `POST /dashboard/templates/{name}`.
+/// Handles `POST /dashboard/templates/{name}`: replaces the template's limits.
 pub(crate) async fn edit(State(people): State<Arc<People>>, Path(name): Path<String>, posted: VerifiedForm) -> Reply {
     let named_so = parse_id(TemplateName::parse(&name))?;
     let edition = people.catalog().await?;
@@ -325,7 +325,7 @@ pub(crate) async fn edit(State(people): State<Arc<People>>, Path(name): Path<Str
     page(&people, &posted.session, layout, &name, &Steps::default(), status).await
 }
 
-/// `POST /dashboard/templates/{name}/remove`.
+/// Handles `POST /dashboard/templates/{name}/remove`: removes the template.
 pub(crate) async fn remove(State(people): State<Arc<People>>, Path(name): Path<String>, posted: VerifiedForm) -> Reply {
     let name = parse_id(TemplateName::parse(&name))?;
     let mut form = posted.form(FormName::Plain);
@@ -399,9 +399,9 @@ impl Steps {
     }
 }
 
-/// `POST /dashboard/templates/{name}/apply`: applies the template to up to 25 followers, and redirects to the next step
-/// until all followers are handled. The redirect has status 307, because browsers then repeat the form's `POST` (RFC
-/// 9110 §15.4.8).
+/// Handles `POST /dashboard/templates/{name}/apply`: applies the template to up to 25 followers, and redirects to the
+/// next step until all followers are handled. The redirect has status 307, because browsers then repeat the form's
+/// `POST` (RFC 9110 §15.4.8).
 pub(crate) async fn apply(
     State(people): State<Arc<People>>,
     Path(name): Path<String>,

@@ -173,5 +173,5 @@ pub(crate) async fn read(
     }))
 }
 
-/// The default number of days.
+/// The default length of the range, in days.
 const DEFAULT_DAYS: u32 = 30;

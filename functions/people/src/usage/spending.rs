@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// The longest period in days, including today.
 const DAYS: u32 = 30;
-/// The number of rows in a ranking.
+/// The maximum number of rows in a ranking.
 const BIGGEST: usize = 8;
 
 /// The sums for each of the last 30 UTC days, oldest first, including days without payments.

@@ -17,8 +17,9 @@ use purser_api::Reply;
 use purser_domain::{DeliveryId, WebhookTerms};
 use std::sync::Arc;
 
-/// `POST /dashboard/webhooks`. The response is the page with the new secret, because a redirect could not carry the
-/// secret. The form contains the new webhook's slot, so reloading the page does not create a second webhook.
+/// Handles `POST /dashboard/webhooks`: creates a webhook. The response is the page with the new secret, because a
+/// redirect could not carry the secret. The form contains the new webhook's slot, so reloading the page does not create
+/// a second webhook.
 pub(crate) async fn create(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
     let person = &posted.session.person;
     let mut form = posted.form(FormName::NewWebhook);
@@ -49,7 +50,7 @@ pub(crate) async fn create(State(people): State<Arc<People>>, posted: VerifiedFo
     }
 }
 
-/// `POST …/edit`.
+/// Handles `POST …/edit`: replaces the webhook's settings.
 pub(crate) async fn edit(sent: WebhookForm) -> Reply {
     let mut form = sent.form(FormName::Webhook);
     let agents = read_agents(&sent.people, &sent.posted.session.person, &mut form).await?;
@@ -65,12 +66,13 @@ pub(crate) async fn edit(sent: WebhookForm) -> Reply {
     sent.answer(form, edited, Notice::WebhookSaved).await
 }
 
-/// `POST …/enable`. Also re-enables a webhook that is not called anymore because its endpoint responded 410 (Gone).
+/// Handles `POST …/enable`: enables the webhook, or resumes deliveries that were stopped because the endpoint responded
+/// 410 (Gone).
 pub(crate) async fn enable(sent: WebhookForm) -> Reply {
     switch(sent, true, Notice::WebhookEnabled).await
 }
 
-/// `POST …/disable`.
+/// Handles `POST …/disable`: stops deliveries to the webhook.
 pub(crate) async fn disable(sent: WebhookForm) -> Reply {
     switch(sent, false, Notice::WebhookDisabled).await
 }
@@ -92,7 +94,7 @@ async fn switch(sent: WebhookForm, enabled: bool, notice: Notice) -> Reply {
     sent.answer(form, edited, notice).await
 }
 
-/// `POST …/remove`.
+/// Handles `POST …/remove`: removes the webhook.
 pub(crate) async fn remove(sent: WebhookForm) -> Reply {
     let mut form = sent.form(FormName::Plain);
     let Some(if_match) = form.version() else {
@@ -105,8 +107,8 @@ pub(crate) async fn remove(sent: WebhookForm) -> Reply {
     }
 }
 
-/// `POST …/rotate`. Like [`create`], the response is the page with the new secret. Reloading the page sends an outdated
-/// version, so the secret is not rotated again.
+/// Handles `POST …/rotate`: replaces the webhook's secret. Like [`create`], the response is the page with the new
+/// secret. Reloading the page sends an outdated version, so the secret is not rotated again.
 pub(crate) async fn rotate(sent: WebhookForm) -> Reply {
     let mut form = sent.form(FormName::Plain);
     let Some(if_match) = form.version() else {
@@ -123,14 +125,14 @@ pub(crate) async fn rotate(sent: WebhookForm) -> Reply {
     }
 }
 
-/// `POST …/test`.
+/// Handles `POST …/test`: sends a test event to the webhook.
 pub(crate) async fn test(sent: WebhookForm) -> Reply {
     let person = &sent.posted.session.person;
     sent.people.test_webhook(person, &sent.own).await?;
     Ok(done(&path_of(sent.own.webhook.id), Notice::WebhookTestSent))
 }
 
-/// `POST …/deliveries/{delivery}/redeliver`.
+/// Handles `POST …/deliveries/{delivery}/redeliver`: sends a delivery again.
 pub(crate) async fn redeliver(sent: WebhookForm) -> Reply {
     let delivery = sent.parse_parameter("delivery", DeliveryId::parse)?;
     let person = &sent.posted.session.person;

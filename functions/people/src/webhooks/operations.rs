@@ -37,11 +37,11 @@ pub(crate) struct IssuedWebhook {
 enum Change {
     /// No change, because the webhook already has the requested values.
     None(OwnWebhook),
-    /// Stores this version.
+    /// Store this version.
     Edited(Webhook),
-    /// Stores this version and its new secret, and deletes the expired secrets.
+    /// Store this version and its new secret, and delete the expired secrets.
     Rotated(Webhook, NewWebhookSecret, Vec<WebhookSecretId>),
-    /// Deletes the webhook.
+    /// Delete the webhook.
     Removed,
 }
 

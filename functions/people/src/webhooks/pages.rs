@@ -19,7 +19,7 @@ use purser_domain::WebhookId;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The routes below `/dashboard/webhooks`.
+/// Returns the routes below `/dashboard/webhooks`.
 pub(crate) fn routes() -> Router<Arc<People>> {
     Router::new()
         .route("/", get(list).post(actions::create))
@@ -42,13 +42,13 @@ where
     post(handler).get(back)
 }
 
-/// `GET /dashboard/webhooks`.
+/// Shows `GET /dashboard/webhooks`: the user's webhooks.
 async fn list(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let layout = Layout::new(&session, people.now()).with_notice(&uri);
     Ok(list_page::answer(&people, &layout, &session.person).await?)
 }
 
-/// `GET /dashboard/webhooks/{webhook}`.
+/// Shows `GET /dashboard/webhooks/{webhook}`: one webhook with its deliveries.
 async fn show(State(people): State<Arc<People>>, session: PageSession, Path(webhook): Path<String>, uri: Uri) -> Reply {
     let id = parse_id(WebhookId::parse(&webhook))?;
     let own = people.own_webhook(&session.person, id).await?;

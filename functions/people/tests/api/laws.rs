@@ -6,7 +6,7 @@ use purser_testkit::sample::{OWNER, service_id};
 use serde_json::json;
 use std::collections::BTreeSet;
 
-/// A name with markup for every context in which a page might fail to escape it.
+/// A name with markup for every context in which a page could fail to escape text.
 pub(crate) const HOSTILE: &str = "\"><script>alert('1')</script>&amp;</textarea>";
 
 #[track_caller]

@@ -141,7 +141,7 @@ async fn fleet_lists_return_every_row_exactly_once() {
             let theirs = world.get("bob", &format!("/{list}?cursor={cursor}")).await;
             assert_eq!(theirs.ok()["count"], 0, "{cursor}");
         }
-        // The list of a single agent is unchanged.
+        // The list of a single agent still contains one payment.
         let (pages, _) = world.all(&format!("/{list}?agent_id={}", agents[50]), list).await;
         assert_eq!(pages.concat().len(), 1);
     }

@@ -279,7 +279,7 @@ async fn router(env: &[(&'static str, String)], micros: &Arc<AtomicI64>) -> Rout
     purser_people::router(boot).await.unwrap()
 }
 
-/// A service with two operations.
+/// Returns a service with two operations, whose id is derived from `n`.
 pub(crate) fn service(n: u128, slug: &str, curated: bool) -> Service {
     let operation = |action: &str| Operation {
         id: OperationUuid::from_uuid(Uuid::from_u128(n)),
