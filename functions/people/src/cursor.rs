@@ -18,7 +18,7 @@ pub(crate) fn write_place(place: Uuid) -> String {
     place.simple().to_string()
 }
 
-/// Parses a version, which is also a position in a list of versions.
+/// Parses a record's version, which is the position in the record's version history.
 pub(crate) fn read_version(text: &str) -> Option<u64> {
     let version: u64 = text.parse().ok()?;
     (version > 0 && version.to_string() == text).then_some(version)

@@ -38,7 +38,7 @@ impl People {
     }
 }
 
-/// Parses a body that may be absent.
+/// Parses a JSON body that may be absent. An absent body counts as `{}`.
 pub(crate) fn optional_body(bytes: &Bytes) -> Result<Value> {
     if bytes.is_empty() {
         Ok(Value::Object(serde_json::Map::new()))

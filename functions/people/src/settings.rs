@@ -25,20 +25,20 @@ pub(crate) struct Settings {
     /// The dashboard's origin; `None` for the gateway's host name.
     pub(crate) dashboard_url: Option<String>,
     pub(crate) payments_function: String,
-    /// The name of the function `internal`; `None` if operators have no pages in the dashboard.
+    /// The name of the function `internal`; `None` if operators can't act in the dashboard.
     pub(crate) internal_function: Option<String>,
     /// The name of the stack and the key policy for new keys; `None` unless the wallets' keys are in KMS.
     pub(crate) new_keys: Option<(String, Option<String>)>,
     pub(crate) rpc_url_secret: String,
     pub(crate) sign_in_key_secret: String,
-    /// The secret with the key that verifies client addresses asserted by a proxy. With `None`, every assertion is
-    /// invalid.
+    /// The secret with the key that verifies the client addresses that the function `mcp` passes on. With `None`, every
+    /// passed-on address is ignored.
     pub(crate) client_ip_key_secret: Option<String>,
     pub(crate) webhooks_table: String,
     pub(crate) webhook_requests_queue_url: String,
     pub(crate) notice_requests_queue_url: String,
     pub(crate) webhook_secrets_key: String,
-    /// Whether the deployment sends mail.
+    /// Whether the deployment sends notifications by mail.
     pub(crate) mails: bool,
     pub(crate) webhook_hosts: AllowedHosts,
     /// The deployment's name in events.

@@ -40,7 +40,7 @@ pub(crate) struct People {
     pub(crate) chain: Chain,
     /// The only function that can sign with the wallets' keys.
     pub(crate) payments: PaymentsFunction,
-    /// The only function that can run operators' actions; `None` if operators have no pages in the dashboard.
+    /// The only function that can run operators' actions; `None` if operators can't act in the dashboard.
     pub(crate) internal: Option<InternalFunction>,
     pub(crate) new_keys: NewKeys,
     pub(crate) sessions: Sessions,
@@ -73,7 +73,6 @@ pub(crate) struct People {
 }
 
 impl People {
-    /// The current time.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }

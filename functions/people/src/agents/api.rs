@@ -24,13 +24,9 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of listing agents.
     pub(crate) ListErrors: 400, 401, 403, 429, 500;
-    /// The errors of creating an agent.
     pub(crate) CreateErrors: 400, 401, 403, 413, 429, 500, 503;
-    /// The errors of reading an agent.
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    /// The errors of editing an agent.
     pub(crate) EditErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
 }
 
@@ -64,7 +60,7 @@ pub(crate) struct AgentView {
     frozen_by_operators: Option<FreezeView>,
 }
 
-/// The policy template that an agent follows.
+/// The policy template that an agent follows, and its applied version.
 #[derive(Serialize, ToSchema)]
 #[schema(as = FollowedTemplate)]
 pub(crate) struct FollowedView {
@@ -174,7 +170,7 @@ impl People {
     }
 }
 
-/// List your agents, without archived ones.
+/// List your agents. Archived agents are left out by default.
 ///
 /// With a filter, the service reads at most 100 agents per page, so a page can be short although more pages follow.
 #[utoipa::path(

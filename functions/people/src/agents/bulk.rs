@@ -125,7 +125,7 @@ impl BulkAct {
 /// The agents that a bulk call changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BulkTarget {
-    /// The agents with these distinct ids.
+    /// The agents with these ids. The ids are distinct.
     Agents(Vec<AgentId>),
     /// All agents, or all agents with a label, starting at the position `from`. Only [`BulkAct::Restore`] selects
     /// archived agents, and it selects no others.

@@ -20,7 +20,6 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of an act on many agents.
     pub(crate) BulkErrors: 400, 401, 403, 413, 429, 500;
 }
 
@@ -56,7 +55,7 @@ purser_api::body! {
         /// The agents with a label. `restore` selects only archived agents; all other operations leave archived agents
         /// out.
         Label = "label" {
-            /// `key=value`, or `key` for any value.
+            /// The label, as `key=value`, or as `key` for any value.
             label: LabelFilter,
             /// The `next_cursor` from the response to the previous call.
             cursor: Option<BulkCursor>,

@@ -142,7 +142,6 @@ impl FleetView {
         self.filter.label.as_ref()
     }
 
-    /// The position at which the view begins.
     pub(crate) const fn from(&self) -> Option<AgentPlace> {
         self.from
     }
@@ -174,14 +173,14 @@ pub(crate) struct Fleet {
     next: Next,
 }
 
-/// The links from this page of the table to others.
+/// The pagination of the table.
 enum Next {
     /// The position at which the next page begins; `None` on the last page.
     At(Option<AgentPlace>),
     /// Numbered pages, because the agents are sorted by name.
     Pages(ListPage<()>),
-    /// The next position, where the user asked for names in order but has too many agents to sort, so the newest are
-    /// first.
+    /// The position at which the next page begins. The newest agents are first, because there are too many agents to
+    /// sort by name.
     TooMany(Option<AgentPlace>),
 }
 
@@ -526,7 +525,6 @@ impl Report {
         })
     }
 
-    /// The number of agents in the report.
     pub(crate) const fn count(&self) -> usize {
         self.done.saturating_add(self.unchanged).saturating_add(self.failed)
     }

@@ -23,7 +23,7 @@ pub(crate) struct AgentFilter {
     pub(crate) text: String,
     pub(crate) label: Option<LabelFilter>,
     pub(crate) status: Option<AgentStatus>,
-    /// The template that the agents follow.
+    /// Selects only agents that follow this template.
     pub(crate) template: Option<TemplateName>,
     /// If true, the list has only archived agents; otherwise it has only agents that are not archived.
     pub(crate) archived: bool,
@@ -46,7 +46,6 @@ impl AgentFilter {
         }
     }
 
-    /// Whether the list contains the agent.
     fn accepts(&self, agent: &Agent) -> bool {
         let text = self.text.trim().to_lowercase();
         self.archived == agent.archived
@@ -62,7 +61,6 @@ impl AgentFilter {
     }
 }
 
-/// Whether the agent follows the template.
 pub(crate) fn follows(agent: &Agent, template: &TemplateName) -> bool {
     agent
         .template

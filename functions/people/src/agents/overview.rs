@@ -58,7 +58,7 @@ pub(crate) struct Overview<'a> {
     pub(crate) has_any: bool,
     /// The recent spending; `None` if it can't be read, because the rest of the page does not depend on it.
     pub(crate) spending: Option<Spending>,
-    /// Agents whose ownership operators offer to transfer to the user.
+    /// Agents that operators want to transfer to the user. Each transfer takes effect when the user accepts it.
     pub(crate) offers: Vec<(Handover, Agent)>,
     /// The latest denied payments, newest first; `None` if they can't be read.
     pub(crate) refused: Option<Vec<JournalEntry>>,

@@ -90,8 +90,8 @@ impl People {
         owned.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    /// Reads an agent that the user owns or has owned. A former owner may see only the decisions from the time of the
-    /// own ownership ([`KnownAgent::at`]).
+    /// Reads an agent that the user owns or has owned. Former owners may see only the decisions from the time in which
+    /// they owned the agent ([`KnownAgent::at`]).
     pub(crate) async fn find_known_agent(&self, person: &Caller, id: AgentId) -> Result<Agent> {
         let agent = self.ledger.agent(id).await?.ok_or(ErrorKind::NotFound)?;
         let owners = agent.former_owners.iter().map(|former| &former.owner);

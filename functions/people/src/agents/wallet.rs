@@ -16,8 +16,8 @@ const DOING: &str = "making a wallet";
 const NEW_KEY_SECONDS: u64 = 10;
 
 impl People {
-    /// Creates an agent id and its wallet, whose key has signed an attestation of the address. A wallet number is never
-    /// reused, even if the wallet is not stored.
+    /// Creates an agent id and its wallet. The wallet's key signs an attestation of the wallet's address. A wallet
+    /// number is never reused, even if the wallet is not stored.
     ///
     /// If the KMS key can't be used yet, the key is stored for the next new agent, so that retries create no further
     /// keys. Operators can find any other unused key by its tags (`docs/operations.md`).

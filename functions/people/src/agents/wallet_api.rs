@@ -10,11 +10,10 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of this endpoint.
     pub(crate) WalletErrors: 401, 403, 404, 429, 500;
 }
 
-/// An agent's wallet.
+/// The address and the balance of an agent's wallet.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AgentWallet)]
 pub(crate) struct WalletView {
@@ -38,7 +37,7 @@ pub(crate) struct WalletView {
     balance_reason: Option<&'static str>,
 }
 
-/// Read an agent's wallet.
+/// Read the address and the balance of an agent's wallet.
 #[utoipa::path(
     get,
     path = "/agents/{agentId}/wallet",

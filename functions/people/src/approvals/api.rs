@@ -19,13 +19,9 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of listing approvals.
     pub(crate) ListErrors: 400, 401, 403, 404, 429, 500;
-    /// The errors of reading an approval.
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    /// The errors of deciding an approval.
     pub(crate) DecideErrors: 400, 401, 403, 404, 409, 413, 429, 500;
-    /// The errors of deciding several approvals.
     pub(crate) BulkErrors: 400, 401, 403, 413, 429, 500;
 }
 
@@ -44,7 +40,7 @@ const STATUSES: [ApprovalStatus; 5] = [
 pub(crate) struct ApprovalView {
     #[schema(value_type = uuid::Uuid)]
     approval_id: String,
-    /// `pending`, `approved`, `rejected`, `expired` or `executed`.
+    /// The approval's status: `pending`, `approved`, `rejected`, `expired` or `executed` (a payment has used it).
     #[schema(value_type = String, example = "pending")]
     status: &'static str,
     #[schema(value_type = uuid::Uuid)]
@@ -201,7 +197,7 @@ purser_api::field! {
 purser_api::body! {
     /// One decision on several approvals.
     pub(crate) struct ApprovalBulkBody {
-        /// `approve` or `reject`.
+        /// The decision on all of the approvals: `approve` or `reject`.
         decision: Decision,
         /// The ids of 1 to 50 approvals. Each approval is decided separately, with its own row in the audit log.
         approval_ids: Vec<ApprovalRef> = {"minItems": 1, "maxItems": MAX_AT_ONCE, "uniqueItems": true},
@@ -408,7 +404,7 @@ pub(crate) async fn approve(
     decide(&people, token, &path, &body, ApprovalDecision::Approve).await
 }
 
-/// Reject: the payment will not be made.
+/// Reject an approval request. The payment will not be made.
 #[utoipa::path(
     post,
     path = "/agents/{agentId}/approvals/{approvalId}/reject",

@@ -252,7 +252,7 @@ impl People {
             let keep = |approval: &Approval| Filter::by(is_pending(approval));
             return page_of(slice, (2, rows), Some(keep), ApprovalPlace::new, read).await;
         };
-        // The ids of one agent's pending approvals are a small set in one item.
+        // One item lists the ids of an agent's approvals that may be pending, so the approvals are read by id.
         let waiting = self.ledger.asking(vec![agent]).await?;
         let ids = waiting.into_iter().flat_map(|(_, ids)| ids);
         let mut approvals = self.ledger.approvals(ids).await?;

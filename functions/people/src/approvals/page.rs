@@ -35,10 +35,8 @@ use std::sync::Arc;
 /// The data that the queue shows.
 #[derive(Debug)]
 pub(crate) struct ApprovalQueue<'a> {
-    /// The filter and position.
     pub(crate) view: View,
     pub(crate) choice: AgentChoice,
-    /// The pending approvals.
     pub(crate) waiting: Waiting,
     /// The decided and expired approvals, newest first.
     pub(crate) decided: Page<ApprovalContext, ApprovalPlace>,

@@ -24,7 +24,6 @@ const LONGEST_WAIT: u32 = 20;
 const BETWEEN_READS: Duration = Duration::from_secs(1);
 
 purser_api::error_responses! {
-    /// The errors of this endpoint.
     pub(crate) ApprovalErrors: 400, 401, 403, 404, 429, 500;
 }
 

@@ -12,7 +12,7 @@ use purser_api::Precondition;
 use purser_domain::{Amount, Approval, ApprovalStatus, ErrorKind, PolicyEdit, Result, RuleId, RuleKind, ServiceId};
 use purser_store::ApprovalDecision;
 
-/// The limit that required the approval, and the new amount above which the limit would require approval.
+/// The limit that required the approval, and the new value for the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Raise {
     limit: AskingLimit,

@@ -22,9 +22,7 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of listing keys.
     pub(crate) ListErrors: 401, 403, 404, 429, 500;
-    /// The errors of a write on keys.
     pub(crate) WriteErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
 }
 

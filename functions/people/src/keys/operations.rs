@@ -32,7 +32,6 @@ pub(crate) struct IssuedKey {
 
 /// The result of rotating a key.
 pub(crate) struct Rotation {
-    /// The new key.
     pub(crate) issued: IssuedKey,
     /// The old key, with the time at which it ends.
     pub(crate) replaced: AgentKey,

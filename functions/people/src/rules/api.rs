@@ -26,9 +26,7 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of listing rules.
     pub(crate) ListErrors: 401, 403, 404, 429, 500;
-    /// The errors of a write on rules.
     pub(crate) WriteErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
 }
 
@@ -178,10 +176,10 @@ purser_api::body! {
             /// The time at which an allowed period ends. A time before the start is on the next day.
             to: ClockTime = {"example": "17:00"},
         }
-        /// Freezes the agent and notifies the owner if the agent's payments within an hour are unusually high. They are
-        /// if they exceed a multiple of the busiest hour of a usual day and reach `at_least_units`. The usual value is
-        /// the median over the days with payments in the last two weeks, without the last 24 hours. Without such days,
-        /// `at_least_units` alone decides. An agent has at most one of these rules.
+        /// Freezes the agent and notifies the owner if the agent pays much more within an hour than usual: at least
+        /// `at_least_units`, and more than `times` as much as in the busiest hour of a usual day. The usual day is the
+        /// median of the days with payments in the two weeks before, without the last 24 hours. Without such days,
+        /// `at_least_units` alone decides. An agent has at most one rule of this kind.
         AnomalyBrake = "anomaly_brake" {
             times: Times,
             at_least_units: Amount = {"minimum": 1},
@@ -190,7 +188,7 @@ purser_api::body! {
 }
 
 purser_api::field! {
-    /// The maximum number of payments.
+    /// The maximum number of payments within a count limit's window.
     pub(crate) struct Count(u32):
     |value| whole_number(value, 1, COUNT_MAX),
     json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": COUNT_MAX})
@@ -513,7 +511,7 @@ pub(crate) async fn add(
     Ok(created_response(rule_response(&people, &owned, id).await?))
 }
 
-/// Replace a rule with another of the same kind.
+/// Replace a rule with another rule of the same kind.
 #[utoipa::path(
     put,
     path = "/agents/{agentId}/rules/{ruleId}",

@@ -22,7 +22,7 @@ pub(crate) struct RuleUsage {
 pub(crate) struct CheckedRule(RuleKind);
 
 impl CheckedRule {
-    /// Checks a rule against the catalog.
+    /// Checks the rule's services and values. The error has all validation errors.
     pub(crate) fn check(kind: RuleKind, catalog: &Catalog) -> Result<Self, Vec<Problem>> {
         let problems = kind.problems(catalog);
         if problems.is_empty() {
@@ -119,7 +119,6 @@ impl People {
         self.preview_rules(owned, left.map_err(refusal_error)?, days).await
     }
 
-    /// Removes a rule.
     pub(crate) async fn remove_rule(
         &self,
         owned: OwnedAgent,

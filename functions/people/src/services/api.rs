@@ -29,11 +29,8 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of reading services.
     pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    /// The errors of enabling a service.
     pub(crate) EnableErrors: 400, 401, 403, 404, 412, 413, 429, 500;
-    /// The errors of a write on a service's record.
     pub(crate) WriteErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
 }
 
@@ -266,7 +263,7 @@ purser_api::body! {
     }
 }
 
-/// The services whose limits were set.
+/// The services that got limits by this call.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitedServices)]
 pub(crate) struct LimitedList {
@@ -529,7 +526,7 @@ pub(crate) async fn enable(
     })
 }
 
-/// Read an agent's record of a service.
+/// Read one of an agent's services, with its policy and spending.
 #[utoipa::path(
     get,
     path = "/agents/{agentId}/services/{serviceId}",
@@ -558,7 +555,7 @@ pub(crate) async fn read(
     Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).response())
 }
 
-/// Edit a service's record: its policy, or whether it is enabled.
+/// Update an agent's service: its policy, or whether it is enabled.
 ///
 /// The updated policy applies to the agent's next authorization.
 #[utoipa::path(

@@ -14,7 +14,7 @@ use purser_domain::{
 use purser_store::{AuditEntry, Backoff, EditResult};
 use std::sync::Arc;
 
-/// A service to enable.
+/// The parameters of enabling a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EnableService {
     /// The service's slug or UUID, as the caller sent it.
@@ -38,7 +38,7 @@ pub(crate) struct ServiceEdit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GovernedService {
     pub(crate) record: EnabledService,
-    /// The caps that apply now.
+    /// The caps that apply now, including a temporary limit increase.
     pub(crate) caps: Caps,
     /// The amount that was authorized in the last 24 hours and not released.
     pub(crate) spent_today: Spend,

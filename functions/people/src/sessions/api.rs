@@ -11,9 +11,7 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::error_responses! {
-    /// The errors of listing sessions, and of ending all sessions.
     pub(crate) ListErrors: 401, 403, 429, 500;
-    /// The errors of ending a session.
     pub(crate) EndErrors: 401, 403, 404, 429, 500;
 }
 

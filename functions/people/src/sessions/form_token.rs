@@ -32,7 +32,8 @@ impl FormToken {
         Self { token, mask }
     }
 
-    /// Returns the token with a zero mask, so that two rendered pages can be compared. This form is never sent.
+    /// Returns the token with a zero mask, so that two rendered pages can be compared. A token with a zero mask is
+    /// never sent.
     pub(crate) fn remove_mask(&self) -> Self {
         Self {
             mask: [0; LENGTH],
@@ -116,7 +117,8 @@ mod tests {
         assert!(!ours.contains("session"));
     }
 
-    /// No four digits in the same position are equal. If the token were visible through its mask, some would be equal.
+    /// The test finds no four equal digits in the same position of the two values. A token that shows through its mask
+    /// would have equal digits there.
     #[test]
     fn two_answers_have_no_part_of_the_token_in_common() {
         let mask = |seed: u8| {

@@ -54,7 +54,6 @@ impl PendingSignIn {
         state.get(..TAG).filter(|tag| tag.bytes().all(is_ours))
     }
 
-    /// The tag in the cookie's name.
     pub(crate) fn tag(&self) -> &str {
         Self::tag_of(&self.state).unwrap_or_default()
     }

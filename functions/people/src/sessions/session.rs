@@ -32,7 +32,6 @@ pub(crate) const SIGN_IN: &str = "/dashboard/sign-in";
 pub(crate) struct PageSession {
     /// The signed-in user.
     pub(crate) person: Caller,
-    /// The session's id.
     pub(crate) id: SessionId,
     /// The CSRF token that the page's forms send.
     pub(crate) token: FormToken,

@@ -1,4 +1,4 @@
-//! Counts with their nouns.
+//! Formatting of counts with their nouns.
 
 use std::fmt::Display;
 

@@ -19,7 +19,6 @@ use url::form_urlencoded;
 pub(crate) enum FormName {
     NewAgent,
     Rename,
-    /// An agent's labels.
     Labels,
     /// A label to add to or remove from several agents.
     BulkLabel,
@@ -42,7 +41,6 @@ pub(crate) enum FormName {
     Template,
     /// A form that has only buttons, or buttons and a note.
     Plain,
-    /// A decision on an approval.
     ApprovalDecision,
     /// A decision on several approvals.
     ApprovalSelection,

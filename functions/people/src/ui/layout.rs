@@ -34,7 +34,7 @@ pub(crate) struct Layout {
     pub(crate) preview: Option<Markup>,
 }
 
-/// The entries of the navigation.
+/// The items of the navigation bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NavItem {
     Overview,
@@ -203,7 +203,7 @@ impl Layout {
     }
 }
 
-/// The only button of a form.
+/// The button of a form that has only one button.
 pub(crate) struct Button<'a> {
     pub(crate) label: &'a str,
     pub(crate) class: &'a str,

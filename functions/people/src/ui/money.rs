@@ -33,8 +33,8 @@ pub(crate) fn cap(limit: Amount) -> Markup {
     }
 }
 
-/// Whether a cap is so high that it limits nothing. This is the case from the cap of services that are enabled by
-/// default.
+/// Whether a cap is so high that it limits nothing. Caps count as no limit from the amount that default services have
+/// as their cap.
 pub(crate) fn is_no_limit(limit: Amount) -> bool {
     let permissive = SpendPolicy::permissive();
     limit >= permissive.max_per_call
