@@ -172,7 +172,7 @@ impl People {
 
 /// List your agents. Archived agents are left out by default.
 ///
-/// With a filter, the service reads at most 100 agents per page, so a page can be short although more pages follow.
+/// With a filter, Purser reads at most 100 agents per page, so a page can be short although more pages follow.
 #[utoipa::path(
     get,
     path = "/agents",

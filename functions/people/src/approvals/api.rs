@@ -266,7 +266,7 @@ pub(crate) struct OutcomeView {
     approval_id: String,
     /// `decided`; `not_pending` if the approval was decided, used or expired before; `not_in_bulk` for a temporary
     /// limit increase, which you must approve with `POST /agents/{agentId}/approvals/{approvalId}/approve`;
-    /// `not_found`; or `failed` if the service does not know whether the decision was stored.
+    /// `not_found`; or `failed` if it is unknown whether the decision was stored.
     #[schema(value_type = String, example = "decided")]
     outcome: &'static str,
     /// The approval's status; null for `not_found` and `failed`.

@@ -81,17 +81,18 @@ struct UnpayableOperation {
     reason: &'static str,
 }
 
-/// The future payee and price of an operation.
+/// A future change of an operation's payee or price.
 #[derive(Serialize, ToSchema)]
 struct PaymentChange {
     operation_id: String,
-    /// The time from which the new payee and price apply; `9999-12-31T23:59:59.999999Z` if the time is not decided yet.
+    /// The time from which the new payee and the new price apply; `9999-12-31T23:59:59.999999Z` if the time is not
+    /// decided yet.
     #[schema(format = DateTime)]
     from: String,
-    /// The payee address from that time on.
+    /// The address of the new payee.
     pay_to: String,
     amount_units: u64,
-    /// The maximum price per call from that time on; null if calls cannot be paid then.
+    /// The new maximum price per call; null if calls can't be paid from that time on.
     #[schema(required)]
     max_price_units: Option<u64>,
 }

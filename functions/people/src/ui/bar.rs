@@ -39,7 +39,7 @@ pub(crate) fn bar(used: Amount, more: Amount, cap: Amount) -> Markup {
 
 /// The length of a full bar.
 pub(crate) const FULL: u64 = 1_000;
-/// The bar length from which a cap is displayed as nearly used up.
+/// The bar length from which the page highlights a cap as nearly used up.
 pub(crate) const HIGH: u64 = 800;
 
 /// Returns the length of `part` as a bar of `cap`, from 0 to [`FULL`]. A length above zero is large enough to be

@@ -141,7 +141,7 @@ pub(crate) const fn limit_name(name: CheckName) -> &'static str {
     }
 }
 
-/// Returns the condition that a check verifies.
+/// Returns the text that describes a check in the table of checks.
 const fn check_name(name: CheckName) -> &'static str {
     match name {
         CheckName::ServiceEnabled => "Service is enabled",
@@ -293,7 +293,7 @@ fn scope(kind: &RuleKind, catalog: &Catalog) -> Markup {
     }
 }
 
-/// Renders the reason why a payment requires approval, in a few words.
+/// Renders in a few words why a payment requires approval.
 pub(crate) fn short_approval_reason(asking: Option<AskingRule>, threshold: Amount) -> Markup {
     let Some(AskingRule { above, kind, .. }) = asking else {
         return html! { "Over the " (money(threshold)) " approval threshold" };
