@@ -133,8 +133,8 @@ impl Operators {
         Ok(edit.apply(stored, written))
     }
 
-    /// Writes the catalog object again if it does not have the table's version. The update is already committed, so a
-    /// failure is not reported to the caller: readers scan the table until the object is written.
+    /// Writes the catalog object again if the object does not have the table's version. The update is already
+    /// committed, so a failure is not reported to the caller: readers scan the table until the object is written.
     pub(crate) async fn renew_object(&self) {
         match timeout(OBJECT_PATIENCE, self.catalog.store_object()).await {
             Ok(Ok(_)) => {}
@@ -247,7 +247,7 @@ pub(crate) fn exact(if_match: IfMatch) -> Result<Precondition> {
 pub(crate) enum Condition {
     /// The service must exist with this version.
     Existing(Precondition),
-    /// The service may exist. `If-Match` is required if the service exists, and may be absent if it does not.
+    /// An upsert. `If-Match` is required if the service exists, and may be absent if the service does not exist.
     Upsert(Option<Precondition>),
 }
 

@@ -277,7 +277,7 @@ impl Member for Operations {
     }
 }
 
-/// A value that must be a string before it is parsed further.
+/// A field that must be a JSON string, whose text is then parsed as `T`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Str<T>(T);
 
@@ -681,7 +681,7 @@ mod tests {
         assert_eq!(problems(&operations(200, 1_000))[0].path, "");
     }
 
-    /// Null removes the payment. A new endpoint removes it, too.
+    /// A null payment or a new endpoint removes the stored payment.
     #[test]
     fn omitted_payment_members_keep_the_stored_payment() {
         let pointer = "/operations/0/payment";

@@ -120,8 +120,8 @@ pub(crate) struct InternalOperation {
     /// The latest probe of this method and endpoint. Null before the first probe.
     #[schema(required)]
     probe: Option<ProbeView>,
-    /// The payment that the provider asks for, if it differs from `payment`. Null otherwise. Use the `pin` operation to
-    /// accept it.
+    /// The payment that the provider asks for, if this payment differs from `payment`. Null otherwise. Use the `pin`
+    /// operation to accept the provider's payment.
     #[schema(required)]
     change: Option<AnswerView>,
 }

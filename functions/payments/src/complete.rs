@@ -106,8 +106,8 @@ async fn verify(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -
         Ok(Evidence::Pending(pending)) => {
             if pending == Pending::NotMined {
                 payments.ledger.note_failed_proof(settlement, tx_hash).await?;
-                // An authorization can be used only once: another transaction used it, or the chain no longer accepts
-                // it.
+                // An authorization can be used only once: another transaction used the authorization, or the chain no
+                // longer accepts this authorization.
                 if settlement.state != SettlementState::Authorized {
                     return Err(never(settlement, tx_hash, "transaction_unknown"));
                 }
@@ -124,8 +124,8 @@ async fn verify(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -
     }
 }
 
-/// Returns the error for a transaction that is not the settlement's payment: the transaction confirmed another
-/// settlement, or it does not match.
+/// Returns the error for a transaction that is not the settlement's payment. Either the transaction confirmed another
+/// settlement, or the transfer does not match.
 async fn not_the_payment(
     payments: &Payments,
     settlement: &Settlement,

@@ -14,8 +14,8 @@ impl Payments {
         decision_time(self.clock.now(), service_state.windows())
     }
 
-    /// Returns the error for a call that cannot evict all expired payments of a window. Requests that reconciliation
-    /// evicts them, so that the call fits later even if no payment is made in the meantime.
+    /// Returns the error for a call that cannot evict all expired payments of a window. Also requests that
+    /// reconciliation evicts these payments, so that the call fits later even if no payment is made in the meantime.
     pub(crate) async fn too_long(&self, window: &Window) -> Error {
         if let Err(error) = self.ledger.request_eviction(window.scope, self.clock.now()).await {
             tracing::warn!(cause = %error, "eviction.not_requested");
@@ -52,8 +52,8 @@ impl Payments {
         }
     }
 
-    /// Evaluates the inputs. Awaits the wallet's balance only if all other checks pass, and requests the balance then
-    /// if it was not requested earlier.
+    /// Evaluates the inputs. Awaits the wallet's balance only if all other checks pass. Requests the balance at that
+    /// time if `early` is `None`.
     pub(crate) async fn decide<'a>(&self, facts: Facts<'a>, early: Option<EarlyBalance>) -> Decision<'a> {
         match evaluate(&facts) {
             Decision::Allow(grant) => {

@@ -55,7 +55,7 @@ impl SeenAgents {
 /// A balance request in progress. Dropping this value cancels the request.
 #[derive(Debug)]
 pub(crate) struct EarlyBalance {
-    /// The wallet whose balance was requested.
+    /// The wallet whose balance is requested.
     wallet: Address,
     asking: JoinSet<Option<Amount>>,
 }

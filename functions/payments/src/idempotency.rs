@@ -19,7 +19,7 @@ use purser_store::{DecisionInputs, IdempotencyRecord};
 pub(crate) enum PriorOutcome {
     /// The response is determined by a stored result, which takes precedence over the current policy and catalog.
     Answered(Box<Response>),
-    /// The call must be evaluated. It may use a user's approval of exactly this request.
+    /// The call must be evaluated, and may use the given approval, with which a user approved exactly this request.
     Open(Option<ApprovalId>),
     /// Another call paid with this idempotency key after the key's record was read, so everything must be read again.
     Raced,

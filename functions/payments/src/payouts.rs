@@ -174,8 +174,8 @@ impl Payments {
         }
     }
 
-    /// Returns the withdrawal that this key reserved, and submits it again if it can still be used. A withdrawal is not
-    /// submitted if its address was changed or removed, or if operators froze the agent.
+    /// Returns the withdrawal that this key reserved, and submits the withdrawal again if it can still be used. The
+    /// withdrawal is not submitted if its address was changed or removed, or if operators froze the agent.
     async fn again(
         &self,
         facilitator: &Facilitator,

@@ -14,8 +14,8 @@ use purser_store::{Backoff, EscalateResult, EvictResult, ServiceState};
 const LONGEST: Duration = Duration::from_secs_u32(8);
 
 impl Authorizing<'_> {
-    /// Rejects a payment as exactly as authorize allows one: the window contains no unread expired payment, and it was
-    /// not written since it was read.
+    /// Rejects a payment only if the rejection is exact: the window that caused it contains no unread expired payment
+    /// and was not written after it was read. Otherwise, the decision is made again.
     pub(crate) async fn refuse(
         &self,
         agent: &Agent,

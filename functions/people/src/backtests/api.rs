@@ -241,10 +241,10 @@ pub(crate) struct BacktestView {
     agents: usize,
     /// The number of finished agents.
     agents_done: u32,
-    /// The number of agents that were skipped, because they cannot be read or have a new owner.
+    /// The number of skipped agents. An agent is skipped if the agent cannot be read or has a new owner.
     agents_left_out: u32,
-    /// The number of agents with more decisions than were tested. Per agent, a backtest tests the oldest 100,000
-    /// decisions, or the decisions that it can read in 30 seconds.
+    /// The number of agents of which only some decisions were tested. A backtest tests at most the oldest 100,000
+    /// decisions of an agent, and stops reading an agent's decisions after 30 seconds.
     agents_partial: u32,
     /// The number of decisions on these days, from the counters of the decision history.
     estimated_decisions: u64,

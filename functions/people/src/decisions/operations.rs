@@ -189,7 +189,7 @@ impl People {
         })
     }
 
-    /// Reads the documents whose hashes the decision's statement contains. `None` if they are not stored.
+    /// Reads the documents whose hashes the decision's statement contains. `None` if the documents are not stored.
     pub(crate) async fn input_documents(&self, decision: &LoggedDecision) -> Result<Option<InputDocuments>> {
         let Some(recorded) = self.find_recorded(decision).await? else {
             return Ok(None);

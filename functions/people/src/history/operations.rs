@@ -178,8 +178,8 @@ impl People {
         self.edit_service(owned, if_match, service, &edit).await
     }
 
-    /// Updates a rule to its values in an earlier version of the agent's record. If the rule was removed in the
-    /// meantime, it is added again with a new id.
+    /// Updates a rule to the rule's values in an earlier version of the agent's record. If the rule was removed in the
+    /// meantime, the rule is added again with a new id.
     pub(crate) async fn restore_rule(
         &self,
         owned: OwnedAgent,

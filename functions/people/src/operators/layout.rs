@@ -23,8 +23,8 @@ pub(crate) fn agent_path(agent: AgentId) -> String {
     format!("{AGENTS}?q={agent}")
 }
 
-/// Renders a page for operators. `path` is the page's path, and `how` explains what operators can do on the page, or
-/// where to do it instead.
+/// Renders a page for operators. `path` is the page's path. `how` describes the actions on the page, or names the API
+/// that performs the actions.
 pub(crate) fn page(layout: &Layout, title: &str, path: &str, how: &Markup, content: &Markup) -> Markup {
     let entry = |to: &str, text: &str| {
         html! { li { a href=(to) aria-current=[(to == path).then_some("page")] { (text) } } }

@@ -37,8 +37,8 @@ impl PreviewDays {
     }
 }
 
-/// The maximum number of decisions that a preview tests (the newest), and of earlier payments that it counts. This
-/// takes about 800 DynamoDB read units.
+/// The maximum number of decisions that a preview tests (the newest), and the maximum number of earlier payments that a
+/// preview counts. Reading this number takes about 800 DynamoDB read units.
 const MAX_DECISIONS: usize = 5_000;
 /// The maximum number of calls that a preview reads for rules about duplicate payments or pages.
 const MAX_CALLS: usize = 1_000;

@@ -61,8 +61,8 @@ struct Present {
 }
 
 impl People {
-    /// Reads the agent's shadow policy. Returns `None` if there is none, if it has ended, or if it is from before an
-    /// ownership transfer.
+    /// Reads the agent's shadow policy. Returns `None` if the agent has no shadow policy, if the shadow policy has
+    /// ended, or if the agent's owner changed after it was attached.
     pub(crate) async fn shadow(&self, owned: &OwnedAgent) -> Result<Option<Shadow>> {
         let agent = owned.agent();
         let shadow = self.usage.shadow(&owner_of(owned)?, agent.id).await?;

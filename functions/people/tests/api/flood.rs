@@ -183,7 +183,7 @@ async fn a_users_long_operations_leave_instances_for_others() {
     for lease in leases {
         world.slots.end(lease).await.unwrap();
     }
-    // Each operation frees its slot, so more operations than slots can run one after another.
+    // Each operation frees its slot, so a user can run many operations one after another.
     for _ in 0..2 {
         for act in ["restore", "label", "unlabel"] {
             assert_eq!(owner.send(&world, &owner.act(act)).await.0, 200);

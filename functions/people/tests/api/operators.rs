@@ -47,7 +47,7 @@ async fn operator_pages_require_the_operator_claim() {
     assert!(!ann.get("/dashboard").await.html.contains("operator"));
     assert_eq!(operator.get("/dashboard/operator").await.leads(), PAGES[0]);
 
-    // The claim has no effect if it is not configured. A session from before the configuration has no effect either.
+    // A claim without the configuration has no effect. A session from before the configuration has no effect either.
     let plain = World::start().await;
     let mut claims_it = with_claims(&plain, "ada", groups).await;
     assert_eq!(claims_it.get(PAGES[0]).await.status, 404);

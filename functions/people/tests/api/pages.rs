@@ -240,7 +240,7 @@ async fn limited_keys_are_created_exactly_as_requested() {
     };
     let before = version().await;
     let limited = ("limited", "yes");
-    // If no box is checked, the form is invalid. It never means that everything is allowed.
+    // A form without a checked box is invalid, and does not mean that everything is allowed.
     let wrong = [
         ("version", before.as_str()),
         limited,
