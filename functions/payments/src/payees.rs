@@ -60,7 +60,8 @@ impl Payees {
 
 impl Payments {
     /// Adds the time from which the operation's payee and price may be paid, if this time is in the future. Reads the
-    /// service's row only if the payment requirements have this payee, and once per catalog version.
+    /// service's row only if the payment requirements have this payee. A row that allows the payment is cached until
+    /// the catalog version changes.
     pub(crate) async fn with_payee_from<'a>(&self, edition: &Edition, facts: Facts<'a>) -> Result<Facts<'a>> {
         let Some(operation) = facts.operation else {
             return Ok(facts);

@@ -260,8 +260,8 @@ const FREEZE_ALL: &str = "/dashboard/freeze-all";
 /// A form's fields.
 type Fields = Vec<(&'static str, String)>;
 
-/// The forms of the agent pages, each with its path, its fields, and whether it stops an agent or ends a session. All
-/// other forms must be limited like any request.
+/// Returns dashboard forms: whether the form stops an agent, the form's path, and its fields. A form that does not stop
+/// an agent must be limited like any request.
 fn forms(agent: &str) -> Vec<(bool, String, Fields)> {
     let at = |below: &str| format!("/dashboard/agents/{agent}/{below}");
     let bulk = |fields: &[(&'static str, &str)]| {
