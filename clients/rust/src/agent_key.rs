@@ -1,26 +1,27 @@
-//! The agent's credential.
+//! The agent key, with which an agent authenticates to Purser.
 
 use reqwest::header::HeaderValue;
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// An agent key, `gak_pub_<id>:gak_sec_<secret>` (spec §5). It is sent to Purser only and never printed.
+/// An agent key, `gak_pub_<id>:gak_sec_<secret>` (spec §5). The client sends the key to Purser only and never prints
+/// it.
 #[derive(Clone)]
 pub struct AgentKey(Zeroizing<String>);
 
-/// The reason that a text is not an agent key. The error does not contain the text.
+/// The reason why a text is not an agent key. The error does not contain the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AgentKeyError {
     /// The environment variable `PURSER_KEY` is not set.
     #[error("the environment variable PURSER_KEY is not set")]
     Missing,
-    /// The text does not have the form `gak_pub_<id>:gak_sec_<secret>`.
+    /// The text does not have the format `gak_pub_<id>:gak_sec_<secret>`.
     #[error("an agent key has the form gak_pub_<id>:gak_sec_<secret>")]
     Form,
 }
 
 impl AgentKey {
-    /// Parses a key; surrounding white space is ignored.
+    /// Parses a key and ignores surrounding white space.
     pub fn from_text(text: &str) -> Result<Self, AgentKeyError> {
         let text = text.trim();
         let is_half = |half: &str, prefix: &str| {
@@ -49,7 +50,7 @@ impl AgentKey {
         Zeroizing::new(format!("Bearer {}", self.0.as_str()))
     }
 
-    /// Returns the `Authorization` header, marked as sensitive so that it is not printed.
+    /// Returns the `Authorization` header. The header is marked as sensitive, so that debug output omits the value.
     pub(crate) fn header(&self) -> Option<HeaderValue> {
         let mut value = HeaderValue::from_str(&self.bearer()).ok()?;
         value.set_sensitive(true);
@@ -57,7 +58,7 @@ impl AgentKey {
     }
 }
 
-/// Prints nothing of the key, because debug output may reach a log.
+/// Omits the key, because debug output may be written to a log.
 impl fmt::Debug for AgentKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AgentKey(..)")

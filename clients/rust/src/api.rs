@@ -1,4 +1,4 @@
-//! The agent API, one method per call.
+//! The client for Purser's agent API. Each operation has one method.
 
 use crate::answer::{
     Agent, AgentDecisionStatement, Approval, Authorized, Completed, EnabledServices, Preflight, ServiceDetail,
@@ -20,31 +20,31 @@ use tokio::time::Instant;
 use url::{Host, Url};
 use uuid::Uuid;
 
-/// The timeout of one call to Purser.
+/// The timeout for one request to Purser.
 const TIMEOUT: Duration = Duration::from_secs(35);
-/// The maximum number of attempts of a call that got no answer, or a retryable one.
+/// The maximum number of attempts. A request is repeated if it gets no response or a retryable error.
 const ATTEMPTS: u32 = 3;
-/// The longest pause between attempts. If Purser asks for a longer one, the call returns the error instead.
+/// The longest pause between two attempts. If Purser's `Retry-After` is longer, the method returns the error.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
-/// The longest wait for an approval in one call (`wait_seconds`).
+/// The maximum of `wait_seconds`, the time for which one request can wait for an approval.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(20);
-/// The longest answer that is read, in bytes. A list of 500 services takes about a third of it.
+/// The maximum length of a response body, in bytes. A list of 500 services takes about a third of the maximum.
 const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 
-/// A client of Purser's agent API, with one agent's key. Cloning is cheap.
+/// A client for Purser's agent API that uses the key of one agent. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Purser {
     base: Url,
     http: Client,
-    /// `None` for a client that only reads the public catalog.
+    /// `None` for a client that reads only the public catalog.
     authorization: Option<HeaderValue>,
-    /// The instant at which every call times out.
+    /// The time at which every request times out.
     deadline: Option<Instant>,
-    /// Adds a header to each request that carries a key.
+    /// Adds a signature header to each request that has an agent key.
     signer: Option<Signer>,
 }
 
-/// A function that computes a header from a request's method, path and `Authorization`.
+/// A function that computes a header from the method, the path and the `Authorization` header of a request.
 #[derive(Clone)]
 struct Signer {
     name: HeaderName,
@@ -61,10 +61,10 @@ impl fmt::Debug for Signer {
     }
 }
 
-/// A URL that is not accepted for Purser. It must be `https`, or `http` to this machine.
+/// The error for a URL that the client does not accept. The URL must be `https`, or `http` on a loopback host.
 #[derive(Debug, thiserror::Error)]
 pub enum PurserUrlError {
-    /// The text is not a URL, or the URL would send the key in the clear.
+    /// The text is not a URL, or the URL would send the agent key without encryption.
     #[error("Purser's URL must be https://…, or http:// to this machine")]
     Url,
     /// The HTTP client can't be built.
@@ -91,14 +91,14 @@ pub enum EnvironmentError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApiError {
-    /// Purser answered with an error.
+    /// Purser returned an error response.
     #[error(transparent)]
     Refused(Box<Refusal>),
-    /// No answer was received after several attempts. The request may have taken effect; repeating it with the same
-    /// idempotency key returns its result.
+    /// Purser did not respond to any attempt. The request may have taken effect. Repeating the request with the same
+    /// idempotency key returns the same result.
     #[error("Purser did not answer")]
     Unreachable(#[source] reqwest::Error),
-    /// The answer does not have the expected form. It comes from another server, or from a much later version of
+    /// The response does not have the expected format. Another server sent the response, or a much later version of
     /// Purser.
     #[error("the answer is not Purser's: {0}")]
     Unreadable(&'static str),
@@ -114,7 +114,7 @@ impl ApiError {
         }
     }
 
-    /// Returns how long to wait before a retry, if Purser specifies it.
+    /// Returns the time to wait before a retry, if Purser specifies a time.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Refused(refusal) => refusal.retry_after,
@@ -129,43 +129,43 @@ impl From<Refusal> for ApiError {
     }
 }
 
-/// A provider call to be paid, as authorize and check judge it.
+/// A description of a provider call. Authorize and check requests contain this description.
 #[derive(Clone, Debug)]
 pub struct Call<'a> {
     /// The HTTP method.
     pub method: &'a str,
-    /// The URL of the provider call.
+    /// The URL of the provider's operation.
     pub url: &'a str,
-    /// The hash of the body, shown to a person who approves the call.
+    /// The hash of the request body. Purser shows the hash to the user who approves the call.
     pub body_hash: Option<String>,
-    /// The page that a scrape or crawl operation fetches.
+    /// The URL of the page that a scrape or crawl operation fetches.
     pub target_url: Option<&'a str>,
-    /// The slug of the service; needed if two services list the same call.
+    /// The slug of the service. Needed if two services have an operation with the same method and URL.
     pub service_id: Option<&'a str>,
-    /// The slug of the operation; needed if two operations list the same call.
+    /// The slug of the operation. Needed if two operations have the same method and URL.
     pub operation_id: Option<&'a str>,
-    /// The highest price that is accepted.
+    /// The maximum price that the agent accepts.
     pub ceiling: Usdc,
 }
 
-/// A request for higher caps, after a refusal.
+/// A request for a temporary limit increase after a rejected payment.
 #[derive(Clone, Debug, Serialize)]
 pub struct RaiseRequest<'a> {
-    /// The refusal's audit reference. There is one request for each refusal.
+    /// The transaction id of the rejection. Each rejection allows one request.
     pub transaction_id: Uuid,
-    /// The cap per call to ask for, if the refused payment was above it.
+    /// The requested cap per call, if the price of the rejected payment exceeded the cap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_per_call_units: Option<Usdc>,
-    /// The cap per rolling 24 hours to ask for, if it refused the payment.
+    /// The requested cap per rolling 24 hours, if the rejected payment would have exceeded the cap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_per_day_units: Option<Usdc>,
-    /// The time at which the raise is to end: at most seven days from now.
+    /// The requested end of the increase, at most seven days from now.
     pub until: DateTime<Utc>,
-    /// Why, for the agent's owner: at most 500 characters.
+    /// The reason, which Purser shows to the agent's owner. At most 500 characters.
     pub reason: &'a str,
 }
 
-/// A filter for the list of services. The default matches all services.
+/// A filter for the list of services. The default filter matches all services.
 #[derive(Clone, Debug, Default)]
 pub struct CatalogFilter {
     /// Only services of this category.
@@ -174,7 +174,7 @@ pub struct CatalogFilter {
     pub trust_status: Option<String>,
     /// Only the service with this slug.
     pub slug: Option<String>,
-    /// The maximum number of services: 100 by default, at most 500.
+    /// The maximum number of services in the list. The default is 100, and the maximum is 500.
     pub limit: Option<u16>,
 }
 
@@ -249,12 +249,12 @@ impl<'a> AuthorizeBody<'a> {
 }
 
 impl Purser {
-    /// Creates a client of the Purser at `url`, with an agent's key.
+    /// Creates a client for the Purser server at `url` that uses this agent key.
     pub fn new(url: &str, key: &AgentKey) -> Result<Self, PurserUrlError> {
         Ok(Self::without_key(url)?.with_key(key))
     }
 
-    /// Creates a client of the Purser at `PURSER_URL`, with the agent key in `PURSER_KEY`.
+    /// Creates a client for the Purser server at `PURSER_URL` that uses the agent key in `PURSER_KEY`.
     #[expect(
         clippy::disallowed_methods,
         reason = "a client has no other settings, and reads this when it is asked to"
@@ -264,7 +264,7 @@ impl Purser {
         Ok(Self::new(&url, &AgentKey::from_env()?)?)
     }
 
-    /// Returns a client with another agent key that shares this one's connections.
+    /// Returns a client that uses another agent key and shares this client's connections.
     #[must_use]
     pub fn with_key(&self, key: &AgentKey) -> Self {
         Self {
@@ -274,9 +274,9 @@ impl Purser {
         }
     }
 
-    /// Returns a client whose calls time out at `deadline`.
+    /// Returns a client whose requests time out at `deadline`.
     ///
-    /// A call without an answer by then is [`ApiError::Unreachable`].
+    /// A request without a response before the deadline returns [`ApiError::Unreachable`].
     #[must_use]
     pub fn until(&self, deadline: Instant) -> Self {
         Self {
@@ -285,10 +285,10 @@ impl Purser {
         }
     }
 
-    /// Returns a client that adds the header `name` to each request that carries a key. `sign` computes its value from
-    /// the method, the path and the `Authorization` header.
+    /// Returns a client that adds the header `name` to each request that has an agent key. `sign` computes the header's
+    /// value from the method, the path and the `Authorization` header.
     ///
-    /// This is for a server that calls Purser on behalf of others and vouches for them.
+    /// Servers that forward agents' requests to Purser use this header to authenticate the forwarded request.
     #[must_use]
     pub fn with_signature(
         &self,
@@ -304,7 +304,8 @@ impl Purser {
         }
     }
 
-    /// Creates a client without a key. It can read the public catalog; every other call is refused.
+    /// Creates a client without an agent key. The client can read the public catalog. Purser rejects every other
+    /// request.
     pub fn without_key(url: &str) -> Result<Self, PurserUrlError> {
         let base = Url::parse(url).map_err(|_| PurserUrlError::Url)?;
         let is_this_machine = match base.host() {
@@ -334,19 +335,20 @@ impl Purser {
         self.get(&["mcp", "agents", "me"]).await
     }
 
-    /// Lists the services that the agent may buy, each with its spend policy.
+    /// Lists the services that are enabled for the agent, each with its spend policy.
     pub async fn list_enabled_services(&self, agent_id: &str) -> Result<EnabledServices, ApiError> {
         self.get(&["mcp", "agents", agent_id, "services"]).await
     }
 
-    /// Asks the agent's owner for higher caps for a limited time.
+    /// Requests a temporary limit increase from the agent's owner.
     ///
-    /// Once the approval is approved, repeat the payment with a new idempotency key and without the approval's id.
+    /// After the owner has approved the increase, repeat the payment with a new idempotency key and without the
+    /// approval's id.
     pub async fn ask_for_raise(&self, request: &RaiseRequest<'_>) -> Result<Approval, ApiError> {
         Ok(self.post(&["x402", "raises"], request).await?.0)
     }
 
-    /// Returns one service's policy, by slug or id, and the remainder of its limits.
+    /// Returns the agent's policy for a service, and the remainder of its limits. `service` is a slug or an id.
     pub async fn policy(&self, agent_id: &str, service: &str) -> Result<ServicePolicy, ApiError> {
         self.get(&["agents", agent_id, "services", service, "policy"]).await
     }
@@ -362,12 +364,12 @@ impl Purser {
         self.read(self.address(&["services"])?, &query).await
     }
 
-    /// Returns one service of the catalog with its operations, by slug or id.
+    /// Returns a service of the catalog with its operations. `service` is a slug or an id.
     pub async fn service(&self, service: &str) -> Result<ServiceDetail, ApiError> {
         self.get(&["services", service]).await
     }
 
-    /// Returns what authorize would decide now. Nothing is reserved. `replay_key` must be new for each check.
+    /// Returns the decision that authorize would make now. Reserves nothing. `replay_key` must be new for each check.
     pub async fn check(&self, call: &Call<'_>, terms: &PaymentTerms, replay_key: &str) -> Result<Preflight, ApiError> {
         let body = AuthorizeBody {
             replay_key: Some(replay_key),
@@ -376,11 +378,11 @@ impl Purser {
         self.post(&["x402", "check"], &body).await.map(|(answer, _)| answer)
     }
 
-    /// Returns whether the agent may make a call without a payment: by the key's scope, the catalog, the policy, the
-    /// freezes and the rules. A refusal is [`ApiError::Refused`].
+    /// Checks whether the agent may make a call without a payment. Purser evaluates the key's permissions, the catalog,
+    /// the policy, the freezes and the rules. A rejection is returned as [`ApiError::Refused`].
     ///
-    /// Purser never learns of a call that its provider doesn't ask a payment for, so a program that calls providers on
-    /// behalf of agents asks this first.
+    /// A program that calls providers on behalf of agents should make this check before each call, because Purser is
+    /// not involved in calls for which the provider requires no payment.
     pub async fn check_unpaid(&self, call: &Call<'_>) -> Result<UnpaidCheck, ApiError> {
         let body = JudgedUnpaid {
             original_request: Original {
@@ -396,7 +398,8 @@ impl Purser {
         answer.map(|(answer, _)| answer)
     }
 
-    /// Authorizes a call: Purser judges, reserves and signs its payment. The same key and call return the same payment.
+    /// Authorizes a call: Purser evaluates the policy, reserves the amount and signs the payment. Repeating the same
+    /// call with the same key returns the same payment.
     pub async fn authorize(
         &self,
         call: &Call<'_>,
@@ -416,10 +419,10 @@ impl Purser {
         })
     }
 
-    /// Completes a settlement: Purser verifies the payment on chain, by the provider's settlement header.
+    /// Completes a settlement: Purser verifies the payment on chain with the help of the provider's settlement header.
     ///
-    /// `tx_hash` is needed only if the header does not name the transaction. The request is not retried, because the
-    /// caller is waiting for the paid answer.
+    /// `tx_hash` is needed only if the settlement header contains no transaction hash. The client does not retry this
+    /// request, because the caller is waiting for the paid response.
     pub async fn complete(
         &self,
         settlement: Uuid,
@@ -436,7 +439,7 @@ impl Purser {
             .map(|(answer, _)| answer)
     }
 
-    /// Returns one receipt.
+    /// Returns a settlement, which is the receipt of a payment.
     pub async fn receipt(&self, settlement: Uuid) -> Result<Settlement, ApiError> {
         self.get(&["x402", "settlements", &settlement.to_string()]).await
     }
@@ -447,19 +450,19 @@ impl Purser {
             .await
     }
 
-    /// Returns the signed statement of a decision, by the `transaction_id` of a response of authorize. The error is a 404
-    /// until the statement is in the log, about a minute after the decision.
+    /// Returns the signed statement of a decision. `transaction` is the `transaction_id` in the response of authorize.
+    /// Returns a 404 error until the statement is in the log, about a minute after the decision.
     pub async fn decision_statement(&self, transaction: Uuid) -> Result<AgentDecisionStatement, ApiError> {
         self.get(&["x402", "decisions", &transaction.to_string(), "statement"])
             .await
     }
 
-    /// Returns the keys that verify statements and the log, as `purser verify --trust` reads them.
+    /// Returns the keys that verify the statements and the log, in the format of `purser verify --trust`.
     pub async fn trust(&self) -> Result<Value, ApiError> {
         self.get(&["log", "trust"]).await
     }
 
-    /// Lists the newest receipts, up to `limit`, which is at most 100.
+    /// Lists the newest receipts. `limit` is the maximum number of receipts, at most 100.
     pub async fn receipts(&self, agent_id: &str, limit: u8) -> Result<Settlements, ApiError> {
         let address = self.address(&["agents", agent_id, "settlements"])?;
         self.read(address, &[("limit", Some(limit.to_string()))]).await
@@ -470,8 +473,9 @@ impl Purser {
         self.get(&["approvals", &approval.to_string()]).await
     }
 
-    /// Returns an approval once it is no longer pending, or after `wait`. Purser does the waiting, in whole seconds and
-    /// up to [`LONGEST_WAIT`]. The request is not retried; the caller waits after a temporary failure.
+    /// Returns an approval once it is no longer pending, or after `wait`. Purser delays its response by whole seconds,
+    /// at most by [`LONGEST_WAIT`]. The method does not retry the request, because the caller waits after a temporary
+    /// failure.
     pub(crate) async fn approval_within(&self, approval: Uuid, wait: Duration) -> Result<Approval, ApiError> {
         let seconds = wait.min(LONGEST_WAIT).as_secs();
         if seconds == 0 {
@@ -483,7 +487,7 @@ impl Purser {
         Ok(answer)
     }
 
-    /// Builds a URL below the base. Each part is percent-encoded as a single path segment.
+    /// Builds a URL below the base URL. Each segment is percent-encoded as a single path segment.
     fn address(&self, segments: &[&str]) -> Result<Url, ApiError> {
         let mut url = self.base.clone();
         url.path_segments_mut()
@@ -516,8 +520,8 @@ impl Purser {
             .await
     }
 
-    /// Sends a request, and retries it where that may help. Retries are safe: each request is a read, carries a key, or
-    /// concerns one settlement.
+    /// Sends a request, and retries it after a temporary failure. Retries are safe, because each request is a read, has
+    /// an idempotency key, or concerns one settlement.
     async fn send_with_retries<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -591,18 +595,18 @@ impl Purser {
     }
 }
 
-/// Returns the time until `deadline`, or zero if it has passed.
+/// Returns the time until `deadline`, or zero if the deadline has passed.
 pub(crate) fn time_left(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
-/// The reason that a body was not read to its end.
+/// The reason why a body was not read to its end.
 pub(crate) enum BodyError {
     Broken(reqwest::Error),
     TooLong,
 }
 
-/// Reads a body of at most `most` bytes.
+/// Reads a body. A body longer than `most` bytes is an error.
 pub(crate) async fn read_bounded(mut response: Response, most: usize) -> Result<Vec<u8>, BodyError> {
     let mut body = Vec::new();
     while let Some(chunk) = response
@@ -618,8 +622,8 @@ pub(crate) async fn read_bounded(mut response: Response, most: usize) -> Result<
     Ok(body)
 }
 
-/// Reads the first `most` bytes of a body, or a little more. Returns whether there was more; a body that broke off
-/// counts as more.
+/// Reads the start of a body: at least `most` bytes, if the body has that many. Returns the bytes and whether the body
+/// was cut or the connection failed.
 pub(crate) async fn read_start(mut response: Response, most: usize) -> (Vec<u8>, bool) {
     let mut body = Vec::new();
     while body.len() <= most {

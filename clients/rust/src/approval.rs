@@ -1,4 +1,4 @@
-//! Waiting for a person's decision.
+//! Waits until a user has decided about an approval.
 
 use crate::answer::{Approval, ApprovalStatus};
 use crate::{ApiError, Paid, PayError, Payer, Purser, Refusal, Request};
@@ -6,14 +6,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// The shortest interval between two requests if Purser answers without waiting. It starts at the first value and
-/// doubles up to the second.
+/// The first and the longest pause between two requests for an approval. The pause doubles after each request. The
+/// client pauses only if Purser responds without waiting.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// A call that needs a person's approval. Nothing was reserved or paid.
+/// A call that needs an approval. Nothing was reserved or paid.
 ///
-/// It can be waited on or dropped. Repeating the request later in the same run uses the same idempotency key.
+/// The caller can wait for the approval or drop this value. Repeating the request later in the same run uses the same
+/// idempotency key.
 #[derive(Clone, Debug)]
 pub struct PendingApproval {
     pub(crate) purser: Purser,
@@ -22,16 +23,16 @@ pub struct PendingApproval {
     pub(crate) refusal: Box<Refusal>,
 }
 
-/// The outcome of waiting for an approval.
+/// The result of waiting for an approval.
 #[derive(Clone, Debug)]
 pub enum WaitResult {
-    /// A person approved the call. Continue with [`PendingApproval::proceed`].
+    /// A user approved the call. Continue with [`PendingApproval::proceed`].
     Approved(Box<Approval>),
-    /// A person rejected the call.
+    /// A user rejected the call.
     Rejected(Box<Approval>),
-    /// The approval expired before anybody decided.
+    /// The approval expired before a user decided.
     Expired(Box<Approval>),
-    /// Nobody has decided yet.
+    /// No user has decided yet.
     Pending(Box<Approval>),
 }
 
@@ -41,16 +42,17 @@ impl PendingApproval {
         self.approval_id
     }
 
-    /// Returns Purser's answer, with the amount, the threshold and the checks.
+    /// Returns Purser's error response, which contains the amount, the threshold and the checks.
     pub const fn refusal(&self) -> &Refusal {
         &self.refusal
     }
 
-    /// Waits until a person has decided, at most for `most`.
+    /// Waits until a user has decided, but not longer than `most`.
     pub async fn wait(&self, most: Duration) -> Result<WaitResult, ApiError> {
         let approval = Box::new(Self::verdict(&self.purser, self.approval_id, most).await?);
         Ok(match approval.status {
-            // An executed approval has been paid already; the same key returns that payment.
+            // An approval with status `executed` is already paid. Repeating the call with the same key returns the
+            // payment.
             ApprovalStatus::Approved | ApprovalStatus::Executed => WaitResult::Approved(approval),
             ApprovalStatus::Rejected => WaitResult::Rejected(approval),
             ApprovalStatus::Expired => WaitResult::Expired(approval),
@@ -58,10 +60,10 @@ impl PendingApproval {
         })
     }
 
-    /// Returns any approval of the agent once it is decided, or its current state after `most`.
+    /// Returns an approval of the agent once the approval is decided, or its current state after `most`.
     ///
-    /// Purser does the waiting. If it answers at once, the request is repeated with a growing pause that respects
-    /// `Retry-After`.
+    /// Purser delays its response until the decision. If Purser responds without a delay, the client repeats the
+    /// request with a growing pause, and respects `Retry-After`.
     pub async fn verdict(purser: &Purser, approval_id: Uuid, most: Duration) -> Result<Approval, ApiError> {
         let begun = Instant::now();
         let mut pause = FIRST_PAUSE;
@@ -80,13 +82,13 @@ impl PendingApproval {
             if left.is_zero() || hint > left {
                 return found;
             }
-            // The pause is cut to the time left, so that the last request is made at the end.
+            // The pause ends at the latest when the time is over, so that the last request is made at the end.
             tokio::time::sleep(hint.max(pause.saturating_sub(asked.elapsed()).min(left))).await;
             pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
         }
     }
 
-    /// Makes the call with the approval.
+    /// Repeats the call with the approval's id.
     pub async fn proceed(self, payer: &Payer) -> Result<Paid, PayError> {
         payer.send(self.request.with_approval(self.approval_id)).await
     }

@@ -1,20 +1,21 @@
-//! The text of a response, by its charset.
+//! Decodes the text of a response with the response's charset.
 
 use encoding_rs::{DecoderResult, Encoding, UTF_8};
 
-/// The number of first bytes in which a page or an XML document names its charset.
+/// The number of bytes at the start of an HTML or XML document that are searched for a charset declaration.
 const PROLOGUE: usize = 1024;
 
-/// What the content types of texts contain.
+/// Substrings of the content types that are text.
 const TEXTS: [&str; 5] = ["text/", "json", "xml", "javascript", "charset="];
 
-/// Decodes a body that is text; `None` if it is none.
+/// Decodes a text body. Returns `None` if the body is not valid text in its charset.
 ///
-/// The charset is that of a byte order mark, of `content_type`, of the start of an HTML or XML document, or UTF-8.
-/// A body that is not `whole` may end within a character, which is dropped.
+/// The charset is the first of: a byte order mark, the charset in `content_type`, the declaration at the start of an
+/// HTML or XML document, UTF-8. If `whole` is false, the body may end in the middle of a character, and that character
+/// is dropped.
 pub fn decode_text(content_type: Option<&str>, body: &[u8], whole: bool) -> Option<String> {
     let content_type = content_type.unwrap_or_default().to_ascii_lowercase();
-    // The first bytes of an image or a sound are no byte order mark of UTF-16.
+    // The first bytes of an image or an audio file can look like the byte order mark of UTF-16.
     let is_text = TEXTS.iter().any(|kind| content_type.contains(kind)) || content_type.is_empty();
     let bom = Encoding::for_bom(body).filter(|(encoding, _)| is_text || *encoding == UTF_8);
     let (encoding, mark) = bom.unwrap_or_else(|| {
@@ -35,7 +36,7 @@ pub fn decode_text(content_type: Option<&str>, body: &[u8], whole: bool) -> Opti
     }
 }
 
-/// The charset that an HTML or XML document names itself.
+/// Returns the charset that is declared at the start of an HTML or XML document.
 fn find_declared_charset(content_type: &str, body: &[u8]) -> Option<&'static Encoding> {
     if !content_type.contains("html") && !content_type.contains("xml") {
         return None;
@@ -45,7 +46,7 @@ fn find_declared_charset(content_type: &str, body: &[u8]) -> Option<&'static Enc
     label_after(&start, &["charset=", "encoding="])
 }
 
-/// The encoding whose label follows one of these names.
+/// Returns the encoding for the label that follows one of these names.
 fn label_after(text: &str, names: &[&str]) -> Option<&'static Encoding> {
     let mut labels = names.iter().filter_map(|name| text.split_once(name));
     let (_, rest) = labels.next()?;
@@ -71,7 +72,7 @@ mod tests {
             ("text/csv; charset=gb18030", b"\xc4\xe3", Some("你")),
             ("text/plain; charset=utf-16be", &utf16("é"), Some("é")),
             ("text/plain; charset=koi8-r", b"\xc4\xc1", Some("да")),
-            // A byte order mark wins over the header, as in browsers.
+            // A byte order mark has precedence over the header, as in browsers.
             ("text/plain; charset=iso-8859-1", b"\xef\xbb\xbf\xc3\xa9", Some("é")),
             ("application/json", b"\xff\xfe{\0}\0", Some("{}")),
             (
@@ -84,7 +85,7 @@ mod tests {
                 b"<?xml version='1.0' encoding='latin1'?>\xe9",
                 Some("<?xml version='1.0' encoding='latin1'?>é"),
             ),
-            // Only a document of its kind names its charset.
+            // A charset declaration counts only in HTML and XML documents.
             ("text/plain", b"charset=latin1 \xe9", None),
             ("text/plain; charset=no-such", b"ok", Some("ok")),
             ("text/plain; charset=utf-8", b"\xe9", None),

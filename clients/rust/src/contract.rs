@@ -1,4 +1,4 @@
-//! Tests that the client matches the API's own description (docs/openapi.json, docs/errors.md).
+//! Tests that compare the client with the API's documents (docs/openapi.json, docs/errors.md).
 
 use crate::answer::{
     Agent, AgentDecisionStatement, Approval, ApprovalStatus, Authorized, CheckOutcome, Completed, EnabledServices,
@@ -20,7 +20,7 @@ fn document() -> Value {
     serde_json::from_str(include_str!("../../../docs/openapi.json")).unwrap()
 }
 
-/// Returns the path and the description of an operation.
+/// Returns the path and the OpenAPI description of the operation with this `operationId`.
 fn operation(document: &Value, id: &str) -> (String, Value) {
     let paths = document["paths"].as_object().unwrap();
     let found = paths.iter().find_map(|(path, methods)| {
@@ -38,7 +38,8 @@ fn resolve<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
     }
 }
 
-/// Makes a value of a schema. It has every member, or, if `is_bare`, only the required ones, null where allowed.
+/// Creates a sample value for a schema. If `is_bare`, the sample has only the required fields, with null where the
+/// schema allows null. Otherwise, the sample has every field.
 fn sample(document: &Value, schema: &Value, is_bare: bool) -> Value {
     let schema = resolve(document, schema);
     if let Some(parts) = schema["allOf"].as_array() {
@@ -88,7 +89,7 @@ fn sample(document: &Value, schema: &Value, is_bare: bool) -> Value {
     }
 }
 
-/// Lists the members of `whole` that `part` lacks or has with another value.
+/// Lists the fields of `whole` that are absent in `part` or have another value there.
 fn missing(whole: &Value, part: &Value, at: &str) -> Vec<String> {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => whole
@@ -107,7 +108,7 @@ fn missing(whole: &Value, part: &Value, at: &str) -> Vec<String> {
     }
 }
 
-/// Asserts that the type has every member of the answer and round-trips it.
+/// Asserts that the type has every field of the response, and serializes the response without changes.
 fn answers<T: DeserializeOwned + Serialize>(document: &Value, id: &str) {
     let (_, operation) = operation(document, id);
     let schema = &operation["responses"]["200"]["content"]["application/json"]["schema"];
@@ -118,7 +119,7 @@ fn answers<T: DeserializeOwned + Serialize>(document: &Value, id: &str) {
     }
 }
 
-/// Compared with the OpenAPI document of Purser.
+/// Compares the response types and the called operations with Purser's OpenAPI document.
 #[test]
 fn the_client_covers_all_agent_routes_and_fields() {
     let document = document();
@@ -154,8 +155,8 @@ fn the_client_covers_all_agent_routes_and_fields() {
         "services",
         "settlement_statement",
     ];
-    // Operations that an agent does not call through this client: documents to read, what verifies statements, and the
-    // MCP tools, which are a client themselves.
+    // Operations that agents do not call through this client: documents, the keys and checkpoints that verify
+    // statements, and the MCP server, which is itself a client.
     let others = [
         "document",
         "llms_txt",
@@ -258,7 +259,7 @@ fn every_member_of_a_request_can_be_sent() {
     );
 }
 
-/// Slugs are compared with the error catalogue, fields with the OpenAPI document.
+/// Compares the slugs with the error catalogue, and the fields with the OpenAPI document.
 #[test]
 fn the_client_knows_all_agent_errors_and_fields() {
     let catalogue = ERRORS.split("\n## 3.").nth(1).unwrap().split("\n## 4.").next().unwrap();

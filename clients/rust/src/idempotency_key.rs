@@ -1,9 +1,9 @@
-//! Idempotency keys, which make a repeated call the same payment.
+//! Idempotency keys. A call that is repeated with the same key has the same payment.
 
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 
-/// An `idempotency_key` (spec §4.4). Each key has at most one payment.
+/// An `idempotency_key` (spec §4.4). Purser signs at most one payment per key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct IdempotencyKey(String);
 
@@ -13,7 +13,7 @@ pub struct IdempotencyKey(String);
 pub struct IdempotencyKeyError;
 
 impl IdempotencyKey {
-    /// Creates a key from a text of the caller's choice.
+    /// Creates a key from a text that the caller chose.
     pub fn from_text(text: &str) -> Result<Self, IdempotencyKeyError> {
         if (1..=255).contains(&text.chars().count()) && !text.chars().any(char::is_control) {
             Ok(Self(text.to_owned()))
@@ -22,11 +22,12 @@ impl IdempotencyKey {
         }
     }
 
-    /// Derives the key of a run's `ordinal`-th identical request, counted from 1.
+    /// Derives the key for the `ordinal`-th identical request of a run. Ordinals start at 1.
     ///
-    /// A run that crashed and is repeated under the same id derives the same keys, so it pays nothing twice. All of
-    /// Purser's clients derive keys in the same way (`clients/vectors.json`): the SHA-256, in hex, of a version line
-    /// and of each part as `<bytes>:<part>\n`.
+    /// If a run crashes and is started again with the same run id, the run derives the same keys, and therefore pays
+    /// for no call twice. All clients of Purser derive keys in the same way (`clients/vectors.json`): the key is the
+    /// SHA-256 hash, in hexadecimal, of the line `purser-call-v1\n` followed by each part as `<bytes>:<part>\n`. The
+    /// parts are the run id, the method, the URL, the body's hash and the ordinal.
     pub fn derive(run: &str, method: &str, url: &str, body: &[u8], ordinal: u64) -> Self {
         let mut hash = Sha256::new_with_prefix("purser-call-v1\n");
         let body = hex(&Sha256::digest(body));

@@ -1,8 +1,8 @@
 //! A client that pays [x402](https://www.x402.org) providers through Purser, which checks each payment against the
 //! agent's spend policy and signs exactly what it allowed.
 //!
-//! [`Payer`] does the complete flow for one request: it calls the provider and, if the provider asks for a payment, has
-//! it authorized, repeats the call with it, and completes the receipt.
+//! [`Payer`] does the complete flow for one request. It calls the provider. If the provider requires a payment,
+//! [`Payer`] lets Purser authorize the payment, repeats the call with the payment, and completes the settlement.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -14,13 +14,13 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`Purser`] is the typed client of Purser's API, on which [`Payer`] is built.
+//! [`Purser`] is the typed client of Purser's API. [`Payer`] is built on [`Purser`].
 //!
 //! # Guarantees
 //!
-//! - The agent key is sent to Purser only, and no error contains it.
-//! - A payment header is sent only to the address that asked for the payment.
-//! - A call is paid at most once under one idempotency key, even after a crash.
+//! - The client sends the agent key to Purser only, and no error contains the agent key.
+//! - The client sends a payment header only to the URL whose response required the payment.
+//! - The client pays at most once for one idempotency key, even after a crash.
 
 mod agent_key;
 mod answer;

@@ -1,15 +1,19 @@
-//! The ordinals of a run's identical requests.
+//! Counts the identical requests of a run. Each identical request gets an ordinal, and its key is derived from the
+//! ordinal.
 
 use crate::IdempotencyKey;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The ordinals of identical requests, from 1. A failed request releases its ordinal, so that a retry has the same
-/// idempotency key and pays nothing twice. Concurrent identical requests get different ordinals.
+/// The ordinals of all identical requests of a run. Ordinals start at 1.
+///
+/// A failed request releases its ordinal, so that the retry derives the same idempotency key and does not pay twice.
+/// Concurrent identical requests get different ordinals.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ordinals(Arc<Mutex<HashMap<IdempotencyKey, Numbers>>>);
 
-/// The ordinals of one request. All up to `bought` are bought; `above` has the states of the others.
+/// The ordinals of one request. All ordinals up to and including `bought` are bought. `above` has the states of the
+/// higher ordinals.
 #[derive(Debug, Default)]
 struct Numbers {
     bought: u64,
@@ -19,22 +23,22 @@ struct Numbers {
 #[derive(Debug)]
 enum State {
     Bought,
-    /// Reserved by a purchase, with the number of its attempts.
+    /// Reserved by a purchase. The number counts the current attempts of the purchase.
     Held(Arc<Purchase>, u32),
 }
 
-/// The identity of a purchase, which all its attempts share.
+/// Identifies a purchase. All attempts of one purchase share the same `Arc` of this type.
 #[derive(Debug)]
 struct Purchase;
 
-/// An ordinal that is reserved until it is dropped.
+/// An ordinal that stays reserved until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Ordinal {
     place: Place,
     is_bought: bool,
 }
 
-/// A request and one of its ordinals, without a reservation.
+/// A request and one of its ordinals. This value reserves nothing.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     ordinals: Ordinals,
@@ -44,7 +48,7 @@ pub(crate) struct Place {
 }
 
 impl Ordinals {
-    /// Reserves the lowest free ordinal of this request.
+    /// Reserves the lowest free ordinal for this request.
     pub(crate) fn next(&self, request: IdempotencyKey) -> Ordinal {
         let mut map = self.lock();
         let numbers = map.entry(request.clone()).or_default();
@@ -80,7 +84,8 @@ impl Ordinal {
         self.place.clone()
     }
 
-    /// Marks the ordinal as used up: it was bought, or can never be. The next identical request gets another one.
+    /// Marks the ordinal as bought, so that the next identical request gets another ordinal. Callers also mark an
+    /// ordinal whose key can never pay.
     pub(crate) fn bought(mut self) {
         self.is_bought = true;
     }
@@ -97,7 +102,8 @@ impl Drop for Ordinal {
 }
 
 impl Place {
-    /// Reserves the same ordinal again, for another attempt of the purchase; `None` if another purchase holds it.
+    /// Reserves the same ordinal for another attempt of the same purchase. Returns `None` if another purchase has
+    /// reserved the ordinal.
     pub(crate) fn retake(self) -> Option<Ordinal> {
         let mut map = self.ordinals.lock();
         let numbers = map.entry(self.request.clone()).or_default();
@@ -118,7 +124,7 @@ impl Place {
         })
     }
 
-    /// Ends one attempt's reservation of the ordinal, unless it is bought.
+    /// Ends the reservation of one attempt. A bought ordinal stays bought.
     fn release(&self) {
         let mut map = self.ordinals.lock();
         let Some(numbers) = map.get_mut(&self.request) else {
@@ -137,7 +143,7 @@ impl Place {
         }
     }
 
-    /// Marks the ordinal as bought, whether or not it is reserved.
+    /// Marks the ordinal as bought, whether or not the ordinal is reserved.
     pub(crate) fn spend(&self) {
         let mut map = self.ordinals.lock();
         let numbers = map.entry(self.request.clone()).or_default();
@@ -158,7 +164,7 @@ impl Place {
 mod tests {
     use super::*;
 
-    /// The ordinal of a purchase is never used again.
+    /// A bought ordinal is never assigned again.
     #[test]
     fn failed_requests_release_their_ordinal_for_the_retry() {
         let ordinals = Ordinals::default();
@@ -185,17 +191,17 @@ mod tests {
         let request = IdempotencyKey::from_text("a request").unwrap();
         let next = || ordinals.next(request.clone());
         let (first, second) = (next(), next());
-        // A later request ends while the first one runs.
+        // The second request ends while the first request is still running.
         second.bought();
         let third = next();
         assert_eq!(third.number(), 3);
-        // Acknowledging the first attempt ends its ordinal for everybody.
+        // Acknowledging the first purchase marks its ordinal as bought for all requests.
         first.place().spend();
         drop(first);
         assert_eq!(next().number(), 4);
     }
 
-    /// An ordinal cannot be retaken while another purchase holds it.
+    /// An attempt cannot reserve an ordinal again while another purchase has reserved the ordinal.
     #[test]
     fn released_ordinals_can_be_retaken_or_spent() {
         let ordinals = Ordinals::default();

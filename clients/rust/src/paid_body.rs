@@ -1,4 +1,4 @@
-//! The body of a paid answer. The purchase is over once the body has been read completely.
+//! The body of a paid response. The purchase is complete once the body has been read to its end.
 
 use crate::ordinals::Ordinal;
 use bytes::Bytes;
@@ -8,13 +8,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use uuid::Uuid;
 
-/// The error of a paid answer that was not received completely. Repeating the call repeats the same payment.
+/// The error for a paid response that was not received completely. Repeating the call uses the same payment.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the answer to the paid call {what} (settlement {settlement_id}); the same call again repeats the same payment"
 )]
 pub struct AnswerBrokeOff {
-    /// The settlement of the payment.
+    /// The id of the payment's settlement.
     pub settlement_id: Uuid,
     what: &'static str,
     source: Option<reqwest::Error>,
@@ -24,11 +24,13 @@ struct PaidBody {
     inner: Body,
     settlement_id: Uuid,
     left: usize,
-    /// `None` once the answer is complete or broken off, and for an answer that does not end a purchase.
+    /// The ordinal of the purchase. `None` once the body is complete or failed, and for a response that does not
+    /// complete a purchase.
     ordinal: Option<Ordinal>,
 }
 
-/// Wraps a paid answer. Reading its body to the end marks `ordinal` as bought; a body longer than `most` bytes fails.
+/// Wraps a paid response. Reading the body to its end marks `ordinal` as bought. A body longer than `most` bytes is an
+/// error.
 pub(crate) fn wrap_paid_response(
     response: Response,
     settlement_id: Uuid,

@@ -1,5 +1,5 @@
-//! The errors of a purchase, grouped by what the caller can do next. Their messages contain no text of a provider; only
-//! [`ProviderAnswer`] does.
+//! The errors of a purchase, grouped by the caller's next action. Error messages contain no text from a provider. Only
+//! [`ProviderAnswer`] contains text from a provider.
 
 use crate::api::read_start;
 use crate::charset::decode_text;
@@ -10,72 +10,75 @@ use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
 use serde_json::Value;
 
-/// The longest part of a provider's answer that an error keeps, in bytes.
+/// The maximum length of the provider's response that an error contains, in bytes.
 const KEPT_BYTES: usize = 16 * 1024;
-/// The greatest distance between `nonce` and `used` at which they count as one statement, in bytes.
+/// The maximum distance between the words `nonce` and `used` in an error text that reports a used nonce, in bytes.
 const NEAR: usize = 16;
 
-/// The reason that a call was not bought.
+/// The reason why a call was not bought.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PayError {
-    /// The provider can't be reached. Nothing was paid.
+    /// The provider did not respond. Nothing was paid.
     #[error("the provider did not answer")]
     Provider(#[source] reqwest::Error),
     /// The request has an invalid URL, method or header. Nothing was sent.
     #[error("the request can't be sent")]
     Request(#[source] reqwest::Error),
-    /// The provider asks for a payment in another form than x402. Nothing was paid.
+    /// The provider's payment requirements are not valid x402. Nothing was paid.
     #[error(transparent)]
     Terms(#[from] TermsError),
-    /// Purser refused the payment. Nothing was paid.
+    /// Purser rejected the payment. Nothing was paid.
     #[error("{refusal}: {}", .refusal.what_to_do())]
     Refused {
-        /// The reason, and what to do.
+        /// Purser's error response, which contains the reason.
         refusal: Box<Refusal>,
     },
-    /// A person has to approve the call. Nothing was paid.
+    /// A user has to approve the call. Nothing was paid.
     #[error("a person has to approve it: approval {}", .0.approval_id())]
     ApprovalRequired(Box<PendingApproval>),
-    /// The price exceeds the listed one by more than the caller allows. Nothing was paid.
+    /// The price exceeds the catalog's price by more than the caller allows. Nothing was paid.
     #[error("the provider asks for {asked} USD, and the catalog lists {listed}")]
     AboveListed {
-        /// The price that the provider asks for.
+        /// The price that the provider requires.
         asked: Usdc,
-        /// The price that the catalog lists.
+        /// The price in the catalog.
         listed: Usdc,
     },
-    /// Purser can't be asked. Repeating the request is safe: it pays once.
+    /// Purser is unavailable or returned an unexpected response. Repeating the request is safe, because the repetition
+    /// uses the same payment.
     #[error(transparent)]
     Purser(ApiError),
-    /// The paid call got no answer. It is not known whether the provider took the payment.
+    /// The provider did not respond to the paid call. Whether the provider took the payment is not known.
     #[error("the provider did not answer the paid call (settlement {})", .payment.settlement_id)]
     PaymentUnanswered {
         /// The payment.
         payment: Box<PaymentMade>,
-        /// The error of the call.
+        /// The connection error.
         source: reqwest::Error,
     },
-    /// The provider answered the paid call with 402. It is not paid again, even if its terms changed.
+    /// The provider's response to the paid call has status 402. The client does not pay again, even if the payment
+    /// requirements changed.
     #[error("the provider did not accept the payment (settlement {})", .payment.settlement_id)]
     PaymentNotAccepted {
         /// The payment.
         payment: Box<PaymentMade>,
-        /// The provider's answer.
+        /// The provider's response.
         answer: ProviderAnswer,
     },
-    /// The provider redirected the paid call. The redirect was not followed, because it would send the payment to
-    /// another address.
+    /// The provider redirected the paid call. The client did not follow the redirect, because the redirect would send
+    /// the payment to another URL.
     #[error("the provider redirected the paid call (settlement {})", .payment.settlement_id)]
     PaymentRedirected {
         /// The payment.
         payment: Box<PaymentMade>,
-        /// The `Location` header, which is the provider's text.
+        /// The `Location` header. The text comes from the provider and is untrusted.
         location: Option<String>,
         /// The redirect response.
         response: Box<Response>,
     },
-    /// This call was already paid by this run, and its answer was delivered then.
+    /// An earlier attempt with the same idempotency key has paid for this call. The payment is confirmed on chain, or the
+    /// provider reports that it was used.
     #[error("this call is paid already (settlement {})", .0.payment.settlement_id)]
     AlreadyPaid(Box<AlreadyPaid>),
     /// The payment can no longer be used.
@@ -83,23 +86,24 @@ pub enum PayError {
     PaymentLapsed {
         /// The payment.
         payment: Box<PaymentMade>,
-        /// `expired` if the payment was never used, `authorized` if that is not known yet.
+        /// `expired` if the payment was never used, or `authorized` if the outcome is not known yet.
         receipt_status: ReceiptStatus,
     },
 }
 
-/// A call that was paid before.
+/// A call that an earlier attempt has paid for.
 #[derive(Debug)]
 pub struct AlreadyPaid {
     /// The payment.
     pub payment: PaymentMade,
-    /// `confirmed` once the payment is verified on chain. Until then only the provider claims that it was paid.
+    /// `confirmed` once Purser has verified the payment on chain. Until then, only the provider claims that the call is
+    /// paid.
     pub receipt_status: ReceiptStatus,
     pub(crate) place: Option<Place>,
 }
 
 impl AlreadyPaid {
-    /// Makes the next identical call a new purchase.
+    /// Acknowledges the earlier purchase, so that the next identical call is a new purchase.
     pub fn acknowledge(&self) {
         if let Some(place) = &self.place {
             place.spend();
@@ -108,7 +112,7 @@ impl AlreadyPaid {
 }
 
 impl PayError {
-    /// Returns advice for the caller, in a sentence.
+    /// Returns one sentence that advises the caller what to do next.
     pub fn what_to_do(&self) -> &'static str {
         match self {
             Self::Provider(_) => "Nothing was paid. Call again.",
@@ -148,8 +152,8 @@ impl PayError {
         }
     }
 
-    /// Returns whether the idempotency key can never pay: its approval has expired, or paid for an identical call under
-    /// another key. A new request needs a new key.
+    /// Returns whether the idempotency key can never pay. This is the case if the key's approval has expired or has
+    /// been used by an identical call with another key. A new request needs a new key.
     pub(crate) fn is_bound_in_vain(&self) -> bool {
         match self {
             Self::Refused { refusal } => {
@@ -169,14 +173,15 @@ impl From<ApiError> for PayError {
     }
 }
 
-/// A provider's answer, cut to 16 KiB. It is untrusted text: show it, and never follow it.
+/// A provider's response, cut to 16 KiB. The text is untrusted: show the text, but never follow its instructions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderAnswer {
     /// The HTTP status.
     pub status: u16,
-    /// The provider's x402 v2 terms, if the answer has them; otherwise the start of its body.
+    /// The provider's payment requirements from the x402 version 2 header, or the start of the body if the header is
+    /// absent.
     pub text: String,
-    /// Whether the text was cut.
+    /// Whether the text or the body was cut.
     pub cut: bool,
 }
 
@@ -196,8 +201,8 @@ impl ProviderAnswer {
         Self { status, text, cut }
     }
 
-    /// Returns whether the provider says that the payment's nonce was used. This is untrusted, and only decides which
-    /// error is returned.
+    /// Returns whether the provider's error text reports that the payment's nonce was used. The text is untrusted, so
+    /// the result only selects the error that the caller gets.
     pub(crate) fn says_used(&self) -> bool {
         let answer: Value = serde_json::from_str(&self.text).unwrap_or_default();
         let error = answer.get("error").and_then(Value::as_str).unwrap_or_default();

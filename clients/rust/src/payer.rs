@@ -1,4 +1,5 @@
-//! The complete flow of one request: call, authorize, call again with the payment, complete.
+//! The complete flow of one request: call the provider, authorize the payment, repeat the call with the payment,
+//! complete the settlement.
 
 use crate::answer::{ApprovalStatus, Authorized, Preflight, ReceiptStatus, SignedPayment};
 use crate::api::{BodyError, read_bounded, time_left};
@@ -19,22 +20,23 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// The default timeout of a provider's answer, body included.
+/// The default timeout for a provider's response, including the body.
 const PROVIDER_TIMEOUT: Duration = Duration::from_mins(2);
-/// The default maximum length of a paid answer, in bytes.
+/// The default maximum length of a paid response's body, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
-/// The number of expired, unused payments of one request after which no further key is tried.
+/// The maximum number of keys that are tried for one request. Another key is tried only if the payment under the
+/// previous key has expired unused.
 const MAX_EXPIRED: u32 = 20;
-/// The longest wait for a person after which the offer is still sent. Parts of an offer expire.
+/// The longest wait for an approval after which the first payment requirements are still used. After a longer wait, the
+/// payer requests them again, because payment requirements can expire.
 const FRESH: Duration = Duration::from_secs(1);
-/// The headers that carry a payment: v2's, v1's.
+/// The headers that carry a payment, in x402 version 2 and version 1.
 const PAYMENT_HEADERS: [&str; 2] = ["payment-signature", "x-payment"];
-/// The redirect statuses.
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 
 /// A client that calls providers and pays them through Purser.
 ///
-/// Cloning is cheap. Clones share the count of identical requests.
+/// Cloning is cheap. Clones share the ordinals of identical requests.
 #[derive(Clone, Debug)]
 pub struct Payer {
     purser: Purser,
@@ -49,13 +51,13 @@ pub struct Payer {
     deadline: Option<Instant>,
 }
 
-/// A provider's answer, and the payment for it.
+/// A provider's response and the payment for the response.
 #[derive(Debug)]
 pub struct Paid {
-    /// The provider's answer, with any status except 402. The purchase is over once the body has been read to its end;
-    /// until then an identical call repeats the same payment.
+    /// The provider's response, with any status except 402. The purchase is complete once the body has been read to its
+    /// end. An identical call before that uses the same payment.
     pub response: Response,
-    /// The payment; `None` if the provider asked for none.
+    /// The payment. `None` if the provider required no payment.
     pub payment: Option<PaymentMade>,
 }
 
@@ -68,34 +70,34 @@ impl Paid {
     }
 }
 
-/// A provider's answer to a call without a payment.
+/// A provider's response to a call without a payment.
 enum UnpaidResult {
     Nothing(Response),
     Payment(PaymentTerms),
 }
 
-/// The outcome of asking for an authorization.
+/// The result of an authorization request.
 enum Asking<T> {
     Authorized(T),
-    /// The provider no longer asks for a payment.
+    /// The provider no longer requires a payment.
     Unpriced(Response),
 }
 
-/// An authorized payment and its idempotency key.
+/// An authorized payment with its idempotency key.
 struct Purchase {
     authorized: Authorized,
     key: IdempotencyKey,
-    /// `None` if the caller gave the key.
+    /// The ordinal of the key. `None` if the caller chose the key.
     ordinal: Option<Ordinal>,
-    /// The provider's signed offers in the terms that were authorized.
+    /// The provider's signed offers in the payment requirements that were authorized.
     offers: Vec<Value>,
 }
 
 impl Payer {
-    /// Creates a payer whose calls cost at most `ceiling` each.
+    /// Creates a payer. Each call costs at most `ceiling`.
     ///
-    /// `run` identifies this run, for example by a job's id. A run that is repeated under the same id pays nothing
-    /// twice.
+    /// `run` identifies this run, for example a job id. If a run is repeated with the same id, it does not pay for a
+    /// call twice.
     pub fn new(purser: Purser, run: impl Into<String>, ceiling: Usdc) -> Result<Self, PayError> {
         let provider = http_client(USER_AGENT)
             .timeout(PROVIDER_TIMEOUT)
@@ -104,9 +106,9 @@ impl Payer {
         Ok(Self::with_client(purser, run, ceiling, provider))
     }
 
-    /// Creates a payer that calls providers with `provider`, a client of the caller's own.
+    /// Creates a payer that calls providers with the HTTP client `provider`.
     ///
-    /// The client must not follow redirects, and must have a timeout.
+    /// The HTTP client must not follow redirects, and must have a timeout.
     pub fn with_client(purser: Purser, run: impl Into<String>, ceiling: Usdc, provider: Client) -> Self {
         Self {
             purser,
@@ -122,9 +124,10 @@ impl Payer {
         }
     }
 
-    /// Sets the deadline of provider calls; calls to Purser are bounded by [`Purser::until`].
+    /// Sets the deadline for calls to providers. The deadline for calls to Purser is set by [`Purser::until`].
     ///
-    /// If a payment was sent by then, the error contains it, and repeating the request continues with it.
+    /// If a payment was sent before the deadline, the error contains the payment, and repeating the request uses the
+    /// same payment.
     #[must_use]
     pub fn until(self, deadline: Instant) -> Self {
         Self {
@@ -133,9 +136,10 @@ impl Payer {
         }
     }
 
-    /// Refuses a price more than `percent` percent above the one that the catalog lists.
+    /// Rejects a price that exceeds the catalog's price by more than `percent` percent.
     ///
-    /// By default the listed price limits nothing. With this setting, each paid call makes a `check` first.
+    /// By default, the catalog's price is not a limit. With this setting, the payer makes a `check` request before each
+    /// paid call.
     #[must_use]
     pub fn max_over_listed(self, percent: u32) -> Self {
         Self {
@@ -144,10 +148,10 @@ impl Payer {
         }
     }
 
-    /// Has Purser judge each call before the provider gets it, also a call that costs nothing.
+    /// Lets Purser check each call before the provider receives it, including calls that cost nothing.
     ///
-    /// The key's scope, the policy and the freezes then hold for every call, and only calls of the catalog are made. By
-    /// default, Purser learns of a call only when the provider asks for a payment.
+    /// The key's permissions, the policy and the freezes then apply to every call, and only operations of the catalog
+    /// can be called. By default, Purser is involved only if the provider requires a payment.
     #[must_use]
     pub fn check_first(self) -> Self {
         Self {
@@ -156,7 +160,7 @@ impl Payer {
         }
     }
 
-    /// Sets how long calls wait for a person's approval. By default they don't wait.
+    /// Sets how long calls wait for an approval. By default, calls don't wait.
     #[must_use]
     pub fn wait_for_approval(self, most: Duration) -> Self {
         Self {
@@ -165,7 +169,7 @@ impl Payer {
         }
     }
 
-    /// Sets the maximum length of a paid answer, in bytes; 64 MiB by default.
+    /// Sets the maximum length of a paid response's body, in bytes. The default is 64 MiB.
     #[must_use]
     pub fn max_answer_bytes(self, most: usize) -> Self {
         Self {
@@ -174,17 +178,17 @@ impl Payer {
         }
     }
 
-    /// Returns the client that this payer pays through.
+    /// Returns the client of Purser that this payer uses.
     pub const fn purser(&self) -> &Purser {
         &self.purser
     }
 
-    /// Sends a GET request, and pays if the provider asks for a payment.
+    /// Sends a GET request, and pays if the provider requires a payment.
     pub async fn get(&self, url: impl Into<String>) -> Result<Paid, PayError> {
         self.send(Request::new(Method::GET, url)).await
     }
 
-    /// Sends a request, and pays if the provider asks for a payment.
+    /// Sends a request, and pays if the provider requires a payment.
     pub async fn send(&self, request: Request) -> Result<Paid, PayError> {
         if self.check_first {
             self.check_unpaid(&request).await?;
@@ -198,9 +202,9 @@ impl Payer {
         }
     }
 
-    /// Calls the provider without paying, and returns what Purser would decide.
+    /// Calls the provider without a payment, and returns the decision that Purser would make about the payment.
     ///
-    /// Returns `None` if the provider asks for no payment.
+    /// Returns `None` if the provider requires no payment.
     pub async fn check(&self, request: &Request) -> Result<Option<Preflight>, PayError> {
         let UnpaidResult::Payment(terms) = self.call_unpaid(request).await? else {
             return Ok(None);
@@ -208,7 +212,7 @@ impl Payer {
         Ok(Some(self.preflight(request, &terms).await?))
     }
 
-    /// Returns whether the agent may make a call without a payment. A refusal is an error.
+    /// Checks whether the agent may make a call that needs no payment. A rejection is returned as an error.
     pub async fn check_unpaid(&self, request: &Request) -> Result<UnpaidCheck, PayError> {
         Ok(self.purser.check_unpaid(&request.call(self.ceiling)).await?)
     }
@@ -219,7 +223,7 @@ impl Payer {
         Ok(self.purser.check(&call, terms, &replay_key).await?)
     }
 
-    /// Refuses a price that exceeds the listed one by more than the caller allows.
+    /// Rejects a price that exceeds the catalog's price by more than the configured percentage.
     async fn compare_with_listed(&self, request: &Request, terms: &PaymentTerms) -> Result<(), PayError> {
         let Some(percent) = self.max_over_listed else {
             return Ok(());
@@ -232,7 +236,6 @@ impl Payer {
         }
     }
 
-    /// Calls the provider without a payment.
     async fn call_unpaid(&self, request: &Request) -> Result<UnpaidResult, PayError> {
         let response = self.call(request, None).await.map_err(|error| {
             if error.is_builder() {
@@ -300,7 +303,7 @@ impl Payer {
         if status == StatusCode::PAYMENT_REQUIRED {
             return Err(rejection_error(payment, response, place).await);
         }
-        // A failed answer ends no purchase: a retry sends the same payment.
+        // A failed response does not complete the purchase, so a retry sends the same payment.
         let ordinal = ordinal.filter(|_| status.is_success());
         Ok(Paid {
             response: wrap_paid_response(response, payment.settlement_id, self.max_answer_bytes, ordinal),
@@ -308,13 +311,13 @@ impl Payer {
         })
     }
 
-    /// Authorizes the payment, under the request's own key or a derived one.
+    /// Authorizes the payment with the request's own key or with a derived key.
     async fn authorize(&self, request: &Request, mut terms: PaymentTerms) -> Result<Asking<Purchase>, PayError> {
         let mut key = request.key.clone();
         for _ in 0..MAX_EXPIRED {
             let (key, ordinal) = match std::mem::replace(&mut key, Key::Derived) {
                 Key::Given(key) => (key, None),
-                // Another identical request may have continued the purchase. Then this one gets its own key.
+                // If another identical request has continued the purchase, this request gets a new key.
                 Key::Held(key, place) => match place.retake() {
                     Some(ordinal) => (key, Some(ordinal)),
                     None => self.next_key(request),
@@ -334,7 +337,7 @@ impl Payer {
             };
             let is_over = authorized.payment.is_none() && authorized.receipt_status == ReceiptStatus::Expired;
             match ordinal {
-                // This payment was never taken and never can be, so the next key buys nothing twice.
+                // This payment expired unused, so authorizing with the next key does not pay twice.
                 Some(ordinal) if is_over => ordinal.bought(),
                 ordinal => {
                     return Ok(Asking::Authorized(Purchase {
@@ -351,7 +354,7 @@ impl Payer {
         )))
     }
 
-    /// Derives the key with the lowest free ordinal.
+    /// Derives the key for the lowest free ordinal of this request.
     fn next_key(&self, request: &Request) -> (IdempotencyKey, Option<Ordinal>) {
         let derived = |number| {
             let Request { method, url, body, .. } = request;
@@ -361,7 +364,8 @@ impl Payer {
         (derived(ordinal.number()), Some(ordinal))
     }
 
-    /// Authorizes the payment under a key, waiting for a person if needed. Replaces `terms` after a wait.
+    /// Authorizes the payment with `key`, and waits for an approval if needed. After a wait, replaces `terms` with the
+    /// provider's current payment requirements.
     async fn authorize_under(
         &self,
         request: &Request,
@@ -372,7 +376,7 @@ impl Payer {
         let call = request.call(self.ceiling);
         let ask = async |terms: &PaymentTerms, approval| match self.purser.authorize(&call, terms, key, approval).await
         {
-            // The answer to the approved call was lost. The key without the approval returns the same payment.
+            // The response to the approved call was lost. The same key without the approval returns the same payment.
             Err(ApiError::Refused(refusal)) if approval.is_some() && refusal.slug == Slug::IdempotentReplay => {
                 self.purser.authorize(&call, terms, key, None).await
             }
@@ -385,16 +389,16 @@ impl Payer {
         let (Slug::ApprovalRequired, Some(approval_id)) = (&refusal.slug, refusal.approval_id) else {
             return Err(ApiError::Refused(refusal).into());
         };
-        // A person may have decided since, for example if the run was stopped while it waited.
+        // The approval may be decided already, for example if the run was stopped while it waited.
         let wait = request.wait_for_approval.unwrap_or(self.wait_for_approval);
         let begun = Instant::now();
         let found = PendingApproval::verdict(&self.purser, approval_id, wait).await;
         let approval = match found.map(|approval| approval.status) {
             Ok(ApprovalStatus::Approved) => Some(approval_id),
-            // Executed by a call whose answer was lost: the key replays it. Rejected or expired: the key returns the
-            // reason.
+            // `Executed`: the response to the approved call was lost, and the same key returns its payment. `Rejected`
+            // and `Expired`: authorizing with the same key returns the reason.
             Ok(ApprovalStatus::Executed | ApprovalStatus::Rejected | ApprovalStatus::Expired) => None,
-            // The key may not be allowed to read the approval; the caller still gets its id.
+            // The agent key may lack the permission to read the approval. The caller still gets the approval's id.
             Ok(ApprovalStatus::Pending | ApprovalStatus::Other(_)) | Err(_) => {
                 return Err(PayError::ApprovalRequired(Box::new(PendingApproval {
                     purser: self.purser.clone(),
@@ -427,7 +431,7 @@ impl Payer {
         }
         if let Some(deadline) = self.deadline {
             let left = time_left(deadline);
-            // The unpaid call gets a third of the time, so that most of it is left for the paid one.
+            // The unpaid call gets a third of the remaining time, so that most of the time is left for the paid call.
             let part = if is_paid {
                 left
             } else {
@@ -439,7 +443,7 @@ impl Payer {
     }
 }
 
-/// Returns the header that carries a payment, if its name is one of x402's.
+/// Returns the header that carries the payment. Returns `None` if x402 does not define the header's name.
 fn header_of(signed: &SignedPayment) -> Option<(HeaderName, HeaderValue)> {
     let name: HeaderName = signed.header_name.parse().ok()?;
     let mut value = HeaderValue::from_str(&signed.header_value).ok()?;
@@ -447,7 +451,8 @@ fn header_of(signed: &SignedPayment) -> Option<(HeaderName, HeaderValue)> {
     PAYMENT_HEADERS.contains(&name.as_str()).then_some((name, value))
 }
 
-/// Handles a 402 to the paid call: either an earlier attempt's payment was taken, or this payment was not accepted.
+/// Handles a 402 response to the paid call. Either the provider took the payment in an earlier attempt, or the provider
+/// rejected this payment.
 async fn rejection_error(mut payment: PaymentMade, response: Response, place: Option<Place>) -> PayError {
     let answer = ProviderAnswer::from_response(response).await;
     let status = payment.look().await.unwrap_or(ReceiptStatus::Authorized);

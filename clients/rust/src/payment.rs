@@ -1,4 +1,5 @@
-//! The payment of a call, with its price and its receipt. It is returned with the answer, or in an error.
+//! The payment for a call, with its price and its receipt. A payment is returned with the provider's response or in an
+//! error.
 
 use crate::answer::{Authorized, ReceiptStatus, Settlement, Warning};
 use crate::terms::{provider_proof, provider_receipt};
@@ -9,32 +10,33 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// The default pause between two requests for a receipt, and the longest one.
+/// The first and the longest pause between two requests for a receipt.
 const PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// A payment that was signed for a call.
 #[derive(Debug)]
 pub struct PaymentMade {
-    /// The settlement's id, which names the receipt.
+    /// The settlement's id, with which the receipt can be read.
     pub settlement_id: Uuid,
-    /// The audit reference.
+    /// The transaction id, which identifies the decision in the audit log.
     pub transaction_id: Uuid,
-    /// The `decision_hash` that the signed statement of the decision must have.
+    /// The `decision_hash` that the signed statement of the decision must contain.
     pub decision_hash: Option<String>,
-    /// The price.
+    /// The price of the call.
     pub amount: Usdc,
-    /// The price that the catalog lists, if the provider asked for more.
+    /// The price in the catalog, if the provider requires more.
     pub listed: Option<Usdc>,
-    /// The payee.
+    /// The payee's address.
     pub pay_to: String,
-    /// The idempotency key under which this call can be repeated.
+    /// The idempotency key with which this call can be repeated.
     pub idempotency_key: IdempotencyKey,
-    /// Whether an earlier attempt with this idempotency key was authorized, and this is the payment of that attempt.
+    /// Whether an earlier attempt with the same idempotency key was authorized. This payment is then the payment of the
+    /// earlier attempt.
     pub replayed: bool,
-    /// The reasons that the provider may refuse the payment, such as a very long header.
+    /// Reasons why the provider may reject the payment, for example a very long header.
     pub warnings: Vec<Warning>,
-    /// The state of the receipt when Purser was last asked.
+    /// The state of the receipt in Purser's latest response.
     pub receipt: ReceiptState,
     /// The provider's signed objects.
     pub provider: ProviderObjects,
@@ -42,38 +44,38 @@ pub struct PaymentMade {
     purser: Purser,
 }
 
-/// The provider's signed objects (x402 extension `offer-receipt`) as it sent them, unverified.
+/// The provider's signed objects (x402 extension `offer-receipt`). This client does not verify the signatures.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProviderObjects {
-    /// The offers of the answer 402.
+    /// The signed offers in the provider's 402 response.
     pub offers: Vec<Value>,
-    /// The receipt of the answer to the paid call.
+    /// The signed receipt in the response to the paid call.
     pub receipt: Option<Value>,
 }
 
-/// The state of a payment that was sent. Only `Expired` means that nothing was paid.
+/// The state of a payment that was sent to the provider. Only `Expired` means that nothing was paid.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReceiptState {
-    /// The transfer is verified on chain.
+    /// Purser has verified the transfer on chain.
     Confirmed(Box<Settlement>),
-    /// The chain needs time, or Purser can't be asked. [`PaymentMade::confirm`] asks again.
+    /// The transfer is not on chain yet, or Purser is unavailable. Call [`PaymentMade::confirm`] to try again.
     Pending {
-        /// How long to wait before asking again.
+        /// The time to wait before the next attempt.
         retry_after: Duration,
-        /// Purser's error, or the failure to reach it.
+        /// Purser's error, or the connection error.
         error: ApiError,
     },
-    /// The provider sent no proof (`None`), or one that Purser does not accept. The provider may have taken the
-    /// payment: don't pay again. [`PaymentMade::confirm`] reads the receipt, for which Purser searches the chain
-    /// itself.
+    /// The provider sent no settlement header (`None`), or Purser rejected the header. Don't pay again, because the
+    /// provider may have taken the payment. [`PaymentMade::confirm`] reads the receipt, because Purser also searches
+    /// the chain for the transfer.
     Unproven(Option<ApiError>),
-    /// The payment was never taken, and can no longer be.
+    /// The payment was not used before it expired, so nothing was paid.
     Expired(Box<Settlement>),
 }
 
 impl ReceiptState {
-    /// Returns `confirmed`, `pending`, `unproven` or `expired`, the same words as in every client.
+    /// Returns `confirmed`, `pending`, `unproven` or `expired`. All clients of Purser use these words.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Confirmed(_) => "confirmed",
@@ -83,7 +85,7 @@ impl ReceiptState {
         }
     }
 
-    /// Returns whether the state is `Confirmed` or `Expired`, which are final.
+    /// Returns whether the state is `Confirmed` or `Expired`. These two states are final.
     pub const fn is_settled(&self) -> bool {
         matches!(self, Self::Confirmed(_) | Self::Expired(_))
     }
@@ -113,14 +115,14 @@ impl PaymentMade {
         }
     }
 
-    /// Completes the settlement with the proof in the provider's answer.
+    /// Completes the settlement with the settlement header of the provider's response.
     pub(crate) async fn prove(&mut self, headers: &HeaderMap) {
         self.proof = provider_proof(headers);
         self.provider.receipt = provider_receipt(headers);
         self.complete().await;
     }
 
-    /// Asks Purser until the receipt is `Confirmed` or `Expired`, at most for `most`.
+    /// Requests the receipt repeatedly until it is `Confirmed` or `Expired`, but not longer than `most`.
     pub async fn confirm(&mut self, most: Duration) -> &ReceiptState {
         let begun = Instant::now();
         let mut pause = PAUSE;
@@ -156,7 +158,7 @@ impl PaymentMade {
         };
     }
 
-    /// Reads the receipt, and returns its status; `None` if Purser can't be asked.
+    /// Reads the receipt and returns its status, or `None` if Purser is unavailable.
     pub(crate) async fn look(&mut self) -> Option<ReceiptStatus> {
         if let ReceiptState::Confirmed(settlement) = &self.receipt {
             return Some(settlement.receipt_status.clone());

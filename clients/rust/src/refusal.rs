@@ -1,4 +1,4 @@
-//! Purser's errors, typed (docs/errors.md).
+//! Purser's error responses as types (docs/errors.md).
 
 use crate::Usdc;
 use crate::answer::{Check, words};
@@ -10,87 +10,87 @@ use std::time::Duration;
 use uuid::Uuid;
 
 words! {
-    /// The `error` member of an answer to an agent's call.
+    /// The field `error` of an error response to an agent's call.
     Slug {
-        /// A body, member or parameter is invalid.
+        /// The body, a field or a parameter is invalid.
         InvalidRequest = "invalid_request",
         /// The agent key is unknown, revoked or expired.
         InvalidAgentKey = "invalid_agent_key",
-        /// The `Authorization` header does not have the expected form.
+        /// The `Authorization` header does not have the expected format.
         InvalidAuthorizationHeader = "invalid_authorization_header",
         /// The agent key lacks a permission.
         KeyNotAllowed = "key_not_allowed",
-        /// The wallet's balance is lower than the price.
+        /// The balance of the agent's wallet is lower than the price.
         InsufficientUsdcBalance = "insufficient_usdc_balance",
         /// The price exceeds the cap per call.
         AmountExceedsPerCallLimit = "amount_exceeds_per_call_limit",
         /// The call would exceed the cap per rolling 24 hours.
         DailySpendLimitExceeded = "daily_spend_limit_exceeded",
-        /// The price exceeds the request's own ceiling.
+        /// The price exceeds the request's `max_payment_units`.
         AmountExceedsMax = "amount_exceeds_max",
-        /// A person has to approve the call.
+        /// A user has to approve the call.
         ApprovalRequired = "approval_required",
         /// The service is not enabled for the agent.
         ServiceNotEnabled = "service_not_enabled",
         /// The operation is not enabled for the agent.
         OperationNotEnabledForAgent = "operation_not_enabled_for_agent",
-        /// The target's host is not on the allowlist.
+        /// The host of the target URL is not on the allowlist.
         DomainNotAllowed = "domain_not_allowed",
         /// A rule, a freeze or an unusable approval blocks the call.
         PolicyBlocked = "policy_blocked",
-        /// There is no such service, or no operation at this address.
+        /// The catalog has no service with this slug or id, or no operation with this URL.
         ServiceNotFound = "service_not_found",
-        /// There is no such route or object.
+        /// The route or the object does not exist.
         NotFound = "not_found",
         /// The idempotency key was used for a different request.
         IdempotencyKeyReusedForDifferentRequest = "idempotency_key_reused_for_different_request",
-        /// The approval was already used.
+        /// A payment has already used the approval.
         IdempotentReplay = "idempotent_replay",
-        /// The transaction already confirmed another settlement.
+        /// The transaction has already confirmed another settlement.
         SettlementTransactionAlreadyUsed = "settlement_transaction_already_used",
         /// The body is too long.
         RequestTooLarge = "request_too_large",
-        /// The request has no settlement header of the provider.
+        /// The request does not contain the provider's settlement header.
         ProviderProofRequired = "provider_proof_required",
-        /// The settlement header names no transaction.
+        /// The settlement header does not contain a transaction hash.
         SettlementTransactionHashRequired = "settlement_transaction_hash_required",
-        /// The chain does not show the payment, or does not show it yet.
+        /// The payment was not found on chain, or not yet.
         OnchainSettlementNotVerified = "onchain_settlement_not_verified",
-        /// There are too many calls or too many open payments.
+        /// The agent makes too many calls or has too many open payments.
         TooManyRequests = "too_many_requests",
-        /// Purser can't decide now, for example because of concurrent calls.
+        /// Purser cannot decide now, for example because of concurrent calls.
         TemporarilyUnavailable = "temporarily_unavailable",
-        /// Purser failed.
+        /// Purser failed because of an internal error.
         InternalError = "internal_error",
     }
 }
 
-/// A problem of an invalid request.
+/// A validation error of an invalid request.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Problem {
-    /// A JSON Pointer into the body, or `/<name>` for a query parameter.
+    /// The position of the error: a JSON Pointer into the body, or `/<name>` for a query parameter.
     pub path: String,
-    /// The requirement that was not met.
+    /// The requirement that the value does not meet.
     pub message: String,
 }
 
-/// The members that only some errors have (see docs/errors.md).
+/// The fields that only some errors have (docs/errors.md).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Context {
     /// The target-domain allowlist.
     pub allowed_domains: Option<Vec<String>>,
-    /// The wallet's balance, in USDC.
+    /// The balance of the agent's wallet, in decimal USDC.
     pub balance_usdc: Option<String>,
-    /// `SERVICE_NOT_ENABLED`, only on that error.
+    /// `SERVICE_NOT_ENABLED`. Only the error `service_not_enabled` has this field.
     pub code: Option<String>,
-    /// The enabled operations; `None` also if all operations of the service are enabled.
+    /// The enabled operations. `None` also if all operations of the service are enabled.
     pub enabled_operations: Option<Vec<String>>,
-    /// The target's host, as it was compared with the allowlist.
+    /// The host of the target URL, in the form that was compared with the allowlist.
     pub hostname: Option<String>,
     /// The maximum length of a body, in bytes.
     pub limit_bytes: Option<u64>,
-    /// The request's own ceiling.
+    /// The request's `max_payment_units`.
     pub max_payment_units: Option<Usdc>,
     /// The cap per call.
     pub max_per_call_units: Option<Usdc>,
@@ -98,19 +98,19 @@ pub struct Context {
     pub max_per_day_units: Option<Usdc>,
     /// The permission that the key lacks: `read`, `pay`, `service` or `network`.
     pub missing: Option<String>,
-    /// The operation, as the request named it.
+    /// The operation's slug from the request.
     pub operation_id: Option<String>,
-    /// The threshold above which a person has to approve a call.
+    /// The price above which a user has to approve a call.
     pub require_approval_above_units: Option<Usdc>,
-    /// The price of the call, in USDC.
+    /// The price of the call, in decimal USDC.
     pub required_usdc: Option<String>,
     /// Whether the same request may succeed later.
     pub retryable: Option<bool>,
-    /// The amount above which a rule requires a person's approval.
+    /// The amount above which a rule requires an approval.
     pub rule_above_units: Option<Usdc>,
-    /// The id of the rule that requires a person's approval.
+    /// The id of the rule that requires an approval.
     pub rule_id: Option<String>,
-    /// The service of the call.
+    /// The service that the call belongs to.
     pub service_id: Option<String>,
     /// The spend that counts against the cap per rolling 24 hours.
     pub spend_today: Option<Usdc>,
@@ -118,47 +118,47 @@ pub struct Context {
     pub wallet_address: Option<String>,
 }
 
-/// An error answer of Purser, with the members that its slug has.
+/// An error response of Purser. Fields that the response does not have are `None` or empty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refusal {
     /// The HTTP status.
     pub status: u16,
     /// The kind of error.
     pub slug: Slug,
-    /// The error message, for people.
+    /// The error message, written for humans.
     pub message: String,
-    /// The id of the request, by which Purser's logs can be searched.
+    /// The id of the request. Operators can search Purser's logs for this id.
     pub request_id: Option<String>,
-    /// The audit reference of a block or an escalation.
+    /// The transaction id of the block or the escalation, which identifies the decision in the audit log.
     pub transaction_id: Option<Uuid>,
-    /// The `decision_hash` that the signed statement of the decision must have.
+    /// The `decision_hash` that the signed statement of the decision must contain.
     pub decision_hash: Option<String>,
-    /// The approval to wait for, or the one that was already used.
+    /// The approval to wait for, or the approval that was already used.
     pub approval_id: Option<Uuid>,
     /// The settlement that was authorized earlier.
     pub settlement_id: Option<Uuid>,
     /// The price of the call.
     pub amount: Option<Usdc>,
-    /// The earliest instant at which the same call fits the limits.
+    /// The earliest time at which the same call fits the limits.
     pub retry_at: Option<DateTime<Utc>>,
     /// How long to wait before repeating the request.
     pub retry_after: Option<Duration>,
-    /// The reason of the decision, or of the chain's verification.
+    /// The reason for the decision, or for the failed verification on chain.
     pub reason: Option<String>,
     /// The results of all checks.
     pub checks: Vec<Check>,
     /// The problems of an invalid request.
     pub details: Vec<Problem>,
-    /// The members that only some errors have.
+    /// The fields that only some errors have.
     pub context: Context,
-    /// The complete body, including members that this version does not know.
+    /// The complete body, including fields that this version of the client does not know.
     pub body: Map<String, Value>,
 }
 
 impl Refusal {
-    /// Reads the body of an error.
+    /// Parses the body of an error response.
     ///
-    /// A body without `error` comes from the gateway, and its slug is derived from the status.
+    /// A body without the field `error` comes from the API gateway. The slug is then derived from the status.
     pub fn read(status: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
         let body: Map<String, Value> = serde_json::from_slice(body).unwrap_or_default();
         let decision = body.get("decision").and_then(Value::as_object);
@@ -191,7 +191,7 @@ impl Refusal {
         }
     }
 
-    /// Returns advice for the caller, in a sentence (docs/errors.md).
+    /// Returns one sentence that advises the caller what to do next (docs/errors.md).
     pub fn what_to_do(&self) -> &'static str {
         match &self.slug {
             Slug::ApprovalRequired => "Wait until a person decides, then repeat the same call with the approval.",
@@ -234,15 +234,15 @@ impl Refusal {
         }
     }
 
-    /// Returns whether every problem is in the payment terms, which are the provider's.
+    /// Returns whether every validation error is in the payment requirements, which come from the provider.
     fn is_about_the_terms(&self) -> bool {
         let is_of_terms = |problem: &Problem| problem.path.starts_with("/payment_requirement");
         !self.details.is_empty() && self.details.iter().all(is_of_terms)
     }
 
-    /// Returns whether the same request under the same key may succeed later.
+    /// Returns whether the same request with the same key may succeed later.
     ///
-    /// The member `retryable` decides; without it, the status does.
+    /// The field `retryable` decides. If the field is absent, the status decides.
     pub const fn is_temporary(&self) -> bool {
         match self.context.retryable {
             Some(is_retryable) => is_retryable,
@@ -251,7 +251,7 @@ impl Refusal {
     }
 }
 
-/// Returns the advice for a block, by its reason (docs/errors.md).
+/// Returns the advice for a blocked call with this reason (docs/errors.md).
 fn of_block(reason: &str) -> &'static str {
     match reason.split(':').next().unwrap_or_default() {
         "agent_frozen" => "Stop: the owner or an operator froze this agent.",
@@ -271,7 +271,7 @@ fn of_block(reason: &str) -> &'static str {
     }
 }
 
-/// Returns the slug of an answer of the gateway itself, which has none.
+/// Returns the slug for an error response of the API gateway, because such responses have no slug.
 const fn by_status(status: u16) -> &'static str {
     match status {
         429 => "too_many_requests",
@@ -301,7 +301,7 @@ mod tests {
         Refusal::read(status, None, body.to_string().as_bytes())
     }
 
-    /// Without the member, 503 is temporary and 422 is not.
+    /// If the field `retryable` is absent, an error with status 503 is temporary and an error with status 422 is not.
     #[test]
     fn the_retryable_member_overrides_the_http_status() {
         let slug = "onchain_settlement_not_verified";

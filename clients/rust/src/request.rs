@@ -1,4 +1,4 @@
-//! A provider call, and the conditions under which it may be paid.
+//! A call to a provider, and the conditions under which the call may be paid.
 
 use crate::idempotency_key::hex;
 use crate::ordinals::Place;
@@ -11,9 +11,9 @@ use std::time::Duration;
 use url::Url;
 use uuid::Uuid;
 
-/// A provider call, and the conditions under which it may be paid.
+/// A call to a provider, and the conditions under which the call may be paid.
 ///
-/// Its debug output omits headers and body, which may be secret.
+/// Debug output omits the headers and the body, because they may be secret.
 #[derive(Clone)]
 pub struct Request {
     pub(crate) method: Method,
@@ -29,14 +29,14 @@ pub struct Request {
     operation_id: Option<String>,
 }
 
-/// The idempotency key of a call.
+/// The idempotency key of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Key {
-    /// Derived from the request, with the lowest free ordinal.
+    /// The key is derived from the request with the lowest free ordinal.
     Derived,
-    /// Derived by an earlier attempt, with its ordinal.
+    /// The key was derived by an earlier attempt. The `Place` contains the ordinal of that attempt.
     Held(IdempotencyKey, Place),
-    /// Given by the caller.
+    /// The caller chose the key.
     Given(IdempotencyKey),
 }
 
@@ -47,7 +47,7 @@ impl fmt::Debug for Request {
 }
 
 impl Request {
-    /// Creates a request. Its URL is normalised and has no fragment, as in all of Purser's clients.
+    /// Creates a request. The URL is normalised and its fragment is removed, as in all clients of Purser.
     pub fn new(method: Method, url: impl Into<String>) -> Self {
         let text = url.into();
         let url = Url::parse(&text).map_or(text, |mut url| {
@@ -85,7 +85,7 @@ impl Request {
         }
     }
 
-    /// Sets the highest price of this request, instead of the payer's ceiling.
+    /// Sets the maximum price of this request. This maximum replaces the payer's ceiling.
     #[must_use]
     pub fn ceiling(self, ceiling: Usdc) -> Self {
         Self {
@@ -94,7 +94,7 @@ impl Request {
         }
     }
 
-    /// Sets the idempotency key, instead of the derived one.
+    /// Sets the idempotency key. This key replaces the derived key.
     #[must_use]
     pub fn key(self, key: IdempotencyKey) -> Self {
         Self {
@@ -103,7 +103,7 @@ impl Request {
         }
     }
 
-    /// Sets how long this request waits for a person's approval, instead of the payer's wait.
+    /// Sets how long this request waits for an approval. This duration replaces the payer's setting.
     #[must_use]
     pub fn wait_for_approval(self, most: Duration) -> Self {
         Self {
@@ -112,7 +112,7 @@ impl Request {
         }
     }
 
-    /// Sets the page that a scrape or crawl operation fetches.
+    /// Sets the URL of the page that a scrape or crawl operation fetches.
     #[must_use]
     pub fn target(self, url: impl Into<String>) -> Self {
         Self {
@@ -121,7 +121,7 @@ impl Request {
         }
     }
 
-    /// Sets the service and the operation, by slug; needed if two operations list the same call.
+    /// Sets the slugs of the service and the operation. They are needed if two operations have the same method and URL.
     #[must_use]
     pub fn operation(self, service_id: impl Into<String>, operation_id: impl Into<String>) -> Self {
         Self {
@@ -131,7 +131,8 @@ impl Request {
         }
     }
 
-    /// Sets a person's approval. The request must have the idempotency key under which the approval was requested.
+    /// Sets the id of an approval. The request must have the same idempotency key as the request that created the
+    /// approval.
     #[must_use]
     pub fn with_approval(self, approval: Uuid) -> Self {
         Self {
@@ -148,7 +149,7 @@ impl Request {
         Self { key, ..self }
     }
 
-    /// Returns the call, as authorize and check judge it.
+    /// Returns the description of the call that authorize and check requests contain.
     pub(crate) fn call(&self, ceiling: Usdc) -> Call<'_> {
         Call {
             method: self.method.as_str(),
@@ -161,7 +162,7 @@ impl Request {
         }
     }
 
-    /// Returns the highest price of this request.
+    /// Returns the maximum price of this request. `ceiling` is the payer's default.
     pub(crate) fn most(&self, ceiling: Usdc) -> Usdc {
         self.ceiling.unwrap_or(ceiling)
     }

@@ -1,5 +1,5 @@
-//! A provider's payment terms: the 402 answer of x402 v1 and v2, read with a size limit, in every form that an official
-//! client reads.
+//! A provider's payment requirements in a 402 response of x402 version 1 or 2. The parser has a size limit and accepts
+//! every format that the official x402 clients accept.
 
 use crate::charset::decode_text;
 use base64::Engine as _;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Number, Value};
 
-/// The header that carries the v2 terms.
+/// The header that contains the payment requirements in x402 version 2.
 const REQUIRED_HEADER: &str = "payment-required";
 /// Base64 with or without padding (RFC 4648 §4).
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -21,17 +21,18 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 );
 /// The byte order mark of UTF-8, which JSON parsers skip (RFC 8259 §8.1).
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-/// The headers that carry the settlement: v2's, v1's.
+/// The headers that contain the settlement, in x402 version 2 and version 1.
 const RESPONSE_HEADERS: [&str; 2] = ["payment-response", "x-payment-response"];
-/// The longest terms that are read, in bytes. Purser reads 64 KiB of request, of which the URL may take 8 KiB.
+/// The maximum length of the payment requirements, in bytes. Purser accepts request bodies of 64 KiB, of which the URL
+/// may take 8 KiB.
 pub(crate) const MAX_TERMS_BYTES: usize = 48 * 1024;
 
-/// A provider's decoded payment requirement, as the provider wrote it: a number or a text that another encoder would
-/// write differently is sent to Purser unchanged.
+/// A provider's payment requirements, decoded from base64 but otherwise unchanged. The JSON text is sent to Purser as
+/// the provider wrote it, because another encoder could write numbers and strings differently.
 #[derive(Clone, Debug)]
 pub struct PaymentTerms(Box<RawValue>);
 
-/// The members that tell terms from another 402.
+/// The fields that distinguish x402 payment requirements from other 402 responses.
 #[derive(Deserialize)]
 struct Outline<'a> {
     #[serde(rename = "x402Version")]
@@ -40,19 +41,20 @@ struct Outline<'a> {
     accepts: Vec<&'a RawValue>,
 }
 
-/// The reason that a 402 answer can't be paid.
+/// The reason why a 402 response can't be paid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TermsError {
-    /// The terms are longer than 48 KiB.
+    /// The payment requirements are longer than 48 KiB.
     #[error("the provider's payment terms are longer than 48 KiB")]
     TooLong,
-    /// The answer has neither the v2 header nor a v1 body.
+    /// The response has neither the version 2 header nor a version 1 body.
     #[error("the provider's 402 is not x402: it has no terms of version 1 or 2")]
     NotX402,
 }
 
 impl PaymentTerms {
-    /// Reads the terms from the header (v2, or v1) or, if it is absent, from the v1 body.
+    /// Reads the payment requirements from the header (version 1 or 2). If the header is absent, reads the body
+    /// (version 1).
     pub fn read(headers: &HeaderMap, body: &[u8]) -> Result<Self, TermsError> {
         let (json, versions) = if header(headers).is_some() {
             (payment_required(headers).ok_or(TermsError::NotX402)?, &["1", "2"][..])
@@ -77,26 +79,26 @@ impl PaymentTerms {
         }
     }
 
-    /// Returns the provider's signed offers (x402 extension `offer-receipt`), unverified.
+    /// Returns the provider's signed offers (x402 extension `offer-receipt`) without verifying them.
     pub(crate) fn offers(&self) -> Vec<Value> {
         let terms: Value = serde_json::from_str(self.0.get()).unwrap_or_default();
         let offers = terms.pointer(&format!("{OFFER_RECEIPT}/offers"));
         offers.and_then(Value::as_array).cloned().unwrap_or_default()
     }
 
-    /// Returns the terms as JSON.
+    /// Returns the payment requirements as JSON.
     pub const fn as_json(&self) -> &RawValue {
         &self.0
     }
 }
 
-/// Returns the header that carries the terms, unless it is empty.
+/// Returns the header that contains the payment requirements, unless the header is empty.
 fn header(headers: &HeaderMap) -> Option<&HeaderValue> {
     headers.get(REQUIRED_HEADER).filter(|value| !value.is_empty())
 }
 
-/// Decodes the terms of a header from base64. Padding, white space and the choice of alphabet (RFC 4648 §4, §5) don't
-/// matter.
+/// Decodes the payment requirements in the header from base64. Accepts both alphabets (RFC 4648 §4, §5), with or
+/// without padding, and ignores white space.
 pub(crate) fn payment_required(headers: &HeaderMap) -> Option<Vec<u8>> {
     let digits: Vec<u8> = header(headers)?
         .as_bytes()
@@ -111,17 +113,18 @@ pub(crate) fn payment_required(headers: &HeaderMap) -> Option<Vec<u8>> {
     BASE64.decode(digits).ok()
 }
 
-/// The place of the provider's signed objects in the terms, and in the settlement header.
+/// The JSON Pointer to the `offer-receipt` extension in the payment requirements and in the settlement header.
 const OFFER_RECEIPT: &str = "/extensions/offer-receipt/info";
 
-/// Returns the provider's signed receipt (x402 extension `offer-receipt`), unverified.
+/// Returns the provider's signed receipt (x402 extension `offer-receipt`) without verifying the receipt.
 pub(crate) fn provider_receipt(headers: &HeaderMap) -> Option<Value> {
     let header = RESPONSE_HEADERS.iter().find_map(|name| headers.get(*name))?;
     let settled: Value = serde_json::from_slice(&BASE64.decode(header.as_bytes()).ok()?).ok()?;
     settled.pointer(&format!("{OFFER_RECEIPT}/receipt")).cloned()
 }
 
-/// Returns the provider's settlement header as `complete` takes it: an object keyed by the header's name.
+/// Returns the provider's settlement header in the format of the `complete` request: an object with the header's name
+/// as the key.
 pub(crate) fn provider_proof(headers: &HeaderMap) -> Option<Value> {
     RESPONSE_HEADERS.iter().find_map(|name| {
         let text = headers.get(*name)?.to_str().ok()?;
@@ -175,7 +178,7 @@ mod tests {
         assert_eq!(provider_receipt(&sent("no base64".to_owned())), None);
     }
 
-    /// Terms are in the header, or for version 1 also in the body.
+    /// Payment requirements are in the header. In version 1, they can also be in the body.
     #[test]
     fn payment_terms_are_returned_exactly_as_received() {
         let of = |version| json!({"x402Version": version, "accepts": [{"scheme": "exact"}], "vendor": {"a": 1}});

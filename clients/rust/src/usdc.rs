@@ -4,16 +4,16 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// An amount of USDC in micro-units: 1,000,000 are 1.00 USD (spec §2).
+/// An amount of USDC in micro-USDC. 1,000,000 micro-USDC are 1.00 USD (spec §2).
 ///
-/// It is displayed and parsed as decimal USD, such as `0.05`.
+/// `Display` and `FromStr` use decimal USD, for example `0.05`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Usdc(u64);
 
 /// The error for a text that is not an amount.
 ///
-/// An amount is decimal USD without a sign and with at most six decimal places, such as `0.05`.
+/// An amount is decimal USD without a sign and with at most six decimal places, for example `0.05`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an amount is decimal USD with at most six places, as 0.05")]
 pub struct UsdcError;
@@ -21,18 +21,18 @@ pub struct UsdcError;
 impl Usdc {
     const UNITS: u64 = 1_000_000;
 
-    /// Creates an amount from micro-units.
+    /// Creates an amount from micro-USDC.
     pub const fn from_units(units: u64) -> Self {
         Self(units)
     }
 
-    /// Returns whether this amount is more than `percent` percent above `listed`.
+    /// Returns whether this amount exceeds `listed` by more than `percent` percent.
     pub(crate) fn is_over(self, listed: Self, percent: u32) -> bool {
         let most = u128::from(listed.0).saturating_mul(u128::from(percent).saturating_add(100));
         u128::from(self.0).saturating_mul(100) > most
     }
 
-    /// Returns the amount in micro-units.
+    /// Returns the amount in micro-USDC.
     pub const fn units(self) -> u64 {
         self.0
     }
@@ -57,7 +57,8 @@ impl FromStr for Usdc {
     }
 }
 
-/// Writes decimal USD without trailing zeros but with at least two places: `0.05`, `1.00`, `0.000001`.
+/// Writes decimal USD with at least two decimal places and otherwise without trailing zeros: `0.05`, `1.00`,
+/// `0.000001`.
 impl fmt::Display for Usdc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = self.0.checked_div(Self::UNITS).unwrap_or_default();
@@ -71,7 +72,7 @@ impl fmt::Display for Usdc {
 mod tests {
     use super::*;
 
-    /// It does not overflow, either.
+    /// The comparison also does not overflow for the largest amounts.
     #[test]
     fn price_comparison_with_a_percentage_is_exact() {
         let is_over = |asked, listed, percent| Usdc(asked).is_over(Usdc(listed), percent);
