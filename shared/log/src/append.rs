@@ -1,16 +1,17 @@
 //! Appends statements to the log and publishes it.
 //!
-//! 1. The entries are written to an object of their own.
-//! 2. The state is replaced, on the condition that it is the one that was read: the entries are committed.
+//! 1. A new object is written with the entries.
+//! 2. The state is replaced, on the condition that it has not changed since it was read. This commits the entries.
 //! 3. Tiles, bundles, the index and the checkpoint are written from the committed entries.
-//! 4. The state is replaced again: the entries are published.
+//! 4. The state is replaced again. This publishes the entries.
 //!
-//! A run that stops after step 2 is completed by the next one, which writes the same objects. Before step 2 nothing but
-//! unused objects was written.
+//! If a run stops after step 2, the next run completes it and writes the same objects. A run that stops before step 2
+//! leaves only unused objects.
 //!
-//! One fact holds up no other. A fact that can't be stated is set aside in an object of its own. A fact that can't be
-//! read now is kept in the state, and the next runs try it again. Each shard has the same share of what a run reads, and
-//! each agent the same share of what it states, so a flood of one agent's facts delays no other agent's.
+//! No fact blocks another fact. A fact that can't be stated is written to an object with the reason (set aside). A fact
+//! that can't be read now stays in the state, and the next runs try it again. A run reads an equal share from each
+//! shard and states an equal share for each agent, so a flood of one agent's facts does not delay the facts of other
+//! agents.
 
 use crate::{
     aside::ASIDE,
@@ -36,38 +37,39 @@ use std::{
 };
 use uuid::Uuid;
 
-/// The number of facts after which a run reads no further batch: more than a minute of the gateway's default rate.
+/// The number of facts after which a run reads no further batch: more than a minute at the gateway's default rate.
 const MAX_READ: usize = 40_000;
-/// The number of facts that a run states.
+/// The maximum number of facts that a run states.
 const MAX_FACTS: usize = 5_000;
-/// The size of the statements of a run, after which the others wait for the next run.
+/// The maximum total size of a run's statements in bytes. Further statements wait for the next run.
 const MAX_BYTES: usize = 8 << 20;
-/// The number of batches that a run lists.
+/// The maximum number of batches that a run lists.
 const MAX_BATCHES: u16 = 500;
-/// The number of facts that are kept in the state to be tried again. More are set aside.
+/// The maximum number of facts that stay in the state to be tried again. Further facts are set aside.
 const MAX_LATER: usize = 1_000;
-/// The number of facts that a run tries again.
+/// The maximum number of facts that a run tries again.
 const MAX_TRIED_AGAIN: usize = 100;
-/// The time for which a fact is tried again.
+/// How long a fact is tried again before it is set aside.
 pub(crate) const TRIED_FOR: Duration = Duration::DAY;
-/// The number of facts from which on a run that can't read any of them ends, because the tables can't be read.
+/// The number of unreadable facts after which a run ends if it could read no fact, because the tables are unavailable.
 const OUTAGE: usize = 100;
 /// The checkpoint's key (c2sp.org/tlog-tiles).
 pub(crate) const CHECKPOINT: &str = "checkpoint";
-/// The prefix of anchored checkpoints.
+/// The key prefix of anchored checkpoints.
 const ANCHORS: &str = "checkpoints/";
 
 const PUBLISHING: &str = "publishing the log";
 
-/// The log of a deployment.
+/// A deployment's log of statements.
 #[derive(Debug)]
 pub struct Log {
     pub(crate) objects: ObjectStore,
-    /// A second place of the checkpoints, where nobody can replace them; `None` without an archive.
+    /// The archive's objects, to which checkpoints are also written because nobody can replace them there; `None`
+    /// without an archive.
     anchor: Option<ObjectStore>,
     origin: String,
     signer: NoteSigner,
-    /// `None` without witnesses.
+    /// The witnesses that cosign checkpoints; `None` without witnesses.
     witnesses: Option<Arc<Witnesses>>,
 }
 
@@ -76,47 +78,48 @@ pub struct Log {
 pub struct Written {
     /// The number of statements that were appended.
     pub statements: usize,
-    /// Whether facts are left for the next run.
+    /// Whether facts remain for the next run.
     pub has_more: bool,
 }
 
 /// A signed statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignedStatement {
-    /// Its kind.
+    /// The statement's kind.
     pub kind: StatementKind,
-    /// What it is about: the transaction of a decision or of an approval's decision, the settlement of a receipt.
+    /// The id of the statement's subject: the transaction of a decision, the settlement of a receipt.
     pub id: Uuid,
     /// The exact statement.
     pub statement: String,
 }
 
-/// What became of a fact.
+/// The result of stating a fact.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Its statement.
+    /// The signed statement.
     Stated(SignedStatement),
-    /// There is nothing to state any more.
+    /// The fact no longer needs a statement.
     Nothing,
-    /// It can't be stated, for this reason.
+    /// The fact can't be stated, for this reason.
     SetAside(String),
-    /// It can't be read now.
+    /// The fact can't be read now. A later run tries again.
     Later(Error),
 }
 
-/// Whoever signs the statement of a fact.
+/// Builds and signs the statements of facts.
 pub trait Stating: Sync {
-    /// States a fact. An error is one of the signer, which can state no other fact either: it ends the run.
+    /// States a fact. An `Err` ends the run, because the signer's failure affects all facts.
     fn state(&self, fact: &PendingFact) -> impl Future<Output = Result<Outcome>> + Send;
 
-    /// The statement that was signed ahead, if this signer has signed it and it still states this fact.
+    /// Accepts a statement that was signed ahead; `None` unless this signer signed the statement and it still states
+    /// the fact.
     fn accept(&self, fact: &PendingFact, statement: String) -> impl Future<Output = Option<SignedStatement>> + Send;
 
-    /// Reports an object that was set aside. A run that is repeated reports it again.
+    /// Reports an object that was set aside. A repeated run reports the object again.
     fn report_set_aside(&self, key: &str, reason: &str);
 }
 
-/// An entry that is committed: what it states, and the exact statement.
+/// A committed entry: its subject and the exact statement.
 #[derive(Serialize, Deserialize)]
 struct StoredEntry {
     kind: String,
@@ -131,21 +134,21 @@ impl StoredEntry {
     }
 }
 
-/// The facts of a run, and the batches that they are from.
+/// The facts of a run, and the batches that contain them.
 #[derive(Default)]
 struct GatheredFacts {
     facts: Vec<GatheredFact>,
-    /// What can't be read as a fact.
+    /// Values that can't be parsed as facts.
     unreadable: Vec<Value>,
     places: Vec<PendingPlace>,
-    /// The last sequence number of each shard.
+    /// The last sequence number per shard.
     shards: BTreeMap<String, String>,
     has_more: bool,
 }
 
 struct GatheredFact {
     shard: String,
-    /// The index of its batch in [`GatheredFacts::places`].
+    /// The index of the fact's batch in [`GatheredFacts::places`].
     place: usize,
     fact: PendingFact,
 }
@@ -168,7 +171,7 @@ impl GatheredFacts {
         self.places.push(place);
     }
 
-    /// Orders the facts so that agents take turns. The facts of one agent stay in their order.
+    /// Interleaves the facts of different agents. The facts of one agent keep their order.
     fn take_turns(&mut self) {
         let mut turns: BTreeMap<AgentId, usize> = BTreeMap::new();
         let facts = std::mem::take(&mut self.facts).into_iter().map(|gathered| {
@@ -181,8 +184,8 @@ impl GatheredFacts {
         self.facts = facts.into_iter().map(|(_, gathered)| gathered).collect();
     }
 
-    /// Notes in the state that the first `count` facts are stated, and leaves the others and their batches to the next
-    /// run.
+    /// Records in the state that the first `count` facts are stated. The other facts and their batches stay for the
+    /// next run.
     fn note(&mut self, state: &mut State, count: usize, now: Timestamp) {
         self.has_more |= count < self.facts.len();
         let mut facts: Vec<_> = self.facts.iter().enumerate().collect();
@@ -212,7 +215,7 @@ impl TileReader for ObjectStore {
 }
 
 impl Log {
-    /// The log with these objects. `origin` is its name in checkpoints, which `signer` signs.
+    /// Opens the log with these objects. `origin` is the log's name in checkpoints, which `signer` signs.
     pub fn new(objects: ObjectStore, origin: impl Into<String>, signer: NoteSigner) -> Self {
         Self {
             objects,
@@ -223,36 +226,36 @@ impl Log {
         }
     }
 
-    /// The log whose checkpoints are also written to these objects, and are compared with them before it grows.
+    /// Also writes checkpoints to these objects, and compares the log with the anchored checkpoints before it grows.
     #[must_use]
     pub fn with_anchor(self, anchor: Option<ObjectStore>) -> Self {
         Self { anchor, ..self }
     }
 
-    /// The log whose checkpoints these witnesses cosign.
+    /// Requests cosignatures of checkpoints from these witnesses.
     #[must_use]
     pub fn with_witnesses(self, witnesses: Option<Arc<Witnesses>>) -> Self {
         Self { witnesses, ..self }
     }
 
-    /// The objects of the log.
+    /// Returns the log's objects.
     pub const fn objects(&self) -> &ObjectStore {
         &self.objects
     }
 
-    /// The key that verifies checkpoints.
+    /// Returns the key that verifies checkpoints.
     pub const fn verifier(&self) -> &VerifierKey {
         self.signer.verifier()
     }
 
     /// States the pending facts, appends the statements and publishes them.
     ///
-    /// A concurrent run may do the same work; only one of them commits it.
+    /// A concurrent run may do the same work, but only one of the runs commits it.
     pub async fn write(&self, now: Timestamp, stating: &impl Stating) -> Result<Written> {
         self.publish().await?;
         let (mut state, version) = State::read(&self.objects).await?;
         if state.batch().is_some() {
-            // Another run has committed since. Its entries must be published before others are committed.
+            // A concurrent run has committed entries, which must be published before further entries are committed.
             return Ok(Written {
                 statements: 0,
                 has_more: true,
@@ -301,7 +304,7 @@ impl Log {
             let stored = serde_json::to_value(fact.to_stored()).map_err(|error| Error::internal(PUBLISHING, error))?;
             self.set_aside(&key, &stored, &reason, now, stating).await?;
         }
-        // What was to be tried again comes first.
+        // Facts that were tried before come first.
         later.extend(again.iter().skip(count).cloned());
         let is_changed = count > 0;
         state.set_later(&later);
@@ -317,7 +320,7 @@ impl Log {
             state.commit(&head, Batch { key, at });
         }
         if is_changed && !state.replace(&self.objects, version.as_ref()).await? {
-            // Another run was faster, and states these facts.
+            // A concurrent run was faster and states these facts.
             return Ok(Written {
                 statements: 0,
                 has_more: true,
@@ -334,7 +337,8 @@ impl Log {
         })
     }
 
-    /// States the facts in their order, until their statements have [`MAX_BYTES`]. Returns what became of these.
+    /// States the facts in order until the statements have [`MAX_BYTES`]. Returns the outcomes of the facts that were
+    /// tried.
     async fn state(&self, facts: &[&PendingFact], stating: &impl Stating) -> Result<(Vec<Outcome>, SignedBatch)> {
         let mut signed = match facts {
             [] => SignedBatch::default(),
@@ -365,7 +369,7 @@ impl Log {
         Ok((outcomes, signed))
     }
 
-    /// The pending facts that are not stated yet, an equal share of each shard, in the order of their records.
+    /// Reads the pending facts that are not stated yet, an equal share per shard, in the order of their records.
     async fn gather(&self, state: &State) -> Result<GatheredFacts> {
         let shards = PendingBatch::shards(&self.objects).await?;
         let count = u16::try_from(shards.len()).unwrap_or(MAX_BATCHES);
@@ -377,7 +381,7 @@ impl Log {
             .collect();
         let listed: Vec<Vec<PendingPlace>> = stream::iter(listed).buffered(AT_ONCE).try_collect().await?;
         gathered.has_more = listed.iter().any(|places| places.len() >= usize::from(share));
-        // The shards take turns, so that each has the same share of the facts.
+        // The batches of different shards are interleaved, so that each shard gets the same share of the facts.
         let mut places: Vec<(usize, PendingPlace)> = listed
             .into_iter()
             .flat_map(|places| places.into_iter().enumerate())
@@ -400,7 +404,7 @@ impl Log {
         Ok(gathered)
     }
 
-    /// Keeps what can't be stated, with the reason.
+    /// Writes a fact that can't be stated to an object, with the reason.
     async fn set_aside(
         &self,
         key: &str,
@@ -415,7 +419,7 @@ impl Log {
         Ok(())
     }
 
-    /// Publishes what is committed.
+    /// Publishes the committed entries.
     async fn publish(&self) -> Result<()> {
         let (mut state, version) = State::read(&self.objects).await?;
         let Some(batch) = state.batch() else { return Ok(()) };
@@ -439,7 +443,7 @@ impl Log {
         self.put_checkpoint(head).await?;
         let key = batch.key.clone();
         state.publish();
-        // If another run has published it too, it has replaced the state.
+        // If a concurrent run has published the entries too, it has replaced the state.
         if state.replace(&self.objects, version.as_ref()).await? {
             self.objects.delete(&key).await?;
             self.delete_partials(before.size, &appended).await?;
@@ -447,8 +451,8 @@ impl Log {
         Ok(())
     }
 
-    /// Deletes the partial tiles and bundles that the tree of `before` entries had and that are full now, because readers
-    /// take the full ones (c2sp.org/tlog-tiles). A run that stops before this leaves them, and nothing needs them.
+    /// Deletes the partial tiles and bundles of the tree with `before` entries that are full now, because readers use
+    /// the full ones (c2sp.org/tlog-tiles). A run that stops before this step leaves them, which is harmless.
     async fn delete_partials(&self, before: u64, appended: &AppendResult) -> Result<()> {
         let written = |path: &TilePath| {
             appended
@@ -466,13 +470,13 @@ impl Log {
         Ok(())
     }
 
-    /// Fails if the log was rolled back: if the checkpoint is of another tree than the state has, or the last anchored tree
-    /// is no part of it. So nothing is signed that contradicts what was.
+    /// Fails if the log was rolled back: if the checkpoint's tree differs from the tree in the state, or does not
+    /// extend the last anchored tree. So no checkpoint is signed that contradicts an earlier one.
     async fn check_growth(&self, published: &TreeHead) -> Result<()> {
         let checkpoint = self.objects.get(CHECKPOINT).await?;
         let is_of_state = checkpoint.is_some_and(|object| head_of(&object.bytes).is_ok_and(|head| head == *published));
         if !is_of_state {
-            // Unless another run has published meanwhile.
+            // A concurrent run may have published meanwhile.
             let (state, _) = State::read(&self.objects).await?;
             if state.published_tree()? == *published && state.batch().is_none() {
                 return Err(Error::internal(
@@ -498,7 +502,7 @@ impl Log {
         ))
     }
 
-    /// The tree of the last anchored checkpoint.
+    /// Returns the tree of the last anchored checkpoint.
     async fn last_anchored(&self) -> Result<Option<TreeHead>> {
         let Some(anchor) = &self.anchor else { return Ok(None) };
         let Some(key) = anchor.list(ANCHORS, None, 1).await?.pop() else {
@@ -508,8 +512,8 @@ impl Log {
         object.map(|object| head_of(&object.bytes)).transpose()
     }
 
-    /// Writes the checkpoint to the anchor. Its key begins with what is left of the largest size, so the newest is listed
-    /// first.
+    /// Writes the checkpoint to the archive. The key begins with the maximum size minus the tree's size, so the newest
+    /// checkpoint is listed first.
     async fn anchor(&self, size: u64, note: &str) -> Result<()> {
         if let Some(anchor) = &self.anchor {
             let key = format!("{ANCHORS}{:020}", u64::MAX.saturating_sub(size));
@@ -519,7 +523,8 @@ impl Log {
         Ok(())
     }
 
-    /// Writes the checkpoint with its cosignatures, unless there is a larger one, or one of another tree of this size.
+    /// Writes the checkpoint with its cosignatures, unless a larger checkpoint exists, or a checkpoint for a different
+    /// tree of the same size.
     async fn put_checkpoint(&self, head: TreeHead) -> Result<()> {
         let checkpoint = Checkpoint::new(&self.origin, head).map_err(|error| Error::internal(PUBLISHING, error))?;
         let signed = checkpoint
@@ -554,7 +559,7 @@ impl Log {
         }
     }
 
-    /// The right edge of the tree with this head.
+    /// Reads the right edge of the tree with this head.
     async fn edge(&self, head: &TreeHead) -> Result<Edge> {
         let edge = Edge::read(&self.objects, head).await;
         edge.map_err(|error| Error::internal("reading the log's edge", error))
@@ -565,7 +570,7 @@ fn is_entry(statement: &str) -> bool {
     (1..=LONGEST_STATEMENT).contains(&statement.len())
 }
 
-/// The facts that this run tries again, and the others. Each minute begins with another fact.
+/// Splits the facts into the facts that this run tries again and the rest. Each minute begins with a different fact.
 fn split_later(mut later: Vec<PendingFact>, now: Timestamp) -> (Vec<PendingFact>, Vec<PendingFact>) {
     let minute = usize::try_from(now.secs() / 60).unwrap_or_default();
     let begin = minute
@@ -583,7 +588,7 @@ fn append(edge: &Edge, entries: &[StoredEntry]) -> Result<AppendResult> {
     appended.map_err(|error| Error::internal(PUBLISHING, error))
 }
 
-/// The tree of a checkpoint that this log has written.
+/// Parses the tree head from a checkpoint that this log has written.
 pub(crate) fn head_of(checkpoint: &[u8]) -> Result<TreeHead> {
     const READING: &str = "reading the checkpoint";
     let text = std::str::from_utf8(checkpoint).map_err(|error| Error::internal(READING, error))?;

@@ -1,9 +1,9 @@
 //! The archive: the log's entries by day, as compressed JSON lines for queries.
 //!
-//! A published batch of the log is one object, whose name has the day on which it was committed and its indices in the
-//! log. The content is a function of the log, so a repetition writes the same lines, and an object that exists is never
-//! replaced. The place up to which the log is archived is kept beside the log. An archive that fails or is created later
-//! catches up, and the log does not wait for it.
+//! A published batch of the log becomes one object, whose name contains the day of the commit and the batch's indices
+//! in the log. The content depends only on the log, so a repetition writes the same lines, and an existing object is
+//! never replaced. An object in the log's bucket stores how far the log is archived. After a failure, or when an
+//! archive is added later, the next runs archive the missing batches. The log does not wait for the archive.
 
 use crate::{
     append::{CHECKPOINT, head_of},
@@ -18,14 +18,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::io::{Read as _, Write as _};
 
-/// The object beside the log with the place up to which it is archived.
+/// The key of the object in the log's bucket that stores how far the log is archived.
 const ARCHIVED: &str = "archived";
 const ARCHIVING: &str = "archiving the log";
 /// The number of batches that are read before they are archived.
 const MAX_BATCHES: usize = 100;
 
-/// The columns of a line from a statement's payload: the name, and the places of the value in the payload of a decision,
-/// of a receipt and of a change. `docs/archive.schema.json` describes them.
+/// The columns of an archive line that come from a statement's payload: the name, and the JSON pointers to the value in
+/// the payload of a decision, a receipt and a change. `docs/archive.schema.json` describes the columns.
 const COLUMNS: [(&str, &str, &str, &str); 19] = [
     ("issuer", "/iss", "/iss", "/iss"),
     (
@@ -83,7 +83,7 @@ const COLUMNS: [(&str, &str, &str, &str); 19] = [
     ("block_number", "", "/settlement/block_number", ""),
 ];
 
-/// An archive of a log.
+/// A log's archive.
 #[derive(Clone, Debug)]
 pub struct Archive {
     log: ObjectStore,
@@ -95,11 +95,11 @@ pub struct Archive {
 pub struct ArchiveResult {
     /// The number of archived entries.
     pub entries: u64,
-    /// The objects that exist with another content than the log's. They are kept.
+    /// The keys of existing objects whose content differs from the log. These objects are not replaced.
     pub differing: Vec<String>,
 }
 
-/// The place up to which a log is archived.
+/// How far a log is archived.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Position {
     /// The number of archived entries.
@@ -109,12 +109,12 @@ struct Position {
 }
 
 impl Archive {
-    /// The archive in `objects` of the log in `log`.
+    /// Opens the archive in `objects` for the log in `log`.
     pub const fn new(log: ObjectStore, objects: ObjectStore) -> Self {
         Self { log, objects }
     }
 
-    /// The objects of the archive.
+    /// Returns the archive's objects.
     pub const fn objects(&self) -> &ObjectStore {
         &self.objects
     }
@@ -155,7 +155,8 @@ impl Archive {
         })
     }
 
-    /// Writes the object of a batch, unless it exists. Returns its key if it exists with another content.
+    /// Writes the object of a batch unless the object exists. Returns the key if the existing object has different
+    /// content.
     async fn put(&self, batch: &IndexedBatch, published: u64) -> Result<Option<String>> {
         let entries = read_unverified_entries(&self.log, published, batch.first..batch.end).await;
         let entries = entries.map_err(|error| Error::internal(ARCHIVING, error))?;
@@ -164,7 +165,7 @@ impl Archive {
         if self.objects.put_if(&key, &bytes, None).await? {
             return Ok(None);
         }
-        // Another run, or an earlier one that was stopped, has written it, or its write failed in between.
+        // A concurrent or earlier run has written the object, or the write failed in between.
         match self.has(&key, &text).await? {
             Some(true) => Ok(None),
             Some(false) => Ok(Some(key)),
@@ -172,14 +173,14 @@ impl Archive {
         }
     }
 
-    /// Whether an object has this text; `None` if there is no object.
+    /// Returns whether an object has this text; `None` if the object does not exist.
     async fn has(&self, key: &str, text: &[u8]) -> Result<Option<bool>> {
         let present = self.objects.get(key).await?;
         Ok(present.map(|object| decompress(&object.bytes).is_ok_and(|present| present == text)))
     }
 
-    /// The key of the object of a batch with these entries, if the archive lacks it or has another content, although the
-    /// batch is archived.
+    /// Checks a batch that is already archived. Returns the key of the batch's object if the archive does not have the
+    /// object or its content differs from these entries.
     pub(crate) async fn find_difference(&self, batch: &IndexedBatch, entries: &[Vec<u8>]) -> Result<Option<String>> {
         let position = self.position().await?;
         if batch.first >= position.size {
@@ -198,7 +199,7 @@ impl Archive {
     }
 }
 
-/// The key and the lines of the object of a batch with these entries.
+/// Returns the key and the lines of the object for a batch with these entries.
 fn object_of(batch: &IndexedBatch, entries: &[Vec<u8>]) -> Result<(String, Vec<u8>)> {
     let (mut text, mut last) = (Vec::new(), batch.first);
     for (log_index, entry) in (batch.first..).zip(entries) {
@@ -215,7 +216,7 @@ fn object_of(batch: &IndexedBatch, entries: &[Vec<u8>]) -> Result<(String, Vec<u
     ))
 }
 
-/// The line of an entry that was committed at this time.
+/// Returns the archive line for an entry that was committed at this time.
 fn line(log_index: u64, committed_at: Timestamp, entry: &str) -> Value {
     let decoded = |part: Option<&str>| {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(part?).ok()?;
@@ -239,7 +240,7 @@ fn line(log_index: u64, committed_at: Timestamp, entry: &str) -> Value {
             Some(StatementKind::Change) => of_change,
             None => "",
         };
-        // An empty pointer is the whole document.
+        // An empty JSON pointer would select the whole document.
         let of_approval = || payload.pointer(&place.replace("/settlement/", "/approval/"));
         let value = payload
             .pointer(place)
@@ -254,7 +255,7 @@ fn line(log_index: u64, committed_at: Timestamp, entry: &str) -> Value {
     Value::Object(line)
 }
 
-/// The gzip form, without a time or a file name.
+/// Compresses with gzip, without a time or a file name, so the result depends only on the text.
 fn compress(text: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut encoder = GzBuilder::new().write(Vec::new(), Compression::default());
     encoder.write_all(text)?;

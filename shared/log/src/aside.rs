@@ -1,4 +1,4 @@
-//! What is not stated: the oldest pending change, and what was set aside because it can't be stated.
+//! Reads what is not stated: the oldest pending change, and the facts that were set aside because they can't be stated.
 
 use crate::{
     objects::ObjectStore,
@@ -8,19 +8,19 @@ use crate::{
 use purser_domain::{Error, Result, Timestamp};
 use serde::Deserialize;
 
-/// The prefix of what could not be stated.
+/// The key prefix of facts that were set aside.
 pub(crate) const ASIDE: &str = "aside/";
-/// The object of a fact that could not be stated.
+/// A fact that was set aside, with the reason.
 #[derive(Deserialize)]
 pub(crate) struct Aside {
     pub(crate) fact: StoredFact,
     pub(crate) reason: String,
 }
 
-/// The shard of the facts that an operator asks to be stated after all.
+/// The shard name for facts that an operator makes pending again.
 const AGAIN: &str = "again";
 
-/// The time of the oldest fact that is not stated yet; `None` if all are.
+/// Returns the time of the oldest fact that is not stated yet; `None` if all facts are stated.
 pub async fn oldest_pending(objects: &ObjectStore) -> Result<Option<Timestamp>> {
     let (state, _) = State::read(objects).await?;
     let mut times: Vec<Timestamp> = state.later().iter().map(|fact| fact.changed_at).collect();
@@ -34,8 +34,8 @@ pub async fn oldest_pending(objects: &ObjectStore) -> Result<Option<Timestamp>> 
     Ok(times.into_iter().min())
 }
 
-/// Makes up to a thousand facts that were set aside pending again, after their cause was repaired. Returns their
-/// number.
+/// Makes up to a thousand facts pending again that were set aside. An operator calls this after the cause is repaired.
+/// Returns the number of facts.
 pub async fn state_again(objects: &ObjectStore, now: Timestamp) -> Result<usize> {
     const READING: &str = "reading what was set aside";
     let (mut facts, mut keys) = (Vec::new(), Vec::new());
@@ -45,7 +45,7 @@ pub async fn state_again(objects: &ObjectStore, now: Timestamp) -> Result<usize>
         };
         let aside: Option<Aside> = serde_json::from_slice(&object.bytes).ok();
         if let Some(mut fact) = aside.and_then(|aside| PendingFact::from_stored(&aside.fact)) {
-            // Later than those of every earlier call.
+            // The sequence number is larger than the numbers from every earlier call.
             let number = i64::try_from(facts.len()).map_err(|error| Error::internal(READING, error))?;
             fact.sequence = format!("{:040}", now.micros().saturating_add(number));
             facts.push(fact);

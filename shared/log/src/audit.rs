@@ -1,5 +1,5 @@
-//! The weekly audit: each entry is proven by the newest checkpoint again, so every bundle and tile is read, and compared with
-//! the archive.
+//! The weekly audit: proves each entry against the newest checkpoint, so every bundle and tile is read, and compares
+//! the entries with the archive.
 
 use crate::{
     append::{CHECKPOINT, head_of},
@@ -12,30 +12,30 @@ use purser_domain::{Duration, Error, Result, Timestamp};
 use purser_evidence::{ReadError, TreeHead, prove_entries};
 use serde::{Deserialize, Serialize};
 
-/// The object with the position.
+/// The key of the object that stores the audit's position.
 const AUDITED: &str = "audited";
 const AUDITING: &str = "auditing the log";
-/// The time from the start of an audit to the next one.
+/// The time from the start of an audit to the start of the next audit.
 const PERIOD: Duration = Duration::from_secs_u32(7 * 86_400);
-/// The number of runs after which an audit is done: one starts each minute, and a week has 10,080.
+/// The number of runs in which an audit completes: one run starts each minute, and a week has 10,080 minutes.
 const RUNS: u64 = 5_000;
-/// The number of batches of a run of a small log.
+/// The number of batches per run in a small log.
 const MAX_BATCHES: usize = 20;
 
-/// How far an audit is.
+/// The progress of an audit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Position {
     /// The number of audited entries.
     size: u64,
-    /// The time at which the last one was committed, in microseconds.
+    /// The time at which the last audited entry was committed, in microseconds.
     at: i64,
     /// The start of the audit, in microseconds.
     began: i64,
 }
 
-/// Continues the audit of a log, or begins one a week after the last one began. A run ends after its part of the log, or
-/// when `is_over` returns `true`. `report` gets what differs, and how, before the position is noted. Objects that can't be
-/// read now are audited by the next run.
+/// Continues the audit of a log, or begins a new audit a week after the last one began. A run ends after its share of
+/// the log, or when `is_over` returns `true`. `report` is called with each difference before the position is stored.
+/// The next run audits objects that can't be read now.
 pub async fn audit(
     log: &ObjectStore,
     archive: Option<&Archive>,
@@ -48,7 +48,7 @@ pub async fn audit(
     };
     let head = head_of(&checkpoint.bytes)?;
     let object = log.get(AUDITED).await?;
-    // What can't be read is as if there were no audit yet.
+    // An unreadable position starts a new audit.
     let position = object.and_then(|object| serde_json::from_slice(&object.bytes).ok());
     let new = Position {
         size: 0,
@@ -84,7 +84,7 @@ pub async fn audit(
     log.put(AUDITED, &bytes).await
 }
 
-/// Reports what differs of a batch.
+/// Reports the differences in a batch.
 async fn audit_batch(
     log: &ObjectStore,
     archive: Option<&Archive>,
@@ -110,7 +110,7 @@ async fn audit_batch(
     if !is_indexed {
         report(&subject, "their object of the index differs, or is missing");
     }
-    // A batch without its object has another time than its archived object.
+    // A batch without an index object has a different commit time than its archived object, so they are not compared.
     if let Some(archive) = archive
         && batch.has_object()
         && let Some(key) = archive.find_difference(batch, &entries).await?

@@ -1,4 +1,4 @@
-//! A statement with its proof, the newest checkpoint, and the keys that verify both.
+//! Finds a statement with its proof, the newest checkpoint, and the keys that verify both.
 
 use crate::{
     append::{CHECKPOINT, TRIED_FOR, head_of},
@@ -20,7 +20,7 @@ use std::ops::Range;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// The readers' side of the log.
+/// Reads statements and proofs from the log.
 #[derive(Clone, Debug)]
 pub struct LogReader(ObjectStore);
 
@@ -36,17 +36,17 @@ pub struct FoundStatement {
     pub index: u64,
 }
 
-/// The statements of a payment after its decision.
+/// The statements about a payment after its decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PaymentStatements {
     /// The newest receipt.
     pub receipt: Option<FoundStatement>,
-    /// Its later changes, in the log's order.
+    /// The payment's later changes, in the log's order.
     pub changes: Vec<FoundStatement>,
 }
 
 impl PaymentStatements {
-    /// The statement of the change that this decision made.
+    /// Returns the statement of the change that this decision made.
     pub fn change(&self, decision: TransactionId) -> Option<&FoundStatement> {
         self.changes.iter().find(|change| {
             let payload = unverified_payload(&change.statement).unwrap_or_default();
@@ -54,7 +54,7 @@ impl PaymentStatements {
         })
     }
 
-    /// Which of the statements name another payment than the record: `decision`, `receipt`.
+    /// Returns the names of the statements (`decision`, `receipt`) whose payment differs from the record.
     pub fn differing(&self, decision: Option<&FoundStatement>, settlement: &Settlement) -> Vec<&'static str> {
         let statements = [("decision", decision), ("receipt", self.receipt.as_ref())];
         let differs = |found: &FoundStatement| {
@@ -65,15 +65,16 @@ impl PaymentStatements {
     }
 }
 
-/// Why a decision has no statement.
+/// The reason why a decision has no statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingReason {
-    /// It is not in the log yet: about a minute after the decision, later while the log is behind, within a day.
+    /// The statement is not in the log yet. It usually follows within about a minute after the decision, and within a
+    /// day if the log is behind.
     Pending,
-    /// It was made before the deployment kept a log.
+    /// The decision was made before the deployment had a log.
     BeforeLog,
-    /// It could not be stated, or the deployment keeps no log. Report it to the operator.
+    /// The decision could not be stated, or the deployment has no log. Report it to the operator.
     NotStated,
 }
 
@@ -89,7 +90,7 @@ pub struct DecisionSubject {
 }
 
 impl FoundStatement {
-    /// What a decision's statement is about; `None` for any other statement.
+    /// Returns the subject of a decision's statement; `None` for any other statement.
     pub fn decision_subject(&self) -> Option<DecisionSubject> {
         let payload = unverified_payload(&self.statement)?;
         let text = |at: &str| payload.pointer(at).and_then(Value::as_str);
@@ -101,13 +102,13 @@ impl FoundStatement {
     }
 }
 
-/// The payload of a statement, whose signature is not verified; `None` if it is none.
+/// Parses a statement's payload without verifying the signature; `None` if the text is no statement.
 pub fn unverified_payload(statement: &str) -> Option<Value> {
     let payload = statement.split('.').nth(1)?;
     serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(payload).ok()?).ok()
 }
 
-/// What a statement is about. Its signature is not verified.
+/// Returns the subject of a statement. The function does not verify the signature.
 pub(crate) fn about(statement: &str) -> Option<About> {
     let payload = unverified_payload(statement)?;
     let id = |name| SettlementId::parse(payload.get(name)?.as_str()?).map(SettlementId::uuid);
@@ -130,20 +131,20 @@ pub(crate) fn about(statement: &str) -> Option<About> {
 /// A tile of hashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HashTile {
-    /// The hashes.
+    /// The concatenated hashes.
     pub bytes: Vec<u8>,
-    /// Whether it is full, so that it never changes.
+    /// Whether the tile is full, so that it never changes.
     pub is_full: bool,
 }
 
-/// Entries of the log that are to be compared with the tables.
+/// A range of log entries to compare with the tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToCheck {
     /// The exact statements.
     pub statements: Vec<String>,
-    /// The index of the first one.
+    /// The index of the first statement.
     pub first: u64,
-    /// The ranges of entries that their objects of the index do not have, or have otherwise.
+    /// The entry ranges whose index object is missing or differs from the entries.
     pub misindexed: Vec<Range<u64>>,
     end: Position,
 }
@@ -153,34 +154,35 @@ pub struct ToCheck {
 struct Position {
     /// The number of entries.
     size: u64,
-    /// The time at which the last one was committed, in microseconds.
+    /// The time at which the last entry was committed, in microseconds.
     at: i64,
 }
 
-/// The object with the position.
+/// The key of the object that stores the position.
 const CHECKED: &str = "checked";
 
 const FINDING: &str = "finding a statement";
 
 impl LogReader {
-    /// The reader of these objects.
+    /// Creates a reader for these objects.
     pub const fn new(objects: ObjectStore) -> Self {
         Self(objects)
     }
 
-    /// The statement of a decision at this time; `None` until it is in the log.
+    /// Finds the statement of a decision that was made at this time; `None` until it is in the log.
     pub async fn decision(&self, id: TransactionId, at: Timestamp) -> Result<Option<FoundStatement>> {
         let kind = StatementKind::Decision;
         self.find(About { kind, id: id.uuid() }, at).await
     }
 
-    /// The newest statement of a payment that was settled at this time; `None` until it is in the log.
+    /// Finds the newest receipt of a payment that was settled at this time; `None` until it is in the log.
     pub async fn receipt(&self, id: SettlementId, settled_at: Timestamp) -> Result<Option<FoundStatement>> {
         let kind = StatementKind::Receipt;
         self.find(About { kind, id: id.uuid() }, settled_at).await
     }
 
-    /// The statements of a payment after its decision. A payment that was taken back keeps its receipt.
+    /// Finds the statements about a payment after its decision. A payment whose confirmation was reverted keeps its
+    /// receipt.
     pub async fn payment(&self, settlement: &Settlement) -> Result<PaymentStatements> {
         let (id, since) = (settlement.id(), settlement.terms.authorized_at);
         let changes = self.changes(id.uuid(), since).await?;
@@ -192,8 +194,8 @@ impl LogReader {
         Ok(PaymentStatements { receipt, changes })
     }
 
-    /// The statements of the changes of a payment, by its settlement, or of the approval that a decision at this time
-    /// required, by its transaction; in the log's order.
+    /// Finds change statements, in the log's order: by a settlement id, the changes of the payment; by the transaction
+    /// id of a decision that required an approval, the changes of the approval.
     pub async fn changes(&self, id: Uuid, since: Timestamp) -> Result<Vec<FoundStatement>> {
         let kind = StatementKind::Change;
         let mut changes = Vec::new();
@@ -203,7 +205,7 @@ impl LogReader {
         Ok(changes)
     }
 
-    /// The indexes and the entries of a payment's receipts, which were settled at or after `since`.
+    /// Returns the indices and entries of a payment's receipts that were settled at or after `since`.
     pub async fn receipts(&self, id: SettlementId, since: Timestamp) -> Result<Vec<(u64, Vec<u8>)>> {
         let kind = StatementKind::Receipt;
         let mut receipts = Vec::new();
@@ -213,7 +215,7 @@ impl LogReader {
         Ok(receipts)
     }
 
-    /// Why the log has no statement of a decision that was made at this time.
+    /// Returns the reason why the log has no statement of a decision that was made at this time.
     pub async fn missing_reason(&self, at: Timestamp, now: Timestamp) -> Result<MissingReason> {
         if now.since(at) < TRIED_FOR {
             return Ok(MissingReason::Pending);
@@ -231,7 +233,7 @@ impl LogReader {
         }
     }
 
-    /// The entry with this index, without a proof; `None` if the log has fewer.
+    /// Returns the entry with this index, without a proof; `None` if the log has fewer entries.
     pub async fn entry(&self, index: u64) -> Result<Option<Vec<u8>>> {
         let Some(checkpoint) = self.0.get(CHECKPOINT).await? else {
             return Ok(None);
@@ -266,8 +268,8 @@ impl LogReader {
         }))
     }
 
-    /// The tile of hashes at this path below the log's prefix (c2sp.org/tlog-tiles); `None` for any other path. A hash
-    /// reveals nothing, because each leaf ends in a signature. Entries are private.
+    /// Returns the hash tile at this path below the log's prefix (c2sp.org/tlog-tiles); `None` for any other path. A
+    /// hash reveals nothing, because each leaf ends in a signature. The entries themselves are private.
     pub async fn hash_tile(&self, path: &str) -> Result<Option<HashTile>> {
         let Ok(path) = path.parse::<TilePath>() else {
             return Ok(None);
@@ -282,21 +284,21 @@ impl LogReader {
         }))
     }
 
-    /// The newest checkpoint; `None` before the first statement.
+    /// Returns the newest checkpoint; `None` before the first statement.
     pub async fn checkpoint(&self) -> Result<Option<Vec<u8>>> {
         Ok(self.0.get(CHECKPOINT).await?.map(|object| object.bytes))
     }
 
-    /// The keys that verify statements and checkpoints; `None` before they are published.
+    /// Returns the keys that verify statements and checkpoints; `None` before they are published.
     pub async fn trust(&self) -> Result<Option<TrustDocument>> {
         let object = self.0.get(TRUST).await?;
         object.map(|object| TrustDocument::parse(&object.bytes)).transpose()
     }
 
-    /// The next entries that [`Self::note_checked`] has not noted and that were committed by `until`; `None` if there are
-    /// none.
+    /// Returns the next entries to compare: committed by `until` and not yet recorded by [`Self::note_checked`]. `None`
+    /// if there are none.
     pub async fn next_to_check(&self, until: Timestamp) -> Result<Option<ToCheck>> {
-        /// The number of batches: of a busy minute, one has up to some 2,000 statements.
+        /// The number of batches. In a busy minute, a batch has up to about 2,000 statements.
         const BATCHES: usize = 2;
         let noted = self.0.get(CHECKED).await?;
         let noted = noted.map(|object| serde_json::from_slice(&object.bytes)).transpose();
@@ -324,7 +326,7 @@ impl LogReader {
             let about: Option<Vec<About>> = entries.iter().map(|entry| about(entry)).collect();
             let is_indexed = match about {
                 Some(about) => batch.has(&self.0, &about).await?,
-                // The entry itself is reported.
+                // The check of the entry itself reports this.
                 None => true,
             };
             if !is_indexed {
@@ -340,13 +342,13 @@ impl LogReader {
         }))
     }
 
-    /// Notes that the entries up to these were compared.
+    /// Records that all entries up to the end of this range were compared.
     pub async fn note_checked(&self, checked: &ToCheck) -> Result<()> {
         let bytes = serde_json::to_vec(&checked.end).map_err(|error| Error::internal(FINDING, error))?;
         self.0.put(CHECKED, &bytes).await
     }
 
-    /// Whether a later entry than `index` states this payment's receipt.
+    /// Returns whether an entry after `index` is also a receipt of this payment.
     pub async fn has_later_receipt(&self, id: SettlementId, settled_at: Timestamp, index: u64) -> Result<bool> {
         let kind = StatementKind::Receipt;
         let found = index::find(&self.0, About { kind, id: id.uuid() }, settled_at).await?;

@@ -1,5 +1,5 @@
-//! Which entries of the log state a decision or a payment. Each committed batch has one object, whose key has the range
-//! of times of what it states, so that a search reads only the objects that may have it.
+//! The index from decisions and payments to the log's entries. Each committed batch has one object, whose key contains
+//! the time range of the batch's subjects, so a search reads only the objects that may contain the subject.
 
 use crate::objects::ObjectStore;
 use purser_domain::{Duration, Error, Result, Timestamp};
@@ -11,16 +11,17 @@ use uuid::Uuid;
 const PREFIX: &str = "index/";
 const READING: &str = "reading the log's index";
 
-/// The time by which the clock of the writer may be behind that of the facts.
+/// How far the writer's clock may be behind the clock of the facts.
 const SKEW: Duration = Duration::from_secs_u32(120);
-/// The number of objects whose keys one call lists.
+/// The number of keys that one list call returns.
 const LISTED: u16 = 1_000;
-/// The number of lists of a search. At four commits a minute these are the objects of three days; a fact is tried again
-/// for one.
+/// The maximum number of list calls per search. At four commits a minute, the calls cover three days; a fact is tried
+/// again for one day.
 const MAX_PAGES: u8 = 18;
 
-/// What an entry states: a decision by its transaction, a receipt and a payment's change by the settlement, and a change
-/// of an approval by the transaction of the decision that required it. All ids are `UUIDv7`s of the time of the decision.
+/// The subject of an entry: a decision by its transaction, a receipt or a payment's change by the settlement, and an
+/// approval's change by the transaction of the decision that required the approval. All ids are `UUIDv7`s with the time
+/// of the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct About {
     pub(crate) kind: StatementKind,
@@ -49,12 +50,12 @@ impl StoredIndex {
     }
 }
 
-/// The microseconds of a `UUIDv7` with the layout of [`purser_domain::SettlementId`].
+/// Returns the microseconds of a `UUIDv7` with the layout of [`purser_domain::SettlementId`].
 fn micros(id: Uuid) -> i64 {
     purser_domain::SettlementId::from_uuid(id).authorized_at().micros()
 }
 
-/// Writes the index of a batch, whose first entry has this index in the log.
+/// Writes the index object of a batch. `first` is the log index of the batch's first entry.
 pub(crate) async fn write(objects: &ObjectStore, at: Timestamp, first: u64, entries: &[About]) -> Result<()> {
     let times = entries.iter().map(|entry| micros(entry.id));
     let (Some(least), Some(most)) = (times.clone().min(), times.max()) else {
@@ -66,36 +67,36 @@ pub(crate) async fn write(objects: &ObjectStore, at: Timestamp, first: u64, entr
     objects.put(&key, &bytes).await
 }
 
-/// The cause of the error for an object of the index that the log did not write.
+/// The cause of the error for an index object that is malformed, because the log did not write it.
 #[derive(Debug, thiserror::Error)]
 #[error("the object `{0}` can't be read")]
 pub struct UnreadableObject(String);
 
 impl UnreadableObject {
-    /// Whether an error is about such an object, now and later.
+    /// Returns whether an error was caused by an unreadable object, so that a retry cannot help.
     pub fn is_cause_of(error: &Error) -> bool {
         error.cause().is_some_and(|cause| cause.source().is::<Self>())
     }
 }
 
-/// A batch of the log, as the keys of the index have it.
+/// A batch of the log, as described by the index keys.
 pub(crate) struct IndexedBatch {
-    /// The time at which it was committed; that of the next batch if it has no object.
+    /// The time at which the batch was committed. A batch without an index object has the time of the next batch.
     pub(crate) at: Timestamp,
     pub(crate) first: u64,
-    /// The entry after its last.
+    /// The index after the batch's last entry.
     pub(crate) end: u64,
-    /// `None` if it has no object.
+    /// The key of the index object; `None` if it is missing.
     key: Option<String>,
 }
 
 impl IndexedBatch {
-    /// Whether it has an object.
+    /// Returns whether the batch has an index object.
     pub(crate) const fn has_object(&self) -> bool {
         self.key.is_some()
     }
 
-    /// Whether its object has exactly these entries.
+    /// Returns whether the index object has exactly these entries.
     pub(crate) async fn has(&self, objects: &ObjectStore, entries: &[About]) -> Result<bool> {
         let object = match &self.key {
             Some(key) => objects.get(key).await?,
@@ -106,9 +107,10 @@ impl IndexedBatch {
     }
 }
 
-/// Up to `max` batches of a log of `size` entries that begin with the entry `first` and follow each other, in order. The
-/// batch before `first` was committed at `at`. Only keys are read, so an unreadable object stops nobody. The last batch
-/// is left out while it has no object. `size` must have been read before: a batch is indexed before it is published.
+/// Returns up to `max` consecutive batches, in order, that begin with the entry `first` in a log of `size` entries. The
+/// batch before `first` was committed at `at`. The function reads only keys, so an unreadable object does not stop the
+/// caller. The last batch is left out while it has no index object. The caller must read `size` first, because a batch
+/// is indexed before it is published.
 pub(crate) async fn batches_from(
     objects: &ObjectStore,
     first: u64,
@@ -121,14 +123,14 @@ pub(crate) async fn batches_from(
     let is_cut = listed.len() >= usize::from(LISTED);
     let mut keys = BTreeMap::new();
     for key in listed {
-        // No object of the index has another key.
+        // The log writes no index object with a different key format.
         let Some((at, [begins, ..])) = read_key(&key) else {
             continue;
         };
         if let (Some(at), Ok(begins)) = (Timestamp::from_micros(at), u64::try_from(begins))
             && (first..size).contains(&begins)
         {
-            // Of two objects of a batch, the earlier one is the log's, or is reported.
+            // If a batch has two objects, the earlier one is the log's, or is reported.
             keys.entry(begins).or_insert((at, key));
         }
     }
@@ -157,15 +159,15 @@ pub(crate) async fn batches_from(
     Ok(batches)
 }
 
-/// The time of the earliest decision of the first batch; `None` without a batch.
+/// Returns the time of the earliest decision in the first batch; `None` without a batch.
 pub(crate) async fn first_stated(objects: &ObjectStore) -> Result<Option<Timestamp>> {
     let first = objects.list(PREFIX, None, 1).await?.pop();
     let key = first.as_deref().and_then(read_key);
     Ok(key.and_then(|(_, [_, least, _])| Timestamp::from_micros(least)))
 }
 
-/// The time at which a batch was committed, the index of its first entry, and its range of times; `None` if it is no key
-/// of a batch.
+/// Parses the commit time, the index of the first entry and the time range from a key; `None` if it is no key of a
+/// batch.
 fn read_key(key: &str) -> Option<(i64, [i64; 3])> {
     let mut parts = key.strip_prefix(PREFIX)?.split('-');
     let mut number = || parts.next()?.parse::<i64>().ok();
@@ -182,17 +184,17 @@ async fn read(objects: &ObjectStore, key: &str) -> Result<Option<StoredIndex>> {
         .map_err(|_| Error::internal(READING, UnreadableObject(key.to_owned())))
 }
 
-/// The indexes in the log of the entries that state this, which were stated at or after `since`, in order.
+/// Returns the log indices of the entries with this subject that were stated at or after `since`, in order.
 ///
-/// An unreadable object is an error only for what it may have: for a decision that no other object has, and for every
-/// receipt and change of its time, because the object may have a later one.
+/// An unreadable object is an error only if it may contain the subject: for a decision, if no other object has the
+/// decision; for a receipt or change, always, because the object may have a later one.
 pub(crate) async fn find(objects: &ObjectStore, about: About, since: Timestamp) -> Result<Vec<u64>> {
     let mut after = format!("{PREFIX}{:016}", since.before(SKEW).micros());
     let (mut found, mut unreadable) = (Vec::new(), None);
     for _ in 0..MAX_PAGES {
         let keys = objects.list(PREFIX, Some(&after), LISTED).await?;
         for key in &keys {
-            // A payment may be confirmed again after a reorganization; a decision is stated once.
+            // A payment may be confirmed again after a reorganization, but a decision is stated once.
             if about.kind == StatementKind::Decision && !found.is_empty() {
                 return Ok(found);
             }

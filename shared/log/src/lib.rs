@@ -1,34 +1,34 @@
-//! The deployment's log of statements: where its objects are, how statements are appended, and how one is found.
+//! The deployment's log of signed statements: stores its objects, appends statements and finds them.
 //!
 //! | file | content |
 //! |---|---|
 //! | `objects.rs` | the bucket, or a folder in the local stack |
-//! | `pending.rs` | the facts that are to be stated, in the order of the tables' streams |
-//! | `signed.rs` | statements that were signed ahead of their commitment |
+//! | `pending.rs` | the facts to state, in the order of the table streams |
+//! | `signed.rs` | statements that were signed ahead of their commit |
 //! | `state.rs` | the size and the root of the log, and how far the facts are stated |
-//! | `aside.rs` | what is not stated: the oldest pending change, and what was set aside |
-//! | `missing.rs` | makes pending again what the log has no statement of |
+//! | `aside.rs` | what is not stated: the oldest pending change, and facts that were set aside |
+//! | `missing.rs` | makes changes pending again that have no statement in the log |
 //! | `append.rs` | appends statements and publishes the tiles, the index and the checkpoint |
-//! | `index.rs` | which entries of the log state a decision or a payment |
-//! | `find.rs` | a statement with its proof |
+//! | `index.rs` | the index from decisions and payments to entries |
+//! | `find.rs` | finds a statement with its proof |
 //! | `trust.rs` | the keys that verify statements and checkpoints |
 //! | `witnesses.rs` | the witnesses that cosign checkpoints |
-//! | `audit.rs` | proves all entries again, weekly, and compares them with the archive |
+//! | `audit.rs` | proves all entries weekly, and compares them with the archive |
 //! | `archive.rs` | a copy of the entries by day, for queries |
 //!
 //! ```text
 //! events:   streams ──▶ pending/<shard>/<first>-<last>
-//!                    └─sign─▶ signed/<first>-<last>, of busy batches
+//!               └─sign─▶ signed/<first>-<last>, of busy batches
 //! evidence: pending/…, signed/… ─sign the rest─▶ batch/<size> ─commit─▶ state ──▶ tile/…, index/…, checkpoint
 //! archive:  index/…, tile/entries/… ──▶ statements/date=<day>/<first>-<last>.jsonl.gz
 //! ```
 //!
-//! Invariants: the state is only replaced by a writer that has read it (`If-Match`), so two writers can't fork the log.
-//! Entries are committed before they are published, and published from what was committed, so every repetition writes the
-//! same objects. A fact is stated once: the state has the last sequence number of each shard. A fact that can't be stated
-//! is set aside, and holds up no other.
+//! Invariants: a writer can replace only the state that it has read (`If-Match`), so two writers can't fork the log.
+//! Entries are committed before they are published, and are published from the committed object, so every repetition
+//! writes the same objects. A fact is stated once, because the state has the last sequence number of each shard. A fact
+//! that can't be stated is set aside and does not block other facts.
 //!
-//! Elsewhere: signatures, tiles and proofs (`shared/evidence`), and what a statement says (`shared/domain`).
+//! `shared/evidence` implements signatures, tiles and proofs. `shared/domain` defines the content of statements.
 
 mod append;
 mod archive;

@@ -1,8 +1,8 @@
-//! Makes decisions and payments pending again that the log has no statement of: the streams lost their records, or they
-//! were made before the deployment kept a log.
+//! Makes decisions and payments pending again that have no statement in the log, because the streams lost their records
+//! or because they were made before the deployment had a log.
 //!
-//! What changed within the last day is left to the streams, so no record arrives later for what is pending again. What
-//! waits or was set aside is left as it is.
+//! Changes within the last day are left to the streams, so no stream record can arrive later for a change that is
+//! pending again. Facts that are pending or were set aside stay unchanged.
 
 use crate::{
     aside::{ASIDE, Aside},
@@ -18,9 +18,9 @@ use serde::Deserialize as _;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The age of a change from which on no stream has its record: a day, and an hour more.
+/// The age after which no stream has a change's record any more: a day and an hour.
 const FORGOTTEN: Duration = Duration::from_secs_u32(25 * 3_600);
-/// The shard of what is pending again.
+/// The shard name for facts that are pending again.
 const SHARD: &str = "missing";
 
 /// The result of a search for missing statements.
@@ -28,7 +28,7 @@ const SHARD: &str = "missing";
 pub struct MissingStatements {
     /// The number of statements that are pending again.
     pub pending: u64,
-    /// The numbers of those that are not, by the reason.
+    /// The number of statements that are not pending again, by reason.
     pub reasons: BTreeMap<String, u64>,
 }
 
@@ -39,7 +39,8 @@ impl MissingStatements {
         *count = count.saturating_add(1);
     }
 
-    /// Makes what the log lacks of these decisions pending, each with the digits of its row's hash as it is now.
+    /// Makes the facts of these decisions pending that have no statement in the log. Each decision comes with the hex
+    /// digits of its row's current hash.
     pub async fn find(
         &mut self,
         objects: &ObjectStore,
@@ -78,7 +79,7 @@ impl MissingStatements {
     }
 }
 
-/// What is stated of a decision as the record has it now, each with the time of the change.
+/// Returns the facts to state for a decision, according to its record, each with the time of the change.
 fn facts_of(decision: &LoggedDecision) -> Vec<(StatedFact, Timestamp)> {
     let at = decision.at();
     let payment = |settlement: &Settlement| match settlement.state {
@@ -111,7 +112,7 @@ fn facts_of(decision: &LoggedDecision) -> Vec<(StatedFact, Timestamp)> {
     }
 }
 
-/// Whether the log has a statement of this fact.
+/// Returns whether the log has a statement of this fact.
 async fn is_stated(objects: &ObjectStore, decision: &LoggedDecision, fact: &StatedFact) -> Result<bool> {
     let (kind, id, name) = match (fact, decision) {
         (StatedFact::Confirmed(id, _), _) => (StatementKind::Receipt, id.uuid(), None),
@@ -143,7 +144,7 @@ async fn is_stated(objects: &ObjectStore, decision: &LoggedDecision, fact: &Stat
     Ok(false)
 }
 
-/// The facts that wait, and those that were set aside with the reason.
+/// Returns the pending facts, and the facts that were set aside with the reason.
 async fn find_unstated(objects: &ObjectStore) -> Result<Vec<(StatedFact, Option<String>)>> {
     let (state, _) = State::read(objects).await?;
     let mut facts: Vec<_> = state.later().into_iter().map(|later| (later.fact, None)).collect();

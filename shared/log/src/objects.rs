@@ -1,4 +1,4 @@
-//! Objects by key: an S3 bucket or, in the local stack and in tests, a folder.
+//! Stores objects by key in an S3 bucket or, in the local stack and in tests, in a folder.
 
 use aws_sdk_s3::{
     Client,
@@ -19,10 +19,11 @@ use std::{
 };
 use tokio::sync::Mutex;
 
-/// The number of calls that wait at once. At 30 ms each, these are some 1,000 a second, below what S3 takes for a prefix.
+/// The number of concurrent calls. At 30 ms each, these make about 1,000 calls a second, which is below S3's limit per
+/// prefix.
 pub(crate) const AT_ONCE: usize = 32;
 
-/// The objects of the log. Clones share everything.
+/// The object store of the log. Clones share all state.
 #[derive(Clone, Debug)]
 pub struct ObjectStore(Place);
 
@@ -37,7 +38,7 @@ struct Folder {
     path: PathBuf,
     /// The number of writes that still succeed; `None` for any number.
     writes: Option<AtomicU32>,
-    /// Held by a conditional write. All functions of a local stack are one process.
+    /// Held during a conditional write. All functions of a local stack run in one process.
     lock: Mutex<()>,
 }
 
@@ -45,7 +46,7 @@ struct Folder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectVersion(String);
 
-/// An object, as it was read.
+/// An object with its content and version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredObject {
     /// The content.
@@ -55,7 +56,7 @@ pub struct StoredObject {
 }
 
 impl ObjectStore {
-    /// The objects of the bucket with this name, or of a folder if the name is `folder:<path>`, as in the local stack.
+    /// Opens the bucket with this name, or a folder if the name is `folder:<path>`, as in the local stack.
     pub fn open(aws: &SdkConfig, name: &str) -> Self {
         match name.strip_prefix("folder:") {
             Some(path) => Self::folder(path),
@@ -63,7 +64,7 @@ impl ObjectStore {
         }
     }
 
-    /// The objects of a bucket.
+    /// Opens a bucket.
     pub fn bucket(aws: &SdkConfig, bucket: impl Into<Arc<str>>) -> Self {
         Self(Place::Bucket {
             client: Client::new(aws),
@@ -71,12 +72,12 @@ impl ObjectStore {
         })
     }
 
-    /// The objects of a folder, which is created on the first write.
+    /// Opens a folder, which is created on the first write.
     pub fn folder(path: impl Into<PathBuf>) -> Self {
         Self::in_folder(path.into(), None)
     }
 
-    /// The objects of a folder in which only this number of writes and deletions succeeds, for tests of interrupted runs.
+    /// Opens a folder in which only this number of writes and deletions succeeds, for tests of interrupted runs.
     pub fn interrupt_after(path: impl Into<PathBuf>, writes: u32) -> Self {
         Self::in_folder(path.into(), Some(AtomicU32::new(writes)))
     }
@@ -86,7 +87,7 @@ impl ObjectStore {
         Self(Place::Folder(Arc::new(Folder { path, writes, lock })))
     }
 
-    /// An object; `None` if there is none.
+    /// Reads an object; `None` if it does not exist.
     pub async fn get(&self, key: &str) -> Result<Option<StoredObject>> {
         const READING: &str = "reading an object";
         match &self.0 {
@@ -109,7 +110,7 @@ impl ObjectStore {
         }
     }
 
-    /// Writes an object, whether or not there is one.
+    /// Writes an object, and replaces an existing object.
     pub async fn put(&self, key: &str, bytes: &[u8]) -> Result<()> {
         const WRITING: &str = "writing an object";
         match &self.0 {
@@ -123,8 +124,9 @@ impl ObjectStore {
         }
     }
 
-    /// Writes an object if it has this version, or if there is none for `None` (user guide, "Conditional writes").
-    /// Returns `false` if the condition failed, and also if an earlier attempt of this call has written it.
+    /// Writes an object if the existing object has this version, or, for `None`, if no object exists (user guide,
+    /// "Conditional writes"). Returns `false` if the condition failed, and also if an earlier attempt of this call has
+    /// written the object.
     pub async fn put_if(&self, key: &str, bytes: &[u8], version: Option<&ObjectVersion>) -> Result<bool> {
         const WRITING: &str = "writing an object under a condition";
         match &self.0 {
@@ -139,7 +141,8 @@ impl ObjectStore {
                 match put.body(ByteStream::from(bytes.to_vec())).send().await {
                     Ok(_) => Ok(true),
                     Err(error) => match error.code() {
-                        // `ConditionalRequestConflict`: another write was in progress; `NoSuchKey`: it was deleted.
+                        // `ConditionalRequestConflict` means that another write was in progress, and `NoSuchKey` that
+                        // the object was deleted.
                         Some("PreconditionFailed" | "ConditionalRequestConflict" | "NoSuchKey") => Ok(false),
                         _ => Err(unavailable(WRITING, &error)),
                     },
@@ -159,7 +162,7 @@ impl ObjectStore {
         }
     }
 
-    /// The keys with this prefix after `after`, in order, at most `most` and 1,000.
+    /// Lists up to `most` keys (at most 1,000) with this prefix after `after`, in order.
     pub async fn list(&self, prefix: &str, after: Option<&str>, most: u16) -> Result<Vec<String>> {
         const LISTING: &str = "listing objects";
         match &self.0 {
@@ -186,7 +189,7 @@ impl ObjectStore {
         }
     }
 
-    /// Deletes an object, if there is one.
+    /// Deletes an object if it exists.
     pub async fn delete(&self, key: &str) -> Result<()> {
         const DELETING: &str = "deleting an object";
         match &self.0 {
@@ -230,7 +233,7 @@ impl Folder {
         }
     }
 
-    /// Writes beside the object and renames, so that a reader never sees a part.
+    /// Writes a temporary file and renames it, so that a reader never sees a partial object.
     fn put(&self, key: &str, bytes: &[u8]) -> io::Result<()> {
         self.begin_write()?;
         let path = self.path.join(key);
@@ -243,7 +246,7 @@ impl Folder {
     }
 }
 
-/// Collects the keys of the files below a folder, without those that are being written.
+/// Collects the keys of the files below a folder, except for temporary files.
 fn keys_in(root: &Path, folder: &Path, keys: &mut Vec<String>) -> io::Result<()> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -1,5 +1,5 @@
-//! The facts that are to be stated. `events` writes an object for each batch of a shard, in which a fact has the
-//! sequence number of its record; a repeated batch writes the same facts again.
+//! The facts to state. `history` writes an object for each batch of a shard, in which a fact has the sequence number of
+//! its record, so a repeated batch writes the same facts again.
 
 use crate::objects::ObjectStore;
 use purser_domain::{
@@ -9,76 +9,77 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 
-/// The prefix of the objects.
+/// The key prefix of pending batches.
 pub(crate) const PREFIX: &str = "pending/";
 
-/// A fact that is to be stated.
+/// A fact that the log states.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatedFact {
     /// A payment was authorized.
     Allowed(SettlementId),
     /// A payment was blocked or escalated.
     Refused(TransactionId),
-    /// A payment or a payout was confirmed.
+    /// A payment or a withdrawal was confirmed.
     Confirmed(SettlementId, Confirmation),
-    /// The confirmation of a payment or a payout was reverted, by this decision.
+    /// The confirmation of a payment or a withdrawal was reverted by this decision.
     Reverted(TransactionId),
-    /// A payment or a payout expired, and its amount was released at this time, in seconds.
+    /// A payment or a withdrawal expired, and its amount was released at this time (whole seconds).
     Released(SettlementId, Timestamp),
-    /// A payout was authorized.
+    /// A withdrawal was authorized.
     Withdrawn(SettlementId),
     /// An approval was decided, withdrawn or expired at this time.
     ApprovalChanged(ApprovalId, ApprovalChange, Timestamp),
 }
 
-/// The transaction of the chain that confirmed a payment.
+/// The on-chain transaction that confirmed a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confirmation {
-    /// The transaction.
+    /// The transaction hash.
     pub tx_hash: TxHash,
-    /// The number of its block.
+    /// The block number of the transaction.
     pub block_number: u64,
     /// The time at which the payment was confirmed.
     pub settled_at: Timestamp,
 }
 
-/// A fact, with its agent and its record in the stream.
+/// A fact with its agent and its stream record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingFact {
-    /// The sequence number, padded so that text order is the order of the shard's records.
+    /// The sequence number, padded so that the text order equals the order of the shard's records.
     pub sequence: String,
-    /// The time of the record, in seconds.
+    /// The time of the record, in whole seconds.
     pub changed_at: Timestamp,
     /// The agent.
     pub agent: AgentId,
-    /// The fact.
+    /// The fact to state.
     pub fact: StatedFact,
-    /// The hash of the row as the stream has it. A row with another hash is not stated.
+    /// The hash of the row in the stream, in hexadecimal. If the table's row has a different hash, the fact is not
+    /// stated.
     pub row: String,
 }
 
-/// The facts of a batch of records of a shard, in their order.
+/// The facts of a shard's batch, in the order of their records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingBatch {
-    /// The shard.
+    /// The shard id.
     pub shard: String,
     /// The facts.
     pub facts: Vec<PendingFact>,
 }
 
-/// The object of a batch.
+/// The key of a pending batch's object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PendingPlace(String);
 
-/// The content of a batch's object.
+/// The parsed content of a pending batch's object.
 pub(crate) struct ReadBatch {
     pub(crate) shard: String,
     pub(crate) facts: Vec<PendingFact>,
-    /// What can't be read as a fact.
+    /// Values that can't be parsed as facts.
     pub(crate) unreadable: Vec<Value>,
 }
 
-/// The stored form of a fact.
+/// The stored JSON of a fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredFact {
     seq: String,
@@ -103,7 +104,7 @@ struct StoredApproval {
     id: String,
     /// The name of the change.
     change: String,
-    /// In microseconds.
+    /// The time of the change, in microseconds.
     at: i64,
 }
 
@@ -119,7 +120,7 @@ enum StoredChange {
 struct StoredConfirmation {
     tx_hash: String,
     block: u64,
-    /// In microseconds.
+    /// The time of the settlement, in microseconds.
     at: i64,
 }
 
@@ -212,7 +213,7 @@ impl fmt::Display for PendingPlace {
 }
 
 impl PendingBatch {
-    /// Writes the object of a batch, unless it has no facts.
+    /// Writes the object of a batch unless the batch has no facts.
     pub async fn write(&self, objects: &ObjectStore) -> Result<()> {
         let (Some(first), Some(last)) = (self.facts.first(), self.facts.last()) else {
             return Ok(());
@@ -223,7 +224,7 @@ impl PendingBatch {
         objects.put(&key, &bytes).await
     }
 
-    /// The shards that have objects.
+    /// Lists the shards that have pending objects.
     pub(crate) async fn shards(objects: &ObjectStore) -> Result<Vec<String>> {
         let (mut shards, mut after) = (Vec::new(), None::<String>);
         loop {
@@ -236,13 +237,13 @@ impl PendingBatch {
         }
     }
 
-    /// The first objects of a shard, in the order of its records.
+    /// Lists a shard's first objects, in the order of its records.
     pub(crate) async fn places(objects: &ObjectStore, shard: &str, max: u16) -> Result<Vec<PendingPlace>> {
         let keys = objects.list(&format!("{PREFIX}{shard}/"), None, max).await?;
         Ok(keys.into_iter().map(PendingPlace).collect())
     }
 
-    /// Reads the batch of an object; `None` if it was deleted meanwhile.
+    /// Reads the batch of an object; `None` if the object was deleted meanwhile.
     pub(crate) async fn read(objects: &ObjectStore, place: &PendingPlace) -> Result<Option<ReadBatch>> {
         let Some(object) = objects.get(&place.0).await? else {
             return Ok(None);

@@ -1,5 +1,5 @@
-//! Statements that were signed ahead, in parallel: `events` writes an object for each busy batch of a stream. The run
-//! that commits their facts takes them from there, and neither reads tables nor signs.
+//! Statements that were signed ahead, in parallel: `events` writes an object for each busy stream batch. The run that
+//! commits the facts uses these statements, so the run reads few tables and signs little.
 
 use crate::{
     objects::{AT_ONCE, ObjectStore},
@@ -11,11 +11,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 const PREFIX: &str = "signed/";
-/// The number of objects that a run reads, the oldest first, as it takes the oldest facts of each shard.
+/// The maximum number of objects that a run reads, oldest first, because a run also states the oldest facts of each
+/// shard first.
 const MAX_OBJECTS: u16 = 256;
-/// The size of the statements of an object. Further ones are left to the run that commits them.
+/// The maximum size of an object's statements in bytes. The run that commits the facts signs the rest.
 const MAX_BYTES: usize = 256 << 10;
-/// The time after which what is left of an object is deleted. Its facts are stated by then, or wait for a reason.
+/// The age at which an object is deleted even if statements are unused. By then their facts are stated or set aside, or
+/// are tried again.
 const KEPT: Duration = Duration::from_secs_u32(600);
 
 #[derive(Serialize, Deserialize)]
@@ -24,7 +26,7 @@ struct StoredStatement {
     statement: String,
 }
 
-/// Writes the statements of a batch of a stream, unless there are none.
+/// Writes the statements of a stream batch unless there are none.
 pub async fn write_signed(objects: &ObjectStore, signed: &[(PendingFact, String)]) -> Result<()> {
     let Some((first, _)) = signed.first() else {
         return Ok(());
@@ -49,17 +51,17 @@ pub async fn write_signed(objects: &ObjectStore, signed: &[(PendingFact, String)
     objects.put(&key, &bytes).await
 }
 
-/// The statements that were signed ahead.
+/// The statements that were signed ahead and not used yet.
 #[derive(Default)]
 pub(crate) struct SignedBatch {
-    /// Each with its fact and the place of its object, by the agent and the sequence number of the fact.
+    /// Each statement with its fact and the index of its object, by the fact's agent and sequence number.
     statements: BTreeMap<(AgentId, String), (PendingFact, String, usize)>,
-    /// The objects, each with the number of statements that are not taken, and the time of the newest.
+    /// The objects' keys, each with the number of unused statements and the newest fact's time.
     objects: Vec<(String, usize, Timestamp)>,
 }
 
 impl SignedBatch {
-    /// Reads the first objects. What can't be read is as if it were not signed.
+    /// Reads the first objects. The facts in an unreadable object count as not signed.
     pub(crate) async fn read(objects: &ObjectStore) -> Result<Self> {
         let keys = objects.list(PREFIX, None, MAX_OBJECTS).await?;
         let read = keys.into_iter().map(|key| async move {
@@ -85,7 +87,7 @@ impl SignedBatch {
         Ok(signed)
     }
 
-    /// The statement of exactly this fact.
+    /// Removes and returns the statement of exactly this fact.
     pub(crate) fn take(&mut self, fact: &PendingFact) -> Option<String> {
         let (signed, statement, place) = self.statements.remove(&(fact.agent, fact.sequence.clone()))?;
         if let Some((_, left, _)) = self.objects.get_mut(place) {
@@ -94,7 +96,7 @@ impl SignedBatch {
         (signed == *fact).then_some(statement)
     }
 
-    /// The keys of the objects of which nothing is left, or whose rest is old.
+    /// Returns the keys of the objects without unused statements, and of the objects that are old enough to delete.
     pub(crate) fn spent(self, now: Timestamp) -> Vec<String> {
         let objects = self.objects.into_iter();
         let spent = objects.filter(|(_, left, newest)| *left == 0 || now.since(*newest) >= KEPT);

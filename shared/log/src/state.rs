@@ -1,4 +1,4 @@
-//! The state of the log: its size and root, what of it is published, and how far the facts of each shard are stated.
+//! The state of the log: its size and root, how much is published, and how far the facts of each shard are stated.
 
 use crate::{
     objects::{ObjectStore, ObjectVersion},
@@ -11,21 +11,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const KEY: &str = "state.json";
 
-/// The time for which the last sequence number of a shard is kept: a stream keeps its records for a day.
+/// How long a shard's last sequence number is kept. A stream keeps its records for a day.
 const SHARDS_KEPT: Duration = Duration::from_secs_u32(3 * 86_400);
 
-/// The stored form.
+/// The stored state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct State {
     /// The tree with all committed entries.
     committed: Option<Head>,
     /// The tree of the published tiles.
     published: Option<Head>,
-    /// The object of the entries that are committed and not published.
+    /// The object with the entries that are committed and not published.
     batch: Option<Batch>,
-    /// The last sequence number of each shard whose facts are stated.
+    /// The last stated sequence number per shard.
     shards: BTreeMap<String, Shard>,
-    /// The facts that could not be read, and that later runs try again.
+    /// The facts that could not be read, which later runs try again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     later: Vec<StoredFact>,
 }
@@ -36,21 +36,21 @@ struct Head {
     root: String,
 }
 
-/// The object of committed entries.
+/// An object with committed entries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Batch {
-    /// Its key.
+    /// The object's key.
     pub(crate) key: String,
-    /// The time at which it was committed, in microseconds.
+    /// The time at which the entries were committed, in microseconds.
     pub(crate) at: i64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Shard {
-    /// All facts up to this one are stated.
+    /// The sequence number up to which all facts are stated.
     sequence: String,
     at: i64,
-    /// Later facts that are stated too, because agents take turns.
+    /// The sequence numbers of later facts that are also stated, because the facts of different agents are interleaved.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     ahead: BTreeSet<String>,
 }
@@ -72,7 +72,7 @@ fn of_head(head: &TreeHead) -> Head {
 }
 
 impl State {
-    /// The state, with its version; empty before the first statement.
+    /// Reads the state and its version; an empty state before the first statement.
     pub(crate) async fn read(objects: &ObjectStore) -> Result<(Self, Option<ObjectVersion>)> {
         let Some(object) = objects.get(KEY).await? else {
             return Ok((Self::default(), None));
@@ -82,7 +82,7 @@ impl State {
         Ok((state, Some(object.version)))
     }
 
-    /// Replaces the state, if it still has the version that was read.
+    /// Replaces the stored state if it still has the version that was read. Returns `false` otherwise.
     pub(crate) async fn replace(&self, objects: &ObjectStore, version: Option<&ObjectVersion>) -> Result<bool> {
         let bytes = serde_json::to_vec(self).map_err(|error| Error::internal("writing the log's state", error))?;
         objects.put_if(KEY, &bytes, version).await
@@ -100,14 +100,15 @@ impl State {
         self.batch.as_ref()
     }
 
-    /// Whether the fact of this record is stated already.
+    /// Returns whether the fact of this record is already stated.
     pub(crate) fn has(&self, shard: &str, sequence: &str) -> bool {
         self.shards
             .get(shard)
             .is_some_and(|known| known.sequence.as_str() >= sequence || known.ahead.contains(sequence))
     }
 
-    /// The state once the fact of this record is stated: with all earlier ones of the shard, or ahead of some.
+    /// Records that the fact of this record is stated. Without `is_ahead`, all earlier facts of the shard are stated
+    /// too.
     pub(crate) fn note(&mut self, shard: &str, sequence: &str, is_ahead: bool, now: Timestamp) {
         let known = self.shards.entry(shard.to_owned()).or_default();
         known.at = now.micros();
@@ -123,23 +124,23 @@ impl State {
         self.shards.retain(|_, shard| shard.at >= oldest);
     }
 
-    /// The facts that are tried again.
+    /// Returns the facts to try again.
     pub(crate) fn later(&self) -> Vec<PendingFact> {
         self.later.iter().filter_map(PendingFact::from_stored).collect()
     }
 
-    /// The state with these facts to be tried again.
+    /// Sets the facts to try again.
     pub(crate) fn set_later(&mut self, facts: &[PendingFact]) {
         self.later = facts.iter().map(PendingFact::to_stored).collect();
     }
 
-    /// The state with committed entries.
+    /// Records committed entries.
     pub(crate) fn commit(&mut self, head: &TreeHead, batch: Batch) {
         self.committed = Some(of_head(head));
         self.batch = Some(batch);
     }
 
-    /// The state once its entries are published.
+    /// Records that the committed entries are published.
     pub(crate) fn publish(&mut self) {
         self.published.clone_from(&self.committed);
         self.batch = None;

@@ -1,6 +1,8 @@
-//! What verifies the statements and the checkpoints of a deployment, as `purser verify --trust` reads it.
+//! The trust document: the keys that verify a deployment's statements and checkpoints, as `purser verify --trust` reads
+//! it.
 //!
-//! A reader should get it once and keep it: whoever could replace the log could replace this object too.
+//! A reader should download the document once and keep it, because anyone who could replace the log could also replace
+//! this object.
 
 use crate::witnesses::Witnesses;
 use purser_domain::{Error, Result};
@@ -13,16 +15,16 @@ pub const TRUST: &str = "trust.json";
 /// The keys of a deployment. Earlier keys stay, so that earlier statements and proofs verify.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrustDocument {
-    /// The keys of statements, the current one first.
+    /// The statement keys, the current key first.
     pub jwks: JwkSet,
-    /// The keys of the log, the current one first.
+    /// The log keys, the current key first.
     pub logs: Vec<LogKey>,
-    /// The keys of the witnesses that cosign now. How many of them a reader requires is the reader's `quorum`.
+    /// The vkeys of the current witnesses. The reader sets how many cosignatures it requires as `quorum`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub witnesses: Vec<String>,
 }
 
-/// A key that signs checkpoints, or did.
+/// A key that signs checkpoints now or signed them earlier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogKey {
     /// The key (c2sp.org/signed-note).
@@ -37,7 +39,7 @@ impl TrustDocument {
         serde_json::from_slice(bytes).map_err(|error| Error::internal("reading the log's keys", error))
     }
 
-    /// The document of a deployment that signs with these keys now. `known` is the document until now.
+    /// Returns the document for a deployment that now signs with these keys. `known` is the previous document.
     pub fn new(
         key: &Jwk,
         log: &VerifierKey,
@@ -63,12 +65,12 @@ impl TrustDocument {
         }
     }
 
-    /// The log's name in its checkpoints.
+    /// Returns the log's name in its checkpoints.
     pub fn origin(&self) -> Option<&str> {
         self.logs.first().map(|log| log.origin.as_str())
     }
 
-    /// The document's JSON.
+    /// Serializes the document as JSON.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         serde_json::to_vec(self).map_err(|error| Error::internal("writing the log's keys", error))
     }

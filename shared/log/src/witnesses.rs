@@ -1,8 +1,8 @@
 //! The witnesses that cosign the log's checkpoints (c2sp.org/tlog-witness).
 //!
-//! A witness cosigns a checkpoint only if its tree continues the one that the witness cosigned before, so whoever requires
-//! cosignatures accepts no fork and no cut log. A witness that fails does not stop the log: its cosignature is missing, and
-//! a later run asks for it.
+//! A witness cosigns a checkpoint only if its tree extends the tree that the witness cosigned before, so a reader who
+//! requires cosignatures accepts no fork and no truncated log. A failing witness does not stop the log: its cosignature
+//! is missing, and a later run requests it again.
 
 use crate::objects::ObjectStore;
 use futures_util::future::join_all;
@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 
 /// The time within which a witness must cosign.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a witness that failed is not asked: it delays the log by at most [`TIMEOUT`] in this time.
+/// How long a witness gets no request after a failure, so that it delays the log by at most [`TIMEOUT`] in this time.
 const PAUSE: Duration = Duration::from_mins(5);
-/// The longest response that is read, in bytes.
+/// The maximum size of a response, in bytes.
 const MAX_RESPONSE: usize = 16 * 1024;
 
-/// The witnesses of a deployment.
+/// A deployment's witnesses.
 #[derive(Debug)]
 pub struct Witnesses {
     http: Client,
@@ -37,11 +37,11 @@ struct Witness {
     paused_until: Mutex<Option<Instant>>,
 }
 
-/// Why a witness did not cosign.
+/// The reason why a witness did not cosign.
 enum NotCosigned {
-    /// It did not respond, or not as the specification requires.
+    /// The witness did not respond, or its response is invalid.
     Failed(String),
-    /// It has cosigned a tree that this log does not continue.
+    /// The witness has cosigned a tree that this log does not extend.
     Contradicts(String),
 }
 
@@ -49,8 +49,9 @@ impl Witnesses {
     /// The maximum number of witnesses.
     pub const MAX: usize = 8;
 
-    /// Parses a list of `<vkey> <URL>`, with spaces between all; the URL is the prefix of `add-checkpoint`. `None` if one is
-    /// malformed or repeated, its URL is neither `https` nor on this machine, or there are more than [`Self::MAX`].
+    /// Parses a list of `<vkey> <URL>`, separated by spaces. The URL is the prefix of `add-checkpoint`. Returns `None`
+    /// if a witness is malformed or repeated, a URL is neither `https` nor on this machine, or there are more than
+    /// [`Self::MAX`] witnesses.
     pub fn parse(list: &str, http: Client) -> Option<Self> {
         let words: Vec<&str> = list.split_whitespace().collect();
         let (pairs, rest) = words.as_chunks::<2>();
@@ -61,13 +62,13 @@ impl Witnesses {
         (rest.is_empty() && keys.len() == all.len() && all.len() <= Self::MAX).then_some(Self { http, all })
     }
 
-    /// The keys of the witnesses.
+    /// Returns the witnesses' keys.
     pub fn keys(&self) -> impl Iterator<Item = &VerifierKey> {
         self.all.iter().map(|witness| &witness.key)
     }
 
-    /// The signed checkpoint of this tree with the cosignatures that `present` has of it, and those that witnesses make now.
-    /// `older` is the size of the tree before.
+    /// Returns the signed checkpoint of this tree with the cosignatures in `present` and the cosignatures that the
+    /// witnesses make now. `older` is the size of the previous tree.
     pub(crate) async fn cosign(
         &self,
         objects: &ObjectStore,
@@ -102,7 +103,7 @@ impl Witness {
         })
     }
 
-    /// The line of this witness's cosignature; `None` if the witness failed now or a short time ago.
+    /// Returns the line with this witness's cosignature; `None` if the witness failed now or recently.
     async fn cosign(
         &self,
         http: &Client,
@@ -137,7 +138,7 @@ impl Witness {
     ) -> Result<String, NotCosigned> {
         let (status, body) = self.post(http, objects, signed, tree, older).await?;
         let (status, body) = match (status, parse_cosigned_size(&body)) {
-            // The witness cosigned another tree last, and responds with its size.
+            // The witness last cosigned a different tree, and responds with the size of that tree.
             (StatusCode::CONFLICT, Some(size)) if size <= tree.size && size != older => {
                 self.post(http, objects, signed, tree, size).await?
             }
@@ -155,7 +156,7 @@ impl Witness {
         }
     }
 
-    /// Posts the checkpoint with the proof that it continues the tree of `older` entries.
+    /// Posts the checkpoint with the proof that it extends the tree of `older` entries.
     async fn post(
         &self,
         http: &Client,
@@ -180,7 +181,8 @@ impl Witness {
     }
 }
 
-/// The proof that the tree continues its first `older` entries. Both ends of it need none.
+/// Returns the proof that the tree extends its first `older` entries. The proof is empty for `older == 0` and for the
+/// whole tree.
 async fn prove(objects: &ObjectStore, tree: &TreeHead, older: u64) -> Result<Vec<Hash>, NotCosigned> {
     if older == 0 || older == tree.size {
         return Ok(Vec::new());

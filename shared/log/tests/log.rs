@@ -1,5 +1,5 @@
-//! The log through interrupted and concurrent runs: each fact is stated once, every statement is proven, and no checkpoint
-//! is taken back.
+//! Tests the log with interrupted and concurrent runs: each fact is stated once, every statement can be proven, and no
+//! checkpoint is rolled back.
 #![expect(
     clippy::indexing_slicing,
     clippy::unwrap_used,
@@ -89,7 +89,7 @@ fn confirmation(n: u8) -> Confirmation {
     }
 }
 
-/// The facts of two shards: each fourth is a refusal, and each fifth payment is confirmed.
+/// The facts of two shards: each fifth fact is a confirmation, and each fifth a rejection.
 fn batches() -> Vec<PendingBatch> {
     let of = |shard: &str, numbers: std::ops::Range<u8>| PendingBatch {
         shard: shard.to_owned(),
@@ -107,12 +107,12 @@ fn batches() -> Vec<PendingBatch> {
 /// The number of facts in [`batches`]: 1 to 19 and 50 to 52.
 const FACTS: u64 = 22;
 
-/// Signs like ES256: each run's statements differ, also of one fact.
+/// Signs like ES256: the statements of different runs differ, even for the same fact.
 struct Signer(Uuid);
 
 impl Stating for Signer {
     async fn state(&self, fact: &PendingFact) -> Result<Outcome> {
-        // Another run may go on here.
+        // A concurrent run may continue here.
         tokio::task::yield_now().await;
         Ok(Outcome::Stated(stated(self.0, fact)))
     }
@@ -132,10 +132,10 @@ impl Stating for Signer {
 }
 
 fn stated(run: Uuid, fact: &PendingFact) -> SignedStatement {
-    // A signature is another each time.
+    // Signing again would give a different signature, so the signed statement is stored.
     static SIGNED: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
     let (kind, id) = match fact.fact {
-        // The decision of a payment has the id of its transaction.
+        // A payment's decision has the id of its transaction.
         StatedFact::Allowed(id) => (StatementKind::Decision, TransactionId::from_uuid(id.uuid()).uuid()),
         StatedFact::Refused(id) => (StatementKind::Decision, id.uuid()),
         StatedFact::Reverted(id) => (StatementKind::Change, id.uuid()),
@@ -169,7 +169,7 @@ async fn head(objects: &ObjectStore) -> TreeHead {
     Checkpoint::open(&note, log.verifier(), ORIGIN).unwrap().head()
 }
 
-/// Asserts that every fact is stated once, and that each statement is found and verified offline.
+/// Asserts that every fact is stated once, and that each statement is found and verifies offline.
 async fn check(objects: &ObjectStore, older: &TreeHead) {
     let head = head(objects).await;
     assert_eq!(head.size, FACTS);
@@ -223,7 +223,7 @@ async fn pending(path: &Path) -> ObjectStore {
     objects
 }
 
-/// The run that signs ahead.
+/// The id of the run that signs ahead.
 const AHEAD: Uuid = Uuid::from_u128(7);
 
 async fn sign_ahead(objects: &ObjectStore, facts: &[PendingFact]) {
@@ -251,7 +251,7 @@ async fn a_statement_that_was_signed_ahead_is_committed_as_it_is() {
         facts: facts.clone(),
     };
     batch.write(&objects).await.unwrap();
-    // The second was signed by another key, and the third as the stream does not have it.
+    // A different key signed the second statement, and the third statement's row differs from the row in the stream.
     let other = StatementKey::new(&seed(9))
         .unwrap()
         .sign(StatementKind::Decision, b"{}")
@@ -278,7 +278,7 @@ async fn a_statement_that_was_signed_ahead_is_committed_as_it_is() {
     assert_eq!(objects.list("signed/", None, 10).await.unwrap(), [""; 0]);
 }
 
-/// An object of which a run commits only a part serves the next run, and is deleted when it is old.
+/// If a run commits only a part of an object, the next run uses the rest. The object is deleted when it is old.
 #[tokio::test]
 async fn what_was_signed_ahead_is_kept_until_it_is_committed_or_old() {
     let folder = Folder::new();
@@ -304,7 +304,7 @@ async fn what_was_signed_ahead_is_kept_until_it_is_committed_or_old() {
     assert_eq!(entries(&objects).await, expected);
 }
 
-/// A run commits no more than fits in memory, and the next runs the others, once each and in their order.
+/// A run commits only what fits in memory. The next runs commit the rest, once and in order.
 #[tokio::test]
 async fn a_run_leaves_what_is_too_much_to_the_next() {
     let folder = Folder::new();
@@ -362,7 +362,7 @@ async fn interrupted_runs_lose_and_double_nothing() {
     }
 }
 
-/// Two runs at once, which are also interrupted.
+/// Two concurrent runs, which are also interrupted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_runs_do_not_fork_the_log() {
     for writes in 0..60 {
@@ -386,9 +386,7 @@ async fn concurrent_runs_do_not_fork_the_log() {
     }
 }
 
-/// Every bundle, tile, index object and archived object is flipped and removed after the log has grown over three levels'
-/// edges: the weekly audit finds each, and nothing else.
-/// Has 200 facts of a shard of their own stated.
+/// Appends 200 facts of a new shard.
 async fn append_200(objects: &ObjectStore, round: u64) -> Result<purser_log::Written> {
     let facts = (0..200).map(|n| fact(n, StatedFact::Refused(transaction(n)))).collect();
     let shard = format!("shardId-{round}");
@@ -403,7 +401,7 @@ async fn partial_tiles(objects: &ObjectStore) -> Vec<String> {
     keys
 }
 
-/// Asserts that the log of now proves each entry of these trees, and that each tree is a part of the next.
+/// Asserts that the current log proves each entry of these trees, and that each tree is a prefix of the next tree.
 async fn prove_all(objects: &ObjectStore, heads: &[TreeHead]) {
     for (older, newer) in heads.iter().zip(&heads[1..]) {
         consistency_proof(objects, older, newer).await.unwrap();
@@ -416,7 +414,8 @@ async fn prove_all(objects: &ObjectStore, heads: &[TreeHead]) {
     }
 }
 
-/// A partial tile or bundle goes once there is the full one, which proves the same to whoever kept an older checkpoint.
+/// A partial tile or bundle is deleted once the full one exists, because the full one proves the same entries for
+/// readers with an older checkpoint.
 #[tokio::test]
 async fn partial_tiles_are_deleted_once_there_are_full_ones() {
     let folder = Folder::new();
@@ -438,7 +437,7 @@ async fn partial_tiles_are_deleted_once_there_are_full_ones() {
     prove_all(&objects, &heads).await;
 }
 
-/// Wherever a run stops while tiles become full, the next one goes on, and each entry is proven.
+/// Wherever a run stops while tiles become full, the next run continues, and each entry is proven.
 #[tokio::test]
 async fn runs_that_stop_while_partial_tiles_are_deleted_lose_nothing() {
     let mut left = BTreeSet::new();
@@ -487,7 +486,7 @@ async fn the_audit_proves_every_entry_and_compares_the_archive() {
     for (store, prefix) in [(&objects, "tile/"), (&objects, "index/"), (&archive, "statements/")] {
         for key in store.list(prefix, None, 1_000).await.unwrap() {
             let bytes = store.get(&key).await.unwrap().unwrap().bytes;
-            // A partial tile or bundle is replaced by a wider one.
+            // A wider tile or bundle replaces a partial one.
             let is_of_head = !key.contains(".p/") || key.ends_with(".p/88") || key.ends_with(".p/2");
             let mut flipped = bytes.clone();
             let last = flipped.len() - 1;
@@ -520,7 +519,7 @@ async fn the_audit_proves_every_entry_and_compares_the_archive() {
     assert_eq!(audit_all(weeks(number + 1) + 86_400).await, [""; 0]);
 }
 
-/// The lines of an archive, in the order of its objects.
+/// Returns the lines of an archive, in the order of its objects.
 async fn lines(archive: &ObjectStore) -> Vec<Value> {
     let mut lines = Vec::new();
     for key in archive.list("statements/", None, 1_000).await.unwrap() {
@@ -537,7 +536,7 @@ async fn lines(archive: &ObjectStore) -> Vec<Value> {
     lines
 }
 
-/// Every step of the archive is interrupted, beside a run that is not; then more entries follow.
+/// Every step of archiving is interrupted while a second run is not. Then more entries follow.
 #[tokio::test]
 async fn the_archive_has_each_entry_once() {
     for writes in 0.. {
@@ -590,8 +589,8 @@ async fn the_archive_has_each_entry_once() {
     }
 }
 
-/// An object of the index that can't be read, or is missing, stops neither the archive nor the daily check nor the search
-/// for what another object has.
+/// An unreadable or missing index object stops neither the archive nor the daily check, nor the search for a subject
+/// that a different object has.
 #[tokio::test]
 async fn an_unreadable_or_missing_index_object_holds_up_nothing() {
     for is_missing in [false, true] {
@@ -627,7 +626,7 @@ async fn an_unreadable_or_missing_index_object_holds_up_nothing() {
         assert_eq!(reader.next_to_check(at(86_400)).await.unwrap(), None);
         let decision = |n: u8| reader.decision(TransactionId::from_uuid(settlement(n).uuid()), at(u64::from(n)));
         assert!(decision(61).await.unwrap().is_some());
-        // Whether the object has it is not known.
+        // The unreadable object may contain the decision, so the search fails.
         assert_eq!(decision(1).await.is_err(), !is_missing);
     }
 }
@@ -663,10 +662,11 @@ async fn a_changed_archive_is_found_when_it_is_written_again() {
     assert_eq!((archived.entries, archived.differing), (FACTS + 3, vec![key]));
 }
 
-/// The columns of payloads with the members that the schema of statements names.
+/// Archive lines have the columns of the archive's schema, from payloads with the fields that the statements' schema
+/// names.
 #[tokio::test]
 async fn archived_lines_have_the_columns_of_their_schema() {
-    /// Signs payloads with every column's value.
+    /// Signs payloads that have a value for every column.
     struct Columns;
     impl Stating for Columns {
         async fn state(&self, fact: &PendingFact) -> Result<Outcome> {
@@ -720,7 +720,7 @@ async fn archived_lines_have_the_columns_of_their_schema() {
     let lines = lines(&archive).await;
     for line in &lines {
         assert_eq!(line.as_object().unwrap().keys().collect::<Vec<_>>(), described);
-        // What is bought is in the signed statement alone.
+        // Only the signed statement contains what was bought.
         let values = line.as_object().unwrap().values();
         assert!(!values.filter_map(Value::as_str).any(|text| text.contains("private")));
     }
@@ -782,7 +782,7 @@ async fn a_missing_statement_has_a_reason() {
     assert_eq!(reason(at(1), at(100)).await, MissingReason::Pending);
     assert_eq!(reason(at(1), later).await, MissingReason::BeforeLog);
     log(objects).write(at(100), &Signer(Uuid::new_v4())).await.unwrap();
-    // The first decision of the log is that of the first second.
+    // The first decision in the log was made in the first second.
     assert_eq!(reason(at(0), later).await, MissingReason::BeforeLog);
     assert_eq!(reason(at(1), later).await, MissingReason::NotStated);
     assert_eq!(reason(at(86_500), later).await, MissingReason::Pending);
@@ -805,7 +805,7 @@ async fn conditional_writes_keep_a_newer_object() {
     assert_eq!(objects.get("a/b").await.unwrap(), None);
 }
 
-/// States facts by their number, and notes what is set aside.
+/// Returns an outcome for each fact by its number, and records which facts are set aside.
 struct Picky {
     outcome: fn(u8) -> Option<Outcome>,
     aside: Mutex<Vec<String>>,
@@ -838,7 +838,7 @@ impl Stating for Picky {
     }
 }
 
-/// The outcome of the fact with this number; `None` for its statement.
+/// Returns the outcome for the fact with this number; `None` for its statement.
 type OutcomeOf = fn(u8) -> Option<Outcome>;
 
 fn too_long(fact: u8) -> Option<Outcome> {
@@ -847,7 +847,7 @@ fn too_long(fact: u8) -> Option<Outcome> {
     (fact == 4).then_some(Outcome::Stated(SignedStatement { kind, id, statement }))
 }
 
-/// One fact that can't be stated among those of others, in each of the ways: the others are stated by the same run.
+/// One fact can't be stated, for each of the possible reasons. The same run states the other facts.
 #[tokio::test]
 async fn a_fact_that_cannot_be_stated_is_set_aside_and_holds_up_no_other() {
     let unreadable = |n: u8| (n == 4).then(|| Outcome::SetAside("`checks` can't be read".to_owned()));
@@ -870,7 +870,7 @@ async fn a_fact_that_cannot_be_stated_is_set_aside_and_holds_up_no_other() {
         );
         assert_eq!(oldest_pending(&objects).await.unwrap(), None);
 
-        // Once the cause is repaired, an operator has it stated.
+        // Once the cause is repaired, an operator makes the fact pending again.
         assert_eq!(state_again(&objects, at(200)).await.unwrap(), 1);
         log(objects.clone())
             .write(at(201), &Signer(Uuid::new_v4()))
@@ -881,7 +881,7 @@ async fn a_fact_that_cannot_be_stated_is_set_aside_and_holds_up_no_other() {
     }
 }
 
-/// Objects that `events` would not have written.
+/// Pending objects that `history` would not have written.
 #[tokio::test]
 async fn an_unreadable_object_of_pending_facts_is_set_aside() {
     let folder = Folder::new();
@@ -898,7 +898,7 @@ async fn an_unreadable_object_of_pending_facts_is_set_aside() {
     );
 }
 
-/// A fact whose row can't be read now is stated by a later run, once; and set aside after a day.
+/// A fact whose row can't be read now is stated once by a later run, and is set aside after a day.
 #[tokio::test]
 async fn a_fact_that_cannot_be_read_now_is_tried_again() {
     let fails = |n: u8| {
@@ -914,7 +914,7 @@ async fn a_fact_that_cannot_be_read_now_is_tried_again() {
         assert_eq!(oldest_pending(&objects).await.unwrap(), Some(at(4)));
     }
     assert_eq!(failing.aside(), [""; 0]);
-    // Each step of the run that states them may be the last one.
+    // The run that states the facts may stop after each step.
     for writes in 0..8 {
         let stopped = log(ObjectStore::interrupt_after(&folder.0, writes));
         let _interrupted = stopped.write(at(220), &Picky::new(|_| None)).await;
@@ -933,7 +933,7 @@ async fn a_fact_that_cannot_be_read_now_is_tried_again() {
     assert_eq!(oldest_pending(&objects).await.unwrap(), None);
 }
 
-/// A shard with more than a run can state leaves the others their share of each run.
+/// If a shard has more facts than a run can state, each of the other shards still gets its share of the run.
 #[tokio::test]
 async fn each_shard_has_a_share_of_a_run() {
     let folder = Folder::new();
@@ -961,8 +961,8 @@ async fn each_shard_has_a_share_of_a_run() {
     assert!(found.is_some());
 }
 
-/// A flood of one agent's facts, with statements as long as an entry may be, leaves another agent's fact that follows to
-/// the same run. All are stated once, and those of an agent in their order, although runs skip some of a shard.
+/// A flood of one agent's facts, with statements of maximum length, does not delay a later fact of a different agent.
+/// All facts are stated once, and the facts of an agent are stated in order, although runs skip some facts of a shard.
 #[tokio::test]
 async fn a_flood_of_one_agent_delays_no_other() {
     let folder = Folder::new();
@@ -992,7 +992,7 @@ async fn a_flood_of_one_agent_delays_no_other() {
     assert!(written.has_more && written.statements < 200);
     let first = numbers().await;
     assert!(other.clone().all(|n| first.contains(&n)), "{first:?}");
-    // A batch that comes again has nothing new.
+    // A repeated batch contains no new facts.
     let again = (150..203).map(|n| fact(n, StatedFact::Refused(transaction(n))));
     let (shard, facts) = ("shardId-1".to_owned(), again.collect());
     PendingBatch { shard, facts }.write(&objects).await.unwrap();
