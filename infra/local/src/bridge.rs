@@ -1,5 +1,6 @@
-//! Access for containers. The services that functions call listen on loopback, which a container can't reach: it has a
-//! loopback interface of its own. If a bridge is configured, the same ports are also opened at the bridge's address.
+//! Gives containers access to the stack. The services that functions call listen on loopback, which a container can't
+//! reach because it has its own loopback interface. If a bridge is configured, the same ports are also opened at the
+//! bridge's address.
 
 use crate::error::StackError;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -7,11 +8,11 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use url::Url;
 
-/// The URL of a loopback service as containers reach it.
+/// Returns the URL at which containers reach a loopback service.
 pub(crate) fn across(bridge: IpAddr, loopback: &str) -> Result<String, StackError> {
     let moved = |mut url: Url| url.set_ip_host(bridge).is_ok().then_some(url);
     let url = Url::parse(loopback).ok().and_then(moved);
-    // Our addresses have no path; a `Url` prints an empty one as a slash.
+    // The stack's addresses have no path, and a `Url` prints an empty path as a slash.
     url.map(|url| url.as_str().trim_end_matches('/').to_owned())
         .ok_or_else(|| StackError::Bridge {
             address: SocketAddr::from((bridge, 0)),
@@ -19,7 +20,7 @@ pub(crate) fn across(bridge: IpAddr, loopback: &str) -> Result<String, StackErro
         })
 }
 
-/// Opens the port of a loopback address at the bridge, until the runtime ends; returns the URL there.
+/// Opens the port of a loopback address at the bridge until the runtime ends. Returns the URL at the bridge.
 pub(crate) async fn open(bridge: IpAddr, loopback: &str) -> Result<String, StackError> {
     let url = across(bridge, loopback)?;
     let port = Url::parse(loopback).ok().and_then(|url| url.port()).unwrap_or_default();
@@ -46,7 +47,7 @@ mod tests {
     /// A connection to the bridge's address is forwarded to loopback.
     #[tokio::test]
     async fn the_bridge_forwards_in_both_directions() {
-        // Any address of this machine will do; this one is also loopback, but not the one that is listened on.
+        // Any other address of this machine works. This address is also loopback, but not the address of the service.
         let bridge = IpAddr::from([127, 0, 0, 2]);
         let service = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = service.local_addr().unwrap().port();

@@ -1,4 +1,4 @@
-//! The local chain's controls: what only a development node can do.
+//! Controls the local chain with calls that only a development node supports.
 
 use alloy::primitives::{Address, U256};
 use alloy::sol;
@@ -9,41 +9,42 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 
-/// The network that the local chain stands for.
+/// The network that the local chain imitates.
 pub const NETWORK: Network = Network::BaseSepolia;
 
 sol! {
-    /// The test token's `mint`, which anybody may call.
+    /// The test token's `mint`, which anyone may call.
     function mint(address to, uint256 value);
 }
 
 /// A failed call of the local chain.
 #[derive(Debug, thiserror::Error)]
 pub enum DevChainError {
-    /// No answer.
+    /// The node did not respond.
     #[error("the local chain does not answer: {0}")]
     Unreachable(#[from] reqwest::Error),
-    /// The node answered with an error.
+    /// The node returned an error.
     #[error("the local chain refused {method}: {error}")]
     Refused {
         /// The called method.
         method: &'static str,
-        /// The error in the answer.
+        /// The JSON-RPC error.
         error: Value,
     },
 }
 
-/// Anvil, by its RPC address.
+/// A client for Anvil's JSON-RPC interface.
 #[derive(Clone, Debug)]
 pub struct DevChain {
     client: reqwest::Client,
     rpc_url: String,
-    /// Held while a transaction is sent: the node gives two at once from one account the same nonce.
+    /// Held while a transaction is sent, because the node gives concurrent transactions from one account the same
+    /// nonce.
     sending: Arc<Mutex<()>>,
 }
 
 impl DevChain {
-    /// The node at that URL.
+    /// Creates a client for the node at this URL.
     pub fn new(rpc_url: String) -> Self {
         Self {
             client: reqwest::Client::new(),
@@ -52,7 +53,7 @@ impl DevChain {
         }
     }
 
-    /// One JSON-RPC call.
+    /// Makes a JSON-RPC call.
     pub async fn call(&self, method: &'static str, params: Value) -> Result<Value, DevChainError> {
         let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
         let reply: Value = self
@@ -72,7 +73,7 @@ impl DevChain {
         }
     }
 
-    /// Waits until the node answers, ten seconds at most.
+    /// Waits until the node responds, for at most ten seconds.
     pub(crate) async fn ready(&self) -> Result<(), DevChainError> {
         for _ in 0..100 {
             if self.call("eth_chainId", json!([])).await.is_ok() {
@@ -89,7 +90,7 @@ impl DevChain {
         self.call("evm_mine", json!([])).await.map(|_| ())
     }
 
-    /// Stops interval mining: from now on a block is mined by a transaction or by a call.
+    /// Stops interval mining. After that, only transactions and calls mine a block.
     pub async fn stand_still(&self) -> Result<(), DevChainError> {
         self.call("evm_setIntervalMining", json!([0])).await?;
         self.call("evm_setAutomine", json!([true])).await.map(|_| ())
@@ -102,7 +103,7 @@ impl DevChain {
             .map(|_| ())
     }
 
-    /// Mines a block with that time.
+    /// Mines a block with this timestamp, in seconds.
     pub async fn mine_at(&self, seconds: u64) -> Result<(), DevChainError> {
         self.next_block_at(seconds).await?;
         self.mine(1).await
@@ -113,12 +114,12 @@ impl DevChain {
         self.call("anvil_mine", json!([blocks])).await.map(|_| ())
     }
 
-    /// A snapshot of the chain's state, which can be reverted to once.
+    /// Takes a snapshot of the chain's state. A snapshot can be reverted to once.
     pub async fn snapshot(&self) -> Result<Value, DevChainError> {
         self.call("evm_snapshot", json!([])).await
     }
 
-    /// Reverts to that state, as a reorganization does: blocks mined since are gone.
+    /// Reverts the chain to a snapshot, as in a reorganization: later blocks are removed.
     pub async fn revert(&self, snapshot: &Value) -> Result<(), DevChainError> {
         self.call("evm_revert", json!([snapshot])).await.map(|_| ())
     }
@@ -132,7 +133,8 @@ impl DevChain {
         self.send(token, call.abi_encode()).await.map(|_| ())
     }
 
-    /// Sends a transaction from the node's first, unlocked account and returns its hash, once it is mined.
+    /// Sends a transaction from the node's first account, which is unlocked, and waits until the transaction is mined.
+    /// Returns the transaction's hash.
     pub async fn send(&self, to: Address, data: Vec<u8>) -> Result<String, DevChainError> {
         let accounts = self.call("eth_accounts", json!([])).await?;
         let data = alloy::hex::encode_prefixed(data);
@@ -141,8 +143,7 @@ impl DevChain {
             let _turn = self.sending.lock().await;
             self.call("eth_sendTransaction", json!([transaction])).await?
         };
-        // Mining runs in the background. It takes milliseconds, or up to a block's second in a test that stopped
-        // mining.
+        // The node mines in the background. This takes milliseconds, or up to one second in a test that stopped mining.
         for _ in 0..200 {
             if !self.call("eth_getTransactionReceipt", json!([hash])).await?.is_null() {
                 break;

@@ -1,4 +1,4 @@
-//! Log lines for a terminal: a short line for each request, with the decision about a payment, and one for each
+//! Formats log lines for a terminal: a short line for each request, with the decision about a payment, and one for each
 //! warning.
 //!
 //! ```text
@@ -17,7 +17,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry};
 
-/// Writes lines to `writer`, with the colours of ECMA-48 if `colours`.
+/// Returns a subscriber that writes lines to `writer`, with the colours of ECMA-48 if `colours` is set.
 pub fn console<W>(writer: W, colours: bool) -> impl Subscriber + Send + Sync
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
@@ -30,7 +30,7 @@ struct Console<W> {
     colours: bool,
 }
 
-/// The decision about a payment, stored with its request's span until the line of the request is written.
+/// The decision about a payment, stored in the request's span until the request's line is written.
 struct DecisionText(String);
 
 /// A colour, as the parameter of ECMA-48's "select graphic rendition".
@@ -123,12 +123,12 @@ where
     }
 }
 
-/// The fields of an event, in their order.
+/// The fields of a log event, in their order.
 #[derive(Default)]
 struct Fields(Vec<(&'static str, String)>);
 
 impl Fields {
-    /// The value of a field; empty if there is none.
+    /// Returns the value of a field; an empty text if the field is missing.
     fn value(&self, name: &str) -> &str {
         let field = self.0.iter().find(|(known, _)| *known == name);
         field.map_or("", |(_, value)| value)

@@ -1,4 +1,4 @@
-//! The OpenAPI document of all groups.
+//! Generates the OpenAPI document of all functions.
 
 use std::{collections::BTreeMap, mem};
 use utoipa::openapi::{
@@ -9,7 +9,7 @@ use utoipa::openapi::{
 
 type Schemas = BTreeMap<String, RefOr<Schema>>;
 
-/// The document as stored in `docs/openapi.json`, with a final line break.
+/// Returns the document as stored in `docs/openapi.json`, with a final line break.
 pub fn openapi() -> Result<String, serde_json::Error> {
     let groups = [
         purser_catalog::openapi(),
@@ -26,8 +26,8 @@ pub fn openapi() -> Result<String, serde_json::Error> {
     Ok(text)
 }
 
-/// Names the schemas that generators of clients would number or leave out (`tests/generators`): the variants of a
-/// `oneOf`, and objects within other schemas.
+/// Names the schemas that client generators would number or leave out (`tests/generators`): the variants of a `oneOf`,
+/// and objects within other schemas.
 fn name_schemas(document: &mut OpenApi) {
     if let Some(components) = &mut document.components {
         let mut schemas: Schemas = mem::take(&mut components.schemas).into_iter().collect();
@@ -67,7 +67,7 @@ fn name_schemas(document: &mut OpenApi) {
     }
 }
 
-/// A rule's fields in addition to those of its kind, an `allOf` of a `oneOf` and an object, as a `oneOf` of objects.
+/// Converts the schema of a rule (an `allOf` of a `oneOf` and an object with common fields) to a `oneOf` of objects.
 fn distribute(schema: &RefOr<Schema>, all: &Schemas) -> Option<OneOf> {
     let RefOr::T(Schema::AllOf(all_of)) = schema else {
         return None;
@@ -99,7 +99,7 @@ fn resolve<'a>(schema: &'a RefOr<Schema>, all: &'a Schemas) -> Option<&'a RefOr<
     }
 }
 
-/// Makes a variant a component of its own, by its kind.
+/// Turns a variant into a component, named by the variant's kind.
 fn name_variant(parent: &str, variant: &mut RefOr<Schema>, variants: &mut Schemas) {
     let RefOr::T(Schema::Object(object)) = variant else {
         return;
@@ -113,7 +113,7 @@ fn name_variant(parent: &str, variant: &mut RefOr<Schema>, variants: &mut Schema
     }
 }
 
-/// The only value of a text.
+/// Returns the value of a text schema that has only one value.
 fn constant(schema: &RefOr<Schema>) -> Option<&str> {
     match schema {
         RefOr::T(Schema::Object(Object {
@@ -135,7 +135,7 @@ fn is_object(object: &Object) -> bool {
     }
 }
 
-/// Gives objects that may be null a title, and makes a text with one value a `const`, which has no name.
+/// Gives nullable objects a title, and turns a text schema with one value into a `const`, which needs no name.
 fn name_parts(schema: &mut RefOr<Schema>) {
     let value = constant(schema).map(str::to_owned);
     let RefOr::T(schema) = schema else { return };

@@ -8,7 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Why a stack did not start.
+/// The reason why a stack did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {
     /// A port is not available, usually because another program uses it.
@@ -36,10 +36,10 @@ pub enum StackError {
     /// A route has no function.
     #[error(transparent)]
     Unrouted(#[from] UnroutedError),
-    /// The file of recorded calls can't be opened.
+    /// The file for recorded calls can't be opened.
     #[error("{path} can't be written: {source}", path = .path.display())]
     Record {
-        /// Its path.
+        /// The file's path.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -50,9 +50,9 @@ pub enum StackError {
     /// A function did not start.
     #[error("the function {function} did not start: {source}")]
     Function {
-        /// Its logical id.
+        /// The function's logical id.
         function: &'static str,
-        /// Its error.
+        /// The function's error.
         source: purser_api::BootError,
     },
 }

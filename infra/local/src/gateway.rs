@@ -1,4 +1,4 @@
-//! The HTTP API in front of the functions: the routes of `template.yaml`, and the request context that API Gateway
+//! The HTTP API in front of the functions: the routes of `template.yaml`, with the request context that API Gateway
 //! adds, so that a function sees no difference. `/_local/…` exists only here.
 
 use crate::chain::{DevChain, NETWORK};
@@ -22,18 +22,18 @@ use tower::ServiceExt as _;
 /// The state behind `/_local/…`.
 #[derive(Clone)]
 pub(crate) struct Controls {
-    /// The time by which the stack's clock is ahead of the system's, in microseconds.
+    /// How far the stack's clock is ahead of the system's clock, in microseconds.
     pub(crate) clock_ahead: Arc<AtomicI64>,
     pub(crate) chain: DevChain,
     pub(crate) issuer: Issuer,
 }
 
-/// A route in the template whose function the stack does not have.
+/// A template route whose function is missing in the stack.
 #[derive(Debug, thiserror::Error)]
 #[error("template.yaml routes {} {} to {}, which is not here", .0.method, .0.path, .0.function)]
 pub struct UnroutedError(Route);
 
-/// The gateway in front of these functions, by logical id.
+/// Builds the gateway for these functions, which are listed by logical id.
 pub(crate) fn router(
     routes: &[Route],
     functions: &BTreeMap<&str, Router>,
@@ -73,7 +73,7 @@ pub(crate) fn router(
         };
         gateway = gateway.route(&path, on(method, handler));
     }
-    // axum answers HEAD with the GET route; API Gateway does so only if there is a HEAD route.
+    // axum responds to HEAD with the GET route. API Gateway does so only if there is a HEAD route.
     if let Some(handler) = &fallback {
         let has_head = |path: &str| routes.iter().any(|route| route.method == "HEAD" && route.path == path);
         for path in routes
@@ -97,7 +97,7 @@ pub(crate) fn router(
     Ok(gateway.merge(local))
 }
 
-/// Calls a function with a request and the context that API Gateway adds to it.
+/// Calls a function with a request and the context that API Gateway adds.
 pub(crate) async fn invoke(function: Router, peer: SocketAddr, request: Request) -> Response {
     // The function must not see the outer router's extensions (matched path, original URI).
     let (mut parts, body) = request.into_parts();
@@ -109,7 +109,7 @@ pub(crate) async fn invoke(function: Router, peer: SocketAddr, request: Request)
     answer.unwrap_or_else(|never: std::convert::Infallible| match never {})
 }
 
-/// `POST /_local/clock {"advance_seconds": n}`: moves the stack's clock and the chain's.
+/// `POST /_local/clock {"advance_seconds": n}`: advances the clocks of the stack and the chain.
 async fn advance_clock(State(controls): State<Controls>, body: Bytes) -> Response {
     let seconds = json_of(&body)
         .get("advance_seconds")
@@ -158,12 +158,12 @@ async fn fund(State(controls): State<Controls>, body: Bytes) -> Response {
     }
 }
 
-/// `POST /_local/token`: an ID token of the demo owner, who has just signed in.
+/// `POST /_local/token`: returns an ID token of the demo owner, with a sign-in at the current time.
 async fn sign_in(State(controls): State<Controls>) -> Response {
     Json(json!({"token": controls.issuer.token(&DEMO_OWNER)})).into_response()
 }
 
-/// The body as JSON, whatever its content type, as on every other route; null if it is not JSON.
+/// Parses the body as JSON, whatever its content type, as on every other route; null if the body is not JSON.
 fn json_of(body: &[u8]) -> Value {
     serde_json::from_slice(body).unwrap_or_default()
 }

@@ -1,13 +1,13 @@
-//! Records which function makes which AWS call, so that the roles can be checked against it (`infra/sam/calls.py`).
+//! Records which function makes which AWS call, so that `infra/sam/calls.py` can check the IAM roles against the calls.
 //!
-//! Every function signs with its own access key, whose id is the function's logical id, so the signature of a request
-//! identifies its sender. Proxies between the functions and AWS record each request in the form in which IAM would
-//! evaluate it, and forward it. Calls of the stack and of the tests bypass them.
+//! Every function signs with an access key whose id is the function's logical id, so a request's signature identifies
+//! the sender. Proxies between the functions and AWS record each request in the form in which IAM would evaluate it,
+//! and forward it. Calls by the stack and the tests bypass the proxies.
 //!
-//! A line is one required permission; each stack writes it once: `{"function", "action", "resource", "keys",
+//! A line is a required permission, and each stack writes a line only once: `{"function", "action", "resource", "keys",
 //! "attributes", "within", "only_if_new"}`. A transaction needs the permissions of its items (developer guide, "Using
-//! IAM with DynamoDB transactions"). Only the prefix of a partition key, up to `#`, is recorded. The attributes are
-//! those that an update names.
+//! IAM with DynamoDB transactions"). Only the prefix of a partition key, up to `#`, is recorded. The attributes are the
+//! attributes that an update names.
 
 use purser_testkit::{Fate, Moment, Proxy, ProxyConfig, Step};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Appends to one file. Clones share it, and other processes may too: each line is one write.
+/// Appends to a file. Clones and other processes may share the file, because each line is a single write.
 #[derive(Clone)]
 pub(crate) struct IamRecorder(Arc<Mutex<Record>>);
 
@@ -26,7 +26,7 @@ struct Record {
     written: HashSet<String>,
 }
 
-/// The address at which calls of the service at `url` are recorded; `url` itself without a recorder.
+/// Returns the URL of a recording proxy for the service at `url`; `url` itself without a recorder.
 pub(crate) async fn recorder_url(recorder: Option<&IamRecorder>, url: String) -> String {
     match recorder {
         Some(recorder) => recorder.in_front_of(url).await,
@@ -35,7 +35,7 @@ pub(crate) async fn recorder_url(recorder: Option<&IamRecorder>, url: String) ->
 }
 
 impl IamRecorder {
-    /// Opens that file for appending.
+    /// Opens a file for appending.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         Ok(Self(Arc::new(Mutex::new(Record {
@@ -44,7 +44,7 @@ impl IamRecorder {
         }))))
     }
 
-    /// A proxy's URL for the AWS service at `upstream`; every call through it is recorded.
+    /// Starts a proxy for the AWS service at `upstream` that records every call. Returns the proxy's URL.
     pub(crate) async fn in_front_of(&self, upstream: String) -> String {
         let proxy = Proxy::start(upstream, ProxyConfig::default()).await;
         let recorder = self.clone();
@@ -82,29 +82,29 @@ impl IamRecorder {
             Ok(()) => {
                 record.written.insert(line);
             }
-            // The check then fails: a call that was not recorded counts as never made.
+            // A call that was not recorded counts as never made, so the check fails.
             Err(error) => tracing::error!(cause = %error, "iam_recorder.not_written"),
         }
     }
 }
 
-/// One permission that a request needs.
+/// A permission that a request needs.
 #[derive(Debug, PartialEq, Eq)]
 struct Need {
     action: String,
     resource: String,
-    /// The prefixes of the partition keys; empty if the request names none, as in a scan or on an index.
+    /// The partition key prefixes; empty if the request names no key, as in a scan or on an index.
     keys: BTreeSet<String>,
-    /// The attributes that an update changes or compares, including those of its key.
+    /// The attributes that an update changes or compares, including key attributes.
     attributes: BTreeSet<String>,
-    /// The transaction that contains it.
+    /// The transaction that contains the request.
     within: Option<&'static str>,
-    /// For a put: whether its condition excludes overwriting.
+    /// For a put: whether the condition excludes overwriting.
     only_if_new: bool,
 }
 
 impl Need {
-    /// The value of a secret.
+    /// Returns the permission to read a secret.
     fn of_secret(arn: &str) -> Self {
         // `arn:aws:secretsmanager:<region>:<account>:secret:<name>`
         let name = arn.rsplit(':').next().unwrap_or(arn);
@@ -122,7 +122,7 @@ impl Need {
         }
     }
 
-    /// A read or a write of one item.
+    /// Returns the permission to read or write one item.
     fn of_item(action: &str, request: &Value) -> Self {
         let item = request.get("Item").or_else(|| request.get("Key"));
         let condition = text_of(request, "ConditionExpression");
@@ -163,13 +163,13 @@ impl Need {
     }
 }
 
-/// The function that a call of Lambda at that path invokes.
+/// Returns the function that a Lambda call at this path invokes.
 fn invoked_function(path: &str) -> Option<&str> {
     path.strip_prefix("/2015-03-31/functions/")?
         .strip_suffix("/invocations")
 }
 
-/// The permissions that a request needs. An unknown request needs a key that no role has: `?`.
+/// Returns the permissions that a request needs. An unknown request gets the key `?`, which no role has.
 fn needs(operation: &str, request: &Value) -> Vec<Need> {
     match operation {
         "TransactWriteItems" => {
@@ -180,7 +180,7 @@ fn needs(operation: &str, request: &Value) -> Vec<Need> {
             };
             items.flatten().map(need).collect()
         }
-        // IAM evaluates all keys of one table in one call together.
+        // IAM evaluates all keys of a table in one call together.
         "BatchGetItem" => {
             let tables = request.get("RequestItems").and_then(Value::as_object);
             let need = |(table, asked): (&String, &Value)| {
@@ -212,7 +212,8 @@ fn needs(operation: &str, request: &Value) -> Vec<Need> {
         // The stack has only one bus.
         "PutEvents" => vec![Need::new(operation, "EventBus".to_owned(), [])],
         "GetSecretValue" => vec![Need::of_secret(&text(request, "SecretId"))],
-        // Reading several secrets in one call needs a separate permission, besides each secret's.
+        // Reading several secrets in one call needs a separate permission in addition to the permission for each
+        // secret.
         "BatchGetSecretValue" => {
             let ids = list(request, "SecretIdList").iter().filter_map(Value::as_str);
             let all = Need::new(operation, "*".to_owned(), []);
@@ -222,7 +223,7 @@ fn needs(operation: &str, request: &Value) -> Vec<Need> {
     }
 }
 
-/// The attributes that an update names: those of its key, and of its expressions (developer guide, "Expressions").
+/// Returns the attributes that an update names in its key and its expressions (developer guide, "Expressions").
 fn attributes(request: &Value) -> BTreeSet<String> {
     const WORDS: [&str; 14] = [
         "SET",
@@ -258,13 +259,13 @@ fn attributes(request: &Value) -> BTreeSet<String> {
     key.chain(attributes).collect()
 }
 
-/// The prefix of an item's partition key.
+/// Returns the prefix of an item's partition key.
 fn partition(item: &Value) -> String {
     let pk = item.get("pk").and_then(|pk| text_of(pk, "S"));
     pk.map_or_else(unknown, beginning)
 }
 
-/// The prefix of the partition key in `pk = :pk AND …`.
+/// Returns the prefix of the partition key in `pk = :pk AND …`.
 fn partition_prefix(request: &Value) -> String {
     let condition = text(request, "KeyConditionExpression");
     let name = condition.strip_prefix("pk = ").and_then(|rest| rest.split(' ').next());
@@ -297,7 +298,7 @@ fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
 mod tests {
     use super::*;
 
-    /// The permissions a request needs: action, resource, keys.
+    /// Checks the permissions that a request needs: action, resource and keys.
     #[track_caller]
     fn check(operation: &str, request: &Value, needed: &[(&str, &str, &[&str])]) {
         let needs = needs(operation, request);

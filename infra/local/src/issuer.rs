@@ -1,9 +1,9 @@
-//! The stack's own OpenID provider, so that people can sign in without an account anywhere: the authorization code flow
-//! with PKCE (OpenID Connect Core 1.0 §3.1, RFC 7636), and a page with a button for each demo user.
+//! The stack's OpenID provider, so that users can sign in without an external account: the authorization code flow with
+//! PKCE (OpenID Connect Core 1.0 §3.1, RFC 7636), and a page with a button for each demo user.
 //!
-//! The functions know it only by `OIDC_ISSUER` and treat it like any other provider. The refusals of a provider are
-//! tested beside the function's sign-in (`functions/people/tests/api/sign_in.rs`). It uses the stack's clock, which an
-//! external provider would not follow: `/_local/clock` makes codes and tokens expire. It is never deployed.
+//! The functions know the provider only by `OIDC_ISSUER` and treat it like any other provider.
+//! `functions/people/tests/api/sign_in.rs` tests the rejections by a provider. The issuer uses the stack's clock, which
+//! an external provider would not follow: `/_local/clock` makes codes and tokens expire. The issuer is never deployed.
 
 use axum::extract::{Form, Query, State};
 use axum::http::{StatusCode, header};
@@ -23,10 +23,10 @@ use url::Url;
 /// The dashboard's client id: a public client, which uses PKCE.
 pub const CLIENT_ID: &str = "purser-dashboard";
 
-/// A person who can sign in at the local issuer.
+/// A user who can sign in at the local issuer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct DemoUser {
-    /// The `sub` of the tokens, which never changes.
+    /// The `sub` claim, which never changes.
     pub sub: &'static str,
     /// The e-mail address.
     pub email: &'static str,
@@ -41,7 +41,7 @@ pub const DEMO_OWNER: DemoUser = DemoUser {
     name: "Olive Owner",
 };
 
-/// Another person, who must see nothing of the owner's.
+/// A second user, who must not see the owner's data.
 pub const DEMO_STRANGER: DemoUser = DemoUser {
     sub: "b84e0a97-51c3-4f9d-a1de-7c90d25e6b02",
     email: "second@example.test",
@@ -52,27 +52,27 @@ const USERS: [&DemoUser; 2] = [&DEMO_OWNER, &DEMO_STRANGER];
 
 /// An ID token's lifetime: a working day, after which the dashboard requires a new sign-in.
 const TOKEN_LIFE: Duration = Duration::from_secs_u32(8 * 3_600);
-/// A code's lifetime: the browser takes it to the client immediately.
+/// A code's lifetime. The browser takes the code to the client immediately.
 const CODE_LIFE: Duration = Duration::from_secs_u32(60);
 
-/// A running issuer. Clones share its state.
+/// A running issuer. Clones share all state.
 #[derive(Clone)]
 pub struct Issuer(Arc<Provider>);
 
 struct Provider {
-    /// The published documents: its URL, its endpoints, and its keys.
+    /// The published documents: the issuer's URL, endpoints and keys.
     published: TestIssuer,
-    /// The only address to which codes are sent; compared exactly (RFC 9700 §4.1.3), as `template.yaml` registers it.
+    /// The only redirect address, compared exactly (RFC 9700 §4.1.3), as `template.yaml` registers it.
     redirect_uri: String,
     /// Where a browser is redirected after signing out.
     signed_out_uri: String,
     clock: Clock,
-    /// The last one signs; the others stay published to verify the tokens they signed.
+    /// The last key signs. Earlier keys stay published to verify earlier tokens.
     keys: Mutex<Vec<Signer>>,
     codes: Mutex<HashMap<String, Grant>>,
 }
 
-/// The grant behind a code.
+/// The grant that a code stands for.
 struct Grant {
     user: &'static DemoUser,
     /// The PKCE challenge: the hash of a verifier that only the client knows.
@@ -82,7 +82,7 @@ struct Grant {
 }
 
 impl Issuer {
-    /// An issuer at `url` for a dashboard below `dashboard`, both without a trailing slash.
+    /// Creates an issuer at `url` for a dashboard below `dashboard`. Neither URL has a trailing slash.
     pub fn new(url: &str, dashboard: &str, clock: Clock) -> Self {
         let below = |path: &str| format!("{dashboard}{path}");
         let issuer = Self(Arc::new(Provider {
@@ -97,12 +97,12 @@ impl Issuer {
         issuer
     }
 
-    /// Its URL, which is the `iss` of its tokens.
+    /// Returns the issuer's URL, which is the `iss` claim of the tokens.
     pub fn url(&self) -> &str {
         &self.0.published.address
     }
 
-    /// The claims of a person who signs in now, for a session with the lifetime `life`. Tests change one claim and sign
+    /// Returns the claims for a sign-in at the current time, with the lifetime `life`. Tests change a claim and sign
     /// the result.
     pub fn claims(&self, user: &DemoUser, life: Duration) -> Value {
         let now = self.0.clock.now();
@@ -119,38 +119,38 @@ impl Issuer {
         })
     }
 
-    /// An ID token with any claims, signed with the current key.
+    /// Returns an ID token with any claims, signed with the current key.
     pub fn sign(&self, claims: &Value) -> String {
         let keys = lock(&self.0.keys);
         keys.last().map(|key| key.token(claims)).unwrap_or_default()
     }
 
-    /// The ID token of a person who signs in now.
+    /// Returns the ID token for a sign-in at the current time.
     pub fn token(&self, user: &DemoUser) -> String {
         self.token_for(user, TOKEN_LIFE)
     }
 
-    /// An ID token with another lifetime.
+    /// Returns an ID token with the lifetime `life`.
     pub fn token_for(&self, user: &DemoUser, life: Duration) -> String {
         self.sign(&self.claims(user, life))
     }
 
-    /// The address to which a person's browser is redirected, with a code, after they have signed in on the page at
-    /// `page`. `None` if the client's request is refused.
+    /// Returns the address to which the browser is redirected, with a code, after the user has signed in on the page at
+    /// `page`; `None` if the client's request is rejected.
     pub fn answer(&self, page: &str, user: &'static DemoUser) -> Option<String> {
         let page = Url::parse(page).ok()?;
         let asked: Parameters = page.query_pairs().into_owned().collect();
         self.grant(&asked, user)
     }
 
-    /// Signs with a new key from now on. The old one stays published: its tokens are valid until they expire.
+    /// Signs with a new key from now on. The old key stays published, because its tokens are valid until they expire.
     pub fn rotate_key(&self) {
         let mut keys = lock(&self.0.keys);
         keys.push(Signer::es256(&uuid::Uuid::new_v4().to_string()));
         self.0.published.publish(&keys.iter().collect::<Vec<_>>());
     }
 
-    /// Its endpoints.
+    /// Returns the router with the issuer's endpoints.
     pub(crate) fn router(&self) -> Router {
         let own = Router::new()
             .route("/authorize", get(ask).post(sign_in))
@@ -160,8 +160,8 @@ impl Issuer {
         self.0.published.router().merge(own)
     }
 
-    /// Stores a code for the person, and returns the client's address with the code; `None` for a request of another
-    /// client, to another address, or without PKCE.
+    /// Stores a code for the user, and returns the client's address with the code; `None` if the request has an unknown
+    /// client, a different address, or no PKCE.
     fn grant(&self, asked: &Parameters, user: &'static DemoUser) -> Option<String> {
         let provider = &self.0;
         let is = |name: &str, value: &str| asked.get(name).is_some_and(|given| given == value);
@@ -182,7 +182,7 @@ impl Issuer {
         };
         lock(&provider.codes).insert(code.clone(), grant);
         let mut address = Url::parse(&provider.redirect_uri).ok()?;
-        // `iss` identifies the issuer of the answer (RFC 9207).
+        // `iss` identifies the issuer of the response (RFC 9207).
         let parameters = [
             ("code", code.as_str()),
             ("state", asked.get("state")?),
@@ -192,7 +192,7 @@ impl Issuer {
         Some(address.into())
     }
 
-    /// The person behind a code, and the nonce for their token. A code is used up by the first attempt.
+    /// Returns the user and the nonce for a code. The first attempt uses up the code.
     fn redeem(&self, form: &Parameters) -> Option<(&'static DemoUser, String)> {
         let grant = lock(&self.0.codes).remove(form.get("code")?)?;
         let is_its_verifier = encoded(Sha256::digest(form.get("code_verifier")?)) == grant.challenge;
@@ -202,7 +202,7 @@ impl Issuer {
     }
 }
 
-/// `GET /authorize`: a button for each demo user. The form is sent to the page's own URL, which contains the client's
+/// `GET /authorize`: shows a button for each demo user. The form is sent to the page's URL, which contains the client's
 /// parameters.
 async fn ask() -> Response {
     let page = html! {
@@ -230,7 +230,7 @@ async fn ask() -> Response {
     ([NO_STORE, (header::REFERRER_POLICY, "no-referrer")], page).into_response()
 }
 
-/// `POST /authorize`: redirects the browser to the client, with a code.
+/// `POST /authorize`: redirects the browser to the client with a code.
 async fn sign_in(
     State(issuer): State<Issuer>,
     Query(asked): Query<Parameters>,
@@ -273,8 +273,8 @@ async fn redeem(State(issuer): State<Issuer>, Form(form): Form<Parameters>) -> R
     ([NO_STORE], Json(tokens)).into_response()
 }
 
-/// `GET /end-session` (OpenID Connect RP-Initiated Logout 1.0 §2). The issuer keeps no sessions, so it only redirects
-/// the browser back to the client.
+/// `GET /end-session` (OpenID Connect RP-Initiated Logout 1.0 §2): redirects the browser back to the client. The issuer
+/// keeps no sessions.
 async fn end_session(State(issuer): State<Issuer>, Query(asked): Query<Parameters>) -> Response {
     let Ok(mut address) = Url::parse(&issuer.0.signed_out_uri) else {
         return StatusCode::NOT_FOUND.into_response();
@@ -285,12 +285,12 @@ async fn end_session(State(issuer): State<Issuer>, Query(asked): Query<Parameter
     Redirect::to(address.as_str()).into_response()
 }
 
-/// A poisoned lock is safe to use: no code panics while it holds one, and no map is ever half changed.
+/// A poisoned lock is safe to use, because no code panics while it holds a lock, and no map is ever half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A random text of 244 bits.
+/// Returns a random text with 244 bits.
 fn secret() -> String {
     encoded(
         [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()]
@@ -299,7 +299,7 @@ fn secret() -> String {
     )
 }
 
-/// Answers with a secret are not cached.
+/// Responses with a secret are not cached.
 const NO_STORE: (header::HeaderName, &str) = (header::CACHE_CONTROL, "no-store");
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The local stack: the whole service on one machine, for trying it out and for the tests.
+//! The local stack: the whole service on one machine, for development and for the tests.
 //!
-//! It runs the same routers as Lambda, behind the routes of `template.yaml`, with tables created from that file. Only
-//! the local stack has `/_local/clock`, `/_local/fund`, `/_local/token`, an issuer for signing in, and the demo data.
+//! The stack runs the same routers as Lambda, behind the routes of `template.yaml`, with tables created from that file.
+//! Only the local stack has `/_local/clock`, `/_local/fund`, `/_local/token`, an issuer for signing in, and demo data.
 
 mod bridge;
 mod chain;

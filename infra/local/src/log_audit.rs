@@ -1,9 +1,9 @@
-//! Records what the functions log and, next to it, the texts that must not be in the logs, so that logs can be checked
-//! (`tests/logs/check.py`).
+//! Records the functions' log lines and, separately, the texts that must not be logged, so that `tests/logs/check.py`
+//! can check the logs.
 //!
-//! Each process writes two files: its log lines, as `CloudWatch` would get them at the lowest level, and a JSON line
-//! for each text that must not be in them. The stack adds its own secrets. The texts that callers send and receive are
-//! recorded at the gateway: credentials, sessions, signed payments, and the texts of request bodies.
+//! Each process writes two files: the log lines at the lowest level, as `CloudWatch` would get them, and a JSON line
+//! for each text that must not occur in them. The stack adds its secrets. The gateway records texts that callers send
+//! and receive: credentials, sessions, signed payments, and the texts of request bodies.
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -20,13 +20,13 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Our own crates at their lowest level, and the warnings of all other crates; lines of higher levels are included.
+/// Purser's crates at their lowest level, and the warnings of all other crates. Lines of higher levels are included.
 const EVERYTHING: &str = "warn,purser=trace";
 
-/// Shorter texts may occur anywhere by coincidence.
+/// The minimum length of a recorded text. Shorter texts may occur anywhere by coincidence.
 const LONG_ENOUGH: usize = 16;
 
-/// Records this process. Clones share its files.
+/// Records the log of this process. Clones share the files.
 #[derive(Clone)]
 pub struct LogAudit(Arc<Heard>);
 
@@ -36,14 +36,14 @@ struct Heard {
 }
 
 impl LogAudit {
-    /// The audit of this process, if `PURSER_LOGS` names a folder.
+    /// Returns the audit of this process if `PURSER_LOGS` names a folder.
     pub fn of_process() -> Option<Self> {
         static OF_PROCESS: OnceLock<Option<LogAudit>> = OnceLock::new();
         let open = || {
             let folder = Env::process().get("PURSER_LOGS").map(str::to_owned)?;
             match Self::open(Path::new(&folder)) {
                 Ok(audit) => Some(audit),
-                // The check then fails: too little was recorded.
+                // The check then fails, because too little was recorded.
                 Err(error) => {
                     tracing::error!(cause = %error, "audit.not_opened");
                     None
@@ -66,12 +66,12 @@ impl LogAudit {
         })))
     }
 
-    /// Records everything logged from now on, unless the process already logs elsewhere.
+    /// Records all later log lines, unless the process already logs elsewhere.
     pub fn listen(&self) {
         log_to(EVERYTHING, self.lines());
     }
 
-    /// The file of log lines, for other writers too: each line is one write.
+    /// Returns the file for log lines. Other writers may use it too, because each line is a single write.
     pub fn lines(&self) -> Arc<File> {
         Arc::clone(&self.0.lines)
     }
@@ -91,8 +91,8 @@ impl LogAudit {
         }
     }
 
-    /// Records the parts of a credential: each half of an agent's key, each part of a token, and the parts of a cookie
-    /// except the person's id.
+    /// Records the parts of a credential: both halves of an agent's key, each part of a token, and the parts of a
+    /// cookie except for the user's id.
     pub(crate) fn credential(&self, what: &str, text: &str) {
         for part in text.split([':', '.', ' ', '=', ';']) {
             if what != COOKIE || PersonId::parse(part).is_none() {
@@ -119,7 +119,7 @@ impl LogAudit {
     }
 
     fn text(&self, what: &str, text: &str) {
-        // Not a secret: a webhook names kinds of events, which log lines contain too.
+        // A webhook names kinds of events, which are no secrets and which log lines contain too.
         if !is_name(text) && EventKind::from_name(text).is_none() {
             self.must_not_log(what, text);
         }
@@ -149,8 +149,8 @@ impl LogAudit {
         for address in texts(headers, &header::LOCATION) {
             for pair in address.split(['?', '&']) {
                 let (name, value) = pair.split_once('=').unwrap_or_default();
-                // Not a secret: the notice that a page shows after a form, and the id of what it shows. A line of the
-                // audit log may contain both.
+                // The notice after a form and the id of the shown object are no secrets. An audit log line may contain
+                // both.
                 if name != "notice" && uuid::Uuid::try_parse(value).is_err() {
                     self.must_not_log("a sign-in", value);
                 }
@@ -184,9 +184,9 @@ impl LogAudit {
 
 const COOKIE: &str = "a cookie";
 
-/// Forwards a request and its answer, and records the texts in them that must not be logged.
+/// Forwards a request and its response, and records the texts in them that must not be logged.
 pub(crate) async fn audit(State(audit): State<LogAudit>, mut request: Request, next: Next) -> Response {
-    // Texts are found only in answers that are not compressed.
+    // Texts are found only in responses that are not compressed.
     request.headers_mut().remove(header::ACCEPT_ENCODING);
     let headers = request.headers();
     for (what, name) in [
@@ -199,7 +199,7 @@ pub(crate) async fn audit(State(audit): State<LogAudit>, mut request: Request, n
         }
     }
     let asked = format!("{} {}", request.method(), request.uri().path());
-    // The body is forwarded frame by frame. A body that never ends must be limited by the function.
+    // The body is forwarded frame by frame. The function must limit a body that never ends.
     let read = Arc::new(Mutex::new(Vec::new()));
     let request = request.map(|body| {
         let read = Arc::clone(&read);
@@ -214,7 +214,7 @@ pub(crate) async fn audit(State(audit): State<LogAudit>, mut request: Request, n
     });
     let (parts, body) = next.run(request).await.into_parts();
     audit.body(&asked, &read.lock().unwrap_or_else(PoisonError::into_inner));
-    // The routers' answers are in memory, so this can't fail.
+    // The routers' responses are in memory, so this can't fail.
     let body = body.collect().await.map_or_else(|_| Bytes::new(), Collected::to_bytes);
     audit.answer(&parts.headers, &body);
     Response::from_parts(parts, Body::from(body))
@@ -224,14 +224,14 @@ fn texts<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = 
     headers.get_all(name).iter().filter_map(|value| value.to_str().ok())
 }
 
-/// Whether a field names a user: to whom an agent is offered, or whose agents an operator freezes. The id of a user is no
-/// secret, and log lines contain it too.
+/// Returns whether a field names a user: the user to whom an agent is offered, or the user whose agents an operator
+/// freezes. A user's id is no secret, and log lines contain it too.
 fn is_user(name: &str, value: &str) -> bool {
     matches!(name, "id" | "to") && PersonId::parse(value).is_some()
 }
 
-/// Whether a text of a body is only an identifier that log lines may contain: an id, an address, a hash, a word of the
-/// API.
+/// Returns whether a body's text is only an identifier that log lines may contain: an id, an address, a hash, or a word
+/// of the API.
 fn is_name(text: &str) -> bool {
     let is_word = text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     let is_hash = text
@@ -248,7 +248,7 @@ fn hexadecimal(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Compares the texts that were recorded as not to be logged.
+    /// Compares the texts that were recorded as secret with the expected texts.
     fn check(tell: impl FnOnce(&LogAudit), expected: &[&str]) {
         let folder = std::env::temp_dir().join(format!("purser-audit-{}", uuid::Uuid::new_v4()));
         let audit = LogAudit::open(&folder).unwrap();

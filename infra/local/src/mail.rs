@@ -17,8 +17,8 @@ pub enum MailService {
     /// A test double, which keeps the mail for a test: [`Mail::ses`].
     #[default]
     StandIn,
-    /// `aws-ses-v2-local` on this port (zero picks a free one), with a page that lists the mail: [`Mail::inbox_url`].
-    /// If it is not installed, no mail is sent.
+    /// `aws-ses-v2-local` on this port (zero selects a free port), with a page that lists the mail:
+    /// [`Mail::inbox_url`]. If it is not installed, no mail is sent.
     Inbox(u16),
 }
 
@@ -26,7 +26,7 @@ pub enum MailService {
 pub struct Mail {
     /// The test double, which keeps the sent mail.
     pub ses: Ses,
-    /// The URL of the page that lists the sent mails, if there is one.
+    /// The URL of the page that lists the sent mail, if there is a page.
     pub inbox_url: Option<String>,
     /// The URL for functions; `None` if there is no mail service.
     url: Option<String>,
@@ -34,7 +34,7 @@ pub struct Mail {
 }
 
 impl Mail {
-    /// Starts the service. Functions reach it through the recorder, if there is one.
+    /// Starts the service. With a recorder, functions reach the service through it.
     pub(crate) async fn start(
         service: MailService,
         recorder: Option<&IamRecorder>,
@@ -64,7 +64,7 @@ impl Mail {
         })
     }
 
-    /// The functions' environment variables. With a bridge, they contain the bridge's address, for containers.
+    /// Returns the functions' environment variables. With a bridge, they contain the bridge's address for containers.
     pub(crate) async fn variables(&self, bridge: Option<IpAddr>) -> Result<Vec<(String, String)>, StackError> {
         let Some(url) = &self.url else {
             return Ok(Vec::new());

@@ -1,17 +1,17 @@
 //! The stack's two child processes: Anvil, and the x402 facilitator and providers in Node.
 //!
-//! Neither outlives the stack: each holds the read end of a pipe to it, and ends when the pipe closes, regardless of
-//! how the stack's process ends.
+//! Neither process outlives the stack. Each process holds the read end of a pipe from the stack, and ends when the pipe
+//! closes, however the stack's process ends.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-/// Why a child process did not start.
+/// The reason why a child process did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ChildError {
-    /// It could not be started.
+    /// The program could not be started.
     #[error("could not start {program}: {source}")]
     Start {
         /// The program.
@@ -19,10 +19,10 @@ pub enum ChildError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// It is not installed.
+    /// The program is not installed.
     #[error("{0} is not installed: run `make setup`")]
     Missing(&'static str),
-    /// It exited, or printed something unexpected.
+    /// The program exited, or printed something unexpected.
     #[error("{program} did not come up: {detail}")]
     Failed {
         /// The program.
@@ -37,14 +37,14 @@ fn x402_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("x402")
 }
 
-/// Starts Anvil on a loopback port. A block is mined every second, and immediately with a transaction.
+/// Starts Anvil on a loopback port. Anvil mines a block every second, and immediately after a transaction.
 pub(crate) fn anvil(chain_id: u64, port: u16) -> Result<Child, ChildError> {
     let binary = x402_folder().join("node_modules/@foundry-rs/anvil-linux-amd64/bin/anvil");
     if !binary.exists() {
         return Err(ChildError::Missing("Anvil"));
     }
-    // Anvil does not watch its standard input, so a shell does: `cat` ends when our end of the pipe closes. The
-    // descriptor is duplicated as number 3, since a shell's background jobs have no standard input.
+    // Anvil does not watch its standard input, so a shell does: `cat` ends when the stack's end of the pipe closes. The
+    // descriptor is duplicated as number 3, because a shell's background jobs have no standard input.
     let script = r#"exec 3<&0; "$@" </dev/null & pid=$!; trap 'kill "$pid" 2>/dev/null' EXIT; cat <&3 >/dev/null"#;
     Command::new("sh")
         .args(["-c", script, "anvil"])
@@ -68,14 +68,14 @@ pub(crate) fn anvil(chain_id: u64, port: u16) -> Result<Child, ChildError> {
         })
 }
 
-/// Where the mail service listens, as Node prints it.
+/// The mail service's address, as Node prints it.
 #[derive(serde::Deserialize)]
 struct Inbox {
     inbox_url: String,
 }
 
-/// Starts the mail service, whose page lists the sent mails, and waits until it answers. Returns its process and its
-/// URL; `None` if it is not installed.
+/// Starts the mail service, whose page lists the sent mail, and waits until it responds. Returns the process and the
+/// URL; `None` if the service is not installed.
 pub(crate) async fn inbox(port: u16) -> Result<Option<(Child, String)>, ChildError> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("mail");
     if !folder.join("node_modules").exists() {
@@ -97,7 +97,7 @@ pub(crate) async fn inbox(port: u16) -> Result<Option<(Child, String)>, ChildErr
     Ok(Some((child, inbox_url)))
 }
 
-/// The first line that a child prints: JSON.
+/// Parses the first line that a child prints as JSON.
 async fn first_line<T: serde::de::DeserializeOwned>(
     child: &mut Child,
     program: &'static str,
@@ -117,7 +117,7 @@ async fn first_line<T: serde::de::DeserializeOwned>(
     serde_json::from_str(&line).map_err(|error| failed(error.to_string()))
 }
 
-/// Where the facilitator and the providers listen, as Node prints it.
+/// The addresses of the facilitator and the providers, as Node prints them.
 #[derive(Clone, Debug, serde::Deserialize)]
 pub struct Providers {
     /// The official facilitator.
@@ -126,13 +126,13 @@ pub struct Providers {
     pub provider_url: String,
     /// The paid provider that speaks x402 v1.
     pub provider_v1_url: String,
-    /// The wallet that both providers are paid to.
+    /// The wallet that receives the payments to both providers.
     pub pay_to: String,
     /// The contract that makes many transfers in one transaction.
     pub batch_address: String,
 }
 
-/// Ports of the providers; zero picks a free one.
+/// The ports of the providers; zero selects a free port.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProviderPorts {
     /// For the v2 provider.
@@ -141,7 +141,7 @@ pub struct ProviderPorts {
     pub v1: u16,
 }
 
-/// Starts the facilitator and the providers, and waits until they answer.
+/// Starts the facilitator and the providers, and waits until they respond.
 pub(crate) async fn providers(
     rpc_url: &str,
     chain_id: u64,

@@ -1,6 +1,6 @@
-//! The initial data of a stack: new secrets, the catalog of `catalog.json`, and one agent with a key and a funded
-//! wallet. All secrets are generated at every start; everything else is created through the functions, with the
-//! requests that an operator and an owner would send.
+//! The initial data of a stack: new secrets, the catalog of `catalog.json`, and an agent with a key and a funded
+//! wallet. All secrets are generated at every start. The rest is created through the functions, with the requests of an
+//! operator and an owner.
 
 use crate::{Providers, gateway};
 use axum::Router;
@@ -19,13 +19,13 @@ use std::net::SocketAddr;
 /// The initial balance of the demo agent's wallet: 1,000 dollars.
 pub(crate) const DEMO_FUNDS: u64 = 1_000_000_000;
 
-// Named by the logical ids of `template.yaml`, like the tables.
+// The names are the logical ids of `template.yaml`, as for the tables.
 pub(crate) const WALLET_SEED_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:WalletSeedSecret";
 pub(crate) const NONCE_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:NonceKeySecret";
 pub(crate) const STATEMENTS_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:StatementsKeySecret";
 pub(crate) const RPC_URL_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:RpcUrlSecret";
 pub(crate) const SIGN_IN_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:SignInKeySecret";
-/// The keys that verify asserted client addresses, each with the function that uses it.
+/// The keys that verify asserted client addresses, each with the function that uses the key.
 pub(crate) const CLIENT_IP_KEY_ARNS: [(&str, &str); 3] = [
     (
         "AgentsFunction",
@@ -42,21 +42,21 @@ pub(crate) const CLIENT_IP_KEY_ARNS: [(&str, &str); 3] = [
 ];
 pub(crate) const OPERATORS_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:OperatorsSecret";
 
-/// Why the demo data could not be created.
+/// The reason why the demo data could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum SeedError {
     /// `catalog.json` is not a catalog.
     #[error("catalog.json: {0}")]
     Catalog(String),
-    /// A function refused a request of the seeding.
+    /// A function rejected a request.
     #[error("seeding {seeding}: {detail}")]
     Refused {
         /// The object that was being created.
         seeding: String,
-        /// The answer.
+        /// The response.
         detail: String,
     },
-    /// No entropy from the system.
+    /// The system provided no entropy.
     #[error(transparent)]
     Service(#[from] Error),
     /// The wallet seed is invalid.
@@ -66,7 +66,7 @@ pub enum SeedError {
 
 /// The values of the stack's secrets.
 pub(crate) struct SecretValues {
-    /// `None` if KMS holds the wallets' keys.
+    /// The wallet seed; `None` if KMS holds the wallet keys.
     wallet_seed: Option<String>,
     nonce_key: String,
     statements_key: String,
@@ -101,10 +101,10 @@ fn hex(bytes: &[u8]) -> String {
 pub(crate) const OPERATOR: &str = "local";
 
 /// The names under which the demo owner and the demo stranger act as operators in the browser. The stranger is no
-/// operator until `OPERATOR_CLAIM` says so.
+/// operator unless `OPERATOR_CLAIM` says so.
 pub(crate) const BROWSER_OPERATORS: [&str; 2] = ["ada", "bob"];
 
-/// The value of the operators' secret, for these names and tokens.
+/// Returns the value of the operators' secret for these names and tokens.
 pub(crate) fn operators(tokens: &[(&str, &str)]) -> String {
     let digest = |token: &str| SecretDigest::digest(token).to_hex();
     let listed = tokens
@@ -114,7 +114,7 @@ pub(crate) fn operators(tokens: &[(&str, &str)]) -> String {
 }
 
 impl SecretValues {
-    /// The wallet seed; `None` if KMS holds the wallets' keys.
+    /// Returns the wallet seed; `None` if KMS holds the wallet keys.
     pub(crate) fn wallet_seed(&self) -> Result<Option<WalletSeed>, SeedError> {
         Ok(self.wallet_seed.as_deref().map(WalletSeed::from_hex).transpose()?)
     }
@@ -148,23 +148,23 @@ impl SecretValues {
 /// The seeded agent.
 #[derive(Clone, Debug)]
 pub struct DemoAgent {
-    /// Its id.
+    /// The agent's id.
     pub id: AgentId,
-    /// The whole key.
+    /// The agent's whole API key.
     pub key: String,
-    /// Its wallet.
+    /// The agent's wallet.
     pub wallet_address: Address,
 }
 
 const CATALOG: &str = include_str!("../catalog.json");
 
-/// An entry of `catalog.json`.
+/// A service in `catalog.json`.
 #[derive(Deserialize)]
 struct SeededService {
     id: String,
-    /// The demo owner's changes to the permissive policy of a new agent; null for none.
+    /// The demo owner's changes to a new agent's permissive policy; null for no changes.
     demo_policy: Option<Value>,
-    /// The service, in the form of an operator's request.
+    /// The service, as an operator's request body.
     service: Value,
 }
 
@@ -180,12 +180,12 @@ fn parse_catalog(providers: &Providers) -> Result<Vec<SeededService>, SeedError>
 pub(crate) struct Caller<'a> {
     function: &'a Router,
     credential: (&'static str, String),
-    /// The `If-Match` of edits; `None` for requests that create something.
+    /// The `If-Match` header of updates; `None` for requests that create an object.
     if_match: Option<&'static str>,
 }
 
 impl<'a> Caller<'a> {
-    /// An operator who calls the internal function.
+    /// Returns an operator who calls the internal function.
     pub(crate) fn operator(function: &'a Router, token: &str) -> Self {
         Self {
             function,
@@ -194,7 +194,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// A person who calls the function for people.
+    /// Returns a user who calls the function for signed-in users.
     pub(crate) fn person(function: &'a Router, token: &str) -> Self {
         Self {
             function,
@@ -203,7 +203,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Sends a request, which must succeed. Errors name the object `seeding` that was being created.
+    /// Sends a request, which must succeed. `seeding` names the object in errors.
     async fn send(&self, seeding: &str, method: &str, path: &str, body: &Value) -> Result<Value, SeedError> {
         let refused = |detail: String| SeedError::Refused {
             seeding: seeding.to_owned(),
@@ -252,7 +252,7 @@ pub(crate) async fn catalog(
     Ok(())
 }
 
-/// Creates the demo agent and its key, and sets its policies, with its owner's requests.
+/// Creates the demo agent and its key, and sets its policies, with the owner's requests.
 pub(crate) async fn agent(owner: &Caller<'_>, providers: &Providers) -> Result<DemoAgent, SeedError> {
     const SEEDING: &str = "the demo agent";
     let unreadable = |what: &str| SeedError::Refused {

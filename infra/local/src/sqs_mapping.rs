@@ -1,8 +1,8 @@
-//! The event source mappings of the queues: they pass messages in batches to `webhooks` and `notices`, whose answers
-//! name the failed messages.
+//! The queues' event source mappings: they pass message batches to `webhooks` and `notices`, whose responses name the
+//! failed messages.
 //!
-//! They work as in Lambda, except for the polling rate: if a call fails or ends without an answer, all messages of its
-//! batch stay in the queue and are received again when they are visible again.
+//! The mappings work as in Lambda, except for the polling rate. If a call fails or ends without a response, all
+//! messages of its batch stay in the queue, and are received again when they become visible.
 
 use purser_api::Clock;
 use purser_notices::Notices;
@@ -13,28 +13,28 @@ use std::time::Duration;
 
 /// The queue of events for webhooks.
 pub const WEBHOOK_EVENTS: &str = "WebhookEventsQueue";
-/// The queue of tests and redeliveries that people request.
+/// The queue of tests and redeliveries that users request.
 const WEBHOOK_REQUESTS: &str = "WebhookRequestsQueue";
 /// The queue of deliveries to webhooks.
 pub const WEBHOOK_DELIVERIES: &str = "WebhookDeliveriesQueue";
 
-/// The queue of events for notices.
+/// The queue of events for notifications.
 pub const NOTICE_EVENTS: &str = "NoticeEventsQueue";
-/// The queue of test notices that people request.
+/// The queue of test notifications that users request.
 const NOTICE_REQUESTS: &str = "NoticeRequestsQueue";
-/// The queue of notices.
+/// The queue of notifications.
 pub const NOTICES: &str = "NoticesQueue";
 
-/// The timeout of a batch and its maximum number of messages, as in `template.yaml`.
+/// The timeout for a batch and its maximum number of messages, as in `template.yaml`.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const BATCH: usize = 10;
-/// The time between two sweeps. It is shorter than the minute in `template.yaml`, since a test can advance the clock by
-/// hours.
+/// The time between two sweeps. It is shorter than the minute in `template.yaml`, because a test can advance the clock
+/// by hours.
 const SWEEP: Duration = Duration::from_secs(5);
 /// The time between two polls of a queue.
 const PACE: Duration = Duration::from_millis(50);
 
-/// The queues of `template.yaml`, with the time of this clock.
+/// Creates the queues of `template.yaml`, with the time of this clock.
 pub(crate) fn queues(clock: Clock) -> Sqs {
     let sqs = Sqs::new(move || clock.now().micros());
     sqs.create(WEBHOOK_EVENTS, 180, 20);
@@ -46,7 +46,7 @@ pub(crate) fn queues(clock: Clock) -> Sqs {
     sqs
 }
 
-/// The functions' environment variables for the queues at that endpoint.
+/// Returns the functions' environment variables for the queues at that endpoint.
 pub(crate) fn variables(url: &str) -> [(String, String); 11] {
     [
         ("SQS_ENDPOINT", url.to_owned()),
@@ -64,8 +64,8 @@ pub(crate) fn variables(url: &str) -> [(String, String); 11] {
     .map(|(name, value)| (name.to_owned(), value))
 }
 
-/// The rules of the bus: each event of this deployment is sent to the queue of events for notices, and each event with
-/// an owner also to the queue of events for webhooks.
+/// Adds the rules of the event bus: each event of this deployment is sent to the queue of events for notifications, and
+/// each event with an owner also to the queue of events for webhooks.
 pub fn follow_bus(bus: &EventBus, sqs: &Sqs, deployment: &str) {
     let passing = |queue: &'static str| {
         let sqs = sqs.clone();
@@ -95,7 +95,7 @@ pub(crate) fn sweep(webhooks: Webhooks) {
     });
 }
 
-/// Fills the queues of events from the bus, and calls the functions with the messages of all queues, until the runtime
+/// Fills the event queues from the bus, and calls the functions with the messages of all queues, until the runtime
 /// ends.
 pub(crate) fn follow(bus: &EventBus, sqs: &Sqs, deployment: &str, webhooks: &Webhooks, notices: &Notices) {
     follow_bus(bus, sqs, deployment);
@@ -115,7 +115,7 @@ pub(crate) fn follow(bus: &EventBus, sqs: &Sqs, deployment: &str, webhooks: &Web
     }
 }
 
-/// Calls a function with the messages of a queue.
+/// Calls a function with a queue's messages.
 fn poll<F>(sqs: &Sqs, queue: &'static str, call: impl Fn(Value) -> F + Send + 'static)
 where
     F: Future<Output = Option<Value>> + Send + 'static,
@@ -125,7 +125,7 @@ where
         loop {
             while let Some(batch) = sqs.receive(queue, BATCH) {
                 let (sqs, work) = (sqs.clone(), tokio::time::timeout(TIMEOUT, call(batch.clone())));
-                // Runs in its own task, as each call in Lambda runs in its own environment.
+                // Runs in a separate task, as each call in Lambda runs in a separate execution environment.
                 tokio::spawn(async move {
                     let answer = work.await.ok().flatten();
                     sqs.delete_done(queue, &batch, answer.as_ref());

@@ -1,5 +1,5 @@
 //! The whole service on one machine: every function behind one gateway, over an embedded DynamoDB, a local chain, and
-//! paid providers on the official SDK. Everything listens on loopback and ends with the [`Stack`].
+//! paid providers that use the official SDK. All servers listen on loopback and end with the [`Stack`].
 
 use crate::bridge;
 use crate::chain::{DevChain, NETWORK};
@@ -40,45 +40,46 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::process::Child;
 
-/// Starts a server, such as a proxy, between the functions and the database or the node: takes the URL of the database
-/// or the node, and returns the URL that the functions get.
+/// Starts a server, such as a proxy, between the functions and the database or the node. The closure takes the upstream
+/// URL and returns the URL for the functions.
 pub type Front = Box<dyn FnOnce(String) -> Pin<Box<dyn Future<Output = String> + Send>> + Send>;
 
 /// Options of a stack.
 pub struct Options {
-    /// The gateway's port; zero picks a free one.
+    /// The gateway's port; zero selects a free port.
     pub gateway_port: u16,
-    /// The ports of the chain, the database, the issuer and the providers; zeros pick free ones.
+    /// The ports of the chain, the database, the issuer and the providers; zeros select free ports.
     pub ports: Ports,
-    /// `THROTTLE_PER_MINUTE` of the functions.
+    /// The functions' `THROTTLE_PER_MINUTE`.
     pub throttle_per_minute: u32,
-    /// The custody of the wallets' keys.
+    /// The custody of the wallet keys.
     pub custody: CustodyKind,
-    /// More environment variables of the functions; they override the stack's own.
+    /// Additional environment variables for the functions, which override the stack's variables.
     pub environment: BTreeMap<String, String>,
     /// A server in front of the database, such as a proxy that injects conflicts.
     pub front: Option<Front>,
     /// A server in front of the chain's node, such as a proxy that counts.
     pub node_front: Option<Front>,
-    /// More operations of the catalog's services: the service's slug, and the operation in the form of an operator's
-    /// request, in which `{pay_to}` stands for the providers' wallet.
+    /// Additional operations for the catalog's services: the service's slug, and the operation as an operator's request
+    /// body, in which `{pay_to}` stands for the providers' wallet.
     pub operations: Vec<(&'static str, Value)>,
-    /// The functions' clock; by default the system's, moved by `/_local/clock`.
+    /// The functions' clock. The default is the system's clock, advanced by `/_local/clock`.
     pub clock: Option<Clock>,
     /// An address of this machine at which containers reach the services that functions call: the gateway of a Docker
     /// bridge.
     pub bridge: Option<IpAddr>,
-    /// A file to which every AWS call of a function is appended, as the permission that it needs.
+    /// A file to which every AWS call of a function is appended, as the permission that the call needs.
     pub record: Option<PathBuf>,
     /// The recorder of texts that must not be logged.
     pub log_audit: Option<LogAudit>,
-    /// What happens to changes of the tables.
+    /// Whether the tables' changes are streamed.
     pub streams: Streaming,
     /// The mail service to use.
     pub mail: MailService,
 }
 
-/// Whether the tables have streams, which `events` reads. The embedded database becomes slower as they grow.
+/// Whether the tables have streams, which `events` and `history` read. The embedded database becomes slower as the
+/// streams grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Streaming {
     /// The tables have the streams that the template declares. [`Stack::tell`] passes their records on.
@@ -86,11 +87,11 @@ pub enum Streaming {
     /// The tables have streams, and [`Stack::fold`] passes their records to `history`. No events are published.
     #[default]
     Journal,
-    /// The tables have no streams: no events are published, and the journal is empty.
+    /// The tables have no streams, so no events are published and the decision history is empty.
     Off,
 }
 
-/// Ports of the processes around the functions.
+/// The ports of the processes around the functions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ports {
     /// The chain's RPC.
@@ -124,7 +125,7 @@ impl Default for Options {
     }
 }
 
-/// The variable that sets for how many seconds a sign-in is recent.
+/// The environment variable for how many seconds a sign-in counts as recent.
 pub(crate) const RECENT_SIGN_IN: &str = "RECENT_SIGN_IN_SECONDS";
 
 /// A running stack.
@@ -133,7 +134,7 @@ pub struct Stack {
     pub base_url: String,
     /// The chain's RPC URL.
     pub rpc_url: String,
-    /// The URL of the embedded DynamoDB, without anything in front of it.
+    /// The URL of the embedded DynamoDB, without a proxy.
     pub dynamodb_url: String,
     /// The paid providers.
     pub providers: Providers,
@@ -141,15 +142,15 @@ pub struct Stack {
     pub agent: DemoAgent,
     /// The chain's controls.
     pub chain: DevChain,
-    /// A client of the database, without anything in front of it.
+    /// A database client without a proxy.
     pub db: Client,
     /// The ledger, for tests that write to it directly.
     pub ledger: Ledger,
-    /// The catalog, without a function in front of it.
+    /// The catalog table, for tests that write to it directly.
     pub catalog: CatalogTable,
-    /// The wallets' keys: see [`Stack::new_wallet`].
+    /// The wallet keys: see [`Stack::new_wallet`].
     pub custody: Custody,
-    /// KMS, which holds the wallets' keys in the custody of that kind.
+    /// KMS, which holds the wallet keys if the custody is `Kms`.
     pub kms: Kms,
     /// The functions' clock.
     pub clock: Clock,
@@ -157,31 +158,31 @@ pub struct Stack {
     pub issuer: Issuer,
     /// The demo agent's owner.
     pub owner: &'static DemoUser,
-    /// The initial token of the internal group: see [`Stack::set_operators`].
+    /// The initial operator token: see [`Stack::set_operators`].
     pub internal_token: String,
-    /// The probe function. In the cloud, a schedule runs it every minute; here, the user of the stack does.
+    /// The probe function. In the cloud, a schedule runs it every minute; here, the stack's user runs it.
     pub probe: Probe,
-    /// The reconcile function, which is run like the probe.
+    /// The reconcile function, which the stack's user runs like the probe.
     pub reconcile: Reconcile,
-    /// The queues of webhooks and notices.
+    /// The queues of webhooks and notifications.
     pub sqs: Sqs,
     /// The mail service.
     pub mail: Mail,
-    /// The events function. [`Stack::tell`] passes the records of the tables' streams to it and to `history`.
+    /// The function `events`. [`Stack::tell`] passes the stream records to it and to `history`.
     pub events: Events,
-    /// The function that keeps the decision history.
+    /// The function `history`, which writes the decision history.
     pub history: History,
-    /// The bus of events.
+    /// The event bus.
     pub bus: EventBus,
     streams: Option<Streams>,
     is_publishing: bool,
-    /// The function `history` without anything between it and the database, for [`Stack::fold`].
+    /// The function `history` without a proxy in front of the database, for [`Stack::fold`].
     folding: History,
-    /// The functions by logical id, as Lambda runs them; agents reach them through the gateway.
+    /// The functions by logical id, as Lambda runs them. Agents reach the functions through the gateway.
     pub functions: BTreeMap<&'static str, Router>,
     secrets: SecretsManager,
     log_audit: Option<LogAudit>,
-    /// The functions' environment variables. With a bridge, they contain its addresses.
+    /// The functions' environment variables. With a bridge, they contain the bridge's addresses.
     pub environment: BTreeMap<String, String>,
     /// The folder with the log of statements.
     pub log: LogFolder,
@@ -189,15 +190,16 @@ pub struct Stack {
     _database: DynamoDb,
 }
 
-/// The folder with a stack's log of statements, which is removed with the stack: the next one has other keys.
+/// The folder with a stack's statement log. The folder is removed with the stack, because the next stack has different
+/// keys.
 #[derive(Debug)]
 pub struct LogFolder(pub PathBuf);
 
 impl LogFolder {
-    /// The folder of the archive, in that of the log.
+    /// The archive's folder within the log's folder.
     pub const ARCHIVE: &str = "archive";
 
-    /// A folder that the functions of this environment use.
+    /// Creates a folder name and sets it in the functions' environment.
     fn new(environment: &mut BTreeMap<String, String>) -> Self {
         let path = std::env::temp_dir().join(format!("purser-log-{}", uuid::Uuid::new_v4()));
         environment.insert("LOG_BUCKET".to_owned(), format!("folder:{}", path.display()));
@@ -216,8 +218,8 @@ impl Drop for LogFolder {
     }
 }
 
-/// The boot of a function. It signs with an access key whose id is the function's name, so the recorder knows the
-/// caller.
+/// Returns a function's boot configuration. The function signs with an access key whose id is the function's name, so
+/// the recorder knows the caller.
 fn boot_of(function: &str, mut environment: BTreeMap<String, String>, clock: Clock) -> Boot {
     environment.insert("AWS_ACCESS_KEY_ID".to_owned(), function.to_owned());
     let keys = seed::CLIENT_IP_KEY_ARNS.into_iter();
@@ -228,16 +230,16 @@ fn boot_of(function: &str, mut environment: BTreeMap<String, String>, clock: Clo
 }
 
 impl Stack {
-    /// Starts everything and seeds it. `say` receives progress messages.
+    /// Starts all services and creates the demo data. `say` receives progress messages.
     #[expect(clippy::too_many_lines, reason = "it starts each part in order")]
     pub async fn start(options: Options, say: impl Fn(&str)) -> Result<Self, StackError> {
-        // A port in use is reported before anything is started. The gateway's URL is also the dashboard's, which the
+        // A port in use is reported before any service starts. The gateway's URL is also the dashboard's URL, which the
         // issuer and the functions need before the gateway runs.
         let gateway = Socket::bind(options.gateway_port).await?;
         let issuer = Socket::bind(options.ports.issuer).await?;
         say("starting DynamoDB (embedded) with the tables of template.yaml");
         let (database, streams) = database(options.streams, options.ports.dynamodb)?;
-        // Configured like the functions, so that only services of the stack are called.
+        // The client is configured like the functions, so it calls only services of the stack.
         let env = surroundings([&database.url; 5]).into_iter().collect::<Env>();
         let db = Client::new(&Boot::new(env, Clock::system()).aws);
         say("starting the chain (Anvil, posing as Base Sepolia)");
@@ -246,7 +248,7 @@ impl Stack {
         let rpc_url = format!("http://127.0.0.1:{rpc_port}");
         let chain = DevChain::new(rpc_url.clone());
         say("starting the paid providers and the facilitator (official x402 SDK)");
-        // Concurrently: loading the SDK takes longer than everything else.
+        // The calls run concurrently, because loading the SDK takes longer than all other steps.
         let ((), (node, providers)) =
             tokio::try_join!(async { chain.ready().await.map_err(StackError::from) }, async {
                 processes::providers(&rpc_url, NETWORK.chain_id(), options.ports.providers)
@@ -268,7 +270,7 @@ impl Stack {
             Some(front) => front(rpc_url.clone()).await,
             None => rpc_url.clone(),
         };
-        // The node's URL is in a secret that containers read too, so with a bridge all functions use the bridge.
+        // The node's URL is in a secret that containers read too, so with a bridge all functions use the bridge's URL.
         let functions_rpc = match options.bridge {
             Some(bridge) => bridge::open(bridge, &functions_rpc).await?,
             None => functions_rpc,
@@ -333,7 +335,7 @@ impl Stack {
         let boot = |function: &str| boot_of(function, environment.clone(), clock.clone());
 
         say("filling the catalog");
-        // The internal function first, so that the other functions find the catalog filled.
+        // The internal function starts first, so that the other functions find a filled catalog.
         let internal = purser_internal::routers(boot("InternalFunction"))
             .await
             .map_err(start_error("InternalFunction"))?;
@@ -453,7 +455,7 @@ impl Stack {
         })
     }
 
-    /// Replaces the operators by these, each with a name and a token.
+    /// Replaces the operators. Each pair is a name and a token.
     pub fn set_operators(&self, operators: &[(&str, &str)]) {
         if let Some(audit) = &self.log_audit {
             for (_, token) in operators {
@@ -463,8 +465,9 @@ impl Stack {
         self.secrets.store(seed::OPERATORS_ARN, &seed::operators(operators));
     }
 
-    /// Passes all remaining records of the tables' streams to `history` and `events`. In the cloud, event source mappings do this;
-    /// here, the user of the stack does. Returns the number of records given up after repeated failures.
+    /// Passes all remaining stream records to `history` and `events`. In the cloud, event source mappings do this;
+    /// here, the stack's user calls this function. Returns the number of records that were given up after repeated
+    /// failures.
     pub async fn tell(&self) -> usize {
         match &self.streams {
             Some(streams) if self.is_publishing => tell(streams, (&self.events, &self.history), &self.clock).await,
@@ -472,17 +475,17 @@ impl Stack {
         }
     }
 
-    /// Passes all remaining records of the tables' streams to `history`, and publishes nothing. Returns the number of
-    /// records given up after repeated failures. It costs little if there are none.
+    /// Passes all remaining stream records to `history`, and publishes nothing. Returns the number of records that were
+    /// given up after repeated failures. A call without records costs little.
     pub async fn fold(&self) -> usize {
         let Some(streams) = &self.streams else { return 0 };
         let call = async |event: Value| called((&self.events, &self.folding), &self.clock, event).await;
-        // Without its type, which would be part of those of all requests of tests.
+        // The boxed type keeps this future's type out of the types of all requests in tests.
         let folding: Pin<Box<dyn Future<Output = usize> + Send + '_>> = Box::pin(streams.fold(TRIES, call));
         folding.await
     }
 
-    /// Passes new records to `history` and `events` for as long as the returned future runs.
+    /// Passes new records to `history` and `events` while the returned future runs.
     pub fn telling(&self) -> impl Future<Output = ()> + Send + 'static {
         let streams = self.streams.clone().filter(|_| self.is_publishing);
         let (events, history, clock) = (self.events.clone(), self.history.clone(), self.clock.clone());
@@ -498,20 +501,20 @@ impl Stack {
     /// Creates a new wallet for an agent, as `people` and `payments` do together.
     pub async fn new_wallet(&self, agent: AgentId) -> Result<Wallet, CustodyError> {
         let key = match self.custody.kms() {
-            // The stack's own database always answers.
+            // The stack's embedded database always responds.
             None => NewKey::Seed(self.ledger.next_wallet_index().await.unwrap_or(u32::MAX)),
             Some(keys) => NewKey::Kms(keys.create(agent, KEYS_STACK, None).await?),
         };
         self.custody.new_wallet(key).await?.attest(agent).await
     }
 
-    /// Every value in Secrets Manager, to check that none of them leaks.
+    /// Returns every value in Secrets Manager, so that a test can check that none leaks.
     pub fn secret_values(&self) -> Vec<String> {
         self.secrets.values()
     }
 }
 
-/// The database, and the streams of its tables if they have any.
+/// Starts the database. Returns the tables' streams if they have any.
 fn database(streams: Streaming, port: u16) -> Result<(DynamoDb, Option<Streams>), StackError> {
     let started = match streams {
         Streaming::On | Streaming::Journal => {
@@ -525,7 +528,7 @@ fn database(streams: Streaming, port: u16) -> Result<(DynamoDb, Option<Streams>)
 /// The interval at which a mapping reads a stream (Lambda developer guide, "Using Lambda with `DynamoDB`": four times a
 /// second).
 const POLL: Duration = Duration::from_millis(250);
-/// The number of attempts for a record that fails. In the cloud it is retried for up to a day.
+/// The number of attempts for a failing record. In the cloud, Lambda retries a record for up to a day.
 const TRIES: u32 = 10;
 /// The timeout of a call, as in the template.
 const CALL: Duration = Duration::from_secs(55);
@@ -535,8 +538,8 @@ async fn tell(streams: &Streams, functions: (&Events, &History), clock: &Clock) 
     streams.deliver(TRIES, call).await
 }
 
-/// Calls the function whose mapping makes the event. `history` gets its batches without delay by the stack's clock, which
-/// may be ahead of the database's.
+/// Calls the function whose mapping would deliver the event. `history` gets its batches with the stack's time, which
+/// may be ahead of the database's time.
 async fn called((events, history): (&Events, &History), clock: &Clock, event: Value) -> Option<Value> {
     match event.get("shardId") {
         Some(_) => history.call(&written_at(event, clock.now().secs())).await.ok(),
@@ -544,8 +547,9 @@ async fn called((events, history): (&Events, &History), clock: &Clock, event: Va
     }
 }
 
-/// Attests the payees of the seeded catalog and publishes the keys of the log, as the first run of `events` does. Returns the internal function; if no
-/// events are published, it attests the payees after each edit, also by another function's request.
+/// Verifies the payees of the seeded catalog and publishes the log's keys, as the first run of `events` does. Returns
+/// the internal function. If no events are published, the returned function verifies the payees after each update, also
+/// after a request by another function.
 async fn attesting(internal: Routers, events: &Events, streams: Streaming) -> Result<Routers, StackError> {
     events.sweep(CALL).await.map_err(SeedError::from)?;
     events.state(CALL).await.map_err(SeedError::from)?;
@@ -558,7 +562,7 @@ async fn attesting(internal: Routers, events: &Events, streams: Streaming) -> Re
     })
 }
 
-/// Attests the payees of the catalog after each edit, for stacks that publish no events.
+/// Verifies the catalog's payees after each update, for stacks that publish no events.
 async fn attested(State(events): State<Events>, request: Request, next: Next) -> Response {
     let edits = !request.method().is_safe();
     let answer = next.run(request).await;
@@ -571,20 +575,20 @@ async fn attested(State(events): State<Events>, request: Request, next: Next) ->
     answer
 }
 
-/// The answer of a function that another function invokes.
+/// Returns the response of a function that another function invokes.
 async fn invoked(routers: Routers, event: String) -> String {
     let event = RawValue::from_string(event).unwrap_or_default();
     let answer = answer_either(routers, LambdaEvent::new(event, Context::default())).await;
     answer.get().to_owned()
 }
 
-/// The name of the bus.
+/// The name of the event bus.
 const BUS: &str = "local";
 
 /// The stack name in the tags of the functions' KMS keys.
 const KEYS_STACK: &str = "local";
 
-/// The custody's name in a function's variable.
+/// Returns the custody's name in the functions' environment variable.
 const fn custody_name(custody: CustodyKind) -> &'static str {
     match custody {
         CustodyKind::Seed => "seed",
@@ -592,13 +596,13 @@ const fn custody_name(custody: CustodyKind) -> &'static str {
     }
 }
 
-/// The keys of a KMS at that address.
+/// Returns a client for the KMS at this URL.
 fn keys_at(url: &str) -> KmsKeys {
     let env = surroundings([url; 5]).into_iter().collect::<Env>();
     KmsKeys::new(Boot::new(env, Clock::system()).aws)
 }
 
-/// The error of a function that did not start.
+/// Returns the error for a function that did not start.
 fn start_error(function: &'static str) -> impl FnOnce(purser_api::BootError) -> StackError {
     move |source| StackError::Function { function, source }
 }
@@ -608,19 +612,19 @@ fn follow_queues(bus: &EventBus, sqs: &Sqs, streams: Streaming, boot: impl Fn(&s
     let webhooks = Webhooks::boot(boot("WebhooksFunction")).map_err(start_error("WebhooksFunction"))?;
     let notices = Notices::boot(boot("NoticesFunction")).map_err(start_error("NoticesFunction"))?;
     sqs_mapping::follow(bus, sqs, KEYS_STACK, &webhooks, &notices);
-    // If no events are published, none are delivered, so no delivery is paused.
+    // Without published events there are no deliveries, so no delivery is paused.
     if let Streaming::On = streams {
         sqs_mapping::sweep(webhooks);
     }
     Ok(())
 }
 
-/// The ledger in the tables of `template.yaml`.
+/// Returns the ledger in the tables of `template.yaml`.
 fn ledger(db: Client) -> Ledger {
     Ledger::new(db, "LedgerTable", "DecisionsTable")
 }
 
-/// The AWS endpoints of this stack, with credentials that work nowhere else.
+/// Returns the AWS endpoints of this stack, with credentials that work nowhere else.
 fn surroundings([dynamodb, secrets, lambda, kms, bus]: [&str; 5]) -> BTreeMap<String, String> {
     [
         ("AWS_REGION", "us-east-1"),
@@ -637,7 +641,7 @@ fn surroundings([dynamodb, secrets, lambda, kms, bus]: [&str; 5]) -> BTreeMap<St
     .collect()
 }
 
-/// The functions' variables, as `template.yaml` sets them in the cloud.
+/// Returns the functions' environment variables, as `template.yaml` sets them in the cloud.
 fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
     let mut variables: BTreeMap<String, String> = [
         ("CATALOG_TABLE", "CatalogTable"),
@@ -650,7 +654,7 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         ("WEBHOOK_SECRETS_KEY_ARN", Kms::SECRETS_KEY),
         // The address of `infra/local/webhooks`.
         ("WEBHOOK_ALLOWED_HOSTS", "127.0.0.1:4030"),
-        // The demo owner can also use the pages for operators.
+        // The demo owner can also use the operators' pages.
         ("OPERATOR_CLAIM", "email"),
         ("OPERATOR_VALUE", issuer::DEMO_OWNER.email),
         ("USAGE_TABLE", "UsageTable"),
@@ -666,12 +670,12 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         ("INTERNAL_FUNCTION", "InternalFunction"),
         ("WALLET_KEYS_STACK", KEYS_STACK),
         ("OIDC_CLIENT_ID", issuer::CLIENT_ID),
-        // Locally, all callers have one address, so the throttle's limit per address is reached first.
+        // Locally, all callers have the same address, so the throttle's limit per address is reached first.
         ("KEY_REQUESTS_PER_MINUTE", "1000000"),
         ("MAX_HOLDS_PER_AGENT", "1000000"),
         // An accepted payee can be paid immediately.
         ("ACCEPTED_PAYEE_DELAY_SECONDS", "0"),
-        // The local chain does not reorganize by itself, and mines only if there is something to mine.
+        // The local chain does not reorganize without a test's request, and mines only if there are transactions.
         ("FINALITY_CONFIRMATIONS", "1"),
         ("WATCH_CONFIRMATIONS", "1"),
         (RECENT_SIGN_IN, "600"),
@@ -685,7 +689,7 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
     variables
 }
 
-/// The demo people as operators in the browser.
+/// Maps the operator names for the browser to the demo users.
 fn browser_operators(issuer: &str) -> String {
     let people = [issuer::DEMO_OWNER, issuer::DEMO_STRANGER];
     let pairs = seed::BROWSER_OPERATORS.into_iter().zip(people);
@@ -693,8 +697,8 @@ fn browser_operators(issuer: &str) -> String {
     pairs.collect::<Vec<_>>().join(",")
 }
 
-/// The URLs of the issuer, the dashboard and the API, and the hosts that a probe or a tool may call at any address: the
-/// local providers.
+/// Returns the URLs of the issuer, the dashboard and the API, and the hosts that a probe or a tool may call at any
+/// address: the local providers.
 fn addresses(issuer: &str, gateway: &str, providers: &Providers) -> [(String, String); 5] {
     let called = [&providers.provider_url, &providers.provider_v1_url];
     let called = called.map(|url| url.trim_start_matches("http://")).join(",");
@@ -708,7 +712,7 @@ fn addresses(issuer: &str, gateway: &str, providers: &Providers) -> [(String, St
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
 }
 
-/// Listens on a loopback port; zero picks a free one.
+/// Listens on a loopback port; zero selects a free port.
 async fn listen(port: u16) -> Result<TcpListener, StackError> {
     let loopback = SocketAddr::from(([127, 0, 0, 1], port));
     TcpListener::bind(loopback)
@@ -716,14 +720,14 @@ async fn listen(port: u16) -> Result<TcpListener, StackError> {
         .map_err(|source| StackError::Port { port, source })
 }
 
-/// A bound loopback port with a known address, before it serves anything.
+/// A bound loopback port with a known address that does not accept requests yet.
 struct Socket {
     listener: TcpListener,
     url: String,
 }
 
 impl Socket {
-    /// Binds a port; zero picks a free one.
+    /// Binds a port; zero selects a free port.
     async fn bind(port: u16) -> Result<Self, StackError> {
         let listener = listen(port).await?;
         let address = listener
@@ -735,7 +739,7 @@ impl Socket {
         })
     }
 
-    /// Serves a router in the background until the runtime ends, and returns its URL.
+    /// Serves a router in the background until the runtime ends. Returns the URL.
     fn serve(self, router: Router) -> String {
         let Self { listener, url } = self;
         let service = router.into_make_service_with_connect_info::<SocketAddr>();
@@ -744,8 +748,8 @@ impl Socket {
     }
 }
 
-/// The port, or a free one for zero, for a process that will listen there. A port in use is an error, so that the
-/// program that uses it is not mistaken for that process.
+/// Returns the port, or a free port for zero, for a process that will listen there. A port in use is an error, so that
+/// the other program is not mistaken for that process.
 async fn free_port(port: u16) -> Result<u16, StackError> {
     let address = listen(port).await?.local_addr();
     address

@@ -1,5 +1,5 @@
-//! `.local/stack.json`, in which tools find a running stack, and `.local/functions.json`, the functions' variables for
-//! `sam local --env-vars`.
+//! Writes `.local/stack.json`, in which tools find a running stack, and `.local/functions.json`, the functions'
+//! environment variables for `sam local --env-vars`.
 
 use crate::chain::NETWORK;
 use crate::stack::{RECENT_SIGN_IN, Stack};
@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The lifetime of the file's token: ten years, the longest single step of `/_local/clock`, so that a tool that moves
-/// the clock need not sign in again.
+/// The lifetime of the file's token: ten years, the longest single step of `/_local/clock`, so that a tool that
+/// advances the clock need not sign in again.
 const TOKEN_LIFE: Duration = Duration::from_secs_u32(10 * 366 * 86_400);
 
 /// The content of `.local/stack.json`.
@@ -35,14 +35,14 @@ pub struct StackFile {
     pub agent: StackAgent,
     /// The demo owner.
     pub user: StackUser,
-    /// The internal group's token.
+    /// The operator token for the internal API.
     pub internal_token: String,
 }
 
 /// The demo owner in `.local/stack.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StackUser {
-    /// The `sub`, for the issuer and in the tables.
+    /// The user's `sub` claim, for the issuer and in the tables.
     pub sub: String,
     /// A session token, for `Authorization: Bearer`.
     pub token: String,
@@ -54,27 +54,27 @@ pub struct StackUser {
 /// The demo agent in `.local/stack.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StackAgent {
-    /// Its id.
+    /// The agent's id.
     pub agent_id: String,
-    /// The whole key: a secret of this stack only.
+    /// The whole API key: a secret of this stack only.
     pub key: String,
-    /// Its wallet.
+    /// The agent's wallet.
     pub wallet_address: String,
 }
 
-/// A file that can't be written or read.
+/// The error for a file that can't be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StackFileError {
     /// A file system error.
     #[error(".local: {0}")]
     File(#[from] io::Error),
-    /// The content is not that of a stack file.
+    /// The content is no valid stack file.
     #[error(".local: {0}")]
     Form(#[from] serde_json::Error),
 }
 
 impl StackFile {
-    /// The file of a running stack.
+    /// Returns the file's content for a running stack.
     pub fn new(stack: &Stack) -> Self {
         let recent = stack
             .environment
@@ -119,8 +119,8 @@ impl StackFile {
     }
 }
 
-/// Where a stack writes its files: `.local`, unless `STACK_FOLDER` names another folder, so that scripts with a stack
-/// of their own don't overwrite the files of a running one.
+/// Returns the folder for a stack's files: `.local`, unless `STACK_FOLDER` names a different folder, so that scripts
+/// with a separate stack don't overwrite the files of a running stack.
 pub fn stack_folder(env: &Env) -> PathBuf {
     env.get("STACK_FOLDER").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.local"),
@@ -128,11 +128,12 @@ pub fn stack_folder(env: &Env) -> PathBuf {
     )
 }
 
-/// `.local/functions.json`.
+/// The content of `.local/functions.json`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct FunctionsFile<'a> {
-    /// The variables of all functions; `sam local` passes each function those that `template.yaml` declares for it.
+    /// The environment variables of all functions. `sam local` passes each function only the variables that
+    /// `template.yaml` declares for it.
     parameters: &'a BTreeMap<String, String>,
 }
 

@@ -1,5 +1,5 @@
-//! A wrong environment or secret stops a function at its start, not at the first payment: with one message that names
-//! the error and contains no secret value.
+//! Tests that an invalid environment or secret stops a function at its start, not at the first payment. The error
+//! message names the variable and contains no secret value.
 
 #![expect(clippy::panic, reason = "a test stops where its ground is missing")]
 
@@ -8,9 +8,9 @@ use purser_local::LogAudit;
 use purser_testkit::{Reply, ScriptedNode, SecretsManager};
 use std::collections::BTreeMap;
 
-/// Nothing listens there.
+/// No server listens at this URL.
 const NOWHERE: &str = "http://127.0.0.1:1";
-/// Built from BIP-32's test vectors but different: no wallet uses it.
+/// Derived from BIP-32's test vectors but different, so no wallet uses this seed.
 const SEED: &str = "000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f";
 
 type Texts = BTreeMap<String, String>;
@@ -22,7 +22,7 @@ fn texts<const N: usize>(pairs: [(&str, &str); N]) -> Texts {
         .collect()
 }
 
-/// All variables of all functions, as `template.yaml` sets them.
+/// Returns all environment variables of all functions, as `template.yaml` sets them.
 fn variables() -> Texts {
     texts([
         ("AWS_REGION", "us-east-1"),
@@ -73,7 +73,7 @@ fn secrets() -> Texts {
     ])
 }
 
-/// The error of a function that is started with these variables and secrets; `None` if it starts.
+/// Returns the error of a function that is started with these variables and secrets; `None` if it starts.
 async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String> {
     let audit = LogAudit::of_process();
     if let Some(audit) = &audit {
@@ -132,7 +132,7 @@ async fn every_function_starts_in_these_surroundings() {
     }
 }
 
-/// `WALLET_KEYS_STACK` must be set instead.
+/// With KMS custody, `WALLET_KEYS_STACK` must be set instead of the wallet seed.
 #[tokio::test]
 async fn kms_custody_needs_no_wallet_seed() {
     let mut variables = variables();
@@ -291,7 +291,7 @@ async fn a_malformed_variable_stops_the_function() {
         let said = said(function, variables, secrets()).await;
         assert_eq!(said, Some(format!("`{name}` {words}")), "{function}, {name}");
     }
-    // The variables that are only valid on a test network.
+    // These values are valid only on a test network.
     let mut variables = variables();
     let delay = [("NETWORK", "base"), ("PAYMENT_CHANGE_DELAY_SECONDS", "0")];
     variables.extend(delay.map(|(name, value)| (name.to_owned(), value.to_owned())));
@@ -384,7 +384,7 @@ async fn a_missing_or_malformed_secret_stops_the_function() {
     }
 }
 
-/// A node that only answers with its chain and its client version.
+/// Starts a node that responds only with its chain id and its client version.
 async fn node(version: &'static str) -> String {
     let node = ScriptedNode::start(move |method, _| match method {
         "eth_chainId" => Reply::Result("0x14a34".into()),
@@ -394,7 +394,7 @@ async fn node(version: &'static str) -> String {
     node.await.url
 }
 
-/// A node that does not answer is refused, too.
+/// A node that does not respond is rejected, too.
 #[tokio::test]
 async fn accept_provider_ok_is_refused_outside_local_chains() {
     let refused = Some("`ACCEPT_PROVIDER_OK` is for local chains alone");
@@ -403,7 +403,7 @@ async fn accept_provider_ok_is_refused_outside_local_chains() {
         ("true", Some("HardhatNetwork/2.22.0/@ethereumjs/vm/5.3.0"), None),
         ("true", Some("Geth/v1.16.4-stable/linux-amd64/go1.24.7"), refused),
         ("true", Some("reth/v1.8.2-anvil/x86_64-unknown-linux-gnu"), refused),
-        // A node that does not answer may be any.
+        // A node that does not respond may be on any network.
         ("true", None, Some("got no answer")),
         ("false", Some("Geth/v1.16.4-stable/linux-amd64/go1.24.7"), None),
         ("", Some("Geth/v1.16.4-stable/linux-amd64/go1.24.7"), None),

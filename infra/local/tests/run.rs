@@ -1,4 +1,5 @@
-//! The program of `make run`: its variables, and the controls that only it has, called as with `curl` from a terminal.
+//! Tests the program of `make run`: its environment variables, and the controls that only it has, called as with `curl`
+//! from a terminal.
 
 #![expect(
     clippy::indexing_slicing,
@@ -14,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// A running stack, ended when dropped.
+/// A running stack that ends when it is dropped.
 struct Run {
     process: Child,
     folder: PathBuf,
@@ -36,7 +37,7 @@ impl Run {
             .spawn()
             .unwrap();
         let file = loop {
-            // Before that, the file is missing or incomplete.
+            // Before the stack is ready, the file is missing or incomplete.
             if let Ok(file) = StackFile::read(&folder) {
                 break file;
             }
@@ -51,7 +52,7 @@ impl Run {
         }
     }
 
-    /// A request as `curl -d` sends it: with its content type, whatever the body is.
+    /// Sends a request as `curl -d` does: with a form's content type, whatever the body is.
     async fn curl(&self, path: &str, body: String) -> (u16, Value) {
         let request = self
             .http
@@ -63,7 +64,7 @@ impl Run {
         (answer.status().as_u16(), answer.json().await.unwrap())
     }
 
-    /// Sends `provider_ok` for an unknown settlement; returns the error, which shows how far the request got.
+    /// Sends `provider_ok` for an unknown settlement. Returns the error, which shows how far the request got.
     async fn assertion(&self) -> String {
         let body = json!({"provider_ok": true, "tx_hash": format!("0x{}", "ab".repeat(32))});
         let path = format!("/x402/settlements/{}/complete", Uuid::nil());
@@ -71,7 +72,7 @@ impl Run {
         answer["error"].as_str().unwrap().to_owned()
     }
 
-    /// The variable as passed to functions in containers.
+    /// Returns the variable's value for functions in containers.
     fn in_containers(&self) -> Value {
         let text = fs::read(self.folder.join("functions.json")).unwrap();
         serde_json::from_slice::<Value>(&text).unwrap()["Parameters"]["ACCEPT_PROVIDER_OK"].clone()
@@ -98,7 +99,7 @@ async fn provider_assertions_count_only_when_configured() {
     assert_eq!(untold.in_containers(), Value::Null);
 }
 
-/// An invalid body is refused with 400.
+/// An invalid body is rejected with 400.
 #[tokio::test]
 async fn local_controls_accept_any_content_type() {
     let stack = Run::start("controls", &[]).await;
@@ -123,7 +124,7 @@ async fn local_controls_accept_any_content_type() {
     }
 }
 
-/// A small demo fleet: each call had the expected outcome, and the owner's lists and sums have it.
+/// Fills a small demo fleet. Each call has the expected outcome, and the owner's lists and sums show the calls.
 #[tokio::test]
 async fn the_demo_fleet_fills_a_running_stack_once() {
     let stack = Run::start("fleet", &[]).await;

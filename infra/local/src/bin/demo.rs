@@ -1,4 +1,4 @@
-//! `make demo`: one payment through the whole flow, each step shown, against the running stack.
+//! `make demo`: makes one payment through the whole flow against the running stack, and prints each step.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -27,7 +27,7 @@ async fn main() -> ExitCode {
 async fn run() -> Result<(), Failed> {
     let env = purser_api::Env::process();
     let stack = StackFile::read(&stack_folder(&env)).map_err(|error| format!("{error}; is `make run` running?"))?;
-    // The same tables and chain may also be behind another gateway: `sam local`'s.
+    // A different gateway, such as `sam local`'s, may also serve the same tables and chain.
     let base = env.get("BASE_URL").unwrap_or(&stack.base_url);
     let provider = &stack.provider_url;
     let http = Client::new();
@@ -133,7 +133,7 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_default()
 }
 
-/// The request with a fresh UUID under that name.
+/// Returns the request with a fresh UUID in the field `name`.
 fn with(request: &Value, name: &str) -> Result<Value, Failed> {
     let mut request = request.clone();
     let random: [u8; 16] = purser_api::random()?;
@@ -146,7 +146,7 @@ fn decode(header: &str) -> Result<Vec<u8>, Failed> {
     Ok(base64::engine::general_purpose::STANDARD.decode(header)?)
 }
 
-/// The JSON of a successful answer; any other answer ends the demo with an error.
+/// Returns the JSON of a successful response. Any other response ends the demo with an error.
 async fn answer(request: RequestBuilder) -> Result<Value, Failed> {
     let response = request.send().await?;
     let status = response.status();

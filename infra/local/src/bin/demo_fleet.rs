@@ -1,5 +1,5 @@
-//! `make demo-fleet`: fills the running stack with a fleet of agents and a month of what they do. `AGENTS` and `DAYS`
-//! make it smaller.
+//! `make demo-fleet`: fills the running stack with a fleet of agents and a month of their payments. `AGENTS` and `DAYS`
+//! reduce the size.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,

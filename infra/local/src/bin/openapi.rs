@@ -1,4 +1,4 @@
-//! `make openapi`: prints the OpenAPI document, generated from the code of all groups.
+//! `make openapi`: prints the OpenAPI document, generated from the code of all functions.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,

@@ -1,4 +1,4 @@
-//! `make run`: the whole service on this machine, until Ctrl-C.
+//! `make run`: runs the whole service on this machine until Ctrl-C.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The port that agents call; the other ports are the usual ones of their services.
+/// The port for agents. The other ports are the usual ports of their services.
 const GATEWAY: u16 = 3000;
 const PORTS: Ports = Ports {
     rpc: 8545,
@@ -22,13 +22,13 @@ const PORTS: Ports = Ports {
     providers: ProviderPorts { v2: 4020, v1: 4021 },
 };
 
-/// The port of the inbox with the mails to people.
+/// The port of the inbox page, which lists the mail to users.
 const INBOX: u16 = 8005;
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let mut env = purser_api::Env::process();
-    // JSON for programs, short lines for a person, who can get JSON too with `LOG_FORMAT=json` or `LOG_LEVEL`.
+    // Programs get JSON lines. A user at a terminal gets short lines, or JSON with `LOG_FORMAT=json` or `LOG_LEVEL`.
     let is_for_person = std::io::stdout().is_terminal() && env.get("LOG_LEVEL").is_none();
     if is_for_person && env.get("LOG_FORMAT") != Some("json") {
         let colours = env.get("NO_COLOR").is_none();
@@ -40,7 +40,7 @@ async fn main() -> ExitCode {
     let bridge = bridge(&mut env);
     let custody = env.custody();
     let folder = stack_folder(&env);
-    // The functions validate their values; SAM passes them to those in containers.
+    // The functions validate these values. SAM passes the values to functions in containers.
     let passed_on = [
         "ACCEPT_PROVIDER_OK",
         "FACILITATOR_URL",
@@ -50,7 +50,7 @@ async fn main() -> ExitCode {
     .into_iter();
     let environment = passed_on.filter_map(|name| Some((name.to_owned(), env.get(name)?.to_owned())));
     let environment = environment.collect();
-    // Scripts that start a stack of their own use any free ports, and read them from its files.
+    // Scripts that start a stack use any free ports, and read the ports from the stack's files.
     let (gateway_port, ports, inbox) = match env.get("PORTS") {
         Some("free") => (0, Ports::default(), 0),
         _ => (GATEWAY, PORTS, INBOX),
@@ -101,7 +101,7 @@ async fn main() -> ExitCode {
     let events = stack.events.clone();
     tokio::spawn(every_minute("events.failed", async move || events.sweep(MINUTE).await));
     tokio::spawn(stack.telling());
-    // SIGTERM ends the process without cleanup; the children notice it by themselves.
+    // SIGTERM ends the process without cleanup. The child processes end when their pipe to this process closes.
     let _ = tokio::signal::ctrl_c().await;
     StackFile::remove(&folder);
     FunctionsFile::remove(&folder);
@@ -109,8 +109,8 @@ async fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// `BIND`: an address of this machine at which containers reach the stack. Two kinds are refused: loopback, which a
-/// container can't reach, and the unspecified address, which would open the stack to the network.
+/// Reads `BIND`: an address of this machine at which containers reach the stack. Loopback is rejected because a
+/// container can't reach it, and the unspecified address because it would open the stack to the network.
 fn bridge(env: &mut purser_api::Env) -> Option<IpAddr> {
     let address = env.get("BIND")?.parse().ok();
     let address = address.filter(|address: &IpAddr| !address.is_loopback() && !address.is_unspecified());
@@ -122,7 +122,7 @@ fn bridge(env: &mut purser_api::Env) -> Option<IpAddr> {
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// Runs what a schedule runs in the cloud.
+/// Runs every minute what a schedule runs in the cloud.
 async fn every_minute(failure: &'static str, run: impl AsyncFn() -> purser_domain::Result<()>) {
     loop {
         if let Err(error) = run().await {
@@ -137,7 +137,7 @@ fn fail(error: &dyn std::error::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Printed for a newcomer: the URLs, and a first payment that works when pasted.
+/// Returns the text for a new user: the URLs, and commands for a first payment.
 fn welcome(stack: &Stack) -> String {
     let Stack {
         base_url,

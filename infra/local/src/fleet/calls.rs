@@ -1,8 +1,8 @@
-//! Calls of the running stack, as its owner, as an agent, and as the providers that agents pay.
+//! Calls the running stack as the owner, as an agent, and as the providers that agents pay.
 //!
-//! Most services of the local catalog have addresses that nobody serves, so the demo plays all providers: it asks for
-//! payments as the catalog lists them, and sends each signed authorization to the token, as a facilitator does
-//! (EIP-3009: anybody may submit it). What Purser sees is a real transfer.
+//! Most services of the local catalog have addresses without a server, so the demo plays all providers. It requests
+//! payments with the catalog's prices, and submits each signed authorization to the token, as a facilitator does
+//! (EIP-3009: anyone may submit an authorization). So Purser sees real transfers.
 
 use super::story::Purchase;
 use crate::chain::{DevChain, NETWORK};
@@ -24,32 +24,32 @@ use std::time::Duration;
 pub(super) type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 sol! {
-    /// EIP-3009, with the signature as bytes, as Circle's token takes it.
+    /// EIP-3009, with the signature as bytes, as Circle's token accepts it.
     function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, bytes signature);
 }
 
-/// An address that no service has: Anvil's fourth account. It also receives the owner's payouts.
+/// An address that no service has: Anvil's fourth account. It also receives the owner's withdrawals.
 pub(super) const STRANGER: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
-/// How often a call is made that was throttled or met a conflict.
+/// The maximum number of attempts for a call that is throttled or has a conflict.
 const ATTEMPTS: u32 = 4;
 
-/// The member at that JSON pointer.
+/// Parses the field at this JSON pointer.
 pub(super) fn member<T: DeserializeOwned>(value: &Value, pointer: &str) -> Result<T, Failed> {
     let member = value.pointer(pointer).cloned().unwrap_or_default();
     serde_json::from_value(member).map_err(|error| format!("{pointer} of a response of the stack: {error}").into())
 }
 
-/// The running stack.
+/// A client of the running stack.
 pub(super) struct Calls {
     http: Client,
     stack: StackFile,
     chain: DevChain,
-    /// The listings of services by slug.
+    /// The services' listings by slug.
     services: BTreeMap<String, Value>,
 }
 
 impl Calls {
-    /// Reads the listings of the offers' services.
+    /// Reads the listings of the services in these offers.
     pub(super) async fn new<'a>(stack: StackFile, offers: impl Iterator<Item = &'a String>) -> Result<Self, Failed> {
         let chain = DevChain::new(stack.rpc_url.clone());
         let mut calls = Self {
@@ -67,8 +67,8 @@ impl Calls {
         Ok(calls)
     }
 
-    /// Sends a request, again where the response says that this helps. Returns the body of a success, or of the `error`
-    /// that is expected.
+    /// Sends a request, and repeats it if the response says that a repetition helps. Returns the body of a success, or
+    /// of the expected `error`.
     pub(super) async fn call(
         &self,
         method: Method,
@@ -101,7 +101,7 @@ impl Calls {
         Ok(Value::Null)
     }
 
-    /// An ID token of the owner, who signs in now.
+    /// Returns an ID token for the owner, with a sign-in at the current time.
     pub(super) async fn sign_in(&self) -> Result<String, Failed> {
         member(
             &self.call(Method::POST, "/_local/token", "", &json!({}), None).await?,
@@ -116,7 +116,7 @@ impl Calls {
             .map(|_| ())
     }
 
-    /// Advances the clocks of stack and chain; returns the stack's time.
+    /// Advances the clocks of the stack and the chain, and returns the stack's time.
     pub(super) async fn advance(&self, seconds: u64) -> Result<Timestamp, Failed> {
         let clock = self
             .call(
@@ -134,7 +134,7 @@ impl Calls {
         Timestamp::from_secs(time).ok_or_else(|| "the clock of the stack is out of range".into())
     }
 
-    /// The id of a service.
+    /// Returns a service's id.
     pub(super) fn service(&self, slug: &str) -> Result<String, Failed> {
         member(self.services.get(slug).unwrap_or(&Value::Null), "/id")
     }
@@ -150,13 +150,13 @@ impl Calls {
         find().ok_or_else(|| format!("the catalog has no {offer}").into())
     }
 
-    /// A percentage of an operation's price.
+    /// Returns a percentage of an operation's price.
     pub(super) fn units(&self, offer: &str, percent: u64) -> Result<u64, Failed> {
         let price: u64 = member(self.operation(offer)?, "/payment/amount_units")?;
         Ok(price.saturating_mul(percent) / 100)
     }
 
-    /// A body in which each `{"percent", "of"}` is the amount.
+    /// Returns the body with each `{"percent", "of"}` replaced by the amount.
     pub(super) fn fill_amounts(&self, body: &Value) -> Result<Value, Failed> {
         match body {
             Value::Object(members) => match (members.get("percent").and_then(Value::as_u64), members.get("of")) {
@@ -170,7 +170,7 @@ impl Calls {
         }
     }
 
-    /// The request that an agent sends to authorize a purchase.
+    /// Returns the agent's request to authorize a purchase.
     pub(super) fn request(&self, purchase: &Purchase, approval: Option<&str>) -> Result<Value, Failed> {
         let operation = self.operation(&purchase.offer)?;
         let serial = purchase.serial;
@@ -207,7 +207,7 @@ impl Calls {
         Ok(request)
     }
 
-    /// Settles a payment from the header that the agent sends to the provider; returns the provider's payment response.
+    /// Settles a payment from the header that the agent sends to the provider. Returns the provider's payment response.
     pub(super) async fn settle(&self, header: &str) -> Result<Value, Failed> {
         let Payment { payload } = serde_json::from_slice(&STANDARD.decode(header)?)?;
         let Authorization {

@@ -1,7 +1,7 @@
-//! `make demo-fleet`: an owner with many agents, and a month of payments, refusals and approvals.
+//! `make demo-fleet`: creates an owner with many agents, and a month of payments, rejections and approvals.
 //!
-//! Everything is made by the calls that owners, agents and providers make; nothing is written to a table. Two runs on
-//! new stacks differ in ids, dates and addresses only.
+//! The demo uses only the API calls of owners, agents and providers, and writes nothing to a table. Two runs on new
+//! stacks differ only in ids, dates and addresses.
 
 mod calls;
 mod story;
@@ -16,24 +16,24 @@ use std::collections::BTreeMap;
 use std::fmt;
 use story::{Act, PlannedAgent, Planner, Purchase, Story};
 
-/// The number of calls that run at a time.
+/// The number of concurrent calls.
 const AT_ONCE: usize = 8;
-/// The number of agents that are created within a minute of the stack's time, below the throttle's limit: each takes up
-/// to seven calls of the owner.
+/// The number of agents that are created within a minute of the stack's time. This stays below the throttle's limit,
+/// because the owner makes up to seven calls per agent.
 const AGENTS_PER_MINUTE: usize = 150;
-/// What a wallet gets, in micro-units: more than an agent spends in a month.
+/// The initial balance of a wallet in micro-USDC: more than an agent spends in a month.
 const FUNDS_UNITS: u64 = 500_000_000;
 const PAYOUT_UNITS: u64 = 250_000;
 const JOURNAL_ATTEMPTS: usize = 120;
 const DAY_SECONDS: u64 = 86_400;
 
-/// Why the fleet could not be created.
+/// The reason why the fleet could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
     /// The owner already has a fleet.
     #[error("this stack has the fleet already; stop it, and start a new one with `make run`")]
     Filled,
-    /// A call failed, or had another response than the story expects.
+    /// A call failed, or its response differs from the story.
     #[error("{0}")]
     Failed(#[from] Failed),
 }
@@ -43,42 +43,42 @@ pub enum FleetError {
 pub struct FleetSize {
     /// The number of agents.
     pub agents: usize,
-    /// The number of days on which they pay.
+    /// The number of days with payments.
     pub days: usize,
 }
 
 impl FleetSize {
-    /// The fewest agents: two of every role, and some that only pay.
+    /// The minimum number of agents: two per role, and some agents that only pay.
     pub const FEWEST_AGENTS: usize = 50;
-    /// The most agents.
+    /// The maximum number of agents.
     pub const MAX_AGENTS: usize = 10_000;
-    /// The most days: the longest range of `GET /usage`.
+    /// The maximum number of days: the longest range of `GET /usage`.
     pub const MAX_DAYS: usize = 31;
 
-    /// `count` of a thousand agents, in proportion; at least `least`.
+    /// Scales a `count` per thousand agents to this fleet; the result is at least `least`.
     fn share(self, count: usize, least: usize) -> usize {
         (self.agents.saturating_mul(count) / 1_000).max(least)
     }
 }
 
-/// What was done.
+/// The numbers of created objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FleetCounts {
     /// The created agents.
     pub agents: u64,
     /// The authorized payments.
     pub payments: u64,
-    /// Their amount, in micro-units.
+    /// The total amount of the authorized payments, in micro-USDC.
     pub units: u64,
     /// The payments that a provider settled.
     pub settled: u64,
-    /// The refused calls.
+    /// The rejected calls.
     pub refusals: u64,
     /// The requested approvals.
     pub approvals: u64,
     /// The approvals that were approved or rejected.
     pub decided: u64,
-    /// The payouts.
+    /// The withdrawals.
     pub payouts: u64,
 }
 
@@ -118,7 +118,7 @@ impl fmt::Display for FleetCounts {
     }
 }
 
-/// A created agent.
+/// An agent of the fleet.
 struct Member {
     path: String,
     key: String,
@@ -127,7 +127,7 @@ struct Member {
 /// The fleet of a running stack.
 struct Fleet {
     calls: Calls,
-    /// An ID token of the owner, who has just signed in.
+    /// An ID token of the owner, with a recent sign-in.
     token: String,
     /// The created agents, in the order of the plan.
     members: BTreeMap<usize, Member>,
@@ -158,7 +158,7 @@ pub async fn fill(stack: StackFile, size: FleetSize, say: impl Fn(&str)) -> Resu
     if agents.iter().any(is_planned) {
         return Err(FleetError::Filled);
     }
-    // Days are UTC days, as in the usage.
+    // Days are UTC days, as in `GET /usage`.
     let days = fleet.calls.advance(0).await?.secs() / DAY_SECONDS;
     let first = Timestamp::from_secs(days.saturating_add(1).saturating_mul(DAY_SECONDS));
     let first = first.ok_or_else(|| Failed::from("the clock of the stack is out of range"))?;
@@ -187,13 +187,13 @@ fn after(time: Timestamp, seconds: u64) -> Timestamp {
 }
 
 impl Fleet {
-    /// A call of the owner. `body` is null for none.
+    /// Makes a call as the owner. A null `body` sends no body.
     async fn owner(&self, method: Method, path: &str, body: &Value) -> Result<Value, Failed> {
         self.calls.call(method, path, &self.token, body, None).await
     }
 
-    /// Advances the clocks to that time, unless it is past. The owner then signs in again, as acts require that take a
-    /// recent sign-in.
+    /// Advances the clocks to this time unless it is past. The owner then signs in again, because some actions require
+    /// a recent sign-in.
     async fn wait_until(&mut self, time: Timestamp) -> Result<(), Failed> {
         let ahead = time.since(self.calls.advance(0).await?).secs();
         if ahead > 0 {
@@ -203,7 +203,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Creates the day's agents, from one o'clock on.
+    /// Creates the day's agents, starting at 01:00.
     async fn create(&mut self, agents: &[PlannedAgent], day: usize, start: Timestamp) -> Result<(), Failed> {
         let new: Vec<_> = agents
             .iter()
@@ -263,7 +263,7 @@ impl Fleet {
         })
     }
 
-    /// Carries out the acts of a slot: those of an agent in order, those of several agents at a time.
+    /// Carries out the acts of a slot. The acts of one agent run in order, and different agents run concurrently.
     async fn act(&mut self, acts: Vec<(usize, Act)>) -> Result<(), Failed> {
         let mut by_agent: BTreeMap<usize, Vec<Act>> = BTreeMap::new();
         for (place, act) in acts {
@@ -378,7 +378,7 @@ impl Fleet {
         Ok(counts)
     }
 
-    /// Waits until the journal has counted all calls since `first`.
+    /// Waits until the usage sums contain all calls since `first`.
     async fn journal(&self, first: Timestamp) -> Result<(), Failed> {
         let day = |time: Timestamp| time.to_string().chars().take(10).collect::<String>();
         let path = format!("/usage?from={}&to={}", day(first), day(self.calls.advance(0).await?));

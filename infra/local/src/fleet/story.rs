@@ -1,7 +1,8 @@
-//! What the demo fleet does: `story.json`, and a plan drawn from it.
+//! The actions of the demo fleet: `story.json`, and a random plan based on it.
 //!
-//! A plan depends on the size alone: a fixed seed decides everything. Amounts are percentages of the catalog's prices, so
-//! that a plan needs no stack. Each refusal has agents of its own, so that the outcome of every call is known before.
+//! A plan depends only on the size, because the seed is fixed. Amounts are percentages of the catalog's prices, so a
+//! plan needs no running stack. Each kind of rejection has separate agents, so the outcome of every call is known in
+//! advance.
 
 use super::FleetSize;
 use fastrand::Rng;
@@ -17,19 +18,20 @@ pub(super) struct Story {
     notes: Notes,
 }
 
-/// What an agent is for. The agent's name begins with that of the kind.
+/// The purpose of an agent. The agent's name begins with the kind's name.
 #[derive(Clone, Deserialize)]
 pub(super) struct Kind {
     name: String,
     team: String,
     cost_centre: String,
-    /// The operations that the agent pays for, as `service/operation`. The first of a service is the dearest, or nearly.
+    /// The operations that the agent pays for, as `service/operation`. The first operation of a service has the highest
+    /// price, or nearly.
     pub(super) offers: Vec<String>,
     /// The host of the pages that the agent fetches.
     page: Option<String>,
 }
 
-/// The agents with the same limits and the same part in the story. An agent without a role pays within its limits.
+/// The agents with the same limits and the same actions. An agent without a role pays within its limits.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(
@@ -39,7 +41,7 @@ pub(super) struct Kind {
 struct Role {
     kind: String,
     per_thousand: usize,
-    /// The edits of policies by service, and the rules. `{"percent", "of"}` stands for an amount.
+    /// The policy updates per service, and the rules. `{"percent", "of"}` stands for an amount.
     services: Map<String, Value>,
     rules: Vec<Value>,
     has_no_funds: bool,
@@ -50,7 +52,7 @@ struct Role {
     asks: Vec<Purchase>,
 }
 
-/// Payments, and the call after them that is rejected with that error.
+/// Payments, and a later call that is rejected with the given error.
 #[derive(Clone, Deserialize)]
 struct Refusal {
     #[serde(default)]
@@ -71,20 +73,20 @@ struct Notes {
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Purchase {
     pub(super) offer: String,
-    /// What the provider asks for, as a percentage of the listed price; 100 without one.
+    /// The provider's price as a percentage of the listed price; 100 by default.
     pub(super) percent: Option<u64>,
     pub(super) page: Option<String>,
     pub(super) has_low_ceiling: bool,
     pub(super) is_above_catalog: bool,
     pub(super) is_to_stranger: bool,
-    /// A number that only this purchase has.
+    /// A number that is unique to this purchase.
     pub(super) serial: u64,
 }
 
-/// What an agent or its owner does.
+/// An action of an agent or its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Act {
-    /// The provider settles the payment and the agent reports it, unless the payment is abandoned or not reported.
+    /// A payment. The provider settles it and the agent reports it, unless the payment is abandoned or not reported.
     Pay {
         purchase: Purchase,
         is_settled: bool,
@@ -95,7 +97,7 @@ pub(super) enum Act {
         purchase: Purchase,
         error: String,
     },
-    /// A call that waits for an approval; what the owner decides, with a note, and whether the agent then pays.
+    /// A call that requires an approval: the owner's decision with a note, and whether the agent then pays.
     Ask {
         purchase: Purchase,
         decision: Option<(&'static str, String)>,
@@ -118,11 +120,11 @@ pub(super) struct PlannedAgent {
     pub(super) created_on: usize,
     frozen_on: Option<usize>,
     kind: Kind,
-    /// The place of the agent's role in the story.
+    /// The index of the agent's role in the story.
     role: Option<usize>,
 }
 
-/// The acts of one time of a day, each with the place of its agent.
+/// The acts at one time of a day, each with the agent's index.
 pub(super) struct Slot {
     /// The second of the day, in UTC.
     pub(super) second: u64,
@@ -131,7 +133,8 @@ pub(super) struct Slot {
 
 const SEED: u64 = 402;
 const SLOTS: usize = 12;
-/// The part of the agents that exist on the first day, in percent; the others come within two thirds of the days.
+/// The percentage of agents that exist on the first day. The others are created within the first two thirds of the
+/// days.
 const FIRST_PERCENT: usize = 60;
 
 impl Story {
@@ -147,9 +150,9 @@ pub(super) struct Planner {
     pub(super) agents: Vec<PlannedAgent>,
     rng: Rng,
     serial: u64,
-    /// The number of times that a role's agent was chosen: they take turns.
+    /// How often an agent of each role was chosen, because the agents of a role take turns.
     turns: BTreeMap<usize, usize>,
-    /// The role of the next refusal: the roles take turns, too.
+    /// The index of the role for the next rejection, because the roles take turns too.
     next_refusal: usize,
 }
 
@@ -179,7 +182,7 @@ impl Planner {
         }
     }
 
-    /// The acts of the next day, in slots 75 minutes apart from seven o'clock on, give or take some minutes.
+    /// Returns the acts of the next day, in slots about 75 minutes apart from 07:00 on.
     pub(super) fn day(&mut self, day: usize) -> Vec<Slot> {
         let seconds = (7 * 3_600_u64..).step_by(75 * 60).take(SLOTS);
         let mut slots: Vec<Slot> = seconds
@@ -188,7 +191,7 @@ impl Planner {
                 acts: Vec::new(),
             })
             .collect();
-        // Two days of seven are quiet.
+        // Two of seven days have fewer payments.
         let payments = self.size.share(if day % 7 < 5 { 70 } else { 40 }, 6);
         for _ in 0..payments.saturating_add(self.rng.usize(..=self.size.share(40, 3))) {
             let acts = self.payment(day).into_iter().collect();
@@ -216,7 +219,7 @@ impl Planner {
         slots
     }
 
-    /// The end of the last day: approvals that wait, and agents that are near a limit.
+    /// Adds acts at the end of the last day: pending approvals, and agents that are close to a limit.
     fn end(&mut self, slots: &mut [Slot], day: usize) {
         for _ in 0..self.size.share(23, 20) {
             let acts = self.approval(false).into_iter().collect();
@@ -232,7 +235,7 @@ impl Planner {
         }
     }
 
-    /// Puts acts into one of the slots from `first` on.
+    /// Adds acts to a random slot, starting with the slot `first`.
     fn put(&mut self, slots: &mut [Slot], first: usize, acts: Vec<(usize, Act)>) {
         let chosen = self.rng.usize(first..SLOTS);
         if let Some(slot) = slots.get_mut(chosen) {
@@ -248,7 +251,7 @@ impl Planner {
         }
     }
 
-    /// A payment of an agent that only pays. Some pay far more often than others.
+    /// Plans a payment by an agent that only pays. Some agents pay far more often than others.
     fn payment(&mut self, day: usize) -> Option<(usize, Act)> {
         let payers = self.agents.iter().enumerate().filter(|(_, agent)| agent.pays_on(day));
         let payers: Vec<usize> = payers.map(|(place, _)| place).collect();
@@ -274,7 +277,7 @@ impl Planner {
         ))
     }
 
-    /// The acts of an agent of the next role that has a refusal and a free agent.
+    /// Plans the acts for the next role that has a rejection and a free agent.
     fn refusal(&mut self, day: usize) -> Vec<(usize, Act)> {
         for _ in 0..self.story.roles.len() {
             let role = self.next_refusal;
@@ -312,7 +315,8 @@ impl Planner {
         Some(acts)
     }
 
-    /// A call that needs an approval, and what becomes of the approval: one that nobody decides expires after a day.
+    /// Plans a call that needs an approval, and the approval's outcome. An approval that nobody decides expires after a
+    /// day.
     fn approval(&mut self, may_be_decided: bool) -> Option<(usize, Act)> {
         let roles = self
             .story
@@ -350,7 +354,7 @@ impl Planner {
         ))
     }
 
-    /// The next agent of that role.
+    /// Returns the index of the role's next agent.
     fn next(&mut self, role: usize, fits: impl Fn(&PlannedAgent) -> bool) -> Option<usize> {
         let agents = self.agents.iter().enumerate();
         let fitting = agents.filter(|(_, agent)| agent.role == Some(role) && fits(agent));
@@ -363,7 +367,7 @@ impl Planner {
 }
 
 impl PlannedAgent {
-    /// Whether the agent pays on that day, within all limits.
+    /// Returns whether the agent pays on that day, within all limits.
     fn pays_on(&self, day: usize) -> bool {
         let is_payer = self.role.is_none() || self.has_payouts || self.frozen_on.is_some_and(|frozen| day < frozen);
         is_payer && self.created_on <= day
@@ -414,7 +418,7 @@ fn agent(story: &Story, size: FleetSize, rng: &mut Rng, index: usize, place: Opt
     }
 }
 
-/// Limits that payments of at most the listed price never reach, for some of the services.
+/// Returns limits that payments up to the listed price never reach, for some of the services.
 fn generous(kind: &Kind, rng: &mut Rng) -> Map<String, Value> {
     let mut services = Map::new();
     for offer in kind.offers.iter().rev() {
@@ -471,7 +475,7 @@ mod tests {
         }
     }
 
-    /// A thousand agents and a month, as a newcomer sees them.
+    /// The default size: a thousand agents and a month.
     #[test]
     fn a_month_has_payments_refusals_and_approvals_of_all_kinds() {
         let (_, days) = plan(1_000, 30);
