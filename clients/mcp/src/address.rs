@@ -1,8 +1,7 @@
-//! The request of an operation: its URL with the parameters filled in.
+//! Builds the request to an operation: the operation's URL with the parameters filled in, the headers and the body.
 //!
-//! Invariant: the request goes to the endpoint's own scheme, host and port. Its path has the endpoint's segments,
-//! except for the values of path parameters. No parameter sets a header of the connection, the body, the payment or of
-//! credentials.
+//! Invariant: the request goes to the endpoint's own scheme, host and port. Only the values of path parameters change
+//! the endpoint's path. No parameter sets a header that concerns the connection, the body, the payment or credentials.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use purser_client::Operation;
@@ -11,11 +10,12 @@ use serde_json::{Map, Value};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use url::{Url, form_urlencoded};
 
-/// All characters but the unreserved ones of RFC 3986 §2.3.
+/// All characters except the unreserved characters (RFC 3986 §2.3).
 const ALL_BUT_UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// The longest URL, in bytes.
+/// The maximum length of a URL, in bytes.
 const MAX_ADDRESS_BYTES: usize = 8 * 1024;
-/// Headers that no parameter sets: they are about the connection, the body, the payment or the caller's credentials.
+/// Headers that parameters cannot set, because these headers concern the connection, the body, the payment or
+/// credentials.
 const OWN_HEADERS: [&str; 16] = [
     "accept-encoding",
     "authorization",
@@ -44,17 +44,17 @@ const OWN_PREFIXES: [&str; 7] = [
     "x-payment",
 ];
 
-/// The URL, headers and body of an operation's request.
+/// The URL, the headers and the body of a request to an operation.
 #[derive(Debug)]
 pub(crate) struct FilledRequest {
     pub(crate) url: Url,
-    /// The headers of parameters, and the body's content type.
+    /// The headers from parameters, and the content type of the body.
     pub(crate) headers: HeaderMap,
-    /// The body; `None` if the method has no body.
+    /// The body. `None` if the method has no body.
     pub(crate) body: Option<Vec<u8>>,
 }
 
-/// Whether a parameter may set this header.
+/// Returns whether a parameter may set this header.
 pub fn is_parameter_header(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     HeaderName::from_bytes(name.as_bytes()).is_ok()
@@ -62,9 +62,11 @@ pub fn is_parameter_header(name: &str) -> bool {
         && !OWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Fills in the path parameters. Each other one goes where its description in the catalog says (`in`), or else into the
-/// query (GET, HEAD, DELETE) or the body, which has the form of the catalog's `bodyType`, JSON by default. The error
-/// describes what is wrong with the parameters.
+/// Fills the parameters into an operation's request.
+///
+/// Path parameters go into the path. Every other parameter goes to the location in the catalog's field `in`. Without
+/// `in`, the parameter goes into the query (GET, HEAD, DELETE) or into the body. The catalog's field `bodyType` is the
+/// format of the body, by default JSON. The error describes the invalid parameter.
 pub(crate) fn fill_address(operation: &Operation, parameters: &Map<String, Value>) -> Result<FilledRequest, String> {
     let unusable = || "the catalog's address of this operation can't be called".to_owned();
     let mut url = Url::parse(&operation.endpoint).map_err(|_| unusable())?;
@@ -118,7 +120,8 @@ pub(crate) fn fill_address(operation: &Operation, parameters: &Map<String, Value
     Ok(FilledRequest { url, headers, body })
 }
 
-/// The place of a parameter according to its description, in an object of descriptions by name or in a JSON schema.
+/// Returns a parameter's location, the field `in` of its description. `params` is a JSON schema, or an object with the
+/// parameters' names as keys.
 fn place<'a>(params: &'a Value, name: &str) -> Option<&'a str> {
     let by_name = [params.get("properties"), Some(params)];
     by_name
@@ -137,7 +140,7 @@ fn header(name: &str, value: &Value) -> Result<(HeaderName, HeaderValue), String
     Ok((known, text.ok_or_else(wrong)?))
 }
 
-/// Encodes a body's fields. Returns it with its content type.
+/// Encodes the fields of a body. Returns the content type and the body.
 fn encode_body(body_type: Option<&str>, mut fields: Map<String, Value>) -> Result<(HeaderValue, Vec<u8>), String> {
     match body_type {
         Some("text") => {
@@ -160,7 +163,7 @@ fn encode_body(body_type: Option<&str>, mut fields: Map<String, Value>) -> Resul
     }
 }
 
-/// The fields of a form: one for each value of a list.
+/// Returns the fields of a form. A list becomes one field for each value.
 fn form_fields(fields: &Map<String, Value>) -> Result<Vec<(&str, String)>, String> {
     let mut all = Vec::new();
     for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
@@ -172,7 +175,8 @@ fn form_fields(fields: &Map<String, Value>) -> Result<Vec<(&str, String)>, Strin
     Ok(all)
 }
 
-/// `multipart/form-data` (RFC 7578). The same fields make the same bytes, so that a repeated call has the same body.
+/// Encodes a form as `multipart/form-data` (RFC 7578). The boundary is derived from the fields, so that a repeated call
+/// has the same body.
 fn multipart(fields: &[(&str, String)]) -> Result<(HeaderValue, Vec<u8>), String> {
     let mut hasher = DefaultHasher::new();
     let boundary = loop {
@@ -183,7 +187,7 @@ fn multipart(fields: &[(&str, String)]) -> Result<(HeaderValue, Vec<u8>), String
         }
     };
     let parts = fields.iter().map(|(name, value)| {
-        // As browsers do (the HTML Standard, "multipart/form-data encoding algorithm").
+        // Escapes the name as browsers do (HTML Standard, "multipart/form-data encoding algorithm").
         let name = name.replace('\r', "%0D").replace('\n', "%0A").replace('"', "%22");
         format!("--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n")
     });
@@ -195,25 +199,25 @@ fn multipart(fields: &[(&str, String)]) -> Result<(HeaderValue, Vec<u8>), String
     Ok((kind.map_err(|error| error.to_string())?, body.into_bytes()))
 }
 
-/// Returns the names of the path parameters.
+/// Returns the names of the path parameters in an endpoint.
 pub(crate) fn path_parameters(endpoint: &str) -> Vec<String> {
     let url = Url::parse(endpoint).ok();
     let segments = url.iter().flat_map(|url| url.path().split('/'));
     segments.filter_map(name_of).collect()
 }
 
-/// Returns the name in a segment `{name}`. The URL parser has percent-encoded its braces.
+/// Returns the parameter's name in a path segment `{name}`. The URL parser has percent-encoded the braces.
 fn name_of(segment: &str) -> Option<String> {
     let name = segment.strip_prefix("%7B")?.strip_suffix("%7D")?;
     Some(name.to_owned())
 }
 
-/// Encodes a value as one segment of a path.
+/// Encodes a value as one path segment.
 fn value_of(name: &str, value: Option<Value>) -> Result<String, String> {
     let value = value.ok_or_else(|| format!("`parameters` must have `{name}`, which is part of the address"))?;
     let text =
         scalar(&value).ok_or_else(|| format!("`{name}` is part of the address: it must be a text or a number"))?;
-    // Some servers read an encoded slash as two segments.
+    // Some servers treat an encoded slash as a separator of two segments.
     if text.is_empty() || text == "." || text == ".." || text.contains(['/', '\\']) {
         return Err(format!(
             "`{name}` is one segment of the address: not empty, no dots alone, no slashes"
@@ -267,7 +271,7 @@ mod tests {
         Ok((filled.url.to_string(), body.unwrap_or_default()))
     }
 
-    /// The rest goes to the query of a GET request or to the body of a POST request.
+    /// The other parameters go into the query of a GET request or into the body of a POST request.
     #[test]
     fn parameters_fill_the_path_before_query_or_body() {
         let rows = [
@@ -318,7 +322,8 @@ mod tests {
         }
     }
 
-    /// A body has the form that the catalog names, and each parameter is in its place.
+    /// The body has the format that the catalog specifies, and each parameter is in the location that the catalog
+    /// specifies.
     #[test]
     fn parameters_are_sent_where_and_as_the_catalog_says() {
         let call = |body_type: &str, parameters: Value| {

@@ -1,7 +1,8 @@
-//! The arguments of the tools. Unknown members are refused.
+//! The arguments of the tools. Unknown fields are rejected.
 //!
-//! Each type parses exactly the values that its schema allows. `tools.rs` adds `null` to the schema of an optional
-//! argument, and removes a `null` before the parser sees it. A text without a pattern may be empty, which means absent.
+//! Each type accepts exactly the values that its schema allows. `tools.rs` adds `null` to the schema of each optional
+//! argument, and removes `null` values before parsing. A string argument without a pattern may be empty. An empty
+//! string means that the argument is absent.
 
 use crate::kept::ResponseId;
 use crate::schema::inline_schema;
@@ -17,15 +18,15 @@ use uuid::Uuid;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FindServices {
-    /// Words to search for in a service's slug, name, description and category. Services that contain more of the words
-    /// come first. Without any words, every service is found.
+    /// Words to search for in a service's slug, name, description and category. Services with more matching words come
+    /// first. Without words, all services match.
     #[serde(default)]
     pub(crate) text: String,
-    /// Only services of this category.
+    /// Return only services in this category.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Category")]
     pub(crate) category: Option<Category>,
-    /// Only services with an operation at this price or less, in decimal USD.
+    /// Return only services with an operation at this price or less, in decimal USD.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Usd")]
     pub(crate) max_usd: Option<Usd>,
@@ -39,7 +40,7 @@ pub(crate) struct FindServices {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct GetService {
-    /// The service's slug, as `find_services` returns it.
+    /// The service's slug from `find_services`.
     pub(crate) service: String,
 }
 
@@ -47,7 +48,7 @@ pub(crate) struct GetService {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListEnabled {
-    /// Only this service, by its slug.
+    /// Return only the service with this slug.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub(crate) service: Option<String>,
@@ -59,17 +60,18 @@ pub(crate) struct ListEnabled {
 pub(crate) struct CheckPayment {
     /// The service's slug.
     pub(crate) service: String,
-    /// The operation, as `get_service` returns it.
+    /// The operation's slug from `get_service`.
     pub(crate) operation: String,
-    /// The operation's parameters by name, as `get_service` describes them: those of its path, and those of its query
-    /// (GET) or body (POST), or where `in` says. Either an object, or a list of `{"name": …, "value": …}`, for hosts whose
-    /// objects can't have members of any name.
+    /// The operation's parameters by name, as `get_service` describes them. Include the parameters of the path, the
+    /// query and the body. Either an object, or a list of `{"name": …, "value": …}` for hosts that do not support
+    /// objects with arbitrary fields.
     #[serde(default)]
     pub(crate) parameters: Parameters,
-    /// The highest price of the call, in decimal USD, as "0.05". Of a number with more than six decimal places, the rest is
-    /// cut off.
+    /// The maximum price of the call, in decimal USD, for example "0.05". A number with more than six decimal places is
+    /// truncated.
     pub(crate) max_usd: Usd,
-    /// The page that a scrape or crawl operation fetches. It must be the value of one of the parameters.
+    /// The URL of the page that a scrape or crawl operation fetches. The URL must be the value of one of the
+    /// parameters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub(crate) target_url: Option<String>,
@@ -81,31 +83,34 @@ pub(crate) struct CheckPayment {
 pub(crate) struct CallService {
     /// The service's slug.
     pub(crate) service: String,
-    /// The operation, as `get_service` returns it.
+    /// The operation's slug from `get_service`.
     pub(crate) operation: String,
-    /// The operation's parameters by name, as `get_service` describes them: those of its path, and those of its query
-    /// (GET) or body (POST), or where `in` says. Either an object, or a list of `{"name": …, "value": …}`, for hosts whose
-    /// objects can't have members of any name.
+    /// The operation's parameters by name, as `get_service` describes them. Include the parameters of the path, the
+    /// query and the body. Either an object, or a list of `{"name": …, "value": …}` for hosts that do not support
+    /// objects with arbitrary fields.
     #[serde(default)]
     pub(crate) parameters: Parameters,
-    /// The highest price of the call, in decimal USD, as "0.05". Of a number with more than six decimal places, the rest is
-    /// cut off.
+    /// The maximum price of the call, in decimal USD, for example "0.05". A number with more than six decimal places is
+    /// truncated.
     pub(crate) max_usd: Usd,
-    /// The page that a scrape or crawl operation fetches. It must be the value of one of the parameters.
+    /// The URL of the page that a scrape or crawl operation fetches. The URL must be the value of one of the
+    /// parameters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub(crate) target_url: Option<String>,
-    /// Makes a repeated call the same purchase. Choose a key for each purchase, and send the same key when you repeat
-    /// the call.
+    /// Identifies the purchase, so that a repeated call does not pay twice. Choose a new key for each purchase, and
+    /// send the same key when you repeat the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Key")]
     pub(crate) idempotency_key: Option<Key>,
-    /// The approval of a person, from an earlier refusal. Send it with that call's arguments and idempotency key.
+    /// The approval's id from an earlier approval_required error. Send the id with the same arguments and idempotency
+    /// key as before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Id")]
     pub(crate) approval_id: Option<Id>,
-    /// The maximum size of the provider's text in the result, in bytes; 48000 by default, which common hosts show whole.
-    /// Of a call that was paid for, `read_response` returns the rest. Images, audio and files are returned whole.
+    /// The maximum size of the provider's text in the result, in bytes; 48000 by default, because common hosts show
+    /// this size completely. `read_response` returns the rest of a paid response. Images, audio and files are never cut
+    /// to this size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "MaxBytes")]
     pub(crate) max_bytes: Option<MaxBytes>,
@@ -115,7 +120,7 @@ pub(crate) struct CallService {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReadResponse {
-    /// The `cursor` of the `rest` in the last result.
+    /// The `cursor` in the field `rest` of the previous result.
     pub(crate) cursor: Cursor,
     /// The maximum size of the text in the result, in bytes; 48000 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -129,7 +134,7 @@ pub(crate) struct ReadResponse {
 pub(crate) struct GetApproval {
     /// The approval's id.
     pub(crate) approval_id: Id,
-    /// How long to wait for a person's decision, in seconds; at most 20.
+    /// The number of seconds to wait for the user's decision; at most 20.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Count<20>")]
     pub(crate) wait_seconds: Option<Count<20>>,
@@ -139,19 +144,19 @@ pub(crate) struct GetApproval {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RequestRaise {
-    /// The `transaction_id` of the refusal.
+    /// The `transaction_id` of the rejected call.
     pub(crate) transaction_id: Id,
-    /// The limit per call to ask for, in decimal USD, if the price was above it.
+    /// The requested limit per call, in decimal USD, if the price exceeded the limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Usd")]
     pub(crate) max_per_call_usd: Option<Usd>,
-    /// The limit per 24 hours to ask for, in decimal USD, if the call was refused by it.
+    /// The requested limit per 24 hours, in decimal USD, if the call exceeded the limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Usd")]
     pub(crate) max_per_day_usd: Option<Usd>,
-    /// When the raise is to end, at most seven days from now, as "2026-12-31T18:00:00Z".
+    /// The requested end of the increase, at most seven days from now, for example "2026-12-31T18:00:00Z".
     pub(crate) until: Instant,
-    /// Why, for the person who decides: at most 500 characters.
+    /// The reason, for the user who decides; at most 500 characters.
     pub(crate) reason: String,
 }
 
@@ -159,7 +164,7 @@ pub(crate) struct RequestRaise {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListReceipts {
-    /// The maximum number of receipts, newest first; 20 by default.
+    /// The maximum number of receipts; 20 by default. The newest receipts come first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Count<100>")]
     pub(crate) limit: Option<Count<100>>,
@@ -178,7 +183,7 @@ pub(crate) struct GetReceipt {
 #[serde(try_from = "UsdText")]
 pub(crate) struct Usd(pub(crate) Usdc);
 
-/// The two JSON forms of an amount.
+/// An amount as a JSON string or a JSON number.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "an amount is decimal USD, as \"0.05\"")]
 enum UsdText {
@@ -186,31 +191,31 @@ enum UsdText {
     Number(Number),
 }
 
-/// An integer from 1 to `MAX`, which JSON may write as `5` or `5.0`.
+/// An integer from 1 to `MAX`. In JSON, the integer may be written as `5` or `5.0`.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "Number")]
 pub(crate) struct Count<const MAX: u8>(pub(crate) u8);
 
-/// The maximum size of a text in a result, in bytes.
+/// The maximum size of the text in a result, in bytes.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(try_from = "Number")]
 pub(crate) struct MaxBytes(pub(crate) usize);
 
-/// Where a kept response is to be read on.
+/// The position in a stored response from which `read_response` continues.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(try_from = "String")]
 pub(crate) struct Cursor {
     pub(crate) id: ResponseId,
-    /// The number of bytes before it.
+    /// The number of bytes before this position.
     pub(crate) offset: usize,
 }
 
-/// An id that Purser issued: a UUID with its hyphens.
+/// An id that Purser issued: a UUID with hyphens.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Id(pub(crate) Uuid);
 
-/// A time in RFC 3339.
+/// A time in RFC 3339 format.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Instant(pub(crate) DateTime<Utc>);
@@ -230,7 +235,7 @@ pub(crate) struct Category(pub(crate) String);
 #[serde(from = "ParametersForm")]
 pub(crate) struct Parameters(pub(crate) Map<String, Value>);
 
-/// The two JSON forms of parameters.
+/// The parameters as a JSON object or as a JSON list.
 #[derive(Deserialize)]
 #[serde(
     untagged,
@@ -269,7 +274,7 @@ impl From<ParametersForm> for Parameters {
                 Scalar::Number(number) => Value::Number(number),
                 Scalar::Truth(truth) => Value::Bool(truth),
             };
-            // A name that is repeated has a list of values, as in a query.
+            // A repeated name becomes a list of values, as in a query string.
             match parameters.get_mut(&name) {
                 Some(Value::Array(values)) => values.push(value),
                 Some(first) => *first = Value::Array(vec![first.take(), value]),
@@ -293,9 +298,9 @@ const CATEGORIES: [&str; 8] = [
     "finance",
     "creative",
 ];
-/// The number of decimal places of an amount.
+/// The number of decimal places in an amount.
 const PLACES: i32 = 6;
-/// The number of digits before the decimal point of the largest amount.
+/// The maximum number of digits before the decimal point of an amount.
 const MAX_DIGITS: usize = 9;
 
 impl TryFrom<UsdText> for Usd {
@@ -309,7 +314,7 @@ impl TryFrom<UsdText> for Usd {
                 let amount = text.parse::<Usdc>().ok().filter(|_| whole.len() <= MAX_DIGITS);
                 amount.map(Usdc::units)
             }
-            // Digits are cut off, so a ceiling is never raised.
+            // Extra decimal places are truncated and not rounded, so that a maximum price never increases.
             UsdText::Number(number) => scale(&number, PLACES).map(|scaled| scaled.whole),
         };
         let units = units.filter(|units| *units < MAX_AMOUNT);
@@ -317,20 +322,23 @@ impl TryFrom<UsdText> for Usd {
     }
 }
 
-/// The maximum number of digits before the decimal point that are read; a number with more is too large in any case.
+/// The maximum number of digits before the decimal point that are parsed. A longer number is too large for every
+/// argument.
 const MAX_PLACES: usize = 32;
-/// The smallest amount that is too large, in micro-units.
+/// The smallest amount that is rejected as too large, in micro-USDC.
 const MAX_AMOUNT: u64 = 1_000_000_000_000_000;
 
-/// A number times a power of ten.
+/// A number that was multiplied by a power of ten.
 struct ScaledNumber {
     whole: u64,
     is_exact: bool,
 }
 
-/// Multiplies a number by ten to the power of `places`, and cuts off the remaining decimals; `None` for a negative or
-/// too large number. It works on the decimal text of the number, so that nothing is rounded: for up to 15 digits, the
-/// shortest text of a float equals the one in the request.
+/// Multiplies a number by ten to the power of `places`, and truncates the remaining decimals. Returns `None` if the
+/// number is negative or too large.
+///
+/// The function uses the number's decimal text, so that nothing is rounded. For up to 15 digits, the shortest text of a
+/// float has the same digits as the request.
 fn scale(number: &Number, places: i32) -> Option<ScaledNumber> {
     let text = number.to_string();
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
@@ -380,12 +388,13 @@ impl<const MAX: u8> TryFrom<Number> for Count<MAX> {
 
 impl MaxBytes {
     const MIN: usize = 1_000;
-    /// With JSON escapes it fits the limits of Lambda and API Gateway, and a model's context.
+    /// The maximum. A text of this size with JSON escapes fits the limits of Lambda and API Gateway, and a model's
+    /// context.
     pub(crate) const MAX: usize = 128 * 1024;
 }
 
-/// The bound of common hosts: Claude Code shows up to 50,000 characters and 25,000 tokens, and of dense text such as
-/// JSON two bytes are a token.
+/// The size that common hosts show completely. Claude Code shows up to 50,000 characters and 25,000 tokens. In dense
+/// text, for example JSON, two bytes are about one token.
 impl Default for MaxBytes {
     fn default() -> Self {
         Self(48_000)
@@ -423,7 +432,7 @@ impl TryFrom<String> for Cursor {
             let id = ResponseId { slot, nonce };
             Some(Self { id, offset })
         };
-        // The parsers accept other forms too.
+        // The parsers of UUIDs and numbers also accept other formats, which the schema does not allow.
         let cursor = parse().filter(|cursor| cursor.to_string() == text);
         cursor.ok_or("a cursor is the `cursor` of a result's `rest`")
     }
@@ -435,7 +444,7 @@ impl TryFrom<String> for Id {
     fn try_from(text: String) -> Result<Self, &'static str> {
         const WRONG: &str = "an id is a UUID with its hyphens";
         let id: Uuid = text.parse().map_err(|_| WRONG)?;
-        // The parser accepts other forms too.
+        // The UUID parser also accepts other formats, which the schema does not allow.
         if id.hyphenated().to_string().eq_ignore_ascii_case(&text) {
             Ok(Self(id))
         } else {
@@ -514,7 +523,7 @@ inline_schema!(
         "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$",
     })
 );
-// A length limit would be `maxLength`, which hosts with strict schemas refuse.
+// The pattern limits the length, because hosts with strict schemas reject `maxLength`.
 inline_schema!(
     Key,
     "Key",
@@ -548,7 +557,7 @@ inline_schema!(
 mod tests {
     use super::*;
 
-    /// For example, `5.0` and `5e0` are 5, but `5.5` and the string `"5"` are refused.
+    /// For example, `5.0` and `5e0` are 5, but `5.5` and the string `"5"` are rejected.
     #[test]
     fn counts_accept_any_notation_of_whole_numbers() {
         let read = |json: &str| serde_json::from_str::<Count<50>>(json).ok().map(|count| count.0);
@@ -606,7 +615,8 @@ mod tests {
         }
     }
 
-    /// A number with more than six decimals is truncated, so that a limit never rises; such a string is refused.
+    /// A number with more than six decimals is truncated, so that a limit never increases. A string with more than six
+    /// decimals is rejected.
     #[test]
     fn amounts_are_read_exactly_or_truncated() {
         let read = |json: &str| serde_json::from_str::<Usd>(json).ok().map(|usd| usd.0.units());
@@ -624,7 +634,7 @@ mod tests {
         ] {
             assert_eq!(read(json), Some(units), "{json}");
         }
-        // A number is cut off: a ceiling never rises.
+        // Extra decimals of a number are truncated, so that a maximum price never increases.
         for (json, units) in [
             ("0", 0),
             ("0.0000015", 1),

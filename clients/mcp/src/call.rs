@@ -1,9 +1,9 @@
 //! The tools `call_service` and `check_payment`, which call an operation of the catalog.
 //!
-//! Invariant: a provider is called only after Purser has allowed this call to the agent's key, in the same tool call.
-//! The key's scope, the service in the catalog, the policy, the freezes and the rules apply to every operation, with
-//! and without a price, and whether or not its provider asks for a payment. An operation that the catalog lists without
-//! a price is called without a payment, and is never paid.
+//! Invariant: a provider is called only after Purser has allowed the call for the agent's key, in the same tool call.
+//! The key's permissions, the catalog, the policy, the freezes and the rules apply to every operation, including
+//! operations without a price. An operation without a price in the catalog is called without a payment, and is never
+//! paid.
 
 use crate::address::{FilledRequest, fill_address};
 use crate::answers::{Called, CheckAnswer, Checked, PaymentAnswer, ReadOn};
@@ -28,11 +28,11 @@ use tokio::time::Instant;
 use url::Url;
 use uuid::Uuid;
 
-/// The time that is reserved for the receipt after the provider's answer.
+/// The time that is reserved for verifying the payment after the provider's response.
 const FOR_THE_RECEIPT: Duration = Duration::from_secs(5);
 const ACCEPTED: HeaderValue = HeaderValue::from_static("application/json, text/*;q=0.9, */*;q=0.8");
 
-/// A call that the agent asked for.
+/// The call that the agent requested.
 struct Meant<'a> {
     service: &'a str,
     operation: &'a str,
@@ -43,19 +43,19 @@ struct Meant<'a> {
 
 /// The limits of a tool call.
 pub(crate) struct Limits<'a> {
-    /// The time that it may take.
+    /// The maximum duration of the tool call.
     pub(crate) longest: Duration,
-    /// The bound on open calls; `None` if there is none.
+    /// The limit of concurrent calls. `None` if concurrent calls are not limited.
     pub(crate) calls: Option<&'a CallLimit>,
-    /// Keeps the rest of long responses.
+    /// Stores the rest of long responses.
     pub(crate) responses: &'a dyn ResponseStore,
 }
 
-/// A tool's own JSON, and a body that is returned in a block after it.
+/// A tool's own JSON, and a response body that is returned in the content block after the JSON.
 pub(crate) type WithBody<T> = (T, Option<ContentBlock>);
 
 impl Limits<'_> {
-    /// Runs a call of a provider while it counts as open.
+    /// Runs a call to a provider. The call counts as open until it ends.
     async fn during<T>(&self, host: &str, call: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
         match self.calls {
             Some(calls) => calls.during(Some(host), call).await,
@@ -82,7 +82,7 @@ pub(crate) async fn check_payment(
     let planned = meant.plan(&purser, providers).await?;
     match planned.check_unpaid(&purser).await {
         Ok(_) => {}
-        // The tool's answer is the decision, so a refusal with checks is not an error.
+        // The result of this tool is the decision, so a rejection with checks is a result and not an error.
         Err(ApiError::Refused(refusal)) if !refusal.checks.is_empty() => return Ok(planned.block(&refusal)),
         Err(error) => return Err(Failure::from(error).before_payment()),
     }
@@ -180,7 +180,8 @@ pub(crate) async fn call_service(
     limits.during(&host, call).await.map_err(keyed)
 }
 
-/// Calls an operation that the catalog lists without a price. If the provider asks for a payment, none is made.
+/// Calls an operation without a price in the catalog. If the provider requires a payment, nothing is paid, and the
+/// function returns an error.
 async fn call_free(
     request: RequestBuilder,
     longest: Duration,
@@ -209,18 +210,18 @@ async fn call_free(
     Ok((called, body))
 }
 
-/// Reads the next part of a response that was paid for. It calls nobody and pays nothing.
+/// Returns the next part of a stored response to a paid call. Calls no provider and pays nothing.
 pub(crate) async fn read_response(limits: Limits<'_>, asked: ReadResponse) -> Result<WithBody<ReadOn>, Failure> {
     let (text, rest) = read_on(limits.responses, asked.cursor, asked.max_bytes).await?;
     Ok((ReadOn { rest, notice: NOTICE }, Some(ContentBlock::text(text))))
 }
 
-/// A call of an operation of the catalog, which Purser has not allowed yet.
+/// A call to an operation of the catalog that Purser has not allowed yet.
 struct PlannedCall<'a> {
     service: String,
     operation: Operation,
     url: Url,
-    /// The provider's host and port, by which its open calls are counted.
+    /// The provider's host and port. Open calls are counted per host and port.
     host: String,
     target_url: Option<&'a str>,
     ceiling: Usdc,
@@ -229,14 +230,14 @@ struct PlannedCall<'a> {
 
 /// A request to the operation's own URL.
 enum Ready {
-    /// An operation with a price.
+    /// The operation has a price in the catalog.
     Paid(Request),
-    /// An operation without a price.
+    /// The operation has no price in the catalog.
     Free(RequestBuilder),
 }
 
 impl PlannedCall<'_> {
-    /// Asks Purser whether the agent may make this call. A payment, if there is one, is evaluated when it is
+    /// Checks with Purser whether the agent may make this call. Purser evaluates a payment later, when the payment is
     /// authorized.
     async fn check_unpaid(&self, purser: &Purser) -> Result<UnpaidCheck, ApiError> {
         let call = Call {
@@ -251,7 +252,7 @@ impl PlannedCall<'_> {
         purser.check_unpaid(&call).await
     }
 
-    /// Reports that the call would be refused before its provider is asked.
+    /// Returns the result for a call that Purser rejects before the provider is called.
     fn block(&self, refusal: &Refusal) -> Checked {
         let payment = self.operation.payment.as_ref();
         let price = payment.map_or(Usdc::from_units(0), |payment| payment.amount_units);
@@ -268,7 +269,7 @@ impl PlannedCall<'_> {
 }
 
 impl<'a> Meant<'a> {
-    /// Finds the operation in the catalog, and makes the request.
+    /// Finds the operation in the catalog and builds the request.
     async fn plan(&self, purser: &Purser, providers: &Providers) -> Result<PlannedCall<'a>, Failure> {
         let service = service(purser, self.service).await.map_err(Failure::before_payment)?;
         let operation = service
@@ -302,7 +303,7 @@ impl<'a> Meant<'a> {
             ));
         }
         let target_url = self.target_url.filter(|target| !target.is_empty());
-        // Otherwise, the policy could judge one page while the operation fetches another.
+        // Without this check, the policy could evaluate one page while the operation fetches another page.
         let is_parameter = |target: &str| self.parameters.values().any(|value| value == target);
         if target_url.is_some_and(|target| !is_parameter(target)) {
             return Err(Failure::arguments(
@@ -355,13 +356,13 @@ pub(crate) fn after(longest: Duration) -> Instant {
     now.checked_add(longest).unwrap_or(now)
 }
 
-/// Generates a key for a purchase without one from the agent.
+/// Generates an idempotency key for a call without a key from the agent.
 fn fresh_key() -> Result<IdempotencyKey, Failure> {
     let text = format!("mcp-{}", Uuid::new_v4());
     IdempotencyKey::from_text(&text).map_err(|error| Failure::arguments(error.to_string()))
 }
 
-/// Returns the remainder of the service's cap, if Purser answers in time.
+/// Returns the remainder of the service's cap per rolling 24 hours, or `None` if Purser does not respond in time.
 async fn remaining_today(purser: &Purser, agent_id: &str, service: &str) -> Option<String> {
     let policy = purser.policy(agent_id, service).await.ok()?;
     Some(policy.spend.remaining_today_units.to_string())

@@ -1,47 +1,48 @@
-//! The limit of concurrent calls, for a server whose callers share its capacity.
+//! Limits concurrent calls, for a server that several callers share.
 
 use futures_util::future::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A limit of the concurrent calls of one caller and to one provider. Cloning is cheap.
+/// A limit for one caller's concurrent calls and for the concurrent calls to one provider. Cloning is cheap.
 #[derive(Clone)]
 pub struct CallLimit(Arc<Begin>);
 
 type Begin = dyn Fn(Option<String>) -> BoxFuture<'static, Result<OpenCall, TooManyCalls>> + Send + Sync;
 
-/// A call that counts as open until it ends. If it is dropped, it counts until the time limit of the server.
+/// A call that counts as open until it ends. If the value is dropped before the call ends, the call counts as open
+/// until the server's time limit.
 pub struct OpenCall(BoxFuture<'static, ()>);
 
-/// The refusal of a call.
+/// The error for a call that exceeds a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyCalls {
-    /// The calls that are too many; `None` if they can't be counted at the moment.
+    /// The limit that was reached. `None` if the calls cannot be counted at the moment.
     pub of: Option<CallsOf>,
-    /// The time after which a call is accepted.
+    /// The time to wait before the next call.
     pub retry_after: Duration,
 }
 
-/// The calls that are counted together.
+/// The calls that a limit counts together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallsOf {
-    /// The calls of the caller.
+    /// All calls from the caller.
     Caller,
-    /// The calls of all callers to the provider.
+    /// All calls to the provider, from all callers.
     Provider,
 }
 
 impl CallLimit {
-    /// Creates a limit from a function that starts to count a call: to the provider at a host or, without a host, a
-    /// call that only waits.
+    /// Creates a limit from a function that starts to count a call. The function's argument is the provider's host.
+    /// `None` means that the call only waits and calls no provider.
     pub fn new(
         begin: impl Fn(Option<String>) -> BoxFuture<'static, Result<OpenCall, TooManyCalls>> + Send + Sync + 'static,
     ) -> Self {
         Self(Arc::new(begin))
     }
 
-    /// Runs a call, which counts as open until it ends.
+    /// Runs a call. The call counts as open until it ends.
     pub(crate) async fn during<T, E: From<TooManyCalls>>(
         &self,
         host: Option<&str>,
@@ -55,7 +56,7 @@ impl CallLimit {
 }
 
 impl OpenCall {
-    /// Creates an open call from the future that ends it.
+    /// Creates an open call. `end` is the future that stops counting the call.
     pub fn new(end: BoxFuture<'static, ()>) -> Self {
         Self(end)
     }

@@ -1,5 +1,6 @@
-//! The failure of a tool, as a text that an agent can act on. It is the text of a result with `isError`, because a
-//! structured result would not fit the output schema, which clients validate.
+//! The errors of the tools, as JSON text that tells the agent what to do. An error is returned as a text block with
+//! `isError`, because clients validate structured content against the output schema, and errors do not match the
+//! schema.
 
 use crate::answers::{CheckAnswer, instant};
 use crate::call_limit::{CallsOf, TooManyCalls};
@@ -9,29 +10,29 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A refusal or an error.
+/// A rejection or another error.
 #[derive(Debug, Serialize)]
 pub(crate) struct Failure {
-    /// Purser's slug (docs/errors.md), or one of the tools' own slugs.
+    /// Purser's slug (docs/errors.md), or a slug that this crate defines.
     error: String,
     message: String,
     what_to_do: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     paid: Option<WasPaid>,
-    /// The ids, times and checks, named as in Purser's API.
+    /// The ids, times and checks, with the same names as in Purser's API.
     #[serde(flatten)]
     more: serde_json::Map<String, Value>,
 }
 
-/// Whether a failed call paid.
+/// Whether something was paid although the call failed.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum WasPaid {
-    /// This call paid nothing. An earlier call under the same key may have paid.
+    /// This call paid nothing. An earlier call with the same key may have paid.
     NotByThisCall,
-    /// A payment was sent. The receipt shows whether the provider took it.
+    /// A payment was sent. The receipt shows whether the provider took the payment.
     Maybe,
-    /// An earlier call under the same key paid.
+    /// An earlier call with the same key has paid.
     Before,
 }
 
@@ -46,7 +47,7 @@ impl Failure {
         }
     }
 
-    /// Reports invalid arguments.
+    /// Creates the error for invalid arguments.
     pub(crate) fn arguments(message: impl Into<String>) -> Self {
         Self::new(
             "invalid_arguments",
@@ -55,7 +56,7 @@ impl Failure {
         )
     }
 
-    /// Reports that the agent key is missing.
+    /// Creates the error for a missing agent key.
     pub(crate) fn no_key() -> Self {
         Self::new(
             "invalid_agent_key",
@@ -79,17 +80,17 @@ impl Failure {
         }
     }
 
-    /// Marks a failure of a call that paid nothing.
+    /// Records in the error that this call paid nothing.
     pub(crate) fn before_payment(self) -> Self {
         self.with_payment(WasPaid::NotByThisCall)
     }
 
-    /// Adds the idempotency key of the call, under which it can be repeated.
+    /// Adds the idempotency key with which the agent can repeat the call.
     pub(crate) fn under(self, key: &IdempotencyKey) -> Self {
         self.with("idempotency_key", key.as_str())
     }
 
-    /// Converts an error of a purchase. `longest` is the time limit of a call.
+    /// Converts an error of a purchase. `longest` is the maximum duration of a call.
     pub(crate) fn from_pay_error(error: &PayError, key: &IdempotencyKey, longest: Duration) -> Self {
         const SAME_AGAIN: &str = "Call again with the same arguments and this idempotency_key: the same payment is sent, \
                                   and nothing is paid twice. get_receipt tells whether it was taken.";
@@ -207,13 +208,13 @@ impl Failure {
         .with("request_id", texts(&refusal.request_id))
     }
 
-    /// Returns the text of the result.
+    /// Returns the error as JSON text.
     pub(crate) fn to_text(&self) -> String {
         serde_json::to_string(self).unwrap_or_else(|_| self.error.clone())
     }
 }
 
-/// Converts the refusal of a call beyond the limit of the caller or the provider.
+/// Converts the error for a call that exceeds the limit of the caller or of the provider.
 impl From<TooManyCalls> for Failure {
     fn from(refused: TooManyCalls) -> Self {
         let message = match refused.of {

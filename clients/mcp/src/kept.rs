@@ -1,6 +1,7 @@
-//! The rest of responses that were paid for, for `read_response`.
+//! Stores long responses to paid calls, so that `read_response` can return the rest.
 //!
-//! A response is kept for [`KEPT_FOR`], and of each agent key the last [`MAX_KEPT`]: the next one replaces the oldest.
+//! A response is stored for [`KEPT_FOR`]. Each agent key has at most [`MAX_KEPT`] stored responses. A new response
+//! replaces the oldest.
 
 use futures_util::future::BoxFuture;
 use std::collections::BTreeMap;
@@ -10,41 +11,41 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// How long a response is kept.
+/// The duration for which a response is stored.
 pub const KEPT_FOR: Duration = Duration::from_mins(15);
-/// The maximum number of responses that are kept for an agent key.
+/// The maximum number of stored responses per agent key.
 pub const MAX_KEPT: u8 = 8;
-/// The maximum size of a text that is kept, in bytes.
+/// The maximum size of a stored text, in bytes.
 pub const MAX_KEPT_BYTES: usize = 1024 * 1024;
 
-/// The name of a kept response. Only the key that paid can read by it.
+/// The id of a stored response. Only the agent key that paid can read the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseId {
-    /// Its place, below [`MAX_KEPT`].
+    /// The slot of the response, less than [`MAX_KEPT`].
     pub slot: u8,
-    /// Tells it from the other responses that had this place.
+    /// A random id that distinguishes this response from earlier responses in the same slot.
     pub nonce: Uuid,
 }
 
-/// A part of a kept text.
+/// A part of a stored text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponsePart {
-    /// The bytes from the requested offset on.
+    /// The bytes that start at the requested offset.
     pub bytes: Vec<u8>,
     /// The size of the whole text, in bytes.
     pub total: usize,
 }
 
-/// The store can't be read or written at the moment.
+/// The error if the store is temporarily unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponsesUnavailable;
 
-/// Keeps the responses of one agent key.
+/// A store for the responses of one agent key.
 pub trait ResponseStore: fmt::Debug + Send + Sync {
-    /// Keeps a text of at most [`MAX_KEPT_BYTES`].
+    /// Stores a text of at most [`MAX_KEPT_BYTES`] bytes.
     fn keep<'a>(&'a self, nonce: Uuid, text: &'a str) -> BoxFuture<'a, Result<ResponseId, ResponsesUnavailable>>;
 
-    /// Reads at most `bytes` from an offset on; `None` if the response is not kept (any more).
+    /// Reads at most `bytes` bytes, starting at `offset`. Returns `None` if the response is not in the store.
     fn read(
         &self,
         id: ResponseId,
@@ -53,7 +54,7 @@ pub trait ResponseStore: fmt::Debug + Send + Sync {
     ) -> BoxFuture<'_, Result<Option<ResponsePart>, ResponsesUnavailable>>;
 }
 
-/// Responses in the memory of this process, for a server of one agent.
+/// A store in the memory of this process, for a server with one agent.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryResponses(Mutex<Slots>);
 

@@ -1,13 +1,14 @@
 //! Purser's tools for agents, as a server of the [Model Context Protocol](https://modelcontextprotocol.io).
 //!
-//! [`Tools`] is the server, independent of the transport: `purser mcp` serves it over stdio, `functions/mcp` over HTTP.
-//! It is a client of Purser's API with the agent's own key, and can do nothing that the key can't.
+//! [`Tools`] is the server and does not depend on the transport. `purser mcp` serves the tools over stdio, and
+//! `functions/mcp` serves them over HTTP. The server calls Purser's API with the agent's own key, so the server has no
+//! more permissions than the key.
 //!
 //! # Guarantees
 //!
-//! - An agent names an operation of the catalog, never a URL or a payee.
-//! - Text of providers or of the catalog has a maximum length and no control characters, and is marked as data.
-//! - A call is paid at most once under its idempotency key, which every answer contains.
+//! - An agent selects an operation of the catalog, and cannot choose a URL or a payee.
+//! - Text from providers and from the catalog has a maximum length, has no control characters and is labelled as data.
+//! - A call is paid at most once for one idempotency key. Every result of a call contains the key.
 
 mod address;
 mod answers;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use url::Url;
 
-/// The HTTP client for provider calls, and the addresses that it may call.
+/// The HTTP client for provider calls, and the URLs that the client may call.
 #[derive(Clone)]
 pub struct Providers {
     pub(crate) client: reqwest::Client,
@@ -12,7 +12,7 @@ pub struct Providers {
 }
 
 impl Providers {
-    /// Creates the client from an HTTP client, which must not follow redirects. Only URLs that `allowed` accepts are
+    /// Creates the client from an HTTP client that does not follow redirects. Only URLs that `allowed` accepts are
     /// called.
     pub fn new(client: reqwest::Client, allowed: impl Fn(&Url) -> bool + Send + Sync + 'static) -> Self {
         Self {

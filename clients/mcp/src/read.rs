@@ -1,4 +1,4 @@
-//! The tools that call no provider: catalog, limits, approvals, raises, receipts.
+//! The tools that call no provider. They read the catalog, limits, approvals and receipts, and request limit increases.
 
 use crate::address::path_parameters;
 use crate::answers::{
@@ -16,13 +16,13 @@ use purser_client::{
 };
 use std::time::Duration;
 
-/// The largest number of services in one answer of the catalog.
+/// The maximum number of services that Purser returns in one list.
 const ALL: u16 = 500;
-/// The number of services that are listed with their spend. Each takes a request.
+/// The maximum number of services that are returned with their spend, because each needs a request to Purser.
 const WITH_SPEND: usize = 10;
-/// The number of these requests at the same time.
+/// The number of spend requests that run concurrently.
 const AT_ONCE: usize = 5;
-/// The largest number of services, and of operations of a service, in an answer.
+/// The maximum number of services in a result, and of operations per service.
 const MAX: usize = 100;
 
 pub(crate) async fn find_services(purser: &Purser, asked: FindServices) -> Result<FoundServices, Failure> {
@@ -40,7 +40,7 @@ pub(crate) async fn find_services(purser: &Purser, asked: FindServices) -> Resul
         .map(|service| (words_in(service, &words), service))
         .filter(|(count, _)| words.is_empty() || *count > 0)
         .collect();
-    // The sort is stable: services with equally many words stay in the catalog's order.
+    // The sort is stable, so services with the same number of words stay in the catalog's order.
     found_by.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
     let limit = asked.limit.map_or(20, |limit| limit.0);
     Ok(FoundServices {
@@ -54,8 +54,8 @@ pub(crate) async fn find_services(purser: &Purser, asked: FindServices) -> Resul
     })
 }
 
-/// Counts the words that a service's text contains. A word of one or two letters must be a whole word of the text,
-/// because `in`, for example, is part of most texts.
+/// Counts the words that occur in a service's text. A word of one or two letters must match a whole word, because short
+/// words, for example `in`, are part of most texts.
 fn words_in(service: &ServiceItem, words: &[&str]) -> usize {
     let text = [&service.slug, &service.name, &service.description, &service.category];
     let text = text.map(|text| text.to_lowercase()).join(" ");
@@ -84,7 +84,7 @@ fn service_summary(service: &ServiceItem) -> FoundService {
     }
 }
 
-/// Reads a service. A text that can't be a segment of a path names no service.
+/// Reads a service. Returns an error for a text that cannot be a path segment.
 pub(crate) async fn service(purser: &Purser, service: &str) -> Result<ServiceDetail, Failure> {
     if matches!(service, "" | "." | "..") {
         return Err(Failure::new(
@@ -202,7 +202,7 @@ pub(crate) async fn get_approval(
     let wait = Duration::from_secs(asked.wait_seconds.map_or(0, |seconds| seconds.0).into());
     let verdict = async { Ok::<_, Failure>(PendingApproval::verdict(purser, asked.approval_id.0, wait).await?) };
     let approval = match calls {
-        // A wait occupies the server like a call of a provider.
+        // Waiting occupies the server like a call to a provider.
         Some(calls) if !wait.is_zero() => calls.during(None, verdict).await?,
         _ => verdict.await?,
     };

@@ -1,8 +1,9 @@
-//! A provider's response as content that a model can read.
+//! Converts a provider's response to content blocks that a model can read.
 //!
-//! The body is sent once, as a content block after the block with the tool's own JSON. There is no structured content:
-//! some hosts show a model only the structured content, and others only the blocks, so a body has to be in the blocks,
-//! and alone (github.com/anthropics/claude-code/issues/79944, github.com/github/copilot-cli/issues/3258).
+//! The body is sent once, in a content block after the block with the tool's own JSON. The result has no structured
+//! content, because some hosts show the model only the structured content and others show only the blocks. Therefore
+//! the body is in a block of its own (github.com/anthropics/claude-code/issues/79944,
+//! github.com/github/copilot-cli/issues/3258).
 
 use crate::answers::{BodyKind, ProviderAnswer, Rest};
 use crate::arguments::{Cursor, MaxBytes};
@@ -18,11 +19,11 @@ use rmcp::model::{ContentBlock, ResourceContents};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// The largest body that is read, in bytes. In base64 it is below the 5 MB of an image that model APIs accept, and below
-/// the 6 MB of a response of Lambda.
+/// The maximum size of a body, in bytes. In base64, a body of this size is smaller than the 5 MB that model APIs accept
+/// for an image, and smaller than Lambda's response limit of 6 MB.
 const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 
-/// A body as it arrived.
+/// A response body as received.
 pub(crate) struct ReceivedBody {
     status: u16,
     content_type: Option<String>,
@@ -31,7 +32,7 @@ pub(crate) struct ReceivedBody {
     cut: Option<&'static str>,
 }
 
-/// Reads a response as far as the limits allow. It may be paid for, so a partial body is returned too.
+/// Reads a response up to the size and time limits. A partial body is also returned, because the response may be paid.
 pub(crate) async fn read(mut response: Response) -> ReceivedBody {
     let status = response.status().as_u16();
     let headers = select_headers(response.headers());
@@ -61,7 +62,7 @@ pub(crate) async fn read(mut response: Response) -> ReceivedBody {
     }
 }
 
-/// The headers that say what a body is, or where and when to read on.
+/// Returns the headers that describe the body, or that say where and when to continue.
 fn select_headers(headers: &HeaderMap) -> BTreeMap<String, String> {
     [CONTENT_DISPOSITION, CONTENT_LANGUAGE, LINK, LOCATION, RETRY_AFTER]
         .into_iter()
@@ -73,8 +74,8 @@ fn select_headers(headers: &HeaderMap) -> BTreeMap<String, String> {
 }
 
 impl ReceivedBody {
-    /// Returns what is told of the body, and the body. Of a text, at most `max` bytes are in the body; the rest is kept in
-    /// the store, if there is one.
+    /// Returns the description of the body, and the body. A text body has at most `max` bytes. The rest of the text is
+    /// stored in `store`, if there is a store.
     pub(crate) async fn into_answer(
         self,
         max: Option<MaxBytes>,
@@ -119,7 +120,7 @@ impl ReceivedBody {
                 answer.rest = Some(Rest::new(Cursor { id, offset: end }, text.len()));
                 end
             } else {
-                // What was paid for and can't be kept is returned as far as a result may be long.
+                // A paid text that cannot be stored is returned up to the maximum size of a result.
                 let all = if store.is_some() { MaxBytes::MAX } else { max };
                 answer.cut = answer.cut.or((text.len() > all).then_some("too_long"));
                 text.floor_char_boundary(all)
@@ -140,7 +141,7 @@ impl Rest {
     }
 }
 
-/// Reads the next part of a kept text.
+/// Reads the next part of a stored text.
 pub(crate) async fn read_on(
     store: &dyn ResponseStore,
     cursor: Cursor,
@@ -167,7 +168,7 @@ pub(crate) async fn read_on(
         Err(error) => error.valid_up_to(),
     };
     let text = part.bytes.get(..end).and_then(|bytes| std::str::from_utf8(bytes).ok());
-    // A cursor that is not between two characters was not issued here.
+    // A cursor that points into the middle of a character was not issued by this server.
     let text = text.filter(|text| !text.is_empty()).ok_or_else(not_kept)?.to_owned();
     let offset = cursor.offset.saturating_add(end);
     let rest = (offset < part.total).then(|| Rest::new(Cursor { offset, ..cursor }, part.total));
@@ -180,9 +181,9 @@ fn essence(content_type: Option<&str>) -> String {
     essence.trim().to_ascii_lowercase()
 }
 
-/// Returns the block of a body that is no text. An image is named by its bytes, because a wrong type, or an image that is
-/// cut, makes the model's API reject the whole conversation (github.com/microsoft/vscode/issues/311732). Types that
-/// models can't see are files.
+/// Returns the content block for a body that is not text. An image's type is detected from the bytes, because a wrong
+/// type or an incomplete image makes the model's API reject the whole conversation
+/// (github.com/microsoft/vscode/issues/311732). Bodies of other types are files.
 fn media(bytes: &[u8], encoded: String, content_type: Option<&str>, is_cut: bool) -> (BodyKind, ContentBlock) {
     let kind = essence(content_type);
     if !is_cut {
@@ -202,7 +203,7 @@ fn media(bytes: &[u8], encoded: String, content_type: Option<&str>, is_cut: bool
     (BodyKind::File, ContentBlock::resource(file.with_mime_type(kind)))
 }
 
-/// Returns the type of an image that models can see.
+/// Returns the media type, if the bytes are an image of a type that model APIs accept.
 fn image_type(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("image/png"),
@@ -239,7 +240,7 @@ mod tests {
         let png = b"\x89PNG\r\n\x1a\nrest";
         let rows: [(&str, &[u8], BodyKind, &str, &str); 10] = [
             ("image/png", png, BodyKind::Image, "image", "image/png"),
-            // The bytes decide, not the header.
+            // The bytes determine the type, not the header.
             ("image/jpeg", png, BodyKind::Image, "image", "image/png"),
             (
                 "application/octet-stream",
@@ -262,9 +263,9 @@ mod tests {
                 "audio",
                 "audio/mpeg",
             ),
-            // Audio whose bytes happen to be text.
+            // The bytes of this audio file are also valid text.
             ("audio/wav", b"RIFF", BodyKind::Audio, "audio", "audio/wav"),
-            // Models don't see these images.
+            // Model APIs do not accept this type of image.
             ("image/tiff", b"II*\0\xff", BodyKind::File, "resource", "image/tiff"),
             (
                 "application/pdf",
@@ -302,7 +303,7 @@ mod tests {
         assert_eq!((kind, block), (BodyKind::Empty, Value::Null));
     }
 
-    /// Every byte of a text is read once, whatever the bound and the characters.
+    /// Reading all parts returns every byte of a text once, for any part size and any characters.
     #[tokio::test]
     async fn the_parts_of_a_kept_text_are_the_text() {
         let text: String = "aä漢😀\n".chars().cycle().take(9_000).collect();
@@ -336,11 +337,11 @@ mod tests {
         let shown = json!(block)["text"].as_str().unwrap().len();
         assert_eq!((shown, answer.cut), (MaxBytes::default().0, Some("too_long")));
         assert_eq!(answer.rest.unwrap().bytes, MAX_KEPT_BYTES - shown);
-        // An unpaid response is not kept.
+        // A response that was not paid for is not stored.
         let (answer, block) = received("text/plain", long.as_bytes()).into_answer(None, None).await;
         assert_eq!(json!(block)["text"].as_str().unwrap().len(), MaxBytes::default().0);
         assert!(answer.rest.is_none() && answer.cut == Some("too_long"));
-        // A store that fails.
+        // If the store fails, the whole text is returned.
         let (answer, block) = received("text/plain", &long.as_bytes()[..100_000])
             .into_answer(None, Some(&Broken))
             .await;

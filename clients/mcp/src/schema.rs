@@ -1,8 +1,9 @@
-//! JSON schemas that can't be derived from types, and the schemas of arguments as all hosts accept them.
+//! JSON schemas that cannot be derived from types, and the conversion of argument schemas to keywords that all hosts
+//! accept.
 
 use serde_json::{Map, Value, json};
 
-/// Implements `JsonSchema` with an inlined schema instead of a reference.
+/// Implements `JsonSchema` for a type. The schema is inlined instead of referenced.
 macro_rules! inline_schema {
     ($type:ty, $name:literal, $schema:expr $(, $($generic:tt)*)?) => {
         impl $(<$($generic)*>)? ::schemars::JsonSchema for $type {
@@ -22,7 +23,7 @@ macro_rules! inline_schema {
 }
 pub(crate) use inline_schema;
 
-/// A non-negative integer, without Rust's format names, which JSON Schema does not define.
+/// A non-negative integer. The schema omits Rust's integer formats, because JSON Schema does not define them.
 pub(crate) struct Whole;
 
 inline_schema!(
@@ -31,12 +32,12 @@ inline_schema!(
     schemars::json_schema!({"type": "integer", "minimum": 0})
 );
 
-/// Rewrites the derived schema of a tool's arguments with keywords that all hosts accept: one `type` as a text, no
-/// `format`, `default`, `title` or `$schema`, and `anyOf` for an optional argument that may be `null`. An `anyOf` must
-/// be the only member, so the description is moved into its first alternative.
+/// Converts the derived schema of a tool's arguments to keywords that all hosts accept. The result has one string as
+/// `type`, has no `format`, `default`, `title` or `$schema`, and uses `anyOf` for an optional argument that may be
+/// `null`. An `anyOf` must be the only keyword of its schema, so the description is moved into the first alternative.
 ///
-/// Hosts with strict schemas (OpenAI) make every property required, and send `null` for omitted ones. Gemini accepts
-/// neither lists of types nor other members beside `anyOf`.
+/// Hosts with strict schemas (OpenAI) make every property required, and send `null` for omitted properties. Gemini
+/// accepts neither lists of types nor other keywords next to `anyOf`.
 pub(crate) fn for_hosts(schema: &Map<String, Value>) -> Map<String, Value> {
     let mut rewritten = schema.clone();
     for keyword in ["$schema", "title", "description"] {
@@ -73,8 +74,8 @@ pub(crate) fn is_required(schema: &Map<String, Value>, name: &str) -> bool {
     required.is_some_and(|names| names.iter().any(|required| required == name))
 }
 
-/// Returns the alternatives of a property. A property without alternatives is its only one; an unknown property has
-/// none.
+/// Returns the `anyOf` alternatives of a property, or the property's schema if the property has no `anyOf`. Returns an
+/// empty list for an unknown property.
 pub(crate) fn alternatives<'a>(schema: &'a Map<String, Value>, name: &str) -> Vec<&'a Map<String, Value>> {
     let Some(property) = schema.get("properties").and_then(|properties| properties.get(name)) else {
         return Vec::new();
@@ -85,7 +86,7 @@ pub(crate) fn alternatives<'a>(schema: &'a Map<String, Value>, name: &str) -> Ve
     }
 }
 
-/// Returns whether a schema allows any text.
+/// Returns whether a schema allows any string.
 pub(crate) fn is_any_text(schema: &Map<String, Value>) -> bool {
     let is_text = schema.get("type").is_some_and(|kind| kind == "string");
     is_text && !schema.contains_key("pattern") && !schema.contains_key("enum")
