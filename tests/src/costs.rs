@@ -1,4 +1,5 @@
-//! The measured cost of each operation through the real functions, and its budget from `docs/data-model.toml`.
+//! The measured cost of each operation through the real functions, and the operation's budget from
+//! `docs/data-model.toml`.
 
 use crate::{Answer, RequestCost, TestAgent, World, body_of, dollars, measure, units};
 use purser_domain::{ApprovalId, SpendPolicy};
@@ -7,15 +8,15 @@ use purser_store::ApprovalDecision;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-/// The budget of one operation.
+/// The cost limits of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     /// Read units.
     pub read: u64,
     /// Write units, including the throttle's counter.
     pub write: u64,
-    /// Every call to the database and to the node, in rounds: the calls of one round are concurrent, and each round
-    /// waits for the previous one. The throttle's counter is an `UpdateItem` in the first round.
+    /// Every call to the database and to the node, in rounds: the calls of a round are concurrent, and each round waits
+    /// for the previous round. The throttle's counter is an `UpdateItem` in the first round.
     pub rounds: &'static [&'static [&'static str]],
 }
 
@@ -31,7 +32,7 @@ pub struct Cost {
 
 impl Cost {
     /// Describes how the cost exceeds the budget; `None` if it does not. A budgeted call may be missing or made in an
-    /// earlier round; no call may be added or made later.
+    /// earlier round. Additional or later calls exceed the budget.
     pub fn excess(&self) -> Option<String> {
         let Budget { read, write, rounds } = self.budget;
         let (units, found) = (self.measured.units, self.measured.sequence());
@@ -65,14 +66,14 @@ const fn budget(read: u64, write: u64, rounds: &'static [&'static [&'static str]
 
 /// The reads of a decision.
 const READS: &[&str] = &["BatchGetItem", "Query", "UpdateItem"];
-/// The reads of a decision whose agent needed its balance last time: the balance is then read concurrently.
+/// The reads of a decision for an agent whose last decision needed the balance. The balance is then read concurrently.
 const READS_AND_BALANCE: &[&str] = &["BatchGetItem", "Query", "UpdateItem", "eth_call"];
 
 const FIRST_ALLOW: Budget = budget(
-    // The attested payees of a service are read once per edition of the catalog.
+    // A service's verified payees are read once per catalog version.
     5 + 1,
     9 + 2,
-    // The use of a key is recorded once a minute, in the background.
+    // The last use of an API key is recorded once a minute, in the background.
     &[
         READS,
         &["GetItem"],
@@ -81,8 +82,8 @@ const FIRST_ALLOW: Budget = budget(
     ],
 );
 const ALLOW: Budget = budget(5, 9 + 1, &[READS_AND_BALANCE, &["TransactWriteItems"]]);
-/// The first replay after a call that read the balance; later replays don't read it. The settlement shows whether the
-/// payment has already been made.
+/// The first replay after a call that read the balance. Later replays don't read the balance. The settlement shows
+/// whether the payment has already been made.
 const REPLAY: Budget = budget(6, 1, &[READS_AND_BALANCE, &["GetItem"]]);
 const REPLAY_AGAIN: Budget = budget(6, 1, &[READS, &["GetItem"]]);
 /// The set of open approvals is written with the approval.
@@ -90,8 +91,8 @@ const ESCALATION: Budget = budget(5, 9 + 1, &[READS, &["TransactWriteItems"]]);
 const APPROVED_RETRY: Budget = budget(6, 11 + 1, &[READS, &["eth_call"], &["TransactWriteItems"]]);
 /// The window and the idempotency record are read again before the denial.
 const DAILY_DENIAL: Budget = budget(7, 1 + 1, &[READS_AND_BALANCE, &["GetItem", "GetItem"], &["PutItem"]]);
-/// A denial by the daily limit when more than a thousand window entries have expired: one more page is read, however
-/// many entries there are.
+/// A denial by the daily limit when more than a thousand counted payments have expired. The evaluation reads only one
+/// more page, however many payments there are.
 pub const LONG_DENIAL: Budget = budget(
     7 + 45,
     1 + 1,
@@ -123,8 +124,8 @@ const SERVICES: Budget = budget(12, 1, &[&["GetItem", "UpdateItem"], &["Query"]]
 const POLICY: Budget = budget(3, 1, &[READS]);
 /// The catalog is served from memory, without calls.
 const CATALOG: Budget = budget(0, 0, &[]);
-/// Covers both functions. The person is read and counted, and reads the outcome; the audit row, and a check of the
-/// agent's owner, are part of the transaction.
+/// Covers both functions. The user is read and counted, and reads the outcome. The audit row and a check of the agent's
+/// owner are part of the transaction.
 const PAYOUT: Budget = budget(
     8,
     12,
@@ -138,8 +139,8 @@ const PAYOUT: Budget = budget(
         &["GetItem"],
     ],
 );
-/// The list of open approvals, which an open page polls every few seconds. It reads the index; the approval; its agent;
-/// and concurrently its policy and its empty window. Before that the session is read, and then the person is counted.
+/// The list of pending approvals, which an open page polls every few seconds. It reads the session, counts the request,
+/// and then reads the index, the approval, the agent, and concurrently the policy and the empty window.
 const WAITING: Budget = budget(
     6,
     1,
@@ -177,8 +178,8 @@ impl Bill<'_> {
     }
 }
 
-/// Runs every operation of an agent, of the catalog, and of a polling page, and returns the cost of each. The world
-/// must be metered. The agent must have [`judged_policy`] and must not have made a call yet.
+/// Runs every operation of an agent, of the catalog, and of a polling page, and returns each operation's cost. The
+/// world must be metered. The agent must have [`judged_policy`] and must not have made a call yet.
 pub async fn every_operation(world: &World, agent: &TestAgent) -> Vec<Cost> {
     let costs = Vec::new();
     let mut bill = Bill { world, costs };
@@ -211,7 +212,7 @@ async fn payments(bill: &mut Bill<'_>, agent: &TestAgent) {
         .await;
     let approval = text(&asked.refused(402, "approval_required")["approval_id"]);
     let path = format!("/approvals/{approval}");
-    // This function also records the use of a key once a minute, in the background.
+    // `payments` also records the last use of an API key once a minute, in the background.
     let calls = world.proxy.as_ref().expect("a metered world").calls();
     calls.take();
     world.get(agent, &path).await.ok();
@@ -259,7 +260,7 @@ async fn receipts_and_services(bill: &mut Bill<'_>, agent: &TestAgent) {
     bill.add("list of receipts", LIST, world.get(agent, &agent.path("/settlements")))
         .await
         .ok();
-    // This function also records the use of a key once a minute, in the background.
+    // `agents` also records the last use of an API key once a minute, in the background.
     let calls = world.proxy.as_ref().expect("a metered world").calls();
     calls.take();
     world.get(agent, "/mcp/agents/me").await.ok();
@@ -295,7 +296,7 @@ async fn payout(bill: &mut Bill<'_>) {
         .person_edits(&person, Method::PUT, &agent.path("/payout-address"), &body)
         .await
         .ok();
-    // A new payout address has to wait for a day. The clock is set back afterwards, for the remaining measurements.
+    // A new withdrawal address has to wait for a day. The clock is set back afterwards, for the remaining measurements.
     let now = world.now();
     world.pass(86_400);
     let person = world.person(&DEMO_OWNER);

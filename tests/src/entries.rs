@@ -1,4 +1,4 @@
-//! Catalog entries in the form in which operators write them.
+//! Catalog services and operations as operators write them.
 
 use crate::{World, fresh_key};
 use reqwest::Method;
@@ -50,7 +50,7 @@ pub fn payment_entry(units: u64, pay_to: &str) -> Value {
 }
 
 impl World {
-    /// Writes a new service and returns its id and its record.
+    /// Writes a new service. Returns the service's id and the response body.
     pub async fn enter(&self, entry: &Value) -> (String, Value) {
         let id = fresh_key();
         let request = self.operators_request(Method::PUT, &format!("/internal/services/{id}"));

@@ -1,6 +1,6 @@
-//! Long histories, written directly into the tables: an agent with many payments and many services, without the calls
-//! that would create them. They are not in the streams, in which the embedded database searches for the last record at
-//! each write; what the journal has to have of them is written directly, too.
+//! Writes long histories directly into the tables: an agent with many payments and many services, without the calls
+//! that would create them. The rows are not in the streams, because the embedded database searches the stream for the
+//! last record at each write. The matching entries of the decision history are written directly, too.
 
 use crate::{TestAgent, World, fresh_key};
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, StreamSpecification, WriteRequest};
@@ -14,8 +14,8 @@ type Item = HashMap<String, AttributeValue>;
 const BATCH: usize = 25;
 
 impl World {
-    /// Adds `count` settlements to the window of the agent's only service, each a copy of its latest one with its key
-    /// and its entry. All of them count, and none can be evicted.
+    /// Adds `count` settlements to the window of the agent's only service, each a copy of the latest settlement with
+    /// its idempotency record and its counted payment. All settlements count, and none can be evicted.
     pub async fn add_settlements(&self, agent: &TestAgent, count: usize) {
         let settlement = newest(&self.rows_with(&format!("S#{}", agent.id)).await, "");
         let key = newest(&self.rows_with(&format!("I#{}", agent.id)).await, "");
@@ -25,7 +25,7 @@ impl World {
         let stream = self.pause("LedgerTable").await;
         let mut items = Vec::with_capacity(BATCH);
         for n in 0..count {
-            // Older than everything that follows, so that an eviction would find them first.
+            // The copies are older than all later payments, so an eviction would find the copies first.
             let at = Timestamp::from_micros(first + i64::try_from(n).expect("few")).expect("a time");
             let id = SettlementId::at(at, purser_api::random().expect("chance"));
             let with = |row: &Item, sk: String| {
@@ -56,7 +56,7 @@ impl World {
     }
 
     /// Gives the agent's owner `agents` more agents with the same policies, each with `settlements` copies of the
-    /// agent's latest settlement. The journal has their entries and sums.
+    /// agent's latest settlement. The decision history contains their entries and sums.
     pub async fn add_fleet(&self, agent: &TestAgent, agents: usize, settlements: usize) {
         let record = newest(&self.rows_with(&format!("A#{}", agent.id)).await, "#");
         let policies = self.rows_with(&format!("P#{}", agent.id)).await;
@@ -127,20 +127,20 @@ impl World {
         self.sum_days(&owner).await;
     }
 
-    /// Computes the sums of an owner's payments of today and yesterday from their entries.
+    /// Computes an owner's sums for today and yesterday from the entries.
     async fn sum_days(&self, owner: &PersonId) {
         let agents = self.stack.ledger.agents_of(owner.as_str()).await.expect("agents");
         let usage = UsageTable::new(self.stack.db.clone(), "UsageTable");
         let today = Day::containing(self.now());
         for day in [today.minus(1), today] {
-            // No change is young.
+            // With this time, every change is old enough for the rebuild.
             let rebuilt = usage.rebuild(&self.stack.ledger, owner, &agents, day, Timestamp::MAX);
             rebuilt.await.expect("sums");
         }
     }
 
-    /// Adds `count` entries to the window of the agent's only service, each a copy of its latest one, with times from
-    /// [`first_of_history`] on.
+    /// Adds `count` counted payments to the window of the agent's only service, each a copy of the latest one, with
+    /// times from [`first_of_history`] on.
     pub async fn add_entries(&self, agent: &TestAgent, count: usize) {
         let settlement = newest(&self.rows_with(&format!("S#{}", agent.id)).await, "");
         let window = format!("L#{}#{}", agent.id, text(&settlement, "svc"));
@@ -206,8 +206,8 @@ impl World {
         self.resume("LedgerTable", stream).await;
     }
 
-    /// Fills `table`, which has the catalog's schema, with the whole catalog and `count` copies of a service, each with
-    /// its own slug, URL and ids. Increments the version and stores the catalog object.
+    /// Fills `table`, which has the catalog's schema, with the whole catalog and `count` copies of a service. Each copy
+    /// has a unique slug, URL and ids. Increments the version and stores the catalog object.
     pub async fn fill_catalog(&self, table: &str, slug: &str, count: usize) {
         let everything = self.scan("CatalogTable").await;
         let pattern = everything.iter().find(|item| {
@@ -268,7 +268,7 @@ impl World {
         items.await.expect("a partition")
     }
 
-    /// Turns the table's stream off, if it has one. Returns how to turn it on again.
+    /// Turns the table's stream off, if it has a stream. Returns the specification to turn it on again.
     async fn pause(&self, table: &str) -> Option<StreamSpecification> {
         let described = self.stack.db.describe_table().table_name(table).send().await;
         let stream = described.expect("a table").table.expect("a table").stream_specification;
@@ -278,7 +278,7 @@ impl World {
         Some(stream)
     }
 
-    /// Turns a stream on that was paused. Its records from before are still in it.
+    /// Turns a paused stream on. The stream still has its earlier records.
     async fn resume(&self, table: &str, stream: Option<StreamSpecification>) {
         if let Some(stream) = stream {
             self.set_stream(table, stream).await;
@@ -304,7 +304,8 @@ impl World {
     }
 }
 
-/// The time of the first settlement of [`World::add_settlements`]; each of the others is a microsecond later.
+/// Returns the time of the first settlement of [`World::add_settlements`]. Each later settlement follows after a
+/// microsecond.
 pub fn first_of_history(now: Timestamp) -> Timestamp {
     Timestamp::from_micros(now.micros() - 3_600_000_000).expect("a time")
 }

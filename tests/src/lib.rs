@@ -1,5 +1,5 @@
-//! The integration tests' shared parts: a running stack, agents with their own policies, and the requests that an agent
-//! sends. No part of the service is faked: calls go over HTTP to the real functions, payments to the official SDK, and
+//! The shared code of the integration tests: a running stack, agents with separate policies, and an agent's requests.
+//! No part of the service is faked: calls go over HTTP to the real functions, payments to the official SDK, and
 //! transfers to a real node.
 
 mod costs;

@@ -1,4 +1,4 @@
-//! An agent with every kind of limit, and what a view of it has to show.
+//! An agent with every kind of limit, and the texts that a view of the agent must show.
 
 use crate::world::{OWNER, TestAgent, World};
 use purser_domain::{Amount, ApprovalId, DomainPattern, Duration, OperationSlug, Raise, RaisedCaps, SpendPolicy};
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 /// The service of [`limited_agent`].
 pub const LIMITED_SERVICE: &str = "lab-weather";
 
-/// An agent that has each kind of rule, and a policy whose optional fields are all set.
+/// Creates an agent with each kind of rule, and a policy whose optional fields are all set.
 pub async fn limited_agent(world: &World) -> TestAgent {
     let agent = world.poor_agent(purser_testkit::sample::rules()).await;
     let now = world.now();
@@ -32,7 +32,7 @@ pub async fn limited_agent(world: &World) -> TestAgent {
     agent
 }
 
-/// The kinds of rules in the OpenAPI document, which the product's own type generates.
+/// Returns the kinds of rules in the OpenAPI document, which the product's types generate.
 pub fn kinds_of_rules(document: &Value) -> BTreeSet<String> {
     fn collect(document: &Value, schema: &Value, kinds: &mut BTreeSet<String>) {
         match schema {
@@ -55,8 +55,8 @@ pub fn kinds_of_rules(document: &Value) -> BTreeSet<String> {
     kinds
 }
 
-/// The texts that stand for the fields of an agent's policy and rules, as `GET /agents/{id}/services/{id}/policy` has them:
-/// amounts in decimal USD. Ids and versions are no limits.
+/// Returns the texts that stand for the fields of an agent's policy and rules, as `GET
+/// /agents/{id}/services/{id}/policy` returns them: amounts in decimal USD. Ids and versions are no limits.
 pub fn texts_of_limits(answer: &Value) -> BTreeSet<String> {
     fn collect(name: &str, value: &Value, texts: &mut BTreeSet<String>) {
         match value {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 pub struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// Records everything logged from now on. `directives` are those of `LOG_LEVEL`.
+    /// Records all later log lines. `directives` has the syntax of `LOG_LEVEL`.
     pub fn start(directives: &str) -> Self {
         let log = Self::default();
         let writer = log.clone();

@@ -13,7 +13,8 @@ pub struct RequestCost {
 }
 
 impl RequestCost {
-    /// The names of the calls, in rounds. Within a round they are sorted, since its calls are concurrent.
+    /// Returns the names of the calls, in rounds. The names within a round are sorted, because the calls are
+    /// concurrent.
     pub fn sequence(&self) -> Vec<Vec<&str>> {
         let rounds = self.rounds.iter().map(|round| {
             let mut names: Vec<&str> = round.iter().map(|call| call.operation.as_str()).collect();
@@ -24,8 +25,8 @@ impl RequestCost {
     }
 }
 
-/// Sends a request and returns its cost, including background calls. The world must be metered, and nothing else may be
-/// running. The changes before it are folded into the journal, which is not in the cost.
+/// Sends a request and returns its cost, including background calls. The world must be metered, and nothing else may
+/// run. Earlier changes are aggregated into the decision history first, so they do not add to the cost.
 pub async fn measure<T>(world: &World, request: impl Future<Output = T>) -> (RequestCost, T) {
     let metered = "a metered world";
     let database = world.proxy.as_ref().expect(metered);
@@ -34,7 +35,7 @@ pub async fn measure<T>(world: &World, request: impl Future<Output = T>) -> (Req
     database.calls().take();
     node.calls().take();
     let answer = request.await;
-    // An unneeded balance read is cancelled by its caller, but the node answers it all the same.
+    // A caller that does not need the balance cancels the read, but the node responds anyway.
     node.quiet().await;
     database.quiet().await;
     let mut seen = database.calls().take();
@@ -49,8 +50,8 @@ pub async fn measure<T>(world: &World, request: impl Future<Output = T>) -> (Req
     )
 }
 
-/// Groups the calls into rounds: a call that was sent after all earlier ones were answered begins a new round, so
-/// concurrent calls share a round.
+/// Groups the calls into rounds. A call that was sent after all earlier calls ended begins a new round, so concurrent
+/// calls share a round.
 pub fn in_rounds(mut calls: Vec<Call>) -> Vec<Vec<Call>> {
     calls.sort_by_key(|call| call.started);
     let mut rounds: Vec<Vec<Call>> = Vec::new();

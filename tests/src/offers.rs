@@ -3,10 +3,10 @@
 use purser_local::NETWORK;
 use serde_json::{Value, json};
 
-/// The terms of a requirement.
+/// The price, payee and timeout of payment requirements.
 #[derive(Clone, Debug)]
 pub struct OfferedTerms {
-    /// The price, in micro-units.
+    /// The price, in micro-USDC.
     pub units: u64,
     /// The payee's wallet.
     pub pay_to: String,
@@ -14,7 +14,7 @@ pub struct OfferedTerms {
     pub timeout: u64,
 }
 
-/// A single v2 entry.
+/// Returns a single v2 `PaymentRequirements`.
 pub fn bare_offer(offered: &OfferedTerms) -> Value {
     let token = NETWORK.token();
     json!({
@@ -28,12 +28,12 @@ pub fn bare_offer(offered: &OfferedTerms) -> Value {
     })
 }
 
-/// A v2 requirement with one entry.
+/// Returns a v2 402 response with a single `PaymentRequirements`.
 pub fn offer_v2(offered: &OfferedTerms) -> Value {
     json!({"x402Version": 2, "resource": {"url": "https://provider.example/x"}, "accepts": [bare_offer(offered)]})
 }
 
-/// A v1 requirement with one entry.
+/// Returns a v1 402 response with a single `PaymentRequirements`.
 pub fn offer_v1(offered: &OfferedTerms) -> Value {
     let token = NETWORK.token();
     json!({"x402Version": 1, "error": "X-PAYMENT header is required", "accepts": [{

@@ -1,5 +1,5 @@
-//! A scripted node, on its own thread, with a chain on which a bench makes payments. Every wallet is rich. The answers
-//! have the form and size of a real node's, without its work.
+//! A scripted node with a chain on which a bench makes payments, on a separate thread. Every wallet has a large
+//! balance. The responses have the form and size of a real node's responses, without its work.
 
 use purser_domain::TxHash;
 use purser_testkit::chain::{BLOCK_SECONDS, ScriptedChain, payment_of, time_of, tx_hash};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A running node. It stops when the process ends. Clones share it.
+/// A running node, which stops when the process ends. Clones share all state.
 #[derive(Clone)]
 pub struct PayingNode {
     /// The node's URL.
@@ -22,7 +22,7 @@ pub struct PayingNode {
     transactions: Arc<AtomicU64>,
 }
 
-/// The node's rate limit, and the number of calls it has refused.
+/// The node's rate limit, and the number of rejected calls.
 #[derive(Debug)]
 struct Allowance {
     per_second: u32,
@@ -47,7 +47,7 @@ impl Allowance {
 }
 
 impl PayingNode {
-    /// Starts a node that answers every call immediately.
+    /// Starts a node that responds to every call immediately.
     pub fn start() -> Self {
         let chain = Arc::<Mutex<ScriptedChain>>::default();
         let allowance = Arc::new(Mutex::new(Allowance {
@@ -84,23 +84,23 @@ impl PayingNode {
         }
     }
 
-    /// Sets the delay of each answer. Calls are recorded while it is not zero.
+    /// Sets the delay of each response. Calls are recorded while the delay is not zero.
     pub fn set_latency(&self, latency: Duration) {
         self.node.set_latency(latency);
         self.node.note_calls(!latency.is_zero());
     }
 
-    /// Limits the calls per second; the node answers the excess ones with 429.
+    /// Limits the calls per second. The node responds to further calls with 429.
     pub fn set_limit(&self, per_second: u32) {
         self.allowance.lock().expect("not poisoned").per_second = per_second;
     }
 
-    /// Returns the number of calls refused since the last call of this.
+    /// Returns the number of rejected calls since the last call of this method.
     pub fn take_refused(&self) -> usize {
         std::mem::take(&mut self.allowance.lock().expect("not poisoned").refused)
     }
 
-    /// Takes the calls recorded since the last call of this.
+    /// Takes the recorded calls since the last call of this method.
     pub fn take(&self) -> Vec<Call> {
         self.node.take_calls()
     }
@@ -110,43 +110,44 @@ impl PayingNode {
         self.chain().head += blocks;
     }
 
-    /// Mines empty blocks until the newest one is not earlier than `seconds`.
+    /// Mines empty blocks until the newest block's time is not earlier than `seconds`.
     pub fn mine_until(&self, seconds: u64) {
         let mut chain = self.chain();
         let missing = seconds.saturating_sub(time_of(chain.head).secs());
         chain.head += missing.div_ceil(BLOCK_SECONDS);
     }
 
-    /// The hash of a transaction that is on no chain yet.
+    /// Returns the hash of a transaction that is not on the chain yet.
     pub fn transaction(&self) -> TxHash {
         tx_hash(self.transactions.fetch_add(1, Relaxed))
     }
 
-    /// Makes the payment that authorize returned in the transaction `hash`, `below` blocks below the newest one.
+    /// Makes an authorized payment in the transaction `hash`, `below` blocks below the newest block. `authorized` is
+    /// the response of authorize.
     pub fn carry_out_by(&self, authorized: &Value, hash: TxHash, below: u64) {
         let mut chain = self.chain();
         let block = chain.head - below;
         chain.pay(&payment_of(authorized), block, hash);
     }
 
-    /// Makes the payment that authorize returned in a final block, and returns the transaction's hash.
+    /// Makes an authorized payment in a final block, and returns the transaction's hash.
     pub fn carry_out(&self, authorized: &Value) -> String {
-        /// Deeper than any bench requires.
+        /// The depth is larger than any bench requires.
         const FINAL: u64 = 100;
         let hash = self.transaction();
-        // Spreads the payments, so that the logs of each block are few.
+        // The payments are spread over blocks, so each block has few logs.
         self.carry_out_by(authorized, hash, FINAL + self.transactions.load(Relaxed));
         hash.to_string()
     }
 
-    /// Makes the payment that authorize returned in the newest block, and returns the transaction's hash.
+    /// Makes an authorized payment in the newest block, and returns the transaction's hash.
     pub fn pay_now(&self, authorized: &Value) -> String {
         let hash = self.transaction();
         self.carry_out_by(authorized, hash, 0);
         hash.to_string()
     }
 
-    /// The sum that a wallet has paid, in micro-units.
+    /// Returns the sum that a wallet has paid, in micro-USDC.
     pub fn spent(&self, wallet: &str) -> u64 {
         self.chain().spent(wallet.parse().expect("an address"))
     }

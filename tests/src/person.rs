@@ -1,5 +1,5 @@
-//! The people and operators of the tests. People call the API with a session token from the stack's own issuer,
-//! operators with the internal token.
+//! The users and operators of the tests. Users call the API with a session token from the stack's issuer, operators
+//! with the operator token.
 
 use crate::{Answer, TestAgent, World, dollars};
 use purser_domain::AgentId;
@@ -8,22 +8,22 @@ use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// A signed-in person.
+/// A signed-in user.
 #[derive(Clone)]
 pub struct Person {
-    /// Their session token.
+    /// The user's session token.
     pub token: String,
 }
 
 impl World {
-    /// Signs a person in.
+    /// Signs a user in.
     pub fn person(&self, user: &DemoUser) -> Person {
         Person {
             token: self.stack.issuer.token(user),
         }
     }
 
-    /// Signs the person in with a browser and returns its `cookie` header.
+    /// Signs the user in with a browser and returns the `cookie` header.
     pub async fn browser_session(&self, user: &'static DemoUser) -> String {
         let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
         let http = http.build().expect("a client");
@@ -40,7 +40,7 @@ impl World {
         cookie(&back.send().await.expect("an answer"))
     }
 
-    /// Creates a webhook of the person at an unresolvable name, and a failed delivery to it; returns their ids.
+    /// Creates a webhook of the user with an unresolvable host, and a failed delivery. Returns both ids.
     pub async fn webhook_of(&self, person: &Person) -> (String, String) {
         let text = |value: &Value| value.as_str().expect("a text").to_owned();
         let body = json!({"url": "https://hooks.example.invalid/purser"});
@@ -59,7 +59,7 @@ impl World {
         (text(&made["webhook_id"]), id)
     }
 
-    /// Starts a backtest of nothing over all agents of the person; returns its id.
+    /// Starts a backtest without changes over all agents of the user. Returns its id.
     pub async fn backtest_of(&self, person: &Person) -> String {
         let body = json!({"agents": {"kind": "all"}});
         let started = self.person_edits(person, Method::POST, "/backtests", &body).await;
@@ -67,7 +67,7 @@ impl World {
         started.body["backtest_id"].as_str().expect("a text").to_owned()
     }
 
-    /// Waits until the newest delivery of the webhook at `path` is as `wanted`, and returns it.
+    /// Waits until the newest delivery of the webhook at `path` satisfies `wanted`, and returns the delivery.
     pub async fn delivery_where(&self, person: &Person, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// The id of the person's newest session.
+    /// Returns the id of the user's newest session.
     pub async fn newest_session(&self, person: &Person) -> String {
         let listed = self.person_gets(person, "/sessions").await.ok();
         listed["sessions"][0]["session_id"]
@@ -90,17 +90,17 @@ impl World {
             .to_owned()
     }
 
-    /// Sends a GET as the person.
+    /// Sends a GET as the user.
     pub async fn person_gets(&self, person: &Person, path: &str) -> Answer {
         self.call(Method::GET, path, Some(&person.token), None).await
     }
 
-    /// Sends a write as the person, for any version.
+    /// Sends a write as the user, for any version.
     pub async fn person_edits(&self, person: &Person, method: Method, path: &str, body: &Value) -> Answer {
         self.person_edits_version(person, method, path, "*", body).await
     }
 
-    /// Sends a write as the person, conditional on the version in `if_match`.
+    /// Sends a write as the user, conditional on the version in `if_match`.
     pub async fn person_edits_version(
         &self,
         person: &Person,
@@ -112,18 +112,18 @@ impl World {
         Self::send(self.persons_edit(person, method, path, if_match).json(body)).await
     }
 
-    /// A write as a request, to send from another task or with another body.
+    /// Returns a write request, which a test can send from another task or with a different body.
     pub fn persons_edit(&self, person: &Person, method: Method, path: &str, if_match: &str) -> RequestBuilder {
         self.persons_request(person, method, path).header("if-match", if_match)
     }
 
-    /// A request of the person with nothing but the session.
+    /// Returns a request of the user with only the session token.
     pub fn persons_request(&self, person: &Person, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.stack.base_url));
         request.bearer_auth(&person.token)
     }
 
-    /// Creates an agent of the person, with a key, money, and the curated services without limits.
+    /// Creates an agent of the user, with an API key, a balance, and the curated services without limits.
     pub async fn agent_of(&self, person: &Person, name: &str) -> TestAgent {
         let made = self
             .person_edits(person, Method::POST, "/agents", &json!({"name": name}))
@@ -145,7 +145,7 @@ impl World {
         agent
     }
 
-    /// Reads all items of a person's list in pages of `limit`, and returns them with the number of pages. `path` may
+    /// Reads all items of a user's list in pages of `limit`. Returns the items and the number of pages. `path` may
     /// already have a query.
     pub async fn pages_of(&self, person: &Person, path: &str, of: &str, limit: usize) -> (Vec<Value>, usize) {
         let (mut found, mut pages, mut next) = (Vec::new(), 0, String::new());
@@ -177,7 +177,7 @@ impl World {
         Self::send(request.json(body)).await
     }
 
-    /// A request of an operator with nothing but the internal token.
+    /// Returns a request of an operator with only the operator token.
     pub fn operators_request(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.stack.base_url));
         request.header("x-internal-token", &self.stack.internal_token)

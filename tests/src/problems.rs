@@ -1,10 +1,11 @@
-//! Reads the problems in the answer to a refused request.
+//! Reads the validation errors in the response to an invalid request.
 
 use crate::Answer;
 use serde_json::Value;
 
-/// The paths of all problems that a 400 `invalid_request` or `<field>_required` reports. Every entry of `details[]` has
-/// a path and a message; without entries, the slug names the missing member. `of` names the request in failures.
+/// Returns the paths of all validation errors in a 400 `invalid_request` or `<field>_required`. Every item of
+/// `details[]` must have a path and a message; without items, the slug names the missing field. `of` names the request
+/// in failure messages.
 #[track_caller]
 pub fn paths(answer: Answer, of: &str) -> Vec<String> {
     assert_eq!(answer.status, 400, "{of}: {}", answer.body);
@@ -24,8 +25,8 @@ pub fn paths(answer: Answer, of: &str) -> Vec<String> {
         entry["path"].as_str().expect("a text").to_owned()
     };
     let paths: Vec<String> = details.iter().map(entry).collect();
-    // The slug names a missing member if there is one. A member missing from the provider's requirement is not the
-    // caller's to add, so it does not count.
+    // The slug names a missing field if there is one. A field that the provider's payment requirements do not have does
+    // not count, because the caller cannot add it.
     let required = details
         .iter()
         .zip(&paths)

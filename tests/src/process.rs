@@ -1,10 +1,11 @@
-//! A function in its own process, as in Lambda: the function's real `main`, which polls Lambda's runtime API for one
-//! event at a time and posts each answer there. It can be killed at any moment; the next event starts it again.
+//! Runs a function in its own process, as in Lambda: the function's real `main` polls Lambda's runtime API for one
+//! event at a time and posts each response there. A test can kill the process at any moment; the next event starts it
+//! again.
 //!
-//! All its calls go through its own proxies. These see each call before and after it takes effect, and can kill the
-//! process at either moment, by SIGKILL: it can't clean up or notify anything.
+//! All calls of the process go through separate proxies. The proxies see each call before and after it takes effect,
+//! and can kill the process at either moment by SIGKILL, so the process can't clean up or notify anyone.
 //!
-//! Deliberately elsewhere: the function's environment, which is the stack's (`World`).
+//! The function's environment is the stack's (`World`).
 
 use crate::{Answer, World};
 use axum::body::Bytes;
@@ -122,13 +123,13 @@ pub struct Process {
     pub db: Proxy,
     /// The proxy in front of the chain's node.
     pub node: Proxy,
-    /// The proxy in front of KMS, which is called only if it holds the wallets' keys.
+    /// The proxy in front of KMS, which is called only if KMS holds the wallet keys.
     pub kms: Proxy,
     program: Program,
     environment: BTreeMap<String, String>,
     running: tokio::sync::Mutex<Option<Running>>,
     killer: Arc<Killer>,
-    /// Whether the next answer is lost and the process killed with it.
+    /// Whether the next response is lost and the process killed with it.
     loses_answer: Arc<AtomicBool>,
 }
 
@@ -136,8 +137,8 @@ async fn proxy(upstream: &str) -> Proxy {
     Proxy::start(upstream.to_owned(), ProxyConfig::default()).await
 }
 
-/// Starts `ENDPOINTS` proxies in front of the world's node, and one in front of its secrets, which replaces the node's
-/// URL by the proxies'.
+/// Starts `ENDPOINTS` proxies in front of the world's node, and a proxy in front of Secrets Manager that replaces the
+/// node's URL by the proxies' URLs.
 pub async fn node_fronts<const ENDPOINTS: usize>(world: &World) -> ([Proxy; ENDPOINTS], Proxy) {
     let stack = &world.stack;
     let mut nodes = Vec::new();
@@ -168,10 +169,10 @@ pub struct Killer {
 }
 
 impl Killer {
-    /// Kills the running process. Its pending calls are never answered.
+    /// Kills the running process. Its pending events get no response.
     pub fn kill(&self) {
         if let Some(running) = self.running.lock().expect("not poisoned").take() {
-            // The receiver is gone if the process was just killed.
+            // The receiver was dropped if the process was just killed.
             let _ = running.send(());
         }
     }
@@ -195,7 +196,7 @@ impl Drop for Running {
     }
 }
 
-/// The result of an event: the function's answer, or the error it reported.
+/// The result of an event: the function's response, or the error that it reported.
 type Made = Result<Value, Value>;
 
 struct Invocation {
@@ -204,7 +205,7 @@ struct Invocation {
 }
 
 impl Process {
-    /// The function in this world. The first event starts its process.
+    /// Configures the function for this world. The first event starts its process.
     pub async fn for_program(world: &World, program: Program) -> Self {
         let stack = &world.stack;
         let db = proxy(&stack.environment["DYNAMODB_ENDPOINT"]).await;
@@ -241,17 +242,17 @@ impl Process {
         }
     }
 
-    /// The handle that kills the process.
+    /// Returns the handle that kills the process.
     pub fn killer(&self) -> Arc<Killer> {
         Arc::clone(&self.killer)
     }
 
-    /// Kills the process instead of delivering its next answer.
+    /// Kills the process instead of delivering its next response.
     pub fn kill_before_the_reply(&self) {
         self.loses_answer.store(true, SeqCst);
     }
 
-    /// Kills the process at each moment of a database or node call that `choose` picks.
+    /// Kills the process at each moment of a database or node call that `choose` selects.
     pub fn kill_where(&self, choose: impl FnMut(&str, Moment) -> bool + Send + 'static) {
         let choose = Arc::new(Mutex::new(choose));
         for proxy in [&self.db, &self.node] {
@@ -266,13 +267,13 @@ impl Process {
         }
     }
 
-    /// Waits until no call of a process is running: forwarded calls continue after its death.
+    /// Waits until no call of a process is running. Forwarded calls continue after the process is killed.
     pub async fn quiet(&self) {
         self.db.quiet().await;
         self.node.quiet().await;
     }
 
-    /// Stops killing, and forwards everything unchanged.
+    /// Stops killing the process, and forwards all calls unchanged.
     pub fn spare(&self) {
         self.loses_answer.store(false, SeqCst);
         self.db.behave();
@@ -280,8 +281,8 @@ impl Process {
         self.kms.behave();
     }
 
-    /// Sends a request to the function, which is started if it is not running. Returns `None` if it died, which
-    /// includes a timeout, as in Lambda.
+    /// Sends a request to the function, and starts its process if it is not running. Returns `None` if the process died
+    /// or the event timed out, as in Lambda.
     pub async fn send(&self, request: &Request) -> Option<Answer> {
         let made = self.invoke(request.event()).await?;
         Some(answer_of(
@@ -289,7 +290,7 @@ impl Process {
         ))
     }
 
-    /// Sends any event, for a function that a schedule starts.
+    /// Sends any event to the function, for functions that a schedule starts.
     pub async fn invoke(&self, event: Value) -> Option<Made> {
         let mut running = self.running.lock().await;
         if running.as_ref().is_none_or(|running| *running.dead.borrow()) {
@@ -328,7 +329,7 @@ impl Process {
         }
     }
 
-    /// Sends a request until a process lives long enough to answer it.
+    /// Repeats a request until a process lives long enough to respond.
     pub async fn insist(&self, request: &Request) -> Answer {
         for _ in 0..100 {
             if let Some(answer) = self.send(request).await {
@@ -377,7 +378,7 @@ impl Process {
                     child.kill().await.expect("SIGKILL is sent");
                     killer.kills.fetch_add(1, SeqCst);
                 }
-                // The process no longer has an owner.
+                // The `Process` that started this process was dropped.
                 () = died.closed() => {}
             }
             let _ = died.send(true);
@@ -448,7 +449,7 @@ async fn failure(State(desk): State<Arc<Desk>>, body: Bytes) -> StatusCode {
         .await
 }
 
-/// Handles a failed initialization, which the function reports before it exits.
+/// Panics if the initialization failed, which the function reports before it exits.
 async fn refusal(body: String) {
     panic!("the function did not start: {body}");
 }

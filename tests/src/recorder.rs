@@ -1,5 +1,5 @@
-//! A server that records how clients call it, and sends back what a path names. It is also a proxy's stand-in: the URL
-//! of a proxied request is whole.
+//! A server that records its requests, and responds as the path says. It can also act as an HTTP proxy, because a
+//! proxied request contains the whole URL.
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -22,10 +22,10 @@ use tokio_rustls::server::TlsStream;
 
 /// The text of the encoded responses.
 pub const TEXT: &str = r#"{"text":"Grüße"}"#;
-/// The unpacked size of `/bomb`, in bytes: more than any client reads.
+/// The uncompressed size of `/bomb` in bytes: more than any client reads.
 pub const BOMB_BYTES: u64 = 96 * 1024 * 1024;
 
-/// The longest body of a request, in bytes.
+/// The maximum size of a request's body, in bytes.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
 
 /// A request as it arrived.
@@ -58,14 +58,14 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts a recorder. `reply` may reply in place of the paths of this module.
+    /// Starts a recorder. `reply` may override the responses of this module's paths.
     pub async fn start(reply: impl Fn(&str) -> Option<Response> + Clone + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         Self::serve(listener, url, reply)
     }
 
-    /// Starts a recorder behind TLS. It writes its certificate, which is signed by its own key, to `certificate`.
+    /// Starts a recorder behind TLS. The recorder writes its self-signed certificate to `certificate`.
     pub async fn start_tls(certificate: &Path) -> Self {
         let key = certificate.with_extension("key");
         let mut openssl = Command::new("openssl");
@@ -129,7 +129,7 @@ impl Recorder {
     }
 }
 
-/// Accepts TLS. A client that rejects the certificate sends no request.
+/// Accepts TLS connections. A client that rejects the certificate sends no request.
 struct Tls {
     listener: TcpListener,
     acceptor: TlsAcceptor,
@@ -153,7 +153,7 @@ impl Listener for Tls {
     }
 }
 
-/// The response that the last part of a path names.
+/// Returns the response that the last segment of a path names.
 fn named(path: &str) -> Response {
     let encoded = |encoding: &'static str, body: Vec<u8>| {
         let headers = [
@@ -192,14 +192,15 @@ fn named(path: &str) -> Response {
     }
 }
 
-/// Brotli's uncompressed form (RFC 7932, section 9.2): a window of 64 KiB, one stored block, and an empty last block.
+/// Encodes Brotli's uncompressed form (RFC 7932, section 9.2): a window of 64 KiB, a stored block, and an empty last
+/// block.
 fn brotli_of(text: &str) -> Vec<u8> {
     let length = u16::try_from(text.len().saturating_sub(1)).expect("a short text");
     // WBITS 16 (one bit 0); not last (0); four nibbles (00); the length less one (16 bits); stored (1).
     let bits = u32::from(length) << 4 | 1 << 20;
     let mut bytes = bits.to_le_bytes()[..3].to_vec();
     bytes.extend_from_slice(text.as_bytes());
-    // Last and empty.
+    // The last block is empty.
     bytes.push(0b11);
     bytes
 }

@@ -1,4 +1,4 @@
-//! A relay between a client, Purser and providers that can stop at a given moment or answer calls itself.
+//! A relay between a client, Purser and providers, which can stop at a given moment or respond to calls itself.
 
 use crate::World;
 use axum::Router;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
 /// A relay in front of Purser that is also an HTTP proxy in front of providers. It can stop at a given moment, or
-/// answer calls itself.
+/// respond to calls itself.
 #[derive(Clone)]
 pub struct Relay {
     upstream: Arc<str>,
@@ -21,16 +21,16 @@ pub struct Relay {
     stop_at: Option<usize>,
     /// Notified when the relay has stopped.
     pub stopped: Arc<Notify>,
-    /// The relay's answers to the next paid calls, the last one first.
+    /// The relay's responses to the next paid calls, in reverse order.
     pub answers: Arc<Mutex<Vec<(&'static str, Script)>>>,
 }
 
-/// An answer of the relay to a paid call; `None` passes the call on to the provider.
+/// A response of the relay to a paid call; `None` forwards the call to the provider.
 pub type Script = fn(&str) -> Option<Response>;
 
 impl Relay {
-    /// Starts a relay and returns it with its URL. Each exchange has two moments, before and after the upstream
-    /// answers; the relay stops at moment `stop_at`, counted over all exchanges.
+    /// Starts a relay. Returns the relay and its URL. Each exchange has two moments, before and after the upstream's
+    /// response. The relay stops at the moment `stop_at`, counted over all exchanges.
     ///
     /// # Panics
     ///

@@ -1,13 +1,13 @@
-//! The write load of a payment by partition: a table's throughput is limited by its hottest partition.
+//! Measures a payment's writes per partition, because a table's throughput is limited by its hottest partition.
 
 use crate::{TestAgent, World, body_of, measure};
 use purser_testkit::{Call, Units};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Write units of one payment from authorize to its receipt, by kind of partition: the prefix of its key, or the index.
-/// The world must be metered. One payment is made before the counted one, so that writes made once a minute are not
-/// counted.
+/// Returns the write units of a payment from authorize to its receipt, by kind of partition: the key's prefix, or the
+/// index. The world must be metered. The function makes one payment before the counted payment, so that writes made
+/// once a minute are not counted.
 pub async fn writes_of_a_payment(world: &World, agent: &TestAgent) -> BTreeMap<String, u64> {
     let mut calls = Vec::new();
     for counted in [false, true] {
@@ -31,7 +31,7 @@ pub async fn writes_of_a_payment(world: &World, agent: &TestAgent) -> BTreeMap<S
     writes
 }
 
-/// The partitions that a call writes to, with the write units of each. Each item is smaller than 1 KB.
+/// Returns the partitions that a call writes to, with the write units of each. Each item is smaller than 1 KB.
 fn written(call: &Call) -> Vec<(String, u64)> {
     let request = &call.request;
     match call.operation.as_str() {

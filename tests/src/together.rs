@@ -4,7 +4,7 @@ use crate::{Answer, TestAgent, World};
 use serde_json::{Value, json};
 use std::future::Future;
 
-/// Runs calls concurrently and returns their answers in order.
+/// Runs calls concurrently. Returns the results in the order of the calls.
 pub async fn together<F>(calls: Vec<F>) -> Vec<F::Output>
 where
     F: Future<Output: Send> + Send + 'static,
@@ -17,7 +17,7 @@ where
     answers
 }
 
-/// Runs calls, `count` at a time, and returns their answers in order.
+/// Runs `count` calls at a time. Returns the results in the order of the calls.
 pub async fn few_at_once<F>(count: usize, calls: impl IntoIterator<Item = F>) -> Vec<F::Output>
 where
     F: Future<Output: Send> + Send + 'static,
@@ -29,8 +29,7 @@ where
     answers
 }
 
-/// A call of complete that can be sent from another task, for the payment that authorize returned and a transaction's
-/// hash.
+/// Returns a call of complete that can run in another task, for an authorized payment and a transaction hash.
 pub fn completing(
     world: &World,
     agent: &TestAgent,
@@ -49,7 +48,7 @@ pub fn completing(
     World::send(request)
 }
 
-/// A call of authorize that can be sent from another task.
+/// Returns a call of authorize that can run in another task.
 pub fn authorizing(world: &World, agent: &TestAgent, body: Value) -> impl Future<Output = Answer> + Send + use<> {
     let request = world
         .http

@@ -1,4 +1,4 @@
-//! Signed payments as a facilitator submits them.
+//! Signed payments, as a facilitator submits them.
 
 use alloy::primitives::{Address, B256, Bytes, U256};
 use alloy::sol;
@@ -12,7 +12,7 @@ sol! {
     function run(address target, bytes[] calls);
 }
 
-/// The token call that makes the payment that authorize returned.
+/// Returns the token call that makes an authorized payment.
 pub fn transfer_of(authorized: &Value) -> Bytes {
     let payload = &authorized["payment"]["payload"]["payload"];
     let text = |name: &str| {
@@ -37,7 +37,7 @@ pub fn transfer_of(authorized: &Value) -> Bytes {
     call.abi_encode().into()
 }
 
-/// The batch contract's call that makes all token calls in one transaction.
+/// Returns the batch contract's call that makes all token calls in one transaction.
 pub fn batch_of(token: Address, calls: Vec<Bytes>) -> Vec<u8> {
     runCall { target: token, calls }.abi_encode()
 }

@@ -27,17 +27,17 @@ pub const OWNER: &str = "tests";
 /// How long a transaction locks its items in a proxy that simulates conflicts.
 const HOLD: Duration = Duration::from_millis(4);
 
-/// The latency of calls through a metering proxy: much longer than it takes to send several calls, so that they
-/// overlap.
+/// The latency of calls through a metering proxy: much longer than the time to send several calls, so that concurrent
+/// calls overlap.
 const LATENCY: Duration = Duration::from_millis(40);
 
-/// A stack that belongs to this test only.
+/// A stack that only one test uses.
 pub struct World {
     /// The stack.
     pub stack: Stack,
     /// An HTTP client without cookies.
     pub http: reqwest::Client,
-    /// The time of a stopped clock, in microseconds; unused if the stack's own clock runs.
+    /// The time of a stopped clock in microseconds. It has no effect if the stack's clock runs.
     still: Arc<AtomicI64>,
     /// The proxy in front of the database, if any.
     pub proxy: Option<Proxy>,
@@ -45,7 +45,7 @@ pub struct World {
     pub node_proxy: Option<Proxy>,
 }
 
-/// An HTTP answer.
+/// An HTTP response.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The status.
@@ -76,13 +76,13 @@ impl Answer {
         self.body
     }
 
-    /// The `If-Match` value for an edit of this version.
+    /// Returns the `If-Match` value for an update of this version.
     #[track_caller]
     pub fn etag(&self) -> &str {
         self.headers["etag"].to_str().expect("a text")
     }
 
-    /// Asserts that the answer is the error `slug` with this status, and returns the body.
+    /// Asserts that the response is the error `slug` with this status, and returns the body.
     #[track_caller]
     pub fn refused(self, status: u16, slug: &str) -> Value {
         assert_eq!((self.status, self.slug()), (status, slug), "{}", self.body);
@@ -95,12 +95,12 @@ impl Answer {
     }
 }
 
-/// Counts over the ledger's rows, to show that a refusal changed none of them.
+/// The number of rows in the ledger, which shows that a rejection changed no row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     /// Settlement rows.
     pub settlements: usize,
-    /// Window entries.
+    /// The number of counted payments in windows.
     pub entries: usize,
     /// The sum of all windows' totals.
     pub total: u64,
@@ -110,12 +110,12 @@ pub struct Footprint {
     pub keys: usize,
 }
 
-/// The rows of a table by key, including those that [`Footprint`] does not count.
+/// The rows of a table by key, including rows that [`Footprint`] does not count.
 #[derive(Clone)]
 pub struct Rows(BTreeMap<[String; 2], String>);
 
 impl Rows {
-    /// The differences: one line for each row that was added, removed or changed.
+    /// Returns the differences: one line for each row that was added, removed or changed.
     pub fn changes_since(&self, before: &Self) -> Vec<String> {
         let keys: BTreeSet<&[String; 2]> = before.0.keys().chain(self.0.keys()).collect();
         let pairs = keys.into_iter().map(|key| (key, before.0.get(key), self.0.get(key)));
@@ -126,7 +126,7 @@ impl Rows {
     }
 }
 
-/// A value as text; equal for equal values.
+/// Formats a value as text. Equal values give equal texts.
 pub fn plain(value: &AttributeValue) -> String {
     match value {
         AttributeValue::M(members) => {
@@ -138,7 +138,7 @@ pub fn plain(value: &AttributeValue) -> String {
     }
 }
 
-/// An agent that belongs to the test.
+/// An agent that a test created.
 #[derive(Clone)]
 pub struct TestAgent {
     /// Its id.
@@ -150,7 +150,7 @@ pub struct TestAgent {
 }
 
 impl TestAgent {
-    /// A path below the agent's own.
+    /// Returns a path below the agent's path.
     pub fn path(&self, below: &str) -> String {
         format!("/agents/{}{below}", self.id)
     }
@@ -160,7 +160,7 @@ impl TestAgent {
         key_id_of(&self.key)
     }
 
-    /// The same agent with another of its keys.
+    /// Returns the same agent with a different API key.
     pub fn with_key(&self, key: &Value) -> Self {
         Self {
             key: key.as_str().expect("a key").to_owned(),
@@ -169,18 +169,18 @@ impl TestAgent {
     }
 }
 
-/// The id in a key: the last sixteen digits of its public half.
+/// Returns the id in an API key: the last sixteen digits of its public half.
 pub fn key_id_of(key: &str) -> &str {
     let (public, _) = key.split_once(':').expect("two halves");
     public.get(public.len() - 16..).expect("sixteen digits")
 }
 
-/// Converts dollars into micro-units.
+/// Converts dollars into micro-USDC.
 pub const fn dollars(dollars: u64) -> u64 {
     dollars * 1_000_000
 }
 
-/// An amount of `units` micro-units.
+/// Returns an amount of `units` micro-USDC.
 pub fn units(units: u64) -> Amount {
     Amount::from_units(units).expect("an amount")
 }
@@ -190,7 +190,7 @@ pub fn fresh_key() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
-/// An authorize body for a payment requirement, with a new idempotency key.
+/// Returns an authorize body for a payment requirement, with a new idempotency key.
 pub fn body_of(requirement: Value) -> Value {
     json!({
         "payment_requirement": requirement,
@@ -201,7 +201,7 @@ pub fn body_of(requirement: Value) -> Value {
     })
 }
 
-/// The call of an authorize body, for a check of an unpaid call.
+/// Returns the call in an authorize body, for a preflight check without a payment requirement.
 pub fn unpaid(body: &Value) -> Value {
     let members = body.as_object().expect("an object");
     let is_of_the_call = |name: &str| ["original_request", "service_id", "operation_id", "metadata"].contains(&name);
@@ -217,7 +217,8 @@ const ANYTHING: [(&str, &str, &str); 4] = [
     ("lab-weather", "data", "6f0f5d4c-5d0c-4d57-9d7a-0c6b7d8f3a14"),
 ];
 
-/// An operation that several services list. It allows any price, so the service is determined by name.
+/// Returns an operation that several services list. The operation allows any price, so the service is determined by
+/// name.
 fn anything(category: &str, id: &str) -> Value {
     json!({
         "id": id,
@@ -235,7 +236,7 @@ fn anything(category: &str, id: &str) -> Value {
     })
 }
 
-/// A proxy that a stack puts in front of one of its parts, and the receiver of its handle.
+/// Returns a proxy for the options of a stack, and the receiver of the proxy's handle.
 fn front(config: ProxyConfig) -> (Front, oneshot::Receiver<Proxy>) {
     let (sender, receiver) = oneshot::channel();
     let front = move |upstream: String| -> Pin<Box<dyn Future<Output = String> + Send>> {
@@ -255,7 +256,7 @@ impl World {
         Self::with(Options::default()).await
     }
 
-    /// Starts a stack whose clock only tests advance, from the system's time on.
+    /// Starts a stack whose clock is stopped at the system's time. Only tests advance it.
     pub async fn still() -> Self {
         Self::still_with(Options::default()).await
     }
@@ -284,8 +285,8 @@ impl World {
         .await
     }
 
-    /// Starts a stack that records the calls to the database and to the node: see [`crate::measure`]. Its clock is
-    /// stopped, so nothing expires meanwhile.
+    /// Starts a stack that records the calls to the database and to the node: see [`crate::measure`]. The clock is
+    /// stopped, so nothing expires during a measurement.
     pub async fn metered() -> Self {
         let config = ProxyConfig {
             latency: LATENCY,
@@ -325,7 +326,7 @@ impl World {
         Self::proxied_with(config, Options::default()).await
     }
 
-    /// Starts a stack that records the calls to the database. Its clock is stopped, so only requests cause calls.
+    /// Starts a stack that records the calls to the database. The clock is stopped, so only requests cause calls.
     pub async fn watched() -> Self {
         Self::watched_with(Options::default()).await
     }
@@ -352,9 +353,9 @@ impl World {
         }
     }
 
-    /// Starts a stack with these options. If `PURSER_RECORD` names a file, the AWS calls of its functions are recorded
-    /// there, unless they use other tables than the template's. If `PURSER_LOGS` names a folder, the functions' logs
-    /// are written there, together with the secrets that must not be logged.
+    /// Starts a stack with these options. If `PURSER_RECORD` names a file, the functions' AWS calls are recorded there,
+    /// unless the functions use different tables than the template's. If `PURSER_LOGS` names a folder, the functions'
+    /// logs are written there, together with the secrets that must not be logged.
     pub async fn with(options: Options) -> Self {
         let tables_differ = options.environment.keys().any(|name| name.ends_with("_TABLE"));
         let record = Env::process()
@@ -406,18 +407,18 @@ impl World {
         self.set_clock(self.now().after(Length::from_secs_u32(seconds)));
     }
 
-    /// The stack's time.
+    /// Returns the stack's time.
     pub fn now(&self) -> Timestamp {
         self.stack.clock.now()
     }
 
-    /// The catalog entry for `slug`.
+    /// Returns the catalog's service with this slug.
     pub async fn service(&self, slug: &str) -> Service {
         let catalog = self.stack.catalog.load().await.expect("the catalog");
         catalog.by_reference(slug).expect("a seeded service").clone()
     }
 
-    /// Creates an agent with money, these rules, and `lab-search` enabled under `policy`.
+    /// Creates an agent with a balance, these rules, and `lab-search` enabled under `policy`.
     pub async fn agent(&self, policy: SpendPolicy, rules: Vec<Rule>) -> TestAgent {
         let agent = self.poor_agent(rules).await;
         self.enable(&agent, "lab-search", policy).await;
@@ -425,7 +426,7 @@ impl World {
         agent
     }
 
-    /// Creates an agent without money or services.
+    /// Creates an agent without a balance or services.
     pub async fn poor_agent(&self, rules: Vec<Rule>) -> TestAgent {
         let id = AgentId::from_uuid(uuid::Uuid::new_v4());
         let now = self.now();
@@ -462,7 +463,7 @@ impl World {
         }
     }
 
-    /// Edits the agent's record.
+    /// Updates the agent's record.
     pub async fn edit(&self, agent: &TestAgent, edit: impl FnOnce(&mut Agent)) {
         let mut record = self.stack.ledger.agent(agent.id).await.expect("read").expect("there");
         edit(&mut record);
@@ -537,7 +538,7 @@ impl World {
         })
     }
 
-    /// Sends a request. Before a GET, the changes so far are folded into the journal.
+    /// Sends a request. Before a GET, earlier changes are aggregated into the decision history.
     pub async fn call(&self, method: Method, path: &str, key: Option<&str>, body: Option<&Value>) -> Answer {
         if method == Method::GET {
             assert_eq!(self.stack.fold().await, 0);
@@ -552,7 +553,7 @@ impl World {
         Self::send(request).await
     }
 
-    /// Sends a request and reads the answer, which must be JSON, plain text or Markdown, or empty.
+    /// Sends a request and reads the response, which must be JSON, plain text, Markdown or empty.
     pub async fn send(request: reqwest::RequestBuilder) -> Answer {
         let response = request.send().await.expect("an answer");
         let (status, headers) = (response.status(), response.headers().clone());
@@ -606,7 +607,7 @@ impl World {
             .await
     }
 
-    /// A ruling by the owner, made now.
+    /// Returns an approval decision by the owner, made now.
     pub fn ruling(&self) -> ApprovalResolution {
         ApprovalResolution {
             at: self.now(),
@@ -615,7 +616,7 @@ impl World {
         }
     }
 
-    /// Decides an approval, as a person would.
+    /// Decides an approval as a user.
     pub async fn resolve(&self, approval: &str, verdict: ApprovalDecision) {
         let id = ApprovalId::parse(approval).expect("an approval's id");
         let resolved = self
@@ -664,19 +665,19 @@ impl World {
         footprint
     }
 
-    /// Every item of a table.
+    /// Returns every item of a table.
     pub async fn scan(&self, table: &str) -> Vec<std::collections::HashMap<String, AttributeValue>> {
         purser_testkit::invariants::scan(&self.stack.db, table, None).await
     }
 
-    /// The ledger's rows, without the preflights' replay keys and without the counts of failed proofs.
+    /// Returns the ledger's rows, except for the preflights' replay keys and the counts of failed proofs.
     pub async fn rows(&self) -> Rows {
         let Rows(mut rows) = self.rows_of("LedgerTable").await;
         rows.retain(|[pk, _], _| !pk.starts_with("R#"));
         Rows(rows)
     }
 
-    /// Every row of a table, without the counts of failed proofs.
+    /// Returns every row of a table, without the counts of failed proofs.
     pub async fn rows_of(&self, table: &str) -> Rows {
         let text = |value: &AttributeValue| value.as_s().expect("a text").clone();
         let items = self.scan(table).await.into_iter().map(|mut item| {
@@ -698,13 +699,13 @@ impl World {
     }
 }
 
-/// The custody of the wallets' keys in these tests: `CUSTODY`, or the seed if it is not set.
+/// Returns the custody of the wallet keys in these tests: `CUSTODY`, or the seed if the variable is not set.
 pub fn custody() -> CustodyKind {
     Env::process().custody()
 }
 
-/// The part of an answer with a payment that its replay repeats. With the seed it is the whole answer; KMS signs the
-/// same transfer, with the same nonce, but the signature's bytes differ each time.
+/// Returns the part of a payment response that a replay repeats exactly. With the seed this is the whole response. KMS
+/// signs the same transfer with the same nonce, but the signature's bytes differ each time.
 pub fn as_repeated(answer: &Value) -> Value {
     let mut answer = answer.clone();
     if custody() == CustodyKind::Kms {

@@ -1,4 +1,5 @@
-//! A Lambda function in its own process, under Lambda's runtime client. The fault tests start, kill and restart it.
+//! Runs a Lambda function in its own process with Lambda's runtime client. The fault tests start, kill and restart the
+//! process.
 
 use purser_reconcile::Reconcile;
 use std::process::ExitCode;
