@@ -1,5 +1,5 @@
-//! Authorize without HTTP, chain or catalog: the simplest form of the work that `functions/payments` does with the
-//! store and the evaluator.
+//! Authorizes payments without HTTP, chain or catalog: the minimum of what `functions/payments` does with the store and
+//! the evaluator.
 
 use crate::sample;
 use purser_domain::{
@@ -12,7 +12,7 @@ use purser_store::{
     Backoff, DecisionInputs, DecisionKeys, EscalateResult, IdempotencyRecord, Ledger, ReserveResult, ServiceState,
 };
 
-/// The maximum number of an agent's approvals that may wait for a person.
+/// The maximum number of an agent's pending approvals.
 pub const MAX_WAITING: u32 = 20;
 
 /// A request to authorize.
@@ -28,33 +28,33 @@ pub struct Request {
     pub key: String,
     /// The rest of the request, which is part of the fingerprint.
     pub body: String,
-    /// The approval that the request carries.
+    /// The id of the approval in the request.
     pub approval: Option<ApprovalId>,
 }
 
-/// An answer of authorize.
+/// The result of authorize.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The payment was authorized now.
     Allowed(SettlementId),
-    /// The payment had been authorized by the same request.
+    /// The same request had authorized the payment before.
     Replayed(SettlementId),
-    /// The key was used for another request.
+    /// A different request has used the idempotency key.
     KeyReused(Option<SettlementId>),
-    /// The approval was used for this payment.
+    /// The approval was already used for this payment.
     ApprovalUsed(SettlementId),
-    /// The approval is pending, rejected, expired, or for another request.
+    /// The approval is pending, rejected, expired, or for a different request.
     ApprovalNotUsable,
-    /// The request waits for a person. The approval is new, shared with another request, or returned again.
+    /// The request needs an approval. The approval is new, shared with another request, or returned again.
     Waits(ApprovalId),
-    /// The window is full.
+    /// The amount does not fit into the window.
     Full {
         /// The sum that counts now.
         live: Amount,
         /// The time at which the amount fits.
         fits: RetryAt,
     },
-    /// The request is refused for good.
+    /// The request is denied permanently.
     Blocked,
 }
 
@@ -84,7 +84,7 @@ impl Request {
     }
 }
 
-/// Authorizes a request, and retries until it is decided.
+/// Authorizes a request, and retries until the request is decided.
 pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> purser_domain::Result<Answer> {
     let key = Fingerprint::for_text(&request.key);
     let ask = DecisionKeys {
@@ -140,7 +140,8 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
     }
 }
 
-/// A grant that was decided now and is not reserved yet. Its inputs are leaked until the test's process ends.
+/// Decides a request and returns the grant without reserving the amount. The inputs are leaked until the test's process
+/// ends.
 pub async fn grant(ledger: &Ledger, request: &Request, now: Timestamp) -> (Grant<'static>, Terms) {
     let key = Fingerprint::for_text(&request.key);
     let ask = DecisionKeys {
@@ -252,7 +253,7 @@ fn terms(agent: &Agent, service_state: &ServiceState, request: &Request, at: Tim
     }
 }
 
-/// The agent's rules that count a payment of any service in this way.
+/// Returns the agent's rules that count a payment to any service in this way.
 fn counted(agent: &Agent, counted: WindowMeasure) -> Vec<RuleId> {
     let rules = agent.counting_rules();
     let rules = rules.filter(|rule| rule.counted == counted && rule.applies_to(&sample::service_slug()));
@@ -283,7 +284,7 @@ fn record(agent: &Agent, denial: &Denial, request: &Request, at: Timestamp) -> D
     }
 }
 
-/// The answer to a confirmed refusal; `None` to read and decide again.
+/// Returns the result for a confirmed denial; `None` to read and decide again.
 async fn refused(
     ledger: &Ledger,
     agent: &Agent,

@@ -1,7 +1,7 @@
-//! A small chain in memory: blocks every two seconds, transactions, and the token's logs.
+//! A small chain in memory: a block every two seconds, transactions, and the token's logs.
 //!
-//! It answers as a full node does, from its logs alone: the state of a nonce at a block follows from the logs up to it.
-//! A test changes the chain's contents, or single answers ([`ScriptedChain::serve_except`]).
+//! The chain responds as a full node does, from its logs alone: the state of a nonce at a block follows from the logs
+//! up to that block. A test changes the chain's contents, or single responses ([`ScriptedChain::serve_except`]).
 
 use crate::{Reply, ScriptedNode};
 use alloy::primitives::{Address, B256, Bytes, U256, address};
@@ -27,7 +27,7 @@ pub const MULTICALL: Address = address!("0xcA11bde05977b3631167028862bE2a173976C
 const START: u64 = 1_700_000_000;
 /// The time between blocks.
 pub const BLOCK_SECONDS: u64 = 2;
-/// The balance of every wallet, in micro-units.
+/// The balance of every wallet, in micro-USDC.
 pub const BALANCE: u64 = 1_000_000_000_000;
 
 /// The contract functions that the service calls.
@@ -72,7 +72,7 @@ struct ChainLog {
     data: Bytes,
 }
 
-/// The `number`th payment: from one of four wallets to one of three payees.
+/// Returns the payment `number`: from one of four wallets to one of three payees.
 pub fn payment(number: u64) -> ExpectedTransfer {
     let address = |number: u64| Address::from_word(U256::from(number).into());
     ExpectedTransfer {
@@ -84,7 +84,7 @@ pub fn payment(number: u64) -> ExpectedTransfer {
     }
 }
 
-/// The payment that authorize returned.
+/// Returns the payment in a response of authorize.
 pub fn payment_of(authorized: &Value) -> ExpectedTransfer {
     let authorization = &authorized["payment"]["payload"]["payload"]["authorization"];
     let text = |name: &str| authorization[name].as_str().expect("a member of the authorization");
@@ -130,22 +130,22 @@ pub fn final_block() -> FinalBlock {
     }
 }
 
-/// A number in the form of the wire protocol.
+/// Encodes a number for JSON-RPC.
 pub fn quantity(number: u64) -> Value {
     json!(format!("{number:#x}"))
 }
 
-/// Parses a number in the form of the wire protocol.
+/// Parses a number from JSON-RPC.
 pub fn number(quantity: &Value) -> u64 {
     u64::from_str_radix(quantity.as_str().unwrap().strip_prefix("0x").unwrap(), 16).unwrap()
 }
 
-/// A number as a contract returns it.
+/// Encodes a number as a contract returns it.
 pub fn word(number: u64) -> Bytes {
     B256::from(U256::from(number)).into()
 }
 
-/// The calls inside a call of `Multicall3`; empty if the call is to another contract.
+/// Returns the calls inside a call of `Multicall3`; empty for a different contract.
 pub fn calls_of_multicall(params: &Value) -> Vec<Call3> {
     if params[0]["to"] != json!(MULTICALL) {
         return vec![];
@@ -154,12 +154,12 @@ pub fn calls_of_multicall(params: &Value) -> Vec<Call3> {
     aggregate3Call::abi_decode(&data).unwrap().calls
 }
 
-/// The answer of `Multicall3` with these results of its calls.
+/// Returns the response of `Multicall3` with these results.
 pub fn aggregated(results: &[Result3]) -> Value {
     json!(Bytes::from(aggregate3Call::abi_encode_returns(&results.to_vec())))
 }
 
-/// Runs code that has no address in the block `number`, and returns its result. Only the EVM instructions for block
+/// Runs code that is not deployed, in the block `number`, and returns the result. Only the EVM instructions for block
 /// numbers and hashes are supported.
 pub fn returned(code: &[u8], number: u64, hash_of: impl Fn(u64) -> B256) -> Bytes {
     let (mut stack, mut memory) = (Vec::<U256>::new(), Vec::<u8>::new());
@@ -211,35 +211,35 @@ impl Default for ScriptedChain {
 }
 
 impl ScriptedChain {
-    /// Makes a payment as authorized, in transaction `tx_hash` in that block.
+    /// Makes a payment as authorized, in the transaction `tx_hash` and this block.
     pub fn pay(&mut self, payment: &ExpectedTransfer, block: u64, tx_hash: TxHash) {
         let topics = [AUTHORIZATION_USED, payment.from.into_word(), payment.nonce];
         self.log(block, tx_hash, topics, Bytes::new());
         self.transfer(payment, payment.amount.units(), block, tx_hash);
     }
 
-    /// The chain with a payment made as authorized, in that transaction and block.
+    /// Returns the chain with a payment that was made as authorized, in this transaction and block.
     #[must_use]
     pub fn paid(mut self, payment: &ExpectedTransfer, block: u64, transaction: u64) -> Self {
         self.pay(payment, block, tx_hash(transaction));
         self
     }
 
-    /// The chain with a transfer between a payment's payer and payee. Anybody may make a transfer of zero.
+    /// Returns the chain with a transfer between a payment's payer and payee. Anyone may make a transfer of zero.
     #[must_use]
     pub fn transferred(mut self, payment: &ExpectedTransfer, units: u64, block: u64, transaction: u64) -> Self {
         self.transfer(payment, units, block, tx_hash(transaction));
         self
     }
 
-    /// The chain with a payment canceled by its payer.
+    /// Returns the chain with a payment that its payer canceled.
     #[must_use]
     pub fn canceled(self, payment: &ExpectedTransfer, block: u64, transaction: u64) -> Self {
         let topics = [AUTHORIZATION_CANCELED, payment.from.into_word(), payment.nonce];
         self.logged(block, transaction, topics, Bytes::new())
     }
 
-    /// The chain with a failed transaction, which has no logs.
+    /// Returns the chain with a failed transaction, which has no logs.
     #[must_use]
     pub fn failed(mut self, block: u64, transaction: u64) -> Self {
         let mined = Mined { block, failed: true };
@@ -247,7 +247,7 @@ impl ScriptedChain {
         self
     }
 
-    /// The chain with one more log of the token.
+    /// Returns the chain with an additional log of the token.
     #[must_use]
     pub fn logged(mut self, block: u64, transaction: u64, topics: [B256; 3], data: Bytes) -> Self {
         self.log(block, tx_hash(transaction), topics, data);
@@ -276,19 +276,19 @@ impl ScriptedChain {
         });
     }
 
-    /// The sum that a wallet has paid, in micro-units.
+    /// Returns the sum that a wallet has paid, in micro-USDC.
     pub fn spent(&self, wallet: Address) -> u64 {
         let of_wallet = |log: &&ChainLog| log.topics[0] == TRANSFER && log.topics[1] == wallet.into_word();
         let logs = self.logs.values().flatten().filter(of_wallet);
         logs.map(|log| U256::from_be_slice(&log.data).to::<u64>()).sum()
     }
 
-    /// Serves the chain as it is.
+    /// Serves the chain without changes.
     pub async fn serve(self) -> ScriptedNode {
         ScriptedNode::start(move |method, params| Reply::Result(self.answer(method, params))).await
     }
 
-    /// Serves the chain, except for the calls that `other` answers.
+    /// Serves the chain, except for the calls to which `other` responds.
     pub async fn serve_except(
         self,
         mut other: impl FnMut(&str, &Value) -> Option<Reply> + Send + 'static,
@@ -299,7 +299,7 @@ impl ScriptedChain {
         ScriptedNode::start(answer).await
     }
 
-    /// The answer of an honest node.
+    /// Returns the response of an honest node.
     pub fn answer(&self, method: &str, params: &Value) -> Value {
         match method {
             "eth_chainId" => quantity(NETWORK.chain_id()),
@@ -321,8 +321,8 @@ impl ScriptedChain {
         json!({"hash": hash_of(number), "number": quantity(number), "timestamp": time, "miner": Address::ZERO})
     }
 
-    /// The members that the service reads, and the type. It is that of an OP Stack deposit transaction: any type may
-    /// pay.
+    /// Returns the fields that the service reads, and the type of an OP Stack deposit transaction, because a
+    /// transaction of any type may pay.
     fn transaction(&self, asked: &Value) -> Value {
         self.find(asked).map_or(Value::Null, |Mined { block, .. }| {
             json!({"type": "0x7e", "hash": asked, "blockHash": hash_of(block), "blockNumber": quantity(block)})
@@ -343,7 +343,8 @@ impl ScriptedChain {
         self.transactions.get(&TxHash::from_b256(hash)).copied()
     }
 
-    /// The logs that match a filter, for a block by its hash or for a range that ends no later than the newest block.
+    /// Returns the logs that match a filter, for a block by hash or for a range that ends no later than the newest
+    /// block.
     fn logs(&self, filter: &Value) -> Value {
         let (first, last) = match serde_json::from_value::<B256>(filter["blockHash"].clone()) {
             Ok(hash) => {
@@ -365,7 +366,7 @@ impl ScriptedChain {
             .collect()
     }
 
-    /// Calls a contract, or runs code that has no address. Returns `None` if there is no contract at the address.
+    /// Calls a contract, or runs code that is not deployed. Returns `None` if there is no contract at the address.
     fn call(&self, params: &Value) -> Option<Bytes> {
         let data: Bytes = serde_json::from_value(params[0]["data"].clone()).unwrap();
         if params[0].get("to").is_none() {

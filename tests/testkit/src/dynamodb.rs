@@ -25,11 +25,11 @@ pub(crate) enum Streamed {
     Off,
 }
 
-/// An in-memory database with an index for streams. The emulator looks for the latest record of a stream before each
-/// write, and without an index it reads all of them.
+/// Creates an in-memory database with an index for streams. Before each write, the emulator searches for the stream's
+/// latest record, and without an index it reads all records.
 fn with_indexed_streams() -> Database {
     static DATABASES: AtomicU64 = AtomicU64::new(0);
-    // A second connection of the process can open it (SQLite, "In-Memory Databases And Shared Cache").
+    // A second connection in the same process can open this URI (SQLite, "In-Memory Databases And Shared Cache").
     let number = DATABASES.fetch_add(1, Ordering::Relaxed);
     let uri = format!("file:streamed-{number}?mode=memory&cache=shared");
     let database = Database::new(&uri).expect("a database");
@@ -39,7 +39,7 @@ fn with_indexed_streams() -> Database {
     database
 }
 
-/// A running database. It stops when dropped, and its data is lost. It has its own thread, because it works on the
+/// A running database. It stops when dropped, and its data is lost. It has a separate thread, because it works on the
 /// threads that serve it and would starve other tasks.
 pub struct DynamoDb {
     /// Its URL.
@@ -48,7 +48,7 @@ pub struct DynamoDb {
 }
 
 impl DynamoDb {
-    /// Starts a database on a loopback port; zero picks a free one.
+    /// Starts a database on a loopback port; zero selects a free port.
     pub fn start(port: u16) -> io::Result<Self> {
         Self::new(database(), port)
     }

@@ -1,4 +1,4 @@
-//! DynamoDB for the tests of one crate: a private database, its clients, and the capacity they consumed.
+//! A private DynamoDB for the tests of one crate, its clients, and the consumed capacity.
 
 use crate::{DynamoDb, Proxy, ProxyConfig, Streams, Units};
 use aws_sdk_dynamodb::Client;
@@ -22,7 +22,7 @@ pub const THROTTLE: &str = "ThrottleTable";
 /// The table of webhooks.
 pub const WEBHOOKS: &str = "WebhooksTable";
 
-/// A private emulator with empty tables. It serves until the process ends, since its clients may outlive it.
+/// A private emulator with empty tables. It serves until the process ends, because its clients may outlive it.
 pub struct Emulator {
     /// Its URL.
     pub url: String,
@@ -30,10 +30,10 @@ pub struct Emulator {
     pub client: Client,
 }
 
-/// A meter of the calls through the proxy in front of an emulator.
+/// Measures the calls through the proxy in front of an emulator.
 pub struct Meter(Proxy);
 
-/// The consumption since the last [`Meter::take`].
+/// The capacity consumed since the last [`Meter::take`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Consumed {
     /// The consumed capacity.
@@ -55,7 +55,7 @@ impl Meter {
 }
 
 impl Consumed {
-    /// Whole read units, whole write units, and calls, for comparison.
+    /// Returns whole read units, whole write units, and calls, for comparison.
     pub fn units(self) -> (u32, u32, u32) {
         let [read, write] = [self.units.read, self.units.write].map(|tenths| tenths.div_ceil(10).try_into());
         (read.expect("few"), write.expect("few"), self.calls)
@@ -83,7 +83,7 @@ impl Emulator {
         }
     }
 
-    /// The same database, and a meter of its clients' consumption from now on.
+    /// Returns the same database behind a proxy, and a meter that measures the consumption from now on.
     pub async fn metered(&self) -> (Self, Meter) {
         let proxy = Proxy::start(self.url.clone(), ProxyConfig::default()).await;
         (Self::at(proxy.url.clone()), Meter(proxy))
@@ -126,7 +126,7 @@ impl Emulator {
     }
 }
 
-/// The environment variables that configure a function with a database and a Secrets Manager.
+/// Returns the environment variables that configure a function with a database and a Secrets Manager.
 pub fn environment(dynamodb: &str, secrets: &str) -> impl Iterator<Item = (&'static str, String)> {
     [
         ("AWS_REGION", "eu-west-1"),
@@ -141,7 +141,7 @@ pub fn environment(dynamodb: &str, secrets: &str) -> impl Iterator<Item = (&'sta
         ("THROTTLE_TABLE", THROTTLE),
         ("WEBHOOKS_TABLE", WEBHOOKS),
         ("STACK", "tests"),
-        // Nothing listens at these addresses. A test that sends to a queue sets its own.
+        // No server listens at these URLs. A test that sends to a queue sets a different URL.
         (
             "WEBHOOK_REQUESTS_QUEUE_URL",
             "http://127.0.0.1:9/000000000000/webhook-requests",

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 /// The maximum number of entries in one call.
 const MAX_ENTRIES: usize = 10;
 
-/// A bus. It keeps the accepted entries in order. Clones share it.
+/// A bus that stores the accepted entries in order. Clones share all state.
 #[derive(Clone)]
 pub struct EventBus(Arc<Shared>);
 
@@ -40,11 +40,11 @@ pub enum Fault {
     /// No fault.
     #[default]
     None,
-    /// Answers each call with 500.
+    /// Responds to each call with 500.
     Down,
-    /// Refuses every n-th entry of a call.
+    /// Rejects every n-th entry of a call.
     Refuses(usize),
-    /// Accepts every entry, but answers 500, as if the answer were lost.
+    /// Accepts every entry but responds with 500, as if the response were lost.
     LosesAnswers,
 }
 
@@ -64,7 +64,7 @@ impl EventBus {
         }))
     }
 
-    /// Adds a rule: passes entries that match to the target too.
+    /// Adds a rule that also passes matching entries to a target.
     pub fn on(
         &self,
         matches: impl Fn(&Entry) -> bool + Send + Sync + 'static,
@@ -82,12 +82,12 @@ impl EventBus {
         *self.0.fault.lock().expect("not poisoned") = fault;
     }
 
-    /// The entries accepted so far, in order, including duplicates.
+    /// Returns all accepted entries in order, including duplicates.
     pub fn taken(&self) -> Vec<Entry> {
         self.0.taken.lock().expect("not poisoned").clone()
     }
 
-    /// Takes the entries accepted since the last call of this, for runs whose events do not fit into memory.
+    /// Takes the entries accepted since the last call of this method, for runs whose events do not fit into memory.
     pub fn take_accepted(&self) -> Vec<Entry> {
         std::mem::take(&mut *self.0.taken.lock().expect("not poisoned"))
     }

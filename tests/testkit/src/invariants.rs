@@ -1,12 +1,12 @@
-//! Checks the invariants of `docs/data-model.md` on all stored items. It reads the items directly, without the code
-//! under test. Nothing may write during a check.
+//! Checks the invariants of `docs/data-model.md` on all stored items. The checks read the items directly, without the
+//! code under test. Nothing may write during a check.
 
 use aws_sdk_dynamodb::{Client, types::AttributeValue};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 type Item = HashMap<String, AttributeValue>;
 
-/// The window entries, by the window's partition and the settlement.
+/// The counted payments, by the window's partition and the settlement.
 type Entries = BTreeMap<(String, String), Entry>;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,7 +15,7 @@ struct Entry {
     amount: i64,
 }
 
-/// The violated invariants of a ledger table. Empty when all hold.
+/// Returns the violated invariants of a ledger table; empty if all hold.
 pub async fn violations(db: &Client, table: &str) -> Vec<String> {
     let items = scan(db, table, None).await;
     let ledger = Parsed::new(&items);
@@ -41,8 +41,8 @@ pub async fn assert_hold(db: &Client, table: &str) {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// The largest sum that an agent authorized for a service within any `length` of recorded time: I2 in its
-/// order-independent form, for a cap that never changed.
+/// Returns the largest sum that an agent authorized for a service within any `length` of recorded time. This is I2 in
+/// its order-independent form, for a cap that never changed.
 pub async fn most_within(db: &Client, table: &str, service: &str, length: i64) -> i64 {
     let items = scan(db, table, None).await;
     let ledger = Parsed::new(&items);
@@ -110,8 +110,8 @@ impl<'a> Parsed<'a> {
             .filter(|item| text(item, "pk") == format!("S#{agent}"))
     }
 
-    /// I15, with the newest creation time as the current time: every id in a set is an approval of that agent, and
-    /// every pending approval that has not expired is in its agent's set.
+    /// Checks I15, with the newest creation time as the current time: every id in a set is an approval of that agent,
+    /// and every pending approval that has not expired is in its agent's set.
     fn what_waits_is_in_its_agents_set(&self, found: &mut Vec<String>) {
         let mut sets: BTreeSet<(String, String)> = BTreeSet::new();
         for item in &self.waiting {
@@ -135,8 +135,8 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// I1, first half: `total` is the sum of the existing entries. I10: no entry is older than the horizon up to which
-    /// the window was cleared.
+    /// Checks the first half of I1: `total` is the sum of the existing entries. Checks I10: no entry is older than the
+    /// watermark up to which the window was cleared.
     fn totals_are_sums(&self, found: &mut Vec<String>) {
         let mut sums: BTreeMap<&str, i64> = self.windows.keys().map(|partition| (*partition, 0)).collect();
         for ((partition, settlement), entry) in &self.entries {
@@ -157,7 +157,8 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// I1, second half, I7 and I9: an entry exists if and only if its settlement counts and has not been cleared.
+    /// Checks the second half of I1, I7 and I9: an entry exists if and only if its settlement counts and has not been
+    /// cleared.
     fn entries_are_settlements(&self, found: &mut Vec<String>) {
         for ((partition, id), entry) in &self.entries {
             let mut parts = partition.split('#');
@@ -166,7 +167,7 @@ impl<'a> Parsed<'a> {
                 let rule = scope.replace('-', "");
                 let (counts, amount) = match kind {
                     Some("L") => (text(settlement, "svc") == scope, number(settlement, "amt")),
-                    // A rule that counts payments counts each as one.
+                    // A rule that counts payments counts each payment as one.
                     _ if rules(settlement, "counts").contains(&rule) => (true, 1),
                     _ => (rules(settlement, "budgets").contains(&rule), number(settlement, "amt")),
                 };
@@ -185,7 +186,7 @@ impl<'a> Parsed<'a> {
             }
         }
         for settlement in &self.settlements {
-            // A payout counts in no window.
+            // A withdrawal counts in no window.
             if text(settlement, "rs") == "expired" || text(settlement, "kind") == "payout" {
                 continue;
             }
@@ -198,8 +199,8 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// I3 and I9: settlements correspond one to one to the records that bind a key to them, which are idempotency
-    /// records of kind allow, and payout keys.
+    /// Checks I3 and I9: settlements correspond one to one to the records that bind a key to them: idempotency records
+    /// of kind allow, and withdrawal keys.
     fn keys_name_settlements(&self, found: &mut Vec<String>) {
         let hex = |item: &Item, name| hex(bytes(item, name));
         let pair = |agent: &str, key: &str, id: &str| (agent.to_owned(), key.to_owned(), id.to_owned());
@@ -228,7 +229,8 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// I4: an approval is executed if and only if exactly one settlement used it, and it names that settlement.
+    /// Checks I4: an approval is executed if and only if exactly one settlement used it, and the approval names that
+    /// settlement.
     fn approvals_are_used_once(&self, found: &mut Vec<String>) {
         let executed = self.approvals.iter().filter(|item| text(item, "st") == "executed");
         let named: Vec<&str> = executed.map(|item| text(item, "sid")).collect();
@@ -246,7 +248,7 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// I5: each confirmed settlement has a claim on its transaction in its block, and each claim belongs to a
+    /// Checks I5: each confirmed settlement has a claim on its transaction in its block, and each claim belongs to a
     /// settlement. A crash may leave the claim of a settlement that is not confirmed yet.
     fn confirmations_are_claimed(&self, found: &mut Vec<String>) {
         let mut claims = BTreeSet::new();
@@ -270,7 +272,7 @@ impl<'a> Parsed<'a> {
         }
     }
 
-    /// I14: the index has exactly the authorized settlements, each at its `validBefore` or, if postponed, later.
+    /// Checks I14: the index has exactly the authorized settlements, each at its `validBefore` or, if postponed, later.
     fn the_index_names(&self, indexed: &BTreeSet<String>, found: &mut Vec<String>) {
         for settlement in &self.settlements {
             let id = text(settlement, "sk");
@@ -292,19 +294,19 @@ impl<'a> Parsed<'a> {
     }
 }
 
-/// The time up to which a window was cleared: the latest of the horizons for each length that it has had.
+/// Returns the time up to which a window was cleared: the latest watermark of all durations that the window has had.
 fn horizon(totals: &Item) -> i64 {
     let horizons = totals.keys().filter(|name| name.starts_with("hz"));
     horizons.map(|name| number(totals, name)).max().unwrap_or(0)
 }
 
-/// The time at which the windows count a settlement.
+/// Returns the time at which the windows count a settlement.
 fn counted_at(settlement: &Item) -> i64 {
     let name = if settlement.contains_key("ct") { "ct" } else { "t" };
     number(settlement, name)
 }
 
-/// The budget rules that a settlement counts against, as hexadecimal digits.
+/// Returns the budget rules that a settlement counts against, as hexadecimal digits.
 fn rules(settlement: &Item, name: &str) -> Vec<String> {
     let Some(AttributeValue::L(rules)) = settlement.get(name) else {
         return Vec::new();
@@ -318,7 +320,7 @@ pub async fn scan(db: &Client, table: &str, index: Option<&str>) -> Vec<Item> {
         .scan()
         .table_name(table)
         .set_index_name(index.map(str::to_owned))
-        // For a page without a limit, the embedded database reads the whole table.
+        // Without a page limit, the embedded database reads the whole table.
         .limit(1_000)
         .into_paginator()
         .items()

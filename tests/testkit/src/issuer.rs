@@ -1,6 +1,6 @@
-//! The part of an OpenID Connect issuer that a verifier of its tokens needs: discovery, keys, a token endpoint; and its
-//! signing keys. It has no sign-in: the local stack adds one (`infra/local/src/issuer.rs`); tests sign their tokens
-//! directly.
+//! The part of an OpenID Connect issuer that a token's verifier needs: discovery, keys, a token endpoint, and signing
+//! keys. The issuer has no sign-in page: the local stack adds a page (`infra/local/src/issuer.rs`), and tests sign
+//! tokens directly.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
@@ -81,7 +81,7 @@ impl Signer {
         jwk
     }
 
-    /// The bytes of the public key, for a test that misuses them as a shared secret.
+    /// Returns the bytes of the public key, for a test that misuses them as a shared secret.
     pub fn public_bytes(&self) -> Vec<u8> {
         match &self.pair {
             Pair::Es256(pair) => pair.public_key().as_ref().to_vec(),
@@ -89,7 +89,7 @@ impl Signer {
         }
     }
 
-    /// A token with these claims.
+    /// Signs a token with these claims.
     pub fn token(&self, claims: &Value) -> String {
         let mut header = json!({"typ": "JWT", "alg": self.alg()});
         if let Some(kid) = &self.kid {
@@ -98,7 +98,7 @@ impl Signer {
         self.token_with(&header, claims)
     }
 
-    /// A token with any header, signed by this key.
+    /// Signs a token with any header.
     pub fn token_with(&self, header: &Value, claims: &Value) -> String {
         token_with(header, claims, |message| self.sign(message))
     }
@@ -118,7 +118,7 @@ impl Signer {
     }
 }
 
-/// A token with any header, claims and signature (RFC 7515 §3.1).
+/// Returns a token with any header, claims and signature (RFC 7515 §3.1).
 pub fn token_with(header: &Value, claims: &Value, sign: impl FnOnce(&[u8]) -> Vec<u8>) -> String {
     let message = format!("{}.{}", encoded(header.to_string()), encoded(claims.to_string()));
     let signature = encoded(sign(message.as_bytes()));
@@ -136,19 +136,19 @@ pub type Parameters = BTreeMap<String, String>;
 /// The token endpoint: maps the posted parameters to a status and a body.
 type TokenEndpoint = Box<dyn FnMut(&Parameters) -> (u16, String) + Send>;
 
-/// The issuer's behavior and records.
+/// The issuer's behavior, and a record of the requests.
 pub struct IssuerScript {
-    /// Whether the issuer is up; if not, it answers 503.
+    /// Whether the issuer is up. If not, it responds with 503.
     pub up: bool,
-    /// The delay of each answer.
+    /// The delay of each response.
     pub delay: Duration,
-    /// Its discovery document.
+    /// The discovery document.
     pub discovery: Value,
-    /// Its keys.
+    /// The JWK set.
     pub jwks: Value,
     /// The token endpoint.
     pub token: TokenEndpoint,
-    /// How often the discovery document was requested, including while the issuer was down.
+    /// The number of requests for the discovery document, including requests while the issuer was down.
     pub asked: u32,
     /// The last form posted to the token endpoint.
     pub form: Parameters,
@@ -163,7 +163,7 @@ pub struct TestIssuer {
 }
 
 impl TestIssuer {
-    /// The id of its only client.
+    /// The id of the issuer's only client.
     pub const CLIENT: &'static str = "purser-dashboard";
 
     /// Creates an issuer with these keys; the caller serves it at `address`.
@@ -236,7 +236,7 @@ impl TestIssuer {
         self.set(|script| script.jwks = json!({"keys": keys}));
     }
 
-    /// Returns how often the discovery document was requested since the last call of this.
+    /// Returns the number of requests for the discovery document since the last call of this method.
     pub fn asked(&self) -> u32 {
         self.set(|script| std::mem::take(&mut script.asked))
     }

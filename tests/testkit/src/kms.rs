@@ -1,7 +1,7 @@
 //! KMS with secp256k1 and P-256 keys that sign digests and a key that encrypts secrets, with the real wire protocol.
 //!
-//! It signs as KMS may: with a new random number each time, and with a high or a low `s`. It signs a digest without
-//! hashing it again, as the API specifies and some stand-ins don't.
+//! The double signs as KMS may: with a new random number each time, and with a high or a low `s`. It signs a digest
+//! without hashing it again, as the API specifies and some test doubles don't.
 
 use crate::serve;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -27,11 +27,11 @@ pub struct Kms(Arc<Mutex<State>>);
 
 struct State {
     keys: BTreeMap<String, Key>,
-    /// The keys of P-256 by ARN, made by an administrator.
+    /// The P-256 keys by ARN, which an administrator created.
     p256: BTreeMap<String, EcdsaKeyPair>,
     /// The key that encrypts secrets.
     secrets_key: [u8; 32],
-    /// The number of uses of a new key that are refused before its tags take effect.
+    /// The number of uses of a new key that are rejected before the key's tags take effect.
     refused_uses: u32,
     /// The exception to return for each failing operation.
     failing: BTreeMap<String, &'static str>,
@@ -55,7 +55,7 @@ struct Key {
     key: SigningKey,
     tags: BTreeMap<String, String>,
     is_enabled: bool,
-    /// The number of uses that are still refused: roles may use a key by its tags, and new tags take effect with a
+    /// The number of uses that are still rejected. Roles may use a key by its tags, and new tags take effect with a
     /// delay.
     refused_uses: u32,
 }
@@ -70,7 +70,7 @@ impl Kms {
         Ciphertext::from_bytes(self.state().seal(&context, secret))
     }
 
-    /// Creates a key of P-256 as an administrator would, and returns its ARN.
+    /// Creates a P-256 key as an administrator would, and returns the ARN.
     pub fn create_p256(&self) -> String {
         let arn = format!("arn:aws:kms:us-east-1:000000000000:key/{}", uuid::Uuid::new_v4());
         let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).expect("a key");
@@ -83,14 +83,14 @@ impl Kms {
         serve(self.router()).await
     }
 
-    /// Its routes.
+    /// Returns the routes of KMS.
     pub fn router(&self) -> Router {
         let kms = self.clone();
         let answer = async move |headers: HeaderMap, body: String| kms.answer(&headers, &body);
         Router::new().route("/", post(answer))
     }
 
-    /// The private keys, as hexadecimal digits, for tests that they appear nowhere.
+    /// Returns the private keys as hexadecimal digits, for tests that no key leaks.
     pub fn private_keys(&self) -> Vec<String> {
         let hex = |key: &Key| key.key.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         self.state().keys.values().map(hex).collect()
@@ -103,8 +103,8 @@ impl Kms {
         tags.collect()
     }
 
-    /// Refuses the first `uses` of each key created from now on, as KMS does for some minutes until the key's tags take
-    /// effect. By default the first use is refused.
+    /// Rejects the first `uses` of each new key, as KMS does for some minutes until the key's tags take effect. By
+    /// default the first use is rejected.
     pub fn refuse_new_keys(&self, uses: u32) {
         self.state().refused_uses = uses;
     }
@@ -119,7 +119,7 @@ impl Kms {
         self.state().keys.remove(id);
     }
 
-    /// Makes an operation fail with this exception from now on.
+    /// Makes an operation fail with this exception until [`Self::behave`].
     pub fn fail(&self, operation: &str, exception: &'static str) {
         self.state().failing.insert(operation.to_owned(), exception);
     }
@@ -129,7 +129,7 @@ impl Kms {
         self.state().failing.clear();
     }
 
-    /// Takes the operations and requests since the last call of this.
+    /// Takes the operations and requests since the last call of this method.
     pub fn asked(&self) -> Vec<(String, Value)> {
         std::mem::take(&mut self.state().asked)
     }
@@ -197,7 +197,7 @@ impl State {
         if request["KeyId"] != Kms::SECRETS_KEY {
             return Err("NotFoundException");
         }
-        // The limits of the API.
+        // The API's limits.
         if !(1..=4_096).contains(&secret.len()) {
             return Err("ValidationException");
         }
@@ -269,7 +269,7 @@ impl State {
     }
 
     fn public_key(&mut self, request: &Value) -> Result<Value, &'static str> {
-        /// As `BEFORE`, for P-256.
+        /// Like `BEFORE`, for P-256.
         const BEFORE_P256: [u8; 26] = [
             0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48,
             0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
@@ -336,7 +336,7 @@ impl State {
     }
 }
 
-/// The encryption context, with its members sorted.
+/// Returns the encryption context with sorted fields.
 fn context(request: &Value) -> String {
     let context: BTreeMap<String, Value> =
         serde_json::from_value(request["EncryptionContext"].clone()).unwrap_or_default();

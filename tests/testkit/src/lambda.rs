@@ -1,4 +1,5 @@
-//! Lambda as one function calls another: `Invoke`, with the real wire protocol (API reference, `Invoke`).
+//! Lambda's `Invoke`, by which a function calls another function, with the real wire protocol (API reference,
+//! `Invoke`).
 
 use crate::serve;
 use axum::Router;
@@ -15,7 +16,7 @@ use std::sync::{Arc, Mutex};
 #[derive(Clone, Default)]
 pub struct Lambda(Arc<Mutex<BTreeMap<String, Function>>>);
 
-/// A function that maps the payload of a request to that of the answer.
+/// A function that maps a request's payload to a response's payload.
 type Function = Arc<dyn Fn(String) -> Pin<Box<dyn Future<Output = String> + Send>> + Send + Sync>;
 
 impl Lambda {
@@ -34,7 +35,7 @@ impl Lambda {
         serve(self.router()).await
     }
 
-    /// Its routes.
+    /// Returns the routes of Lambda.
     pub fn router(&self) -> Router {
         Router::new()
             .route("/2015-03-31/functions/{name}/invocations", post(invoke))
@@ -50,7 +51,8 @@ async fn invoke(State(lambda): State<Lambda>, Path(name): Path<String>, payload:
     if serde_json::from_str::<Value>(&payload).is_err() {
         return refused(StatusCode::BAD_REQUEST, "InvalidRequestContentException");
     }
-    // Runs in its own task, as in Lambda: it completes even if the caller no longer waits, and a panic stays in it.
+    // The call runs in a separate task, as in Lambda: it completes even if the caller no longer waits, and a panic
+    // stays in the task.
     match tokio::spawn(function(payload)).await {
         Ok(answer) => answer.into_response(),
         Err(_) => {

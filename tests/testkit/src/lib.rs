@@ -1,13 +1,12 @@
-//! Test doubles of the service's dependencies, one of each: the session issuer, Secrets Manager, KMS, Lambda, SQS, SES,
-//! DynamoDB and its streams, EventBridge, and the chain's node. A proxy records the calls to any of them and makes them
-//! fail. Sample values are here too.
+//! Test doubles of the service's dependencies: the session issuer, Secrets Manager, KMS, Lambda, SQS, SES, DynamoDB and
+//! its streams, EventBridge, and the chain's node. A proxy records the calls to any dependency and makes calls fail.
+//! The crate also has sample values.
 //!
-//! They speak the wire protocols on loopback and take plain values, so the crates under test can use them in their unit
-//! tests. By default they behave correctly; a test injects a single fault where it needs one. The local stack uses them
-//! too.
+//! The doubles use the wire protocols on loopback and take plain values, so the crates under test can use them in unit
+//! tests. By default they behave correctly, and a test injects single faults. The local stack uses the doubles too.
 //!
-//! Deliberately elsewhere: the simulation's chain and network (`tests/sim`), and running stacks (`tests/src`). No
-//! deployed code depends on this crate.
+//! The simulation's chain and network are in `tests/sim`, and running stacks in `tests/src`. No deployed code depends
+//! on this crate.
 
 pub mod authorize;
 pub mod chain;

@@ -1,4 +1,4 @@
-//! A JSON-RPC node with scripted answers, which records its calls.
+//! A JSON-RPC node with scripted responses, which records its calls.
 
 use crate::proxy::{Line, Lines, Opened};
 use crate::{Call, Calls};
@@ -16,15 +16,15 @@ use tokio::net::TcpListener;
 /// The node's reaction to a call.
 #[derive(Clone, Debug)]
 pub enum Reply {
-    /// Answers with a result.
+    /// Responds with a result.
     Result(Value),
-    /// Answers with a JSON-RPC error of this code.
+    /// Responds with a JSON-RPC error of this code.
     Refused(i64),
-    /// Answers with an HTTP status and no body; a redirect has no target.
+    /// Responds with an HTTP status and no body. A redirect has no target.
     Status(u16),
-    /// Answers with this text.
+    /// Responds with this text.
     Body(String),
-    /// Never answers.
+    /// Never responds.
     Silence,
     /// Closes the connection.
     HangUp,
@@ -32,7 +32,7 @@ pub enum Reply {
 
 type Script = Box<dyn FnMut(&str, &Value) -> Reply + Send>;
 
-/// A running node. It stops with the runtime. Clones share its state.
+/// A running node, which stops with the runtime. Clones share all state.
 #[derive(Clone)]
 pub struct ScriptedNode {
     /// Its URL.
@@ -49,7 +49,7 @@ struct Shared {
 }
 
 impl ScriptedNode {
-    /// Starts a node that answers with the result of `script` for each method and its parameters.
+    /// Starts a node that responds with the result of `script` for each method and its parameters.
     pub async fn start(script: impl FnMut(&str, &Value) -> Reply + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -70,22 +70,22 @@ impl ScriptedNode {
         Self { url, shared }
     }
 
-    /// Sets the latency of each answer from now on.
+    /// Sets the latency of all later responses.
     pub fn set_latency(&self, latency: Duration) {
         *self.shared.latency.lock().expect("not poisoned") = latency;
     }
 
-    /// Turns the recording of calls on or off. It is on by default; under load the records would be too many.
+    /// Turns the recording of calls on or off. Recording is on by default; under load there would be too many records.
     pub fn note_calls(&self, notes: bool) {
         self.shared.notes.store(notes, SeqCst);
     }
 
-    /// The number of connections opened to it so far.
+    /// Returns the number of connections that clients have opened so far.
     pub fn connections(&self) -> usize {
         self.shared.opened.count()
     }
 
-    /// Drops everything sent on the open connections from now on, as if a device in between had forgotten them.
+    /// Drops all further data on the open connections, as if a network device in between had lost their state.
     pub fn forget_connections(&self) {
         self.shared.opened.forget();
     }
@@ -96,7 +96,7 @@ impl ScriptedNode {
         self.shared.calls.map(asked)
     }
 
-    /// Takes the calls recorded since they were last taken.
+    /// Takes the calls recorded since the last call of this method.
     pub fn take_calls(&self) -> Vec<Call> {
         self.shared.calls.take()
     }

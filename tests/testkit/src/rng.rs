@@ -1,5 +1,5 @@
-//! Random numbers for tests: a small generator of our own, so that a seed gives the same numbers on every machine and
-//! with every version of the dependencies.
+//! Random numbers for tests. This small generator makes a seed give the same numbers on every machine and with every
+//! version of the dependencies.
 
 /// A generator; equal seeds give equal numbers.
 #[derive(Clone, Debug)]

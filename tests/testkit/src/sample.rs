@@ -57,7 +57,7 @@ pub const KEY: KeyId = KeyId(1);
 /// The owner of every sample agent.
 pub const OWNER: &str = "owner";
 
-/// A distinct audit log entry for a write that a test makes itself.
+/// Returns a unique audit entry for a test's direct write.
 pub fn audit() -> AuditEntry {
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
     let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
@@ -70,7 +70,7 @@ pub fn audit() -> AuditEntry {
     AuditEntry::new(AUDIT, &acting.record(start(), number.to_be_bytes(), &act, done))
 }
 
-/// A ruling by the owner at `at`, without a note.
+/// Returns an approval decision by the owner at `at`, without a note.
 pub fn ruling(at: Timestamp) -> ApprovalResolution {
     ApprovalResolution {
         at,
@@ -307,7 +307,7 @@ pub fn service(id: ServiceId, slug: &str) -> Service {
     }
 }
 
-/// A request to pay this amount. A different `body` makes it a different request.
+/// Returns a request to pay this amount. A different `body` makes a different request.
 pub fn intent(amount: u64, body: &str) -> Intent {
     let offer = json!({
         "scheme": "exact",
@@ -350,12 +350,13 @@ pub fn expected(settlement: &Settlement) -> ExpectedTransfer {
     ExpectedTransfer::new(&settlement.terms, B256::repeat_byte(0x11))
 }
 
-/// The transfer of a settlement in this transaction, made by the matcher, since it has no other constructor.
+/// Returns a settlement's transfer in this transaction. The matcher makes it, because a transfer has no other
+/// constructor.
 pub fn transfer(settlement: &Settlement, tx_hash: TxHash) -> Transfer {
     match_transfer(&expected(settlement), &transaction(settlement, tx_hash)).unwrap()
 }
 
-/// A settlement's transfer whose event has this index among the block's logs, from 1 on.
+/// Returns a settlement's transfer whose event has this index among the block's logs, from 1 on.
 pub fn transfer_at(settlement: &Settlement, tx_hash: TxHash, log_index: u64) -> Transfer {
     let mut transaction = transaction(settlement, tx_hash);
     for log in &mut transaction.logs {
@@ -398,7 +399,7 @@ pub fn transaction(settlement: &Settlement, tx_hash: TxHash) -> TransactionLogs 
     }
 }
 
-/// Two final blocks: the last in which the payment can be made, and the first in which it can't.
+/// Returns two final blocks: the last block in which the payment can be made, and the next block, in which it can't.
 pub fn last_block_and_next(settlement: &Settlement) -> [FinalBlock; 2] {
     [1, 0].map(|before| FinalBlock {
         number: BLOCK + 1 - u64::from(before),
@@ -407,7 +408,7 @@ pub fn last_block_and_next(settlement: &Settlement) -> [FinalBlock; 2] {
     })
 }
 
-/// Evidence that a settlement can never be paid, made by [`reconcile`], since it has no other constructor.
+/// Returns evidence that a settlement can never be paid. [`reconcile`] makes it, because there is no other constructor.
 pub fn unusable(settlement: &Settlement) -> Unusable {
     let [_, past] = last_block_and_next(settlement);
     match reconcile(settlement, &expected(settlement), &past, &AuthorizationState::Unused) {
@@ -416,7 +417,7 @@ pub fn unusable(settlement: &Settlement) -> Unusable {
     }
 }
 
-/// Evidence that the transfer of a confirmed settlement is no longer on chain.
+/// Returns evidence that a confirmed settlement's transfer is no longer on chain.
 pub fn transfer_gone(settlement: &Settlement) -> TransferGone {
     let [_, past] = last_block_and_next(settlement);
     match reconcile(settlement, &expected(settlement), &past, &AuthorizationState::Unused) {

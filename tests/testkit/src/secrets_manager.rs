@@ -16,7 +16,7 @@ pub struct SecretsManager(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     secrets: BTreeMap<String, String>,
-    /// The wrong answer to every call, if any.
+    /// The wrong response to every call, if any.
     lie: Option<(u16, String)>,
     asked: Vec<Value>,
 }
@@ -36,7 +36,7 @@ impl SecretsManager {
         serve(self.router()).await
     }
 
-    /// Its routes.
+    /// Returns the routes of Secrets Manager.
     pub fn router(&self) -> Router {
         let manager = self.clone();
         let answer = async move |headers: HeaderMap, body: String| manager.answer(&headers, &body);
@@ -53,17 +53,17 @@ impl SecretsManager {
         self.state().secrets.values().cloned().collect()
     }
 
-    /// Answers every call with this from now on.
+    /// Responds to every later call with this status and body.
     pub fn lie(&self, status: u16, body: &str) {
         self.state().lie = Some((status, body.to_owned()));
     }
 
-    /// Answers correctly again from now on.
+    /// Responds correctly again.
     pub fn behave(&self) {
         self.state().lie = None;
     }
 
-    /// Takes the requests since the last call of this.
+    /// Takes the requests since the last call of this method.
     pub fn asked(&self) -> Vec<Value> {
         std::mem::take(&mut self.state().asked)
     }

@@ -1,4 +1,4 @@
-//! SES v2: accepts mail by its real wire protocol and keeps it, or refuses it if a test requests that.
+//! SES v2: accepts mail by the real wire protocol and stores it, or rejects it if a test requests that.
 
 use crate::serve;
 use axum::Router;
@@ -26,12 +26,12 @@ impl Ses {
         serve(Router::new().route("/v2/email/outbound-emails", post(answer))).await
     }
 
-    /// Refuses every mail from now on with this status, exception and message.
+    /// Rejects all later mail with this status, exception and message.
     pub fn refuse(&self, status: u16, exception: &'static str, message: &'static str) {
         *self.0.refusal.lock().expect("not poisoned") = Some((status, exception, message));
     }
 
-    /// Accepts mail again from now on.
+    /// Accepts mail again.
     pub fn behave(&self) {
         *self.0.refusal.lock().expect("not poisoned") = None;
     }

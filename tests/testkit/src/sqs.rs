@@ -1,7 +1,7 @@
 //! SQS: queues with visibility timeouts and receive counts, with the real wire protocol (AWS JSON 1.0) for the
-//! functions' calls; and batches of messages as an event source mapping receives them.
+//! functions' calls, and message batches for an event source mapping.
 //!
-//! The time is that of a given clock, so that a test can let hours pass.
+//! The caller provides the clock, so that a test can let hours pass.
 
 use crate::serve;
 use axum::Router;
@@ -27,7 +27,7 @@ struct State {
     queues: BTreeMap<String, Queue>,
     /// A counter that makes ids distinct.
     count: u64,
-    /// The wrong answer to every call, if any.
+    /// The wrong response to every call, if any.
     lie: Option<u16>,
 }
 
@@ -38,7 +38,7 @@ struct Queue {
     messages: Vec<Message>,
     /// The dead-letter queue: messages that exceeded the receive count.
     set_aside: Vec<String>,
-    /// The maximum number of messages in flight, if lower than SQS's own limit.
+    /// The maximum number of messages in flight, if lower than SQS's limit.
     most_in_flight: Option<usize>,
 }
 
@@ -47,7 +47,7 @@ struct Queue {
 struct Message {
     id: String,
     body: String,
-    /// The receipt handle of the last receive. Only this one can hide or delete the message.
+    /// The receipt handle of the last receive. Only this handle can hide or delete the message.
     receipt: String,
     receipts: u32,
     visible_at: i64,
@@ -57,7 +57,7 @@ struct Message {
 const ACCOUNT: &str = "000000000000";
 
 impl Sqs {
-    /// SQS with this clock and no queues.
+    /// Creates SQS with this clock and no queues.
     pub fn new(now: impl Fn() -> i64 + Send + Sync + 'static) -> Self {
         Self {
             now: Arc::new(now),
@@ -65,7 +65,7 @@ impl Sqs {
         }
     }
 
-    /// Adds a queue. `visibility_secs` is the visibility timeout; `most_receipts` is how often a message is received
+    /// Adds a queue. `visibility_secs` is the visibility timeout. `most_receipts` is how often a message is received
     /// before it moves to the dead-letter queue.
     pub fn create(&self, name: &str, visibility_secs: i64, most_receipts: u32) {
         let queue = Queue {
@@ -76,8 +76,8 @@ impl Sqs {
         self.state().queues.insert(name.to_owned(), queue);
     }
 
-    /// Lowers the limit of messages in flight, beyond which a queue delivers nothing. SQS's limit is 120,000 (developer
-    /// guide, "Quotas").
+    /// Lowers the limit of messages in flight, above which a queue delivers no message. SQS's limit is 120,000
+    /// (developer guide, "Quotas").
     pub fn limit_in_flight(&self, queue: &str, most: usize) {
         self.state()
             .queues
@@ -86,7 +86,7 @@ impl Sqs {
             .most_in_flight = Some(most);
     }
 
-    /// The number of messages in flight: received and still hidden.
+    /// Returns the number of messages in flight: received and still hidden.
     pub fn in_flight(&self, queue: &str) -> usize {
         let now = (self.now)();
         self.state().queues[queue].in_flight(now)
@@ -109,12 +109,12 @@ impl Sqs {
         serve(Router::new().route("/", post(answer))).await
     }
 
-    /// Answers every call with this status from now on.
+    /// Responds to every later call with this status.
     pub fn lie(&self, status: u16) {
         self.state().lie = Some(status);
     }
 
-    /// Answers correctly again from now on.
+    /// Responds correctly again.
     pub fn behave(&self) {
         self.state().lie = None;
     }
@@ -125,7 +125,7 @@ impl Sqs {
         self.state().send(queue, body, now).expect("the queue exists");
     }
 
-    /// The bodies of the messages in a queue, hidden or not.
+    /// Returns the bodies of all messages in a queue, hidden or not.
     pub fn bodies(&self, queue: &str) -> Vec<String> {
         let state = self.state();
         let messages = state.queues[queue].messages.iter();
@@ -137,7 +137,8 @@ impl Sqs {
         self.state().queues[queue].set_aside.clone()
     }
 
-    /// Receives up to `most` messages as the event source mapping does, and hides them; `None` if none is visible.
+    /// Receives up to `most` messages as the event source mapping does, and hides the messages; `None` if no message is
+    /// visible.
     pub fn receive(&self, queue: &str, most: usize) -> Option<Value> {
         let now = (self.now)();
         let taken = self.state().receive(queue, most, now)?;
@@ -156,8 +157,8 @@ impl Sqs {
         (!taken.is_empty()).then(|| json!({"Records": records.collect::<Vec<_>>()}))
     }
 
-    /// Deletes a batch's messages, except those that the function's answer reports as failed. An answer of another form
-    /// deletes none.
+    /// Deletes a batch's messages, except for the messages that the function's response reports as failed. A malformed
+    /// response deletes none.
     pub fn delete_done(&self, queue: &str, batch: &Value, answer: Option<&Value>) {
         let Some(left) = answer.and_then(|answer| answer["batchItemFailures"].as_array()) else {
             return;
@@ -172,14 +173,15 @@ impl Sqs {
         }
     }
 
-    /// Puts a queue's messages in the order of the numbers that `draw` returns. A queue has no order.
+    /// Sorts a queue's messages by the numbers that `draw` returns, because a queue guarantees no order.
     pub fn shuffle(&self, queue: &str, mut draw: impl FnMut() -> u64) {
         let mut state = self.state();
         let queue = state.queues.get_mut(queue).expect("the queue exists");
         queue.messages.sort_by_cached_key(|_| draw());
     }
 
-    /// The time at which the next message of a queue is or becomes visible, in microseconds; `None` if it is empty.
+    /// Returns the time at which a queue's next message is or becomes visible, in microseconds; `None` if the queue is
+    /// empty.
     pub fn next_visible(&self, queue: &str) -> Option<i64> {
         let state = self.state();
         let messages = state.queues[queue].messages.iter();
@@ -197,7 +199,7 @@ impl Sqs {
         (status, [(header::CONTENT_TYPE, "application/x-amz-json-1.0")], body).into_response()
     }
 
-    /// Answers a call by the value of its `X-Amz-Target`, with a status and a body.
+    /// Responds to a call by the value of its `X-Amz-Target`, with a status and a body.
     pub fn call(&self, target: &str, body: &str) -> (u16, String) {
         let now = (self.now)();
         let mut state = self.state();
@@ -212,7 +214,7 @@ impl Sqs {
             "AmazonSQS.SendMessage" => {
                 let body = request["MessageBody"].as_str().unwrap_or_default();
                 let delay = request["DelaySeconds"].as_i64().unwrap_or(0);
-                // The limits of the API.
+                // The API's limits.
                 if !(0..=900).contains(&delay) {
                     return refused(400, "InvalidParameterValue");
                 }
@@ -222,7 +224,7 @@ impl Sqs {
             }
             "AmazonSQS.ChangeMessageVisibility" => {
                 let secs = request["VisibilityTimeout"].as_i64().unwrap_or(-1);
-                // The limits of the API.
+                // The API's limits.
                 if !(0..=43_200).contains(&secs) {
                     return refused(400, "InvalidParameterValue");
                 }

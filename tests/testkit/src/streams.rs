@@ -1,7 +1,8 @@
-//! The streams of the embedded database's tables, and the mapping that passes them to a function as Lambda's does.
+//! The streams of the embedded database's tables, and the mapping that passes the records to a function as Lambda's
+//! mapping does.
 //!
-//! Two differences between the embedded database and AWS are corrected here: it emits a record for a write that changes
-//! nothing, and its ARNs name no account.
+//! The module corrects two differences between the embedded database and AWS: the database emits a record for a write
+//! that changes nothing, and its ARNs name no account.
 
 use dynoxide::Database;
 use serde_json::{Value, json};
@@ -9,15 +10,15 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 
-/// The tables' streams, read from their beginnings: once to be published, and once for the journal. Clones share the
-/// positions.
+/// The tables' streams, read from the beginning by two readers: one publishes, one writes the decision history. Clones
+/// share the positions.
 #[derive(Clone)]
 pub struct Streams(Arc<Shared>);
 
 struct Shared {
     database: Database,
     published: Mutex<Places>,
-    /// Held during the calls, so that whoever folds waits for what others are folding.
+    /// Held during the calls, so that concurrent callers of `fold` wait for each other.
     folded: tokio::sync::Mutex<Places>,
 }
 
@@ -39,14 +40,14 @@ impl Streams {
         }))
     }
 
-    /// The next records of each table as Lambda passes them to a function: up to `BATCH` records of one table.
+    /// Returns the next records of each table as Lambda passes them to a function: up to `BATCH` records per table.
     pub fn next_batches(&self) -> Vec<Vec<Value>> {
         self.0.next_batches(&mut self.0.published.lock().expect("not poisoned"))
     }
 
-    /// Passes the remaining records to a function: as in [`Self::fold`], and then each batch as by the publishing mappings,
-    /// with `ReportBatchItemFailures` and `BisectBatchOnFunctionError`. A batch that fails `tries` times in a row is given
-    /// up. Returns the number of records given up.
+    /// Passes the remaining records to a function: first as in [`Self::fold`], then each batch like the publishing
+    /// mappings, with `ReportBatchItemFailures` and `BisectBatchOnFunctionError`. A batch that fails `tries` times in a
+    /// row is given up. Returns the number of records that were given up.
     pub async fn deliver<F: Future<Output = Option<Value>>>(&self, tries: u32, call: impl Fn(Value) -> F) -> usize {
         let mut given_up = self.fold(tries, &call).await;
         loop {
@@ -60,8 +61,8 @@ impl Streams {
         }
     }
 
-    /// Passes the remaining records to a function as the journal's mappings do, with the shard that a tumbling window
-    /// names. A batch that fails `tries` times in a row is given up. Returns the number of records given up.
+    /// Passes the remaining records to a function like the mappings of `history`, with the shard that a tumbling window
+    /// names. A batch that fails `tries` times in a row is given up. Returns the number of records that were given up.
     pub async fn fold<F: Future<Output = Option<Value>>>(&self, tries: u32, call: impl Fn(Value) -> F) -> usize {
         let mut places = self.0.folded.lock().await;
         let mut given_up = 0;
@@ -98,11 +99,11 @@ impl Shared {
     }
 }
 
-/// The shard of every batch: each stream of the embedded database has a single one.
+/// The shard of every batch: each stream of the embedded database has a single shard.
 const SHARD: &str = "shardId-00000001";
 
-/// A batch as a mapping of the journal passes it, with a tumbling window (developer guide, "Implementing stateful `DynamoDB` stream
-/// processing in Lambda").
+/// Returns a batch as a mapping of `history` passes it, with a tumbling window (developer guide, "Implementing stateful
+/// `DynamoDB` stream processing in Lambda").
 ///
 /// # Panics
 ///
@@ -115,7 +116,8 @@ pub fn journal_event(records: &[Value], shard: &str) -> Value {
     })
 }
 
-/// The event, as if its records had been written at `at`, in seconds: the embedded database has a clock of its own.
+/// Returns the event as if its records had been written at `at`, in seconds, because the embedded database has a
+/// separate clock.
 pub fn written_at(mut event: Value, at: u64) -> Value {
     for record in event["Records"].as_array_mut().into_iter().flatten() {
         record["dynamodb"]["ApproximateCreationDateTime"] = json!(at);
@@ -129,7 +131,7 @@ async fn deliver_window<F: Future<Output = Option<Value>>>(
     call: &impl Fn(Value) -> F,
 ) -> usize {
     for _ in 0..tries {
-        // An answer without the state is a failure.
+        // A response without the state is a failure.
         if call(event.clone())
             .await
             .is_some_and(|answer| answer["state"].is_object())
@@ -146,7 +148,7 @@ async fn deliver_batch<F: Future<Output = Option<Value>>>(
     call: &impl Fn(Value) -> F,
 ) -> usize {
     let mut given_up = 0;
-    // The remaining batches, the next one last, each with its number of failures.
+    // The remaining batches with their numbers of failures. The next batch is the last element.
     let mut rest = vec![(batch, 0)];
     while let Some((records, failed)) = rest.pop() {
         if records.is_empty() {
@@ -199,7 +201,7 @@ fn beginning(database: &Database, table: &str) -> String {
     answer["ShardIterator"].as_str().expect("an iterator").to_owned()
 }
 
-/// A record in the form in which a mapping passes it.
+/// Returns a record as a mapping passes it.
 fn passed(table: &str, record: &Value) -> Value {
     let mut record = record.clone();
     record["awsRegion"] = json!("us-east-1");

@@ -1,5 +1,5 @@
-//! The parts of `template.yaml` that the local stack and the tests need: the tables, and which function serves which
-//! route. Reading them from the template prevents drift from what is deployed.
+//! Reads the parts of `template.yaml` that the local stack and the tests need: the tables, and which function serves
+//! which route. So the tests cannot drift from the deployment.
 
 use crate::dynamodb::Streamed;
 use dynoxide::Database;
@@ -75,7 +75,7 @@ impl Template {
                 }),
             };
             let mut indexes = properties["GlobalSecondaryIndexes"].clone();
-            // An intrinsic function, unlike the rest.
+            // The value is an intrinsic function here, unlike elsewhere.
             for index in indexes
                 .as_array_mut()
                 .into_iter()
@@ -106,7 +106,7 @@ impl Template {
     }
 }
 
-/// The function of an operation's integration, by `functions/${PaymentsFunction.Arn}/invocations`.
+/// Returns the function in an operation's integration, from `functions/${PaymentsFunction.Arn}/invocations`.
 fn function_of(operation: &Value) -> String {
     let uri = operation["x-amazon-apigateway-integration"]["uri"].to_string();
     let named = uri

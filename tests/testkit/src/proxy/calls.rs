@@ -1,4 +1,4 @@
-//! The calls through a proxy, and the capacity they consumed.
+//! The calls through a proxy, and their consumed capacity.
 
 use serde_json::Value;
 use std::sync::Mutex;
@@ -13,13 +13,13 @@ pub struct Call {
     pub request: Value,
     /// The time at which the call was forwarded.
     pub started: Instant,
-    /// The time at which the call was answered.
+    /// The time of the response.
     pub ended: Instant,
     /// The consumed capacity.
     pub units: Units,
 }
 
-/// Capacity, in tenths of a unit, since eventually consistent reads consume half units.
+/// Capacity in tenths of a unit, because eventually consistent reads consume half units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Units {
     /// Read units.
@@ -33,7 +33,7 @@ pub struct Units {
 pub struct Calls(Mutex<Vec<Call>>);
 
 impl Calls {
-    /// Takes the recorded calls, in the order in which they were answered.
+    /// Takes the recorded calls, in the order of their responses.
     pub fn take(&self) -> Vec<Call> {
         std::mem::take(&mut *self.0.lock().expect("not poisoned"))
     }
@@ -43,7 +43,7 @@ impl Calls {
         self.0.lock().expect("not poisoned").iter().map(of).collect()
     }
 
-    /// Waits until `count` calls are recorded, including background ones.
+    /// Waits until `count` calls are recorded, including background calls.
     pub async fn reach(&self, count: usize) {
         let waiting = async {
             while self.0.lock().expect("not poisoned").len() < count {
@@ -55,7 +55,7 @@ impl Calls {
             .expect("that many calls are made");
     }
 
-    /// Records a call that was just answered with `body`.
+    /// Records a call whose response is `body`.
     pub fn note(&self, operation: String, request: Value, started: Instant, body: &[u8]) {
         let answer: Value = serde_json::from_slice(body).unwrap_or_default();
         let consumed = match &answer["ConsumedCapacity"] {

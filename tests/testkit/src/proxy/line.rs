@@ -1,5 +1,5 @@
-//! Connections that can be closed in the middle of an answer, which an HTTP server never does by itself, or go dead
-//! without being closed, as when a device in between forgets them.
+//! Connections that a test can close in the middle of a response, which an HTTP server never does itself, or that stop
+//! delivering data without being closed, as when a network device in between loses their state.
 
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A handle with which a request's handler breaks its connection.
+/// A handle with which a request handler breaks its connection.
 #[derive(Clone, Default)]
 pub(crate) struct Line(Arc<AtomicU8>);
 
@@ -44,17 +44,17 @@ pub(crate) struct Lines {
 #[derive(Default)]
 pub(crate) struct Opened {
     count: AtomicUsize,
-    /// The number of connections that are dead; the oldest ones are.
+    /// The number of connections that deliver no more data. These are the oldest connections.
     dead: AtomicUsize,
 }
 
 impl Opened {
-    /// A connection that a handler can cut or close.
+    /// Returns the number of connections opened so far.
     pub(crate) fn count(&self) -> usize {
         self.count.load(SeqCst)
     }
 
-    /// Makes all connections opened so far dead: nothing arrives on them from now on.
+    /// Drops all further data on the connections opened so far.
     pub(crate) fn forget(&self) {
         self.dead.store(self.count(), SeqCst);
     }

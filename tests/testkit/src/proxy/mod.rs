@@ -1,13 +1,13 @@
 //! A proxy between a function and its dependencies, for tests: a DynamoDB endpoint, a node's JSON-RPC, Secrets Manager,
-//! Lambda. It records requests and times, and for DynamoDB the consumed capacity. It applies a script to each call:
-//! fails it before or after it takes effect, delays it, never answers, closes the connection, or changes the answer.
-//! For DynamoDB it also adds transaction conflicts, which the emulator lacks.
+//! Lambda. The proxy records requests and times, and for DynamoDB the consumed capacity. It applies a script to each
+//! call: the script fails a call before or after it takes effect, delays it, never responds, closes the connection, or
+//! changes the response. For DynamoDB the proxy also adds transaction conflicts, which the emulator lacks.
 //!
-//! Always true: a forwarded call takes effect, even if its caller no longer waits.
+//! Invariant: a forwarded call takes effect, even if its caller no longer waits.
 //!
 //! The conflict rule is that of USENIX ATC'23 "Distributed Transactions at Scale in Amazon DynamoDB", listing 3, and of
-//! the developer guide, "Transaction conflict handling": an item takes part in one transaction at a time; another
-//! transaction or single write on it is refused immediately; reads never are.
+//! the developer guide, "Transaction conflict handling": an item takes part in only one transaction at a time. Other
+//! transactions or single writes on the item are rejected immediately, and reads never are.
 
 mod calls;
 mod line;
@@ -38,18 +38,18 @@ use tokio::task::AbortHandle;
 /// The configuration of a proxy. By default it forwards everything unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProxyConfig {
-    /// How long a transaction holds its items: half of it before the commit, half after.
+    /// How long a transaction locks its items: half of the time before the commit, half after.
     pub hold: Option<Duration>,
-    /// The delay of every call before it is forwarded; with enough latency, concurrent calls overlap.
+    /// The delay of every call before it is forwarded. With enough latency, concurrent calls overlap.
     pub latency: Duration,
-    /// The number of transactions that are carried out but answered with an error, as if the answer were lost.
+    /// The number of transactions that are carried out but get an error response, as if the response were lost.
     pub lost_answers: u32,
-    /// The number of transactions that are answered with an error and not carried out.
+    /// The number of transactions that get an error response and are not carried out.
     pub lost_requests: u32,
 }
 
-/// Binds a socket to `address`. With `SO_REUSEADDR` (socket(7)) other sockets may be bound to it too, while none
-/// listens.
+/// Binds a socket to `address`. With `SO_REUSEADDR` (socket(7)), other sockets may be bound to the address too, as long
+/// as none listens.
 fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
@@ -62,14 +62,14 @@ fn listening(address: SocketAddr) -> io::Result<TcpListener> {
     bound(address)?.listen(1_024)
 }
 
-/// A running proxy. It stops with the runtime on which it was started.
+/// A running proxy. It stops with the runtime that started it.
 #[derive(Clone)]
 pub struct Proxy {
     /// Its URL.
     pub url: String,
     address: SocketAddr,
     shared: Arc<Shared>,
-    /// A bound socket that never listens: it reserves the port while the proxy is down.
+    /// A bound socket that never listens, so that it reserves the port while the proxy is down.
     _port: Arc<TcpSocket>,
 }
 
@@ -80,7 +80,7 @@ struct Shared {
     latency: Duration,
     held: Mutex<HashSet<String>>,
     script: Mutex<Script>,
-    /// The number of calls being handled.
+    /// The number of calls in progress.
     in_hand: AtomicU32,
     /// The task that listens; `None` while the proxy is down.
     listening: Mutex<Option<AbortHandle>>,
@@ -137,17 +137,17 @@ impl Proxy {
         *self.shared.listening.lock().expect("not poisoned") = Some(serving.abort_handle());
     }
 
-    /// Applies `script` from now on to each call, at both of its moments.
+    /// Applies `script` to each later call, at both of its moments.
     pub fn follow(&self, script: impl FnMut(&Step<'_>) -> Fate + Send + 'static) {
         *self.shared.script.lock().expect("not poisoned") = Box::new(script);
     }
 
-    /// Forwards every call unchanged from now on.
+    /// Forwards all later calls unchanged.
     pub fn behave(&self) {
         self.follow(|_| Fate::PassOn);
     }
 
-    /// Waits until no call is being handled: the calls of a killed process continue without it.
+    /// Waits until no call is in progress. The calls of a killed process continue without it.
     pub async fn quiet(&self) {
         let over = async {
             while self.shared.in_hand.load(SeqCst) > 0 {
@@ -159,7 +159,7 @@ impl Proxy {
             .expect("calls that were sent on come to an end");
     }
 
-    /// Stops listening: new connections are refused, and calls on open ones are disconnected.
+    /// Stops listening: new connections are rejected, and calls on open connections are disconnected.
     pub fn go_down(&self) {
         if let Some(listening) = self.shared.listening.lock().expect("not poisoned").take() {
             listening.abort();
@@ -181,12 +181,12 @@ impl Proxy {
         self.serve(listener.expect("the port is free again"));
     }
 
-    /// The number of writes refused because of a transaction on their item.
+    /// Returns the number of writes that were rejected because of a transaction on the same item.
     pub fn conflicts(&self) -> u32 {
         self.shared.conflicts.load(SeqCst)
     }
 
-    /// Stalls the next `count` transactions: each waits here, already decided and not yet written, until
+    /// Stalls the next `count` transactions: each waits in the proxy, already decided and not yet written, until
     /// [`Proxy::resume`]. The SDK's attempts time out after 2 s.
     pub fn stall(&self, count: u32) {
         self.shared.to_stall.store(count, SeqCst);
@@ -224,7 +224,7 @@ async fn answer(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    // Runs in its own task: a forwarded call takes effect, even if the caller dies meanwhile.
+    // The call runs in a separate task, because a forwarded call takes effect even if the caller dies meanwhile.
     let handled = tokio::spawn(async move {
         proxy.in_hand.fetch_add(1, SeqCst);
         let outcome = proxy.handle(uri.path(), headers, &body).await;
@@ -248,11 +248,11 @@ async fn answer(
 /// The outcome of a call for its caller.
 enum Outcome {
     Answered(Response),
-    /// The connection breaks after half of the answer.
+    /// The connection breaks after half of the response.
     CutOff(Response),
     /// The connection breaks.
     HungUp,
-    /// The caller gets no answer, however long it waits.
+    /// The caller never gets a response.
     Silent,
 }
 
@@ -280,7 +280,7 @@ impl Shared {
             Fate::PassOn => {}
             Fate::Wait(time) => tokio::time::sleep(time).await,
             Fate::Answer(status, body) => return Outcome::Answered(error(status, &body)),
-            // There is no answer to cut yet.
+            // There is no response to cut yet.
             Fate::HangUp | Fate::CutOff => return Outcome::HungUp,
             Fate::Silence => return Outcome::Silent,
             Fate::Edit(change) => edit = Some(change),
@@ -346,7 +346,7 @@ impl Shared {
         answer
     }
 
-    /// Locks all the keys if none is locked; returns which ones were.
+    /// Locks all keys if none is locked. Returns which keys were locked.
     fn take(&self, keys: &[String]) -> Vec<bool> {
         let mut held = self.held.lock().expect("not poisoned");
         let taken: Vec<bool> = keys.iter().map(|key| held.contains(key)).collect();
@@ -405,7 +405,7 @@ impl Shared {
     }
 }
 
-/// The answer of the service behind the proxy.
+/// The response of the service behind the proxy.
 struct Done {
     status: StatusCode,
     headers: HeaderMap,
@@ -413,7 +413,7 @@ struct Done {
 }
 
 impl Done {
-    /// A refusal by the proxy itself.
+    /// Returns a rejection by the proxy itself.
     fn refused(body: &Value) -> Self {
         let kind = HeaderValue::from_static("application/x-amz-json-1.0");
         Self {
@@ -423,7 +423,7 @@ impl Done {
         }
     }
 
-    /// The answer with a changed body.
+    /// Returns the response with a changed body.
     fn edited(mut self, change: Box<dyn FnOnce(&mut Value) + Send>) -> Self {
         let mut body = serde_json::from_slice(&self.body).expect("answers are JSON");
         change(&mut body);
@@ -440,7 +440,7 @@ impl IntoResponse for Done {
     }
 }
 
-/// The signer of an AWS request: the access key id in `AWS4-HMAC-SHA256 Credential=<id>/<date>/…`.
+/// Returns the signer of an AWS request: the access key id in `AWS4-HMAC-SHA256 Credential=<id>/<date>/…`.
 fn signer_of(headers: &HeaderMap) -> String {
     let signature = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let credential = signature.and_then(|text| text.split_once("Credential=")?.1.split_once('/'));
@@ -451,7 +451,7 @@ fn take_one(left: &AtomicU32) -> bool {
     left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
 }
 
-/// The table and key of the item that an action writes.
+/// Returns the table and key of the item that an action writes.
 fn item_key(write: &Value) -> String {
     let key = write.get("Item").or_else(|| write.get("Key")).expect("a key");
     format!("{} {} {}", write["TableName"], key["pk"], key["sk"])
@@ -459,7 +459,7 @@ fn item_key(write: &Value) -> String {
 
 fn error(status: u16, body: &Value) -> Response {
     let status = StatusCode::from_u16(status).expect("a status");
-    // A string is sent as it is, as a body that is not JSON.
+    // A string is sent unchanged, as a body that is not JSON.
     let body = body.as_str().map_or_else(|| body.to_string(), str::to_owned);
     (status, [(header::CONTENT_TYPE, "application/x-amz-json-1.0")], body).into_response()
 }

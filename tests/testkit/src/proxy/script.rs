@@ -1,7 +1,7 @@
-//! The fates of calls, and the errors that services answer with.
+//! The fates of calls, and the errors with which services respond.
 //!
-//! A script runs twice for each call: when it has arrived, and when it has been carried out. So a call can fail before
-//! or after it took effect, and its caller can't distinguish the two.
+//! A script runs twice for each call: when the call has arrived, and when it has been carried out. So a call can fail
+//! before or after it took effect, and its caller can't distinguish the two cases.
 
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ pub struct Step<'a> {
 pub enum Moment {
     /// The call has arrived and is not forwarded yet.
     Arrived,
-    /// The call took effect, and its answer is not returned yet.
+    /// The call took effect, and its response is not returned yet.
     CarriedOut,
 }
 
@@ -37,15 +37,15 @@ pub enum Fate {
     PassOn,
     /// The call is delayed.
     Wait(Duration),
-    /// The call is answered with this and goes no further. A string is sent as it is, any other value as JSON.
+    /// The call gets this response and goes no further. A string is sent unchanged, any other value as JSON.
     Answer(u16, Value),
-    /// The real answer is changed.
+    /// The real response is changed.
     Edit(Box<dyn FnOnce(&mut Value) + Send>),
-    /// The connection breaks without an answer.
+    /// The connection breaks without a response.
     HangUp,
-    /// The connection breaks in the middle of the answer.
+    /// The connection breaks in the middle of the response.
     CutOff,
-    /// The call is never answered.
+    /// The call never gets a response.
     Silence,
 }
 
@@ -81,7 +81,7 @@ impl Fate {
         )
     }
 
-    /// A `BatchGetItem` that read nothing: all its keys are unprocessed.
+    /// Returns a `BatchGetItem` response that read nothing: all its keys are unprocessed.
     pub fn unprocessed(request: &Value) -> Self {
         Self::Answer(
             200,
@@ -97,7 +97,8 @@ impl Fate {
 
 pub(crate) type Script = Box<dyn FnMut(&Step<'_>) -> Fate + Send>;
 
-/// A script that loses `requests` transactions before they take effect, and then `answers` transactions afterwards.
+/// Returns a script that loses `requests` transactions before they take effect, and then the responses to `answers`
+/// transactions.
 pub(crate) fn losing(mut requests: u32, mut answers: u32) -> Script {
     Box::new(move |step| {
         let left = match step.moment {
