@@ -1,4 +1,4 @@
-//! A JSON API of Purser, called with one credential, which is sent in a header.
+//! A client for one of Purser's JSON APIs. The client sends one credential in a header of every request.
 
 use crate::USER_AGENT;
 use crate::credentials::CredentialError;
@@ -11,29 +11,29 @@ use serde_json::Value;
 use std::time::{Duration, SystemTime};
 use url::{Host, Url};
 
-/// The timeout of one call.
+/// The timeout for one request.
 const TIMEOUT: Duration = Duration::from_secs(35);
-/// The longest answer that is read, in bytes: the list of 2,000 services.
+/// The maximum length of a response, in bytes. A list of 2,000 services has about this length.
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
-/// The maximum number of attempts of a call that was throttled or temporarily unavailable.
+/// The maximum number of attempts. A request is repeated if it is throttled or if the API is temporarily unavailable.
 const ATTEMPTS: u32 = 6;
-/// The longest pause between attempts: one minute, the window of the rate limit.
+/// The longest pause between two attempts. The window of the rate limit is one minute.
 const MAX_PAUSE: Duration = Duration::from_secs(61);
 
-/// One call.
+/// One request.
 #[derive(Clone, Debug)]
 pub(crate) struct Call<'a> {
     pub(crate) method: Method,
     /// The segments of the path.
     pub(crate) path: &'a [&'a str],
     pub(crate) query: &'a [(&'a str, &'a str)],
-    /// The version of the edited object, for `If-Match`.
+    /// The version of the updated object, for the header `If-Match`.
     pub(crate) over: Option<u64>,
     pub(crate) body: Option<&'a Value>,
 }
 
 impl<'a> Call<'a> {
-    /// A GET without parameters.
+    /// Returns a GET request without query parameters.
     pub(crate) const fn get(path: &'a [&'a str]) -> Self {
         Self {
             method: Method::GET,
@@ -45,7 +45,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// A client of the API at one address.
+/// A client for the API at one URL.
 #[derive(Debug)]
 pub(crate) struct Api {
     http: Client,
@@ -56,9 +56,9 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    /// Creates a client that sends the credential in this header.
+    /// Creates a client that sends `credential` in the header `header`.
     pub(crate) fn new(url: &str, header: HeaderName, mut credential: HeaderValue) -> Result<Self, Failure> {
-        // The same addresses are accepted as for an agent key.
+        // The client accepts the same URLs as a client with an agent key.
         Purser::without_key(url).map_err(CredentialError::Url)?;
         let base = Url::parse(url).map_err(|_| CredentialError::Url(PurserUrlError::Url))?;
         credential.set_sensitive(true);
@@ -75,7 +75,7 @@ impl Api {
         })
     }
 
-    /// Signs the requests if the environment has AWS credentials, except to this machine.
+    /// Enables AWS signatures if the environment has AWS credentials. Requests to a loopback host are not signed.
     pub(crate) fn sign_requests(mut self, variable: impl Fn(&str) -> Option<String>) -> Result<Self, Failure> {
         let is_here = match self.base.host() {
             Some(Host::Domain(name)) => name == "localhost",
@@ -89,7 +89,7 @@ impl Api {
         Ok(self)
     }
 
-    /// Sends a request, and retries it if it was throttled or the API is temporarily unavailable.
+    /// Sends a request, and retries the request after throttling (429) or temporary unavailability (503).
     pub(crate) async fn call(&self, call: Call<'_>) -> Result<Value, Failure> {
         let mut attempts_left = ATTEMPTS;
         loop {
@@ -155,7 +155,7 @@ impl Api {
     }
 }
 
-/// Moves a list out of an answer.
+/// Moves the list in the field `name` out of a response.
 pub(crate) fn list_of(mut answer: Value, name: &str, what: &'static str) -> Result<Vec<Value>, Failure> {
     match answer.get_mut(name) {
         Some(Value::Array(list)) => Ok(std::mem::take(list)),

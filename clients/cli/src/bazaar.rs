@@ -1,9 +1,10 @@
-//! Reader of a facilitator's Bazaar listing (`GET /discovery/resources`, x402 v2), strict and with size limits.
+//! Reads a facilitator's Bazaar listing (`GET /discovery/resources`, x402 version 2). The parser is strict and has size
+//! limits.
 //!
-//! A facilitator learns of a resource from anyone who pays, so an entry proves nothing: it is untrusted text. An
-//! imported operation has a URL, a method, its parameters and an estimated price. It has no payee, so no call of it can
-//! be paid until an operator pins the payee that a probe saw. The provider's text is used only as the label and in the
-//! description of parameters.
+//! An item in the listing is untrusted text, because everyone who pays a resource can make a facilitator list the
+//! resource. An imported operation has a URL, a method, parameters and an estimated price, but no payee. Therefore the
+//! operation can't be paid until an operator sets the payee that a probe found. The provider's text is used only as the
+//! label and in the description of parameters.
 
 use crate::USER_AGENT;
 use crate::args::Import;
@@ -23,36 +24,37 @@ use std::time::{Duration, Instant};
 use url::{Host as UrlHost, Url};
 use uuid::Uuid;
 
-/// The `source` of imported services.
+/// The field `source` of imported services.
 const SOURCE: &str = "bazaar";
-/// The page size that is requested; a facilitator may return less.
+/// The requested page size. A facilitator may return fewer items.
 const PAGE: usize = 1_000;
 const MAX_PAGES: u32 = 1_000;
 const MAX_PAGE_BYTES: usize = 16 * 1024 * 1024;
 const MAX_FILE_BYTES: u64 = 128 * 1024 * 1024;
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The time limit for all pages.
+/// The time limit for reading all pages.
 const PATIENCE: Duration = Duration::from_mins(10);
-/// The catalog's limit of operations per service.
+/// The catalog's maximum number of operations per service.
 const MAX_OPERATIONS: usize = 200;
-/// The longest entry that is written, in bytes. The catalog stores up to 192 KiB of text per service.
+/// The maximum length of a catalog entry that the import writes, in bytes. The catalog stores up to 192 KiB of text per
+/// service.
 const MAX_ENTRY_BYTES: usize = 190_000;
 const MAX_URL_BYTES: usize = 2_048;
-/// The highest price: the largest integer that every JSON parser represents exactly.
+/// The maximum price: the largest integer that every JSON parser represents exactly.
 const MAX_AMOUNT: u64 = (1 << 53) - 1;
 
-/// The usable part of a Bazaar's listing.
+/// The usable part of a Bazaar listing.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     pub(crate) hosts: Vec<Host>,
     pub(crate) pages: u32,
     pub(crate) entries: usize,
-    /// The reason that the listing was not read to its end.
+    /// The reason why the listing was not read completely.
     pub(crate) stopped: Option<String>,
     pub(crate) refused: Vec<(String, String)>,
 }
 
-/// The listed operations of one host, which become a service.
+/// A host with its listed operations. Each host becomes one service.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) id: Uuid,
@@ -61,7 +63,6 @@ pub(crate) struct Host {
     operations: BTreeMap<(String, String), ListedOperation>,
 }
 
-/// A listed operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ListedOperation {
     method: String,
@@ -71,13 +72,14 @@ struct ListedOperation {
     params: Value,
 }
 
-/// Returns whether an import may write a service: an import created it, and no operator has taken it over.
+/// Returns whether an import may update a service. This is the case if an import created the service and no operator
+/// has changed its source, trust status or curation since.
 pub(crate) fn is_untouched(service: &Value) -> bool {
     let is = |name: &str, text: &str| service.get(name).and_then(Value::as_str) == Some(text);
     is("source", SOURCE) && is("trust_status", "discovered") && service.get("curated") == Some(&Value::Bool(false))
 }
 
-/// Reads a Bazaar's listing, over HTTP or from a file.
+/// Reads a Bazaar listing over HTTP or from a file.
 pub(crate) async fn read(import: &Import) -> Result<Listing, Failure> {
     let is_address = import.source.starts_with("https://") || import.source.starts_with("http://");
     let mut listing = Listing::default();
@@ -145,7 +147,7 @@ async fn pages(import: &Import, listing: &mut Listing, seen: &mut Seen) -> Resul
             .append_pair("offset", &offset.to_string());
         let (items, total) = match page(&http, url).await {
             Ok(page) => page,
-            // The pages that were read are usable; the next import reads the rest.
+            // The pages that were already read are usable. The next import reads the remaining pages.
             Err(what) if listing.pages > 0 => {
                 listing.stopped = Some(what);
                 break;
@@ -175,7 +177,7 @@ async fn pages(import: &Import, listing: &mut Listing, seen: &mut Seen) -> Resul
     Ok(())
 }
 
-/// Returns the entries of one page, and the total number of entries.
+/// Returns the items of one page, and the total number of items.
 async fn page(http: &reqwest::Client, url: Url) -> Result<(Vec<Value>, Option<usize>), String> {
     let broken = |error: reqwest::Error| error.without_url().to_string();
     let mut response = http.get(url).send().await.map_err(broken)?;
@@ -198,16 +200,16 @@ async fn page(http: &reqwest::Client, url: Url) -> Result<(Vec<Value>, Option<us
     }
 }
 
-/// The entries that were read so far.
+/// The items that were read so far.
 #[derive(Default)]
 struct Seen {
-    /// The SHA-256 of each entry.
+    /// The SHA-256 hash of each item.
     entries: BTreeSet<[u8; 32]>,
     by_origin: BTreeMap<String, BTreeMap<(String, String), ListedOperation>>,
 }
 
 impl Seen {
-    /// Returns at most `most_hosts` hosts, those with the most entries first.
+    /// Returns at most `most_hosts` hosts. Hosts with more operations come first.
     fn hosts(self, import: &Import, refused: &mut Vec<(String, String)>) -> Vec<Host> {
         let mut all: Vec<_> = self.by_origin.into_iter().collect();
         all.sort_by(|(a, of_a), (b, of_b)| of_b.len().cmp(&of_a.len()).then_with(|| a.cmp(b)));
@@ -226,7 +228,7 @@ impl Seen {
     }
 }
 
-/// Adds the usable entries of a page. Returns whether any entry of the page is new.
+/// Adds the usable items of a page to the listing. Returns whether any item of the page is new.
 fn take(import: &Import, items: &[Value], may_be_here: bool, listing: &mut Listing, seen: &mut Seen) -> bool {
     let mut is_new = false;
     let most = usize::try_from(import.limit).unwrap_or(usize::MAX);
@@ -269,7 +271,8 @@ fn is_wanted(origin: &Url, hosts: &[String]) -> bool {
             .any(|host| origin.host_str() == Some(host.to_ascii_lowercase().as_str()))
 }
 
-/// The address of an entry. Some facilitators have it as `url`, or as the `resource` of the 402 response.
+/// Returns the URL of an item. Some facilitators have the URL in `url`, or in the `resource` object of the 402
+/// response.
 fn address_of(item: &Value) -> Option<&str> {
     let resource = item.get("resource").filter(|resource| !resource.is_null());
     let address = match resource {
@@ -279,7 +282,7 @@ fn address_of(item: &Value) -> Option<&str> {
     address.as_str()
 }
 
-/// Parses an entry. Returns it with its origin, or the reason that it is refused.
+/// Parses an item. Returns the operation and its origin, or the reason why the item is rejected.
 fn parse_item(item: &Value, may_be_here: bool) -> Result<(Url, ListedOperation), String> {
     let text = |name: &str| item.get(name).and_then(Value::as_str);
     let input = BazaarInput::find(item);
@@ -344,7 +347,7 @@ fn parse_item(item: &Value, may_be_here: bool) -> Result<(Url, ListedOperation),
     Ok((origin, one))
 }
 
-/// Parses the address of a resource.
+/// Parses the URL of a resource.
 fn web_address(address: &str, may_be_here: bool) -> Result<Url, String> {
     if address.len() > MAX_URL_BYTES {
         return Err(format!("its address is longer than {MAX_URL_BYTES} bytes"));
@@ -368,17 +371,18 @@ fn web_address(address: &str, may_be_here: bool) -> Result<Url, String> {
     Ok(url)
 }
 
-/// Whether a `routeTemplate` is one (x402, `specs/extensions/bazaar.md`); another one is to be ignored.
+/// Returns whether a text is a valid `routeTemplate` (x402, `specs/extensions/bazaar.md`). Invalid templates are
+/// ignored.
 fn is_route(route: &str) -> bool {
     let decoded = percent_decode(route);
     let is_written = |c: char| c.is_ascii_alphanumeric() || "_/:.-~%".contains(c);
     route.starts_with('/') && route.chars().all(is_written) && !decoded.contains("..") && !decoded.contains("://")
 }
 
-/// Decodes a path until nothing is encoded any more.
+/// Decodes a path repeatedly until no percent-encoding remains.
 fn percent_decode(text: &str) -> String {
     let mut text = text.to_owned();
-    // Each round makes the text shorter.
+    // The loop ends because each round makes the text shorter.
     loop {
         let decoded = percent_decode_str(&text).decode_utf8_lossy().into_owned();
         if decoded.len() >= text.len() {
@@ -388,7 +392,7 @@ fn percent_decode(text: &str) -> String {
     }
 }
 
-/// Whether a path is one of the template's. A placeholder in the path counts as a value.
+/// Returns whether a path matches a template. A placeholder in the path counts as a value.
 fn is_called_by(template: &str, path: &str) -> bool {
     let (wanted, found) = (template.split('/'), path.split('/'));
     wanted.clone().count() == found.clone().count()
@@ -397,7 +401,7 @@ fn is_called_by(template: &str, path: &str) -> bool {
             .all(|(wanted, found)| wanted == found || wanted.starts_with('{'))
 }
 
-/// Writes a path's parameters as the catalog does: `/:id` becomes `/{id}`. Also returns their names.
+/// Converts path parameters to the catalog's format, for example `/:id` to `/{id}`. Also returns the parameters' names.
 fn template(path: &str) -> Result<(String, Vec<String>), String> {
     let mut names: Vec<String> = Vec::new();
     let mut segments = Vec::new();
@@ -427,7 +431,7 @@ fn template(path: &str) -> Result<(String, Vec<String>), String> {
     Ok((format!("/{}", segments.join("/")), names))
 }
 
-/// Returns the lowest price that Purser could pay, or the first reason that it can pay none.
+/// Returns the lowest price that Purser could pay, or the reason why Purser could not pay any of the requirements.
 fn price(accepts: &[Value]) -> Result<u64, String> {
     let text = |terms: &Value, name: &str| terms.get(name).and_then(Value::as_str).map(str::to_owned);
     let on_base = accepts
@@ -487,8 +491,8 @@ fn slugify(text: &str) -> String {
 }
 
 impl Host {
-    /// Returns the service to write: the stored one, merged with as many listed operations as fit. An operation that
-    /// has a payee, or a scheduled one, stays unchanged, and no operation is removed.
+    /// Returns the catalog entry to write: the stored service, merged with as many listed operations as fit. An
+    /// operation with a current or scheduled payee stays unchanged, and no operation is removed.
     pub(crate) fn entry(
         &self,
         stored: Option<&Value>,
@@ -587,13 +591,13 @@ fn short(id: Uuid) -> String {
 }
 
 impl Listing {
-    /// The refused entries and the reasons.
+    /// Returns the rejected items and the reasons as JSON.
     pub(crate) fn rejections_json(&self) -> Value {
         let one = |(resource, reason): &(String, String)| json!({"resource": resource, "reason": reason});
         self.refused.iter().map(one).collect()
     }
 
-    /// The refused entries for people: a count and an example for each reason.
+    /// Returns the rejected items as text: for each reason, a count and an example.
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut reasons: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
         for (resource, reason) in &self.refused {
@@ -625,7 +629,7 @@ mod tests {
         })
     }
 
-    /// An entry has the method, the endpoint, the label and the estimated price of the item.
+    /// The operation has the item's method, endpoint, label and price.
     #[test]
     fn bazaar_items_become_catalog_entries() {
         let (origin, one) = parse_item(&item(), false).unwrap();
@@ -642,7 +646,7 @@ mod tests {
         assert_eq!(one, expected);
     }
 
-    /// The route of the entry, not the address of one call, becomes the operation, wherever the address is.
+    /// The operation's endpoint is the item's route template and not the URL of one call, whichever field has the URL.
     #[test]
     fn addresses_are_read_in_every_published_form() {
         let rows = [
@@ -661,7 +665,7 @@ mod tests {
             (json!({"resource": "https://a.example/u/[id]/x"}), None, "/u/{id}/x"),
             (json!({"resource": {"url": "https://a.example/u"}}), None, "/u"),
             (json!({"resource": null, "url": "https://a.example/u"}), None, "/u"),
-            // A template that is none is ignored (x402, specs/extensions/bazaar.md).
+            // An invalid template is ignored (x402, specs/extensions/bazaar.md).
             (json!({"resource": "https://a.example/u/42"}), Some("u/:id"), "/u/42"),
             (
                 json!({"resource": "https://a.example/u/42"}),
@@ -774,7 +778,7 @@ mod tests {
         }
     }
 
-    /// Makes the entry one of a POST with this input.
+    /// Changes the item to a POST operation with this input.
     fn posts(item: &mut Value, input: Value) {
         item["extensions"]["bazaar"]["info"]["input"] = input;
         item["extensions"]["bazaar"]["info"]["input"]["method"] = json!("POST");

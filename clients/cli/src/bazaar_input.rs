@@ -1,31 +1,34 @@
-//! The parameters of a Bazaar entry: `extensions.bazaar` of x402 v2, and `outputSchema.input` of v1.
+//! The parameters of a Bazaar item: `extensions.bazaar` in x402 version 2, `outputSchema.input` in version 1.
 //!
-//! They become the `params` of an operation: a JSON schema whose properties say where they go (`in`: `path`, `query`,
-//! `header` or `body`), and the `bodyType` of the body. `call_service` (clients/mcp) sends a call accordingly.
+//! The parameters become the `params` of an operation. `params` is a JSON schema in which the property `in` of each
+//! parameter is the parameter's location (`path`, `query`, `header` or `body`). `bodyType` is the format of the body.
+//! `call_service` (clients/mcp) uses `params` to build the request.
 
 use purser_mcp::is_parameter_header;
 use serde_json::{Map, Value, json};
 
-/// The longest `params` that `get_service` of the MCP server returns whole, in bytes.
+/// The maximum length of `params` that the MCP tool `get_service` returns completely, in bytes.
 const MAX_BYTES: usize = 3_600;
-/// The lengths to which descriptions and examples are cut until the parameters fit, in bytes.
+/// The lengths to which descriptions and examples are cut, in bytes. A smaller length is used if the parameters still
+/// do not fit.
 const TEXTS: [usize; 3] = [300, 80, 0];
-/// The keywords of JSON Schema that remain in the shortest form.
+/// The JSON Schema keywords that remain if texts are cut to length 0.
 const ESSENTIAL: [&str; 3] = ["type", "enum", "in"];
-/// The keywords whose texts may be cut.
+/// The keywords with texts that may be cut.
 const TEXT_KEYWORDS: [&str; 3] = ["description", "title", "example"];
 
-/// The names under which entries describe a place. Version 1 of x402 fixed none.
+/// The names of the fields in which items describe the parameters of one location. Version 1 of x402 specifies no
+/// names.
 const PATH: [&str; 2] = ["pathParams", "path_params"];
 const QUERY: [&str; 4] = ["queryParams", "query_params", "query", "params"];
 const HEADERS: [&str; 3] = ["headers", "headerFields", "header_fields"];
 const BODY: [&str; 6] = ["body", "bodyFields", "body_fields", "bodyParams", "data", "properties"];
 
-/// An entry's description of its input.
+/// An item's description of its input.
 pub(crate) struct BazaarInput<'a> {
-    /// The example (v2) or the description (v1).
+    /// The example (version 2) or the description (version 1) of the input.
     input: &'a Value,
-    /// The JSON schemas of `input`'s fields.
+    /// The JSON schemas of the fields of `input`.
     schemas: &'a Value,
 }
 
@@ -33,7 +36,7 @@ pub(crate) struct BazaarInput<'a> {
 type Parameter = (String, Map<String, Value>, bool);
 
 impl<'a> BazaarInput<'a> {
-    /// Finds the input of an entry; `None` if it has none.
+    /// Finds the input of an item. Returns `None` if the item has no input.
     pub(crate) fn find(item: &'a Value) -> Option<Self> {
         let bazaar = item.pointer("/extensions/bazaar");
         let v2 = bazaar.and_then(|bazaar| bazaar.pointer("/info/input"));
@@ -52,12 +55,12 @@ impl<'a> BazaarInput<'a> {
         })
     }
 
-    /// Whether the input is that of an MCP tool.
+    /// Returns whether the input is for an MCP tool.
     pub(crate) fn is_mcp(&self) -> bool {
         self.input.get("type").and_then(Value::as_str) == Some("mcp")
     }
 
-    /// The HTTP method, in upper case.
+    /// Returns the HTTP method in upper case.
     pub(crate) fn method(&self) -> Option<String> {
         self.input
             .get("method")
@@ -65,8 +68,8 @@ impl<'a> BazaarInput<'a> {
             .map(str::to_ascii_uppercase)
     }
 
-    /// The `params` of an operation with these path parameters and with the query of its listed address, or the reason
-    /// that it can't be called.
+    /// Returns the `params` of an operation with these path parameters and these query parameters of the listed URL.
+    /// The error is the reason why the operation can't be called.
     pub(crate) fn params(&self, path: &[String], has_body: bool, query: &[(String, String)]) -> Result<Value, String> {
         let mut all: Vec<Parameter> = Vec::new();
         let of_path = self.parameters(&PATH);
@@ -81,7 +84,7 @@ impl<'a> BazaarInput<'a> {
                 of_query.push((name.clone(), string_schema(Some(value)), false));
             }
         }
-        // Some entries describe the parameters of the path again.
+        // Some items describe the path parameters again among the query parameters.
         let of_query = of_query.into_iter().filter(|(name, ..)| !path.contains(name));
         all.extend(of_query.map(|(name, schema, required)| (name, add_place(schema, "query"), required)));
         for (name, schema, required) in self.parameters(&HEADERS) {
@@ -152,7 +155,8 @@ impl<'a> BazaarInput<'a> {
         Ok(fields)
     }
 
-    /// The parameters of a place, by the schema of the input or else by the input itself.
+    /// Returns the parameters of one location, from the schema of the input or, without a schema, from the input
+    /// itself.
     fn parameters(&self, names: &[&str]) -> Vec<Parameter> {
         let described = names
             .iter()
@@ -162,7 +166,7 @@ impl<'a> BazaarInput<'a> {
             .iter()
             .find_map(|name| self.schemas.get(name)?.get("properties").map(|_| *name));
         let schema = schema.and_then(|name| self.schemas.get(name));
-        // Version 1 has either the fields or their JSON schema.
+        // In version 1, the field contains either the parameters or their JSON schema.
         let is_schema = |value: &Value| value.get("properties").is_some_and(Value::is_object);
         match schema.or_else(|| Some(described).filter(|described| is_schema(described))) {
             Some(schema) => properties(schema, described),
@@ -176,7 +180,7 @@ impl<'a> BazaarInput<'a> {
     }
 }
 
-/// The properties of a JSON schema, with the values of an example.
+/// Returns the properties of a JSON schema, with the values of an example.
 fn properties(schema: &Value, example: &Value) -> Vec<Parameter> {
     let required = schema.get("required").and_then(Value::as_array);
     let is_required = |name: &str| required.into_iter().flatten().any(|one| one == name);
@@ -197,7 +201,7 @@ fn properties(schema: &Value, example: &Value) -> Vec<Parameter> {
     all.collect()
 }
 
-/// A parameter by its JSON schema, by the name of a type, or by an example.
+/// Returns a parameter that is described by a JSON schema, by the name of a type, or by an example.
 fn parameter_from(name: &str, value: &Value) -> Parameter {
     const TYPES: [&str; 6] = ["string", "number", "integer", "boolean", "array", "object"];
     let is_schema = |value: &Map<String, Value>| {
@@ -220,7 +224,7 @@ fn parameter_from(name: &str, value: &Value) -> Parameter {
             if schema.get("required").is_some_and(Value::is_boolean) {
                 schema.remove("required");
             }
-            // These two are the catalog's own.
+            // `target` and `in` are keywords of Purser's catalog, so they are not copied.
             schema.retain(|keyword, _| keyword != "target" && keyword != "in");
             (schema, required)
         }
@@ -245,7 +249,7 @@ fn parameter_from(name: &str, value: &Value) -> Parameter {
     (name.to_owned(), schema, required)
 }
 
-/// Whether a value is an example, and not the placeholder of a route, which some Bazaars list instead.
+/// Returns whether a value is an example. Some Bazaars list the placeholder of a route instead of an example.
 fn is_example(value: &Value) -> bool {
     let is_placeholder = |text: &str| text.is_empty() || text.contains("%7B") || text.starts_with([':', '{', '[']);
     !value.is_null() && !value.as_str().is_some_and(is_placeholder)
@@ -264,13 +268,13 @@ fn add_place(mut schema: Map<String, Value>, place: &str) -> Map<String, Value> 
     schema
 }
 
-/// Whether a header of an input is a credential that the caller would need. Others that no parameter may set (the
-/// content type, the payment) are set for each call.
+/// Returns whether a header is a credential that the caller would need. Other headers that parameters cannot set
+/// (content type, payment) are set by the client for each call.
 fn is_credential(name: &str) -> bool {
     ["authorization", "proxy-authorization", "cookie"].contains(&name.to_ascii_lowercase().as_str())
 }
 
-/// Writes the parameters as one JSON schema that is not too long.
+/// Combines the parameters to one JSON schema. Shortens texts if the schema is too long.
 fn assemble(all: Vec<Parameter>, body_type: Option<&str>) -> Result<Value, String> {
     if all.is_empty() && body_type.is_none_or(|kind| kind == "json") {
         return Ok(json!({}));
@@ -307,7 +311,7 @@ fn assemble(all: Vec<Parameter>, body_type: Option<&str>) -> Result<Value, Strin
         .ok_or_else(|| "its parameters are too many".to_owned())
 }
 
-/// Cuts the texts of a schema to `most` bytes; with 0, only its essential keywords stay.
+/// Cuts the texts in a schema to `most` bytes. With 0, only the essential keywords remain.
 fn shorten(schema: &mut Value, most: usize) {
     let Value::Object(members) = schema else { return };
     if most == 0 {
@@ -324,7 +328,7 @@ fn shorten(schema: &mut Value, most: usize) {
     }
 }
 
-/// Returns untrusted text with control characters replaced by spaces, cut to `most` bytes.
+/// Returns untrusted text, cut to `most` bytes, with control characters replaced by spaces.
 pub(crate) fn printable(text: &str, most: usize) -> String {
     let mut shown = String::new();
     for c in text.chars().map(|c| if c.is_control() { ' ' } else { c }) {
@@ -340,7 +344,7 @@ pub(crate) fn printable(text: &str, most: usize) -> String {
 mod tests {
     use super::*;
 
-    /// The parameters of an entry with one path parameter, without the fields that all have.
+    /// Returns the parameters of an item with one path parameter, without the field `type`, which is always the same.
     fn params_of(item: &Value) -> Value {
         let input = BazaarInput::find(item).unwrap();
         let has_body = input.method().unwrap() == "POST";
@@ -351,7 +355,7 @@ mod tests {
         params
     }
 
-    /// The schema describes the parameters of x402 v2, with the example of `info`.
+    /// In x402 version 2, the schema describes the parameters, and `info` contains the example.
     #[test]
     fn a_schema_and_its_example_become_parameters() {
         let item = json!({"extensions": {"bazaar": {
@@ -382,7 +386,7 @@ mod tests {
         );
     }
 
-    /// Version 1 has types, descriptions or a schema, under several names.
+    /// In version 1, items contain types, descriptions or a schema, in fields with various names.
     #[test]
     fn the_forms_of_version_1_become_parameters() {
         let v1 = |input: Value| json!({"accepts": [{}, {"outputSchema": {"input": input}}]});
@@ -420,7 +424,7 @@ mod tests {
         }
     }
 
-    /// Names, types and choices stay.
+    /// Names, types and enum values are never cut.
     #[test]
     fn long_descriptions_are_cut() {
         let choices: Vec<String> = (0..20).map(|n| format!("choice-{n}")).collect();

@@ -1,7 +1,8 @@
-//! The operators' commands for the catalog. Each shows its changes before it writes them.
+//! The operators' commands for the catalog. Each command shows its changes before it writes them.
 //!
-//! Services that no file names are not removed. A service that was changed since it was read is refused because of its
-//! version. A command that stopped half way can be repeated: entries that are already written are no difference.
+//! Services that are not in the files are not removed. If a service has changed since the command read the service, the
+//! write is rejected because the version differs. An interrupted command can be repeated, because services that are
+//! already written have no differences.
 
 use crate::args::{Catalog, Consent, Import};
 use crate::bazaar;
@@ -16,21 +17,21 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
-/// The maximum number of files, and the maximum length of one. A service has up to 192 KiB of text.
+/// The maximum number of files, and the maximum size of a file. A service has up to 192 KiB of text.
 const MAX_FILES: usize = 2_000;
 const MAX_MEBIBYTES: u32 = 1;
 
 /// The desired state of a service.
 pub(crate) struct DesiredService {
-    /// The file or host that it comes from.
+    /// The file or host that the desired state comes from.
     pub(crate) from: String,
     pub(crate) id: String,
     pub(crate) entry: Value,
-    /// The stored service; `None` if it is new.
+    /// The stored service. `None` if the service is new.
     pub(crate) stored: Option<Value>,
 }
 
-/// A service as a file describes it.
+/// A service as described in a file.
 struct ServiceFile {
     file: String,
     id: Option<String>,
@@ -78,7 +79,7 @@ fn ids(services: &[Value]) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Reads the files, or reports every problem of each.
+/// Reads the files. Returns all validation errors of all files if any file is invalid.
 fn read(path: &Path) -> Result<Vec<ServiceFile>, Failure> {
     let mut files = vec![path.to_owned()];
     if path.is_dir() {
@@ -143,7 +144,7 @@ fn read_one(path: &Path) -> Result<ServiceFile, Vec<String>> {
     }
 }
 
-/// Reads a text file of at most `most` MiB, or returns its problem.
+/// Reads a text file of at most `most` MiB. The error describes why the file can't be read.
 pub(crate) fn text_of(path: &Path, most: u32) -> Result<String, String> {
     let most_bytes = u64::from(most).saturating_mul(1024 * 1024);
     let mut text = String::new();
@@ -160,7 +161,8 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
     Failure::Words(format!("{} can't be read: {error}", path.display()))
 }
 
-/// Shows the differences, asks for consent, and writes every valid entry. Reports every problem of the others.
+/// Shows the differences, asks for consent, and writes every entry. Returns the errors of the entries that are
+/// rejected.
 async fn write(
     operator: &Operator,
     wanted: Vec<DesiredService>,
@@ -204,8 +206,8 @@ async fn write(
                     let mut lines = vec![format!("{}: {failure}", wanted.from)];
                     lines.extend(failure.lines().iter().map(|line| format!("{}: {line}", wanted.from)));
                     refused.extend(lines);
-                    // An error that does not depend on the entry would repeat for each service, so the rest is not
-                    // tried.
+                    // An error that does not depend on the entry would occur again for every service, so the remaining
+                    // entries are not written.
                     if !is_about_the_entry(&failure) {
                         break;
                     }
@@ -238,7 +240,7 @@ async fn write(
     })
 }
 
-/// Returns whether the failure is about this entry, so that another one may succeed.
+/// Returns whether the error depends on the entry, so that writing another entry may succeed.
 fn is_about_the_entry(failure: &Failure) -> bool {
     failure
         .refusal()
@@ -315,7 +317,7 @@ async fn probe(operator: &Operator, services: &[String], all: bool, output: &Out
     Ok(Exit::Done)
 }
 
-/// Imports a Bazaar's listing. Services that an operator has taken over, and pinned operations, stay unchanged.
+/// Imports a Bazaar listing. Services that an operator has changed, and operations with a payee, stay unchanged.
 async fn import(operator: &Operator, import: &Import, output: &Output) -> Result<Exit, Failure> {
     let mut listing = bazaar::read(import).await?;
     let services = operator.services().await?;
@@ -336,7 +338,7 @@ async fn import(operator: &Operator, import: &Import, output: &Output) -> Result
         let is_taken = |slug: &str| slugs.get(slug).is_some_and(|other| *other != id);
         let entry = host.entry(stored.as_ref(), &import.category, is_taken, &mut listing.refused);
         if let Some(slug) = entry.get("slug").and_then(Value::as_str) {
-            // The hosts `a-b.example` and `a.b.example` have the same slug.
+            // The hosts `a-b.example` and `a.b.example` would have the same slug.
             slugs.insert(slug.to_owned(), id.clone());
         }
         wanted.push(DesiredService {

@@ -1,4 +1,4 @@
-//! Credentials, from the environment or from a file that only its owner can read.
+//! Reads credentials from the environment or from a file that only the file's owner can read.
 
 use purser_client::{AgentKey, AgentKeyError, Purser, PurserUrlError};
 use reqwest::header::HeaderValue;
@@ -11,10 +11,10 @@ use zeroize::Zeroizing;
 /// The names of the credential files.
 pub(crate) const AGENT_KEY: &str = "agent-key";
 pub(crate) const OPERATOR_TOKEN: &str = "operator-token";
-/// The longest credential that is read, in bytes.
+/// The maximum length of a credential, in bytes.
 const MAX_BYTES: u64 = 4_096;
 
-/// The reason that no credential is available.
+/// The reason why no credential is available.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CredentialError {
     #[error("there is no agent key: set PURSER_KEY, or store one with `purser login`")]
@@ -43,7 +43,7 @@ pub(crate) enum CredentialError {
     File { path: String, source: io::Error },
 }
 
-/// Returns a client with the agent key in the environment, or with the stored one.
+/// Returns a client with the agent key from the environment or, if the variable is not set, with the stored agent key.
 pub(crate) fn purser(url: &str) -> Result<Purser, CredentialError> {
     let key = match AgentKey::from_env() {
         Err(AgentKeyError::Missing) => {
@@ -54,12 +54,12 @@ pub(crate) fn purser(url: &str) -> Result<Purser, CredentialError> {
     Ok(Purser::new(url, &key)?)
 }
 
-/// Returns a client of the public catalog, without a key.
+/// Returns a client without a key, which can read the public catalog.
 pub(crate) fn catalog(url: &str) -> Result<Purser, CredentialError> {
     Ok(Purser::without_key(url)?)
 }
 
-/// Returns an environment variable that is not empty.
+/// Returns the value of an environment variable, unless the variable is empty.
 #[expect(
     clippy::disallowed_methods,
     reason = "a program of its own, which reads its few settings where they are used"
@@ -68,8 +68,8 @@ pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
 }
 
-/// Returns the value of a header that consists of a scheme and a credential; `None` if the credential is not one line
-/// of printable ASCII of at most `most` bytes.
+/// Returns a header value that consists of a scheme and a credential. Returns `None` if the credential is not one line
+/// of printable ASCII with at most `most` bytes.
 pub(crate) fn header_of(credential: &str, scheme: &str, most: usize) -> Option<HeaderValue> {
     let credential = credential.trim();
     let is_one = (1..=most).contains(&credential.len()) && credential.bytes().all(|byte| byte.is_ascii_graphic());
@@ -88,12 +88,13 @@ pub(crate) fn from_standard_input() -> Result<Zeroizing<String>, CredentialError
     Ok(text)
 }
 
-/// Returns the path of a credential file, by the XDG Base Directory specification.
+/// Returns the path of a credential file (XDG Base Directory specification).
 pub(crate) fn path(name: &str) -> Result<PathBuf, CredentialError> {
     directory("XDG_CONFIG_HOME", ".config").map(|config| config.join("purser").join(name))
 }
 
-/// Returns an XDG base directory: the variable's, or the default below the home directory.
+/// Returns an XDG base directory: the directory in the variable or, if unset, the default directory below the home
+/// directory.
 pub(crate) fn directory(variable: &str, below_home: &str) -> Result<PathBuf, CredentialError> {
     let named = std::env::var_os(variable)
         .map(PathBuf::from)
@@ -102,7 +103,7 @@ pub(crate) fn directory(variable: &str, below_home: &str) -> Result<PathBuf, Cre
     named.or_else(home).ok_or(CredentialError::NoHome)
 }
 
-/// Reads a credential file. It fails if others can read the file.
+/// Reads a credential file. Returns an error if other users can read the file.
 pub(crate) fn read_credential(path: &Path) -> Result<Option<Zeroizing<String>>, CredentialError> {
     let of = |source| file(path, source);
     let opened = match fs::File::open(path) {
@@ -119,7 +120,7 @@ pub(crate) fn read_credential(path: &Path) -> Result<Option<Zeroizing<String>>, 
     Ok(Some(text))
 }
 
-/// Writes a credential to a new file, which then replaces the old one.
+/// Stores a credential: writes a new file and replaces the old file with the new file.
 pub(crate) fn store(path: &Path, text: &str) -> Result<(), CredentialError> {
     let of = |source| file(path, source);
     let new = path.with_extension("new");

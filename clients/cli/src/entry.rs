@@ -1,7 +1,7 @@
-//! A catalog entry, as an operator writes it, and the differences between two entries.
+//! A catalog entry in the format that operators write, and the differences between two entries.
 //!
-//! `trust_status` and `curated`, and `fetches_target` and `payment` of an operation, stay unchanged if an entry omits
-//! them. The internal API has the same rule.
+//! If an entry omits `trust_status` or `curated`, or an operation omits `fetches_target` or `payment`, the stored value
+//! stays unchanged. The internal API has the same rule.
 
 use crate::exit::Failure;
 use purser_client::ApiError;
@@ -12,7 +12,7 @@ use std::fmt;
 use url::Url;
 use uuid::Uuid;
 
-/// The members of an entry, and whether they are required.
+/// The fields of a service entry, and whether they are required.
 const SERVICE: [(&str, bool); 10] = [
     ("slug", true),
     ("name", true),
@@ -40,13 +40,13 @@ const OPERATION: [(&str, bool); 13] = [
     ("fetches_target", false),
     ("payment", false),
 ];
-/// The members that stay unchanged if an entry omits them.
+/// The fields that stay unchanged if an entry omits them.
 const KEPT: [&str; 4] = ["trust_status", "curated", "fetches_target", "payment"];
 
-/// One difference between two entries.
+/// A difference between two entries in one field.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Change {
-    /// The operation's slug, if any, and the member's name.
+    /// The operation's slug, if the field belongs to an operation, and the field's name.
     pub(crate) at: String,
     pub(crate) from: Value,
     pub(crate) to: Value,
@@ -65,7 +65,7 @@ impl fmt::Display for Change {
 }
 
 /// Returns the entry that reproduces a service. An operation with a scheduled change gets the new pricing and no
-/// payment, so that writing the entry does not cancel the change.
+/// payment, because an entry with a payment would cancel the scheduled change.
 pub(crate) fn entry_of(service: &Value) -> Value {
     let of = |object: &Value, members: &[(&str, bool)]| -> Map<String, Value> {
         let members = members.iter();
@@ -77,8 +77,8 @@ pub(crate) fn entry_of(service: &Value) -> Value {
     let operations = service.get("operations").and_then(Value::as_array);
     let operations = operations.into_iter().flatten().map(|operation| {
         let mut entry = of(operation, &OPERATION);
-        // `false` is omitted, because Purser derives it from category and slug. `true` is kept, because it is a
-        // protection.
+        // `false` is omitted, because Purser derives the value from the category and the slug. `true` is kept, because
+        // the value protects against fetching other hosts.
         if entry.get("fetches_target") == Some(&Value::Bool(false)) {
             entry.remove("fetches_target");
         }
@@ -94,13 +94,14 @@ pub(crate) fn entry_of(service: &Value) -> Value {
     entry.into()
 }
 
-/// Returns the version of a service, to be sent with an edit.
+/// Returns the version of a service, which an update must contain.
 pub(crate) fn version_of(service: &Value) -> Result<u64, Failure> {
     let version = service.get("version").and_then(Value::as_u64);
     version.ok_or_else(|| ApiError::Unreadable("a service without a version").into())
 }
 
-/// Returns the changes that an entry would make to a service, or to `None` if it is new.
+/// Returns the changes that writing an entry would make. `service` is the stored service, or `None` if the service is
+/// new.
 pub(crate) fn differences(service: Option<&Value>, entry: &Value) -> Vec<Change> {
     let nothing = Value::Null;
     let service = service.unwrap_or(&nothing);
@@ -141,7 +142,8 @@ pub(crate) fn differences(service: Option<&Value>, entry: &Value) -> Vec<Change>
     changes
 }
 
-/// Returns the stored operation for the comparison with an entry: with its scheduled pricing, if the entry has that.
+/// Returns the stored operation for the comparison with an entry. If the entry has the scheduled pricing, the scheduled
+/// pricing replaces the current pricing.
 fn now_or_next(mut stored: Value, entry: &Value) -> Value {
     const PRICING: [&str; 3] = ["price_model", "max_price_units", "payment"];
     let Some(next) = stored.get("next").filter(|next| !next.is_null()).cloned() else {
@@ -157,7 +159,7 @@ fn now_or_next(mut stored: Value, entry: &Value) -> Value {
                 members.insert(name.to_owned(), next.get(name).cloned().unwrap_or_default());
             }
         } else if entry.get("payment").is_some() {
-            // An entry with a payment cancels the scheduled change, even if it equals the current one.
+            // An entry with a payment cancels the scheduled change, even if the payment equals the current payment.
             members.insert("payment".to_owned(), next.get("payment").cloned().unwrap_or_default());
         }
     }
@@ -192,7 +194,7 @@ fn list_changes(of: &str, before: &Value, after: &Value, members: &[(&str, bool)
         .collect()
 }
 
-/// Normalizes a member's value to its stored form.
+/// Converts a field's value to the form in which Purser stores the value.
 fn normalize(name: &str, value: Option<&Value>) -> Value {
     let value = value.cloned().unwrap_or_default();
     match (name, &value) {
@@ -213,7 +215,7 @@ fn normalize(name: &str, value: Option<&Value>) -> Value {
     }
 }
 
-/// Returns the structural problems of an entry. Purser itself validates the values.
+/// Returns the structural errors of an entry. Purser itself validates the values.
 pub(crate) fn problems(entry: &Value) -> Vec<String> {
     let Value::Object(members) = entry else {
         return vec!["it must be an object".to_owned()];
@@ -248,7 +250,7 @@ fn missing_and_unknown(at: &str, members: &Map<String, Value>, known: &[(&str, b
         .collect()
 }
 
-/// Derives a fixed id from a text (RFC 9562 §5.8), so that repeating a command finds the existing object.
+/// Derives a fixed id from a text (RFC 9562 §5.8), so that a repeated command finds the existing object.
 pub(crate) fn id_for(kind: &str, text: &str) -> Uuid {
     let digest = Sha256::digest(format!("purser-{kind}-v1\n{text}"));
     let mut bytes = [0; 16];
@@ -329,7 +331,7 @@ mod tests {
         assert!(told(None, &entry).contains(&r#"slug: null -> "a""#.to_owned()));
     }
 
-    /// An entry that would revert the pending change is a difference.
+    /// An entry that would cancel the scheduled change has a difference.
     #[test]
     fn a_pending_change_is_not_a_difference() {
         let entry = service(&operation(5));

@@ -1,7 +1,8 @@
-//! The file of evidence about a payment.
+//! Writes the evidence file about a payment.
 //!
-//! A provider signs its offer and its receipt for whoever pays (x402 extension `offer-receipt`), and Purser never sees
-//! them. So `pay` keeps them in the state folder, with the HTTP status of the delivery.
+//! A provider sends the signed offer and the signed receipt to the paying client (x402 extension `offer-receipt`).
+//! Purser never receives these objects. Therefore `pay` stores them in the state folder, with the HTTP status of the
+//! response.
 
 use crate::args::Evidence;
 use crate::credentials::directory;
@@ -16,7 +17,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
-/// How a reader without an account checks the file.
+/// Instructions in the evidence file for a reader without an account.
 const HOW: [&str; 5] = [
     "Get the keys once from `/log/trust` of the deployment, or from whoever you trust with them, and keep them. `trust` here is a copy.",
     "`purser verify FILE --trust trust.json` lists what it verified and what nothing signed was compared with. `--node URL` of a chain's node adds the transaction.",
@@ -25,14 +26,14 @@ const HOW: [&str; 5] = [
     "`provider` has what the provider signed (x402 extension `offer-receipt`) and the HTTP status of its answer, as the paying client received them.",
 ];
 
-/// The file with what a provider sent for a payment.
+/// Returns the path of the file with the provider's signed objects for a payment.
 fn place(settlement: Uuid) -> Result<PathBuf, Failure> {
     let folder = directory("XDG_STATE_HOME", ".local/state")?;
     Ok(folder.join(format!("purser/payments/{settlement}.json")))
 }
 
-/// Keeps what the provider signed for this payment, and the status of its answer. Nothing is kept of a delivered call
-/// without signed objects.
+/// Stores the provider's signed objects for this payment, and the status of the provider's response. Stores nothing if
+/// the response was successful and has no signed objects.
 pub(crate) fn keep(payment: &PaymentMade, status: StatusCode, output: &Output) {
     let provider = &payment.provider;
     if provider.offers.is_empty() && provider.receipt.is_none() && status.is_success() {
@@ -45,13 +46,13 @@ pub(crate) fn keep(payment: &PaymentMade, status: StatusCode, output: &Output) {
         }
         write_file(&path, &kept.to_string())
     });
-    // The payment was made, so the command goes on.
+    // The command continues, because the payment was already made.
     if let Err(failure) = written {
         output.say(&format!("What the provider signed is not kept: {failure}."));
     }
 }
 
-/// Writes the file of evidence about a payment, or about a decision.
+/// Writes the evidence file about a payment or about a decision.
 pub(crate) async fn write(purser: &Purser, arguments: &Evidence, output: &Output) -> Result<Exit, Failure> {
     let (mut evidence, id) = match (arguments.settlement, arguments.decision) {
         (Some(settlement), _) => (of_payment(purser, settlement, arguments).await?, settlement),
@@ -102,7 +103,7 @@ async fn of_payment(purser: &Purser, settlement: Uuid, arguments: &Evidence) -> 
     }))
 }
 
-/// The evidence of a decision: of its payment if there is one.
+/// Returns the evidence of a decision, including the evidence of the decision's payment if there is a payment.
 async fn of_decision(purser: &Purser, decision: Uuid, arguments: &Evidence) -> Result<Value, Failure> {
     let found = purser.decision_statement(decision).await?;
     if let Some(settlement) = found.settlement_id {
@@ -117,7 +118,8 @@ async fn of_decision(purser: &Purser, decision: Uuid, arguments: &Evidence) -> R
     }))
 }
 
-/// What the provider signed: of the named files, else what `pay` has kept.
+/// Returns the provider's signed objects: from the files on the command line or, without files, the objects that `pay`
+/// stored.
 fn provider(settlement: Uuid, arguments: &Evidence) -> Result<Value, Failure> {
     let kept = match fs::read(place(settlement)?) {
         Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
@@ -155,7 +157,7 @@ fn read(path: &Path) -> Result<Value, Failure> {
     serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))
 }
 
-/// Writes a file that others can't read: it shows what was bought.
+/// Writes a file that other users can't read, because the file shows what the agent bought.
 fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
     let mut options = OpenOptions::new();
     let opened = options.write(true).create(true).truncate(true).mode(0o600).open(path);

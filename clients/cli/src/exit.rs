@@ -1,4 +1,4 @@
-//! Exit codes and failures of commands.
+//! The exit codes and the errors of commands.
 
 use crate::credentials::CredentialError;
 use crate::journal::JournalError;
@@ -7,7 +7,7 @@ use purser_client::{ApiError, PayError, PaymentMade, Refusal, Slug};
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 
-/// An exit code. Codes are part of the interface: see `--help`.
+/// An exit code. The codes are part of the interface (see `--help`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// The command succeeded.
@@ -16,15 +16,17 @@ pub(crate) enum Exit {
     Failed = 1,
     /// The policy blocks the call. Nothing was paid.
     Blocked = 3,
-    /// A person has to approve the call. Nothing was paid.
+    /// A user has to approve the call. Nothing was paid.
     ApprovalRequired = 4,
-    /// A payment was sent, and the provider's answer is an error or was lost.
+    /// A payment was sent, and the provider's response is an error or was lost.
     AfterPayment = 5,
-    /// A step of a verification failed, nothing essential was verified, or a log does not continue a checkpoint.
+    /// A step of a verification failed, nothing essential was verified, or a log is not consistent with a stored
+    /// checkpoint.
     NotVerified = 6,
-    /// The document, or the trust file, of a verification is unreadable, or a decision can't be replayed.
+    /// The document or the trust file can't be read, or a decision can't be replayed.
     Unreadable = 7,
-    /// The agents differ from the policies, and nothing was to be written; or a replay differs from the decision.
+    /// With `--dry-run`, the agents differ from the policies. With `replay`, the new evaluation differs from the
+    /// decision.
     Different = 8,
 }
 
@@ -43,7 +45,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The reason that a command failed.
+/// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
@@ -56,17 +58,17 @@ pub(crate) enum Failure {
     Journal(#[from] JournalError),
     #[error("{0}")]
     Words(String),
-    /// Every problem of the input, as `place: problem`.
+    /// All validation errors of the input, each as `position: error`.
     #[error("{what}")]
     Problems { what: String, problems: Vec<String> },
-    /// The document or the trust file of a verification.
+    /// The document or the trust file of a verification can't be read.
     #[error("{0}")]
     Unreadable(String),
     #[error("the request can't be signed")]
     Signature,
     #[error("the provider answered HTTP {status} to the paid call (settlement {})", .payment.settlement_id)]
     ProviderStatus { status: u16, payment: Box<PaymentMade> },
-    /// The paid call's answer was not received, or not written, completely.
+    /// The response to the paid call was not received completely or could not be written.
     #[error("{failure} (settlement {})", .payment.settlement_id)]
     AnswerLost {
         failure: Box<Failure>,
@@ -92,7 +94,7 @@ impl Failure {
         }
     }
 
-    /// Returns Purser's error answer, if there is one.
+    /// Returns Purser's error response, if there is one.
     pub(crate) fn refusal(&self) -> Option<&Refusal> {
         match self {
             Self::Pay(PayError::Refused { refusal } | PayError::Purser(ApiError::Refused(refusal)))
@@ -135,14 +137,15 @@ impl Failure {
         }
     }
 
-    /// Returns the lines below the message: a warning about the payment, the advice, `retry_at`, and every problem.
+    /// Returns the lines below the message: a warning about the payment, the advice, `retry_at`, and all validation
+    /// errors.
     pub(crate) fn lines(&self) -> Vec<String> {
         if let Self::Problems { problems, .. } = self {
             return problems.clone();
         }
         let warning = self.payment().and_then(warn_if_not_final);
         let advice = self.what_to_do().map(str::to_owned);
-        // The message of a refused payment contains the advice already.
+        // The message of a rejected payment already contains the advice.
         let advice = advice.filter(|_| !matches!(self, Self::Pay(PayError::Refused { .. })));
         let Some(refusal) = self.refusal() else {
             return warning.into_iter().chain(advice).collect();
@@ -155,7 +158,7 @@ impl Failure {
         advice.into_iter().chain(at).chain(problems).collect()
     }
 
-    /// Returns the failure as JSON: Purser's own body, if there is one.
+    /// Returns the error as JSON. If Purser returned an error, the JSON contains the body of Purser's response.
     pub(crate) fn as_json(&self) -> Value {
         let mut body = match (self.refusal(), self) {
             (Some(refusal), _) => refusal.body.clone(),
@@ -189,7 +192,7 @@ fn members(object: Value) -> Map<String, Value> {
     }
 }
 
-/// Returns the slug of an error that is not a refusal by Purser.
+/// Returns the slug of an error that Purser did not return.
 const fn slug(error: &PayError) -> &'static str {
     match error {
         PayError::PaymentUnanswered { .. } => "payment_unanswered",
@@ -202,7 +205,7 @@ const fn slug(error: &PayError) -> &'static str {
     }
 }
 
-/// Returns whether the policy blocks the call, as opposed to an error that the caller can fix.
+/// Returns whether the policy blocks the call. Returns false for errors that the caller can fix.
 fn is_block(refusal: &Refusal) -> bool {
     let is_about_the_caller = refusal.slug == Slug::KeyNotAllowed
         || matches!(refusal.slug.as_str(), "not_entitled" | "recent_sign_in_required");

@@ -1,4 +1,4 @@
-//! Reads the files that `verify` and `log` get.
+//! Reads the files in the arguments of `verify`, `replay` and `log`.
 
 use crate::exit::Failure;
 use purser_evidence::Trust;
@@ -6,16 +6,16 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-/// The longest file that is read, in bytes. A statement has at most 64 KiB.
+/// The maximum length of a file, in bytes. A statement has at most 64 KiB.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
-/// Reads a trust file: the JSON document that a deployment serves at `/log/trust`.
+/// Reads a trust file. A deployment serves this JSON document at `/log/trust`.
 pub(crate) fn read_trust(path: &Path) -> Result<Trust, Failure> {
     let unreadable = |why| Failure::Unreadable(format!("{} can't be verified: {why}", path.display()));
     Trust::parse(&read_text(path)?).map_err(unreadable)
 }
 
-/// Reads a file. A statement's exact bytes matter, so nothing is trimmed.
+/// Reads a file without trimming, because the exact bytes of a statement are signed.
 pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
     let unreadable = |why: String| Failure::Unreadable(format!("{} can't be read: {why}", path.display()));
     let mut text = String::new();

@@ -1,9 +1,9 @@
-//! The journal, which makes repeating a killed command the same purchase.
+//! The journal of purchases, with which repeating a killed command continues the same purchase.
 //!
-//! Before anything is paid, the command writes a random run id to a file that is named after the request. It removes
-//! the file once the answer has been written. A command that finds a leftover file continues its run, and so uses the
-//! same idempotency key. A running command holds a lock on its file. An identical command at the same time is a
-//! separate purchase with its own file.
+//! Before the first payment, the command writes a random run id to a file. The file's name is derived from the request.
+//! The command removes the file after the response has been written. If a command finds a leftover file, the command
+//! continues the run in the file and therefore uses the same idempotency key. A running command holds a lock on its
+//! file. An identical command that runs concurrently is a separate purchase with a separate file.
 
 use crate::credentials::{CredentialError, directory};
 use purser_client::IdempotencyKey;
@@ -13,10 +13,10 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
-/// The maximum number of identical commands at the same time.
+/// The maximum number of identical commands that run concurrently.
 const MAX_AT_ONCE: u32 = 64;
 
-/// The reason that a purchase was not started. Without its file, a killed command could pay twice.
+/// The reason why a purchase was not started. Without a journal file, repeating a killed command could pay twice.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JournalError {
     #[error(transparent)]
@@ -32,15 +32,15 @@ pub(crate) enum JournalError {
 pub(crate) struct Journal {
     /// The run's id.
     pub(crate) run: String,
-    /// Whether this command started the purchase.
+    /// Whether this command started the purchase. False if the command found a leftover file.
     pub(crate) is_new: bool,
     path: PathBuf,
-    // Holds the lock.
+    // The open file holds the lock.
     _file: File,
 }
 
 impl Journal {
-    /// Opens the leftover file of this request, or creates a new one.
+    /// Opens the leftover file for this request, or creates a new file.
     pub(crate) fn open(request: &IdempotencyKey) -> Result<Self, JournalError> {
         Self::open_in(
             &directory("XDG_STATE_HOME", ".local/state")?.join("purser/purchases"),
@@ -61,8 +61,8 @@ impl Journal {
                 Err(TryLockError::WouldBlock) => continue,
                 Err(TryLockError::Error(error)) => return Err(of(error)),
             }
-            // Another command may have removed the file between opening and locking. Its run is over, even if a third
-            // command has created the file anew.
+            // Another command may have removed the file between opening and locking. That command's run is complete,
+            // even if a third command has created the file again.
             if !is_at(&opened, &path) {
                 continue;
             }
@@ -87,13 +87,13 @@ impl Journal {
         Err(JournalError::TooMany)
     }
 
-    /// Ends the purchase. The next identical command is a new one.
+    /// Ends the purchase. The next identical command is a new purchase.
     pub(crate) fn close(self) -> Result<(), JournalError> {
         fs::remove_file(&self.path).map_err(|source| file(&self.path, source))
     }
 }
 
-/// Returns whether an open file is the one at a path.
+/// Returns whether the open file is still the file at `path`.
 fn is_at(opened: &File, path: &Path) -> bool {
     let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
     match (opened.metadata(), fs::metadata(path)) {

@@ -1,5 +1,5 @@
-//! A log of statements, read by anybody: its checkpoint and its tiles of hashes (c2sp.org/tlog-tiles), and the check that
-//! one checkpoint continues another.
+//! A client for a public log of statements. The client reads the log's checkpoint and hash tiles (c2sp.org/tlog-tiles),
+//! and checks that one checkpoint is consistent with another.
 
 use crate::args::{Log, Watch};
 use crate::exit::{Exit, Failure};
@@ -14,24 +14,24 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use url::Url;
 
-/// The longest object that is read, in bytes: a full tile has 8 KiB.
+/// The maximum length of an object, in bytes. A full tile has 8 KiB.
 const MAX_OBJECT_BYTES: usize = 64 * 1024;
 
-/// A log at its prefix, for example `https://purser.example/log`.
+/// A client for the log at a URL prefix, for example `https://purser.example/log`.
 pub(crate) struct LogClient {
     http: reqwest::Client,
     prefix: Url,
 }
 
 impl LogClient {
-    /// The log at this address: `https://…`, or `http://` to this machine.
+    /// Creates a client for the log at this URL. The URL must be `https`, or `http` on a loopback host.
     pub(crate) fn at(address: &str) -> Result<Self, Failure> {
         let wrong = || Failure::Words("the log's address must be https://…, or http:// to this machine".to_owned());
         let (http, prefix) = connection(address).ok_or_else(wrong)?;
         Ok(Self { http, prefix })
     }
 
-    /// An object below the prefix; `None` if there is none.
+    /// Reads an object below the prefix. Returns `None` if the object does not exist.
     async fn object(&self, path: &str) -> Result<Option<Vec<u8>>, Failure> {
         let failed = |why: String| Failure::Words(format!("the log's `{path}` can't be read: {why}"));
         let broken = |error: reqwest::Error| failed(error.without_url().to_string());
@@ -51,15 +51,15 @@ impl LogClient {
         }
     }
 
-    /// The newest checkpoint, as it is signed.
+    /// Reads the latest checkpoint with its signatures.
     async fn checkpoint(&self) -> Result<String, Failure> {
         let bytes = self.object("checkpoint").await?;
         let bytes = bytes.ok_or_else(|| Failure::Words("the log has no checkpoint".to_owned()))?;
         String::from_utf8(bytes).map_err(|_| Failure::Words("the log's checkpoint is no text".to_owned()))
     }
 
-    /// Checks by the log's tiles that the newer of two trees begins with all entries of the older one. Returns why it does
-    /// not.
+    /// Checks with the log's tiles that the newer of two trees starts with all entries of the older tree. The inner
+    /// error is the reason why the trees are not consistent.
     pub(crate) async fn check_consistency(
         &self,
         one: &TreeHead,
@@ -91,7 +91,8 @@ impl TileReader for LogClient {
     }
 }
 
-/// The checkpoint of a note that a trusted log signed and enough witnesses cosigned, or why it is none.
+/// Opens a checkpoint note. A trusted log must have signed the note, and enough witnesses must have cosigned the note.
+/// The error is the reason why the checkpoint is rejected.
 pub(crate) fn open_checkpoint(note: &str, trust: &Trust) -> Result<Checkpoint, String> {
     let note = Note::parse(note).map_err(|error| error.to_string())?;
     let checkpoint = trust.policy.open(&note).map_err(|error| error.to_string())?;
@@ -102,7 +103,7 @@ pub(crate) fn open_checkpoint(note: &str, trust: &Trust) -> Result<Checkpoint, S
     Ok(checkpoint)
 }
 
-/// Reads and verifies a checkpoint that was kept.
+/// Reads and verifies a stored checkpoint.
 pub(crate) fn read_checkpoint(path: &Path, trust: &Trust) -> Result<Checkpoint, Failure> {
     open_checkpoint(&read_text(path)?, trust)
         .map_err(|why| Failure::Unreadable(format!("{} is no trusted checkpoint: {why}", path.display())))
@@ -117,7 +118,7 @@ pub(crate) async fn run(command: Log, output: &Output) -> Result<Exit, Failure> 
         let Some(seconds) = watch.every else { return checked };
         match checked {
             Ok(Exit::Done) => {}
-            // The log may be back the next time; what was kept is unchanged.
+            // The log may be available again in the next round, and the stored checkpoint is unchanged.
             Err(failure @ Failure::Words(_)) => output.say(&failure.to_string()),
             ended => return ended,
         }
@@ -125,8 +126,8 @@ pub(crate) async fn run(command: Log, output: &Output) -> Result<Exit, Failure> 
     }
 }
 
-/// Compares the log's checkpoint with the kept one, and keeps it if it continues the kept one. A checkpoint that does not
-/// is kept in another file: both together prove what the log did.
+/// Compares the log's checkpoint with the stored checkpoint. A consistent checkpoint replaces the stored checkpoint. An
+/// inconsistent checkpoint is stored in another file, because both checkpoints together prove the log's misbehaviour.
 async fn check(log: &LogClient, trust: &Trust, watch: &Watch, output: &Output) -> Result<Exit, Failure> {
     let kept = match watch.state.try_exists() {
         Ok(true) => Some(read_checkpoint(&watch.state, trust)?),
@@ -194,7 +195,7 @@ async fn compare(
     Ok(log.check_consistency(&old, &new).await?.map(|()| checkpoint))
 }
 
-/// Replaces a file at once, so that an interrupted run keeps the earlier checkpoint.
+/// Replaces a file atomically, so that an interrupted run leaves the earlier checkpoint.
 fn write(path: &Path, note: &str) -> Result<(), Failure> {
     let mut beside = path.to_path_buf().into_os_string();
     beside.push(".new");

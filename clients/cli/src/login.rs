@@ -7,7 +7,7 @@ use crate::output::Output;
 use purser_client::{AgentKey, Purser};
 use std::{fs, io};
 
-/// Reads an agent key from standard input, and stores it after Purser has accepted it.
+/// Reads an agent key from standard input, checks that Purser accepts the key, and stores the key.
 pub(crate) async fn login(url: &str, output: &Output) -> Result<Exit, Failure> {
     let text = from_standard_input()?;
     let key = AgentKey::from_text(&text).map_err(CredentialError::Key)?;

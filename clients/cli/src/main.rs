@@ -1,19 +1,19 @@
-//! `purser`: an agent's payments from a command line.
+//! `purser`: makes an agent's payments from the command line.
 //!
 //! - `args.rs`: the command-line arguments.
 //! - `credentials.rs`, `login.rs`: the stored agent key.
-//! - `journal.rs`: makes repeating a killed command the same purchase.
-//! - `pay.rs`, `show.rs`, `mcp.rs`: the commands of agents.
-//! - `evidence.rs`: the file of evidence about a payment, and what providers signed.
-//! - `verify.rs`: the verification of evidence, with `node.rs` (calls of a node of the chain).
-//! - `replay.rs`: the replay of a decision from its file of evidence.
+//! - `journal.rs`: lets a repeated command continue the purchase of a killed command.
+//! - `pay.rs`, `show.rs`, `mcp.rs`: the commands for agents.
+//! - `evidence.rs`: the evidence file about a payment, and the providers' signed objects.
+//! - `verify.rs`: the verification of evidence, with `node.rs` (requests to a chain node).
+//! - `replay.rs`: the replay of a decision from an evidence file.
 //! - `log.rs`: a log's tiles and checkpoints, and the command that watches a log.
 //! - `output.rs`, `payment.rs`, `exit.rs`: the output and the exit codes.
-//! - `catalog.rs`: the commands of operators, with `bazaar.rs` (a Bazaar's listing), `entry.rs` (catalog entries and
+//! - `catalog.rs`: the commands for operators, with `bazaar.rs` (a Bazaar listing), `entry.rs` (catalog entries and
 //!   their differences), `operator.rs` (the internal API) and `signature.rs` (AWS Signature Version 4).
-//! - `policy.rs`: the commands of people, with `policy_file.rs` (the file of policies), `policy_plan.rs` (what differs),
-//!   `rule.rs` (rules and their differences) and `person.rs` (the people's API).
-//! - `api.rs`: calls of a JSON API with a credential.
+//! - `policy.rs`: the commands for signed-in users, with `policy_file.rs` (the policy file), `policy_plan.rs` (the
+//!   differences), `rule.rs` (rules and their differences) and `person.rs` (the dashboard's API).
+//! - `api.rs`: requests to a JSON API with a credential.
 
 mod api;
 mod args;
@@ -51,7 +51,7 @@ use exit::{Exit, Failure};
 use output::Output;
 use std::process::ExitCode;
 
-/// The `User-Agent` of this command's own calls.
+/// The `User-Agent` header of this program's own requests.
 pub(crate) const USER_AGENT: &str = concat!("purser-cli/", env!("CARGO_PKG_VERSION"));
 
 #[tokio::main(flavor = "current_thread")]

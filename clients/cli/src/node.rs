@@ -1,5 +1,7 @@
-//! Calls of a node of the chain (Ethereum JSON-RPC). Its address may contain an API key, so it is never printed.
-//! Also the connection to any other server that the caller names and that gets no credential.
+//! A client for a chain node (Ethereum JSON-RPC). The node's URL is never printed, because the URL may contain an API
+//! key.
+//!
+//! This file also has the HTTP connection to other servers that the caller names and that receive no credential.
 
 use crate::USER_AGENT;
 use crate::bazaar::is_this_machine;
@@ -10,24 +12,24 @@ use std::time::Duration;
 use url::Url;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// The longest answer that is read, in bytes: a transaction may have many logs.
+/// The maximum length of a response, in bytes. A transaction may have many logs.
 const MAX_RESPONSE_BYTES: usize = 4 * 1024 * 1024;
 
-/// A node.
+/// A client for one node.
 pub(crate) struct Node {
     http: reqwest::Client,
     address: Url,
 }
 
 impl Node {
-    /// The node at this address: `https://…`, or `http://` to this machine.
+    /// Creates a client for the node at this URL. The URL must be `https`, or `http` on a loopback host.
     pub(crate) fn at(address: &str) -> Result<Self, &'static str> {
         let (http, address) =
             connection(address).ok_or("the node's address must be https://…, or http:// to this machine")?;
         Ok(Self { http, address })
     }
 
-    /// Returns the result of a call, which may be null.
+    /// Calls a JSON-RPC method and returns the result, which may be null.
     pub(crate) async fn call(&self, method: &str, parameters: Value) -> Result<Value, String> {
         let broken = |error: reqwest::Error| format!("the node can't be asked: {}", error.without_url());
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters});
@@ -46,7 +48,8 @@ impl Node {
     }
 }
 
-/// A client without redirects, and the parsed address: `https://…`, or `http://` to this machine.
+/// Returns an HTTP client that follows no redirects, and the parsed URL. The URL must be `https`, or `http` on a
+/// loopback host.
 pub(crate) fn connection(address: &str) -> Option<(reqwest::Client, Url)> {
     let address = Url::parse(address).ok()?;
     let is_allowed = match address.scheme() {
@@ -61,7 +64,7 @@ pub(crate) fn connection(address: &str) -> Option<(reqwest::Client, Url)> {
         .map(|http| (http, address))
 }
 
-/// The body of a response; `None` if it is longer than this number of bytes.
+/// Reads the body of a response. Returns `None` if the body is longer than `max` bytes.
 pub(crate) async fn body_of(mut response: Response, max: usize) -> reqwest::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     while let Some(chunk) = response.chunk().await? {

@@ -1,4 +1,4 @@
-//! A client of the internal API, with an operator's token.
+//! A client for the internal API that uses an operator's token.
 
 use crate::api::{Api, Call, list_of};
 use crate::credentials::{
@@ -11,16 +11,16 @@ use reqwest::header::HeaderName;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-/// The longest token, in bytes.
+/// The maximum length of a token, in bytes.
 const MAX_TOKEN_BYTES: usize = 256;
 
-/// Purser's internal API.
+/// A client for Purser's internal API.
 #[derive(Debug)]
 pub(crate) struct Operator(Api);
 
 impl Operator {
-    /// Creates a client with the environment's token, or with the stored one. Requests are signed if the environment
-    /// has AWS credentials, except to this machine.
+    /// Creates a client with the token from the environment or, if the variable is not set, with the stored token.
+    /// Requests are signed if the environment has AWS credentials, except requests to a loopback host.
     pub(crate) fn new(url: &str) -> Result<Self, Failure> {
         let text = match variable("PURSER_OPERATOR_TOKEN") {
             Some(text) => Zeroizing::new(text),
@@ -35,18 +35,18 @@ impl Operator {
         Ok(Self(api.sign_requests(variable)?))
     }
 
-    /// Returns all services, as `GET /internal/services` lists them.
+    /// Returns all services (`GET /internal/services`).
     pub(crate) async fn services(&self) -> Result<Vec<Value>, Failure> {
         let answer = self.0.call(Call::get(&["internal", "services"])).await?;
         list_of(answer, "services", "its list of services")
     }
 
-    /// Returns one service, with its version.
+    /// Returns one service with its version.
     pub(crate) async fn service(&self, id: &str) -> Result<Value, Failure> {
         self.0.call(Call::get(&["internal", "services", id])).await
     }
 
-    /// Writes a new service, or replaces the version `over` of an existing one.
+    /// Writes a service. `over` is the version of the existing service that is replaced, or `None` for a new service.
     pub(crate) async fn put(&self, id: &str, over: Option<u64>, entry: &Value) -> Result<Value, Failure> {
         let path = ["internal", "services", id];
         let call = Call {
@@ -69,7 +69,7 @@ impl Operator {
     }
 }
 
-/// Reads an operator's token from standard input, and stores it after Purser has accepted it.
+/// Reads an operator's token from standard input, checks that Purser accepts the token, and stores the token.
 pub(crate) async fn login(url: &str, output: &Output) -> Result<Exit, Failure> {
     let text = from_standard_input()?;
     Operator::with_token(url, &text)?.services().await?;

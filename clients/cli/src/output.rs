@@ -1,7 +1,7 @@
-//! The output of commands: tables for people, JSON for programs.
+//! The output of commands: tables for humans, JSON for programs.
 //!
-//! Texts of providers and of the catalog are untrusted. Control characters, which a terminal would execute, are not
-//! printed.
+//! Text from providers and from the catalog is untrusted. Control characters are not printed, because a terminal would
+//! execute them.
 
 use crate::exit::Failure;
 use serde_json::Value;
@@ -24,7 +24,7 @@ impl Output {
         }
     }
 
-    /// Prints the answer to standard output, as JSON or as lines of text.
+    /// Prints a result to standard output, as JSON or as lines of text.
     pub(crate) fn answer(&self, json: &Value, lines: impl FnOnce() -> Vec<String>) {
         let text = if self.json {
             json.to_string()
@@ -35,7 +35,7 @@ impl Output {
                 .collect::<Vec<_>>()
                 .join("\n")
         };
-        // A closed pipe, for example of `head`, is not an error.
+        // A closed pipe, for example if the reader is `head`, is not an error.
         let _ = writeln!(io::stdout(), "{text}");
     }
 
@@ -45,7 +45,7 @@ impl Output {
         let _ = writeln!(io::stderr(), "{text}");
     }
 
-    /// Prints a remark for people to standard error.
+    /// Prints a message for humans to standard error. Prints nothing in JSON mode.
     pub(crate) fn say(&self, text: &str) {
         if !self.json {
             let _ = writeln!(io::stderr(), "{}", printable(text));
@@ -75,7 +75,7 @@ impl Output {
     }
 }
 
-/// Asks the person at the terminal a question, and returns whether the answer is yes.
+/// Asks the user at the terminal a question, and returns whether the user answers yes.
 pub(crate) fn ask_yes_or_no(question: &str) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() {
         let what = "nothing is written: nobody is there to ask; see the difference with --dry-run, then say --yes";
@@ -89,7 +89,7 @@ pub(crate) fn ask_yes_or_no(question: &str) -> Result<bool, Failure> {
     Ok(matches!(line.trim(), "y" | "Y" | "yes"))
 }
 
-/// Replaces control characters, and those that change the direction of text, with spaces.
+/// Replaces control characters, and characters that change the direction of text, with spaces.
 fn printable(text: &str) -> String {
     let is_shown = |c: char| {
         !c.is_control() && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -126,7 +126,7 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Line breaks and bidirectional controls become spaces, too.
+    /// Line breaks and bidirectional controls are also replaced with spaces.
     #[test]
     fn control_characters_of_provider_text_are_replaced() {
         assert_eq!(printable("a\u{1b}[2Jb\nc\u{202e}d"), "a [2Jb c d");

@@ -85,7 +85,7 @@ fn unreadable(what: &str, error: &io::Error) -> Failure {
     Failure::Words(format!("{what} can't be read: {error}"))
 }
 
-/// Calls the provider, pays if it asks for a payment, and writes its answer.
+/// Calls the provider, pays if the provider requires a payment, and writes the provider's response.
 pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Exit, Failure> {
     let sent = ProviderRequest::from_call(&pay.call)?;
     let request = sent.request(&pay.call);
@@ -93,7 +93,7 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
         let key = IdempotencyKey::from_text(key).map_err(|error| Failure::Words(error.to_string()))?;
         (None, request.key(key))
     } else {
-        // The agent is not part of the name: the same run with another agent's key is another payment.
+        // The agent is not part of the file's name. The same run with another agent's key is another payment.
         let named = IdempotencyKey::derive("", sent.method.as_str(), &sent.address, &sent.body, 0);
         (Some(Journal::open(&named)?), request)
     };
@@ -118,7 +118,7 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
             let is_over = match &error {
                 PayError::AlreadyPaid(_) => true,
                 PayError::PaymentLapsed { receipt_status, .. } => *receipt_status == ReceiptStatus::Expired,
-                // Nothing was paid now, but the command that left the file over may have paid.
+                // Nothing was paid now, but the killed command that left the journal file may have paid.
                 PayError::Request(_)
                 | PayError::Provider(_)
                 | PayError::Terms(_)
@@ -157,7 +157,8 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
         if let Some(payment) = &paid.payment {
             tell(payment, output);
         }
-        // A leftover journal is kept if nothing was paid now: the answer to its payment was not received yet.
+        // A leftover journal file stays if nothing was paid now, because the response to its payment was not received
+        // yet.
         if let Some(journal) = journal.filter(|journal| journal.is_new || paid.payment.is_some()) {
             journal.close()?;
         }
@@ -176,7 +177,7 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
     }
 }
 
-/// Writes the provider's answer as it arrives.
+/// Writes the provider's response while it arrives.
 async fn write(mut response: Response, file: Option<&std::path::Path>) -> Result<(), Failure> {
     let what = file.map_or_else(|| "standard output".to_owned(), |file| file.display().to_string());
     let failed = |source| Failure::Output {
@@ -224,7 +225,8 @@ fn tell(payment: &PaymentMade, output: &Output) {
     }
 }
 
-/// Fails if the agent may not make a call that costs nothing. Purser judges the calls of the catalog, and no others.
+/// Returns an error if Purser rejects a call that costs nothing. Purser checks only calls to operations of the catalog,
+/// so other calls are allowed.
 async fn may_be_free(payer: &Payer, request: &Request) -> Result<(), Failure> {
     match payer.check_unpaid(request).await {
         Err(PayError::Refused { refusal }) if refusal.slug == Slug::ServiceNotFound => Ok(()),
@@ -232,7 +234,7 @@ async fn may_be_free(payer: &Payer, request: &Request) -> Result<(), Failure> {
     }
 }
 
-/// Calls the provider without paying, and prints what Purser would decide.
+/// Calls the provider without paying, and prints the decision that Purser would make.
 pub(crate) async fn check(purser: &Purser, call: Call, output: &Output) -> Result<Exit, Failure> {
     let sent = ProviderRequest::from_call(&call)?;
     let payer = Payer::new(purser.clone(), "", call.max)?;

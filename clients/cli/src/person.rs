@@ -1,7 +1,7 @@
-//! A client of the people's API, with a session of a person.
+//! A client for the dashboard's API that uses a user's session.
 //!
-//! The session is read from the environment and never stored: it lasts hours, and an edit that widens needs a recent
-//! one.
+//! The session token is read from the environment and never stored, because a session lasts only hours and a widening
+//! update needs a recent sign-in.
 
 use crate::api::{Api, Call, list_of};
 use crate::credentials::{CredentialError, header_of, variable};
@@ -12,34 +12,34 @@ use reqwest::header::AUTHORIZATION;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-/// The longest session token, in bytes (`shared/api/src/auth/session.rs`).
+/// The maximum length of a session token, in bytes (`shared/api/src/auth/session.rs`).
 const MAX_TOKEN_BYTES: usize = 8 * 1024;
 
-/// The people's API.
+/// A client for the dashboard's API.
 #[derive(Debug)]
 pub(crate) struct Person(Api);
 
-/// A conditional write.
+/// A write that is conditional on a version.
 #[derive(Clone, Debug)]
 pub(crate) struct Write<'a> {
     pub(crate) method: Method,
     pub(crate) path: &'a [&'a str],
-    /// The version that was read; zero for none.
+    /// The version that was read. Zero if the object is new.
     pub(crate) over: u64,
     pub(crate) body: Option<&'a Value>,
-    /// Why the person writes it.
+    /// The user's reason for the write.
     pub(crate) reason: Option<&'a str>,
 }
 
 impl Person {
-    /// Creates a client with the environment's session token.
+    /// Creates a client with the session token from the environment.
     pub(crate) fn new(url: &str) -> Result<Self, Failure> {
         let token = Zeroizing::new(variable("PURSER_SESSION_TOKEN").ok_or(CredentialError::NoSession)?);
         let header = header_of(&token, "Bearer ", MAX_TOKEN_BYTES).ok_or(CredentialError::Session)?;
         Ok(Self(Api::new(url, AUTHORIZATION, header)?))
     }
 
-    /// Returns all agents of the person, without archived ones.
+    /// Returns all agents of the user, except archived agents.
     pub(crate) async fn agents(&self) -> Result<Vec<Value>, Failure> {
         let (mut agents, mut cursor) = (Vec::new(), None::<String>);
         loop {
@@ -62,26 +62,26 @@ impl Person {
         }
     }
 
-    /// Returns the agent's records of services, disabled ones included.
+    /// Returns the services that the agent has, including disabled services.
     pub(crate) async fn services(&self, agent: &str) -> Result<Vec<Value>, Failure> {
         let answer = self.0.call(Call::get(&["agents", agent, "services"])).await?;
         list_of(answer, "services", "its list of services")
     }
 
-    /// Returns the agent's rules, and the agent's version.
+    /// Returns the agent's version and the agent's rules.
     pub(crate) async fn rules(&self, agent: &str) -> Result<(u64, Vec<Value>), Failure> {
         let answer = self.0.call(Call::get(&["agents", agent, "rules"])).await?;
         let version = version_of(&answer)?;
         Ok((version, list_of(answer, "rules", "its list of rules")?))
     }
 
-    /// Sends a write, and returns the version after it.
+    /// Sends a write, and returns the version after the write.
     pub(crate) async fn write(&self, write: Write<'_>) -> Result<u64, Failure> {
         let reason: Vec<_> = write.reason.iter().map(|reason| ("edit_reason", *reason)).collect();
         version_of(&self.send(write, &reason).await?)
     }
 
-    /// Returns the preview of a write. Nothing is saved.
+    /// Returns the preview of a write. A preview saves nothing.
     pub(crate) async fn preview(&self, write: Write<'_>) -> Result<Value, Failure> {
         self.send(write, &[("preview", "true")]).await
     }
@@ -98,7 +98,7 @@ impl Person {
     }
 }
 
-/// Returns the version of an answer, to be sent with the next edit.
+/// Returns the version in a response, which the next update must contain.
 fn version_of(answer: &Value) -> Result<u64, Failure> {
     let version = answer.get("version").and_then(Value::as_u64);
     version.ok_or_else(|| ApiError::Unreadable("an answer without a version").into())

@@ -1,9 +1,9 @@
-//! The people's commands for policies that are kept in a file. `apply` asks Purser for a preview of its edits and shows
-//! them before it writes them.
+//! The users' commands for policies in a file. `apply` requests a preview of its updates from Purser and shows the
+//! preview before it writes the updates.
 //!
-//! Each write is conditional on the version that was read. The first refusal stops the command; it can be repeated,
-//! because an edit that is already written is no difference. Agents, services, members and rules that the file doesn't
-//! name stay unchanged.
+//! Each write is conditional on the version that was read. The first rejected write stops the command. The command can
+//! be repeated, because updates that are already written have no differences. Agents, services, fields and rules that
+//! are not in the file stay unchanged.
 
 use crate::args::{Consent, Policy as Command};
 use crate::catalog::text_of;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The maximum length of a file: an export of 1,000 agents that all differ has 3 MB.
+/// The maximum size of a file. An export of 1,000 agents that all differ has 3 MB.
 const MAX_MEBIBYTES: u32 = 16;
 
 pub(crate) async fn run(person: &Person, command: Command, output: &Output) -> Result<Exit, Failure> {
@@ -36,7 +36,7 @@ async fn agents(person: &Person) -> Result<Vec<Agent>, Failure> {
     agents.ok_or_else(|| ApiError::Unreadable("its list of agents").into())
 }
 
-/// Prints the present state as a file: a policy for each set of agents with equal records and rules.
+/// Prints the current state as a policy file. Agents with equal services and rules share one policy.
 async fn export(person: &Person, only: &[String], output: &Output) -> Result<Exit, Failure> {
     let mut agents = agents(person).await?;
     let is_named = |agent: &Agent, name: &String| agent.id.eq_ignore_ascii_case(name) || agent.name == *name;
@@ -65,7 +65,7 @@ async fn export(person: &Person, only: &[String], output: &Output) -> Result<Exi
     let mut names = BTreeSet::new();
     for policy in &mut policies {
         if let Selector::Ids(ids) = &policy.agents {
-            // The name of the first agent; the id tells apart agents of one name.
+            // A policy has the name of its first agent. The agent's id is added if two agents have the same name.
             let id = ids.first().cloned().unwrap_or_default();
             if !names.insert(policy.name.clone()) {
                 policy.name = format!("{} ({id})", policy.name);
@@ -98,17 +98,17 @@ fn policy_of(agent: Agent, services: &[Value], rules: &[Value]) -> Policy {
     }
 }
 
-/// An agent with edits.
+/// An agent that needs updates.
 struct Differing {
     agent: Agent,
-    /// The policies that it follows.
+    /// The names of the policies that the agent follows.
     policies: Vec<String>,
     edits: Vec<Edit>,
-    /// The agent's version, if its rules are edited.
+    /// The agent's version. Zero if no policy has rules for the agent.
     version: u64,
-    /// The number of edits that are written.
+    /// The number of updates that are already written.
     written: usize,
-    /// The refusal of the edit after these.
+    /// The error for the first update that is not written.
     error: Option<Value>,
 }
 
@@ -194,7 +194,7 @@ async fn apply(
     }
 }
 
-/// Reads what the policies are about.
+/// Reads the parts of the agent's state that the policies concern.
 async fn state_of(person: &Person, agent: &Agent, policies: &[&Policy]) -> Result<State, Failure> {
     let has_services = policies.iter().any(|policy| !policy.services.is_empty());
     let has_rules = policies.iter().any(|policy| policy.rules.is_some());
@@ -211,7 +211,7 @@ async fn state_of(person: &Person, agent: &Agent, policies: &[&Policy]) -> Resul
     Ok(State { services, rules })
 }
 
-/// Returns remarks about policies without agents, and keys that name no service of any agent: they may be typos.
+/// Returns notes about policies without agents and about keys that match no service, because these may be typos.
 fn notes(policies: &[Policy], matched: &BTreeSet<(String, String)>) -> Vec<String> {
     let mut notes = Vec::new();
     for policy in policies {
@@ -227,10 +227,10 @@ fn notes(policies: &[Policy], matched: &BTreeSet<(String, String)>) -> Vec<Strin
     notes
 }
 
-/// The services and `rules` on which one policy overrides another, and the number of agents.
+/// Maps an overriding policy and an overridden policy to the affected services (and `rules`) and the number of agents.
 type Overrides = BTreeMap<(String, String), (BTreeSet<String>, usize)>;
 
-/// Shows the edits to people, before they are written.
+/// Shows the updates to the user before they are written.
 fn show(output: &Output, differing: &[Differing], overrides: &Overrides, notes: &[String]) {
     for ((by, of), (at, agents)) in overrides {
         let at = at.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -280,8 +280,11 @@ fn as_json(one: &Differing) -> Value {
     })
 }
 
-/// Asks for a preview of each distinct edit, for the first agent that it concerns, and keeps the preview with the edit.
-/// Returns the edits that Purser rejects as invalid. Other refusals depend on the time of the write, which reports them.
+/// Requests a preview for each distinct update, for the first agent with the update, and stores the preview in the
+/// update.
+///
+/// Returns the updates that Purser rejects as invalid. Other errors are ignored here, because they depend on the time
+/// of the write and occur again during the write.
 async fn preview(person: &Person, differing: &mut [Differing]) -> Result<Vec<String>, Failure> {
     let (mut distinct, mut problems) = (BTreeSet::new(), Vec::new());
     for one in differing {
@@ -306,7 +309,7 @@ async fn preview(person: &Person, differing: &mut [Differing]) -> Result<Vec<Str
     Ok(problems)
 }
 
-/// Counts the recorded decisions that have another result under the edited limits, if nobody approves.
+/// Counts the recorded decisions that would have another result with the updated limits, if no user approves anything.
 fn count_flips(preview: &Value) -> u64 {
     let flips = preview.pointer("/if_declined/flips").and_then(Value::as_array);
     let counts = flips
@@ -316,7 +319,7 @@ fn count_flips(preview: &Value) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
-/// Returns the path and the rest of the request that writes an edit of an agent, whose rules have this version.
+/// Returns the path and the other parts of the request that writes an update. `version` is the agent's version.
 fn request<'a>(agent: &'a str, version: u64, write: &'a Write) -> (Vec<&'a str>, Request<'a>) {
     let (method, path, over) = match write {
         Write::Enable(_) => (Method::POST, vec!["services"], 0),
@@ -335,7 +338,7 @@ fn request<'a>(agent: &'a str, version: u64, write: &'a Write) -> (Vec<&'a str>,
     ([vec!["agents", agent], path].concat(), request)
 }
 
-/// Writes the edits of one agent in order, up to the first refusal.
+/// Writes the updates of one agent in order, and stops at the first error.
 async fn write(person: &Person, one: &mut Differing, reason: Option<&str>) -> Result<(), Failure> {
     for edit in &one.edits {
         let (path, request) = request(&one.agent.id, one.version, &edit.write);
@@ -355,7 +358,8 @@ async fn write(person: &Person, one: &mut Differing, reason: Option<&str>) -> Re
     Ok(())
 }
 
-/// The failure of a command that a refusal stopped: what is written, and what is not.
+/// Returns the error for a command that stopped at a rejected update. The error lists the written and the remaining
+/// updates.
 fn interrupted_failure(failure: &Failure, differing: &[Differing], written: usize, differences: usize) -> Failure {
     let mut problems = Vec::new();
     let named = |one: &Differing| format!("{} ({})", one.agent.name, one.agent.id);

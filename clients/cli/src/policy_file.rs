@@ -1,7 +1,8 @@
-//! The file of policies: named policies, each with the agents that follow it, limits for their services, and rules.
+//! The policy file. The file has named policies. Each policy has the agents that follow the policy, limits for the
+//! agents' services, and rules.
 //!
-//! Members that this version does not know are refused, except in limits and rules, which Purser validates: a typo must
-//! not become a limit that does not hold.
+//! Unknown fields are rejected, so that a typo does not silently remove a limit. The fields of limits and rules are not
+//! checked here, because Purser validates them.
 
 use crate::rule::{kind_of, rule_of};
 use serde::ser::SerializeMap as _;
@@ -10,7 +11,7 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// The version of the form.
+/// The version of the file format.
 const VERSION: u64 = 1;
 
 /// A named policy.
@@ -20,26 +21,26 @@ pub(crate) struct Policy {
     pub(crate) agents: Selector,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) services: BTreeMap<Key, Limits>,
-    /// The rules that the agents have afterwards; `None` if they keep theirs.
+    /// The rules that the agents will have. `None` if the agents' rules stay unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rules: Option<Vec<Value>>,
 }
 
-/// The members of a service's policy to set, and `enabled`.
+/// The fields of a service's policy that are set, and `enabled`.
 pub(crate) type Limits = Map<String, Value>;
 
-/// The agents that follow a policy.
+/// Selects the agents that follow a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Selector {
     /// All agents.
     All,
     Ids(BTreeSet<String>),
     Names(BTreeSet<String>),
-    /// Agents with all of these labels.
+    /// Agents that have all of these labels.
     Labels(BTreeMap<String, String>),
 }
 
-/// An object with one member. A derived implementation would write YAML's tags.
+/// Serializes the selector as an object with one field. A derived implementation would write YAML tags.
 impl Serialize for Selector {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut map = to.serialize_map(Some(1))?;
@@ -53,12 +54,13 @@ impl Serialize for Selector {
     }
 }
 
-/// The services that limits are for. The order is the precedence: the first key that names a service wins.
+/// Selects the services that limits apply to. The order of the variants is the precedence: the first key that matches a
+/// service applies.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
-    /// The service of this slug or id.
+    /// The service with this slug or id.
     Service(String),
-    /// Every enabled service of this category.
+    /// Every enabled service in this category.
     Category(String),
     /// Every enabled service.
     Every,
@@ -90,7 +92,7 @@ impl Serialize for Key {
     }
 }
 
-/// The document, for writing it.
+/// The policy file, for serialization.
 #[derive(Debug, Serialize)]
 pub(crate) struct Document<'a> {
     version: u64,
@@ -106,10 +108,10 @@ impl<'a> Document<'a> {
     }
 }
 
-/// Parses a file in YAML or JSON, or returns all its problems.
+/// Parses a policy file in YAML or JSON. Returns all validation errors if the file is invalid.
 pub(crate) fn parse(text: &str) -> Result<Vec<Policy>, Vec<String>> {
-    // JSON's escapes of characters beyond the Basic Multilingual Plane are no YAML, so JSON is tried first. Both
-    // refuse a member that occurs twice, which a reader might overlook.
+    // The parser tries JSON first, because JSON's surrogate-pair escapes are not valid YAML. Both parsers reject
+    // duplicate fields, which a human reader might overlook.
     let document: serde_yaml_ng::Value = serde_json::from_str(text)
         .or_else(|_| serde_yaml_ng::from_str(text))
         .map_err(|error| vec![format!("it is neither YAML nor JSON: {error}")])?;
@@ -123,7 +125,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Policy>, Vec<String>> {
     }
 }
 
-/// Reads the document, and collects its problems as `path: problem`.
+/// Parses the file, and collects the validation errors as `path: error`.
 #[derive(Default)]
 struct Reader {
     problems: Vec<String>,
@@ -134,7 +136,7 @@ impl Reader {
         self.problems.push(format!("{at}: {problem}"));
     }
 
-    /// The members of an object whose names are all known.
+    /// Returns the fields of an object. Reports unknown fields as errors.
     fn members<'a>(&mut self, at: &str, value: &'a Value, known: &[&str]) -> Option<&'a Map<String, Value>> {
         let Some(members) = value.as_object() else {
             self.wrong(at, "must be a mapping");
@@ -281,7 +283,8 @@ impl Reader {
 
 const WHOLE: &str = "must be a whole number without a sign, separators or a fraction";
 
-/// Returns the problem of a member of a service's limits that Purser would not report, or would read otherwise.
+/// Returns the validation error for a field of a service's limits, if Purser would not report the error or would
+/// interpret the value differently.
 fn problem_of(key: &Key, name: &str, value: &Value) -> Option<&'static str> {
     match (name, value) {
         ("enabled", Value::Bool(true)) if !matches!(key, Key::Service(_)) => {
@@ -325,7 +328,7 @@ policies:
         assert_eq!(research.rules, Some(vec![rule]));
         assert_eq!((&policies[1].agents, &policies[1].rules), (&Selector::All, &None));
 
-        // What is written can be read.
+        // A serialized file can be parsed again.
         let document = Document::new(&policies);
         for text in [
             serde_yaml_ng::to_string(&document).unwrap(),
@@ -333,7 +336,7 @@ policies:
         ] {
             assert_eq!(parse(&text).unwrap(), policies, "{text}");
         }
-        // JSON's escape of a character that takes two.
+        // JSON escapes this character as a surrogate pair.
         let escaped = r#"{"version": 1, "policies": [{"name": "\ud83d\ude00", "agents": {"all": true}}]}"#;
         assert_eq!(parse(escaped).unwrap()[0].name, "\u{1f600}");
     }

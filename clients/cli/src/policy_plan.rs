@@ -1,8 +1,8 @@
-//! What differs between agents and the policies that they follow, and the edits that end the difference.
+//! Compares agents with the policies that they follow, and plans the updates that remove the differences.
 //!
-//! Of the policies that match an agent, the last one that names a service decides on it; within a policy, the most
-//! specific key does. Its limits alone hold for the service: members that it leaves out are left alone. The last policy
-//! with rules decides on all rules.
+//! If several policies of an agent match a service, the last policy applies. Within a policy, the most specific key
+//! applies. Only the limits of this key apply to the service, and fields that the key omits stay unchanged. The last
+//! policy with rules determines all rules of the agent.
 
 use crate::entry::Change;
 use crate::policy_file::{Key, Limits, Policy, Selector};
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use url::Host;
 
-/// An agent, as the list of agents has it.
+/// An agent in the list of agents.
 #[derive(Clone, Debug)]
 pub(crate) struct Agent {
     pub(crate) id: String,
@@ -20,7 +20,7 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Reads an agent; `None` if the value is none.
+    /// Parses an agent. Returns `None` if the value is not an agent.
     pub(crate) fn from_json(answer: &Value) -> Option<Self> {
         let text = |name: &str| answer.get(name).and_then(Value::as_str).map(str::to_owned);
         Some(Self {
@@ -42,28 +42,28 @@ impl Agent {
     }
 }
 
-/// The present state of an agent.
+/// The current state of an agent.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
-    /// The records of services, as the API lists them.
+    /// The agent's services, as the API lists them.
     pub(crate) services: Vec<Value>,
-    /// The agent's version, and its rules as the API lists them; `None` if no policy is about them.
+    /// The agent's version and the agent's rules as the API lists them. `None` if no policy has rules.
     pub(crate) rules: Option<(u64, Vec<Value>)>,
 }
 
-/// One write.
+/// A request that writes one update.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Write {
     /// Enables a service that the agent never had.
     Enable(Value),
-    /// Edits the record of the service, at a version.
+    /// Updates a service of the agent. `over` is the version that was read.
     Edit { service: String, over: u64, body: Value },
-    /// Edits a rule.
+    /// Updates a rule.
     Rule(RuleEdit),
 }
 
 impl Write {
-    /// Returns the body of the request; a removal has none.
+    /// Returns the body of the request. Removing a rule has no body.
     pub(crate) fn body(&self) -> Option<&Value> {
         match self {
             Self::Enable(body) | Self::Edit { body, .. } => Some(body),
@@ -73,29 +73,29 @@ impl Write {
     }
 }
 
-/// An edit of an agent.
+/// An update of an agent.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Edit {
     /// The service's slug or id, or `rule` and the rule's kind.
     pub(crate) at: String,
-    /// The policy that asks for it.
+    /// The name of the policy that requires the update.
     pub(crate) by: String,
     pub(crate) changes: Vec<Change>,
-    /// Whether the edit may allow what was refused before. It is a remark: Purser decides, and requires a recent
-    /// sign-in for it.
+    /// Whether the update may allow payments that were rejected before. This value is only shown to the user. Purser
+    /// decides whether an update widens, and then requires a recent sign-in.
     pub(crate) may_widen: bool,
     pub(crate) write: Write,
-    /// Purser's preview, for the first agent with the same edit.
+    /// Purser's preview. Only the first agent with the same update has a preview.
     pub(crate) preview: Option<Value>,
 }
 
-/// The edits of one agent, and what its policies override of each other.
+/// The updates of one agent, and the overrides between the agent's policies.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) edits: Vec<Edit>,
-    /// By the deciding policy and the overridden one: the services, and `rules`.
+    /// Maps an overriding policy and an overridden policy to the affected services and `rules`.
     pub(crate) overrides: BTreeMap<(String, String), BTreeSet<String>>,
-    /// The keys of policies that name a service of the agent, by policy.
+    /// The matching keys, each as the policy's name and the key.
     pub(crate) matched: BTreeSet<(String, String)>,
     pub(crate) problems: BTreeSet<String>,
 }
@@ -105,7 +105,7 @@ pub(crate) fn policies_of<'a>(agent: &Agent, policies: &'a [Policy]) -> Vec<&'a 
     policies.iter().filter(|policy| agent.follows(policy)).collect()
 }
 
-/// Returns the ids and names in the file that are no agent's.
+/// Returns an error for each id and name in the file that no agent has.
 pub(crate) fn unknown_agents(policies: &[Policy], agents: &[Agent]) -> Vec<String> {
     let mut unknown = Vec::new();
     for policy in policies {
@@ -122,13 +122,14 @@ pub(crate) fn unknown_agents(policies: &[Policy], agents: &[Agent]) -> Vec<Strin
     unknown
 }
 
-/// Returns the text that names a service in a file: its slug, or its id once it has left the catalog.
+/// Returns the text that identifies a service in a file: the slug, or the id if the service is no longer in the
+/// catalog.
 pub(crate) fn name_of(record: &Value) -> &str {
     let text = |name: &str| record.get(name).and_then(Value::as_str);
     text("slug").or_else(|| text("service_id")).unwrap_or_default()
 }
 
-/// Returns the most specific key of a policy that names the record's service, and its limits.
+/// Returns the most specific key of a policy that matches the service, and the limits of the key.
 fn limits_for<'a>(policy: &'a Policy, record: &Value) -> Option<(&'a Key, &'a Limits)> {
     let text = |name: &str| record.get(name).and_then(Value::as_str);
     let is_enabled = record.get("enabled") == Some(&Value::Bool(true));
@@ -140,7 +141,7 @@ fn limits_for<'a>(policy: &'a Policy, record: &Value) -> Option<(&'a Key, &'a Li
     })
 }
 
-/// Compares an agent with the policies that it follows.
+/// Compares an agent with the policies that the agent follows.
 pub(crate) fn plan(policies: &[&Policy], state: &State) -> Plan {
     let mut plan = Plan::default();
     let mut records: Vec<&Value> = state.services.iter().collect();
@@ -159,7 +160,7 @@ pub(crate) fn plan(policies: &[&Policy], state: &State) -> Plan {
         };
         plan.edit(policy, record, limits);
     }
-    // Services that the agent never had can't be meant by a category or by `*`.
+    // A category and `*` match only services that the agent already has.
     let is_new = |service: &str| {
         let mut records = state.services.iter();
         !records.any(|record| [name_of(record), id_of(record)].contains(&service))
@@ -202,7 +203,7 @@ fn id_of(record: &Value) -> &str {
 }
 
 impl Plan {
-    /// Returns the deciding policy, the last one, and notes which other ones it overrides.
+    /// Returns the last policy, which applies, and records which other policies are overridden.
     fn decide<'a, T: Clone>(&mut self, named: &[(&'a Policy, T)], at: &str) -> Option<(&'a Policy, T)> {
         let ((last, what), others) = named.split_last()?;
         for (other, _) in others {
@@ -311,14 +312,14 @@ impl Plan {
     }
 }
 
-/// Returns whether a member's new value may allow what the old one refused. An unknown member counts as one that does.
+/// Returns whether a field's new value may allow payments that the old value rejected. Returns true for unknown fields.
 fn widens(member: &str, from: &Value, to: &Value) -> bool {
     match (member, from, to) {
         ("enabled", _, to) => *to == Value::Bool(true),
         ("max_per_call_units" | "max_per_day_units" | "require_approval_above_units", from, to) => {
             to.as_u64() > from.as_u64()
         }
-        // All operations were enabled.
+        // `null` means that all operations are enabled, so any list restricts the operations.
         ("enabled_operations", Value::Null, _) => false,
         ("enabled_operations", Value::Array(from), Value::Array(to)) => !to.iter().all(|one| from.contains(one)),
         ("allowed_domains", Value::Array(from), Value::Array(to)) => {
@@ -329,7 +330,7 @@ fn widens(member: &str, from: &Value, to: &Value) -> bool {
     }
 }
 
-/// Returns the form of a member's value in which equal ones are the same. The order of a list has no meaning.
+/// Returns a normalized form of a field's value. Equal values have the same form. The order of a list has no meaning.
 fn normal(member: &str, value: &Value) -> Value {
     let Value::Array(list) = value else {
         return value.clone();
@@ -345,7 +346,7 @@ fn normal(member: &str, value: &Value) -> Value {
     list.into()
 }
 
-/// Returns the spelling in which Purser stores a domain: in lower case and in ASCII (IDNA).
+/// Converts a domain to the form in which Purser stores domains: lower case and ASCII (IDNA).
 fn normalize_domain(text: &str) -> String {
     let text = text.strip_suffix('.').unwrap_or(text);
     let ascii = |part: &str| match Host::parse(part) {
@@ -406,7 +407,7 @@ mod tests {
         plan(&policies.iter().collect::<Vec<_>>(), state)
     }
 
-    /// The changes as text, each with its policy.
+    /// Returns the changes as text, each with the policy's name.
     fn told(plan: &Plan) -> Vec<String> {
         let edits = plan.edits.iter();
         edits
@@ -444,7 +445,7 @@ mod tests {
         assert_eq!(unknown, ["a: there is no agent id-2", "b: there is no agent x"]);
     }
 
-    /// A service that is disabled, or that the agent never had, is meant only by its own name.
+    /// A disabled service, or a service that the agent never had, matches only by its slug or id.
     #[test]
     fn the_most_specific_key_decides_on_a_service() {
         let services = "services: {

@@ -1,4 +1,4 @@
-//! The replay of a decision from its file of evidence: the evaluation of Purser, without Purser.
+//! Replays a decision from an evidence file. The replay runs Purser's evaluation without a Purser server.
 
 use crate::args::Replay;
 use crate::exit::{Exit, Failure};
@@ -8,8 +8,8 @@ use purser_domain::{ENGINE_VERSION, NoReplay, ReplayDifference, replay_stated};
 use purser_evidence::{parse_json, verify_evidence};
 use serde_json::{Value, json};
 
-/// Verifies the statement of the decision in a file of evidence, evaluates the decision again by the documents of the
-/// file, and prints where the evaluation differs.
+/// Verifies the statement of the decision in an evidence file, evaluates the decision again with the documents in the
+/// file, and prints the differences.
 pub(crate) fn replay(arguments: &Replay, output: &Output) -> Result<Exit, Failure> {
     let path = arguments.file.display();
     let unreadable = |why: String| Failure::Unreadable(format!("{path} can't be replayed: {why}"));
@@ -33,7 +33,7 @@ pub(crate) fn replay(arguments: &Replay, output: &Output) -> Result<Exit, Failur
     })
 }
 
-/// The members of the API's replay.
+/// Returns the result with the same fields as the API's replay.
 fn as_json(replayed: &Result<Vec<ReplayDifference>, NoReplay>) -> Value {
     let (outcome, detail, differences) = match replayed {
         Err(why) => ("impossible", Some(why.to_string()), &[][..]),

@@ -1,20 +1,21 @@
-//! Rules as JSON values, so that kinds which this version does not know are exported and applied as well.
+//! Rules as JSON values. With JSON values, kinds of rules that this version does not know can also be exported and
+//! applied.
 //!
-//! Two rules are equal if they have the same members. A null member counts as absent, the order of texts in a list does
-//! not matter, and neither does the case of a wallet's address. What the API reports beside the rule (its id, its
-//! version, its use) is no part of it.
+//! Two rules are equal if they have the same fields. A null field counts as absent. The order of strings in a list and
+//! the case of wallet addresses do not matter. The fields that the API adds to a rule (id, version, usage) are not part
+//! of the rule.
 
 use serde_json::{Map, Value};
 use std::cmp::Reverse;
 
-/// A rule of an agent.
+/// A rule that an agent has.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredRule<'a> {
     pub(crate) id: &'a str,
     pub(crate) rule: Value,
 }
 
-/// One edit that makes an agent's rules the wanted ones.
+/// An update that changes an agent's rules to the wanted rules.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum RuleEdit {
     Add { to: Value },
@@ -29,8 +30,8 @@ impl RuleEdit {
         kind_of(rule)
     }
 
-    /// Returns whether the edit may allow what was refused before. Only Purser decides on that
-    /// (`shared/domain/src/policy/widening.rs`): this is a remark for the reader, which may be wrong in one direction.
+    /// Returns whether the update may allow payments that were rejected before. This value is only shown to the user,
+    /// and can be true for an update that does not widen. Purser decides (`shared/domain/src/policy/widening.rs`).
     pub(crate) fn may_widen(&self) -> bool {
         match self {
             Self::Add { .. } => false,
@@ -46,7 +47,7 @@ impl RuleEdit {
     }
 }
 
-/// Returns the rule in an answer, without what the API reports beside it and without null members.
+/// Returns the rule in a response, without the fields that the API adds and without null fields.
 pub(crate) fn rule_of(answer: &Value) -> Value {
     let is_report = |name: &str| {
         matches!(name, "rule_id" | "rule_version") || name.starts_with("used") || name.starts_with("remaining")
@@ -64,8 +65,10 @@ pub(crate) fn kind_of(rule: &Value) -> &str {
     rule.get("kind").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns the edits between the stored rules and the wanted ones. A wanted rule replaces the most similar rule of its
-/// kind that nobody wants, because a removed rule would always widen.
+/// Returns the updates that change the stored rules to the wanted rules.
+///
+/// A wanted rule replaces the most similar stored rule of the same kind that is not wanted. Replacing is preferred
+/// because removing a rule always widens.
 pub(crate) fn edits(stored: &[StoredRule<'_>], wanted: &[Value]) -> Vec<RuleEdit> {
     let mut stored: Vec<(&StoredRule<'_>, Value)> = stored.iter().map(|one| (one, normal(&one.rule))).collect();
     let mut missing = Vec::new();
@@ -100,16 +103,16 @@ pub(crate) fn edits(stored: &[StoredRule<'_>], wanted: &[Value]) -> Vec<RuleEdit
     edits
 }
 
-/// Returns the number of members that two rules share.
+/// Counts the fields that have the same value in both rules.
 fn count_shared_fields(one: &Value, other: &Value) -> usize {
     let members = one.as_object().into_iter().flatten();
     members.filter(|(name, value)| other.get(name) == Some(value)).count()
 }
 
-/// Returns the form in which equal rules are the same value.
+/// Returns a normalized form of a rule. Equal rules have the same form.
 fn normal(rule: &Value) -> Value {
     let mut rule = rule_of(rule);
-    // An empty list of vendors is stored as if it was absent.
+    // Purser stores an empty list in a vendor allowlist as an absent field.
     let is_allowlist = kind_of(&rule) == "vendor_allowlist";
     if let Value::Object(members) = &mut rule {
         members.retain(|_, value| !(is_allowlist && value.as_array().is_some_and(Vec::is_empty)));
@@ -148,7 +151,7 @@ mod tests {
         json!({"kind": "budget_limit", "limit_units": units, "window_seconds": seconds})
     }
 
-    /// The answer of the API has more members, nulls, and another spelling.
+    /// The API's response has additional fields, null fields and other spellings.
     #[test]
     fn equal_rules_are_no_difference() {
         let unknown = json!({"kind": "moon_phase", "phase": {"from": 1}, "days": ["mon", "tue"]});
@@ -194,7 +197,7 @@ mod tests {
             told.iter().map(RuleEdit::may_widen).collect::<Vec<_>>(),
             [false, false, true]
         );
-        // Each stored rule stands for one wanted rule.
+        // Each stored rule matches only one wanted rule.
         assert_eq!(
             edits(&stored(&[budget(1, 3_600)]), &[budget(1, 3_600), budget(1, 3_600)]).len(),
             1

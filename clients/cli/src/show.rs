@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// The number of services that a search reads.
+/// The maximum number of services that a search reads from the catalog.
 const ALL: u16 = 500;
 
 fn print(output: &Output, answer: &impl Serialize, lines: impl FnOnce() -> Vec<String>) -> Exit {
@@ -28,7 +28,7 @@ pub(crate) async fn whoami(purser: &Purser, output: &Output) -> Result<Exit, Fai
     }))
 }
 
-/// Lists the catalog.
+/// Lists the services of the catalog.
 pub(crate) async fn services(purser: &Purser, filter: Filter, output: &Output) -> Result<Exit, Failure> {
     let filter = CatalogFilter {
         category: filter.category,
@@ -39,7 +39,7 @@ pub(crate) async fn services(purser: &Purser, filter: Filter, output: &Output) -
     Ok(print(output, &answer, || service_lines(&answer.services)))
 }
 
-/// Lists the services whose name, description, category or slug contain all words.
+/// Lists the services that contain all words in the name, description, category or slug.
 pub(crate) async fn search(purser: &Purser, words: &[String], output: &Output) -> Result<Exit, Failure> {
     let filter = CatalogFilter {
         limit: Some(ALL),
@@ -103,11 +103,11 @@ fn detail_lines(service: &ServiceDetail) -> Vec<String> {
     lines
 }
 
-/// Lists the services that the agent may buy.
+/// Lists the services that are enabled for the agent.
 pub(crate) async fn list_enabled(purser: &Purser, output: &Output) -> Result<Exit, Failure> {
     let agent = purser.agent().await?;
     let answer = purser.list_enabled_services(&agent.agent_id).await?;
-    // The rules are the agent's, so each service has the same.
+    // Rules belong to the agent, so the response for each service has the same rules.
     let rules = match answer.services.first() {
         Some(service) => {
             purser
@@ -149,7 +149,7 @@ pub(crate) async fn list_enabled(purser: &Purser, output: &Output) -> Result<Exi
     }))
 }
 
-/// The limits of a service that have no column: name and value.
+/// Returns the limits of a service that have no table column, as pairs of name and value.
 fn other_limit_rows(service: &EnabledService) -> Vec<Vec<String>> {
     let policy = &service.policy;
     let operations = policy.enabled_operations.as_ref().map(|only| only.join(", "));
@@ -172,7 +172,7 @@ fn other_limit_rows(service: &EnabledService) -> Vec<Vec<String>> {
     rows.collect()
 }
 
-/// A rule: its kind and its fields.
+/// Returns a table row with a rule's kind and fields.
 fn rule_row(rule: &AgentRule) -> Vec<String> {
     let text = |value: &Value| match value {
         Value::String(text) => text.clone(),
@@ -215,7 +215,7 @@ pub(crate) async fn receipt(purser: &Purser, settlement: Uuid, output: &Output) 
     }))
 }
 
-/// Prints the proof of the statement of a receipt, or of its decision.
+/// Prints the proof of a statement: the receipt's statement, or the decision's statement.
 pub(crate) async fn statement(
     purser: &Purser,
     settlement: Uuid,
@@ -236,7 +236,7 @@ pub(crate) async fn statement(
     }))
 }
 
-/// Shows an approval, after waiting for the decision.
+/// Waits for the decision, and then shows the approval.
 pub(crate) async fn approval(purser: &Purser, asked: Approval, output: &Output) -> Result<Exit, Failure> {
     let wait = Duration::from_secs(asked.wait.into());
     let approval = PendingApproval::verdict(purser, asked.approval, wait).await?;
@@ -251,7 +251,7 @@ pub(crate) async fn approval(purser: &Purser, asked: Approval, output: &Output) 
     Ok(exit)
 }
 
-/// Formats an object's members, one per line.
+/// Formats the fields of an object, one per line.
 fn members(object: &Value) -> Vec<String> {
     let rows: Vec<_> = object
         .as_object()

@@ -1,5 +1,5 @@
-//! AWS Signature Version 4 (`SigV4`), which the gateway requires of operators if the stack is configured so
-//! (docs/operations.md, Operators).
+//! AWS Signature Version 4 (`SigV4`). The gateway requires signatures from operators if the deployment is configured
+//! that way (docs/operations.md, Operators).
 
 use crate::exit::Failure;
 use aws_credential_types::Credentials;
@@ -20,8 +20,8 @@ pub(crate) struct Signer {
 }
 
 impl Signer {
-    /// Reads the credentials of the environment; `None` if there are none. The region comes from `AWS_REGION` or
-    /// `AWS_DEFAULT_REGION`, or from the gateway's address.
+    /// Reads the credentials from the environment. Returns `None` if there are no credentials. The region comes from
+    /// `AWS_REGION`, from `AWS_DEFAULT_REGION`, or from the gateway's host name.
     pub(crate) fn from_environment(
         variable: impl Fn(&str) -> Option<String>,
         url: &Url,
@@ -66,7 +66,7 @@ impl Signer {
     }
 }
 
-/// Extracts the region from the default address of an API.
+/// Extracts the region from the default host name of an API.
 fn region_of(host: &str) -> Option<String> {
     let (_, rest) = host.split_once(".execute-api.")?;
     let (region, _) = rest.split_once(".amazonaws.com")?;
@@ -92,7 +92,7 @@ mod tests {
         mac.finalize().into_bytes().to_vec()
     }
 
-    /// The expected signature follows the steps of AWS's description of Signature Version 4.
+    /// The test computes the expected signature step by step, as AWS documents Signature Version 4.
     #[test]
     fn requests_are_signed_with_environment_credentials() {
         let url: Url = "https://abc.execute-api.eu-central-1.amazonaws.com/internal/services?changed=true"
@@ -135,7 +135,7 @@ mod tests {
         assert!(!format!("{signer:?}").contains("secret\""), "{signer:?}");
     }
 
-    /// Without credentials nothing is signed; credentials without a region are an error.
+    /// Without credentials, requests are not signed. Credentials without a region are an error.
     #[test]
     fn missing_credentials_or_region_prevent_signing() {
         let url: Url = "https://purser.example/".parse().unwrap();

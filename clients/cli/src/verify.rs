@@ -1,5 +1,5 @@
-//! The verification of evidence: a statement, a proof or a file of evidence, offline, and the transaction that a receipt
-//! states, if there is a node to ask.
+//! Verifies a statement, a proof or an evidence file offline. If the caller names a chain node, also checks the
+//! transaction in the receipt's statement.
 
 use crate::args::Verify;
 use crate::exit::{Exit, Failure};
@@ -14,7 +14,7 @@ use purser_evidence::{
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// The longest document of a `did:web` that is read, in bytes.
+/// The maximum length of a `did:web` document, in bytes.
 const MAX_DID_BYTES: usize = 64 * 1024;
 
 /// Verifies a document, and prints each step.
@@ -60,7 +60,7 @@ pub(crate) async fn verify(arguments: &Verify, output: &Output) -> Result<Exit, 
     Ok(exit(report.is_verified()))
 }
 
-/// Asks the node about the payment of a file of evidence, and prints each step.
+/// Checks the payment in an evidence file with the chain node, and prints each step.
 async fn evidence(mut report: EvidenceReport, node: Option<&Node>, output: &Output) -> Exit {
     let outcome = chain(report.receipt(), node).await;
     report.add(Part::Receipt, Step::new(StepName::Chain, outcome));
@@ -91,13 +91,14 @@ async fn evidence(mut report: EvidenceReport, node: Option<&Node>, output: &Outp
     exit(is_verified)
 }
 
-/// The keys in the document of a `did:web`.
+/// Returns the keys in a `did:web` document.
 fn provider_keys(document: &str) -> Result<Vec<ProviderKey>, String> {
     let document = parse_json(document.as_bytes()).map_err(|error| error.to_string())?;
     ProviderKey::from_did_document(&document).map_err(|error| error.to_string())
 }
 
-/// The keys of a `did:web` without a path, from its host (did:web §3.2), with http if the host is this machine.
+/// Fetches the keys of a `did:web` without a path from the DID's host (did:web §3.2). Uses http if the host is a
+/// loopback host.
 async fn fetch_did(did: &str) -> Result<Vec<ProviderKey>, Failure> {
     let failed = |why: String| Failure::Words(format!("the document of {did} can't be fetched: {why}"));
     let host = did.trim_start_matches("did:web:").replace("%3A", ":");
@@ -114,11 +115,11 @@ async fn fetch_did(did: &str) -> Result<Vec<ProviderKey>, Failure> {
     let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
     let text = text.ok_or_else(|| failed("it is no text, or too long".to_owned()))?;
     let keys = provider_keys(&text).map_err(failed)?;
-    // A host speaks for itself alone.
+    // A host may publish keys only for its own DID.
     Ok(keys.into_iter().filter(|key| key.is_of(did)).collect())
 }
 
-/// The proofs of a file of evidence.
+/// Returns the proofs in an evidence file.
 fn proofs_in(document: &str) -> Vec<(Part, String)> {
     let file: Value = serde_json::from_str(document).unwrap_or_default();
     let parts = [Part::Decision, Part::Receipt].into_iter();
@@ -126,7 +127,8 @@ fn proofs_in(document: &str) -> Vec<(Part, String)> {
     proofs.collect()
 }
 
-/// The step of `--since`: whether the checkpoint of a proof and the kept one are of one log that only grew.
+/// Runs the step for `--since`: checks that the proof's checkpoint and the stored checkpoint are consistent and are
+/// from the same log.
 async fn consistency(proof: &str, arguments: &Verify, trust: &Trust) -> Result<Option<Outcome>, Failure> {
     let (Some(since), Some(log)) = (&arguments.since, &arguments.log) else {
         return Ok(None);
@@ -174,7 +176,7 @@ fn result(is_verified: bool) -> String {
     result.to_owned()
 }
 
-/// The step of the chain. A caller who names a node wants an answer, so a node that can't be asked is a failure.
+/// Runs the chain step. If the caller names a node and the node is unavailable, the step fails and is not skipped.
 async fn chain(statement: Option<&VerifiedStatement>, node: Option<&Node>) -> Outcome {
     let skipped = |why: &str| Outcome::Skipped(why.to_owned());
     let Some(statement) = statement else {
