@@ -1,9 +1,10 @@
-//! A chain with one token, with as much of EIP-3009 as the service can observe: blocks with times, receipts, logs,
-//! balances, used and canceled authorizations, and reorgs. It answers the JSON-RPC calls of `shared/chain`.
+//! A chain with one token that implements EIP-3009 as far as the service can observe it: blocks with times, receipts,
+//! logs, balances, used and canceled authorizations, and reorgs. The chain responds to the JSON-RPC calls of
+//! `shared/chain`.
 //!
-//! Always true: every block is derived from its parent, so a state belongs to exactly one block. A transfer succeeds if
-//! its block's time is before its `validBefore`, its nonce is unused, and the balance suffices; otherwise its
-//! transaction reverts and is included all the same.
+//! Invariants: every block is derived from its parent, so a state belongs to exactly one block. A transfer succeeds if
+//! its block's time is before its `validBefore`, its nonce is unused, and the balance suffices. Otherwise its
+//! transaction reverts and is still included.
 
 use alloy::primitives::Bytes;
 use alloy::sol_types::SolCall as _;
@@ -22,13 +23,14 @@ pub(crate) const NETWORK: Network = Network::BaseSepolia;
 
 /// Base makes a block every two seconds.
 const BLOCK_SECS: u64 = 2;
-/// The maximum number of blocks that a jump in time adds, however long it is: reconcile reads the claims of each block.
+/// The maximum number of blocks that a jump in time adds, however long the jump is, because reconcile reads the claims
+/// of each block.
 const MAX_BLOCKS_AT_ONCE: u64 = 8;
 
 /// The number of newest blocks at which a pruned node can execute calls.
 const STATES_KEPT: usize = 16;
 
-/// The signed terms of an authorization.
+/// The signed fields of an authorization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SignedTerms {
     pub(crate) from: Address,
@@ -49,12 +51,12 @@ pub(crate) enum Call {
     Plain { from: Address, to: Address, value: u64 },
 }
 
-/// A transaction: either all of its calls succeed, or none.
+/// A transaction: either all of its calls succeed or all fail.
 #[derive(Clone, Debug)]
 pub(crate) struct Tx {
     pub(crate) hash: B256,
     pub(crate) calls: Vec<Call>,
-    /// The earliest time of its block. A block is mined for that very second.
+    /// The earliest time of the transaction's block. A block is mined for exactly that second.
     pub(crate) at: u64,
 }
 
@@ -89,7 +91,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// How the authorization ended, if it had ended in this block or before.
+    /// Returns how the authorization ended, if it had ended by this block.
     pub(crate) fn fate(&self, from: Address, nonce: B256) -> Option<Fate> {
         self.state.ended.get(&(from, nonce)).copied()
     }
@@ -117,38 +119,38 @@ impl Limits {
     }
 }
 
-/// The view that a node has of the chain during one call.
+/// What a node sees of the chain during a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
-    /// The number of blocks that it is behind.
+    /// The number of blocks that the node is behind.
     pub(crate) behind: u64,
-    /// Whether it is still on the chain that the newest reorg has removed.
+    /// Whether the node is still on the chain that the newest reorg has removed.
     pub(crate) is_aside: bool,
-    /// What it does with logs.
+    /// How the node responds to log queries.
     pub(crate) logs: Logs,
 }
 
-/// What a node does with logs.
+/// How a node responds to log queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Logs {
-    /// It returns them.
+    /// The node returns the logs.
     #[default]
     Told,
-    /// It leaves them all out.
+    /// The node leaves out all logs.
     Omitted,
-    /// It refuses, because they are too many.
+    /// The node rejects the query because there are too many logs.
     TooMany,
 }
 
 #[derive(Debug)]
 pub(crate) struct Chain {
     blocks: Vec<Arc<Block>>,
-    /// The chain that the newest reorg has removed, and the number of the newest block of both.
+    /// The chain that the newest reorg has removed, and the number of the last common block.
     aside: Option<(Vec<Arc<Block>>, u64)>,
-    /// How far the newest block may be above that number while a node serves the removed chain.
+    /// How far the newest block may be above the last common block while a node serves the removed chain.
     side_blocks: u64,
     waiting: Vec<Tx>,
-    /// Transactions that a reorg removed and that are in no block since; another reorg may include them again.
+    /// Transactions that a reorg removed and that no later block includes. Another reorg may include them again.
     lost: Vec<Tx>,
     rng: Rng,
     confirmations: u64,
@@ -183,8 +185,8 @@ impl Chain {
             balances,
             ended: BTreeMap::new(),
         });
-        // Block numbers have no meaning here. The first is not zero, as on a chain that existed before the service. The
-        // newest blocks are deep enough to be watched.
+        // Block numbers have no meaning here. The first number is not zero, as on a chain that is older than the
+        // service. The newest blocks are deep enough to be watched.
         let first = now - 30 * BLOCK_SECS;
         chain.append(1_000, B256::ZERO, first, Vec::new(), state);
         for block in 1..=30 {
@@ -227,7 +229,7 @@ impl Chain {
         let step = (gap / MAX_BLOCKS_AT_ONCE).max(BLOCK_SECS);
         loop {
             let last = self.time();
-            // A transaction that needs a block at a given second gets one.
+            // A transaction that needs a block at a given second gets that block.
             let wanted = self.waiting.iter().map(|tx| tx.at.max(last + 1)).min();
             let regular = last + step;
             let next = wanted.map_or(regular, |wanted| wanted.min(regular));
@@ -265,7 +267,7 @@ impl Chain {
         self.append(head.number + 1, head.hash, time, mined, state);
     }
 
-    /// An unused transaction hash.
+    /// Returns an unused transaction hash.
     pub(crate) fn new_hash(&mut self) -> B256 {
         self.transactions += 1;
         let mut hash = B256::ZERO;
@@ -277,8 +279,8 @@ impl Chain {
         self.waiting.push(tx);
     }
 
-    /// Replaces the newest `depth` blocks by one more than there were. Some of their transactions are included again,
-    /// in the first new block or some blocks later; the others are lost until another reorg.
+    /// Replaces the newest `depth` blocks by `depth + 1` new blocks. Some of their transactions are included again, in
+    /// the first new block or some blocks later. The others are lost until another reorg.
     pub(crate) fn reorganize(&mut self, depth: u64) {
         let depth = usize::try_from(depth).expect("few").min(self.blocks.len() - 1);
         let common = self.blocks[self.blocks.len() - 1 - depth].number;
@@ -312,12 +314,12 @@ impl Chain {
         self.head().state.balances.get(&of).copied().unwrap_or(0)
     }
 
-    /// How the authorization ended, if it had ended in the newest block or before.
+    /// Returns how the authorization ended, if it had ended by the newest block.
     pub(crate) fn fate(&self, from: Address, nonce: B256) -> Option<Fate> {
         self.head().fate(from, nonce)
     }
 
-    /// Whether a final block ever contained this transaction and the transfer that it made.
+    /// Returns whether a final block ever contained this transaction and its transfer.
     pub(crate) fn was_finally_paid(&self, signed: &SignedTerms, hash: B256) -> bool {
         self.finals.values().any(|block| {
             let in_it = block
@@ -328,7 +330,7 @@ impl Chain {
         })
     }
 
-    /// Whether a final block ever showed that an authorization is unused and can no longer be used.
+    /// Returns whether a final block ever showed that an authorization is unused and can no longer be used.
     pub(crate) fn was_finally_unused(&self, from: Address, nonce: B256, valid_before: u64) -> bool {
         self.finals.values().any(|block| match block.fate(from, nonce) {
             Some(Fate::Canceled) => true,
@@ -343,18 +345,19 @@ impl Chain {
         &self.blocks[self.blocks.len().saturating_sub(depth)]
     }
 
-    /// Whether any block that was ever final has this time or a later one.
+    /// Returns whether any block that was ever final has this time or a later one.
     pub(crate) fn was_finally_past(&self, time: u64) -> bool {
         self.finals.values().any(|block| block.time >= time)
     }
 
-    /// Whether the block of that number contains a transaction.
+    /// Returns whether the block with that number contains a transaction.
     pub(crate) fn holds_at(&self, hash: B256, number: u64) -> bool {
         let block = self.blocks.iter().find(|block| block.number == number);
         block.is_some_and(|block| block.mined.iter().any(|mined| mined.succeeded && mined.tx.hash == hash))
     }
 
-    /// The log indexes of the transfers that a transaction made for an authorization, in a block that was ever final.
+    /// Returns the log indexes of the transfers that a transaction made for an authorization, in a block that was ever
+    /// final.
     pub(crate) fn final_transfers(&self, block: B256, number: u64, hash: B256, signed: &SignedTerms) -> Vec<u64> {
         let block = self.finals.get(&block).filter(|block| block.number == number);
         let mined = block.and_then(|block| {
@@ -386,7 +389,8 @@ impl Chain {
         block_of(&self.blocks, hash).map(|block| block.number)
     }
 
-    /// The reference result of `complete` for a transaction, as an up-to-date node shows it at the newest block.
+    /// Returns the reference result of `complete` for a transaction, as an up-to-date node shows it at the newest
+    /// block.
     pub(crate) fn shows(&self, signed: &SignedTerms, hash: B256) -> ShownView {
         let found = self.blocks.iter().find_map(|block| {
             let mined = block.mined.iter().find(|mined| mined.tx.hash == hash)?;
@@ -406,7 +410,7 @@ impl Chain {
         }
     }
 
-    /// The removed chain, while a node may serve it.
+    /// Returns the removed chain while a node may serve it.
     fn aside(&self) -> Option<&[Arc<Block>]> {
         let (blocks, common) = self.aside.as_ref()?;
         (self.head().number - common <= self.side_blocks).then_some(blocks)
@@ -417,7 +421,7 @@ impl Chain {
         self.aside().is_some()
     }
 
-    /// The answer of a node with this view, as a JSON-RPC result.
+    /// Returns the response of a node with this view, as a JSON-RPC result.
     pub(crate) fn answer(&self, method: &str, params: &Value, view: View) -> Result<Value, i64> {
         let all = if view.is_aside { self.aside() } else { None };
         let all = all.unwrap_or(&self.blocks);
@@ -439,7 +443,7 @@ impl Chain {
     }
 }
 
-/// The view that the newest blocks give of a transaction that is claimed to be a payment.
+/// What the newest blocks show of a transaction that is claimed to be a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShownView {
     NotMined,
@@ -452,7 +456,7 @@ pub(crate) enum ShownView {
 }
 
 impl State {
-    /// Applies a call and returns whether it succeeds. If it fails, the caller must discard its changes.
+    /// Applies a call and returns whether it succeeds. After a failure, the caller must discard the changes.
     fn apply(&mut self, call: &Call, hash: B256, time: u64) -> bool {
         match call {
             Call::Use(signed) => {
@@ -567,7 +571,7 @@ fn block_of(blocks: &[Arc<Block>], wanted: B256) -> Option<&Arc<Block>> {
     blocks.iter().find(holds)
 }
 
-/// Answers `eth_getTransactionByHash`. A waiting transaction is known, but in no block.
+/// Responds to `eth_getTransactionByHash`. A pending transaction is known but in no block.
 fn transaction(blocks: &[Arc<Block>], waiting: &[Tx], wanted: B256) -> Value {
     let (block, number) = match block_of(blocks, wanted) {
         Some(block) => (block.hash.to_string().into(), quantity(block.number)),
@@ -588,8 +592,8 @@ fn receipt(blocks: &[Arc<Block>], wanted: B256) -> Value {
     json!({"transactionHash": wanted.to_string(), "status": status, "logs": logs_of(block, mined)})
 }
 
-/// Answers `eth_call` at a block by tag, number or hash (EIP-1898). It is refused if the block does not exist or its
-/// state was pruned.
+/// Responds to `eth_call` at a block by tag, number or hash (EIP-1898). Returns `None` if the block does not exist or
+/// its state was pruned.
 fn call(blocks: &[Arc<Block>], params: &Value, limits: Limits) -> Option<Value> {
     let data: Bytes = params[0]["data"].as_str()?.parse().ok()?;
     let at = &params[1];
@@ -626,7 +630,7 @@ fn call(blocks: &[Arc<Block>], params: &Value, limits: Limits) -> Option<Value> 
     Some(answer.to_string().into())
 }
 
-/// The token's answer.
+/// Returns the token's response to a call.
 fn token(block: &Block, data: &[u8]) -> Bytes {
     if let Ok(asked) = authorizationStateCall::abi_decode(data) {
         let is_used = block.fate(asked.authorizer, asked.nonce).is_some();
@@ -637,8 +641,9 @@ fn token(block: &Block, data: &[u8]) -> Bytes {
     balanceOfCall::abi_encode_returns(&alloy::primitives::U256::from(balance)).into()
 }
 
-/// Answers `eth_getLogs` by address, topics, and a block hash or a block range. It is refused for an unknown block, a
-/// range beyond the newest block, and a range that is too long. Blocks before the first have no logs of the service.
+/// Responds to `eth_getLogs` by address, topics, and a block hash or a block range. Returns `None` for an unknown
+/// block, a range beyond the newest block, and a range that is too long. Blocks before the first have no logs of the
+/// service.
 fn logs(blocks: &[Arc<Block>], filter: &Value, limits: Limits) -> Option<Value> {
     let within: Vec<&Arc<Block>> = if let Some(wanted) = filter.get("blockHash") {
         let wanted = hash(wanted);

@@ -1,4 +1,4 @@
-//! The coverage of a run. It is reported because a simulation that exercises nothing finds nothing.
+//! Counts the events that runs exercise, because a simulation that exercises nothing finds nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,10 +1,10 @@
-//! The expected answers of authorize, as simply as possible: a second implementation of `docs/decisions.md` §4 and §5
-//! and of `docs/errors.md`, computed from the stored rows without shared code.
+//! Computes the expected responses of authorize as simply as possible: a second implementation of `docs/decisions.md`
+//! §4 and §5 and of `docs/errors.md`, computed from the stored rows without shared code.
 //!
-//! An answer is one line, such as `policy_blocked:agent_frozen` or `daily_spend_limit_exceeded:950`. If a call ran
-//! alone and without faults, its answer must be the first one expected of the only state. If other calls wrote
-//! concurrently, its answer must be expected of one of the states during the call, but need not be the first: its reads
-//! may be from two instants, each of which was a real state.
+//! A response is one line, such as `policy_blocked:agent_frozen` or `daily_spend_limit_exceeded:950`. If a call ran
+//! alone and without faults, its response must be the first expected response for the only state. If other calls wrote
+//! concurrently, the response must be one of the expected responses for one of the states during the call, because its
+//! reads may be from two instants, each of which was a real state.
 
 use crate::laws::{approval_id, hex};
 use crate::people::{self, Scope};
@@ -14,47 +14,47 @@ use crate::tables::{Item, bytes, list, number, text};
 use dynoxide::types::AttributeValue;
 use purser_domain::{AgentId, ApprovalId, Fingerprint};
 
-/// The parts of a request that the answer depends on.
+/// The parts of a request that determine the response.
 pub(crate) struct RequestParts<'a> {
     pub(crate) agent: &'a str,
     pub(crate) service: &'a str,
     pub(crate) category: &'a str,
-    /// The caller's key: the last sixteen digits of its public half.
+    /// The id of the caller's API key: the last sixteen digits of its public half.
     pub(crate) caller: &'a str,
     pub(crate) fingerprint: Fingerprint,
     /// The fingerprint of the idempotency key.
     pub(crate) key: Fingerprint,
     pub(crate) carried: Option<ApprovalId>,
     pub(crate) buy: Buy,
-    /// The digest by which the call is remembered.
+    /// The call's digest in the duplicate guard.
     pub(crate) call: [u8; 8],
-    /// The bytes by which the payee is remembered.
+    /// The first bytes of the payee in the rows of known payees.
     pub(crate) payee: [u8; 12],
-    /// The maximum number of approvals of an agent that wait for a person.
+    /// The maximum number of an agent's pending approvals.
     pub(crate) most_waiting: usize,
     /// The scope of the caller's key.
     pub(crate) scope: Scope,
 }
 
-/// The instants by which a call may have been judged: its own clock, and the balances that it read.
+/// The instants at which a call may have been evaluated, and the balances that it read.
 pub(crate) struct Instant<'a> {
     /// The time at which the call began.
     pub(crate) from: i64,
-    /// The time at which the call was answered.
+    /// The time of the response.
     pub(crate) until: i64,
-    /// The time that the call recorded, if it did.
+    /// The time that the call recorded, if it recorded one.
     pub(crate) recorded: Option<i64>,
     pub(crate) balances: &'a [u64],
 }
 
-/// All answers that are possible in a state, in the order of the checks.
+/// Returns all responses that are possible in a state, in the order of the checks.
 pub(crate) fn answers(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_>) -> Vec<String> {
     let mut answers = Vec::new();
     if !takes(stored, asked, instant) {
         answers.push("invalid_agent_key".to_owned());
     }
     if asked.scope.forbids_paying || asked.scope.forbids == Some(asked.buy.service) {
-        // Whether the service is allowed is looked at after a mismatch of keys, which is as good an answer.
+        // Whether the service is allowed is checked after a reused key, so both responses are possible.
         let reused = before(stored, asked, instant).into_iter().flatten();
         answers.extend(reused.filter(|answer| {
             !asked.scope.forbids_paying && (answer.starts_with("idempotency_key_reused") || answer == "not_found")
@@ -71,7 +71,7 @@ pub(crate) fn answers(stored: &StoredState, asked: &RequestParts<'_>, instant: &
     answers
 }
 
-/// Whether a raise begins or ends during the call.
+/// Returns whether a temporary limit increase begins or ends during the call.
 pub(crate) fn raise_changes(stored: &StoredState, asked: &RequestParts<'_>, from: i64, until: i64) -> bool {
     let policy = stored.policy(asked.agent, asked.service);
     let raise = policy.as_ref().and_then(raise_of);
@@ -84,12 +84,12 @@ pub(crate) fn raise_changes(stored: &StoredState, asked: &RequestParts<'_>, from
     raise.is_some_and(meets)
 }
 
-/// Whether the key was valid at some instant of the call.
+/// Returns whether the API key was valid at some instant of the call.
 fn takes(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_>) -> bool {
     key_ends(stored, asked).is_some_and(|ends| ends.is_none_or(|ends| instant.from < ends))
 }
 
-/// Whether the key may have ended by `until`.
+/// Returns whether the API key may have expired by `until`.
 pub(crate) fn may_have_ended(stored: &StoredState, asked: &RequestParts<'_>, until: i64) -> bool {
     key_ends(stored, asked).is_none_or(|ends| ends.is_some_and(|ends| until >= ends))
 }
@@ -120,8 +120,8 @@ fn key_id(key: &Item) -> String {
     }
 }
 
-/// The answer that earlier calls and people have already decided, if any; several if an approval may have expired
-/// meanwhile.
+/// Returns the response that earlier calls and users have already determined, if any; several responses if an approval
+/// may have expired meanwhile.
 fn before(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_>) -> Option<Vec<String>> {
     let approval = |id: &str| {
         stored
@@ -183,8 +183,8 @@ fn before(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_>)
     }
 }
 
-/// The answers that an approval allows; `pinned` if the call does not carry the approval. A frozen agent's call does not
-/// wait for it.
+/// Returns the responses that an approval permits. `pinned` means that the call does not carry the approval. A frozen
+/// agent's call does not wait for the approval.
 fn service_state(id: &str, row: &Item, instant: &Instant<'_>, frozen: Option<&str>, pinned: bool) -> Vec<String> {
     let waits = || match frozen {
         None => format!("approval_required:{id}"),
@@ -207,7 +207,7 @@ fn service_state(id: &str, row: &Item, instant: &Instant<'_>, frozen: Option<&st
     answers
 }
 
-/// Every check that fails, in the order of the checks.
+/// Returns every check that fails, in the order of the checks.
 fn refusals(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_>) -> Vec<String> {
     let mut refused = Vec::new();
     let RequestParts {
@@ -272,7 +272,7 @@ fn refusals(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_
     let left = |budget: &Budget| budget.limit - stored.live(&budget_window(agent, &budget.id), budget.length, at);
     let amounts = budgets.iter().filter(|budget| budget.kind == "budget_limit");
     let mut exceeded: Vec<&Budget> = amounts.filter(|budget| left(budget) < amount).collect();
-    // The answer names the budget with the least left.
+    // The response names the budget with the smallest remaining amount.
     exceeded.sort_by_key(|budget| left(budget));
     let named = exceeded.into_iter();
     refused.extend(named.map(|budget| format!("policy_blocked:budget_limit:{}", budget.id)));
@@ -327,8 +327,8 @@ fn refusals(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_
     refused
 }
 
-/// Whether the schedule of a plan allows payments: from 22:00 to 02:30 in Berlin, where the clock is two hours ahead of
-/// UTC from 01:00 UTC on the last Sunday of March to 01:00 UTC on the last Sunday of October, and one hour else.
+/// Returns whether the schedule of a plan allows payments: from 22:00 to 02:30 in Berlin. Berlin is two hours ahead of
+/// UTC from 01:00 UTC on the last Sunday of March to 01:00 UTC on the last Sunday of October, and one hour otherwise.
 fn is_open(at: i64) -> bool {
     let secs = at / 1_000_000;
     let year = year_of(secs.div_euclid(86_400));
@@ -349,17 +349,17 @@ fn is_leap(year: i64) -> bool {
     year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
 }
 
-/// The days from the beginning of 1970 to that of a year.
+/// Returns the number of days from 1970 to the beginning of a year.
 fn days(year: i64) -> i64 {
     (1970..year).map(|year| 365 + i64::from(is_leap(year))).sum()
 }
 
-/// The year of a day since the beginning of 1970.
+/// Returns the year of a day, counted from the beginning of 1970.
 fn year_of(day: i64) -> i64 {
     (1970..).find(|year| day < days(year + 1)).expect("a year")
 }
 
-/// The approval that this request waits for or would create.
+/// Returns the id of the approval that this request waits for or would create.
 fn next_approval(stored: &StoredState, asked: &RequestParts<'_>, at: i64) -> ApprovalId {
     let agent = AgentId::parse(asked.agent).expect("an id");
     let of = |sequence| ApprovalId::derive(agent, &asked.fingerprint, sequence);
@@ -372,7 +372,7 @@ fn next_approval(stored: &StoredState, asked: &RequestParts<'_>, at: i64) -> App
     })
 }
 
-/// The expected `retry_at` of a call that the daily window refused: the time at which its amount fits.
+/// Returns the expected `retry_at` of a call that the daily window denied: the time at which the amount fits.
 pub(crate) fn retry_at(stored: &StoredState, asked: &RequestParts<'_>, at: i64) -> Option<i64> {
     let window = day_window(asked.agent, asked.service);
     let (_, cap) = stored.caps(asked.agent, &stored.policy(asked.agent, asked.service)?, at);

@@ -1,12 +1,12 @@
-//! What a hostile agent does, and the laws about its neighbours.
+//! The actions of a hostile agent, and the invariants that protect other agents.
 //!
-//! - A call with status 429 is due to the caller's own calls, payments or approvals. So no agent is refused because of
-//!   another one.
+//! - A response 429 is caused only by the caller's calls, payments or approvals. So no agent is rejected because of a
+//!   different agent.
 //! - A limit is enforced: many calls within a minute end with 429.
-//! - A call without a fault of its own is answered in time, whatever other owners' agents do at the same time: see
-//!   [`Run::judge_wait`]. `run.rs` compares its answer with the expected one, as if nothing else was running.
-//! - A hostile call writes nothing that belongs to another agent (`laws.rs`), and where all of its calls must be
-//!   refused, nothing at all.
+//! - A call without a fault gets its response in time, whatever the agents of other owners do concurrently: see
+//!   [`Run::judge_wait`]. `run.rs` compares the response with the expected one, as if nothing else was running.
+//! - A hostile call writes nothing that belongs to a different agent (`laws.rs`), and nothing at all if all of its
+//!   calls must be rejected.
 
 use crate::network::FaultsSeen;
 use crate::people::agent_id;
@@ -17,8 +17,8 @@ use serde_json::json;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// The maximum number of calls of a key, and of an owner's address, within a minute; of payments of an agent within 15
-/// minutes; and of its approvals that wait.
+/// The maximum number of calls per API key and per owner's address within a minute, of an agent's payments within 15
+/// minutes, and of its pending approvals.
 struct Limits {
     key: usize,
     address: usize,
@@ -26,7 +26,7 @@ struct Limits {
     waiting: usize,
 }
 
-/// The limits of a crowd, low enough to be reached.
+/// The limits in a crowd, low enough to be reached.
 const LOW: Limits = Limits {
     key: 40,
     address: 90,
@@ -34,7 +34,8 @@ const LOW: Limits = Limits {
     waiting: 6,
 };
 
-/// The service's own limits, but for addresses: agents of a small world have none.
+/// The service's default limits. The limit per address is out of reach, because the agents of a small world have no
+/// addresses.
 const USUAL: Limits = Limits {
     key: 600,
     address: 1_000_000,
@@ -42,17 +43,17 @@ const USUAL: Limits = Limits {
     waiting: 20,
 };
 
-/// The longest wait for an answer while no other call concerns the same agent: some twenty calls of storage and chain,
-/// one after the other, each of which takes up to 13 ms.
+/// The maximum response time while no other call concerns the same agent: about twenty sequential storage and chain
+/// calls, each of which takes up to 13 ms.
 const PROMPT: Duration = Duration::from_millis(500);
-/// The longest wait for any answer, of the 15 s that a call may take.
+/// The maximum response time in all other cases. A call may take up to 15 s.
 const IN_TIME: Duration = Duration::from_secs(10);
 
 const fn limits_of(crowd: bool) -> Limits {
     if crowd { LOW } else { USUAL }
 }
 
-/// The limits as variables of an environment.
+/// Returns the limits as environment variables.
 pub(crate) fn limits(crowd: bool) -> [(&'static str, String); 4] {
     let Limits {
         key,
@@ -69,7 +70,7 @@ pub(crate) fn limits(crowd: bool) -> [(&'static str, String); 4] {
     .map(|(name, limit)| (name, limit.to_string()))
 }
 
-/// The maximum number of an agent's approvals that wait.
+/// Returns the maximum number of an agent's pending approvals.
 pub(crate) const fn most_waiting(setting: Setting) -> usize {
     limits_of(setting.crowd).waiting
 }
@@ -79,14 +80,14 @@ pub(crate) fn address_of(owner: u8) -> IpAddr {
     Ipv4Addr::new(192, 0, 2, owner).into()
 }
 
-/// The calls before this one that count against its limits.
+/// The earlier calls that count against the limits of a call.
 pub(crate) struct Counted {
     of_key: usize,
     of_address: usize,
 }
 
 impl Run {
-    /// Counts a call of an agent, and returns the earlier ones of the same minute. A key without its secret is not
+    /// Counts an agent's call, and returns the earlier calls of the same minute. A key with a wrong secret is not
     /// counted.
     pub(crate) fn note_call(&self, worker: usize, agent: u8, key: &str) -> Counted {
         let minute = self.world.clock_of(worker) / 60_000_000;
@@ -103,7 +104,7 @@ impl Run {
         }
     }
 
-    /// Checks that an agent was refused for too many requests because of its own.
+    /// Checks that a 429 response to an agent was caused by the agent's own requests.
     pub(crate) fn judge_limit(&self, agent: u8, counted: &Counted) {
         let limits = limits_of(self.setting.crowd);
         let id = agent_id(agent).to_string();
@@ -134,7 +135,7 @@ impl Run {
         }
     }
 
-    /// Checks that an answer without a fault came in time.
+    /// Checks that a response without a fault came in time.
     pub(crate) fn judge_wait(&self, answer: &Answer, begun: &Begun, faults_seen: &FaultsSeen) {
         let most = if begun.alone { PROMPT } else { IN_TIME };
         if faults_seen.faults.is_empty() && answer.took > most {
@@ -236,12 +237,13 @@ impl Run {
         format!("{name} {what}")
     }
 
-    /// The first thing of this kind that an agent has got for a key.
+    /// Returns the first value of this kind that the agent received for any idempotency key.
     fn first_of<T>(&self, agent: u8, of: impl Fn(&mut crate::run::Memory) -> Option<T>) -> Option<T> {
         (0..=u8::MAX).find_map(|key| self.memory(agent, key, &of))
     }
 
-    /// A call that must be refused with one of these statuses; or because its key has ended, or for too many requests.
+    /// Makes a call that must be rejected with one of these statuses, because its API key has expired, or for too many
+    /// requests.
     async fn refused(
         &self,
         worker: usize,
@@ -267,7 +269,7 @@ impl Run {
         status.to_string()
     }
 
-    /// Many calls, one after the other. A limit must stop them, if they are made within a minute and without faults.
+    /// Makes many sequential calls. A limit must stop the calls if they are made within a minute and without faults.
     async fn often(&self, number: usize, worker: usize, by: (u8, &str), path: &str, count: u8) -> String {
         let minute = || self.world.clock_of(worker) / 60_000_000;
         let (first, mut refused, mut faults) = (minute(), 0_usize, 0);
@@ -289,7 +291,7 @@ impl Run {
         }
         let is_own = self.agents()[usize::from(by.0)].keys.iter().any(|known| known == by.1);
         let limits = limits_of(self.setting.crowd);
-        // Each environment counts in chunks of a fiftieth, and beside the call that fills one.
+        // Each environment counts in chunks of a fiftieth, and concurrently with the call that fills a chunk.
         let most = if is_own {
             limits.key + 2 * WORKERS
         } else {
@@ -303,7 +305,7 @@ impl Run {
         if refused == 0 { "answered" } else { "limited" }.to_owned()
     }
 
-    /// Asks for many approvals. Each is of another amount, so that no two are the same.
+    /// Requests many approvals, each for a different amount, so that no two requests are equal.
     async fn questions(&self, number: usize, worker: usize, agent: u8, count: u8, begun: Begun) -> String {
         let mut last = String::new();
         for _ in 0..count {
@@ -317,10 +319,10 @@ impl Run {
         last
     }
 
-    /// Asks for a raise after a refusal of this agent or of another one.
+    /// Requests a temporary limit increase after a denial of this agent or of a different agent.
     async fn ask_for_raise(&self, number: usize, worker: usize, by: (u8, &str), of: u8, begun: Begun) -> String {
         if of == by.0 && self.first_of(of, |memory| memory.refusal.clone()).is_none() {
-            // Above every cap per call but one.
+            // The requested cap is above every cap per call but one.
             let Some(key) = self.unused_key(of) else {
                 return "no key is left".to_owned();
             };
@@ -338,7 +340,7 @@ impl Run {
             "until": now.after(purser_domain::Duration::from_secs_u32(3_600)).to_string(),
             "reason": "a bigger order",
         });
-        // A repetition asks for another end, so it is refused.
+        // A repetition requests a different end, so it is rejected.
         let expected: &[u16] = if of == by.0 { &[200, 400] } else { &[404] };
         self.refused(worker, by, "/x402/raises", Some(body.to_string()), expected)
             .await
@@ -363,7 +365,7 @@ fn buy(agent: u8, key: u8, units: u16) -> Buy {
     }
 }
 
-/// A body that no call takes.
+/// Returns a request body that no route accepts.
 fn bad_body(which: u8) -> String {
     match which {
         0 => String::new(),

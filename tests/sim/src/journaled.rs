@@ -1,5 +1,5 @@
-//! What the journal must be at the end of a run: an entry for each settlement and each decision, and their sums by day.
-//! It is read from the rows themselves, and not with the code under test.
+//! Checks the decision history at the end of a run: an entry for each settlement and each decision, and the sums per
+//! day. The expected entries are computed from the rows without the code under test.
 
 use crate::stored::StoredState;
 use crate::tables::{Item, Key, Rows, bytes, number, text};
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The attributes of an entry. An entry has those of them that its row has, unless [`entry_of`] says otherwise.
+/// The attributes that an entry copies from its row, unless [`entry_of`] makes an exception.
 const COPIED: [&str; 22] = [
     "t", "kid", "svc", "op", "amt", "payto", "reason", "pver", "apid", "error", "rule", "host", "ms", "net", "wallet",
     "vb", "rs", "txh", "blk", "settled", "result", "sid",
 ];
 
-/// The end of the partition key of the rows that lead from a transaction to its entry.
+/// The suffix of the partition key for the rows that map a transaction to its entry.
 const TRANSACTIONS: &str = "#T";
 
 /// The hash of the transaction that confirmed a settlement, as text.
@@ -30,11 +30,11 @@ fn hash_of(row: &Item) -> String {
     }
 }
 
-/// Sums as they are stored: a sum of zero is left out.
+/// Stored sums. A sum of zero is left out.
 type Sums = BTreeMap<&'static str, u64>;
 
-/// An agent's sums of a day: by service, which is empty for a payout; the number of refusals by error; and the sums by
-/// hour of payments that are not released.
+/// An agent's sums for a day: by service (empty for a withdrawal), the number of rejections by error, and the hourly
+/// sums of payments that are not released.
 #[derive(Default)]
 struct OfAgent {
     services: BTreeMap<String, Sums>,
@@ -42,7 +42,7 @@ struct OfAgent {
     hours: BTreeMap<String, u64>,
 }
 
-/// The entry of a row: its attributes but for the key and the sequence number.
+/// Returns the expected entry of a row: its attributes except for the key and the sequence number.
 fn entry_of(stored: &StoredState, key: &Key, row: &Item) -> BTreeMap<String, AttributeValue> {
     let (_, agent) = key.0.split_once('#').expect("an agent");
     let mut entry: BTreeMap<String, AttributeValue> = COPIED
@@ -63,7 +63,7 @@ fn entry_of(stored: &StoredState, key: &Key, row: &Item) -> BTreeMap<String, Att
             set("reason", "confirmation_vanished");
         }
     }
-    // Only a payment that is confirmed now has a transaction, and so it is with a reverted confirmation.
+    // Only a payment that is confirmed now, or a reverted confirmation, has a transaction.
     if text(row, "rs") != "confirmed" {
         for name in ["txh", "blk", "settled"] {
             entry.remove(name);
@@ -72,8 +72,8 @@ fn entry_of(stored: &StoredState, key: &Key, row: &Item) -> BTreeMap<String, Att
     entry
 }
 
-/// The owner and the name of a row's agent at its decision: those of the agent's record, or of its former owner before
-/// the ownership transfers that the row does not know.
+/// Returns the record with the owner and the agent's name at the time of a row's decision: the agent's record, or the
+/// previous owner's record before the ownership transfers that the row does not reflect.
 fn then<'a>(stored: &'a StoredState, key: &Key, row: &Item) -> &'a Item {
     let (_, agent) = key.0.split_once('#').expect("an agent");
     let agent = stored.agent(agent).expect("its agent");
@@ -88,7 +88,7 @@ fn then<'a>(stored: &'a StoredState, key: &Key, row: &Item) -> &'a Item {
     }
 }
 
-/// The owner of a row's agent at its decision.
+/// Returns the owner of a row's agent at the time of the decision.
 fn owner_of<'a>(stored: &'a StoredState, key: &Key, row: &Item) -> &'a str {
     text(then(stored, key, row), "owner")
 }
@@ -99,7 +99,7 @@ fn rows(stored: &StoredState) -> impl Iterator<Item = (&Key, &Item)> {
     stored.all("S#", "").chain(decisions)
 }
 
-/// The differences between the journal and the rows, and between its sums and the rows.
+/// Returns the differences between the decision history and the rows, and between its sums and the rows.
 pub(crate) fn differences(stored: &StoredState, usage: &Rows) -> Vec<String> {
     let mut expected: BTreeMap<Key, BTreeMap<String, AttributeValue>> = BTreeMap::new();
     for (key, row) in rows(stored) {
@@ -156,7 +156,7 @@ pub(crate) fn differences(stored: &StoredState, usage: &Rows) -> Vec<String> {
     differences
 }
 
-/// The sums by key, as JSON.
+/// Returns the expected sums by key, as JSON.
 fn sums_of(stored: &StoredState) -> BTreeMap<Key, Value> {
     let mut days: BTreeMap<(&str, Day), BTreeMap<String, OfAgent>> = BTreeMap::new();
     for (key, row) in rows(stored) {
@@ -207,7 +207,7 @@ fn sums_of(stored: &StoredState) -> BTreeMap<Key, Value> {
             let all: Vec<(&'static str, u64)> = sum.iter().map(|(name, sum)| (*name, *sum)).collect();
             add(&mut total, &all);
             biggest.push((agent.clone(), sum));
-            // The item is chosen by the last digit of the agent's id.
+            // The last digit of the agent's id selects the item.
             let digit = agent.chars().last().expect("a digit");
             let json = json!({"s": of_agent.services, "w": of_agent.reasons, "h": of_agent.hours});
             items
@@ -233,7 +233,7 @@ fn add(sums: &mut Sums, more: &[(&'static str, u64)]) {
     }
 }
 
-/// The stored sums by key, with what [`sums_of`] makes.
+/// Returns the stored sums by key, in the format of [`sums_of`].
 fn stored_sums(usage: &Rows) -> BTreeMap<Key, Value> {
     let of_owner = usage.iter().filter(|((pk, _), _)| pk.starts_with("O#"));
     let sums = of_owner.map(|(key, row)| {
@@ -257,7 +257,7 @@ fn stored_sums(usage: &Rows) -> BTreeMap<Key, Value> {
         } else {
             keep(&mut sums, &["t", "s", "w", "b", "n"]);
             for agent in sums["b"].as_array_mut().expect("agents") {
-                // The name in between is that of the entries.
+                // The agent's name comes from the entries.
                 agent.as_array_mut().expect("an agent").remove(1);
             }
         }

@@ -1,5 +1,5 @@
-//! KMS with a secp256k1 key for each agent. It signs as KMS may: with another random number each time, and with a high
-//! or a low `s` (`tests/testkit/src/kms.rs` does the same over HTTP).
+//! KMS with a secp256k1 key for each agent. KMS signs with a new random number each time, and with a high or a low `s`
+//! (`tests/testkit/src/kms.rs` does the same over HTTP).
 
 use crate::people::agent_id;
 use crate::plan::CROWD;
@@ -36,7 +36,7 @@ impl Kms {
         }
     }
 
-    /// Answers `GetPublicKey` and `Sign` (API reference).
+    /// Responds to `GetPublicKey` and `Sign` (API reference).
     pub(crate) fn answer(&self, operation: &str, body: &[u8]) -> (u16, Vec<u8>) {
         let request: Value = serde_json::from_slice(body).expect("the SDK writes JSON");
         let id = request["KeyId"].as_str().expect("an id");
@@ -77,7 +77,7 @@ impl Kms {
     }
 }
 
-/// An answer of KMS with this error.
+/// Returns a KMS error response.
 pub(crate) fn failed(status: u16, kind: &str) -> (u16, Vec<u8>) {
     (status, json!({"__type": kind}).to_string().into_bytes())
 }
@@ -87,7 +87,7 @@ pub(crate) fn address(agent: u8) -> Address {
     Address::from_public_key(key_of(agent).verifying_key())
 }
 
-/// The wallets of the first agents, as they are made of keys that KMS has created.
+/// Returns the first agents' wallets, made from keys that KMS has created.
 pub(crate) async fn wallets(keys: KmsKeys, agents: u8) -> Vec<Wallet> {
     let custody = Custody::from_kms(keys);
     let mut wallets = Vec::new();

@@ -1,7 +1,8 @@
-//! The laws of `docs/data-model.md` §7, and their consequences for the chain, for every stored state and for every step
-//! from one state to the next. They are checked after each write, so none is broken even for an instant.
+//! Checks the invariants of `docs/data-model.md` §7 and their consequences for the chain, for every stored state and
+//! every step from one state to the next. The checks run after each write, so no invariant is violated even for an
+//! instant.
 //!
-//! I8 and I13 are about answers: see `expect.rs` and `run.rs`.
+//! I8 and I13 are about responses: see `expect.rs` and `run.rs`.
 
 use crate::chain::{Chain, SignedTerms};
 use crate::plan::owner_of;
@@ -14,43 +15,46 @@ use purser_chain::NonceKey;
 use purser_domain::{Address, SettlementId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The facts besides the stored rows that the laws need.
+/// What the invariants need to know in addition to the stored rows.
 pub(crate) struct KnownFacts {
     pub(crate) nonces: NonceKey,
     /// The catalog's payee of each service.
     pub(crate) payees: BTreeMap<String, Address>,
-    /// Agents whose freeze was answered, and for which no unfreeze has begun since.
+    /// Agents whose freeze got a response, and for which no unfreeze has begun since.
     pub(crate) frozen: BTreeSet<String>,
-    /// Agents that operators with a token have frozen, each with the true time of the answer, and for which no end has begun since.
+    /// Agents that operators with a token have frozen, each with the true time of the response, and for which no end of
+    /// the freeze has begun since.
     pub(crate) stopped: BTreeMap<String, i64>,
-    /// The ends of keys set by answered edits, by the last sixteen digits of the key's public half.
+    /// The expiry of API keys by updates that got a response, by the last sixteen digits of the key's public half.
     pub(crate) ended: BTreeMap<String, End>,
-    /// Agents with a budget whose creation was answered, and no removal of it begun since.
+    /// Agents with a budget whose creation got a response, and whose removal has not begun since.
     pub(crate) service_state: BTreeSet<(String, String)>,
-    /// Agents with a rule that was answered, and no removal of it begun since.
+    /// Agents with a rule whose creation got a response, and whose removal has not begun since.
     pub(crate) standing: BTreeSet<(String, String)>,
     /// The caller of each step.
     pub(crate) callers: BTreeMap<usize, Caller>,
-    /// The steps that reconcile.
+    /// The steps that run reconcile.
     pub(crate) reconciling: BTreeSet<usize>,
     /// The steps to which a node has shown a chain that a reorg has removed.
     pub(crate) aside: BTreeSet<usize>,
-    /// The agent for which a step calls or edits, if it is for one.
+    /// The agent that a step concerns, if it concerns a single agent.
     pub(crate) acting: BTreeMap<usize, String>,
     /// The steps that must write nothing.
     pub(crate) idle: BTreeSet<usize>,
-    /// Settlements that are reconciled though not due: an operator requested it, or their confirmation was reverted.
+    /// Settlements that are reconciled before they are due, because an operator requested it or because their
+    /// confirmation was reverted.
     pub(crate) undue: BTreeSet<String>,
-    /// The earlier owners of each agent whose handover is not answered yet, with the version of the agent's record that
-    /// it wrote. Their raises may apply to payments that were decided before.
+    /// The earlier owners of each agent whose ownership transfer has no response yet, with the version of the agent's
+    /// record that the transfer wrote. The earlier owners' temporary limit increases may apply to payments that were
+    /// decided before.
     earlier_owners: BTreeMap<String, Vec<(i64, String)>>,
 }
 
-/// The end of a key.
+/// The expiry of an API key.
 #[derive(Clone, Copy)]
 pub(crate) struct End {
     pub(crate) at: i64,
-    /// The true time at which the edit began.
+    /// The true time at which the update began.
     pub(crate) since: i64,
 }
 
@@ -88,7 +92,7 @@ impl Default for KnownFacts {
 }
 
 impl KnownFacts {
-    /// Notes the changes from one state to the next.
+    /// Records the changes from one state to the next.
     pub(crate) fn note(&mut self, before: &StoredState, after: &StoredState) {
         let marks = after.within("MARKS", "").filter_map(|(key, _)| key.split_once('#'));
         self.undue.extend(marks.map(|(_, id)| id.to_owned()));
@@ -108,22 +112,23 @@ impl KnownFacts {
         }
     }
 
-    /// Notes that the handover that wrote this or an earlier version of the agent's record is answered.
+    /// Records that the ownership transfer that wrote this or an earlier version of the agent's record got its
+    /// response.
     pub(crate) fn handed_over(&mut self, agent: &str, version: u64) {
         if let Some(earlier) = self.earlier_owners.get_mut(agent) {
             earlier.retain(|(wrote, _)| wrote.unsigned_abs() > version);
         }
     }
 
-    /// The owner of the agent of a step.
+    /// Returns the owner of a step's agent.
     pub(crate) fn owner_of_step(&self, step: usize) -> Option<u8> {
         let agent = self.acting.get(&step)?;
-        // Agents are numbered by the last digits of their ids.
+        // The last digits of an agent's id are its number.
         let number = u8::from_str_radix(agent.get(34..)?, 16).ok()?;
         Some(owner_of(number))
     }
 
-    /// The terms signed for a settlement.
+    /// Returns the signed fields of a settlement's authorization.
     pub(crate) fn signed(&self, id: &str, settlement: &Item) -> SignedTerms {
         let address = |name| text(settlement, name).parse().expect("an address");
         SignedTerms {
@@ -136,7 +141,7 @@ impl KnownFacts {
     }
 }
 
-/// The violations in a state.
+/// Returns the violations in a state.
 pub(crate) fn of_state(stored: &StoredState) -> Vec<String> {
     let mut found = Vec::new();
     totals_are_sums(stored, &mut found);
@@ -147,7 +152,7 @@ pub(crate) fn of_state(stored: &StoredState) -> Vec<String> {
     found
 }
 
-/// I1, first half, and I10: no entry is older than the window's horizon.
+/// Checks the first half of I1, and I10: no entry is older than the window's eviction watermark.
 fn totals_are_sums(stored: &StoredState, found: &mut Vec<String>) {
     for prefix in ["L#", "B#"] {
         let mut sums: BTreeMap<&str, i64> = BTreeMap::new();
@@ -170,7 +175,8 @@ fn totals_are_sums(stored: &StoredState, found: &mut Vec<String>) {
     }
 }
 
-/// I1, second half, I7 and I9: an entry exists if and only if its settlement counts and has not rolled off.
+/// Checks the second half of I1, I7 and I9: an entry exists if and only if its settlement counts and has not rolled
+/// off.
 fn entries_and_settlements_agree(stored: &StoredState, found: &mut Vec<String>) {
     for prefix in ["L#", "B#"] {
         for ((window, rest), row) in stored.all(prefix, "E#") {
@@ -216,7 +222,7 @@ fn entries_and_settlements_agree(stored: &StoredState, found: &mut Vec<String>) 
     }
 }
 
-/// I3 and I9: settlements and the idempotency records that authorized them refer to each other.
+/// Checks I3 and I9: settlements and the idempotency records that authorized them refer to each other.
 fn keys_name_settlements(stored: &StoredState, found: &mut Vec<String>) {
     let allows = stored.all("I#", "").filter(|(_, row)| text(row, "kind") == "allow");
     let allows = allows.map(|(key, row)| (&key.0[2..], key.1.as_str(), row));
@@ -236,7 +242,8 @@ fn keys_name_settlements(stored: &StoredState, found: &mut Vec<String>) {
     }
 }
 
-/// I4: an approval is executed if and only if exactly one settlement used it, and it names that settlement.
+/// Checks I4: an approval is executed if and only if exactly one settlement used it, and the approval names that
+/// settlement.
 fn approvals_are_used_once(stored: &StoredState, found: &mut Vec<String>) {
     let executed = stored.all("AP#", "").filter(|(_, row)| text(row, "st") == "executed");
     let named: BTreeSet<&str> = executed.map(|(_, row)| text(row, "sid")).collect();
@@ -253,7 +260,7 @@ fn approvals_are_used_once(stored: &StoredState, found: &mut Vec<String>) {
     }
 }
 
-/// I5: each confirmed settlement has a claim on its transaction, in its block.
+/// Checks I5: each confirmed settlement has a claim on its transaction, in its block.
 fn confirmations_are_claimed(stored: &StoredState, found: &mut Vec<String>) {
     let claimed: BTreeSet<_> = stored
         .claims()
@@ -270,7 +277,7 @@ fn confirmations_are_claimed(stored: &StoredState, found: &mut Vec<String>) {
     }
 }
 
-/// Rare events of settlements that should occur in a long run.
+/// Returns the rare settlement events that should occur in a long run.
 pub(crate) fn noteworthy(before: &StoredState, after: &StoredState) -> Vec<&'static str> {
     let mut noted = Vec::new();
     for (agent, id, is) in after.settlements() {
@@ -302,7 +309,7 @@ struct Change<'a> {
     found: Vec<String>,
 }
 
-/// The violations of a step from one state to the next, by the rows that it has changed.
+/// Returns the violations of a step from one state to the next, by the rows that the step has changed.
 pub(crate) fn of_change(
     (before, after): (&StoredState, &StoredState),
     changed: &[(String, Key)],
@@ -338,7 +345,7 @@ pub(crate) fn of_change(
     change.found
 }
 
-/// The agent that a row of the ledger or of the decisions belongs to.
+/// Returns the agent to which a row of the ledger or decisions table belongs.
 fn whose<'a>(key: &'a Key, row: Option<&'a Item>) -> Option<&'a str> {
     let (kind, rest) = key.0.split_once('#').unwrap_or((&key.0, ""));
     let first = |rest: &'a str| rest.split('#').next();
@@ -384,8 +391,8 @@ impl Change<'_> {
         }
     }
 
-    /// A step of an agent, or of a person about an agent, writes only rows of this agent; and nothing at all if all its
-    /// calls must be refused.
+    /// Checks that a step by or about an agent writes only the agent's rows, and nothing at all if all its calls must
+    /// be rejected.
     fn is_its_own(&mut self, key: &Key, row: Option<&Item>) {
         let Some(acting) = self.known.acting.get(&self.step) else {
             return;
@@ -482,7 +489,7 @@ impl Change<'_> {
         self.after.entries(&day).iter().any(|entry| entry.settlement == id)
     }
 
-    /// A new settlement: I2, I9, I10, I11, and everything it was checked against.
+    /// Checks a new settlement: I2, I9, I10, I11, and every condition of its authorization.
     fn authorized(&mut self, agent: &str, id: &str, is: &Item) {
         let (at, amount, service) = (number(is, "t"), number(is, "amt"), text(is, "svc").to_owned());
         if text(is, "rs") != "authorized" {
@@ -523,8 +530,8 @@ impl Change<'_> {
                 "settlement {id} was asked for after operators had frozen its agent"
             ));
         }
-        // A reservation made after an edit was answered was judged by the edited record. But a key may end between the
-        // judgement and the reservation.
+        // A reservation after the response to an update was evaluated by the updated record. But an API key may expire
+        // between the evaluation and the reservation.
         if let Some(caller) = self.known.callers.get(&self.step)
             && let Some(end) = self.known.ended.get(&caller.key)
             && caller.from.max(end.since + self.skew) >= end.at
@@ -571,8 +578,8 @@ impl Change<'_> {
                     }
             });
             let sum: i64 = counted.map(|(_, _, other)| number(other, "amt")).sum();
-            // A new or lengthened budget does not count settlements that had left its window before, but it counts its
-            // own entries.
+            // A new or lengthened budget does not count settlements that had already left its window, but counts its
+            // entries.
             let live = self.after.live(&window, length, at);
             if live > cap || (budget.is_none() && sum > cap) {
                 self.wrong(format!(
@@ -600,7 +607,8 @@ impl Change<'_> {
         }
     }
 
-    /// A payout goes to the address that its agent's owner has named, after the delay, while no other one is open.
+    /// Checks that a withdrawal goes to the address that the agent's owner has set, after the delay, while no other
+    /// withdrawal is pending.
     fn paid_out(&mut self, agent: &str, id: &str, is: &Item) {
         let at = number(is, "t");
         let owner = self.before.agent(agent).map(|row| text(row, "owner"));
@@ -633,7 +641,7 @@ impl Change<'_> {
         }
     }
 
-    /// An agent gets another owner by accepting an offer to them, which is used up.
+    /// Checks that an agent gets a new owner only by an accepted offer, which is then used up.
     fn owned(&mut self, agent: &str, was: &Item, is: &Item) {
         if text(was, "owner") == text(is, "owner") {
             return;
@@ -647,7 +655,8 @@ impl Change<'_> {
         }
     }
 
-    /// What the rules about calls and payees need is remembered, and no guard's call is paid again within its time.
+    /// Checks that the rows for known calls and payees are written, and that no guarded call is paid twice within the
+    /// guard's time.
     fn remembered(&mut self, agent: &str, is: &Item) {
         let at = number(is, "t");
         let window = day_window(agent, text(is, "svc"));
@@ -671,7 +680,7 @@ impl Change<'_> {
             let dynoxide::types::AttributeValue::M(rule) = rule else {
                 continue;
             };
-            // Until an edit is answered, payments are judged by the record before it.
+            // Until an update gets its response, payments are evaluated by the earlier record.
             if !self.known.standing.contains(&(agent.to_owned(), rule_id(rule))) {
                 continue;
             }
@@ -756,19 +765,19 @@ impl Change<'_> {
             (None, Some("pending"))
             | (Some("pending"), Some("approved" | "rejected"))
             | (Some("approved"), Some("executed")) => {}
-            // After a handover it moves to its agent's owner.
+            // After an ownership transfer, the approval moves to the agent's new owner.
             (Some(from), Some(to)) if from == to && was.zip(is).is_some_and(|(was, is)| self.is_moved(was, is)) => {}
             (from, to) => self.wrong(format!("approval {key:?} went from {from:?} to {to:?}")),
         }
     }
 
-    /// Whether an approval got the owner of its agent.
+    /// Returns whether an approval moved to the agent's owner.
     fn is_moved(&self, was: &Item, is: &Item) -> bool {
         let owner = self.after.agent(text(is, "agent")).map(|row| text(row, "owner"));
         text(was, "owner") != text(is, "owner") && owner == Some(text(is, "owner"))
     }
 
-    /// Whether the claim's settlement is confirmed by the claimed transaction.
+    /// Returns whether the claimed transaction confirms the claim's settlement.
     fn confirms(&self, claim: &Claim<'_>) -> bool {
         let settlement = self.after.settlement(claim.agent, claim.settlement);
         settlement.is_some_and(|row| {
@@ -778,8 +787,8 @@ impl Change<'_> {
         })
     }
 
-    /// I5: a claim is of a payment of its settlement, in a block that was final. A claim is removed only if its block
-    /// is gone and no confirmation rests on it.
+    /// Checks I5: a claim is for its settlement's payment, in a block that was final. A claim is removed only if its
+    /// block was removed and no confirmation depends on it.
     fn claim(&mut self, key: &Key, was: Option<&Item>, is: Option<&Item>) {
         let (was, is) = (was.map(|row| claim(key, row)), is.map(|row| claim(key, row)));
         if let Some(is) = is {
@@ -813,7 +822,7 @@ impl Change<'_> {
     }
 }
 
-/// The id of the approval in a row, from the row's key: `ApprovalId::from_lineage`.
+/// Returns the id of an approval from its row's key, like `ApprovalId::from_lineage`.
 pub(crate) fn approval_id(key: &Key) -> String {
     let (lineage, sequence) = (&key.0[3..], key.1.parse::<u32>().expect("a number"));
     uuid::Uuid::try_parse(&format!("{lineage}{sequence:08x}"))

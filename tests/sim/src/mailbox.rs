@@ -1,11 +1,12 @@
-//! The mail service of a run, and the laws of each mail that reaches it:
+//! The mail service of a run, and the invariants of each mail that it receives:
 //!
-//! - it goes to the confirmed address of a person whose mail is on, and has only their own events, of kinds that they
-//!   chose, and those for everybody
-//! - it has no event that is too old, no closed question, and none that an earlier mail has settled
-//! - it has the first 20 in full, and counts the others
-//! - two mails to a person are five minutes apart, a failed one is repeated after the documented pause, and there is
-//!   none to an address that was refused, unless that changed after the function had received the message
+//! - The mail goes to the confirmed address of a user who has turned mail on. It contains only events of the user and
+//!   events for all users, of the kinds that the user selected.
+//! - The mail contains no event that is too old, no closed approval request, and no event that an earlier mail has
+//!   settled.
+//! - The mail lists the first 20 events in full, and counts the others.
+//! - Two mails to a user are five minutes apart. A failed mail is repeated after the documented pause. A rejected
+//!   address gets no further mail, unless the address changed after the function had received the message.
 //!
 //! The pauses and limits are those of `docs/notices.md`.
 
@@ -22,58 +23,59 @@ use std::time::Duration;
 
 /// The pages' origin.
 pub(crate) const ORIGIN: &str = "https://purser.sim";
-/// The partition of the events that are told to a person by mail, without the person.
+/// The partition of the events that were mailed to a user, without the user's id.
 const TOLD: &str = "T#mail#";
 const SECOND: i64 = 1_000_000;
-/// The least time between two mails to a person.
+/// The minimum time between two mails to a user.
 pub(crate) const BETWEEN: i64 = 300 * SECOND;
-/// The least pauses after failed mails; the last one is repeated. Without a new notice the first one is a minute.
+/// The minimum pauses after failed mails; the last pause repeats. Without a new notification the first pause is a
+/// minute.
 const PAUSES: [i64; 3] = [5 * SECOND, 300 * SECOND, 1_800 * SECOND];
 /// The age at which an event is dropped.
 const OLDEST: i64 = 86_400 * SECOND;
-/// The page of a test.
+/// The page that a test mail links to.
 const TEST: &str = "/dashboard/notices";
-/// The most events that a mail has in full.
+/// The maximum number of events that a mail lists in full.
 const MAX_LISTED: usize = 20;
-/// By how much clocks may differ so that a person's mails are never concurrent: a run holds the channel for a minute,
-/// and takes half a minute at most.
+/// The maximum clock difference at which a user's mails are never concurrent: a run holds the channel for a minute, and
+/// takes at most half a minute.
 pub(crate) const MAX_SPREAD: i64 = 25 * SECOND;
 
-/// How the mail service treats mails to a person.
+/// How the mail service treats mails to a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
     /// It accepts them.
     Good,
-    /// It accepts them after so many milliseconds.
+    /// It accepts them after this many milliseconds.
     Slow(u64),
-    /// It answers 503 until this time, in microseconds.
+    /// It responds with 503 until this time, in microseconds.
     FailsUntil(i64),
     /// It is throttled until this time.
     ThrottlesUntil(i64),
     /// The sender is not verified until this time.
     UnverifiedUntil(i64),
-    /// It refuses the address until this time.
+    /// It rejects the address until this time.
     RefusesUntil(i64),
-    /// It accepts the first so many mails, and does not say so.
+    /// It accepts the first mails, up to this number, but the responses are lost.
     LosesAnswers(usize),
 }
 
 impl Manner {
-    /// Whether it accepts every mail at once.
+    /// Returns whether the service accepts every mail without a failure.
     pub(crate) const fn is_good(self) -> bool {
         matches!(self, Self::Good | Self::Slow(_))
     }
 }
 
-/// A person as the mail service and the notices see them.
+/// A user, as the mail service and `notices` see the user.
 pub(crate) struct Addressee {
     pub(crate) person: PersonId,
     pub(crate) manner: Manner,
-    /// The settings, each with the time from which every run has them.
+    /// The settings, each with the time from which every run uses them.
     pub(crate) settings: Vec<(i64, NoticeSettings)>,
-    /// Since when the address is refused, unless a test was asked for since or the settings have changed.
+    /// The time since which the address is rejected, unless the user requested a test or changed the settings since.
     pub(crate) refused: Option<i64>,
-    /// Whether the address was ever refused.
+    /// Whether the address was ever rejected.
     pub(crate) was_refused: bool,
 }
 
@@ -84,7 +86,7 @@ impl Addressee {
         self.settings[first..].iter().map(|(_, settings)| settings)
     }
 
-    /// Whether an event concerned the person at `since` or later, at this address or any.
+    /// Returns whether the user wanted this event at `since` or later, at the address `to` or at any address.
     pub(crate) fn wanted_since(&self, since: i64, event: &Event, to: Option<&str>) -> bool {
         let is_theirs = event.owner().is_none_or(|owner| *owner == self.person);
         let is_there = |address: &MailAddress| to.is_none_or(|to| address.as_str() == to);
@@ -102,17 +104,17 @@ impl Addressee {
     }
 }
 
-/// An event that was passed on.
+/// An event that was passed to the queues.
 pub(crate) struct Passed {
     pub(crate) event: Event,
-    /// When it was passed on first.
+    /// The time at which the event was first passed on.
     pub(crate) at: i64,
-    /// When its message was first done.
+    /// The time at which the event's message was first processed.
     pub(crate) done: Option<i64>,
 }
 
 impl Passed {
-    /// Whether it is useless at this time.
+    /// Returns whether the event is too old or its deadline has passed at this time.
     pub(crate) fn is_over(&self, at: i64) -> bool {
         let event = &self.event;
         let deadline = event.data().get_time("expires_at");
@@ -127,28 +129,28 @@ pub(crate) struct Mail {
     pub(crate) at: i64,
     pub(crate) step: usize,
     pub(crate) is_accepted: bool,
-    /// Whether the function learned that it was accepted, if nothing else failed.
+    /// Whether the function received the success response, if nothing else failed.
     pub(crate) is_said: bool,
-    /// The pages of the events that it has in full.
+    /// The pages of the events that the mail lists in full.
     pub(crate) paths: Vec<String>,
-    /// The number of its events.
+    /// The number of events in the mail.
     pub(crate) count: usize,
 }
 
-/// An event that is settled: told by a mail, or dropped.
+/// An event that is settled: a mail contained it, or it was dropped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settled {
     pub(crate) at: i64,
-    /// The run that settled it, and the time on its clock.
+    /// The run that settled the event, and the time on the run's clock.
     pub(crate) step: usize,
     pub(crate) clock: i64,
 }
 
-/// The mail service, and what was seen of the notices.
+/// The mail service, and the observed notifications.
 #[derive(Default)]
 pub(crate) struct Mailroom {
     pub(crate) mode: Mode,
-    /// By how much the clocks differ, in microseconds.
+    /// How far the clocks differ, in microseconds.
     pub(crate) spread: i64,
     pub(crate) people: Vec<Addressee>,
     pub(crate) passed: Vec<Passed>,
@@ -179,7 +181,7 @@ impl Letter {
         let more = lines().find_map(|line| line.strip_prefix("And ")?.strip_suffix(" more."));
         let more = more.map_or(0, |more| more.parse().expect("a number"));
         if more > 0 {
-            // The page of the others.
+            // The last link is the page for the remaining events.
             paths.pop();
         }
         Self {
@@ -196,7 +198,7 @@ pub(crate) fn path_of(event: &Event) -> String {
 }
 
 impl Mailroom {
-    /// What is wrong with a mail that arrives.
+    /// Returns the violations of an arriving mail.
     fn judge(&self, addressee: &Addressee, letter: &Letter, step: usize, now: i64, clock: i64) -> Vec<String> {
         let mut found = Vec::new();
         let mut complain = |what: String| found.push(format!("a mail to {} {what}", letter.to));
@@ -243,7 +245,7 @@ impl Mailroom {
         found
     }
 
-    /// Whether a mail to this person comes too early.
+    /// Returns an error if a mail to this user comes too early.
     fn pace(&self, addressee: &Addressee, now: i64) -> Option<String> {
         if self.spread >= MAX_SPREAD || addressee.has_changed() {
             return None;
@@ -254,7 +256,7 @@ impl Mailroom {
         let name = &addressee.person;
         let run = &self.invocations[&last.step];
         if run.ended.is_none() {
-            // Other messages may keep the run of a mail that has failed.
+            // Other messages may prolong the run of a failed mail.
             let is_early = now < last.at + PAUSES[0] - self.spread;
             return is_early.then(|| format!("two mails to {name} are under way"));
         }
@@ -268,7 +270,7 @@ impl Mailroom {
             .count();
         let pause = match failures.checked_sub(1) {
             None => BETWEEN,
-            // Its address was refused: nothing is repeated.
+            // The address was rejected, so nothing is repeated.
             Some(_) if addressee.was_refused => return None,
             Some(before) => PAUSES[before.min(PAUSES.len() - 1)],
         };
@@ -276,12 +278,12 @@ impl Mailroom {
         (early > 0).then(|| format!("a mail to {name} comes {early} µs too early, after {failures} failures"))
     }
 
-    /// The fault that follows the first mail of a run.
+    /// Returns the fault that follows the first mail of a run.
     pub(crate) fn strike(&mut self, step: usize) -> Option<(Fault, u8, u8)> {
         self.invocations.get_mut(&step)?.strike.take()
     }
 
-    /// Whether an event of the person has ended the question with this key.
+    /// Returns whether an event of the user has closed the approval request with this key.
     pub(crate) fn closes(&self, person: &PersonId, key: &str) -> bool {
         let is_theirs = |event: &Event| event.owner() == Some(person);
         let mut passed = self.passed.iter();
@@ -289,7 +291,7 @@ impl Mailroom {
     }
 }
 
-/// The answer to a mail, and the time after which it comes.
+/// The response to a mail, and its delay.
 pub(crate) struct Answer {
     pub(crate) after: Duration,
     pub(crate) status: u16,
@@ -297,7 +299,7 @@ pub(crate) struct Answer {
 }
 
 impl World {
-    /// Takes a mail, judges it, and answers.
+    /// Receives a mail, checks it, and responds.
     pub(crate) fn mail(&self, step: usize, worker: usize, body: &[u8]) -> Answer {
         let (now, clock) = (self.now(), self.clock_of(worker));
         let letter = Letter::read(body);
@@ -363,10 +365,10 @@ impl World {
         answer
     }
 
-    /// Notes the settled events among the rows that were written.
+    /// Records the settled events among the written rows.
     pub(crate) fn look_at_notices(&self, step: usize, worker: usize, keys: &[(String, Key)]) {
         let is_told = |(table, key): &&(String, Key)| table == WEBHOOKS && key.0.starts_with(TOLD);
-        // A condition on a row is among the keys, too.
+        // The keys also contain rows with only a condition.
         let is_stored = |(_, key): &&(String, Key)| self.tables.row(WEBHOOKS, key).is_some();
         for (_, key) in keys.iter().filter(is_told).filter(is_stored) {
             let settled = Settled {
@@ -391,7 +393,7 @@ impl Answer {
     }
 }
 
-/// An event at a later time: `micros` later, with its deadline.
+/// Returns the event moved by `micros` microseconds, with its deadline.
 pub(crate) fn later(event: &Event, micros: i64) -> Event {
     let mut told = event.to_json();
     let shift = |time: &mut Value| {

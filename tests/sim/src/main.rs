@@ -16,7 +16,7 @@ use std::time::Instant;
 
 /// The default number of runs for shrinking a failure.
 const SHRINKING: u64 = 600;
-/// The number of seeds from which on full coverage is required.
+/// The minimum number of seeds for which full coverage is required.
 const ENOUGH: u64 = 500;
 
 fn main() -> ExitCode {

@@ -1,5 +1,5 @@
-//! The mappings from queues to a function, as in `template.yaml`: batches of at most ten messages, in any order,
-//! concurrently, some of them twice. The function's invocations have faults, are killed, or run out of time.
+//! The event source mappings from queues to a function, as in `template.yaml`: batches of at most ten messages, in any
+//! order, concurrently, some of them twice. The function's invocations have faults, are killed, or time out.
 
 use crate::network::Link;
 use crate::plan::Fault;
@@ -20,21 +20,22 @@ pub(crate) const TIME: Duration = Duration::from_secs(30);
 pub(crate) struct Invocation {
     pub(crate) began: i64,
     pub(crate) ended: Option<i64>,
-    /// Whether it met a fault or did not end by itself.
+    /// Whether the invocation had a fault or did not end normally.
     pub(crate) is_disturbed: bool,
-    /// The fault that begins so many calls after its first call of a person, and the number of calls that have it.
+    /// The fault that begins this many calls after the invocation's first mail or webhook call, and the number of calls
+    /// that fail.
     pub(crate) strike: Option<(Fault, u8, u8)>,
 }
 
-/// What goes wrong besides people's programs and mail.
+/// The faults besides those of webhook receivers and mail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Nothing; each queue passes on one message at a time.
+    /// No faults; each queue passes on one message at a time.
     #[default]
     Calm,
-    /// Nothing; messages are passed on in concurrent batches, and some twice.
+    /// No faults; messages are passed on in concurrent batches, and some twice.
     Quiet,
-    /// As quiet, with faults of the function's calls.
+    /// Concurrent batches, with faults in the function's calls.
     Faulty,
 }
 
@@ -45,7 +46,7 @@ pub(crate) struct Mapping {
     pub(crate) most_at_once: usize,
     /// `maxReceiveCount`.
     pub(crate) most_receipts: u32,
-    /// The name of its invocations in a run's coverage.
+    /// The name of the mapping's invocations in a run's coverage.
     pub(crate) name: &'static str,
 }
 
@@ -60,18 +61,18 @@ impl Mapping {
     }
 }
 
-/// A batch of messages that were received.
+/// A batch of received messages.
 #[derive(Debug)]
 pub(crate) struct Batch {
     /// The function's event.
     pub(crate) event: Value,
-    /// Whether a second invocation gets it too.
+    /// Whether a second invocation gets the batch too.
     pub(crate) is_doubled: bool,
 }
 
-/// What goes wrong in an invocation.
+/// The faults of an invocation.
 pub(crate) struct Troubles {
-    /// The faults of its calls, each with the call's number.
+    /// The faults of the invocation's calls, each with the call's number.
     pub(crate) faults: Vec<(u8, Fault)>,
     /// As in [`crate::plan::Step`].
     pub(crate) pace: u16,
@@ -80,7 +81,7 @@ pub(crate) struct Troubles {
 }
 
 impl Troubles {
-    /// Draws them. In one of `odds` invocations a fault follows its first call of a person.
+    /// Draws the faults. In one of `odds` invocations a fault follows the first mail or webhook call.
     pub(crate) fn draw(mode: Mode, odds: u64, rng: &mut Rng) -> Self {
         let mut faults = Vec::new();
         if mode == Mode::Faulty && rng.one_in(3) {
@@ -96,7 +97,7 @@ impl Troubles {
         Self { faults, pace, strike }
     }
 
-    /// The invocation that has them.
+    /// Returns the invocation with these faults.
     pub(crate) const fn invocation(&self, began: i64) -> Invocation {
         Invocation {
             began,
@@ -107,18 +108,18 @@ impl Troubles {
     }
 }
 
-/// The number of calls that have a fault. The SDK tries three times.
+/// Draws the number of failing calls. The SDK tries three times.
 fn length(rng: &mut Rng) -> u8 {
     *rng.pick(&[1, 3, 3, 8])
 }
 
-/// A function's mappings, and what runs of them.
+/// A function's mappings and their running invocations.
 pub(crate) struct Mappings {
     all: &'static [Mapping],
     mode: Mode,
-    /// The number of running invocations of each.
+    /// The number of running invocations per mapping.
     busy: Vec<usize>,
-    /// The messages that nobody can read, by their queue.
+    /// The unreadable messages, by queue.
     poison: BTreeMap<&'static str, Vec<String>>,
 }
 
@@ -149,14 +150,14 @@ impl Mappings {
         self.busy[mapping] < most
     }
 
-    /// The time at which a message is visible to a mapping that may start another invocation.
+    /// Returns the time at which a message becomes visible to a mapping that may start another invocation.
     pub(crate) fn next_visible(&self, sqs: &Sqs) -> Option<i64> {
         let ready = (0..self.all.len()).filter(|mapping| self.has_room(*mapping));
         let visible = ready.filter_map(|mapping| sqs.next_visible(self.all[mapping].queue));
         visible.min()
     }
 
-    /// Receives visible messages, if a mapping may start another invocation.
+    /// Receives visible messages if a mapping may start another invocation.
     pub(crate) fn receive(&self, mapping: usize, sqs: &Sqs, rng: &mut Rng) -> Option<Batch> {
         if !self.has_room(mapping) {
             return None;
@@ -181,7 +182,7 @@ impl Mappings {
         self.busy[mapping] += 1;
     }
 
-    /// Ends an invocation of a mapping, and removes the messages that are done. Now and then that is lost.
+    /// Ends an invocation, and removes the processed messages. In faulty mode the removal is sometimes lost.
     pub(crate) fn end(&mut self, run: &Run, (mapping, batch): (usize, &Value), end: &End, rng: &mut Rng) {
         self.busy[mapping] -= 1;
         if self.mode == Mode::Faulty && rng.one_in(20) {
@@ -192,7 +193,7 @@ impl Mappings {
         }
     }
 
-    /// Sends a message that nobody can read.
+    /// Sends an unreadable message.
     pub(crate) fn send_poison(&mut self, queue: &'static str, sqs: &Sqs) {
         let body = serde_json::json!({"detail": {"specversion": "1.0"}}).to_string();
         sqs.send(queue, &body);
@@ -204,7 +205,7 @@ impl Mappings {
         poison.is_some_and(|poison| poison.iter().any(|poison| poison == body))
     }
 
-    /// What is wrong with the queues once nothing is left to do.
+    /// Returns what is wrong with the queues at the end of a run.
     pub(crate) fn found(&self, run: &Run) -> Vec<String> {
         let (sqs, mut found) = (&run.world.queues.sqs, Vec::new());
         for Mapping { queue, .. } in self.all {
@@ -227,14 +228,14 @@ impl Mappings {
 
 /// How an invocation of a function ended.
 pub(crate) struct End {
-    /// The answer; `None` if the environment was killed, or ran out of time.
+    /// The response; `None` if the environment was killed or timed out.
     pub(crate) answer: Option<Value>,
     pub(crate) what: &'static str,
     pub(crate) faults: Vec<Fault>,
 }
 
 impl End {
-    /// Invokes a function, for its time at most.
+    /// Invokes a function, for at most its timeout.
     pub(crate) async fn invoke(link: &Link, operation: impl Future<Output = purser_domain::Result<Value>>) -> Self {
         let ended = tokio::select! {
             biased;
@@ -252,19 +253,19 @@ impl End {
         Self { answer, what, faults }
     }
 
-    /// Whether the environment can be used again.
+    /// Returns whether the environment can be used again.
     pub(crate) fn is_alive(&self) -> bool {
         self.what != "crashed" && self.what != "out of time"
     }
 
-    /// Whether it had a fault, or gave no answer.
+    /// Returns whether the invocation had a fault or no response.
     pub(crate) const fn is_disturbed(&self) -> bool {
         !self.faults.is_empty() || self.answer.is_none()
     }
 }
 
 impl Run {
-    /// Counts the end of an invocation, which must have a cause if there is no answer.
+    /// Counts the end of an invocation. An invocation without a response must have a cause.
     pub(crate) fn note_end(&self, name: &str, end: &End) {
         self.world.count(format!("{name} {}", end.what));
         for fault in &end.faults {

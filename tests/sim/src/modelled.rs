@@ -1,9 +1,9 @@
-//! Compares a run with the model of the protocol (`tests/model`): every write of keys, approvals, settlements and claims
-//! is a transition that the model allows in its state, and leads to the state that the model says.
+//! Compares a run with the protocol model (`tests/model`): every write of keys, approvals, settlements and claims is a
+//! transition that the model allows in its state, and leads to the model's next state.
 //!
-//! Ids, hashes and numbers of blocks are numbered in the order in which they appear. Windows are left out, because their
-//! sums don't fit the model's numbers: `laws.rs` has their laws. All agents share one ledger of the model, which has one
-//! agent; their rows have nothing in common but the claims.
+//! Ids, hashes and block numbers are numbered in the order in which they appear. Windows are left out because their
+//! sums don't fit the model's numbers; `laws.rs` checks their invariants. All agents share one ledger of the model,
+//! which has one agent. Their rows have only the claims in common.
 
 use crate::laws::hex;
 use crate::stored::{Claim, StoredState, same};
@@ -16,7 +16,7 @@ use purser_model::ledger::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The model beside a run.
+/// The model that runs alongside a simulation run.
 pub(crate) struct Modelled {
     ledger: Ledger,
     names: BTreeMap<(Kind, String), u8>,
@@ -25,7 +25,7 @@ pub(crate) struct Modelled {
     pub(crate) flaw: Option<Flaw>,
 }
 
-/// What is numbered.
+/// What the model numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Settlement,
@@ -52,7 +52,7 @@ impl Default for Modelled {
 type Change<'a> = (&'a Key, Option<&'a Item>, Option<&'a Item>);
 
 impl Modelled {
-    /// Makes a run's write in the model. Returns the differences; `None` once there are more names than numbers.
+    /// Applies a run's write to the model. Returns the differences; `None` once there are more names than numbers.
     pub(crate) fn follow(
         &mut self,
         before: &StoredState,
@@ -108,7 +108,7 @@ impl Modelled {
         ))
     }
 
-    /// The transition that these changes are, if they are one.
+    /// Returns the transition for these changes, if they are a transition.
     #[expect(clippy::option_option, reason = "no transition, and no more numbers, are two things")]
     fn write_of(&mut self, changes: &[Change<'_>], after: &StoredState) -> Option<Option<Write>> {
         let of = |prefix: &str| changes.iter().copied().find(|(key, ..)| key.0.starts_with(prefix));
@@ -147,7 +147,7 @@ impl Modelled {
                 new,
             }));
         }
-        // A request for a raise approves no payment, so the model does not have it.
+        // A request for a temporary limit increase approves no payment, so the model does not have it.
         if let Some((key, Some(was), Some(is))) = of("AP#")
             && !is.contains_key("raise")
         {
@@ -155,7 +155,7 @@ impl Modelled {
                 ("pending", "approved") => ApprovalRuling::Approve,
                 ("pending", "rejected") => ApprovalRuling::Reject,
                 ("approved", "rejected") => ApprovalRuling::Withdraw,
-                // A handover moves it.
+                // An ownership transfer moves the approval.
                 _ => {
                     let approval = (self.request(text(is, "agent"), is)?, key.1.parse().expect("few"));
                     let owner = self.name(Kind::Person, text(is, "owner"))?;
@@ -177,7 +177,7 @@ impl Modelled {
         Some(None)
     }
 
-    /// The transition of a settlement, if its change is one.
+    /// Returns the transition of a settlement, if its change is a transition.
     #[expect(clippy::option_option, reason = "no transition, and no more numbers, are two things")]
     fn settlement(
         &mut self,
@@ -248,7 +248,8 @@ impl Modelled {
         })
     }
 
-    /// Adds a payout, whose own conditions `laws.rs` checks: the model has one agent, and so one record of payouts.
+    /// Adds a withdrawal, whose conditions `laws.rs` checks, because the model has only one agent and so only one
+    /// withdrawal record.
     fn pay_out(&mut self, agent: &str, id: SettlementId, is: &Item) -> Option<()> {
         let key = self.name(Kind::Key, format!("payout {agent} {}", hex(bytes(is, "idem"))))?;
         let payout = Settlement {
@@ -273,7 +274,7 @@ impl Modelled {
         let key = hex(bytes(is, "idem"));
         let request = match after.row(&format!("I#{agent}"), &key) {
             Some(record) => self.request(agent, record)?,
-            // A settlement without its key: the comparison says so.
+            // A settlement without its key: the comparison reports it.
             None => self.name(Kind::Request, "none")?,
         };
         let approval = (!text(is, "apid").is_empty()).then(|| sequence(text(is, "apid")));
@@ -302,7 +303,7 @@ impl Modelled {
         }
     }
 
-    /// The difference between a stored row and the model's, if any.
+    /// Returns the difference between a stored row and the model's row, if any.
     #[expect(clippy::option_option, reason = "no difference, and no more numbers, are two things")]
     fn differs(&mut self, (key, _, is): Change<'_>, after: &StoredState) -> Option<Option<String>> {
         let (kind, rest) = key.0.split_once('#').unwrap_or_default();
@@ -368,7 +369,7 @@ impl Modelled {
     }
 }
 
-/// The number of an approval among those of its request: the last 32 bits of its id.
+/// Returns the number of an approval among its request's approvals: the last 32 bits of its id.
 fn sequence(approval: &str) -> u8 {
     let digits = approval.get(approval.len().saturating_sub(8)..).unwrap_or_default();
     u8::from_str_radix(digits.trim_start_matches('0'), 16).unwrap_or(0)
