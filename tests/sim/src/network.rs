@@ -1,11 +1,11 @@
 //! The network between the functions and their dependencies, and the world around it: time, the tables, the chain.
 //!
-//! Every call of a function goes through [`Link::pass`], which delays it by its step's pace, so that only the plan
-//! decides the order in which calls of several environments meet. The step's faults are applied there too. A sent call
-//! continues without its sender: it may take effect after its caller gave up or died.
+//! Every call of a function goes through [`Link::pass`], which delays the call by its step's pace, so that only the
+//! plan determines the order of calls by different environments. The step's faults are applied there too. A sent call
+//! continues without its sender, so it may take effect after its caller gave up or died.
 //!
-//! Transactions lock their items from their arrival until they are written, and other calls that need such an item are
-//! refused, as in DynamoDB (see `tests/testkit/src/proxy`, which does the same over HTTP).
+//! Transactions lock their items from their arrival until they are written. Other calls that need a locked item are
+//! rejected, as in DynamoDB (see `tests/testkit/src/proxy`, which does the same over HTTP).
 
 use crate::chain::{Chain, Logs, View};
 use crate::coverage::Coverage;
@@ -61,17 +61,17 @@ pub(crate) struct Record {
     pub(crate) coverage: Coverage,
     pub(crate) events: Vec<Event>,
     pub(crate) known: laws::KnownFacts,
-    /// The model beside the run; `None` once the run is too big for it.
+    /// The model that runs alongside; `None` once the run is too big for the model.
     pub(crate) modelled: Option<Modelled>,
-    /// The number of storage calls that were sent and whose answer is not delivered yet, by whom they may concern. Calls
-    /// to the chain don't count, since they change nothing.
+    /// The number of storage calls that were sent and have no response yet, by the agents that they may concern. Calls
+    /// to the chain don't count, because they change nothing.
     flying: BTreeMap<Concern, usize>,
-    /// The number of calls with a key or from an address, by the minute on the clock of the called environment.
+    /// The number of calls with an API key or from an address, by the minute on the called environment's clock.
     pub(crate) calls: BTreeMap<(String, i64), usize>,
-    /// The faults of writes that count calls or payments, by step. A write whose answer is lost is repeated, and counts
-    /// twice.
+    /// The faults of writes that count calls or payments, by step. A write whose response is lost is repeated, and
+    /// counts twice.
     pub(crate) miscounted: BTreeMap<usize, usize>,
-    /// The partition that takes one call a second.
+    /// The partition that accepts one call a second.
     pub(crate) busy: Option<Busy>,
     /// The records in the tables' streams, oldest first.
     pub(crate) stream: Vec<Value>,
@@ -85,23 +85,23 @@ pub(crate) struct Record {
     made: BTreeSet<String>,
 }
 
-/// A partition of the ledger that takes one call a second.
+/// A ledger partition that accepts one call a second.
 pub(crate) struct Busy {
-    /// What the keys of its rows begin with.
+    /// The prefix of its partition keys.
     pub(crate) pk: String,
-    /// Until when, in microseconds.
+    /// The time until which the partition is busy, in microseconds.
     pub(crate) until: i64,
-    /// The second of the last call that it took.
+    /// The second of the last accepted call.
     pub(crate) last: i64,
 }
 
-/// Whom a call may concern.
+/// The agents that a call may concern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Concern {
-    /// The agents of an owner.
+    /// The agents of one owner.
     Owner(u8),
     Everybody,
-    /// Nobody: it counts calls, or notes the use of a key.
+    /// No agent: the call counts calls, or records the use of an API key.
     Counter,
 }
 
@@ -110,13 +110,13 @@ enum Concern {
 pub(crate) enum Bus {
     #[default]
     Up,
-    /// The bus answers each call with 500.
+    /// The bus responds to each call with 500.
     Down,
-    /// The bus refuses every n-th entry of a call.
+    /// The bus rejects every n-th entry of a call.
     RefusesEach(usize),
 }
 
-/// The stored state from some instant on.
+/// The stored state from an instant on.
 #[derive(Clone)]
 pub(crate) struct Moment {
     pub(crate) stored: StoredState,
@@ -232,7 +232,7 @@ impl World {
         self.record().coverage.count(what);
     }
 
-    /// Executes a call, and checks what it changed.
+    /// Executes a call, and checks the changes.
     fn carry_out(
         &self,
         step: usize,
@@ -248,7 +248,7 @@ impl World {
         answer
     }
 
-    /// Answers `PutEvents` (API reference).
+    /// Responds to `PutEvents` (API reference).
     fn put_events(&self, body: &[u8]) -> (u16, Vec<u8>) {
         let request: Value = serde_json::from_slice(body).expect("the SDK writes JSON");
         let mut record = self.record();
@@ -272,7 +272,7 @@ impl World {
         (200, json!({"Entries": answers}).to_string().into_bytes())
     }
 
-    /// Whether a call is for a partition that has taken its call of this second.
+    /// Returns whether a call is for a partition that has already accepted a call in this second.
     fn is_busy(&self, call: &Call) -> bool {
         let (Call::Table { operation, body }, now) = (call, self.epoch_now()) else {
             return false;
@@ -282,7 +282,7 @@ impl World {
             return false;
         };
         let is_meant = std::str::from_utf8(body).is_ok_and(|body| body.contains(&busy.pk));
-        // The keys that a throttled batch leaves unprocessed are read again, but not by a transaction.
+        // The SDK reads the unprocessed keys of a throttled batch again, but not the keys of a transaction.
         if !is_meant || operation == "TransactGetItems" {
             return false;
         }
@@ -346,12 +346,13 @@ impl World {
 }
 
 impl Record {
-    /// The number of storage calls under way.
+    /// Returns the number of storage calls in flight.
     pub(crate) fn flying(&self) -> usize {
         self.flying.values().sum()
     }
 
-    /// The number of those that may concern this owner's agents; without an owner, of those that may concern anybody.
+    /// Returns the number of storage calls in flight that may concern this owner's agents; for `None`, that may concern
+    /// any agent.
     pub(crate) fn flying_beside(&self, owner: Option<u8>) -> usize {
         let concerns = |concern: &Concern| match (*concern, owner) {
             (Concern::Counter, _) => false,
@@ -392,7 +393,7 @@ struct Errand {
     pace: u16,
     faults: Vec<(u8, Fault)>,
     calls: u8,
-    /// The balances that it read from the chain.
+    /// The balances that the step read from the chain.
     balances: Vec<u64>,
     /// The faults that occurred.
     faults_seen: Vec<Fault>,
@@ -405,7 +406,7 @@ pub(crate) struct FaultsSeen {
     pub(crate) balances: Vec<u64>,
 }
 
-/// The link from one environment to everything that it calls.
+/// The link from one environment to all services that it calls.
 pub(crate) struct Link {
     pub(crate) world: Arc<World>,
     pub(crate) worker: usize,
@@ -423,7 +424,7 @@ impl fmt::Debug for Link {
 enum Reply {
     Answer(u16, Vec<u8>),
     Broken,
-    /// The caller never gets an answer.
+    /// The caller never gets a response.
     Silent,
 }
 
@@ -440,7 +441,7 @@ enum Call {
     Bus {
         body: Vec<u8>,
     },
-    /// The facilitator submits a payout.
+    /// The facilitator submits a withdrawal.
     Settle {
         body: Vec<u8>,
     },
@@ -485,7 +486,7 @@ impl Link {
         self.errand.lock().expect("not poisoned")
     }
 
-    /// Assigns the environment's calls to this step from now on.
+    /// Assigns the environment's later calls to this step.
     pub(crate) fn begin(&self, step: usize, pace: u16, faults: Vec<(u8, Fault)>) {
         *self.errand() = Errand {
             step,
@@ -495,7 +496,7 @@ impl Link {
         };
     }
 
-    /// Adds a fault of `length` calls to the step, which leaves out the next `skipped` calls.
+    /// Adds a fault of `length` calls to the step, after the next `skipped` calls.
     pub(crate) fn strike(&self, fault: Fault, skipped: u8, length: u8) {
         let mut errand = self.errand();
         let first = errand.calls.saturating_add(skipped);
@@ -632,8 +633,8 @@ impl Link {
         reply
     }
 
-    /// Whether the call repeats a committed transaction. Such a call conflicts with nothing and succeeds (DynamoDB API
-    /// reference, `TransactWriteItems`, `ClientRequestToken`).
+    /// Returns whether the call repeats a committed transaction. A repetition never conflicts and succeeds (DynamoDB
+    /// API reference, `TransactWriteItems`, `ClientRequestToken`).
     fn was_made(&self, call: &Call) -> bool {
         let Call::Table { operation, body } = call else {
             return false;
@@ -647,7 +648,7 @@ impl Link {
         Reply::Silent
     }
 
-    /// Sends a call, which from now on continues even if its sender ends.
+    /// Sends a call, which continues even if its sender ends.
     fn send(
         self: &Arc<Self>,
         call: &Call,
@@ -676,7 +677,7 @@ impl Link {
                     let answer = link.arrive(step, &operation, &body, hold).await;
                     pause(back).await;
                     link.world.record().end_flight(concern);
-                    // The sender may be gone; the write stands.
+                    // The sender may be gone, but the write remains.
                     let _ = sender.send(answer);
                 });
             }
@@ -801,7 +802,7 @@ impl Link {
         answer
     }
 
-    /// Answers a call to the chain.
+    /// Responds to a call to the chain.
     fn ask(&self, step: usize, method: &'static str, params: &Value, fault: Option<Fault>) -> (u16, Vec<u8>) {
         self.world.now();
         let view = View {
@@ -824,7 +825,7 @@ impl Link {
         } else {
             self.world.chain().answer(method, params, view)
         };
-        // A single word is a balance; the answers of a multicall are longer.
+        // A single word is a balance; multicall responses are longer.
         if let (Ok(Value::String(word)), "eth_call") = (&answer, method)
             && let Some(Ok(balance)) = word.get(50..66).map(|digits| u64::from_str_radix(digits, 16))
             && word.len() == 66
@@ -875,13 +876,13 @@ fn lost(silence: Silence, call: &Call) -> Reply {
     }
 }
 
-/// Whether a call counts calls, or notes the use of a key.
+/// Returns whether a call counts calls or records the use of an API key.
 fn is_of_counter(operation: &str, body: &[u8]) -> bool {
     matches!(operation, "UpdateItem" | "PutItem")
         && std::str::from_utf8(body).is_ok_and(|body| body.contains(&format!("\"TableName\":\"{THROTTLE}\"")))
 }
 
-/// The idempotency token of a transaction, which identifies it when it is sent again.
+/// Returns the idempotency token of a transaction, which identifies a repetition.
 fn token_of(operation: &str, request: &Value) -> Option<String> {
     let token = request["ClientRequestToken"].as_str();
     token.filter(|_| operation == "TransactWriteItems").map(str::to_owned)
@@ -919,7 +920,7 @@ fn throttled(call: &Call) -> Reply {
         Call::Mail { .. } => Reply::Answer(429, of_bus("TooManyRequestsException")),
         Call::Bus { .. } | Call::Webhooks { .. } => Reply::Answer(400, of_bus("ThrottlingException")),
         Call::Kms { .. } => of_kms(400, "ThrottlingException"),
-        // A throttled batch leaves its keys unprocessed, to be read again.
+        // A throttled batch leaves its keys unprocessed, so the SDK reads them again.
         Call::Table { operation, body } if operation == "BatchGetItem" => {
             let request: Value = serde_json::from_slice(body).expect("the SDK writes JSON");
             let answer = json!({"Responses": {}, "UnprocessedKeys": request["RequestItems"]});
@@ -980,7 +981,7 @@ impl HttpConnector for Wire {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let link = Arc::clone(&self.0);
         let target = request.headers().get("x-amz-target").unwrap_or_default();
-        // SES alone names its operations by paths.
+        // Only SES names its operations by paths.
         let (service, operation) = target.split_once('.').unwrap_or(("SES", "SendEmail"));
         let body = request.body().bytes().expect("a body in memory").to_vec();
         let (service, operation) = (service.to_owned(), operation.to_owned());

@@ -1,11 +1,13 @@
 //! At the end of a run with webhooks, the published events are passed to `notices` over the queues of `template.yaml`
-//! (`mappings.rs`), with a flood of events of one person and a freeze of the deployment among them. People edit their
-//! settings and ask for tests meanwhile, and the mail service refuses, fails or loses the answers of one person's mails.
+//! (`mappings.rs`), together with a flood of one user's events and a freeze of the deployment. Meanwhile users update
+//! their settings and request tests, and the mail service rejects, fails or loses the responses for one user's mails.
 //!
-//! Time passes until nothing is left to do. Then each event that a person has chosen must be in a mail to them, unless
-//! it was too old, answered, or their address refused. `mailbox.rs` has the laws of single mails.
+//! Time passes until no work is left. Then each event that a user has selected must be in a mail to the user, unless
+//! the event was too old or closed, or the user's address was rejected. `mailbox.rs` has the invariants of single
+//! mails.
 //!
-//! Deliberately left out: notices to incoming webhooks, whose HTTP client is not simulated (`functions/notices/tests`).
+//! Notifications to incoming webhooks are left out, because their HTTP client is not simulated
+//! (`functions/notices/tests`).
 
 use crate::mailbox::{Addressee, BETWEEN, MAX_SPREAD, Mail, Mailroom, Manner, ORIGIN, Passed, Settled, later, path_of};
 use crate::mappings::{End, Invocation, Mapping, Mappings, Mode, TIME, Troubles};
@@ -43,15 +45,16 @@ const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 /// The time by which everything has ended: the last event is a day old, and its mail may wait for another pause.
 const LONGEST: i64 = 3 * 24 * HOUR;
-/// The longest time from an event to its mail, if nothing fails and no other mail was sent: it waits for others, and
-/// each of its two batches takes as long as a mail. A flood of another person's events must not delay it.
+/// The maximum time from an event to its mail, if nothing fails and no other mail was sent: the event waits for other
+/// events, and each of its two batches takes as long as a mail. A flood of another user's events must not delay the
+/// mail.
 const FIRST_MAIL: i64 = (10 + 2 * 15) * SECOND;
 /// The maximum number of published events that are passed on.
 const MAX_EVENTS: usize = 16;
-/// The steps of the function's runs begin here.
+/// The number of the function's first step.
 const FIRST_STEP: usize = 100_000;
 
-/// The function's variables.
+/// The function's environment variables.
 pub(crate) const VARIABLES: [(&str, &str); 7] = [
     ("SES_ENDPOINT", "http://ses.sim"),
     ("NOTICES_SENDER", "purser@example.com"),
@@ -88,15 +91,15 @@ struct Ran {
 enum Act {
     /// The bus passes on an event.
     Pass(Event),
-    /// Something that nobody can read gets into a queue.
+    /// An unreadable message gets into a queue.
     Poison(&'static str),
-    /// A person turns mail off.
+    /// A user turns mail off.
     TurnOff(usize),
-    /// A person chooses the usual kinds alone.
+    /// A user selects only the default kinds.
     Choose(usize),
-    /// The issuer says that a person has another address, or none.
+    /// The issuer reports that a user has a different address, or none.
     Move(usize, Option<&'static str>),
-    /// A person asks for a test.
+    /// A user requests a test.
     Test(usize),
 }
 
@@ -104,12 +107,12 @@ struct Office<'a> {
     run: &'a Run,
     rng: Rng,
     mode: Mode,
-    /// As people reach it.
+    /// The table, accessed as users access it.
     table: WebhooksTable,
     began: i64,
-    /// By how much the clock that is most ahead is ahead.
+    /// How far the fastest clock is ahead.
     ahead: i64,
-    /// What is to happen, by its time.
+    /// The scheduled acts, by time.
     acts: VecDeque<(i64, Act)>,
     idle: Vec<Environment>,
     running: JoinSet<Ran>,
@@ -117,7 +120,7 @@ struct Office<'a> {
 }
 
 impl Run {
-    /// Passes the published events to people's notices, and checks what became of them.
+    /// Passes the published events to users' notifications, and checks the mail.
     pub(crate) async fn send_notices(&self, seed: u64) {
         self.landed().await;
         let mut office = Office::open(self, seed);
@@ -167,12 +170,12 @@ impl<'a> Office<'a> {
         Timestamp::from_micros(self.run.world.now()).expect("an instant")
     }
 
-    /// Stores people's settings, and decides what happens when.
+    /// Stores users' settings, and schedules the acts.
     async fn set_up(&mut self) {
         let mut events = self.run.some_events(&mut self.rng, MAX_EVENTS);
         let newest = events.iter().map(|(event, _)| event.time().micros()).max();
         for (event, _) in &mut events {
-            // As if they were published at once.
+            // The events are moved as if they were published now.
             *event = later(event, self.began - newest.unwrap_or(self.began));
         }
         let busiest = events.first().and_then(|(event, _)| event.owner().cloned());
@@ -223,7 +226,7 @@ impl<'a> Office<'a> {
         ])
     }
 
-    /// A flood of events of one person, a freeze of the deployment, and an event of each other person beside them.
+    /// Adds a flood of one user's events, a freeze of the deployment, and an event of each other user.
     fn flood(&mut self) {
         let count = self.rng.weighted(&[(8, 0), (6, 25), (1, 60), (1, 210)]);
         let flooded = self.rng.small(OWNERS);
@@ -247,7 +250,7 @@ impl<'a> Office<'a> {
         self.acts.push_back((at, act));
     }
 
-    /// Gives a person an address and settings.
+    /// Gives a user an address and settings.
     async fn settle_in(&mut self, owner: u8, manner: Manner, is_busiest: bool) {
         let person = person(owner);
         let mut settings = NoticeSettings::new(person.clone());
@@ -360,7 +363,7 @@ impl<'a> Office<'a> {
         addressee.settings.push((now, after));
     }
 
-    /// Lets time pass until nothing is left to do.
+    /// Lets time pass until no work is left.
     async fn work(&mut self) {
         loop {
             let now = self.run.world.now();
@@ -392,7 +395,7 @@ impl<'a> Office<'a> {
         }
     }
 
-    /// The time at which something is to be done, other than by an invocation that is running.
+    /// Returns the time of the next work, except for running invocations.
     fn next(&self) -> Option<i64> {
         let visible = self.mappings.next_visible(self.sqs()).into_iter();
         visible.chain(self.acts.front().map(|(at, _)| *at)).min()
@@ -442,7 +445,7 @@ impl<'a> Office<'a> {
         }
     }
 
-    /// Ends an invocation: removes the messages that are done, and keeps the environment.
+    /// Ends an invocation: removes the processed messages, and reuses the environment.
     fn end(&mut self, ran: Ran) {
         let Ran {
             environment,
@@ -493,7 +496,7 @@ impl<'a> Office<'a> {
         }
     }
 
-    /// What is wrong once nothing is left to do.
+    /// Returns what is wrong when no work is left.
     fn found(&self) -> Vec<String> {
         let mut found = self.mappings.found(self.run);
         for (pk, sk) in self.run.world.tables.rows(WEBHOOKS, None).keys() {
@@ -517,13 +520,13 @@ impl<'a> Office<'a> {
         found
     }
 
-    /// What is wrong with an event for a person whose settings have not changed.
+    /// Returns what is wrong with an event for a user whose settings have not changed.
     fn of_event(&self, mailroom: &Mailroom, number: usize, passed: &Passed) -> Option<&'static str> {
         let addressee = &mailroom.people[number];
         let key = waiting_key(&passed.event);
         let is_test = passed.event.kind() == EventKind::WebhookTest;
         let Some(settled) = mailroom.settled.get(&(addressee.person.clone(), key.clone())) else {
-            // An event without an owner is spread after its message is done.
+            // An event without an owner is distributed to users after its message is processed.
             let collected = passed.done.filter(|_| passed.event.owner().is_some());
             let collected = collected.unwrap_or_else(|| self.run.world.now()) + self.ahead;
             return if passed.is_over(collected) {
@@ -560,7 +563,7 @@ impl<'a> Office<'a> {
         }
     }
 
-    /// Whether an event came late, where nothing failed.
+    /// Returns an error if an event came late although nothing failed.
     fn late(&self, mailroom: &Mailroom, addressee: &Addressee, passed: &Passed, mail: &Mail) -> Option<&'static str> {
         if self.mode != Mode::Quiet || mailroom.spread >= MAX_SPREAD || !addressee.manner.is_good() {
             return None;
@@ -572,8 +575,8 @@ impl<'a> Office<'a> {
         (mail.at > most).then_some("was told late")
     }
 
-    /// What is wrong with a mail: it settles as many events as it has, unless its run was disturbed, or also settled
-    /// events that its person no longer wants.
+    /// Returns what is wrong with a mail: it must settle as many events as it contains, unless its run was disturbed or
+    /// also settled events that its user no longer wants.
     fn of_mail(&self, mailroom: &Mailroom, mail: &Mail) -> Option<String> {
         let addressee = &mailroom.people[mail.addressee];
         let is_disturbed = mailroom.invocations[&mail.step].is_disturbed || addressee.has_changed();
@@ -588,7 +591,7 @@ impl<'a> Office<'a> {
             let passed = passed.find(|passed| waiting_key(&passed.event) == *key);
             passed.is_some_and(|passed| passed.is_over(settled.clock))
         };
-        // Questions that were answered while the mail was on its way.
+        // These approval requests were decided while the mail was on its way.
         let Invocation { began, ended, .. } = mailroom.invocations[&mail.step];
         let beside = mailroom.settled.iter().filter(|((of, key), settled)| {
             let is_answered = of == person && mailroom.closes(person, key);

@@ -1,7 +1,7 @@
-//! Payouts, as people ask for them through the function that signs, and the facilitator that submits them.
+//! Withdrawals that users request through the function that signs, and the facilitator that submits them.
 //!
-//! An answer is compared with a plain reading of the stored rows. `laws.rs` checks each reserved payout, and the
-//! facilitator that it is asked for nothing but a stored payout.
+//! Each response is compared with a simple evaluation of the stored rows. `laws.rs` checks each reserved withdrawal.
+//! The facilitator checks that it submits only stored withdrawals.
 
 use crate::chain::{Call, Tx};
 use crate::network::World;
@@ -16,16 +16,16 @@ use purser_domain::{Acting, Actor, Address, Amount, Fingerprint, PayoutAmount, P
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-/// In an agent's memory, the first place of payouts. The places before it are of purchases.
+/// The first index of withdrawals in an agent's memory. The indices before it are of purchases.
 pub(crate) const FIRST_PAYOUT: u8 = 240;
 
-/// A payout address.
+/// Returns a withdrawal address.
 fn address(place: u8) -> Address {
     Address::repeat_byte(0xd0 + place)
 }
 
 impl World {
-    /// Answers the facilitator's `settle`: submits the transfer to the chain.
+    /// Responds to the facilitator's `settle`: submits the transfer to the chain.
     pub(crate) fn submit_payout(&self, body: &[u8]) -> (u16, Vec<u8>) {
         let request: Value = serde_json::from_slice(body).expect("what payments writes");
         let signed = signed_in(&request["paymentPayload"]).expect("an authorization");
@@ -54,7 +54,7 @@ impl World {
 }
 
 impl Run {
-    /// Who asks, for an agent: its owner.
+    /// Returns the owner of an agent, who requests the withdrawal.
     fn asker(&self, agent: u8) -> PayoutOwner {
         let id = agent_id(agent);
         let stored = self.world.record().stored.clone();
@@ -88,7 +88,7 @@ impl Run {
         }
     }
 
-    /// Names an agent's payout address, or removes it.
+    /// Sets or removes an agent's withdrawal address.
     pub(crate) async fn name_payout(&self, worker: usize, agent: u8, place: Option<u8>, begun: Begun) -> String {
         let of = self.asker(agent);
         let request = match place {
@@ -125,7 +125,7 @@ impl Run {
         }
     }
 
-    /// Asks for a payout.
+    /// Requests a withdrawal.
     pub(crate) async fn pay_out(
         &self,
         number: usize,
@@ -202,7 +202,7 @@ fn name_of(answer: &PayoutAnswer) -> &'static str {
     }
 }
 
-/// The expected answer, from the stored rows.
+/// Returns the expected response from the stored rows.
 fn expected(stored: &StoredState, agent: u8, units: u16, key: &Fingerprint, balances: &[u64], at: i64) -> &'static str {
     let id = agent_id(agent).to_string();
     let partition = format!("PO#{id}");
@@ -239,7 +239,7 @@ fn expected(stored: &StoredState, agent: u8, units: u16, key: &Fingerprint, bala
     "reserved"
 }
 
-/// The time at which a payout was asked for is that of its call.
+/// Records a withdrawal's caller, because its time is the time of its call.
 impl Run {
     fn note_asker(&self, number: usize, begun: &Begun) {
         let who = crate::laws::Caller {

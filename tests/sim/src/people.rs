@@ -1,5 +1,5 @@
-//! The initial state set up by people and operators, and the changes that people may make. They use the store's
-//! operations directly, as the dashboard does, because its sessions would need an issuer.
+//! The initial state set up by users and operators, and the changes that users may make. They use the store's
+//! operations directly, as the dashboard does, because sessions would need an issuer.
 
 use crate::laws::End;
 use crate::plan::{AGENTS, SERVICES};
@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 const CATEGORIES: [Category; SERVICES as usize] = [Category::Search, Category::Data];
 
-/// Added to an agent's number where the ends of operators' freezes are counted.
+/// Added to an agent's number in the count of ending operator freezes.
 pub(crate) const OPERATORS: u8 = 100;
 
 /// The catalog's price of each operation.
@@ -131,7 +131,7 @@ fn policy(service: u8, caps: u8, on: bool, version: u64) -> EnabledService {
     }
 }
 
-/// A rule of the plan, and its place: rules with the same place replace each other.
+/// Returns a rule of the plan, and its index: rules with the same index replace each other.
 fn rule(rule: u8) -> (u8, RuleKind) {
     let budget = |limit, hours: u32| RuleKind::BudgetLimit {
         limit: units(limit),
@@ -159,7 +159,7 @@ fn rule(rule: u8) -> (u8, RuleKind) {
     }
 }
 
-/// A rule of those that a plan draws from its second stream.
+/// Returns a rule that a plan draws from its second stream.
 fn later_rule(rule: u8) -> RuleKind {
     let services = None;
     let guard = |secs, action| RuleKind::DuplicateGuard {
@@ -257,7 +257,7 @@ pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
     }
 }
 
-/// Creates a key for an agent, which may use it from now on.
+/// Creates an API key that an agent uses from now on.
 fn new_key(run: &Run, id: AgentId, now: Timestamp) -> purser_domain::AgentKey {
     let mut bytes = [0; 40];
     run.rng().fill(&mut bytes);
@@ -266,20 +266,20 @@ fn new_key(run: &Run, id: AgentId, now: Timestamp) -> purser_domain::AgentKey {
     new.record
 }
 
-/// The scope of a key, in the simulation's terms.
+/// The scope of an API key, in the simulation's terms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scope {
-    /// Whether it may not pay: it lacks the permission, or its agent calls from another network.
+    /// Whether the key may not pay, because it lacks the permission or the agent calls from a different network.
     pub(crate) forbids_paying: bool,
-    /// Whether it may not read.
+    /// Whether the key may not read.
     pub(crate) forbids_reading: bool,
-    /// A service that it may not be used for.
+    /// A service for which the key may not be used.
     pub(crate) forbids: Option<u8>,
-    /// Its end.
+    /// The key's expiry.
     pub(crate) expires: Option<i64>,
 }
 
-/// A scope, as a key has it and in the simulation's terms.
+/// Returns a scope as the key stores it, and in the simulation's terms.
 fn scope(number: u8, now: Timestamp) -> (KeyScope, Scope) {
     let network = |of: &str| Some(vec![SourceNetwork::parse(of).expect("a network")]);
     let mut key = KeyScope::default();
@@ -312,7 +312,7 @@ fn scope(number: u8, now: Timestamp) -> (KeyScope, Scope) {
     (key, told)
 }
 
-/// Adds a key with a scope.
+/// Adds an API key with a scope.
 pub(crate) async fn add_key(run: &Run, ledger: &Ledger, agent: u8, number: u8, now: Timestamp) -> Done {
     let (id, since) = (agent_id(agent), run.world.now());
     let (key, told) = scope(number, now);
@@ -350,7 +350,7 @@ pub(crate) async fn offer(ledger: &Ledger, agent: u8, to: u8, now: Timestamp) ->
     Ok("offered")
 }
 
-/// Accepts the offer of an agent, as the person to whom it is offered.
+/// Accepts the offer of an agent, as the user to whom the agent is offered.
 pub(crate) async fn accept(run: &Run, ledger: &Ledger, agent: u8, now: Timestamp) -> Done {
     let id = agent_id(agent);
     let Some(offer) = ledger.offer_of(id).await? else {
@@ -379,7 +379,7 @@ pub(crate) async fn accept(run: &Run, ledger: &Ledger, agent: u8, now: Timestamp
     })
 }
 
-/// The result of a person's operation.
+/// The result of a user's operation.
 pub(crate) type Done = Result<&'static str>;
 
 const fn edited(edited: EditResult) -> &'static str {
@@ -426,7 +426,7 @@ pub(crate) async fn freeze(run: &Run, ledger: &Ledger, agent: u8, frozen: bool) 
         AgentStatus::Active
     };
     let done = edit(ledger, agent, |agent| Some(Agent { status, ..agent })).await?;
-    // Another person may have unfrozen the agent meanwhile, and been answered first.
+    // Another user may have unfrozen the agent meanwhile, with an earlier response.
     let is_frozen = run
         .world
         .record()
@@ -439,8 +439,8 @@ pub(crate) async fn freeze(run: &Run, ledger: &Ledger, agent: u8, frozen: bool) 
     Ok(done)
 }
 
-/// An operator freezes an agent or ends that freeze, with a token (0) or in a browser. What a token froze is known as
-/// stopped until an end with a token begins.
+/// Freezes an agent as an operator or ends that freeze, with a token (0) or in a browser. A freeze with a token counts
+/// as certain until an end with a token begins.
 pub(crate) async fn operate(run: &Run, ledger: &Ledger, (agent, by): (u8, u8), frozen: bool, now: Timestamp) -> Done {
     let id = agent_id(agent);
     let name = ["ann", "browser:bob", "browser:carl"][usize::from(by)];
@@ -478,7 +478,7 @@ pub(crate) async fn operate(run: &Run, ledger: &Ledger, (agent, by): (u8, u8), f
         }
         let since = run.world.now();
         let mut record = run.world.record();
-        // Another operator may have ended the freeze meanwhile, or be about to.
+        // Another operator may have ended the freeze meanwhile, or may be about to.
         let is_frozen = record.stored.stopped(&id.to_string());
         if has_token && is_frozen && !run.thawing(OPERATORS + agent) {
             record.known.stopped.insert(id.to_string(), since);
@@ -586,7 +586,7 @@ pub(crate) async fn revoke(run: &Run, ledger: &Ledger, agent: u8, now: Timestamp
     Ok(done)
 }
 
-/// Notes the ends of these keys: from now on no authorization may use one of them after its end.
+/// Records the expiry of these API keys: from now on no authorization may use a key after its expiry.
 fn note_ends(run: &Run, agent: u8, keys: &[KeyId], since: i64) {
     use dynoxide::types::AttributeValue;
     let mut record = run.world.record();
@@ -636,7 +636,7 @@ pub(crate) async fn resolve(ledger: &Ledger, agent: u8, approval: ApprovalId, ye
     )
 }
 
-/// Grants the raise that an approval asks for, as the dashboard does.
+/// Grants the temporary limit increase that an approval requests, as the dashboard does.
 pub(crate) async fn grant_raise(ledger: &Ledger, approval: ApprovalId, now: Timestamp) -> Done {
     let approval = ledger.approval(approval).await?.expect("an approval");
     let asked = approval.raise.as_ref().expect("a request for a raise");

@@ -1,7 +1,7 @@
-//! The plan of a run, as data that can be generated from a seed, shrunk, printed, and kept as an ordinary test.
+//! The plan of a run, as data that can be generated from a seed, shrunk, printed, and saved as an ordinary test.
 //!
-//! A plan contains no ids. Agents, services and keys are numbered; "the settlement of key 3" is the one that the agent
-//! got with that key. A step whose referent does not exist does nothing, so any step can be left out.
+//! A plan contains no ids. Agents, services and keys are numbered; "the settlement of key 3" is the settlement that the
+//! agent got with that key. A step whose object does not exist does nothing, so any step can be left out.
 
 use purser_testkit::Rng;
 use std::fmt;
@@ -20,7 +20,7 @@ const OWNED_BY: [u8; CROWD as usize] = [0, 0, 1, 1, 1, 2, 2, 2, 3, 3];
 pub const SERVICES: u8 = 2;
 /// The number of idempotency keys per agent.
 pub const KEYS: u8 = 7;
-/// The number of idempotency keys of payouts per agent.
+/// The number of idempotency keys for withdrawals per agent.
 pub const PAYOUTS: u8 = 4;
 /// The number of sets of caps: see `people.rs`.
 pub const CAPS: u8 = 4;
@@ -29,32 +29,32 @@ pub const RULES: u8 = 5;
 /// The number of further rules, which are drawn from the second stream.
 pub const LATER_RULES: u8 = 8;
 
-/// Distinguishes the stream of later additions to plans.
+/// Distinguishes the random stream of later additions to plans.
 const VARIATIONS: u64 = 0x5eed << 32;
-/// Distinguishes the stream of what a crowd does.
+/// Distinguishes the random stream of a crowd's actions.
 const CROWDS: u64 = 0xc40d << 32;
-/// Distinguishes the stream of payouts, handovers, scopes of keys and busy partitions.
+/// Distinguishes the random stream of withdrawals, ownership transfers, key scopes and busy partitions.
 const MANAGEMENT: u64 = 0x04e4 << 32;
-/// Distinguishes the stream of custody by KMS.
+/// Distinguishes the random stream of custody by KMS.
 const CUSTODY: u64 = 0x4b35 << 32;
-/// Distinguishes the stream of raises.
+/// Distinguishes the random stream of temporary limit increases.
 const RAISES: u64 = 0x7a15 << 32;
-/// Distinguishes the stream that decides whether there are webhooks.
+/// Distinguishes the random stream that decides whether there are webhooks.
 const WEBHOOKS: u64 = 0x4e0c << 32;
 /// The number of scopes of a key: see `people.rs`.
 pub const SCOPES: u8 = 6;
 /// One seed in this many has a crowd, which takes longer.
 const ONE_CROWD_IN: u64 = 4;
 
-/// In place of a call's number: every call to KMS.
+/// Stands for the number of every call to KMS.
 pub const KMS: u8 = 253;
 
-/// In place of a call's number: every call to the first endpoint of the node.
+/// Stands for the number of every call to the node's first endpoint.
 pub const FIRST_ENDPOINT: u8 = 254;
-/// In place of a call's number: every call to the second endpoint of the node.
+/// Stands for the number of every call to the node's second endpoint.
 pub const SECOND_ENDPOINT: u8 = 255;
 
-/// The first instants of a run, in seconds: each a minute and a half before what its line says.
+/// The start times of runs, in seconds: each a minute and a half before the time in its comment.
 const STARTS: [i64; 9] = [
     // Leap day, and its end.
     1_835_395_110,
@@ -71,7 +71,7 @@ const STARTS: [i64; 9] = [
     2_147_483_557,
 ];
 
-/// What is the same during a run.
+/// The settings that stay the same during a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// The first instant, in seconds.
@@ -81,14 +81,14 @@ pub struct Setting {
     /// Whether an endpoint may serve blocks that a reorg has removed, until they are this many blocks below the newest
     /// one. Confirmations are watched for longer.
     pub side_blocks: u64,
-    /// Whether there are ten agents of four owners, and low limits on calls, payments and approvals. Else there are two
-    /// agents of one owner.
+    /// Whether there are ten agents of four owners, and low limits on calls, payments and approvals. Otherwise there
+    /// are two agents of one owner.
     pub crowd: bool,
-    /// Whether there is a facilitator, and so are payouts.
+    /// Whether there is a facilitator, which withdrawals need.
     pub payouts: bool,
-    /// Whether KMS has the wallets' keys.
+    /// Whether KMS holds the wallet keys.
     pub kms: bool,
-    /// Whether people have webhooks and notices, which are sent at the end: see `queues.rs` and `notices.rs`.
+    /// Whether users have webhooks and notifications, which are sent at the end: see `queues.rs` and `notices.rs`.
     pub webhooks: bool,
 }
 
@@ -128,7 +128,7 @@ pub struct Plan {
     pub seed: u64,
     /// How far each environment's clock is ahead, in seconds.
     pub skews: [i32; WORKERS],
-    /// What is the same during the run.
+    /// The settings of the run.
     pub setting: Setting,
     /// The steps, by round. The steps of a round run concurrently; the rounds run one after the other.
     pub rounds: Vec<Vec<Step>>,
@@ -158,7 +158,7 @@ pub struct Buy {
     pub service: u8,
     /// The price.
     pub units: u16,
-    /// The validity that the provider asks for, in seconds.
+    /// The validity that the provider requests, in seconds.
     pub secs: u16,
     /// The variation.
     pub twist: Twist,
@@ -173,7 +173,7 @@ pub enum Twist {
     OtherBody,
     /// A price above the request's own ceiling.
     OverCeiling,
-    /// An offer whose payee is not the service's.
+    /// Payment requirements with a different payee than the service's.
     Stranger,
 }
 
@@ -186,7 +186,7 @@ pub enum Op {
         buy: Buy,
         /// The key whose approval is carried.
         carry: Option<u8>,
-        /// Whether the agent uses its first agent key.
+        /// Whether the agent uses its first API key.
         first_key: bool,
     },
     /// Authorizes many small payments, each with its own key.
@@ -253,7 +253,7 @@ pub enum Op {
         /// The key of the payment.
         key: u8,
     },
-    /// A person decides the approval of a key.
+    /// A user decides the approval of a key.
     Resolve {
         /// The agent.
         agent: u8,
@@ -262,7 +262,7 @@ pub enum Op {
         /// Whether it is approved.
         yes: bool,
     },
-    /// A person sets these caps for a service, or disables it.
+    /// A user sets these caps for a service, or disables the service.
     Policy {
         /// The agent.
         agent: u8,
@@ -273,7 +273,7 @@ pub enum Op {
         /// Whether it is enabled.
         on: bool,
     },
-    /// A person freezes an agent, or unfreezes it.
+    /// A user freezes or unfreezes an agent.
     Freeze {
         /// The agent.
         agent: u8,
@@ -284,12 +284,12 @@ pub enum Op {
     Operators {
         /// The agent.
         agent: u8,
-        /// The operator: 0 has a token, and the others are in browsers, where two of them end a freeze.
+        /// The operator: 0 has a token. The others use browsers, where two operators are needed to end a freeze.
         by: u8,
         /// Whether it is frozen.
         frozen: bool,
     },
-    /// A person adds, changes or removes a rule.
+    /// A user adds, changes or removes a rule.
     Rule {
         /// The agent.
         agent: u8,
@@ -298,14 +298,14 @@ pub enum Op {
         /// Whether the rule is set or removed.
         on: bool,
     },
-    /// A person rotates an agent's key; the previous one works for `secs` more seconds.
+    /// A user rotates an agent's API key. The previous key works for `secs` more seconds.
     Rotate {
         /// The agent.
         agent: u8,
         /// The overlap.
         secs: u16,
     },
-    /// A person ends every key except the newest.
+    /// A user revokes every API key except the newest.
     Revoke {
         /// The agent.
         agent: u8,
@@ -322,9 +322,9 @@ pub enum Op {
         /// The remaining time.
         secs: u8,
     },
-    /// Runs reconcile for one of two parts.
+    /// Runs reconcile for one of two shards.
     ReconcilePart {
-        /// The part.
+        /// The shard.
         part: u8,
     },
     /// Runs reconcile with a nonce key that differs from the payments'.
@@ -362,24 +362,24 @@ pub enum Op {
         /// The agent.
         agent: u8,
     },
-    /// The wallet receives money.
+    /// The wallet receives a deposit.
     Fund {
         /// The agent.
         agent: u8,
     },
-    /// A person names a payout address.
+    /// A user sets a withdrawal address.
     NamePayout {
         /// The agent.
         agent: u8,
         /// The address.
         place: u8,
     },
-    /// A person removes the payout address.
+    /// A user removes the withdrawal address.
     RemovePayout {
         /// The agent.
         agent: u8,
     },
-    /// A person asks for a payout.
+    /// A user requests a withdrawal.
     PayOut {
         /// The agent.
         agent: u8,
@@ -395,29 +395,29 @@ pub enum Op {
         /// The owner.
         to: u8,
     },
-    /// The person to whom an agent is offered accepts it.
+    /// The user to whom an agent is offered accepts the offer.
     Accept {
         /// The agent.
         agent: u8,
     },
-    /// A person adds a key with a scope, which the agent uses from now on.
+    /// A user adds an API key with a scope, which the agent uses from now on.
     Scope {
         /// The agent.
         agent: u8,
         /// The scope.
         scope: u8,
     },
-    /// Asks for a raise of the cap per day that refused the agent's latest payment.
+    /// Requests an increase of the daily cap that denied the agent's latest payment.
     AskForRaise {
         /// The agent.
         agent: u8,
     },
-    /// A person grants the raise that the agent has asked for.
+    /// A user grants the limit increase that the agent has requested.
     GrantRaise {
         /// The agent.
         agent: u8,
     },
-    /// A partition takes one call a second.
+    /// A partition accepts one call a second.
     Busy {
         /// The agent.
         agent: u8,
@@ -426,7 +426,7 @@ pub enum Op {
         /// The number of seconds.
         secs: u8,
     },
-    /// A hostile agent makes calls that cost others something, if the service lets it.
+    /// A hostile agent makes calls that would harm other agents if the service let it.
     Attack {
         /// The agent.
         agent: u8,
@@ -440,38 +440,38 @@ pub enum Op {
 /// A partition of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Row {
-    /// Its record.
+    /// The agent's record.
     Agent,
-    /// Its windows.
+    /// The agent's windows.
     Window,
-    /// Its settlements.
+    /// The agent's settlements.
     Settlements,
-    /// Its idempotency keys.
+    /// The agent's idempotency keys.
     Keys,
 }
 
 /// The calls of a hostile agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hostility {
-    /// It lists its receipts this many times.
+    /// The agent lists its receipts this many times.
     Flood(u8),
-    /// It calls this many times with the victim's key and another secret.
+    /// The agent calls this many times with the victim's key id and a wrong secret.
     Guess(u8),
-    /// It asks for this many approvals.
+    /// The agent requests this many approvals.
     Questions(u8),
-    /// It authorizes with a body that is wrong in this way.
+    /// The agent authorizes with a body that is invalid in this way.
     BadBody(u8),
-    /// It reads and completes the victim's settlement.
+    /// The agent reads and completes the victim's settlement.
     TheirSettlement,
-    /// It authorizes with the victim's approval.
+    /// The agent authorizes with the victim's approval.
     TheirApproval,
-    /// It lists the victim's receipts.
+    /// The agent lists the victim's receipts.
     TheirReceipts,
-    /// It completes its own settlement with the victim's transaction.
+    /// The agent completes its settlement with the victim's transaction.
     TheirTransaction,
-    /// It asks for a raise, after a refusal of its own or of the victim's.
+    /// The agent requests a limit increase after a denial of the agent or of the victim.
     Raise {
-        /// Whether the refusal is the victim's.
+        /// Whether the denial is the victim's.
         theirs: bool,
     },
 }
@@ -515,7 +515,7 @@ pub enum Fault {
     CrashAfter,
     /// The call never arrives.
     LostRequest(Silence),
-    /// The call takes effect, and its answer is lost.
+    /// The call takes effect, and its response is lost.
     LostAnswer(Silence),
     /// The call takes effect this many milliseconds later, after its caller gave up.
     Late(u16),
@@ -527,19 +527,19 @@ pub enum Fault {
     Slow(u16),
     /// The node is this many blocks behind. No effect on a storage call.
     OldHead(u8),
-    /// The node serves another chain. No effect on a storage call.
+    /// The node serves a different chain. No effect on a storage call.
     OtherChain,
     /// The node serves the blocks that the newest reorg has removed, if they may still be served. No effect on a storage
     /// call.
     SideBlocks,
     /// The node leaves out all logs. No effect on a storage call.
     NoLogs,
-    /// The node refuses to return logs, because they are too many. No effect on a storage call.
+    /// The node rejects log queries because there are too many logs. No effect on a storage call.
     TooManyLogs,
 }
 
 impl Fault {
-    /// Whether only calls to the chain have it.
+    /// Returns whether the fault applies only to calls to the chain.
     pub(crate) const fn is_of_chain(self) -> bool {
         matches!(
             self,
@@ -555,7 +555,7 @@ pub enum Silence {
     Broken,
     /// A status 500.
     Error,
-    /// No answer, until the caller gives up.
+    /// No response, until the caller gives up.
     Nothing,
 }
 
@@ -614,7 +614,7 @@ impl Plan {
         let mut skew = || i32::try_from(rng.below(2 * u64::from(most.unsigned_abs()) + 1)).expect("small") - most;
         let skews = [skew(), skew(), skew()];
         let mut drawing = Drawing {
-            // Some runs see many faults, others none.
+            // Some runs have many faults, others none.
             one_fault_in: rng.weighted(&[(3, 2), (4, 4), (2, 12), (1, 1_000_000)]),
             most_together: rng.weighted(&[(2, 1), (3, 3), (3, 5)]),
             usual: [[None; KEYS as usize]; AGENTS as usize],
@@ -639,7 +639,7 @@ impl Plan {
         plan
     }
 
-    /// Adds payouts, handovers, keys with a scope, and partitions that take few calls.
+    /// Adds withdrawals, ownership transfers, API keys with a scope, and busy partitions.
     fn manage(&mut self, rng: &mut Rng) {
         let agent = rng.small(AGENTS);
         if rng.one_in(3) {
@@ -677,7 +677,7 @@ impl Plan {
         }
     }
 
-    /// Keeps the keys in KMS, in one seed of a few, and adds faults of the calls that sign.
+    /// Moves the wallet keys to KMS in one of four seeds, and adds faults of signing calls.
     fn keep_keys_in_kms(&mut self, rng: &mut Rng) {
         if !rng.one_in(4) {
             return;
@@ -705,7 +705,7 @@ impl Plan {
         }
     }
 
-    /// Adds payments up to the cap per day, requests for more, and grants.
+    /// Adds payments up to the daily cap, requests for limit increases, and grants.
     fn raise(&mut self, rng: &mut Rng) {
         if rng.one_in(4) {
             let (agent, service) = (rng.small(AGENTS), rng.small(SERVICES));
@@ -729,7 +729,7 @@ impl Plan {
         }
     }
 
-    /// Adds a step to one round in a few.
+    /// Adds a step to one of `one_in` rounds.
     fn add(&mut self, one_in: u64, rng: &mut Rng, op: impl Fn(&mut Rng) -> Op) {
         for round in &mut self.rounds {
             if rng.one_in(one_in) {
@@ -742,7 +742,7 @@ impl Plan {
         }
     }
 
-    /// Adds a crowd, in one seed of a few: agents of other owners, of which one at a time is hostile.
+    /// Adds a crowd in one of [`ONE_CROWD_IN`] seeds: agents of other owners, of which one at a time is hostile.
     fn gather(&mut self, rng: &mut Rng) {
         if !rng.one_in(ONE_CROWD_IN) {
             return;
@@ -772,7 +772,7 @@ impl Plan {
             }
             if !rng.one_in(4) {
                 let agent = *rng.pick(&agents_of(hostile));
-                // The agents of the first streams have the most to lose.
+                // The agents of the first streams have the most state, so they are preferred as victims.
                 let victims: Vec<u8> = (0..CROWD).filter(|agent| owner_of(*agent) != hostile).collect();
                 let victim = if rng.one_in(2) { victims[0] } else { *rng.pick(&victims) };
                 steps.push(step_of(hostility(agent, victim, rng), rng));
@@ -783,8 +783,8 @@ impl Plan {
         }
     }
 
-    /// Adds what is drawn from a stream of its own, so that everything before stays as it is: the start, further rules,
-    /// and views of the chain that differ by call and endpoint.
+    /// Adds steps from a separate random stream, so that all earlier steps stay the same: the start, further rules, and
+    /// views of the chain that differ by call and endpoint.
     fn vary(&mut self, rng: &mut Rng) {
         if rng.one_in(2) {
             self.setting.start = *rng.pick(&STARTS);
@@ -800,7 +800,7 @@ impl Plan {
         }
     }
 
-    /// Adds freezes with a token, which end after a few rounds, and what browsers begin and end beside them.
+    /// Adds freezes with a token, which end after a few rounds, and concurrent freezes and ends in browsers.
     fn operate(&mut self, rng: &mut Rng) {
         let mut until = [None; AGENTS as usize];
         for (number, round) in self.rounds.iter_mut().enumerate() {
@@ -895,7 +895,7 @@ impl Plan {
     }
 }
 
-/// Adds a fault at one or several calls in a row.
+/// Adds a fault to one or several consecutive calls.
 fn add_fault(step: &mut Step, rng: &mut Rng) {
     let silence = *rng.pick(&[Silence::Broken, Silence::Error, Silence::Nothing]);
     let late = 2_000 + u16::try_from(rng.below(8_000)).expect("small");
@@ -921,14 +921,14 @@ fn add_fault(step: &mut Step, rng: &mut Rng) {
     step.faults.extend(calls.map(|call| (call, fault)));
 }
 
-/// A step on any environment, at any pace.
+/// Returns a step on any environment, with any pace.
 fn step_of(op: Op, rng: &mut Rng) -> Step {
     let worker = rng.small(u8::try_from(WORKERS).expect("few"));
     let pace = u16::try_from(rng.below(60_000)).expect("below 65,536");
     Step::on(worker, pace, op)
 }
 
-/// What an agent of a crowd does with a key.
+/// Returns the operations of a crowd's agent with an idempotency key.
 fn purchase(agent: u8, key: u8, rng: &mut Rng) -> Vec<Op> {
     let buy = Buy {
         agent,
@@ -979,7 +979,7 @@ fn purchase(agent: u8, key: u8, rng: &mut Rng) -> Vec<Op> {
     story
 }
 
-/// What a hostile agent does.
+/// Returns an operation of a hostile agent.
 fn hostility(agent: u8, victim: u8, rng: &mut Rng) -> Op {
     let (many, few, which) = (20 + rng.small(60), 4 + rng.small(8), rng.small(8));
     let how = rng.weighted(&[
@@ -994,7 +994,7 @@ fn hostility(agent: u8, victim: u8, rng: &mut Rng) -> Op {
         (2, Hostility::Raise { theirs: false }),
         (2, Hostility::Raise { theirs: true }),
     ]);
-    // Holds that nobody pays; and now and then an honest purchase, to have something to lie about.
+    // Holds without payment, and sometimes an honest purchase, which a later attack can misuse.
     match rng.below(6) {
         0 => Op::Burst {
             agent,
@@ -1024,11 +1024,11 @@ struct Drawing {
     most_together: u64,
     /// The usual request of each key.
     usual: [[Option<Buy>; KEYS as usize]; AGENTS as usize],
-    /// Likely follow-up operations, one list for each earlier payment.
+    /// Likely follow-up operations, with a list for each earlier payment.
     agenda: Vec<Vec<Op>>,
     /// An agent and service whose window just got room, by some of the clocks.
     rush: Option<(u8, u8)>,
-    /// Whether the next round reconciles the parts concurrently.
+    /// Whether the next round reconciles the shards concurrently.
     in_parts: bool,
 }
 
@@ -1047,7 +1047,7 @@ impl Drawing {
         (0..together).map(|_| self.step(agent, key)).collect()
     }
 
-    /// Every environment authorizes concurrently for the same room.
+    /// Lets every environment authorize concurrently for the same room in the window.
     fn rush(&mut self, agent: u8, service: u8) -> Vec<Step> {
         let workers = 0..u8::try_from(WORKERS).expect("few");
         let step = |worker| {
@@ -1067,7 +1067,7 @@ impl Drawing {
         workers.map(step).collect()
     }
 
-    /// Two environments reconcile one part each; sometimes a third one reconciles everything.
+    /// Lets two environments reconcile a shard each; sometimes a third environment reconciles everything.
     fn parts(&mut self) -> Vec<Step> {
         let whole = self.rng.one_in(3).then_some(Op::Reconcile { secs: 60 });
         let ops = [0, 1].map(|part| Op::ReconcilePart { part });
@@ -1083,12 +1083,12 @@ impl Drawing {
         steps
     }
 
-    /// The next operation of an earlier payment, or an unrelated one.
+    /// Returns the next operation of an earlier payment, or an unrelated operation.
     fn next(&mut self, agent: u8, key: u8) -> Op {
         if self.agenda.is_empty() || self.rng.one_in(3) {
             return self.op(agent, key);
         }
-        // The first list is preferred, so that long ones come to their end.
+        // The first list is preferred, so that long lists are completed.
         let story = if self.rng.one_in(2) {
             0
         } else {
@@ -1180,7 +1180,7 @@ impl Drawing {
         self.agenda.push(story);
     }
 
-    /// A reorg drops a confirmed payment, and its block becomes deep.
+    /// Returns the steps in which a reorg drops a confirmed payment, and its block becomes deep.
     fn undone(&mut self, agent: u8, key: u8) -> [Op; 8] {
         let how = *self.rng.pick(&[Pay::Soon, Pay::Twice, Pay::Batched]);
         let deep = Op::Pass { secs: 60 };
@@ -1202,7 +1202,8 @@ impl Drawing {
         ]
     }
 
-    /// A reorg drops a payment until its spend is released, and another one includes it after all.
+    /// Returns the steps in which a reorg drops a payment until its amount is released, and another reorg includes it
+    /// again.
     fn two_pasts(&mut self, agent: u8, key: u8) -> [Op; 8] {
         let (short, long) = (1 + self.rng.small(3), 5 + self.rng.small(4));
         [

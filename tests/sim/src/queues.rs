@@ -1,9 +1,9 @@
-//! At the end of a run, in one of a few, the published events are passed to `webhooks`, duplicates included, over the
-//! queues and by the schedule of `template.yaml` (`mappings.rs`). People remove, disable and rotate webhooks meanwhile,
-//! and ask for tests and repetitions. One person's program fails.
+//! At the end of some runs, the published events are passed to `webhooks`, duplicates included, over the queues and by
+//! the schedule of `template.yaml` (`mappings.rs`). Meanwhile users remove, disable and rotate webhooks, and request
+//! tests and redeliveries. One user's webhook receiver fails.
 //!
-//! Time passes until nothing is left to do. Then each delivery must have ended as its program's manner, the limits and
-//! the faults allow. `receivers.rs` has the laws of single calls.
+//! Time passes until no work is left. Then each delivery must have ended as its receiver's behavior, the limits and the
+//! faults allow. `receivers.rs` has the invariants of single calls.
 
 use crate::mailbox::Mailroom;
 use crate::mappings::{End, Mapping, Mappings, Mode, TIME, Troubles};
@@ -41,7 +41,7 @@ const MAPPINGS: [Mapping; 3] = [
     Mapping::new(DELIVERIES, 20, 100, "Deliver"),
     Mapping::new(REQUESTS, 2, 20, "Request"),
 ];
-/// The requests for notices of failing webhooks.
+/// The queue of requests for notifications about failing webhooks.
 const FAILING: &str = "FailingWebhooks";
 const VISIBILITY_SECS: i64 = 180;
 const SECOND: i64 = 1_000_000;
@@ -49,13 +49,13 @@ const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 /// The time by which everything has ended: eight calls with the longest pauses, after the last event.
 const LONGEST: i64 = 5 * 24 * HOUR;
-/// The time within which an event is first sent if nothing fails, however many other programs hang: a batch takes as
+/// The time within which an event is first sent if nothing fails, however many other receivers hang: a batch takes as
 /// long as one call.
 const FIRST_CALL: i64 = 2 * 15 * SECOND;
 /// The maximum number of events that are passed on.
 const MAX_EVENTS: usize = 10;
 
-/// The function's variables.
+/// The function's environment variables.
 pub(crate) const VARIABLES: [(&str, &str); 8] = [
     ("WEBHOOKS_TABLE", WEBHOOKS),
     ("SQS_ENDPOINT", "http://sqs.sim"),
@@ -64,7 +64,7 @@ pub(crate) const VARIABLES: [(&str, &str); 8] = [
         "DELIVERIES_QUEUE_URL",
         "http://sqs.sim/000000000000/WebhookDeliveriesQueue",
     ),
-    // Read by nothing: notices are simulated on their own.
+    // No function reads this queue, because notifications are simulated separately.
     (
         "NOTICE_REQUESTS_QUEUE_URL",
         "http://sqs.sim/000000000000/FailingWebhooks",
@@ -83,7 +83,7 @@ pub(crate) const VARIABLES: [(&str, &str); 8] = [
     ),
 ];
 
-/// The queues, and people's programs.
+/// The queues and the users' webhook receivers.
 pub(crate) struct Queues {
     pub(crate) sqs: Sqs,
     /// The true time, in microseconds.
@@ -125,7 +125,7 @@ impl Queues {
         self.mailroom.lock().expect("not poisoned")
     }
 
-    /// Answers a call to SQS, or to KMS for a secret.
+    /// Responds to a call to SQS, or to KMS for a secret.
     pub(crate) fn answer(&self, operation: &str, body: &[u8]) -> (u16, Vec<u8>) {
         let body = std::str::from_utf8(body).expect("the SDK writes text");
         let (status, answer) = match operation {
@@ -136,7 +136,7 @@ impl Queues {
     }
 }
 
-/// A secret with its context, as the simulation's KMS encrypts it.
+/// Encrypts a secret with its context, as the simulation's KMS does.
 fn encrypt(of: &SecretOf, secret: &[u8]) -> Ciphertext {
     let sealed = json!({"context": of.context(), "secret": BASE64_STANDARD.encode(secret)});
     Ciphertext::from_bytes(sealed.to_string().into_bytes())
@@ -167,7 +167,7 @@ struct Environment {
 enum Work {
     /// A batch of the mapping with this number.
     Batch(usize, Value),
-    /// The sweep of the schedule.
+    /// The scheduled sweep.
     Sweep,
 }
 
@@ -182,16 +182,16 @@ struct Ended {
 enum Act {
     /// The bus passes on an event.
     Send(Event),
-    /// Something that nobody can read gets into a queue.
+    /// An unreadable message gets into a queue.
     Poison(&'static str),
-    /// A person edits a webhook.
+    /// A user changes a webhook.
     Remove(usize),
     Disable(usize),
     Rotate(usize),
     Edit(usize),
-    /// A person asks for a test.
+    /// A user requests a test.
     Test(usize),
-    /// A person asks for an ended delivery again.
+    /// A user requests an ended delivery again.
     Again(usize),
 }
 
@@ -200,28 +200,28 @@ struct Office<'a> {
     step: usize,
     rng: Rng,
     mode: Mode,
-    /// As people reach it.
+    /// The table, accessed as users access it.
     table: WebhooksTable,
     began: i64,
-    /// What is to happen, by its time.
+    /// The scheduled acts, by time.
     acts: VecDeque<(i64, Act)>,
     idle: Vec<Environment>,
     running: JoinSet<Ended>,
     mappings: Mappings,
-    /// The time of the last sweep, and the environment's clock by which it works.
+    /// The time of the last sweep, and the environment whose clock it uses.
     swept: i64,
     sweeper: usize,
-    /// The events passed on, each with the time at which it was first.
+    /// The events that were passed on, each with the time of the first pass.
     sent: BTreeMap<EventId, (Event, i64)>,
-    /// The requests of calls, by webhook.
+    /// The requested calls, by webhook.
     requests: Vec<(usize, Option<EventId>, i64)>,
-    /// The person whose waiting deliveries are near their limit, by the partition, and the rows that other deliveries
-    /// have left there.
+    /// The partition of the user whose pending deliveries are near the limit, and the rows that other deliveries left
+    /// there.
     limited: Option<(String, BTreeSet<String>)>,
 }
 
 impl Run {
-    /// Passes the published events to people's webhooks, and checks what became of them.
+    /// Passes the published events to users' webhooks, and checks the deliveries.
     pub(crate) async fn call_webhooks(&self, seed: u64, step: usize) {
         self.landed().await;
         let mut office = Office::open(self, seed, step);
@@ -232,7 +232,8 @@ impl Run {
         }
     }
 
-    /// Some of the published events that have an owner, each with the number of times that it was published, or three.
+    /// Returns some of the published events that have an owner, each with the number of times that it was published, or
+    /// three.
     pub(crate) fn some_events(&self, rng: &mut Rng, most: usize) -> Vec<(Event, usize)> {
         let mut told: BTreeMap<String, (Value, usize)> = BTreeMap::new();
         for detail in &self.world.record().told {
@@ -291,7 +292,7 @@ impl<'a> Office<'a> {
         self.run.world.queues.receivers()
     }
 
-    /// Creates the webhooks, and decides what happens when.
+    /// Creates the webhooks, and schedules the acts.
     async fn set_up(&mut self) {
         let events = self.run.some_events(&mut self.rng, MAX_EVENTS);
         for owner in 0..OWNERS {
@@ -345,7 +346,7 @@ impl<'a> Office<'a> {
         self.acts.make_contiguous().sort_by_key(|(at, _)| *at);
     }
 
-    /// Creates a webhook whose program fails.
+    /// Creates a webhook whose receiver fails.
     async fn fail(&mut self, owner: u8, events: &[(Event, usize)]) -> usize {
         let until = self.began + *self.rng.pick(&[8 * SECOND, 400 * SECOND, 3 * HOUR, 12 * HOUR]);
         let busy = *self.rng.pick(&[30, 1_200, 7_200, 40_000]);
@@ -358,7 +359,7 @@ impl<'a> Office<'a> {
             (1, Manner::LosesAnswers(2)),
         ]);
         let is_limited = matches!(manner, Manner::Hangs | Manner::Hostile) && self.rng.one_in(2);
-        // Each call that is repeated for a day costs time here.
+        // Each call that is repeated for a day makes the simulation slower.
         let is_long = !matches!(manner, Manner::Gone | Manner::LosesAnswers(_)) && !is_limited;
         let of_owner = events.iter().filter(|(event, _)| event.owner() == Some(&person(owner)));
         let mut kinds: BTreeMap<EventKind, usize> = BTreeMap::new();
@@ -378,7 +379,7 @@ impl<'a> Office<'a> {
         hook
     }
 
-    /// Fills the room of a person's waiting deliveries with those of webhooks that the person has removed.
+    /// Fills a user's limit of pending deliveries with deliveries of removed webhooks.
     fn crowd(&mut self, owner: u8) {
         let world = &self.run.world;
         let partition = format!("W#{}", person(owner));
@@ -447,7 +448,7 @@ impl<'a> Office<'a> {
         number
     }
 
-    /// A secret, and the text that its person has.
+    /// Returns a new secret, and the text that its user has.
     fn new_secret(&mut self, owner: u8, webhook: WebhookId) -> (NewWebhookSecret, String) {
         let mut bytes = [0; 48];
         self.rng.fill(&mut bytes);
@@ -538,7 +539,7 @@ impl<'a> Office<'a> {
         hook.webhook = edited;
     }
 
-    /// A person asks for a call: for a test, or for a delivery again. The message is sent twice.
+    /// Requests a call as a user: a test, or a delivery again. The message is sent twice.
     fn ask(&mut self, hook: usize, again: Option<Key>) {
         let now = self.now();
         let mut receivers = self.receivers();
@@ -561,7 +562,7 @@ impl<'a> Office<'a> {
         }
     }
 
-    /// Lets time pass until nothing is left to do.
+    /// Lets time pass until no work is left.
     async fn work(&mut self) {
         loop {
             let now = self.run.world.now();
@@ -600,14 +601,14 @@ impl<'a> Office<'a> {
         }
     }
 
-    /// The time at which something is to be done, other than by an invocation that is running.
+    /// Returns the time of the next work, except for running invocations.
     fn next(&self) -> Option<i64> {
         let visible = self.mappings.next_visible(self.sqs()).into_iter();
         let acts = self.acts.front().map(|(at, _)| *at);
         visible.chain(acts).chain(self.next_sweep()).min()
     }
 
-    /// The minute of the next sweep that will find a pause. Those that would find none are left out.
+    /// Returns the minute of the next sweep that will find a pause. Sweeps without a pause are left out.
     fn next_sweep(&self) -> Option<i64> {
         let receivers = self.receivers();
         let (ends, _) = receivers.pauses.first()?.split_once('#')?;
@@ -669,7 +670,7 @@ impl<'a> Office<'a> {
         }
     }
 
-    /// Ends an invocation: removes the messages that are done, and keeps the environment.
+    /// Ends an invocation: removes the processed messages, and reuses the environment.
     fn end(&mut self, ended: Ended) {
         let Ended { environment, work, end } = ended;
         let now = self.run.world.now();
@@ -694,7 +695,7 @@ impl<'a> Office<'a> {
         }
     }
 
-    /// Without faults and concurrency every message that can be read is done.
+    /// Checks that without faults and concurrency every readable message is processed.
     fn compare(&self, mapping: usize, batch: &Value, answer: Option<&Value>) {
         let failures = answer.and_then(|answer| answer["batchItemFailures"].as_array());
         let Some(failures) = failures.filter(|failures| !failures.is_empty()) else {
@@ -709,7 +710,7 @@ impl<'a> Office<'a> {
         }
     }
 
-    /// What is wrong once nothing is left to do.
+    /// Returns what is wrong when no work is left.
     fn found(&self) -> Vec<String> {
         let queues = self.mappings.found(self.run).into_iter();
         let mut found: Vec<String> = queues.map(|what| format!("webhooks: {what}")).collect();
@@ -727,7 +728,7 @@ impl<'a> Office<'a> {
             let is_left = match key.0.split('#').next() {
                 Some("N") => true,
                 Some("D") => text(row, "st") == "waiting" && !is_removed,
-                // A crash may leave the row of a delivery that has ended; it expires.
+                // A crash may leave the row of a delivery that has ended; the row expires.
                 Some("W") => self.mode != Mode::Faulty && !self.limited.as_ref().is_some_and(is_known),
                 _ => false,
             };
@@ -769,7 +770,7 @@ impl<'a> Office<'a> {
         found
     }
 
-    /// What is wrong with a delivery of a webhook that has not changed.
+    /// Returns what is wrong with a delivery of a webhook that has not changed.
     fn of_delivery(
         &self,
         receivers: &Receivers,
@@ -785,7 +786,7 @@ impl<'a> Office<'a> {
         let partition = format!("W#{}", hook.webhook.person);
         let is_limited = self.limited.as_ref().is_some_and(|(limited, _)| *limited == partition);
         let Some(row) = row else {
-            // No event is sent to a webhook that is gone.
+            // No event is sent to a webhook that has responded with 410.
             if hook.manner != Manner::Gone {
                 found.push("is missing");
             } else if !posts.is_empty() {
@@ -812,7 +813,7 @@ impl<'a> Office<'a> {
         if self.mode == Mode::Calm && !is_given_up && hook.manner.calls().is_some_and(|calls| calls != posts.len()) {
             found.push("was called another number of times");
         }
-        // A call is repeated if its result was lost, or if it was made by concurrent invocations.
+        // A call is repeated if its result was lost, or if concurrent invocations made it.
         let invocation_of = |post: &Post| receivers.invocations[post.invocation];
         let is_disturbed = |post: &&&Post| invocation_of(post).is_disturbed;
         let is_beside = |(number, post): &(usize, &&Post)| {

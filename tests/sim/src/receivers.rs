@@ -1,10 +1,10 @@
-//! People's programs, and the laws of each call that reaches one and of each row that a call leaves:
+//! The users' webhook receivers, and the invariants of each call to a receiver and of each row that a call leaves:
 //!
-//! - a call has an event of the webhook's owner that the webhook selects, signed with its newest secret
-//! - nobody calls a removed or disabled webhook, or one that has answered 410, or repeats a call of an ended delivery,
-//!   unless that changed after the function had received the message
-//! - a failed call is repeated after the documented pause, and made eight times at most
-//! - a person's waiting deliveries stay within their limit
+//! - A call has an event of the webhook's owner that the webhook selects, signed with the webhook's newest secret.
+//! - No call goes to a removed or disabled webhook, or to a webhook that has responded with 410, and no ended delivery
+//!   is called again, unless that changed after the function had received the message.
+//! - A failed call is repeated after the documented pause, and made at most eight times.
+//! - A user's pending deliveries stay within the limit.
 //!
 //! The pauses and limits are those of `docs/webhooks.md`.
 
@@ -23,63 +23,63 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// The time within which a program must answer.
+/// The time within which a receiver must respond.
 const LONGEST_CALL: Duration = Duration::from_secs(15);
 /// The pauses after each failed call, in seconds.
 const PAUSES: [i64; 7] = [5, 300, 1_800, 7_200, 18_000, 28_800, 28_800];
-/// The longest pause that an answer can ask for, in seconds.
+/// The longest pause that a response can request, in seconds.
 const LONGEST_ASKED: i64 = 6 * 3_600;
-/// The maximum number of a person's waiting deliveries.
+/// The maximum number of a user's pending deliveries.
 pub(crate) const MAX_WAITING: usize = 1_000;
-/// The time for which a pause may last longer: a pause in a row ends up to a minute late, and its message waits for the
+/// How much longer a pause may last, in seconds: a stored pause ends up to a minute late, and its message waits for the
 /// other calls of its batch.
 const LATE: i64 = 60 + 20;
 const SECOND: i64 = 1_000_000;
 
-/// How a program answers.
+/// How a receiver responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// At once.
+    /// Immediately.
     Good,
-    /// After so many milliseconds.
+    /// After this many milliseconds.
     Slow(u64),
     /// With 503 until this time, in microseconds.
     FailsUntil(i64),
-    /// The first answers to an event are lost: so many.
+    /// The first responses to an event are lost, up to this number.
     LosesAnswers(usize),
-    /// With 429 and this `Retry-After`, to so many calls of an event.
+    /// With 429 and this `Retry-After`, for this many calls per event.
     Busy(i64, usize),
     /// With 410.
     Gone,
     /// Never.
     Hangs,
-    /// With another failure each time.
+    /// With a different failure each time.
     Hostile,
 }
 
 impl Manner {
-    /// Whether each event is delivered in the end.
+    /// Returns whether each event is delivered in the end.
     pub(crate) const fn delivers(self) -> bool {
         !matches!(self, Self::Gone | Self::Hangs | Self::Hostile)
     }
 
-    /// Whether the first call of an event succeeds.
+    /// Returns whether the first call for an event succeeds.
     pub(crate) const fn delivers_at_once(self) -> bool {
         matches!(self, Self::Good | Self::Slow(_))
     }
 
-    /// The exact number of calls of an event if nothing else fails, if it is known.
+    /// Returns the exact number of calls per event if nothing else fails, if it is known.
     pub(crate) const fn calls(self) -> Option<usize> {
         match self {
             Self::Good | Self::Slow(_) => Some(1),
             Self::LosesAnswers(count) | Self::Busy(_, count) => Some(count + 1),
             Self::Hangs | Self::Hostile => Some(PAUSES.len() + 1),
-            // None once its webhook is gone.
+            // There are no calls once the webhook has responded with 410.
             Self::FailsUntil(_) | Self::Gone => None,
         }
     }
 
-    /// The answer to a call of an event that was called `before` times.
+    /// Returns the response to a call for an event that was called `before` times.
     fn reply(self, before: usize, now: i64) -> Reply {
         let answer = |status| Reply::new(20, status);
         match self {
@@ -131,27 +131,27 @@ impl Reply {
     }
 }
 
-/// A person's webhook, and the program that it calls.
+/// A user's webhook, and the receiver that it calls.
 pub(crate) struct Hook {
     pub(crate) webhook: Webhook,
     pub(crate) manner: Manner,
     /// The secrets, each with the time from which it signs.
     pub(crate) secrets: Vec<(i64, String)>,
-    /// The settings, each with the time from which every call has them; `None` once the webhook is removed.
+    /// The settings, each with the time from which every call uses them; `None` once the webhook is removed.
     pub(crate) settings: Vec<(i64, Option<WebhookTerms>)>,
-    /// Whether it has been edited after a 410.
+    /// Whether the webhook was changed after a 410.
     pub(crate) is_edited: bool,
 }
 
 impl Hook {
-    /// Whether it selected an event at `since` or later.
+    /// Returns whether the webhook selected an event at `since` or later.
     pub(crate) fn wanted_since(&self, since: i64, event: &Event) -> bool {
         let first = self.settings.iter().rposition(|(at, _)| *at <= since).unwrap_or(0);
         let mut settings = self.settings[first..].iter().filter_map(|(_, terms)| terms.as_ref());
         settings.any(|terms| wants(terms, event)) && event.owner() == Some(&self.webhook.person)
     }
 
-    /// Whether its settings have changed.
+    /// Returns whether the webhook's settings have changed.
     pub(crate) const fn has_changed(&self) -> bool {
         self.settings.len() > 1
     }
@@ -165,13 +165,13 @@ fn wants(terms: &WebhookTerms, event: &Event) -> bool {
         && terms.agents.as_ref().is_none_or(of_agent)
 }
 
-/// The row of a delivery.
+/// Returns the key of a delivery's row.
 pub(crate) fn key_of(webhook: WebhookId, event: &Event) -> Key {
     let delivery = DeliveryId::derive(webhook, event.id(), event.time());
     (format!("D#{webhook}"), delivery.to_string())
 }
 
-/// A call that reached a program.
+/// A call that reached a receiver.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Post {
     pub(crate) hook: usize,
@@ -181,28 +181,28 @@ pub(crate) struct Post {
     pub(crate) invocation: usize,
 }
 
-/// The programs, and what was seen of their webhooks.
+/// The receivers, and the observed state of their webhooks.
 #[derive(Default)]
 pub(crate) struct Receivers {
     pub(crate) mode: Mode,
-    /// By how much the clocks differ, in microseconds.
+    /// How far the clocks differ, in microseconds.
     pub(crate) spread: i64,
     pub(crate) hooks: Vec<Hook>,
     pub(crate) posts: Vec<Post>,
     pub(crate) invocations: Vec<Invocation>,
     /// The deliveries that have ended, each with the time of its row.
     pub(crate) ended: BTreeMap<Key, i64>,
-    /// The deliveries that people asked for again, each with the time.
+    /// The deliveries that users requested again, each with the time.
     pub(crate) requested: BTreeMap<Key, i64>,
-    /// The webhooks that are marked as gone, each with the time of the mark.
+    /// The webhooks that responded with 410, each with the time at which this was stored.
     gone: BTreeMap<usize, i64>,
     /// The rows of waiting deliveries, by partition.
     pub(crate) waiting: BTreeMap<String, BTreeSet<String>>,
     /// The sort keys of long pauses.
     pub(crate) pauses: BTreeSet<String>,
-    /// The number of calls in each delivery's row, with the time from which it has been there.
+    /// The number of calls in each delivery's row, with the time since which the row has that number.
     counted: BTreeMap<Key, (i64, i64)>,
-    /// The pause that the last answer to a delivery's call asked for, in seconds.
+    /// The pause that the last response to a delivery's call requested, in seconds.
     asked: BTreeMap<Key, i64>,
 }
 
@@ -218,13 +218,13 @@ struct Arrival<'a> {
 }
 
 impl Receivers {
-    /// Forgets that a webhook is gone, before it is edited.
+    /// Forgets the 410 of a webhook before the webhook is changed.
     pub(crate) fn edited(&mut self, hook: usize) {
         self.gone.remove(&hook);
         self.hooks[hook].is_edited = true;
     }
 
-    /// The violations of a call.
+    /// Returns the violations of a call.
     fn judge(&self, world: &World, call: &Arrival<'_>) -> Vec<String> {
         let Arrival { event, clock, .. } = *call;
         let hook = &self.hooks[call.hook];
@@ -295,13 +295,14 @@ impl Receivers {
         found
     }
 
-    /// The number of calls of a webhook with an event.
+    /// Returns the calls of a webhook with an event.
     pub(crate) fn posts_of(&self, hook: usize, event: EventId) -> impl Iterator<Item = &Post> {
         let is_its = move |post: &&Post| (post.hook, post.event) == (hook, event);
         self.posts.iter().filter(is_its)
     }
 
-    /// By how many a person's waiting deliveries may exceed the limit now: their calls under way, except one.
+    /// Returns by how many a user's pending deliveries may exceed the limit now: the user's calls in flight, except
+    /// one.
     fn slack(&self, partition: &str) -> usize {
         let is_under_way = |post: &&Post| {
             let person = &self.hooks[post.hook].webhook.person;
@@ -310,14 +311,14 @@ impl Receivers {
         match self.mode {
             Mode::Calm => 0,
             Mode::Quiet => self.posts.iter().filter(is_under_way).count().saturating_sub(1),
-            // Calls that arrive late.
+            // Calls may arrive late.
             Mode::Faulty => 20,
         }
     }
 }
 
-/// Whether a call is signed with the newest secret of its webhook when the function received the message, by the
-/// official library.
+/// Returns whether the official library verifies a call with the secret that was the webhook's newest when the function
+/// received the message.
 fn is_signed(hook: &Hook, began: i64, call: &Arrival<'_>) -> bool {
     let header = |name| call.headers.get(name).and_then(|value| value.to_str().ok());
     let newest = hook.secrets.iter().rfind(|(since, _)| *since <= began);
@@ -333,7 +334,7 @@ fn is_signed(hook: &Hook, began: i64, call: &Arrival<'_>) -> bool {
 }
 
 impl World {
-    /// Notes the rows of webhooks that were written, and checks them.
+    /// Records the written rows of webhooks, and checks them.
     pub(crate) fn look_at_webhooks(&self, keys: &[(String, Key)]) {
         for (_, key) in keys.iter().filter(|(table, _)| table == WEBHOOKS) {
             for what in self.look_at_row(key) {
@@ -405,7 +406,7 @@ impl World {
     }
 }
 
-/// The programs as one environment reaches them.
+/// The receivers as one environment reaches them.
 pub(crate) struct Internet {
     pub(crate) link: Arc<Link>,
     /// The number of the environment's invocation.
@@ -414,7 +415,7 @@ pub(crate) struct Internet {
 }
 
 impl Internet {
-    /// Notes and judges a call, and returns the program's answer.
+    /// Records and checks a call, and returns the receiver's response.
     fn arrive(&self, url: &WebhookUrl, headers: &HeaderMap, body: &str) -> Reply {
         let world = &self.link.world;
         let (at, invocation) = (world.now(), self.invocation.load(SeqCst));

@@ -1,4 +1,5 @@
-//! The law of replays: each decision of a run, evaluated again from what is stored at its end, is the same.
+//! The invariant of replays: each decision of a run gives the same result when it is evaluated again from the data that
+//! is stored at the end.
 
 use crate::people::agent_id;
 use crate::run::Run;
@@ -6,7 +7,7 @@ use purser_domain::{LoggedDecision, Network, RecordedDecision, Settlement, repla
 use std::collections::HashMap;
 
 impl Run {
-    /// Replays every decision. A decision that names its inputs must find them.
+    /// Replays every decision. The inputs that a decision names must exist.
     pub(crate) async fn replay(&self) {
         let (ledger, usage) = self.readers();
         for agent in (0..self.agents_in_all()).map(agent_id) {

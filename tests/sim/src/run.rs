@@ -1,7 +1,7 @@
-//! Runs a plan: executes its rounds over the real functions, compares every answer with the expected ones, and finally
-//! completes all open work.
+//! Runs a plan: executes its rounds over the real functions, compares every response with the expected ones, and
+//! finally completes all pending work.
 //!
-//! There is one thread with paused time, so nothing happens except by the plan. When every task waits, the runtime
+//! There is one thread with paused time, so only the plan makes something happen. When every task waits, the runtime
 //! advances to the next instant that a task waits for.
 
 use crate::chain::{Call, Chain, Fate, Limits, NETWORK, ShownView, SignedTerms, Tx};
@@ -48,8 +48,8 @@ const WALLET_SEED: &str = "000102030405060708090a0b0c0d0e0f000102030405060708090
 pub(crate) const NONCE_KEY: &str = "0123456789abcdef0123456789abcdef";
 const WRONG_NONCE_KEY: &str = "fedcba9876543210fedcba9876543210";
 const CONFIRMATIONS: u64 = 3;
-/// Deeper than any reorg here, and deeper than a block gets during the longest call. Where nodes serve removed blocks,
-/// blocks are watched for twice as much longer.
+/// The depth to which blocks are watched: deeper than any reorg here, and deeper than a block gets during the longest
+/// call. If nodes serve removed blocks, blocks are watched for longer by twice that number.
 const WATCH: u64 = 20;
 /// A second in microseconds, the unit of all times here.
 const SECOND: i64 = 1_000_000;
@@ -57,12 +57,12 @@ const SECOND: i64 = 1_000_000;
 const LONGEST_CALL: i64 = 30 * SECOND;
 /// The number of idempotency keys per agent, including those of bursts.
 const KEYS_IN_ALL: usize = 256;
-/// All holds: part 0 of 1.
+/// All holds: shard 0 of 1.
 const WHOLE: (u8, u8) = (0, 1);
 /// A wallet's initial balance.
 const FUNDS: u64 = 20_000;
 
-/// The agents' wallets. They are derived once, since that is the slowest part of a run's start.
+/// The agents' wallets. They are derived once, because the derivation is the slowest part of a run's start.
 static WALLETS: LazyLock<Vec<Wallet>> = LazyLock::new(|| {
     let seed = purser_chain::WalletSeed::from_hex(WALLET_SEED).expect("a seed");
     let wallet = |number: u8| {
@@ -85,16 +85,16 @@ pub struct Outcome {
     pub coverage: Coverage,
     /// Every call in order, as text.
     pub trace: Vec<String>,
-    /// A fingerprint of the run; equal for equal plans.
+    /// A hash of the run; equal for equal plans.
     pub print: u64,
 }
 
-/// Runs a plan. A panic of the functions or of the simulation itself is a finding like any other.
+/// Runs a plan. A panic in the functions or in the simulation is a finding like any other.
 pub fn run(plan: &Plan) -> Outcome {
     run_beside(plan, None)
 }
 
-/// Runs a plan beside a model with this error.
+/// Runs a plan alongside a model with this planted error.
 pub fn run_beside(plan: &Plan, flaw: Option<Flaw>) -> Outcome {
     // The backoffs of the store and of the SDK use this thread's generator.
     fastrand::seed(plan.seed);
@@ -123,7 +123,7 @@ pub fn run_beside(plan: &Plan, flaw: Option<Flaw>) -> Outcome {
     outcome
 }
 
-/// Records panics where they occur: a background task ends silently, and the functions catch their own.
+/// Records panics where they occur, because a background task ends silently and the functions catch panics.
 mod panics {
     use std::cell::RefCell;
     use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -160,10 +160,10 @@ mod panics {
 pub(crate) struct Worker {
     pub(crate) link: Arc<Link>,
     payments: Router,
-    /// The same function, for other functions.
+    /// The same function, as other functions invoke it.
     pub(crate) direct: Router,
     reconcile: Reconcile,
-    /// Configured with a different nonce key.
+    /// A reconcile function that is configured with a different nonce key.
     misled: Reconcile,
     /// Started only at the end, so that it does not affect the rest of the run.
     events: OnceLock<Events>,
@@ -171,7 +171,7 @@ pub(crate) struct Worker {
     ledger: Ledger,
 }
 
-/// An agent's memory of a key.
+/// An agent's memory of an idempotency key.
 #[derive(Clone, Default)]
 pub(crate) struct Memory {
     buy: Option<Buy>,
@@ -180,7 +180,7 @@ pub(crate) struct Memory {
     /// The signed payment, and the header that carried it.
     pub(crate) payment: Option<(SignedTerms, String)>,
     pub(crate) transaction: Option<B256>,
-    /// The last refusal by the cap per call: the transaction's id.
+    /// The transaction id of the last denial by the cap per call.
     pub(crate) refusal: Option<String>,
     /// Whether the result of the last call is unknown to the agent.
     in_doubt: bool,
@@ -192,9 +192,9 @@ pub(crate) struct AgentCard {
     /// The scope of each key that has one, by its id.
     scopes: BTreeMap<String, Scope>,
     pub(crate) memory: Vec<Memory>,
-    /// The latest refusal by a cap per day: the transaction's id.
+    /// The transaction id of the latest denial by a daily cap.
     pub(crate) refused_by_day: Option<String>,
-    /// The latest request for a raise.
+    /// The latest request for a temporary limit increase.
     pub(crate) raise: Option<ApprovalId>,
     rules: BTreeMap<u8, RuleId>,
 }
@@ -202,7 +202,7 @@ pub(crate) struct AgentCard {
 pub(crate) struct Run {
     /// The number of the run in this process.
     number: u64,
-    /// The depth at which blocks are looked at again.
+    /// The depth to which blocks are watched.
     watch: u64,
     pub(crate) setting: Setting,
     wallets: Vec<Wallet>,
@@ -221,7 +221,7 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     replayed: bool,
     pub(crate) body: Value,
-    /// How long it took.
+    /// The duration of the call.
     pub(crate) took: Duration,
 }
 
@@ -232,9 +232,9 @@ pub(crate) struct Begun {
     moment: usize,
     /// The environment's clock.
     pub(crate) clock: i64,
-    /// Whether nothing else was running that may concern the same agents.
+    /// Whether no other running step may concern the same agents.
     pub(crate) alone: bool,
-    /// The owner of the agents that the step may concern; `None` for all.
+    /// The owner of the agents that the step may concern; `None` for all owners.
     owner: Option<u8>,
 }
 
@@ -405,7 +405,7 @@ impl Run {
         }
     }
 
-    /// The tables that a replay reads, over the first environment's connection.
+    /// Returns the tables that a replay reads, over the first environment's connection.
     pub(crate) fn readers(&self) -> (&Ledger, UsageTable) {
         let worker = &self.workers[0];
         let db = purser_store::client(&self.boot(&worker.link).aws);
@@ -470,7 +470,7 @@ impl Run {
         scopes.get(key).copied().unwrap_or_default()
     }
 
-    /// Creates the id of a rule in that place.
+    /// Creates a rule id for that index.
     pub(crate) fn new_rule(&self, agent: u8, place: u8) -> RuleId {
         let id = people::rule_id(self.rules.fetch_add(1, SeqCst));
         self.agents()[usize::from(agent)].rules.insert(place, id);
@@ -481,7 +481,7 @@ impl Run {
         self.agents()[usize::from(agent)].rules.get(&place).copied()
     }
 
-    /// Whether the agent is being unfrozen.
+    /// Returns whether an unfreeze of the agent is in progress.
     pub(crate) fn thawing(&self, agent: u8) -> bool {
         self.thaws
             .lock()
@@ -493,7 +493,7 @@ impl Run {
     /// Runs the steps of a round concurrently, except that the steps of one environment run in order.
     async fn round(self: &Arc<Self>, first: usize, steps: &[Step]) {
         self.open_round();
-        // The steps of other owners' agents don't matter to an agent.
+        // The steps of other owners' agents don't affect an agent.
         let apart = |one: &Step, other: &Step| match (one.op.agent(), other.op.agent()) {
             (Some(one), Some(other)) => owner_of(one) != owner_of(other),
             _ => false,
@@ -687,7 +687,7 @@ impl Run {
         }
     }
 
-    /// Runs a person's operation on a worker.
+    /// Runs a user's operation on a worker.
     async fn person(self: &Arc<Self>, worker: usize, op: Op) -> String {
         let Worker { link, ledger, .. } = &self.workers[worker];
         let now = Timestamp::from_micros(self.world.clock_of(worker)).expect("an instant");
@@ -807,19 +807,19 @@ impl Run {
         answer
     }
 
-    /// Whether the key that an agent calls with has no scope.
+    /// Returns whether the agent's current API key has no scope.
     pub(crate) fn has_wide_key(&self, agent: u8) -> bool {
         self.scope_of(agent, &key_id(&self.key_of(agent, false))) == Scope::default()
     }
 
-    /// The key that an agent calls with.
+    /// Returns the API key with which an agent calls.
     pub(crate) fn key_of(&self, agent: u8, first: bool) -> String {
         let agents = self.agents();
         let keys = &agents[usize::from(agent)].keys;
         if first { keys.first() } else { keys.last() }.expect("a key").clone()
     }
 
-    /// An idempotency key of an agent that no step of the plan uses, for one payment.
+    /// Returns an idempotency key of an agent that no step of the plan uses, for one payment.
     pub(crate) fn unused_key(&self, agent: u8) -> Option<u8> {
         let agents = self.agents();
         let card = &agents[usize::from(agent)];
@@ -827,7 +827,7 @@ impl Run {
         Some(key)
     }
 
-    /// Whether a step ran alone and without faults, as far as its agent can tell.
+    /// Returns whether a step ran alone and without faults, as far as its agent is concerned.
     pub(crate) fn undisturbed(&self, begun: &Begun, faults_seen: &FaultsSeen) -> bool {
         begun.alone && faults_seen.faults.is_empty() && self.world.record().flying_beside(begun.owner) == 0
     }
@@ -885,7 +885,7 @@ impl Run {
         };
         self.judge_wait(&answer, &begun, &faults_seen);
         if answer.status == 429 {
-            // It says nothing about an earlier call with this key.
+            // The response says nothing about an earlier call with this key.
             return "too_many_requests".to_owned();
         }
         let until = self.world.clock_of(worker);
@@ -943,7 +943,7 @@ impl Run {
         }
     }
 
-    /// Compares an answer of authorize with the expected ones.
+    /// Compares a response of authorize with the expected ones.
     #[expect(clippy::too_many_arguments, reason = "an answer, and everything that it depends on")]
     fn judge(
         &self,
@@ -1013,7 +1013,8 @@ impl Run {
         ))
     }
 
-    /// Checks an answer with a settlement: it is stored, it is the one requested, and its payment is the only one.
+    /// Checks a response with a settlement: the settlement is stored and matches the request, and its payment is the
+    /// only one.
     fn judge_payment(
         &self,
         number: usize,
@@ -1032,7 +1033,7 @@ impl Run {
         if bytes_of(row) != asked.key.as_bytes() {
             return Err("its settlement is of another key".to_owned());
         }
-        // The answer to the commit may have been lost, but the settlement must have been made by this very step.
+        // The response to the commit may have been lost, but this step must have made the settlement.
         let made_here = moments.windows(2).any(|pair| {
             let [before, after] = pair else { return false };
             before.stored.settlement(asked.agent, id).is_none()
@@ -1079,7 +1080,7 @@ impl Run {
             return Err(format!("what is signed is {told:?}, what is held {signed:?}"));
         }
         if known.1.is_some_and(|(_, before)| before != inner) {
-            // KMS signs the same authorization with another random number.
+            // KMS signs the same authorization with a new random number.
             if !self.setting.kms {
                 return Err("a second signature for one settlement".to_owned());
             }
@@ -1146,7 +1147,7 @@ impl Run {
             };
             let expected = expect::answers(&moments[0].stored, &asked, &instant);
             let reason = answer.body["reason"].as_str().unwrap_or_default();
-            // Only authorize's answer has the numbers of a refusal and the id of an approval.
+            // Only authorize's response has the numbers of a denial and the id of an approval.
             let first = match expected[0].split_once(':') {
                 Some(("policy_blocked", reason)) => reason,
                 Some((slug, _)) => slug,
@@ -1165,7 +1166,7 @@ impl Run {
         }
     }
 
-    /// Polls an approval. The people function answers it through the store, like a person's operations.
+    /// Polls an approval. The function `people` reads it through the store, like a user's operations.
     async fn poll(&self, worker: usize, agent: u8, key: u8, begun: Begun) -> String {
         // Uses the approval of this key or of the next key that has one, since few keys do.
         let mut keys = (key..KEYS).chain(0..key);
@@ -1288,10 +1289,10 @@ impl Run {
         let first = row(&moments[0]).ok_or("there is no such settlement")?;
         let is_scoped = !self.has_wide_key(number_of_agent);
         let undisturbed = self.undisturbed(begun, faults_seen);
-        // After twenty failed proofs a settlement takes no further ones, except the last one again.
+        // After twenty failed proofs a settlement accepts no further proofs, except a repetition of the last one.
         let enough = |row: &Item| number(row, "fp") >= 20 && text(row, "fph") != hash.to_string();
         let may_be_enough = moments.iter().any(|moment| row(moment).is_some_and(|row| enough(&row)));
-        // Whether another settlement claimed the transaction; with `here`, in the block that contains it now.
+        // Returns whether another settlement claimed the transaction; with `here`, in the block that contains it now.
         let block = self.world.chain().block_of(hash);
         let taken = |moment: &Moment, here: bool| {
             moment.stored.claims().any(|claim| {
@@ -1351,13 +1352,13 @@ impl Run {
         }
     }
 
-    /// The hash of a final transfer of the same amount between the same accounts that is not the service's.
+    /// Returns the hash of a final transfer of the same amount between the same accounts that the service did not sign.
     fn foreign(&self, signed: &SignedTerms) -> B256 {
         let mut chain = self.world.chain();
         let hash = chain.new_hash();
         let at = chain.time();
         let SignedTerms { from, to, value, .. } = *signed;
-        // Nobody else can spend the wallet's money, so an unrelated account first deposits the amount.
+        // Only the service can spend the wallet's money, so an unrelated account first deposits the amount.
         let calls = vec![
             Call::Plain {
                 from: faucet(),
@@ -1413,8 +1414,8 @@ impl Run {
         "listed".to_owned()
     }
 
-    /// Reconciles part `part` of `of`. A complete run without faults must leave open no settlement that was due and
-    /// that the chain had decided before the run began, and no claim on a deep block that is gone.
+    /// Reconciles shard `part` of `of`. After a complete run without faults, no settlement may be pending that was due
+    /// and that the chain had decided before the run began, and no claim may remain on a deep block that was removed.
     async fn reconcile(
         &self,
         number: usize,
@@ -1484,7 +1485,7 @@ impl Run {
         "to the end".to_owned()
     }
 
-    /// Advances the time. A jump longer than the longest call waits until no step runs and no call is under way.
+    /// Advances the time. A jump longer than the longest call waits until no step runs and no call is in flight.
     async fn pass(&self, op: Op) -> &'static str {
         if self.advance_clock(op).is_ok_and(|(micros, _)| micros > LONGEST_CALL) {
             let mut under_way = self.under_way.subscribe();
@@ -1503,7 +1504,7 @@ impl Run {
         }
     }
 
-    /// How far a step advances the time, and to which event; or why it does not.
+    /// Returns how far a step advances the time, and to which event; or why it does not.
     fn advance_clock(&self, op: Op) -> Result<(i64, &'static str), &'static str> {
         let now = self.world.now();
         let to = |early| if early { "just before" } else { "at it" };
@@ -1632,8 +1633,8 @@ impl Run {
         }
     }
 
-    /// Stops the faults, advances the time and the chain, and retries every unanswered call. Then everything must have
-    /// ended, in agreement with the chain.
+    /// Stops the faults, advances the time and the chain, and retries every call without a response. Then everything
+    /// must have ended, in agreement with the chain.
     async fn drain(self: &Arc<Self>, first: usize) {
         self.landed().await;
         self.world.record().busy = None;
@@ -1658,15 +1659,16 @@ impl Run {
         }
         // Longer than any payment is valid, and long enough for its blocks to be final.
         self.world.advance_clock(2_000 * SECOND);
-        // Several runs are needed: each takes few settlements, postponed ones wait until they are due, and blocks until
-        // they are deep.
+        // Several runs are needed: each run processes few settlements, postponed settlements wait until they are due,
+        // and blocks until they are deep.
         for _ in 0..60 {
             let Some(pause) = self.until_due() else { break };
             self.world.advance_clock(pause.max(60) * SECOND);
             alone(Op::Reconcile { secs: 60 }).await;
         }
         // The agent must complete a settlement that was released and then paid in a later block. An operator requests
-        // those that the agent can't complete: another payment of its transaction, or one with too many failed proofs.
+        // the settlements that the agent can't complete: a different payment of its transaction, or a settlement with
+        // too many failed proofs.
         for agent in 0..self.agents_in_all() {
             for key in 0..=u8::MAX {
                 if self.memory(agent, key, |memory| memory.transaction.is_some()) {
@@ -1684,8 +1686,8 @@ impl Run {
         self.settled();
     }
 
-    /// The seconds until a held settlement is due or a claim's block is deep enough to be checked again; `None` if
-    /// there is neither.
+    /// Returns the seconds until a held settlement is due or a claim's block is deep enough to be checked again; `None`
+    /// if there is neither.
     fn until_due(&self) -> Option<i64> {
         let record = self.world.record();
         let holds = record.stored.settlements().map(|(_, _, row)| text(row, "hs").parse());
@@ -1734,7 +1736,8 @@ impl Run {
 }
 
 impl Op {
-    /// The agent that calls, or whose record a person or operator edits; `None` if the operation may concern several.
+    /// Returns the agent that calls, or whose record a user or operator changes; `None` if the operation may concern
+    /// several agents.
     pub(crate) fn agent(self) -> Option<u8> {
         match self {
             Self::Authorize { buy, .. } | Self::Check { buy, .. } => Some(buy.agent),
@@ -1802,12 +1805,12 @@ impl Op {
     }
 }
 
-/// The digest by which a call is remembered.
+/// Returns the digest by which the duplicate guard identifies a call.
 fn call_of(intent: &Intent, service: u8) -> [u8; 8] {
     CallDigest::digest(intent, &people::operation(service)).0
 }
 
-/// The bytes by which the payee of a service is remembered.
+/// Returns the bytes by which a service's payee is stored.
 fn payee_of(service: u8) -> [u8; 12] {
     *payee(service).first_chunk().expect("an address")
 }
@@ -1845,7 +1848,7 @@ fn boot(link: &Arc<Link>, run: u64, watch: u64, setting: Setting, rng: &Arc<Mute
         ("RPC_URL_SECRET_ARN", "rpc"),
         ("FINALITY_CONFIRMATIONS", confirmations.as_str()),
         ("WATCH_CONFIRMATIONS", watch.as_str()),
-        // Small, so that several runs are needed.
+        // The limit is small, so that several runs are needed.
         ("RECONCILE_MOST_SETTLEMENTS", if setting.crowd { "16" } else { "4" }),
         ("LOG_BLOCK_RANGE", "4"),
         ("APPROVAL_TTL_SECONDS", "7200"),
@@ -1870,7 +1873,7 @@ fn boot(link: &Arc<Link>, run: u64, watch: u64, setting: Setting, rng: &Arc<Mute
             .aws
             .to_builder()
             .http_client(Wire(Arc::clone(link)))
-            // It measures real time.
+            // The protection measures real time.
             .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
             .build(),
         http: SharedHttpConnector::new(ToFacilitator(Arc::clone(link))),
@@ -1880,7 +1883,8 @@ fn boot(link: &Arc<Link>, run: u64, watch: u64, setting: Setting, rng: &Arc<Mute
     }
 }
 
-/// The body of a step's call. The provider offers the same terms each time, and never with the same words around them.
+/// Returns the body of a step's call. The provider's payment requirements are the same each time, with different
+/// surrounding fields.
 fn authorize_body(number: usize, buy: Buy, carried: Option<ApprovalId>) -> Value {
     let Buy {
         service,
@@ -1922,7 +1926,7 @@ fn authorize_body(number: usize, buy: Buy, carried: Option<ApprovalId>) -> Value
         "idempotency_key": format!("key {key}"),
     });
     if number.is_multiple_of(2) {
-        // Another entry that can be paid, before the cheaper one.
+        // Adds other acceptable payment requirements before the cheaper ones.
         let entries = body["payment_requirement"]["accepts"].as_array_mut().expect("entries");
         let mut dearer = entries[0].clone();
         dearer["amount"] = (units + 1).to_string().into();
@@ -1934,7 +1938,7 @@ fn authorize_body(number: usize, buy: Buy, carried: Option<ApprovalId>) -> Value
     body
 }
 
-/// An answer of authorize in the notation of `expect.rs`.
+/// Returns a response of authorize in the notation of `expect.rs`.
 fn words_of(answer: &Answer) -> String {
     let body = &answer.body;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -1965,7 +1969,7 @@ pub(crate) fn signed_in(payload: &Value) -> Option<SignedTerms> {
     })
 }
 
-/// The id of a key: the last sixteen digits of its public half.
+/// Returns the id of an API key: the last sixteen digits of its public half.
 fn key_id(key: &str) -> String {
     let (public, _) = key.split_once(':').expect("two halves");
     public[public.len() - 16..].to_owned()

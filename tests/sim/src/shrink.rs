@@ -3,7 +3,7 @@
 use crate::plan::{Plan, Setting};
 use crate::run::run;
 
-/// The kind of a finding: the first words of the first complaint, without ids and numbers.
+/// Returns the kind of a finding: the first words of the first complaint, without ids and numbers.
 pub fn kind(complaints: &[String]) -> Option<String> {
     let words = complaints.first()?.split_whitespace();
     let plain = words.filter(|word| !word.contains(|letter: char| letter.is_ascii_digit() && !word.starts_with('I')));
@@ -39,7 +39,7 @@ struct Shrinking {
 }
 
 impl Shrinking {
-    /// Keeps a plan as the best one if it fails in the same way.
+    /// Stores a plan as the best plan if it fails in the same way.
     fn take(&mut self, plan: Plan) -> bool {
         if self.left == 0 || plan == self.best {
             return false;
@@ -104,7 +104,7 @@ impl Shrinking {
         }
     }
 
-    /// Removes what is unusual in the setting, the clocks' skews and the calls' delays.
+    /// Removes unusual settings, the clocks' skews and the calls' delays.
     fn calm(&mut self) {
         let now = self.best.setting;
         let Setting {

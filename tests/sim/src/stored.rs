@@ -1,5 +1,4 @@
-//! The rows of the ledger and of the decisions stored at one instant, which the simulation reads itself and not with
-//! the code under test.
+//! The rows of the ledger and decisions tables at one instant, read without the code under test.
 
 use crate::laws::hex;
 use crate::tables::{DECISIONS, Item, Key, LEDGER, Rows, Tables, bytes, list, number, text};
@@ -18,7 +17,7 @@ pub(crate) struct StoredState {
     pub(crate) decisions: Rows,
 }
 
-/// One authorization that counts in a window.
+/// A counted payment in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry<'a> {
     pub(crate) at: i64,
@@ -33,7 +32,7 @@ pub(crate) struct Budget {
     /// The rule's id with hyphens, as in keys.
     pub(crate) id: String,
     pub(crate) limit: i64,
-    /// In microseconds.
+    /// The duration in microseconds.
     pub(crate) length: i64,
 }
 
@@ -122,7 +121,8 @@ impl StoredState {
         })
     }
 
-    /// The caps per call and per day of an agent's policy at an instant, with a raise that its owner has granted.
+    /// Returns the caps per call and per day of an agent's policy at an instant, with a temporary limit increase that
+    /// the agent's owner has granted.
     pub(crate) fn caps(&self, agent: &str, policy: &Item, at: i64) -> (i64, i64) {
         let owner = self.agent(agent).map(|row| text(row, "owner"));
         caps_under(policy, at, |person| owner == Some(person))
@@ -142,7 +142,7 @@ impl StoredState {
         self.all("X#", "").map(|(key, row)| claim(key, row))
     }
 
-    /// A window's entries, oldest first.
+    /// Returns a window's counted payments, oldest first.
     pub(crate) fn entries<'a>(&'a self, window: &'a str) -> Vec<Entry<'a>> {
         let entries = self.within(window, "E#").map(|(rest, row)| entry(rest, row));
         entries.collect()
@@ -154,7 +154,7 @@ impl StoredState {
         live.map(|entry| entry.amount).sum()
     }
 
-    /// The first instant from `at` on at which an amount fits a window, if nothing is added.
+    /// Returns the first instant from `at` on at which an amount fits a window, if no payment is added.
     pub(crate) fn fits_at(&self, window: &str, length: i64, amount: i64, cap: i64, at: i64) -> Option<i64> {
         let rolls_off = self.entries(window).into_iter().map(|entry| entry.at + length);
         let instants = std::iter::once(at).chain(rolls_off.filter(|instant| *instant > at));
@@ -165,7 +165,8 @@ impl StoredState {
         fitting.first().copied()
     }
 
-    /// The horizon up to which a window was cleared, for its current length; for a removed budget, the newest one.
+    /// Returns the watermark up to which a window was cleared, for its current duration; for a removed budget, the
+    /// newest watermark.
     pub(crate) fn horizon(&self, window: &str) -> i64 {
         let Some(row) = self.row(window, "#W") else { return 0 };
         let (agent, rule) = window[2..].split_once('#').expect("an agent and a scope");
@@ -181,7 +182,8 @@ impl StoredState {
         }
     }
 
-    /// Whether operators have frozen an agent. The last byte of its id selects the copy of their freezes.
+    /// Returns whether operators have frozen an agent. The last byte of the agent's id selects the copy of the
+    /// operators' freezes.
     pub(crate) fn stopped(&self, agent: &str) -> bool {
         let id = uuid::Uuid::parse_str(agent).expect("an id").into_bytes();
         let copy = self.row(&format!("FREEZES#{}", id[15] % 4), "#");
@@ -191,7 +193,7 @@ impl StoredState {
         }
     }
 
-    /// The reason for which an agent is refused, if it is frozen.
+    /// Returns the reason for which a frozen agent is denied.
     pub(crate) fn freeze(&self, agent: &str) -> Option<&'static str> {
         if self.stopped(agent) {
             return Some("agent_frozen:by_operator");
