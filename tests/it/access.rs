@@ -1,4 +1,4 @@
-//! Access control: every route of the OpenAPI document, with every kind of credential that it must refuse.
+//! Tests access control: every route of the OpenAPI document, with every kind of credential that the route must reject.
 
 use purser_domain::Duration;
 use purser_local::{DEMO_OWNER, DEMO_STRANGER, Issuer};
@@ -12,16 +12,16 @@ use std::collections::BTreeMap;
 pub(crate) struct Route {
     pub(crate) method: Method,
     pub(crate) path: String,
-    /// The name of its security scheme, the first if there are several; `None` if the route is public.
+    /// The route's first security scheme; `None` if the route is public.
     pub(crate) scheme: Option<String>,
-    /// Whether it accepts an owner's session besides an agent's key.
+    /// Whether the route accepts an owner's session in addition to an agent's API key.
     pub(crate) takes_both: bool,
-    /// Its operation object.
+    /// The route's OpenAPI operation object.
     pub(crate) operation: Value,
 }
 
 impl Route {
-    /// The parameters of its path.
+    /// Returns the path's parameters.
     pub(crate) fn names(&self) -> Vec<&str> {
         let parts = self.path.split('/');
         parts
@@ -29,7 +29,7 @@ impl Route {
             .collect()
     }
 
-    /// Whether it has this query parameter.
+    /// Returns whether the route has this query parameter.
     pub(crate) fn takes(&self, name: &str) -> bool {
         let mut parameters = self.operation["parameters"].as_array().into_iter().flatten();
         parameters.any(|parameter| parameter["in"] == "query" && parameter["name"] == name)
@@ -40,7 +40,7 @@ pub(crate) fn routes() -> Vec<Route> {
     let document: Value = serde_json::from_str(&purser_local::openapi().unwrap()).unwrap();
     let paths = document["paths"].as_object().unwrap();
     let mut routes = Vec::new();
-    // The answers of JSON-RPC differ: `mcp.rs`.
+    // JSON-RPC responses differ: `mcp.rs` tests them.
     for (path, methods) in paths.iter().filter(|(path, _)| *path != "/mcp") {
         for (method, operation) in methods.as_object().unwrap() {
             let scheme = operation["security"][0].as_object().map(|schemes| {
@@ -70,7 +70,7 @@ pub(crate) fn routes() -> Vec<Route> {
     routes
 }
 
-/// The route that knows a decision by its statement alone. These worlds keep no log; `people::statements` has one.
+/// A route that finds a decision only by its statement. These worlds have no log; `people::statements` tests the route.
 pub(crate) const STATED_LATER: &str = "/x402/decisions/{transactionId}/statement";
 
 /// A world in which every path parameter names something that exists and belongs to the demo owner.
@@ -138,9 +138,9 @@ fn filled(path: &str, names: &BTreeMap<&str, String>) -> String {
     filled
 }
 
-/// Calls a route with these headers and, if it takes a body, an empty object.
+/// Calls a route with these headers and, if the route takes a body, an empty object.
 async fn call(world: &World, route: &Route, path: &str, headers: &[(&str, String)]) -> Answer {
-    // Paths without an agent name decisions by the journal.
+    // Paths without an agent find decisions by the decision history.
     assert_eq!(world.stack.fold().await, 0);
     let mut request = world
         .http
@@ -154,7 +154,7 @@ async fn call(world: &World, route: &Route, path: &str, headers: &[(&str, String
     World::send(request).await
 }
 
-/// The header of the route's own caller.
+/// Returns the header with the credential of the route's intended caller.
 fn credential(world: &World, route: &Route) -> (&'static str, String) {
     let bearer = |token: &str| ("authorization", format!("Bearer {token}"));
     match route.scheme.as_deref() {
@@ -165,7 +165,7 @@ fn credential(world: &World, route: &Route) -> (&'static str, String) {
     }
 }
 
-/// Every route whose description has no body, with each kind of body, as its own caller.
+/// Sends each kind of body to every route without a body, as the route's intended caller.
 #[tokio::test(flavor = "multi_thread")]
 async fn routes_without_a_body_reject_one() {
     let (world, names) = world_with_everything().await;
@@ -203,8 +203,8 @@ async fn routes_without_a_body_reject_one() {
     assert_eq!(world.rows().await.changes_since(&before), Vec::<String>::new());
 }
 
-/// Every route, with each parameter that other routes have, as its own caller: an update with `?preview=true` whose route
-/// has no preview must not be carried out.
+/// Calls every route with each query parameter that only other routes have, as the route's intended caller. An update
+/// with `?preview=true` must not be carried out if the route has no preview.
 #[tokio::test(flavor = "multi_thread")]
 async fn routes_reject_query_parameters_that_they_do_not_have() {
     let (world, names) = world_with_everything().await;
@@ -272,7 +272,7 @@ fn bad_tokens(world: &World) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Calls every route with every credential that it must refuse.
+/// Calls every route with every credential that it must reject.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_route_refuses_foreign_credentials() {
     let (world, names) = world_with_everything().await;
@@ -309,7 +309,7 @@ async fn every_route_refuses_foreign_credentials() {
                 assert_eq!(answer.status, 200, "{path}: {}", answer.body);
                 expect("somebody else", &stranger, 404, "not_found").await;
                 for (why, token) in &tokens {
-                    // A token that does not look like a session is taken for a key.
+                    // A token that does not look like a session counts as an API key.
                     let is_a_session = token.split('.').count() == 3;
                     let slug = ["invalid_authorization_header", "invalid_session"][usize::from(is_a_session)];
                     expect(why, &bearer(token), 401, slug).await;
@@ -325,7 +325,7 @@ async fn every_route_refuses_foreign_credentials() {
                     expect(why, &bearer(token), 401, "invalid_session").await;
                 }
                 if route.method == Method::PUT && route.path == "/policy-templates/{templateName}" {
-                    // Whoever calls it makes a template of their own.
+                    // Any caller of this route creates a template of the caller's.
                     continue;
                 }
                 if [
@@ -365,7 +365,7 @@ async fn every_route_refuses_foreign_credentials() {
     assert_eq!(world.rows().await.changes_since(&before), Vec::<String>::new());
 }
 
-/// Shows that the parameters of the previous test are valid: the right caller can read every route with them.
+/// Shows that the parameters of the previous test are valid: the intended caller can read every route with them.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_route_for_reading_answers_its_own_caller() {
     let (world, names) = world_with_everything().await;

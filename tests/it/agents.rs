@@ -84,7 +84,8 @@ async fn agents_read_their_services_and_policies() {
     world.get(&agent, &path("no-such")).await.refused(404, "not_found");
 }
 
-/// The used and remaining amounts in the agent's policy for `lab-search`; a preflight must return the same amounts.
+/// Returns the used and remaining amounts in the agent's policy for `lab-search`, and asserts that a preflight returns
+/// the same amounts.
 async fn left(world: &World, agent: &TestAgent) -> Value {
     let policy = world.get(agent, &agent.path("/services/lab-search/policy")).await.ok();
     let check = world.check(agent, &body_of(world.offer(1))).await.ok();
@@ -133,7 +134,7 @@ async fn agents_read_their_exact_remaining_limits() {
     };
     assert_eq!(left(&world, &agent).await, told(0, 0, 0));
 
-    // More entries than a decision reads in one call: 12 for this service, and one for another.
+    // More payments than a decision reads in one call: 12 to this service, and one to another service.
     let start = world.now();
     for _ in 0..12 {
         world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
@@ -159,7 +160,7 @@ async fn agents_read_their_exact_remaining_limits() {
         assert_eq!(left(&world, &agent).await, afterwards);
     }
 
-    // A cap lowered below the spend leaves nothing.
+    // If a cap is lowered below the spend, nothing remains.
     world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
     let lower = SpendPolicy {
         max_per_day: units(1),
@@ -171,7 +172,7 @@ async fn agents_read_their_exact_remaining_limits() {
     };
     assert_eq!(now[..2], [json!(dollars(1)), json!(0)]);
 
-    // A service that was never enabled has no spend, and allows none.
+    // A service that was never enabled has no spend, and permits no payment.
     let mut never = body_of(world.offer(1));
     never["service_id"] = "lab-weather".into();
     let check = world.check(&agent, &never).await.ok();

@@ -1,4 +1,4 @@
-//! An approval, from the escalation to the executed call, and the effects of a lost answer and of the clock.
+//! Tests approvals from the escalation to the executed call, with lost responses and at the exact times.
 
 use purser_domain::{Duration, SpendPolicy, Timestamp};
 use purser_local::DEMO_STRANGER;
@@ -63,7 +63,7 @@ async fn approved_calls_are_paid_exactly_once() {
         .await
         .refused(402, "approval_required");
 
-    // The same body for both: a preflight with the approval predicts what authorize answers.
+    // The body is the same for both: a preflight with the approval predicts the response of authorize.
     let mut preflight = carrying(&body, id);
     preflight["replay_key"] = fresh_key().into();
     let foreseen = async || {
@@ -94,7 +94,7 @@ async fn approved_calls_are_paid_exactly_once() {
         (&replay["approval_id"], &replay["settlement_id"]),
         (&json!(id), &authorized["settlement_id"])
     );
-    // As after a lost answer: the same key without the approval returns the answer again, with the payment.
+    // As after a lost response, the same key without the approval returns the response again, with the payment.
     let again = world.authorize(&agent, &body).await.ok();
     assert_eq!(as_repeated(&again), as_repeated(&authorized));
     assert_eq!(world.footprint().await.settlements, 1);
@@ -158,7 +158,7 @@ async fn a_preflight_foresees_what_an_approval_is_worth() {
     assert_eq!(late["reason"], "approval_expired");
 }
 
-/// The answer has the receipt status `confirmed` and no payment.
+/// The response has the receipt status `confirmed` and no payment.
 #[tokio::test(flavor = "multi_thread")]
 async fn replays_of_confirmed_payments_sign_nothing() {
     let world = World::still().await;
@@ -200,14 +200,14 @@ async fn an_approval_is_open_for_a_day() {
     assert_eq!(world.footprint().await.settlements, 0);
 }
 
-/// The answer has the receipt status and no payment.
+/// The response has the receipt status and no payment.
 #[tokio::test(flavor = "multi_thread")]
 async fn replays_of_expired_payments_sign_nothing() {
     let world = World::still().await;
     let agent = world.agent(asking(), vec![]).await;
     let body = body_of(world.offer(dollars(1)));
     let first = world.authorize(&agent, &body).await.ok();
-    // The offer's timeout is 300 seconds, and the deadline is on a whole second.
+    // The provider's timeout is 300 seconds, and the deadline is on a whole second.
     let deadline = Timestamp::from_secs(world.now().secs())
         .unwrap()
         .after(Duration::from_secs_u32(300));
@@ -227,7 +227,7 @@ async fn replays_of_expired_payments_sign_nothing() {
     assert_eq!(late["settlement_id"], first["settlement_id"]);
 }
 
-/// A preflight predicts the refusal, and each decision or expiry makes room again.
+/// A preflight predicts the rejection, and each decision or expiry permits a new request.
 #[tokio::test(flavor = "multi_thread")]
 async fn too_many_pending_approvals_block_an_agent() {
     let world = World::still().await;
@@ -267,7 +267,7 @@ async fn too_many_pending_approvals_block_an_agent() {
         "that it was tried is on record"
     );
 
-    // An open approval is returned again for any key, and other agents' approvals are not affected.
+    // A pending approval is returned again for any key, and other agents' approvals are not affected.
     for n in [0, 19] {
         let checked = world.check(&agent, &question(n)).await.ok();
         assert_eq!(checked["result"], "escalate");
@@ -287,7 +287,7 @@ async fn too_many_pending_approvals_block_an_agent() {
     // A call that needs no approval is not affected.
     world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
 
-    // Each verdict makes room for one approval, even with the key that was refused.
+    // Each approval decision permits one new request, even with the key that was rejected.
     for (id, verdict, body) in [
         (&ids[0], ApprovalDecision::Approve, one_more),
         (&ids[1], ApprovalDecision::Reject, question(21)),
@@ -301,7 +301,7 @@ async fn too_many_pending_approvals_block_an_agent() {
             .await
             .refused(403, "policy_blocked");
     }
-    // An expiry makes room, too.
+    // An expiry permits a new request, too.
     world.pass(86_400);
     let checked = world.check(&agent, &question(24)).await.ok();
     assert_eq!(checked["result"], "escalate");
@@ -343,7 +343,7 @@ async fn approval_polls_return_on_a_decision_or_timeout() {
     let (status, took) = waiting(&id, 0).await;
     assert!(status == "pending" && took < time::Duration::from_secs(15), "{took:?}");
 
-    // A person decides while the call waits; afterwards there is nothing to wait for.
+    // A user decides while the call waits. Afterwards a call returns immediately.
     let decide = async {
         later().await;
         world.resolve(&id, ApprovalDecision::Approve).await;
@@ -388,7 +388,7 @@ async fn refused_approval_polls_return_without_waiting() {
     assert!(begun.elapsed() < time::Duration::from_secs(15));
 }
 
-/// The waits are limited because each occupies an environment of the function that serves people.
+/// The number of waiting calls is limited because each call occupies an instance of the function for signed-in users.
 #[tokio::test(flavor = "multi_thread")]
 async fn excess_approval_polls_return_immediately() {
     let world = World::still().await;
@@ -406,7 +406,7 @@ async fn excess_approval_polls_return_immediately() {
     for agent in &waiting {
         approvals.push(asked(&world, agent).await);
     }
-    // Returns the times of the quickest and of the slowest of these concurrent calls.
+    // Returns the durations of the fastest and the slowest of these concurrent calls.
     let took = async |calls: &[(usize, u32)]| {
         let calls = calls.iter().map(|(n, seconds)| {
             let path = format!("/approvals/{}?wait_seconds={seconds}", approvals[*n]);
@@ -425,13 +425,13 @@ async fn excess_approval_polls_return_immediately() {
     };
     let (a_second, soon) = (time::Duration::from_secs(1), time::Duration::from_secs(15));
     assert!(took(&[(0, 1); 4]).await.0 >= a_second);
-    // One agent has used up its waits, which does not affect other agents.
+    // The waits of one agent are used up, which does not affect other agents.
     assert!(took(&[(0, 20); 30]).await.1 < soon);
     assert!(took(&[(1, 1); 4]).await.0 >= a_second);
-    // One owner's agents have used up their eight, which does not affect other owners.
+    // The eight waits of one owner's agents are used up, which does not affect other owners.
     assert!(took(&[(2, 20); 4]).await.1 < soon);
     assert!(took(&[(3, 1), (3, 1), (3, 1), (3, 1), (4, 1), (4, 1), (4, 1)]).await.0 >= a_second);
-    // All agents together have used up fifteen.
+    // The fifteen waits of all agents are used up.
     assert!(took(&[(4, 20)]).await.1 < soon);
     // The next minute allows new waits.
     world.pass(60);

@@ -1,8 +1,8 @@
-//! Attempts of a malicious agent or provider to get paid: check and authorize refuse each of them over HTTP, and
-//! nothing is reserved or signed.
+//! Attempts of a malicious agent or provider to get an unauthorized payment: check and authorize reject each attempt
+//! over HTTP, and nothing is reserved or signed.
 //!
-//! Deliberately elsewhere: races (`races.rs`), ownership (`isolation.rs`), and the property that holds for every
-//! catalog (`shared/domain/tests/signed.rs`).
+//! Races are tested in `races.rs`, ownership in `isolation.rs`, and the property for every catalog in
+//! `shared/domain/tests/signed.rs`.
 
 use purser_domain::{AgentStatus, DomainPattern, SpendPolicy};
 use purser_local::Options;
@@ -75,7 +75,7 @@ async fn strict() -> World {
     .await
 }
 
-/// An agent with money that only the catalog limits.
+/// Creates an agent with a balance that only the catalog limits.
 async fn unlimited(world: &World) -> TestAgent {
     let agent = world.poor_agent(vec![]).await;
     for service in ["lab-weather", "lab-search", "lab-reports", "lab-scrape"] {
@@ -85,7 +85,7 @@ async fn unlimited(world: &World) -> TestAgent {
     agent
 }
 
-/// An honest request for a call to this URL.
+/// Returns an honest request for a call to this URL.
 fn calling(world: &World, method: &str, url: &str) -> Value {
     let mut body = body_of(world.offer(PRICE));
     let members = body.as_object_mut().unwrap();
@@ -96,13 +96,14 @@ fn calling(world: &World, method: &str, url: &str) -> Value {
 
 const WEATHER: &str = "https://exact.example/v1/weather";
 
-/// The status, and the reason if a policy refused, otherwise the slug.
+/// Returns the status, and the reason if a policy denied the request, otherwise the slug.
 fn said(answer: &Answer) -> (u16, String) {
     let reason = answer.body["decision"]["reason"].as_str().unwrap_or(answer.slug());
     (answer.status, reason.to_owned())
 }
 
-/// Asserts that authorize refuses this way, that check predicts it, and that neither changed anything.
+/// Asserts that authorize rejects the attack in this way, that check predicts the rejection, and that neither changed
+/// anything.
 async fn refused(world: &World, agent: &TestAgent, attack: &str, body: &Value, (status, reason): (u16, &str)) {
     let before = world.footprint().await;
     let foreseen = world.check(agent, body).await;
@@ -121,7 +122,7 @@ async fn refused(world: &World, agent: &TestAgent, attack: &str, body: &Value, (
     assert_eq!(world.footprint().await, before, "{attack} reserves nothing");
 }
 
-/// Swapped payees, raised prices and look-alike URLs are refused.
+/// Swapped payees, raised prices and look-alike URLs are rejected.
 #[tokio::test(flavor = "multi_thread")]
 async fn payments_require_a_catalog_operation_payee_and_price() {
     const NO_OPERATION: (u16, &str) = (403, "operation_not_enabled_for_agent");
@@ -147,7 +148,8 @@ async fn payments_require_a_catalog_operation_payee_and_price() {
     };
     let asking = |units| with("payment_requirement", world.offer(units));
     let calls = |method, url| calling(&world, method, url);
-    // An offer has two entries, in either order. The cheaper one is evaluated, and its payee is a stranger's wallet.
+    // The 402 response has two payment requirements, in either order. The cheaper one is evaluated, and its payee is a
+    // stranger's wallet.
     let mut two = world.offer(PRICE);
     let stranger = offer_v2(&OfferedTerms {
         units: PRICE - 1,
@@ -263,7 +265,7 @@ async fn payments_require_a_catalog_operation_payee_and_price() {
         refused(&world, &agent, "the price ratchets", &asking(price), TOO_DEAR).await;
     }
 
-    // The window that counts is that of the called operation's service, not of the service that the request names.
+    // The payment counts in the window of the called operation's service, not of the service that the request names.
     let paid = world.authorize(&agent, &honest()).await.ok();
     let receipt = format!("/x402/settlements/{}", paid["settlement_id"].as_str().unwrap());
     let receipt = world.get(&agent, &receipt).await.ok();
@@ -416,7 +418,8 @@ async fn bursts_cannot_exceed_the_cap() {
     }
     let allowed = answers.iter().filter(|answer| answer.status == 200).count();
     assert!(allowed <= 20, "{counts:?}");
-    // How many calls the database serves in time depends on the machine. The others may be repeated (docs/errors.md §2).
+    // How many calls the database serves in time depends on the machine. The other calls may be repeated
+    // (docs/errors.md §2).
     let expected = [
         (200, ""),
         (402, "daily_spend_limit_exceeded"),

@@ -1,5 +1,5 @@
-//! Wrong, hostile and incomplete input over HTTP: each request gets the error for its problem, in the envelope, and
-//! changes nothing. Single members of bodies: `bodies.rs`.
+//! Tests invalid, hostile and incomplete input over HTTP: each request gets the matching error in the error envelope,
+//! and changes nothing. Single fields of bodies are tested in `bodies.rs`.
 
 use purser_domain::SpendPolicy;
 use purser_testkit::Rng;
@@ -70,13 +70,13 @@ async fn request_bodies_are_limited_to_65536_bytes() {
                 .await
                 .refused(413, "request_too_large");
             assert_eq!(over["limit_bytes"], LIMIT);
-            // The same body without `Content-Length`, chunked.
+            // The same body is sent chunked, without `Content-Length`.
             let (status, body) = raw(&ground, "POST", path, Framing::Chunked, padded(length).as_bytes()).await;
             assert_eq!((status, &body["error"]), (413, &json!("request_too_large")));
         }
         let (status, body) = raw(&ground, "POST", path, Framing::Chunked, padded(LIMIT).as_bytes()).await;
         assert_eq!(status, expected, "{body}");
-        // The function does not wait for a body whose announced length is too large.
+        // The function does not wait for a body whose `Content-Length` is too large.
         let announced = raw(&ground, "POST", path, Framing::Announced(LIMIT + 1), b"");
         let announced = tokio::time::timeout(std::time::Duration::from_secs(60), announced).await;
         let (status, body) = announced.expect("an answer without the body");
@@ -102,12 +102,12 @@ async fn request_bodies_are_limited_to_65536_bytes() {
     ground.untouched().await;
 }
 
-/// How a raw request frames its body.
+/// How a raw request transfers its body.
 #[derive(Clone, Copy)]
 enum Framing {
     Length,
     Chunked,
-    /// A length that is announced, but no body is sent.
+    /// `Content-Length` announces this length, but no body is sent.
     Announced(usize),
 }
 
@@ -328,7 +328,7 @@ async fn no_header_makes_another_request_of_a_request() {
         assert!(!answer.headers.contains_key("content-encoding"), "{name}");
         assert_eq!(answer.ok(), expected, "{name}");
     }
-    // A body is parsed as it is, whatever the headers say.
+    // A body is parsed without decoding, whatever the headers say.
     let authorize = ground.world.http.post(format!("{base}/x402/authorize"));
     let gzip = [
         0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0xab, 0xae, 5, 0, 0x43, 0xbf, 0xa6, 0xa3, 2, 0, 0, 0,
@@ -341,7 +341,7 @@ async fn no_header_makes_another_request_of_a_request() {
     ground.untouched().await;
 }
 
-/// `OPTIONS` is a method like any other: no route has it, and no CORS preflight is granted. `HEAD` exists only on
+/// `OPTIONS` is treated like any other method: no route has it, and no CORS preflight succeeds. `HEAD` exists only on
 /// public routes.
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_methods_are_not_found_without_cors_headers() {
@@ -459,7 +459,7 @@ async fn a_query_is_read_strictly() {
     ground.untouched().await;
 }
 
-/// Texts that are valid in some member.
+/// Texts that are valid in some field.
 const PLAUSIBLE: [&str; 16] = [
     "1",
     "20000",
@@ -479,7 +479,7 @@ const PLAUSIBLE: [&str; 16] = [
     "0x2b8c4f4e-0000-0000-0000-000000000000",
 ];
 
-/// A generator of changes to documents; the same on every run.
+/// Changes documents at random, with the same changes in every run.
 struct Mutator(Rng);
 
 impl Mutator {
@@ -520,7 +520,7 @@ impl Mutator {
         }
     }
 
-    /// Changes one or several places of a document.
+    /// Changes one or several values of a document.
     fn mutate(&mut self, body: &mut Value) {
         for _ in 0..=self.0.index(4) / 2 {
             let mut at = &mut *body;
@@ -597,7 +597,7 @@ impl Mutator {
     }
 }
 
-/// Each answer has a status below 500, and only an authorization writes to the tables.
+/// Each response has a status below 500, and only an authorization writes to the tables.
 #[tokio::test(flavor = "multi_thread")]
 async fn mutated_requests_never_fail_internally_or_spend_unrecorded() {
     const SEED: u64 = 0x5EED_0402;
@@ -679,7 +679,7 @@ async fn mutated_requests_never_fail_internally_or_spend_unrecorded() {
         }
         before = after;
     }
-    // The mutations get past the parser, to each of these outcomes.
+    // The mutations pass the parser and reach each of these outcomes.
     for status in [200, 400, 402, 403, 404, 409] {
         assert!(statuses.keys().any(|(found, _)| *found == status), "{statuses:?}");
     }

@@ -1,5 +1,5 @@
-//! The body of every route, member by member: missing, of a wrong type, unknown. Each missing required member has its
-//! own slug, and these slugs are those of `docs/errors.md`.
+//! Tests each field of every route's body: missing, of a wrong type, unknown. Each missing required field has a
+//! separate slug, and these slugs are the slugs of `docs/errors.md`.
 
 use crate::access::{Route, routes};
 use crate::schemas::Document;
@@ -366,8 +366,8 @@ impl Ground {
         }
     }
 
-    /// Sends a body with its caller's credential and a version that no record has: a missing member is reported before
-    /// a wrong version.
+    /// Sends a body with its caller's credential and a version that no record has, because a missing field is reported
+    /// before a wrong version.
     pub(crate) async fn send(&self, whole: &Whole, body: &Value) -> Answer {
         self.send_bytes(whole, "\"99\"", body.to_string().into_bytes()).await
     }
@@ -401,7 +401,8 @@ impl Ground {
     }
 }
 
-/// The pointers of all members, including nested ones, except those of a provider's data and of free-form objects.
+/// Collects the JSON pointers of all fields, including nested fields, except for a provider's data and free-form
+/// objects.
 fn members(value: &Value, at: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(object) => {
@@ -457,7 +458,7 @@ async fn missing_member_slugs_match_the_documentation() {
         "every route that takes a body"
     );
 
-    // A scrape must name its target. The decision finds it missing, not the body's parser.
+    // A scrape must name its target. The evaluation finds that the target is missing, not the body's parser.
     let policy = SpendPolicy {
         allowed_domains: vec![DomainPattern::parse("example.com").unwrap()],
         ..SpendPolicy::permissive()
@@ -510,12 +511,13 @@ fn required_members_in_openapi_have_documented_slugs() {
         .map(|name| name.as_str().unwrap())
         .filter(|name| !page.contains(&format!("{name}_required")))
         .collect();
-    // This member is missing with status 422 and its own slug.
+    // If this field is missing, the status is 422 with a separate slug.
     assert_eq!(missing, ["payment_response_header"]);
 }
 
-/// Whether no schema excludes the value although it is invalid: members that x402 defines, an empty allowlist of
-/// vendors, a policy that is written in both of its forms, two kinds of limits of a new agent, and a raise that is too long or of no cap.
+/// Returns whether the value is invalid although no schema excludes it: fields that x402 defines, an empty vendor
+/// allowlist, a policy in both of its forms, two kinds of limits for a new agent, and a limit increase that is too long
+/// or increases no cap.
 fn is_for_no_schema(whole: &Whole, at: &str, value: &Value) -> bool {
     let is_vendor_list = whole.body["kind"] == "vendor_allowlist" && at.is_empty();
     let is_beside = !at.starts_with("/policy") && !["/service_id", "/enabled"].contains(&at) && !value.is_null();
@@ -526,7 +528,7 @@ fn is_for_no_schema(whole: &Whole, at: &str, value: &Value) -> bool {
     is_vendor_list || is_twice || is_of_x402 || is_raise || is_limited_twice
 }
 
-/// Sends every valid value of every member, one at a time. The next test sends invalid ones.
+/// Sends every valid value of every field, one at a time. The next test sends invalid values.
 #[tokio::test(flavor = "multi_thread")]
 async fn values_allowed_by_body_schemas_are_accepted() {
     let ground = Ground::new().await;
@@ -540,7 +542,7 @@ async fn values_allowed_by_body_schemas_are_accepted() {
             }
             let answer = ground.send(whole, &with(&whole.body, &at, value.clone())).await;
             if let (201, Some(id)) = (answer.status, answer.body["webhook_id"].as_str()) {
-                // A person can have at most ten webhooks, so this one is deleted.
+                // A user can have at most ten webhooks, so this webhook is deleted.
                 let path = format!("/webhooks/{id}");
                 let request = ground.world.persons_request(&ground.owner, Method::DELETE, &path);
                 World::send(request.header("if-match", "*")).await.ok();
@@ -616,7 +618,7 @@ async fn query_schemas_match_the_accepted_values() {
     );
 }
 
-/// The parsing of each member is tested beside its parser. This test shows that every route parses every member.
+/// Each field's parsing is tested next to its parser. This test shows that every route parses every field.
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_body_members_are_reported_by_path() {
     let ground = Ground::new().await;
@@ -638,8 +640,7 @@ async fn invalid_body_members_are_reported_by_path() {
                 continue;
             }
             let answer = ground.send(whole, &with(&whole.body, &at, value.clone())).await;
-            // The length of a list may be checked by the operation, after the version; a very long list exceeds the
-            // body limit.
+            // The operation may check a list's length after the version, and a very long list exceeds the body limit.
             if [412, 413].contains(&answer.status) && value.is_array() {
                 continue;
             }
@@ -672,7 +673,7 @@ async fn invalid_body_members_are_reported_by_path() {
         assert_eq!(huge.refused(413, "request_too_large")["limit_bytes"], 65_536);
     }
     assert!(taken.is_empty(), "{}", taken.join("\n"));
-    // The form of the version is checked together with the body.
+    // The syntax of the version is checked together with the body.
     let agent = ground
         .wholes
         .iter()
@@ -684,7 +685,7 @@ async fn invalid_body_members_are_reported_by_path() {
         let now = ground.world.rows_of(table).await;
         assert_eq!(now.changes_since(before), Vec::<String>::new());
     }
-    // The unchanged bodies are accepted, so nothing else was wrong with these requests.
+    // The unchanged bodies are accepted, so only the changed field was invalid in these requests.
     for whole in &ground.wholes {
         let answer = ground.send(whole, &whole.body).await;
         assert_ne!(answer.status, 400, "{} {}: {}", whole.method, whole.route, answer.body);

@@ -1,5 +1,5 @@
-//! The dashboard in a real browser: Debian's Chromium, driven by `tests/browser/story.mjs` and, over the fleet of
-//! `make demo-fleet`, by `tests/browser/fleet.mjs`. Both write screenshots of the pages to `target/browser`.
+//! Tests the dashboard in a real browser: Debian's Chromium, driven by `tests/browser/story.mjs` and, with the fleet of
+//! `make demo-fleet`, by `tests/browser/fleet.mjs`. Both scripts write screenshots to `target/browser`.
 
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -17,10 +17,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::process::Command;
 
-/// Debian's path; the variable `CHROMIUM` overrides it.
+/// The path in Debian. The environment variable `CHROMIUM` overrides it.
 const CHROMIUM: &str = "/usr/bin/chromium";
 
-/// Much longer than the script takes.
+/// A timeout that is much longer than the script takes.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A webhook endpoint that records every call and lists the calls as they arrived, for the script to verify.
@@ -44,7 +44,7 @@ async fn program() -> String {
     .await
 }
 
-/// Creates operators' acts to read: a pending change, and a freeze of another person's agent.
+/// Creates operators' actions to read: a pending change, and a freeze of another user's agent.
 async fn with_operators_acts(world: &World) {
     let paid_to = |pay_to: &str| {
         let mut operation = operation_entry("news.read", "https://newcomer.example/news");
@@ -82,7 +82,7 @@ fn chromium() -> Option<String> {
     None
 }
 
-/// Runs a script of `tests/browser` until it ends well.
+/// Runs a script of `tests/browser` until it succeeds.
 async fn tell(script: &str, story: &Value, chromium: &str) {
     let telling = Command::new("node")
         .arg(root().join("tests/browser").join(script))
@@ -129,7 +129,8 @@ async fn an_owner_manages_an_agent_in_a_browser() {
     tell("story.mjs", &story, &chromium).await;
 }
 
-/// Five errands of the owner of the demo fleet, each in at most four clicks from the overview, and axe-core on the pages.
+/// The owner of the demo fleet does five tasks, each in at most four clicks from the overview, and axe-core checks the
+/// pages.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fleet_is_governed_in_a_browser() {
     let Some(chromium) = chromium() else { return };

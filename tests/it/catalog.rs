@@ -1,4 +1,4 @@
-//! The public routes: everything that any caller can read about the catalog.
+//! Tests the public routes, on which any caller can read the catalog.
 
 use purser_domain::Availability;
 use purser_local::DEMO_OWNER;
@@ -234,7 +234,7 @@ async fn catalog_changes_are_visible_within_seconds() {
     assert_eq!(list(&world, "?slug=lab-search").await["services"][0]["name"], "Renamed");
 }
 
-/// A change whose object is not stored yet: every function scans the table instead.
+/// The catalog object for this change is not stored yet, so every function scans the table instead.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_function_sees_a_change_without_an_object() {
     let world = World::still().await;
@@ -293,14 +293,14 @@ async fn probe_results_match_the_catalog_for_real_providers() {
     }
 }
 
-/// Scopes and limits are checked by the named operation, so it must be the one that is called.
+/// Scopes and limits are checked against the named operation, so it must be the called operation.
 #[tokio::test(flavor = "multi_thread")]
 async fn naming_one_service_while_calling_another_is_refused() {
     let world = World::start().await;
     let weather = format!("{}/weather", world.stack.providers.provider_url);
     let rows = [
         (json!({"service_id": "lab-search"}), "GET", Some("/service_id")),
-        // With another method the call matches nothing in the catalog, whichever service the agent names.
+        // With a different method the call matches nothing in the catalog, whichever service the agent names.
         (json!({"service_id": "lab-search"}), "POST", None),
         (json!({"service_id": "lab-weather"}), "POST", None),
         (
@@ -341,7 +341,7 @@ async fn naming_one_service_while_calling_another_is_refused() {
     }
 }
 
-/// A method that no operation has is the agent's own mistake, so the answer lists what would be right.
+/// An unlisted method is the agent's mistake, so the response lists the operations that would match.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unlisted_call_names_the_available_operations() {
     let world = World::start().await;

@@ -1,5 +1,5 @@
-//! The Rust client pays the official servers through the real service, whatever a provider does and wherever the
-//! agent's process dies.
+//! Tests that the Rust client pays the official servers through the real service, whatever a provider does and whenever
+//! the agent's process dies.
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -46,7 +46,7 @@ fn confirmed(receipt: &ReceiptState) -> &Settlement {
     }
 }
 
-/// Calls over the cap are refused with `retry_at`; an approval is used once.
+/// Calls over the cap are denied with `retry_at`, and an approval is used once.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_client_pays_waits_and_obtains_approval() {
     let world = World::start().await;
@@ -57,17 +57,17 @@ async fn the_client_pays_waits_and_obtains_approval() {
     let agent = agent(&world, policy.clone()).await;
     let payer = payer(&world, &agent, "story");
 
-    // Both versions' servers are paid. Each identical request of a run is a separate purchase.
+    // The client pays servers of both versions. Each identical request of a run is a separate purchase.
     for _ in 0..2 {
         let paid = payer.get(weather(&world)).await.unwrap();
         assert_eq!(paid.response.status(), 200);
         let payment = paid.payment.unwrap();
-        // The answer is read, so that the next request is another purchase.
+        // The response is read, so the next request is another purchase.
         assert!(!paid.response.text().await.unwrap().is_empty());
         let receipt = confirmed(&payment.receipt);
         assert_eq!((payment.amount.units(), receipt.id), (PRICE, payment.settlement_id));
     }
-    // Over the cap: the error says when the call fits, and nothing happens.
+    // Over the cap, the error says when the call fits, and nothing is paid.
     let over = payer.get(weather(&world)).await.unwrap_err();
     let PayError::Refused { refusal } = over else {
         panic!("{over:?}")
@@ -79,7 +79,7 @@ async fn the_client_pays_waits_and_obtains_approval() {
     );
     assert_eq!(world.footprint().await.settlements, 2);
 
-    // Above the threshold: a person is asked and approves, and the call continues.
+    // Above the threshold, a user is asked and approves, and the call continues.
     let asking = SpendPolicy {
         require_approval_above: units(PRICE - 1),
         ..SpendPolicy::permissive()
@@ -184,7 +184,7 @@ fn relayed(url: &str, agent: &TestAgent, run: &str) -> Payer {
     Payer::with_client(purser, run, Usdc::from_units(1_000_000), provider.build().unwrap())
 }
 
-/// The amount that the agent's wallet has spent.
+/// Returns the amount that the agent's wallet has spent.
 async fn spent(world: &World, agent: &TestAgent) -> u64 {
     // balanceOf(address)
     let data = format!("0x70a08231{:0>64}", agent.wallet.trim_start_matches("0x"));
@@ -198,11 +198,11 @@ async fn spent(world: &World, agent: &TestAgent) -> u64 {
     1_000_000 - u64::from_str_radix(left.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
 }
 
-/// It is killed before and after each of its four exchanges.
+/// The client is killed before and after each of its four exchanges.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_and_repeated_client_run_pays_once() {
     let world = World::start().await;
-    // Each of the four exchanges has two moments: offer, authorize, paid call, complete.
+    // Each of the four exchanges has two moments: the unpaid call, authorize, the paid call, complete.
     for moment in 0..8 {
         let agent = agent(&world, SpendPolicy::permissive()).await;
         let (relay, url) = Relay::start(&world, Some(moment)).await;
@@ -220,7 +220,7 @@ async fn a_killed_and_repeated_client_run_pays_once() {
                 assert!(moment < 5, "{moment}");
                 confirmed(&paid.payment.unwrap().receipt);
             }
-            // The provider took the payment, and its answer can't be obtained again.
+            // The provider accepted the payment, and its response can't be obtained again.
             Err(PayError::AlreadyPaid(already)) => {
                 assert!((5..=7).contains(&moment), "{moment}");
                 let is_proved = already.receipt_status == ReceiptStatus::Confirmed;
@@ -232,7 +232,7 @@ async fn a_killed_and_repeated_client_run_pays_once() {
     }
 }
 
-/// The client reports redirects, new terms, failures and invented proofs.
+/// The client reports redirects, changed payment requirements, failures and invented proofs.
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_responses_after_payment_never_cause_another_payment() {
     let world = World::start().await;
@@ -302,7 +302,7 @@ async fn hostile_responses_after_payment_never_cause_another_payment() {
     assert_eq!(spent(&world, &agent).await, 3 * PRICE);
 }
 
-/// An answer to a paid call without a payment response.
+/// Returns a response to a paid call without a payment response header.
 fn silent(status: u16) -> Response {
     Response::builder().status(status).body(Body::from("{}")).unwrap()
 }
@@ -355,7 +355,7 @@ async fn prices_above_the_listed_percentage_are_refused() {
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let purchase = purser(&world, &agent).service("lab-weather").await.unwrap();
     let pay_to = purchase.operations[0].payment.clone().unwrap().pay_to;
-    // This service lists the call for a tenth of the price. Its slug sorts first, so its price is the listed one.
+    // This service lists the call for a tenth of the price. Its slug sorts first, so the listed price is this one.
     let mut operation = operation_entry("weather.raised", &weather(&world));
     operation["payment"] = payment_entry(PRICE / 10, &pay_to);
     operation["max_price_units"] = json!(PRICE);
@@ -380,10 +380,10 @@ async fn prices_above_the_listed_percentage_are_refused() {
             other => panic!("{percent}: {other:?}"),
         }
     }
-    // The same key returns the same answer, including the listed price.
+    // The same key returns the same response, including the listed price.
     let again = payer(&world, &agent, "raised").get(weather(&world)).await.unwrap_err();
     assert_eq!(again.payment().and_then(listed), Some(PRICE / 10), "{again:?}");
-    // A price equal to the listed one needs no permission.
+    // A price equal to the listed price needs no permission.
     let request = Request::new(Method::GET, weather(&world)).operation("lab-weather", "weather.current");
     let as_listed = payer(&world, &agent, "as listed").max_over_listed(0);
     let paid = as_listed.send(request).await.unwrap();
@@ -453,7 +453,8 @@ async fn the_client_uses_the_newest_offer_after_approval() {
         ..SpendPolicy::permissive()
     };
     let agent = agent(&world, asking).await;
-    // The first offer is no longer accepted then, neither of a call that waits nor of one that proceeds.
+    // The provider then no longer accepts the first payment requirements, neither from a waiting nor from a proceeding
+    // call.
     let url = format!("{}?offers=vary", weather(&world));
     for run in ["proceeds", "waits"] {
         let payer = payer(&world, &agent, run);
@@ -469,7 +470,7 @@ async fn the_client_uses_the_newest_offer_after_approval() {
             assert!(matches!(waited, WaitResult::Approved(_)), "{waited:?}");
             pending.proceed(&payer).await
         });
-        // The client measures its wait by the machine's clock, and sends an offer that is a second old.
+        // The client measures its wait by the machine's clock, and sends payment requirements that are a second old.
         tokio::time::sleep(Duration::from_millis(1_500)).await;
         let later = json!({"advance_seconds": 600});
         let moved = world.call(Method::POST, "/_local/clock", None, Some(&later)).await;
@@ -481,15 +482,15 @@ async fn the_client_uses_the_newest_offer_after_approval() {
     assert_eq!(spent(&world, &agent).await, 2 * PRICE);
 }
 
-/// Until then, repeating the call reports `AlreadyPaid`, unless the payment is acknowledged.
+/// Until the response is read, repeating the call reports `AlreadyPaid`, unless the payment is acknowledged.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_purchase_ends_after_its_response_is_read() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let settlement = |payment: &Option<PaymentMade>| payment.as_ref().unwrap().settlement_id;
 
-    // The answer is not read, or only in part: repeating the call repeats the payment, whose answer can't be obtained
-    // again.
+    // The response is not read, or only in part. Repeating the call repeats the payment, whose response can't be
+    // obtained again.
     let short = payer(&world, &agent, "short").max_answer_bytes(4);
     let unread = payer(&world, &agent, "unread");
     for payer in [&short, &unread] {
@@ -525,7 +526,7 @@ async fn a_purchase_ends_after_its_response_is_read() {
     assert_eq!(spent(&world, &agent).await, 4 * PRICE);
 }
 
-/// Purser also refuses prices above the ceiling and invalid keys.
+/// Purser also rejects prices above the ceiling and invalid keys.
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_provider_terms_are_refused_before_payment() {
     let world = World::still_with(Options::default()).await;
@@ -570,7 +571,7 @@ async fn invalid_provider_terms_are_refused_before_payment() {
     ));
     assert!(matches!(payer.get("nowhere").await.unwrap_err(), PayError::Request(_)));
 
-    // The terms are valid for the client, but above the request's ceiling: Purser refuses them.
+    // The payment requirements are valid for the client, but above the request's ceiling, so Purser rejects them.
     let stingy = Request::new(Method::GET, weather(&world)).ceiling(Usdc::from_units(PRICE - 1));
     match payer.send(stingy).await.unwrap_err() {
         PayError::Refused { refusal } => assert_eq!(refusal.slug, Slug::AmountExceedsMax),

@@ -1,5 +1,5 @@
-//! The cost of each operation through the real functions is within its documented budget. Costs are counted, not timed;
-//! `make bench` prints them.
+//! Tests that the cost of each operation through the real functions is within its documented budget. Costs are counted,
+//! not timed; `make bench` prints them.
 
 use purser_domain::{Duration, LimitAction, Rule, RuleId, RuleKind, SpendPolicy, Timestamp, UsualPrice};
 use purser_local::{DEMO_OWNER, NETWORK, Outcome};
@@ -27,14 +27,14 @@ async fn a_long_history_and_many_services_cost_nothing() {
     world.add_settlements(&agent, 1_200).await;
     world.add_services(&agent, "lab-search", 99).await;
     let mut costs = every_operation(&world, &agent).await;
-    // Every budget applies except this one, whose operation searches for the instant at which the call fits.
+    // Every budget applies except for this operation's, because it searches for the time at which the call fits.
     let denial = costs.iter_mut().find(|cost| cost.name == "daily denial").unwrap();
     denial.budget = LONG_DENIAL;
     let excess: Vec<String> = costs.iter().filter_map(|cost| cost.excess()).collect();
     assert!(excess.is_empty(), "{excess:#?}");
 
-    // The call fits once more than a thousand entries have left the window. `retry_at` is when the 1,008 that were read
-    // have.
+    // The call fits once more than a thousand payments have left the window. `retry_at` is the time at which the 1,008
+    // payments that were read have left it.
     let denied = world.authorize(&agent, &body_of(world.offer(dollars(90)))).await;
     let denied = denied.refused(402, "daily_spend_limit_exceeded");
     let last_seen = first_of_history(world.now()).micros() + 1_007;
@@ -42,9 +42,9 @@ async fn a_long_history_and_many_services_cost_nothing() {
     assert_eq!(denied["retry_at"], left.to_string());
 }
 
-/// The cost does not depend on the number of services in the catalog. An agent consists of its counter, its record and,
-/// if it is the first under this catalog, the starting set. The first payment at each service writes what later ones
-/// find.
+/// The cost does not depend on the number of services in the catalog. A new agent consists of its counter, its record
+/// and, for the first agent under this catalog, the default services. The first payment at each service writes rows
+/// that later payments find.
 #[tokio::test(flavor = "multi_thread")]
 async fn new_agent_cost_is_independent_of_catalog_size() {
     let world = World::metered().await;
@@ -59,9 +59,9 @@ async fn new_agent_cost_is_independent_of_catalog_size() {
         calls.sort_unstable();
         calls
     };
-    // The demo's creation stored the set. The person is read and counted, and the operators' freezes and the list of
-    // policy templates, for the default one, are read. For the wallet, the seed's number is counted up, or a spare key in
-    // KMS is looked for. One transaction claims the wallet, the other stores the agent.
+    // The creation of the demo agent stored the default services. The user is read and counted, and the operators'
+    // freezes and the list of policy templates are read. For the wallet, the seed's counter is incremented, or a spare
+    // KMS key is searched for. One transaction claims the wallet, and another stores the agent.
     create().await;
     let calls = vec![
         "GetItem",
@@ -80,7 +80,7 @@ async fn new_agent_cost_is_independent_of_catalog_size() {
         answer.ok();
         measured
     };
-    // The preflight reads the set and records the use of the key.
+    // The preflight reads the default services and records the use of the API key.
     world.check(&agent, &body_of(world.offer(1))).await.ok();
     let (first, later) = (pay().await, pay().await);
     assert_eq!(first.units.read, later.units.read);
@@ -108,8 +108,8 @@ async fn an_authorization_costs_the_same_after_many() {
     assert_eq!(costs.len(), 1, "{costs:?}");
 }
 
-/// A made-up hash costs one node call, however late; after the maximum number of failed proofs it costs none. A hash
-/// that confirmed another payment costs as much as a payment, plus one call for its receipt.
+/// A made-up hash costs one node call, however late, and none after the maximum number of failed proofs. A hash that
+/// confirmed another payment costs as much as a payment, plus one call for its receipt.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_hash_costs_few_node_calls() {
     let world = World::metered().await;
@@ -180,7 +180,7 @@ fn logging_contract() -> String {
     )
 }
 
-/// Whatever a transaction logs besides a payment, finding its proof takes the same three calls.
+/// Finding a payment's proof takes the same three calls, whatever else the transaction logs.
 #[tokio::test(flavor = "multi_thread")]
 async fn twelve_thousand_logs_do_not_raise_proof_cost() {
     let world = World::metered().await;
@@ -220,11 +220,11 @@ async fn settle_in_one_block(world: &World, authorized: &[Value]) -> Vec<String>
     hashes
 }
 
-/// A payment from authorize to the receipt, including the watch afterwards. A hundred payments share the calls of
+/// Covers a payment from authorize to the receipt, including the later watch. A hundred payments share the calls of
 /// reconcile: all payments of one agent, and all payments in one block.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_takes_four_node_calls_plus_reconciliation() {
-    /// In tenths of a call.
+    /// The limit in tenths of a call.
     const RECONCILED_TENTHS: usize = 1;
     const NOBODY_COMPLETES_TENTHS: usize = 2;
     const PAYMENTS: usize = 100;
@@ -243,7 +243,7 @@ async fn a_payment_takes_four_node_calls_plus_reconciliation() {
     let (measured, answers) = measure(&world, few_at_once(CALLERS, calls)).await;
     assert!(node_calls(&measured) <= 2 * PAYMENTS, "{}", node_calls(&measured));
     let authorized: Vec<Value> = answers.into_iter().map(Answer::ok).collect();
-    // Half of the payments that are not completed are made.
+    // Half of the payments that are not completed are made on chain.
     let (completed, others) = authorized.split_at(PAYMENTS);
     let hashes = settle_in_one_block(&world, completed).await;
     settle_in_one_block(&world, &others[..PAYMENTS / 2]).await;
@@ -267,8 +267,8 @@ async fn a_payment_takes_four_node_calls_plus_reconciliation() {
     assert!(calls * 10 <= NOBODY_COMPLETES_TENTHS * PAYMENTS, "{calls}");
 }
 
-/// The cost of the search for outflows depends on blocks and wallets: a thousand wallets take three node calls, however
-/// much was paid, and 40 wallets take a read unit.
+/// The cost of the outflow search depends on blocks and wallets: a thousand wallets take three node calls, however much
+/// was paid, and 40 wallets take a read unit.
 #[tokio::test(flavor = "multi_thread")]
 async fn outflow_search_of_many_wallets_takes_few_calls() {
     const WALLETS: u64 = 1_000;
@@ -319,15 +319,15 @@ async fn outflow_search_of_many_wallets_takes_few_calls() {
     assert!(many <= few + blocks * 40 + 400, "{many} after {few}");
 }
 
-/// The pages of a fleet read only what they show: of further agents just their keys in the index, half a unit per 4 KB.
-/// Names and states are read only where they are searched for, at one unit per agent.
+/// A fleet's pages read only the rows that they show. Of further agents they read only the index keys, half a unit per
+/// 4 KB. Names and states are read only for a search, at one unit per agent.
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_of_a_fleet_read_what_they_show() {
     /// The maximum, in tenths of a unit.
     const PAGES: [(&str, u64); 6] = [
         // The session, the index, the approval and the agent.
         ("/dashboard/approvals/waiting", 45),
-        // The index of the decided ones, twice.
+        // The index of the decided approvals, twice.
         ("/dashboard/approvals", 65),
         ("/dashboard/decisions", 20),
         ("/dashboard/settlements", 20),
@@ -383,8 +383,8 @@ async fn pages_of_a_fleet_read_what_they_show() {
     assert!(text.contains(">asking</a>") && !text.contains(">another</a>"), "{text}");
 }
 
-/// A partition takes 1,000 write units a second. At 1,000 payments a second the index of holds has 16 partitions, and
-/// the claims of one two-second block have 4. All other partitions belong to single agents, each of which can pay 250
+/// A partition accepts 1,000 write units a second. At 1,000 payments a second the index of holds has 16 partitions, and
+/// the claims of a two-second block have 4. All other partitions belong to single agents, each of which can pay 250
 /// times a second.
 #[tokio::test(flavor = "multi_thread")]
 async fn payment_writes_are_spread_over_partitions() {
@@ -414,7 +414,7 @@ async fn the_catalog_check_adds_no_round_trip() {
     assert_eq!(measured.sequence(), [reads, vec!["TransactWriteItems"]]);
 }
 
-/// A wait costs as much as a poll, plus the counters of waits, plus one read of one row per second.
+/// A waiting call costs as much as a poll, plus the counters of waits, plus one read of one row per second.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiting_call_reads_once_per_second() {
     let world = World::metered().await;
@@ -431,14 +431,15 @@ async fn a_waiting_call_reads_once_per_second() {
     let calls = measured.rounds.iter().flatten();
     let calls: Vec<&str> = calls.map(|call| call.operation.as_str()).collect();
     let count = |name: &str| calls.iter().filter(|call| **call == name).count();
-    // Counted in the background: the address and the key, and the waits of the agent, of its owner and of all.
+    // The counters are updated in the background: for the address and the key, and for the waits of the agent, of its
+    // owner and of all agents.
     assert_eq!((count("BatchGetItem"), count("GetItem")), (1, 3), "{calls:?}");
     assert!(count("UpdateItem") <= 5, "{calls:?}");
     assert_eq!(measured.units.read, 50, "in tenths: 2 of the poll, 3 of the wait");
 }
 
-/// Rules that need recent payments write no further item, and their day's totals stay below one unit. A rule that counts
-/// payments costs what a budget costs.
+/// Rules that need recent payments write no further item, and the day's totals stay below one unit. A rule that counts
+/// payments costs as much as a budget.
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_cost_at_most_what_a_budget_costs() {
     let world = World::metered().await;

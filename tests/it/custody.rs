@@ -1,4 +1,4 @@
-//! The custody of the wallets' keys: the guarantees of each kind, and the effects of KMS failures.
+//! Tests the custody of the wallet keys: the guarantees of each kind, and the effects of KMS failures.
 
 use purser_api::CustodyKind;
 use purser_chain::is_attested;
@@ -9,7 +9,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A stack with this custody, and no delay for payout addresses.
+/// Starts a stack with this custody, and no delay for withdrawal addresses.
 async fn world_of(custody: CustodyKind) -> World {
     World::with(Options {
         custody,
@@ -67,11 +67,11 @@ async fn each_agent_has_its_own_kms_key() {
         spent += 1;
     }
     assert_eq!(world.footprint().await.settlements, spent);
-    // No function was given a seed: there is none.
+    // No function was given a seed.
     assert!(world.stack.secret_values().iter().all(|value| value.len() != 128));
 }
 
-/// Until then requests are refused, and only one settlement is held.
+/// Until the key recovers, requests are rejected, and only one settlement is held.
 #[tokio::test(flavor = "multi_thread")]
 async fn payments_are_signed_when_the_key_recovers() {
     let world = world_of(CustodyKind::Kms).await;
@@ -197,7 +197,7 @@ async fn each_wallet_is_attested_for_one_agent() {
             assert_eq!(refused["status"], 500, "{refused}");
             assert!(!refused.to_string().contains("signature"), "{refused}");
         }
-        // The refused requests claimed nothing: the new key is still free.
+        // The rejected requests claimed nothing, so the new key is still free.
         let attested = attest(unknown, &new_key).await;
         assert_eq!(attested["status"], 200, "{attested}");
     }
@@ -229,8 +229,7 @@ async fn agents_are_created_only_with_attested_wallets() {
     make().await.created();
 }
 
-/// The policies of the template let a role use a key by its tags, which take effect some minutes after the key was
-/// created.
+/// The template's policies let a role use a key by its tags, which take effect some minutes after the key's creation.
 #[tokio::test(flavor = "multi_thread")]
 async fn delayed_keys_are_reused_by_the_next_agent() {
     let world = World::with(Options {
@@ -250,8 +249,8 @@ async fn delayed_keys_are_reused_by_the_next_agent() {
         World::send(request.json(&json!({"name": "errands"}))).await
     };
     let known = kms.tags();
-    // To read the public key, each request makes four attempts with three delays. Eight of the nine refusals end the
-    // first two requests; the third request reads the key, but can't sign.
+    // To read the public key, each request makes four attempts with three delays. Eight of the nine rejections end the
+    // first two requests. The third request reads the key, but can't sign.
     kms.refuse_new_keys(9);
     for _ in 0..2 {
         let refused = make(&DEMO_OWNER).await.refused(503, "temporarily_unavailable");
@@ -260,7 +259,7 @@ async fn delayed_keys_are_reused_by_the_next_agent() {
     kms.fail("Sign", "AccessDeniedException");
     make(&DEMO_OWNER).await.refused(503, "temporarily_unavailable");
     kms.behave();
-    // Another person's agent gets this key.
+    // An agent of another user gets this key.
     let made = make(&DEMO_STRANGER).await.created();
     let agent = AgentId::parse(made["agent_id"].as_str().unwrap()).unwrap();
     let (key, _) = key_of(&world, agent).await;
@@ -268,7 +267,7 @@ async fn delayed_keys_are_reused_by_the_next_agent() {
     tags.retain(|id, _| !known.contains_key(id));
     assert_eq!(tags.keys().collect::<Vec<_>>(), [&key], "one key was made");
     assert_eq!(tags[&key]["purser-agent"], agent.to_string());
-    // The next agent gets a key of its own.
+    // The next agent gets a separate key.
     kms.refuse_new_keys(0);
     let made = make(&DEMO_OWNER).await.created();
     let other = AgentId::parse(made["agent_id"].as_str().unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! Checks the documentation against the code: the catalogue of errors, the checks, every citation, and the OpenAPI
-//! document; and that no merge left two versions of one text.
+//! Checks the documentation against the code: the error catalogue, the checks, every citation, and the OpenAPI
+//! document. Also checks that no merge left two versions of one text.
 
 use purser_api::Failure;
 use purser_chain::Pending;
@@ -23,8 +23,8 @@ fn text_of(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The section of `docs/errors.md` for an error. A new kind of error fails to compile here: write its section, and add
-/// it to [`every_error`].
+/// Returns the section of `docs/errors.md` for an error. A new kind of error fails to compile here: write its section,
+/// and add it to [`every_error`].
 fn section_of(kind: &ErrorKind) -> &'static str {
     match kind {
         ErrorKind::InvalidRequest(_) => "invalid_request",
@@ -39,7 +39,7 @@ fn section_of(kind: &ErrorKind) -> &'static str {
         ErrorKind::SecondOperatorRequired => "second_operator_required",
         ErrorKind::CrossSiteRequest => "cross_site_request",
         ErrorKind::Refused(refusal) => section_of_reason(&refusal.reason),
-        // Documented in the sections of its reasons, which are those of a refused payment.
+        // The sections of the reasons document this error, as for a denied payment.
         ErrorKind::UnpaidRefused(refusal) => section_of_reason(&refusal.reason),
         ErrorKind::PayoutRefused(_) => "payout_refused",
         ErrorKind::ServiceNotFound => "service_not_found",
@@ -239,8 +239,8 @@ fn the_checks_are_documented_in_their_order() {
     assert_eq!(documented, names);
 }
 
-/// `decision.reason` of a block, as `docs/errors.md` writes it. A new kind of block fails to compile here: write its row,
-/// and add it to [`every_block`].
+/// Returns the `decision.reason` of a block, as `docs/errors.md` writes it. A new kind of block fails to compile here:
+/// write its row, and add it to [`every_block`].
 fn row_of(block: &Block) -> String {
     match block {
         Block::Category(_) => "category_block:<category>".to_owned(),
@@ -326,7 +326,7 @@ fn reasons_of_proofs() -> BTreeSet<String> {
     reasons.map(str::to_owned).collect()
 }
 
-/// The reasons of a refused payout.
+/// Returns the reasons of a rejected withdrawal.
 fn reasons_of_payouts() -> BTreeSet<String> {
     let (settlement, at) = (SettlementId::from_uuid(Uuid::nil()), Timestamp::from_secs(0).unwrap());
     let frozen = [Freeze::Agent, Freeze::Owner, Freeze::Deployment].map(PayoutRefusal::Frozen);
@@ -368,7 +368,7 @@ fn the_catalogue_lists_exactly_the_reasons() {
     }
 }
 
-/// The members and values that the description of the API names.
+/// Collects the fields and values that the API's description names.
 fn described_words(document: &Value, words: &mut BTreeSet<String>) {
     match document {
         Value::Object(members) => {
@@ -383,7 +383,7 @@ fn described_words(document: &Value, words: &mut BTreeSet<String>) {
     }
 }
 
-/// The slugs that `/mcp` alone answers, by the section of `docs/errors.md` about it.
+/// Returns the slugs that only `/mcp` uses, from the section of `docs/errors.md` about it.
 fn slugs_of_mcp() -> BTreeSet<String> {
     let page = text_of("docs/errors.md");
     let (_, section) = page.split_once("\n## 5. ").expect("§5");
@@ -398,7 +398,7 @@ fn the_slugs_of_mcp_are_in_its_source() {
     }
 }
 
-/// Every word like `retry_at` or `catalog_payee:…` on `docs/errors.md`.
+/// Checks every word like `retry_at` or `catalog_payee:…` on `docs/errors.md`.
 #[test]
 fn the_catalogue_has_no_word_that_nothing_produces() {
     // A parameter of OpenID Connect.
@@ -420,7 +420,7 @@ fn the_catalogue_has_no_word_that_nothing_produces() {
             .flatten(),
     );
     let page = text_of("docs/errors.md");
-    // `tests/it/bodies.rs` compares the slugs of missing members.
+    // `tests/it/bodies.rs` compares the slugs of missing fields.
     let is_name = |word: &&str| word.contains('_') && !word.contains(' ') && !word.ends_with("_required");
     let is_lower = |word: &&str| word.chars().all(|letter| !letter.is_ascii_uppercase() && letter != '…');
     let unknown: BTreeSet<&str> = quoted(&page)
@@ -692,9 +692,9 @@ fn every_citation_leads_somewhere() {
     );
 }
 
-/// Compares the methods and paths that the template routes to functions with those of the document. Pages and
-/// tiles are only in the template. All routes with the internal token belong to one function, which has no others, so that AWS
-/// credentials can be required in front of that function (`infra/sam/template_test.py`).
+/// Compares the methods and paths that the template routes to functions with the document's. Pages and tiles are only
+/// in the template. All routes with the operator token belong to one function without other routes, so that the
+/// deployment can require AWS credentials in front of that function (`infra/sam/template_test.py`).
 #[test]
 fn the_template_and_openapi_have_equal_routes() {
     let template = Template::of_repository();
@@ -705,7 +705,7 @@ fn the_template_and_openapi_have_equal_routes() {
         // A `HEAD` route belongs to a `GET` route that is described.
         .filter(|route| route.method != "HEAD")
         .filter(|route| route.path != "/dashboard" && !route.path.starts_with("/dashboard/"))
-        // OpenAPI has no parameter of several segments, as the path of a tile has.
+        // OpenAPI has no parameter with several path segments, which a tile's path needs.
         .filter(|route| route.path != "/log/tile/{proxy+}")
         .map(|route| {
             let is_internal = route.function == "InternalFunction";
@@ -731,7 +731,7 @@ fn the_template_and_openapi_have_equal_routes() {
     assert_eq!(routed, described);
 }
 
-/// The texts for agents name only existing routes, refusals and members, and their links need no key.
+/// The texts for agents name only existing routes, errors and fields, and their links need no API key.
 #[test]
 fn agent_guides_match_the_openapi_document() {
     let document: Value = serde_json::from_str(&text_of("docs/openapi.json")).unwrap();
@@ -845,7 +845,7 @@ fn no_schema_contradicts_itself() {
     walk(&serde_json::from_str(&text_of("docs/openapi.json")).unwrap());
 }
 
-/// A string described without restrictions but refused for its content would be described wrongly.
+/// A string that is rejected for its content must not be described without restrictions.
 #[test]
 fn body_strings_declare_their_allowed_values() {
     fn walk<'a>(document: &'a Value, schema: &'a Value, at: &str, loose: &mut BTreeSet<String>) {

@@ -1,6 +1,6 @@
-//! Every error of the specification (`docs/spec.md` §7) that an agent can get, provoked over HTTP: its status, its
-//! slug, exactly its context, and that nothing else changed. A block or an escalation writes one decision row; a
-//! failure before a decision writes none. The preflight returns the same and writes nothing.
+//! Provokes every error of the specification (`docs/spec.md` §7) that an agent can get, over HTTP, and checks the
+//! status, the slug, the exact context, and that nothing else changed. A block or an escalation writes one decision
+//! row, and a failure before a decision writes none. The preflight returns the same error and writes nothing.
 
 use base64::Engine as _;
 use purser_domain::{
@@ -41,9 +41,9 @@ const CHECKS: [&str; 12] = [
 struct Refusal {
     status: u16,
     slug: &'static str,
-    /// All context fields, except ids that are created with the answer.
+    /// All context fields, except ids that are created with the response.
     context: Value,
-    /// The `decision` member without its checks and its latency.
+    /// The `decision` field without its checks and its latency.
     decision: Value,
     /// The first check that failed, with its numbers.
     failed: Value,
@@ -116,7 +116,7 @@ fn domains(entries: &[&str]) -> Vec<DomainPattern> {
         .collect()
 }
 
-/// The body with some members replaced; null removes a member.
+/// Returns the body with some fields replaced. A null value removes a field.
 fn with(body: &Value, members: Value) -> Value {
     let mut body = body.clone();
     for (name, value) in members.as_object().unwrap() {
@@ -142,7 +142,7 @@ async fn body_for(world: &World, service: &str, operation: &str, units: u64) -> 
     )
 }
 
-/// An agent with money and no limits on these services, with these rules.
+/// Creates an agent with a balance, no limits on these services, and these rules.
 async fn free_agent(world: &World, services: &[&str], rules: Vec<Rule>) -> TestAgent {
     let agent = world.poor_agent(rules).await;
     for service in services {
@@ -195,7 +195,7 @@ impl Before {
     }
 }
 
-/// Removes a member of an answer and returns it.
+/// Removes a field from a response and returns it.
 #[track_caller]
 fn take(body: &mut Value, name: &str) -> Value {
     body.as_object_mut()
@@ -204,7 +204,7 @@ fn take(body: &mut Value, name: &str) -> Value {
         .unwrap_or_else(|| panic!("`{name}` is missing in {body}"))
 }
 
-/// Removes the members that every error has, and returns the rest: the slug and its context.
+/// Removes the fields that every error has, and returns the rest: the slug and its context.
 #[track_caller]
 fn context_of(answer: Answer, status: u16, slug: &str) -> Value {
     let request = answer.headers["x-request-id"].to_str().unwrap().to_owned();
@@ -219,12 +219,12 @@ fn context_of(answer: Answer, status: u16, slug: &str) -> Value {
     body
 }
 
-/// Asserts that an answer is this refusal, and returns its transaction id and its checks.
+/// Asserts that a response is this rejection, and returns its transaction id and its checks.
 #[track_caller]
 fn told(answer: Answer, expected: &Refusal) -> (String, Value) {
     let mut body = context_of(answer, expected.status, expected.slug);
     let transaction = take(&mut body, "transaction_id").as_str().unwrap().to_owned();
-    // Absent where an earlier call made the decision.
+    // The field is absent if an earlier call made the decision.
     if let Some(hash) = body.as_object_mut().unwrap().remove("decision_hash") {
         assert!(hash.as_str().is_some_and(|hash| hash.len() == 64), "{hash}");
     }
@@ -245,7 +245,7 @@ fn assert_checks(checks: &Value, first_failed: &Value) {
     assert_eq!(checks.iter().find(|check| check["passed"] == false), Some(first_failed));
 }
 
-/// Asserts the preflight's answer to a body, and that the preflight wrote nothing.
+/// Asserts the preflight's response to a body, and that the preflight wrote nothing.
 async fn foresees(world: &World, agent: &TestAgent, body: &Value, expected: &Refusal) -> Value {
     let before = Before::take(world, agent).await;
     let foreseen = world.check(agent, body).await.ok();
@@ -293,7 +293,7 @@ async fn blocks(world: &World, agent: &TestAgent, body: &Value, expected: &Refus
     recorded(world, agent, &decisions, &transaction, expected).await;
 }
 
-/// Asserts that exactly one decision was added, and that it records this refusal.
+/// Asserts that exactly one decision was added, and that it records this rejection.
 async fn recorded(world: &World, agent: &TestAgent, before: &Decisions, transaction: &str, expected: &Refusal) {
     let mut now = decisions(world, agent).await;
     let row = now
@@ -308,7 +308,7 @@ async fn recorded(world: &World, agent: &TestAgent, before: &Decisions, transact
     assert_eq!(row["error"], expected.slug);
 }
 
-/// Asserts that an answer is this error with exactly this context, and that nothing changed. Returns the message.
+/// Asserts that a response is this error with exactly this context, and that nothing changed. Returns the message.
 async fn nothing_moves(
     world: &World,
     agent: &TestAgent,
@@ -389,7 +389,7 @@ async fn calls_without_a_valid_key_are_unauthorized() {
     world.call(Method::GET, "/services", None, None).await.ok();
 }
 
-/// The response names each problem.
+/// The response names each validation error.
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_bodies_are_refused_and_bind_no_key() {
     let world = World::start().await;
@@ -438,10 +438,10 @@ async fn invalid_bodies_are_refused_and_bind_no_key() {
     }
 }
 
-/// A policy edit, a rule, the call, and the expected refusal.
+/// A policy update, a rule, the call, and the expected rejection.
 type Row = (fn(&mut SpendPolicy), Option<RuleKind>, Value, Refusal);
 
-/// The preflight predicts each refusal.
+/// The preflight predicts each rejection.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_policy_refusal_reports_its_numbers() {
     let world = World::still().await;
@@ -578,7 +578,7 @@ async fn every_policy_refusal_reports_its_numbers() {
     blocks(&world, &agent, &search, &frozen).await;
     world.get(&agent, "/mcp/agents/me").await.ok();
 
-    // The answer says what remains of a budget, and when the call fits.
+    // The response contains the remaining amount of a budget, and the time at which the call fits.
     let budget = rule(RuleKind::BudgetLimit {
         limit: units(12_000),
         window: Duration::from_secs_u32(3_600),
@@ -601,7 +601,7 @@ async fn every_policy_refusal_reports_its_numbers() {
         }
     }
 
-    // The answer has the wallet's balance in units and in decimals.
+    // The response has the wallet's balance in units and in decimals.
     let poor = world.poor_agent(vec![]).await;
     world.enable(&poor, "lab-search", SpendPolicy::permissive()).await;
     world.fund(&poor, 250_000).await;
@@ -616,10 +616,10 @@ async fn every_policy_refusal_reports_its_numbers() {
     would_pay(&world, &poor, &at(250_000)).await;
 }
 
-/// Asserts that a call escalates as its preflight predicts: one approval, one key bound to it, one decision, no money.
-/// Returns the approval's id.
+/// Asserts that a call escalates as its preflight predicts: one approval, one key bound to it, one decision, and no
+/// payment. Returns the approval's id.
 ///
-/// `above` is the threshold: the policy's, or a rule's with a permissive policy.
+/// `above` is the threshold of the policy, or of a rule with a permissive policy.
 async fn escalates(world: &World, agent: &TestAgent, body: &Value, above: u64, rule: &str) -> String {
     let amount = body["payment_requirement"]["accepts"][0]["amount"]
         .as_str()
@@ -664,7 +664,7 @@ async fn escalates(world: &World, agent: &TestAgent, body: &Value, above: u64, r
     recorded(world, agent, &decided, &transaction, &expected).await;
     assert_eq!(decisions(world, agent).await[&transaction]["apid"], approval);
 
-    // Repeating the call returns the same approval and the same answer, and adds nothing.
+    // Repeating the call returns the same approval and the same response, and adds nothing.
     let before = Before::take(world, agent).await;
     let (again, _) = told(world.authorize(agent, body).await, &expected);
     assert_eq!(again, transaction);
@@ -748,7 +748,7 @@ async fn an_approval_only_allows_its_own_request_once() {
         nothing_moves(&world, &agent, world.authorize(&agent, &used), expected).await;
     }
 
-    // Rejected: the request and its key stay refused; only a new key asks again.
+    // After a rejection, the request and its key stay rejected. Only a new key creates a new approval request.
     let (carrying, approval) = ask(6_000).await;
     world.resolve(&approval, ApprovalDecision::Reject).await;
     let body = with(&carrying, json!({"approval_id": null}));
@@ -759,7 +759,7 @@ async fn an_approval_only_allows_its_own_request_once() {
     let second = escalates(&world, &agent, &anew, 4_999, "require_approval_above_units").await;
     assert_ne!(second, approval);
 
-    // Expired without a verdict.
+    // The approval expires without a decision.
     let (unanswered, approval) = ask(7_000).await;
     world.set_clock(world.now().after(Duration::DAY));
     void(&world, &agent, &unanswered, "approval_expired").await;
@@ -830,7 +830,7 @@ async fn missing_and_foreign_objects_are_equally_not_found() {
     assert_eq!(messages.len(), 1, "one answer for all of them: {messages:?}");
 }
 
-/// The members that belong to a request are tested in `shared/domain/src/x402/fingerprint.rs`.
+/// The fields that belong to a request are tested in `shared/domain/src/x402/fingerprint.rs`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_belongs_to_one_request() {
     const REUSED: &str = "idempotency_key_reused_for_different_request";
@@ -841,7 +841,7 @@ async fn a_key_belongs_to_one_request() {
     let reused = |settlement: &Value| (409, REUSED, json!({"settlement_id": settlement}));
     let dearer = |body: &Value| with(body, json!({"payment_requirement": world.offer(5_001)}));
 
-    // After an authorization the answer names the settlement; the current catalog and policy are not read.
+    // After an authorization the response names the settlement, and the current catalog and policy are not read.
     let body = body_of(world.offer(5_000));
     let paid = world.authorize(&agent, &body).await.ok();
     let nobody = with(&body, json!({"service_id": "no-such-service"}));
@@ -938,7 +938,7 @@ async fn payments_without_on_chain_proof_are_not_confirmed() {
     )
     .await;
 
-    // No transaction with that hash is mined: the answer says to retry later.
+    // No transaction with that hash is mined, so the response asks the caller to retry later.
     const SLUG: &str = "onchain_settlement_not_verified";
     let not_yet = json!({"reason": "transaction_not_mined", "retryable": true, "retry_after": 2});
     refuses(id(0), proof_of(&hash), (422, SLUG, not_yet)).await;
@@ -946,7 +946,8 @@ async fn payments_without_on_chain_proof_are_not_confirmed() {
     let pending = world.complete(&agent, id(0), &proof_of(&hash)).await;
     assert_eq!(pending.headers["retry-after"], "2");
 
-    // A failed transaction, and the payment of another settlement with the same terms except the nonce: both are final.
+    // A failed transaction, and the payment of another settlement with the same fields except for the nonce: both are
+    // final.
     let reverted = chain.send(token, vec![1, 2, 3, 4]).await.unwrap();
     refuses(id(0), proof_of(&reverted), never("transaction_reverted")).await;
     let first = chain.send(token, transfer_of(&paid[0]).to_vec()).await.unwrap();
@@ -960,7 +961,7 @@ async fn payments_without_on_chain_proof_are_not_confirmed() {
     for unknown in [theirs["settlement_id"].as_str().unwrap(), &fresh_key()] {
         refuses(unknown, proof_of(&first), (404, "not_found", json!({}))).await;
     }
-    // A confirmed settlement has its own transaction, so an unknown one never becomes its payment.
+    // A confirmed settlement already has a transaction, so an unknown transaction never becomes its payment.
     refuses(id(0), proof_of(&hash), never("transaction_unknown")).await;
     // If the body names two transactions, the service does not guess which one is meant.
     let mut failing = proof_of(&first);
@@ -978,7 +979,7 @@ async fn payments_without_on_chain_proof_are_not_confirmed() {
     let both = chain.send(batcher, batch).await.unwrap();
     world.complete(&agent, id(2), &proof_of(&both)).await.ok();
     refuses(id(3), proof_of(&both), used.clone()).await;
-    // Nor can a settlement with its own transaction be confirmed by another transaction.
+    // A settlement with a confirmed transaction cannot be confirmed by another transaction.
     refuses(id(2), proof_of(&first), used).await;
     let again = world.complete(&agent, id(2), &proof_of(&both)).await.ok();
     assert_eq!(
@@ -988,7 +989,7 @@ async fn payments_without_on_chain_proof_are_not_confirmed() {
     assert!(decisions(&world, &agent).await.is_empty());
 }
 
-/// Payments are still authorized.
+/// During the outage, payments are still authorized.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chain_outage_only_delays_confirmations() {
     let environment = [("FINALITY_CONFIRMATIONS", "1000")];
@@ -1002,7 +1003,7 @@ async fn a_chain_outage_only_delays_confirmations() {
     let world = World::node_proxied(ProxyConfig::default(), options).await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let (chain, node) = (&world.stack.chain, world.node_proxy.as_ref().unwrap());
-    // The answer depends on the exact depth, so no block may be mined meanwhile.
+    // The response depends on the exact depth, so no block may be mined meanwhile.
     chain.stand_still().await.unwrap();
 
     node.go_down();
@@ -1070,7 +1071,7 @@ async fn a_throttled_address_waits_for_the_next_minute() {
         }
     };
 
-    // Twenty calls, from any caller and with any result.
+    // Twenty calls, by any caller and with any result, reach the limit.
     world.set_clock(second(60));
     calls(18).await;
     let nobody = world.call(Method::GET, "/mcp/agents/me", None, None).await;
@@ -1080,7 +1081,7 @@ async fn a_throttled_address_waits_for_the_next_minute() {
     limited(Box::pin(me()), 60).await;
     world.set_clock(Timestamp::from_micros(second(77).micros() + 999_999).unwrap());
 
-    // On every agents' route the throttle comes before the checks of key, body and id.
+    // On every route for agents, the throttle comes before the checks of key, body and id.
     let id = agent.id;
     let complete = format!("/x402/settlements/{}/complete", fresh_key());
     for (path, body) in [

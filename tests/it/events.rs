@@ -1,8 +1,8 @@
-//! Passes every file of `events/` to its function as Lambda does, and compares the answer with the table.
+//! Passes every file of `events/` to its function as Lambda does, and compares the response with the table.
 //!
 //! The table is also the order of the replay: a placeholder such as `{{settlement_id}}` stands for a value of an
-//! earlier answer (`events/README.md`). A file without a row, a row without a file, and a route without a file fail the
-//! test.
+//! earlier response (`events/README.md`). A file without a row, a row without a file, and a route without a file fail
+//! the test.
 
 use lambda_http::{Context, LambdaEvent};
 use purser_api::{GatewayAnswer, GatewayEvent, answer};
@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The file, the status, and the `error` of a refusal or the `reason` of a decision.
+/// The file, the status, and the `error` of a rejection or the `reason` of a decision.
 const EVENTS: [(&str, u16, &str); 205] = [
-    // The catalog, which also answers unknown routes.
+    // The catalog function, which also responds to unknown routes.
     ("catalog/unknown-route", 404, "not_found"),
     ("catalog/wrong-method", 404, "not_found"),
     ("catalog/list-services", 200, ""),
@@ -39,7 +39,7 @@ const EVENTS: [(&str, u16, &str); 205] = [
     ("catalog/head-log-trust", 200, ""),
     ("catalog/get-log-checkpoint", 200, ""),
     ("catalog/head-log-checkpoint", 200, ""),
-    // Entries are private; `people/statements.rs` reads tiles.
+    // Log entries are private; `people/statements.rs` reads tiles.
     ("catalog/get-log-tile-entries", 404, "not_found"),
     ("catalog/head-log-tile-entries", 404, ""),
     // An agent's routes about itself.
@@ -55,7 +55,7 @@ const EVENTS: [(&str, u16, &str); 205] = [
     ("agents/get-policy-wrong-key", 401, "invalid_agent_key"),
     ("agents/get-policy-other-agent", 404, "not_found"),
     ("agents/get-policy-unknown-service", 404, "not_found"),
-    // The MCP tools. Their refusals use JSON-RPC's form (`mcp.rs`).
+    // The MCP tools, whose errors are JSON-RPC errors (`mcp.rs`).
     ("mcp/list-tools", 200, ""),
     ("mcp/call-tool", 200, ""),
     ("mcp/call-tool-no-credentials", 200, ""),
@@ -70,7 +70,7 @@ const EVENTS: [(&str, u16, &str); 205] = [
         "idempotency_key_reused_for_different_request",
     ),
     ("payments/check-no-credentials", 401, "invalid_agent_key"),
-    // Authorize, with refusals in the order of the checks. The approval that is created is read below.
+    // Authorize, with rejections in the order of the checks. A later event reads the approval that is created here.
     ("payments/authorize-no-credentials", 401, "invalid_agent_key"),
     (
         "payments/authorize-malformed-authorization",
@@ -205,7 +205,7 @@ const EVENTS: [(&str, u16, &str); 205] = [
     ("people/read-usage-bad-range", 400, "invalid_request"),
     ("people/list-audit-log", 200, ""),
     ("people/get-settlement", 200, ""),
-    // The agent already belongs to the person, as after a lost answer.
+    // The agent already belongs to the user, as after a lost response.
     ("people/list-handovers", 200, ""),
     ("people/accept-handover", 200, ""),
     ("people/accept-handover-unknown", 404, "not_found"),
@@ -220,11 +220,11 @@ const EVENTS: [(&str, u16, &str); 205] = [
     ("people/list-webhook-deliveries", 200, ""),
     ("people/redeliver-unknown", 404, "not_found"),
     ("people/remove-webhook", 200, ""),
-    // Notices.
+    // Notifications.
     ("people/get-notices", 200, ""),
     ("people/replace-notices", 200, ""),
     ("people/test-notices", 202, ""),
-    // Sessions. Ending all of them also ends that of the token.
+    // Sessions. Ending all sessions also ends the session of the token.
     ("people/list-sessions", 200, ""),
     ("people/end-session-unknown", 404, "not_found"),
     ("people/end-sessions", 200, ""),
@@ -272,14 +272,14 @@ fn text_of(file: &str) -> String {
     std::fs::read_to_string(folder().join(format!("{file}.json"))).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// Events answered with HTML, or with a redirect to it.
+/// Events whose response is HTML, or a redirect to HTML.
 const PAGES: [&str; 3] = [
     "people/overview-signed-out",
     "people/head-overview-signed-out",
     "people/sign-in",
 ];
 
-/// Events answered with a text, and its content type.
+/// Events whose response is text, with the content type.
 const TEXTS: [(&str, &str); 3] = [
     ("catalog/llms-txt", "text/plain"),
     ("catalog/skill", "text/markdown"),
@@ -402,7 +402,7 @@ fn recorded_events_are_valid_gateway_events() {
             .collect();
         assert_eq!(query.iter().map(String::as_str).collect::<BTreeSet<_>>(), raw, "{file}");
 
-        // The path is the route's path with its parameters filled in; that of an unknown route may be any.
+        // The path is the route's path with its parameters filled in. An unknown route may have any path.
         let route_key = event["routeKey"].as_str().unwrap();
         if let Some((method, route)) = route_key.split_once(' ') {
             let parameters = event["pathParameters"].as_object().into_iter().flatten();
@@ -418,7 +418,7 @@ fn recorded_events_are_valid_gateway_events() {
     }
 }
 
-/// The placeholders' values, from the seeded agent or from the last answer that had one.
+/// The placeholders' values, from the seeded agent or from the last response that had one.
 struct Placeholders(BTreeMap<&'static str, String>);
 
 impl Placeholders {
@@ -465,7 +465,7 @@ impl Placeholders {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_event_is_answered_as_the_table_says() {
     let world = World::start().await;
-    // One of the sessions that the end of all ends.
+    // The request that ends all sessions ends this session, too.
     world.browser_session(&DEMO_OWNER).await;
     let agent = &world.stack.agent;
     let token = |user| world.stack.issuer.token(user);
@@ -554,8 +554,8 @@ async fn every_event_is_answered_as_the_table_says() {
     assert_eq!(bodies["people/poll-approval"], bodies["people/poll-approval-session"]);
 }
 
-/// The probe, events and webhooks run on a schedule's default event, whatever it contains. Reconcile's event says which
-/// part of the due work the run is for, or that it is for the wallets.
+/// The probe, `events` and `webhooks` run on a schedule's default event, whatever it contains. The event for reconcile
+/// says which shard of the due work the run processes, or that the run is for the wallets.
 #[test]
 fn the_schedules_send_what_a_schedule_sends() {
     let [probe, reconcile, events, webhooks, wallets] =

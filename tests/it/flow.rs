@@ -1,11 +1,11 @@
-//! An agent pays a real provider: the official server and facilitator, unmodified, v2 and v1.
+//! Tests that an agent pays a real provider: the official server and facilitator, unmodified, v2 and v1.
 
 use base64::Engine as _;
 use purser_local::Options;
 use purser_tests::{Answer, TestAgent, World, as_repeated, body_of, dollars, fresh_key};
 use serde_json::{Value, json};
 
-/// Calls a provider without paying, and decodes its requirement: the v2 header or the v1 body.
+/// Calls a provider without paying, and decodes its payment requirements: the v2 header or the v1 body.
 async fn requirement(world: &World, url: &str) -> Value {
     let unpaid = world.http.get(url).send().await.unwrap();
     assert_eq!(unpaid.status(), 402);
@@ -156,7 +156,7 @@ async fn all_proof_forms_confirm_over_both_x402_versions() {
     assert_eq!(world.footprint().await.settlements, 6);
 }
 
-/// The provider's application answers 400, without settling, to a payment whose id does not have 16 to 128 characters.
+/// The provider's application rejects a payment whose id does not have 16 to 128 characters with 400, without settling.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_required_payment_identifier_is_added_and_kept() {
     let world = World::start().await;
@@ -195,13 +195,13 @@ async fn a_required_payment_identifier_is_added_and_kept() {
     assert_eq!(world.footprint().await.settlements, 3);
 }
 
-/// The payment follows the newest offer, and the chain accepts its nonce once.
+/// The payment follows the newest payment requirements, and the chain accepts its nonce once.
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_authorize_calls_return_one_settlement() {
     let world = World::start().await;
     let agent = world.demo();
     let url = format!("{}/weather", world.stack.providers.provider_url);
-    // Another offer with the same terms, from a provider that puts a new nonce into each offer.
+    // A provider that puts a new nonce into each 402 response sends the same payment requirements again.
     let mut request = body(requirement(&world, &url).await, &url);
     request["payment_requirement"]["extensions"] = json!({"sign-in-with-x": {"info": {"nonce": fresh_key()}}});
     request["payment_requirement"]["resource"]["description"] = json!("an hour ago");
@@ -220,7 +220,7 @@ async fn repeated_authorize_calls_return_one_settlement() {
     let newest = world.authorize(&agent, &request).await.ok();
     assert_eq!(newest["settlement_id"], first.body["settlement_id"]);
 
-    // The provider accepts the header that was made for its newest offer.
+    // The provider accepts the header that was made for its newest payment requirements.
     let payment = &newest["payment"];
     let send = || {
         world
@@ -237,7 +237,7 @@ async fn repeated_authorize_calls_return_one_settlement() {
     assert_eq!(world.footprint().await.settlements, 1);
 }
 
-/// It replaces the proof header, but not the check on chain.
+/// `provider_ok` replaces the proof header, but not the check on chain.
 #[tokio::test(flavor = "multi_thread")]
 async fn provider_ok_is_only_accepted_in_development() {
     let setting = ("ACCEPT_PROVIDER_OK".to_owned(), "true".to_owned());

@@ -1,4 +1,4 @@
-//! The forms of the dashboard, found by the links of its pages, so that no new form is left out of a test.
+//! Finds the dashboard's forms by following the links of its pages, so that the tests cover every new form.
 
 use purser_tests::World;
 use reqwest::redirect::Policy;
@@ -18,7 +18,7 @@ pub(crate) struct Browser<'a> {
     token: String,
 }
 
-/// A form with one of its buttons: its fields as a browser would send them.
+/// A form with one of its buttons, and its fields as a browser would send them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PageForm {
     pub(crate) action: String,
@@ -51,7 +51,7 @@ impl<'a> Browser<'a> {
         (page.status() == StatusCode::OK && is_page).then_some(page.text().await.unwrap())
     }
 
-    /// Every form that posts, on every page to which links lead from the overview.
+    /// Returns every form that posts, on every page that links reach from the overview.
     pub(crate) async fn forms(&self) -> BTreeSet<PageForm> {
         let (mut forms, mut seen) = (BTreeSet::new(), BTreeSet::new());
         let mut open = vec!["/dashboard".to_owned()];
@@ -75,7 +75,7 @@ impl<'a> Browser<'a> {
         forms
     }
 
-    /// Posts the form with the token of this session, which forms are kept without.
+    /// Posts the form with the token of this session. Stored forms have no token.
     pub(crate) async fn post(&self, form: &PageForm) -> reqwest::Response {
         let mut fields = form.fields.clone();
         fields.insert(TOKEN.to_owned(), self.token.clone());
@@ -92,7 +92,7 @@ impl<'a> Browser<'a> {
     }
 }
 
-/// The form once for each of its buttons.
+/// Returns the form once for each of its buttons.
 fn parse(form: &str) -> Vec<PageForm> {
     let (mut fields, mut texts, mut buttons) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
     let mut select = None;

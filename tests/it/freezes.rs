@@ -1,5 +1,5 @@
-//! Freezes by operators: their effect, when it begins, and that only operators can end them. The owner's own freeze is
-//! tested in `people/edits.rs`.
+//! Tests freezes by operators: their effect, when it begins, and that only operators can end them. `people/edits.rs`
+//! tests the owner's freeze.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 /// The number of copies of the freeze record.
 const COPIES: u8 = 4;
 
-/// The copy of the freeze record that the agent's decisions read.
+/// Returns the number of the freeze record's copy that the agent's decisions read.
 fn copy_of(agent: &TestAgent) -> u8 {
     agent.id.uuid().into_bytes()[15] % COPIES
 }
@@ -194,7 +194,8 @@ async fn owners_see_operator_freezes_but_cannot_end_them() {
     let frozen = listed["agents"].as_array().unwrap().iter();
     let frozen = frozen.filter(|agent| agent["frozen_by_operators"] == expected);
     assert_eq!(frozen.count(), 1);
-    // Both the owner and an operator freeze it: the answer reports the operator's, which the owner can't end.
+    // Both the owner and an operator freeze the agent: the response reports the operator's freeze, which the owner
+    // can't end.
     let both = json!({"status": "frozen"});
     world.person_edits(&owner, Method::PATCH, &path, &both).await.ok();
     buyer.is_refused_everything(&world, "agent_frozen:by_operator").await;
@@ -213,7 +214,7 @@ async fn owners_see_operator_freezes_but_cannot_end_them() {
     assert_eq!(refused["decision"]["reason"], "agent_frozen");
 }
 
-/// Payments race with the freeze; a decision that begins after the freeze was answered is refused.
+/// Payments race with the freeze. A decision that begins after the response to the freeze is denied.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_payment_is_signed_after_an_operator_freeze() {
     let world = World::conflicted().await;
@@ -272,7 +273,7 @@ async fn the_number_of_operator_freezes_is_limited() {
     let one_more = format!("agents/{}", agent.id);
     freeze(&world, &one_more).await.refused(409, "too_many_freezes");
     assert_eq!(world.rows().await.changes_since(&before), Vec::<String>::new());
-    // Existing freezes can be set again any number of times, and so can that of the deployment.
+    // Existing freezes can be set again any number of times, and so can the freeze of the deployment.
     freeze(&world, &person(0)).await.ok();
     unfreeze(&world, &person(0)).await.ok();
     freeze(&world, &person(99)).await.ok();
@@ -328,7 +329,7 @@ async fn freezes_require_a_valid_reason_and_target() {
     assert_eq!(world.rows().await.changes_since(&before), Vec::<String>::new());
 }
 
-/// Each act has one entry in the operators' log, and one in the log of the affected agents' owner.
+/// Each action has one entry in the operators' log, and one in the log of the affected agents' owner.
 #[tokio::test(flavor = "multi_thread")]
 async fn operator_actions_appear_in_the_owners_audit_log() {
     let world = World::start().await;
@@ -404,10 +405,10 @@ async fn operator_actions_appear_in_the_owners_audit_log() {
     );
 }
 
-/// What a frozen agent gets from a route or tool.
+/// The effect of a freeze on a route or tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gate {
-    /// The same as before the freeze: it reads, or proves a payment that it has.
+    /// The same response as before the freeze, because the route reads or proves an existing payment.
     Open,
     /// 403 `policy_blocked`.
     Blocked,
@@ -415,7 +416,8 @@ enum Gate {
     Foreseen,
 }
 
-/// The gate of each route of agents, and of each tool of `/mcp`. A new one has to be added here.
+/// Returns the effect of a freeze for each route of agents and each tool of `/mcp`. A new route or tool has to be added
+/// here.
 fn gate_of(method: &Method, name: &str) -> Gate {
     match (method.as_str(), name) {
         ("GET", _)
@@ -432,7 +434,8 @@ fn gate_of(method: &Method, name: &str) -> Gate {
     }
 }
 
-/// An agent that has everything that its routes name: a confirmed payment, a question that waits, and a refusal by a cap.
+/// An agent with everything that its routes name: a confirmed payment, a pending approval request, and a denial by a
+/// cap.
 struct Gated<'a> {
     world: &'a World,
     owner: &'a Person,
@@ -498,7 +501,7 @@ impl<'a> Gated<'a> {
         &self.names.iter().find(|(known, _)| *known == name).unwrap().1
     }
 
-    /// Calls every route and every tool of agents: each name with the answer.
+    /// Calls every route and every tool of agents. Returns each name with the response.
     async fn calls(&self) -> Vec<(Method, String, Answer)> {
         let mut answers = Vec::new();
         for route in crate::access::routes() {
@@ -574,8 +577,8 @@ impl<'a> Gated<'a> {
     }
 }
 
-/// Every route and every tool of agents, in every state that freezes an agent: it reads, and nothing else. So none of
-/// its words reaches its owner.
+/// Calls every route and every tool in every state that freezes an agent. A frozen agent can only read, so none of its
+/// texts reaches its owner.
 #[tokio::test(flavor = "multi_thread")]
 async fn frozen_agents_read_and_nothing_else() {
     let world = World::still().await;
@@ -625,7 +628,8 @@ async fn frozen_agents_read_and_nothing_else() {
                 Gate::Foreseen => assert_eq!(answer.body["reason"], reason, "{asked}"),
             }
         }
-        // Approvals, with their notices, are rows of the ledger. The preflight binds its `replay_key` to its request.
+        // Approvals and their notifications are rows of the ledger. The preflight binds its `replay_key` to its
+        // request.
         let mut changes = world.rows_of("LedgerTable").await.changes_since(&before);
         changes.retain(|change| !change.starts_with("[\"R#"));
         assert_eq!(changes, Vec::<String>::new(), "{state}");

@@ -1,11 +1,11 @@
-//! Agents that operators hand to another owner.
+//! Tests agents whose ownership operators transfer.
 
 use purser_local::{DEMO_OWNER, DEMO_STRANGER};
 use purser_tests::{Answer, Person, TestAgent, World, body_of, dollars, together};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// An agent with a pending request, its owner, and another person.
+/// An agent with a pending request, its owner, and another user.
 struct Town {
     world: World,
     old: Person,
@@ -71,7 +71,7 @@ impl Town {
     }
 }
 
-/// To its old owner the agent no longer exists.
+/// For its previous owner the agent no longer exists.
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_keep_keys_and_approvals_after_a_handover() {
     let town = Town::start().await;
@@ -83,7 +83,7 @@ async fn agents_keep_keys_and_approvals_after_a_handover() {
     let listed = town.offers(new).await;
     assert_eq!(listed[0]["agent_id"], town.agent.id.to_string());
     assert_eq!(listed[0]["reason"], "their predecessor has left");
-    // Nothing changes until the handover is accepted, and only its recipient can accept it.
+    // Nothing changes until the transfer is accepted, and only its recipient can accept it.
     assert_eq!(town.offers(old).await, json!([]));
     world
         .person_gets(new, &town.agent.path(""))
@@ -94,11 +94,11 @@ async fn agents_keep_keys_and_approvals_after_a_handover() {
     let accepted = town.accept(new).await;
     let version = accepted.etag().to_owned();
     assert_eq!(accepted.ok()["agent_id"], town.agent.id.to_string());
-    // A repetition, as after a lost answer, changes nothing.
+    // A repetition, as after a lost response, changes nothing.
     assert_eq!(town.accept(new).await.etag(), version);
     assert_eq!(town.offers(new).await, json!([]));
 
-    // To its old owner the agent no longer exists.
+    // For its previous owner the agent no longer exists.
     for path in [
         "",
         "/keys",
@@ -134,8 +134,8 @@ async fn agents_keep_keys_and_approvals_after_a_handover() {
     world.authorize(&town.agent, &body_of(world.offer(1))).await.ok();
 }
 
-/// Whether a user reads a decision, by each route, list, page, file and search; all of them must agree. `cookie` is the
-/// user's browser.
+/// Returns whether a user can read a decision by each route, list, page, file and search. All of them must agree.
+/// `cookie` is the user's browser session.
 async fn reads(town: &Town, (person, cookie): (&Person, &str), decided: &Value) -> bool {
     let (world, agent) = (&town.world, town.agent.id);
     let transaction = decided["transaction_id"].as_str().unwrap();
@@ -167,7 +167,7 @@ async fn reads(town: &Town, (person, cookie): (&Person, &str), decided: &Value) 
         let has = |id: &str| text.contains(id);
         found.push((path, has(transaction) || settlement.is_some_and(has)));
     };
-    // A list of one agent is its owner's alone.
+    // Only the agent's current owner can list its decisions.
     let of_agent = format!("/decisions?agent_id={agent}");
     let listed = world.person_gets(person, &of_agent).await;
     if listed.status == 200 {
@@ -197,7 +197,7 @@ async fn reads(town: &Town, (person, cookie): (&Person, &str), decided: &Value) 
     first
 }
 
-/// A payment, a refusal and a question of the agent, each with another amount.
+/// Makes a payment, a denial and an approval request of the agent, each with a different amount.
 async fn decide(town: &Town, units: u64) -> [Value; 3] {
     let (world, agent) = (&town.world, &town.agent);
     let paid = world.authorize(agent, &body_of(world.offer(units))).await.ok();
@@ -208,7 +208,8 @@ async fn decide(town: &Town, units: u64) -> [Value; 3] {
     [paid, refused, asked]
 }
 
-/// Also if it was made before the transfer and folded after it. A note on an approval is read by its writer alone.
+/// This also holds if the decision was made before the transfer and aggregated after it. Only its writer can read a
+/// note on an approval.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_decision_is_read_by_its_owner_at_that_time_alone() {
     let town = Town::start().await;
@@ -247,8 +248,8 @@ async fn a_decision_is_read_by_its_owner_at_that_time_alone() {
     }
 }
 
-/// Windows count on, sums and logs are each owner's, entries keep the names of their time, and the agent's key reads the
-/// receipts of all times. The new owner's agent follows no template.
+/// Windows continue, each owner has separate sums and logs, entries keep the names of their time, and the agent's key
+/// reads the receipts of all times. The new owner's agent follows no template.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transfer_splits_sums_names_and_logs_but_no_window() {
     let town = Town::start().await;
@@ -343,7 +344,7 @@ async fn handover_offers_expire_after_a_week() {
     world.pass(1);
     assert_eq!(town.offers(&new).await, json!([]));
     town.accept(&new).await.refused(404, "not_found");
-    // The handover is redirected to another person: the first recipient can no longer accept it.
+    // The transfer is redirected to another user, so the first recipient can no longer accept it.
     town.offer().await;
     let other = json!({"to": "5e".repeat(32), "reason": "a mistake"});
     World::send(world.operators_request(Method::PUT, &town.at()).json(&other))

@@ -1,9 +1,9 @@
-//! Nobody reads or changes what belongs to others. Every route of the OpenAPI document is called with every kind of id
-//! that it takes, of another agent of the same owner and of an agent of another owner. The answer is byte for byte that
-//! for an unknown id, and nothing is stored.
+//! Tests that no caller can read or change objects of other owners. Every route of the OpenAPI document is called with
+//! every kind of id that it takes, of another agent of the same owner and of an agent of another owner. The response is
+//! byte for byte the response for an unknown id, and nothing is stored.
 //!
 //! An unknown route, query parameter or id in a body fails this test: declare here whether it belongs to an agent.
-//! Which kind of caller may use a route at all is tested in `access.rs`.
+//! `access.rs` tests which kind of caller may use a route.
 
 use crate::access::{Route, STATED_LATER, routes, world_with_everything};
 use crate::bodies::Ground;
@@ -15,7 +15,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Path parameters that name something that belongs to one agent or owner.
+/// Path parameters that name an object of one agent or owner.
 const OWNED: [&str; 12] = [
     "agentId",
     "approvalId",
@@ -30,9 +30,9 @@ const OWNED: [&str; 12] = [
     "transactionId",
     "webhookId",
 ];
-/// Path parameters that name something shared by all, or that only operators use.
+/// Path parameters that name a shared object, or that only operators use.
 const SHARED: [&str; 4] = ["operationId", "person", "serviceId", "version"];
-/// Query parameters that name nothing that belongs to an agent.
+/// Query parameters that name no object of an agent.
 const FILTERS: [&str; 30] = [
     "agent",
     "archived",
@@ -60,13 +60,13 @@ const FILTERS: [&str; 30] = [
     "service_id",
     "slug",
     "status",
-    // A name of the caller's own, which `lists_contain_no_data_of_other_owners` need not try.
+    // A name of the caller's template, which `lists_contain_no_data_of_other_owners` need not try.
     "template",
     "to",
     "trust_status",
     "wait_seconds",
 ];
-/// Members of request bodies that name something. The first six have their own tests below.
+/// Body fields that name an object. The first six have separate tests below.
 const REFERENCES: [&str; 10] = [
     "approval_id",
     "approval_ids",
@@ -74,9 +74,9 @@ const REFERENCES: [&str; 10] = [
     "payment_response_header",
     "replay_key",
     "tx_hash",
-    // A refusal of the caller, which `people/raises.rs` tests.
+    // A denied decision of the caller, which `people/raises.rs` tests.
     "transaction_id",
-    // Names in the catalog, which all share.
+    // Names in the catalog, which all callers share.
     "operation_id",
     "service_id",
     "trust_status",
@@ -85,7 +85,7 @@ const REFERENCES: [&str; 10] = [
 const NOBODY: &str = "5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e";
 const LISTS: [&str; 3] = ["approvals", "decisions", "settlements"];
 
-/// The body that attaches a shadow.
+/// Returns the body that attaches a shadow policy.
 fn shadow() -> Value {
     json!({"policies": [{"service_id": "lab-search", "max_per_day_units": dollars(999)}]})
 }
@@ -93,13 +93,13 @@ fn shadow() -> Value {
 type Names = BTreeMap<&'static str, String>;
 type Headers = Vec<(&'static str, String)>;
 
-/// An agent, its owner, and everything that an agent can have.
+/// An agent, its owner, and every object that an agent can have.
 struct Home {
     owner: Person,
     agent: TestAgent,
     /// A value for each path parameter.
     names: Names,
-    /// A request that waits for an approval.
+    /// A pending approval request.
     question: Value,
     /// The transaction of a payment that has not been completed.
     hash: String,
@@ -117,7 +117,7 @@ impl Home {
         let rule = json!({"kind": "category_block", "categories": ["finance"]});
         let rule = edit(Method::POST, "/rules", rule).await.created();
         edit(Method::PUT, "/shadow", shadow()).await.ok();
-        // Two of everything that is listed.
+        // Every list gets two items.
         world.authorize(&agent, &body_of(world.offer(1))).await.ok();
         let paid = world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
         let question = body_of(world.offer(dollars(6)));
@@ -150,7 +150,7 @@ impl Home {
                 world.service("lab-search").await.operations[0].id.to_string(),
             ),
             ("serviceId", "lab-search".to_owned()),
-            // That of the policy, and of the agent since it has the rule.
+            // The version of the policy and of the agent, which has the rule.
             ("version", "3".to_owned()),
             ("sessionId", world.newest_session(owner).await),
             ("settlementId", text(&paid["settlement_id"])),
@@ -175,7 +175,7 @@ impl Home {
         vec![("authorization", format!("Bearer {}", self.agent.key))]
     }
 
-    /// The texts that no other caller may see.
+    /// Returns the texts that no other caller may see.
     fn marks(&self) -> Vec<&str> {
         let names = self.names.iter().filter(|(name, _)| !SHARED.contains(name));
         let names = names.map(|(_, value)| value.as_str());
@@ -247,7 +247,7 @@ impl Town {
         }
     }
 
-    /// Asserts that another's ids get the same answer as unknown ids.
+    /// Asserts that ids of other owners get the same response as unknown ids.
     async fn is_nothing(
         &self,
         route: &Route,
@@ -263,7 +263,7 @@ impl Town {
         assert_eq!(told, unknown, "{asked}");
     }
 
-    /// Tests every path that names something of `theirs`, also combined with the caller's own ids.
+    /// Tests every path that names an object in `theirs`, also combined with the caller's ids.
     async fn walk(&self, scheme: &str, caller: &Headers, own: &Home, theirs: &Home) -> usize {
         let mut walked = 0;
         let owns_both = scheme == "session" && own.owner.token == theirs.owner.token;
@@ -281,7 +281,7 @@ impl Town {
                 names
             };
             for name in named.iter().filter(|name| OWNED.contains(name)) {
-                // A path without an agent names what the owner has, whichever agent it is about.
+                // A path without an agent names objects of the owner, whichever agent they are about.
                 let is_owners =
                     ["agentId", "backtestId", "sessionId", "webhookId"].contains(name) || !named.contains(&"agentId");
                 if is_owners && owns_both {
@@ -303,7 +303,7 @@ impl Town {
     }
 }
 
-/// An answer without its request id.
+/// A response without its request id.
 #[derive(Debug, PartialEq)]
 struct Response {
     status: u16,
@@ -338,7 +338,7 @@ fn path_of(route: &Route, names: &Names) -> String {
     route.names().iter().fold(route.path.clone(), filled)
 }
 
-/// An unknown id of the same form.
+/// Returns an unknown id of the same form.
 fn unlike(id: &str) -> String {
     let (rest, last) = id.split_at(id.len() - 1);
     format!("{rest}{}", if last == "e" { "f" } else { "e" })
@@ -452,14 +452,14 @@ async fn foreign_and_missing_objects_get_identical_responses() {
     assert!(town.walk("session", &elsewhere.session(), elsewhere, first).await >= 50);
     assert!(town.walk("session", &first.session(), first, second).await >= 9);
     town.is_as_it_was(&before).await;
-    // Nobody's audit log has a row of it, not even the caller's own.
+    // No audit log has a row about the call, not even the caller's.
     let rows = town.world.rows_of("AuditTable").await;
     assert_eq!(rows.changes_since(&audit), Vec::<String>::new());
 
     let operator = vec![("x-internal-token", town.world.stack.internal_token.clone())];
-    // Each path was valid: the right caller succeeds and sees no other's data. Removals come last.
+    // Each path was valid: the right caller succeeds and sees no data of others. Removals come last.
     let mut all = routes();
-    // The present versions are restored before anything is edited, and the shadow is promoted before another is attached.
+    // Current versions are restored before any update, and the shadow policy is applied before another is attached.
     all.sort_by_key(|route| {
         let restores = route.path.contains("{version}");
         let promotes = route.path.ends_with("/promote");
@@ -480,7 +480,7 @@ async fn foreign_and_missing_objects_get_identical_responses() {
         let told = town
             .send(&route.method, &path, &headers, body_for(route, second).as_ref())
             .await;
-        // An approval is decided only once, a payout address has to wait, and a reconcile request is only accepted.
+        // An approval is decided only once, a withdrawal address has to wait, and a reconcile request is only accepted.
         let waits = path.ends_with("/reject") || path.ends_with("/payouts");
         let fine = match waits {
             true => 409,
@@ -542,8 +542,8 @@ async fn lists_contain_no_data_of_other_owners() {
     let asks = routes()
         .into_iter()
         .filter(|route| route.takes("cursor") || route.takes("agent_id"));
-    // Operators see everything. An audit log is the person's own partition, and `people::audit` reads other people's
-    // logs. Routes that name a webhook were tested above.
+    // Operators see everything. An audit log is the user's partition, and `people::audit` reads other users' logs.
+    // Routes that name a webhook were tested above.
     let asks = asks
         .map(|route| route.path)
         .filter(|path| !path.ends_with("/audit-log") && !path.contains('{'));
@@ -557,14 +557,14 @@ async fn lists_contain_no_data_of_other_owners() {
     );
     let get = async |path: String, headers: &Headers| town.send(&Method::GET, &path, headers, None).await;
     for list in LISTS {
-        // Another owner's agent is answered as if it does not exist.
+        // For the caller, another owner's agent does not exist.
         let agent = &first.names["agentId"];
         let told = get(format!("/{list}?agent_id={agent}"), &elsewhere.session()).await;
         let unknown = get(format!("/{list}?agent_id={}", unlike(agent)), &elsewhere.session()).await;
         assert_eq!(told, unknown, "{list}");
         told.says_nothing_of(first, list);
 
-        // A cursor from another person's list is a valid position in one's own list.
+        // A cursor from another user's list is a valid position in the caller's list.
         for (owner, of) in [(first, ""), (second, &*format!("&agent_id={}", second.agent.id))] {
             let page = get(format!("/{list}?limit=1{of}"), &owner.session()).await.json();
             let cursor = page["next_cursor"]
@@ -598,14 +598,14 @@ async fn lists_contain_no_data_of_other_owners() {
     }
 }
 
-/// The same text with other ids of the same form.
+/// Returns the text with the ids replaced by unknown ids of the same form.
 fn with_unknown(text: &str, ids: &[String]) -> String {
     ids.iter()
         .fold(text.to_owned(), |text, id| text.replace(id, &unlike(id)))
 }
 
-/// Every body of the API and every form that names something of an owner, sent by another user with these ids and with
-/// unknown ones: both have the same status, nothing changes, and nobody's audit log has a row of it.
+/// Sends every body of the API that names an object of an owner as another user, with these ids and with unknown ids:
+/// both have the same status, nothing changes, and no audit log has a row about it.
 #[tokio::test(flavor = "multi_thread")]
 async fn acts_on_foreign_and_unknown_ids_write_no_row() {
     let ground = Ground::new().await;
@@ -627,7 +627,7 @@ async fn acts_on_foreign_and_unknown_ids_write_no_row() {
             body["agents"] = agents.clone();
         }
         let names = |text: &str| ids.iter().any(|id| text.contains(id));
-        // A new webhook is the caller's own, and gets events of the caller's agents alone, whatever it names.
+        // A new webhook belongs to the caller, and gets only events of the caller's agents, whatever it names.
         if whole.path.starts_with("/x402/")
             || whole.route == "/webhooks"
             || !names(&whole.path) && !names(&body.to_string())
@@ -664,7 +664,7 @@ async fn acts_on_foreign_and_unknown_ids_write_no_row() {
     }
 }
 
-/// As above, for the forms of the pages.
+/// Does the same as the previous test for the forms of the pages.
 #[tokio::test(flavor = "multi_thread")]
 async fn forms_with_foreign_and_unknown_ids_write_no_row() {
     let (world, names) = world_with_everything().await;
@@ -709,7 +709,7 @@ async fn forms_with_foreign_and_unknown_ids_write_no_row() {
     );
 }
 
-/// This applies even if the call is the same.
+/// The approvals of others are not found even if the call is the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn bulk_decisions_find_no_approvals_of_others() {
     let town = Town::start().await;
@@ -740,7 +740,7 @@ async fn other_agents_cannot_use_an_approval() {
                 .ok();
         }
         let before = town.tables().await;
-        // With the other agent's idempotency key, and with one of its own.
+        // The call uses the other agent's idempotency key, and then a fresh key.
         for key in [theirs.question["idempotency_key"].clone(), fresh_key().into()] {
             let mut body = theirs.question.clone();
             body["idempotency_key"] = key;
@@ -757,7 +757,7 @@ async fn other_agents_cannot_use_an_approval() {
         }
         town.is_as_it_was(&before).await;
     }
-    // The approval was valid all the time.
+    // The approval stayed valid.
     let mut body = town.second.question.clone();
     body["approval_id"] = json!(town.second.names["approvalId"]);
     world.authorize(&town.second.agent, &body).await.ok();
@@ -830,7 +830,7 @@ async fn payments_never_complete_settlements_of_other_agents() {
         assert_eq!(refused["retryable"], false, "{refused}");
         town.is_as_it_was(&before).await;
     }
-    // The refused proofs claimed nothing: the payers' own proofs are accepted.
+    // The rejected proofs claimed nothing, so the payers' proofs are accepted.
     for home in [&town.first, &town.second, &town.elsewhere] {
         let row = complete(home, &home.hash).await.ok();
         assert_eq!(
@@ -843,7 +843,7 @@ async fn payments_never_complete_settlements_of_other_agents() {
         .refused(409, "settlement_transaction_already_used");
 }
 
-/// An answer, and the database calls made for it, sorted by name.
+/// Returns a response, and the database calls made for it, sorted by name.
 async fn work(town: &Town, route: &Route, names: &Names, key: &str, body: Option<&Value>) -> (Response, Vec<String>) {
     let calls = town.world.proxy.as_ref().unwrap().calls();
     calls.take();
@@ -854,12 +854,12 @@ async fn work(town: &Town, route: &Route, names: &Names, key: &str, body: Option
     (told, calls)
 }
 
-/// The time to answer is not measured; it follows from the calls, which are the same for every kind of wrong key.
+/// The response time is not measured. It follows from the calls, which are the same for every kind of wrong key.
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_keys_cause_identical_responses_and_work() {
     let town = Town::new(World::watched().await).await;
     let (world, home) = (&town.world, &town.first);
-    // An existing agent has more to read than an unknown one: its budgets take additional reads.
+    // An existing agent requires more reads than an unknown agent, because its budgets take additional reads.
     let budget = json!({"kind": "budget_limit", "limit_units": dollars(1_000), "window_seconds": 86_400});
     let edit = async |method, below: &str, body: Value| {
         world

@@ -1,4 +1,4 @@
-//! Several processes of one function, several clients, and kills at random calls and random moments.
+//! Runs several processes of one function with several clients, and kills processes at random calls and random moments.
 
 use super::{authorizing, completing, confirmed, made_once, payments, policy};
 use purser_testkit::Rng;
@@ -13,7 +13,7 @@ const KEYS: usize = 30;
 /// The number of one-dollar payments that fit into the daily cap.
 const FIT: usize = 20;
 
-/// Sends a request to one process after another until one lives long enough to answer.
+/// Sends a request to one process after another until a process lives long enough to respond.
 async fn insist(processes: Arc<Vec<Process>>, first: usize, request: Request) -> Answer {
     for turn in 0..1_000 {
         let process = &processes[(first + turn) % PROCESSES];

@@ -1,6 +1,6 @@
-//! DynamoDB fails during every operation that writes or replays a payment. A short fault causes no error; a lasting one
-//! causes a clear error before the function's timeout. In both cases nothing is half written, and a retry gets the
-//! result, which exists once.
+//! DynamoDB fails during every operation that writes or replays a payment. A short fault causes no error, and a lasting
+//! fault causes a clear error before the function's timeout. In both cases nothing is half written, and a retry returns
+//! the result, which exists once.
 
 use super::{authorizing, completing, confirmed, payments, process};
 use purser_local::DEMO_OWNER;
@@ -35,7 +35,7 @@ fn writes_in_a_transaction(step: &Step<'_>) -> bool {
     step.call.starts_with("TransactWriteItems")
 }
 
-/// Whether it is a single write and not a transaction.
+/// Returns whether the call is a single write outside a transaction.
 fn writes_one(step: &Step<'_>) -> bool {
     ["PutItem ", "UpdateItem ", "DeleteItem "]
         .iter()
@@ -44,7 +44,7 @@ fn writes_one(step: &Step<'_>) -> bool {
 
 type Script = Box<dyn FnMut(&Step<'_>) -> Fate + Send>;
 
-/// A script that applies `fate`, at this moment, to the first `times` calls of each name that `which` selects.
+/// Returns a script that applies `fate`, at this moment, to the first `times` calls of each name that `which` selects.
 fn first(
     times: u32,
     moment: Moment,
@@ -62,8 +62,8 @@ fn first(
     })
 }
 
-/// The operations, each with its own process, on the agents of one person. Database faults of one bench do not affect
-/// the others.
+/// The operations, each with a separate process, on the agents of one user. A bench's database faults do not affect
+/// other benches.
 struct Bench<'a> {
     world: &'a World,
     owner: Person,
@@ -81,7 +81,7 @@ struct Bench<'a> {
 struct Asked {
     operation: Operation,
     request: Request,
-    /// The operation's input: the first answer for a replay, or the approval's id.
+    /// The operation's input: the first response for a replay, or the approval's id.
     about: Value,
 }
 
@@ -201,7 +201,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Asserts that the operation was done exactly once, and that this is the answer to a retry.
+    /// Asserts that the operation was done exactly once, and that a retry returns this response.
     async fn assert_done(&self, asked: &Asked, answer: Answer) {
         let (world, payer) = (self.world, &self.payer);
         match asked.operation {
@@ -259,7 +259,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The names of the faults that are answered as temporary.
+/// The names of the faults that must get a temporary error.
 const CONTENDED: &str = "others hold the rows for long";
 const THROTTLED: &str = "the tables' throughput is used up";
 const THROTTLED_WRITES: &str = "writes are throttled";
@@ -298,7 +298,7 @@ async fn assert_sound(world: &World, made: Option<usize>, faults: &[Fault]) {
     }
 }
 
-/// Runs every operation with every fault. Operations that fail must answer in time, and a retry after the fault must
+/// Runs every operation with every fault. Failing operations must respond in time, and a retry after the fault must
 /// succeed.
 async fn check(faults: Vec<Fault>) {
     /// The number of concurrent faults; most of the time they wait.
@@ -394,7 +394,7 @@ async fn temporary_database_faults_cause_no_errors() {
         done("it hangs up after it wrote", 2, any, |_| Fate::HangUp),
         done("an answer breaks off", 1, any, |_| Fate::CutOff),
         done("an answer never comes", 1, writes_the_ledger, |_| Fate::Silence),
-        // As often as the SDK makes attempts, so the store must recognize its own rows.
+        // The fault repeats as often as the SDK makes attempts, so the store must recognize the rows that it wrote.
         done("answers never come", 3, writes_in_a_transaction, |_| Fate::Silence),
         arrived("every call is slow", every, any, |_| {
             Fate::Wait(Duration::from_millis(300))
@@ -417,7 +417,7 @@ async fn lasting_database_faults_are_reported_in_time() {
     let throttled = |_: &Step<'_>| Fate::throttled("ProvisionedThroughputExceededException");
     check(vec![
         arrived(THROTTLED_WRITES, &[Replay], writes_the_ledger, throttled),
-        // `Complete` is unharmed, because it writes single rows.
+        // The fault does not affect `Complete`, which writes single rows.
         arrived(
             THROTTLED_TRANSACTIONS,
             &[Replay, Complete],
@@ -432,7 +432,7 @@ async fn lasting_database_faults_are_reported_in_time() {
         done("it never answers after it wrote", &[Replay], writes_the_ledger, |_| {
             Fate::Silence
         }),
-        // `Freeze` is unharmed, because it reads no batch of the ledger.
+        // The fault does not affect `Freeze`, which reads no batch of the ledger.
         arrived(UNPROCESSED, &[Freeze], batches, |step| Fate::unprocessed(step.request)),
         arrived(THROTTLED, &[], any, throttled),
         arrived("it fails", &[], any, |_| Fate::server_error()),
@@ -444,7 +444,7 @@ async fn lasting_database_faults_are_reported_in_time() {
     .await;
 }
 
-/// During the outage each call is answered with status 500.
+/// During the outage each call gets the status 500.
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_recover_from_an_unreachable_database() {
     let world = World::start().await;

@@ -1,8 +1,8 @@
-//! The function's process is killed at each step of an operation and restarted, and the request is sent again.
+//! Kills the function's process at each step of an operation, restarts it, and sends the request again.
 //!
-//! Each payment has several kills: the first attempt dies at one place, the second at another, and only the third
-//! completes. Wherever the two are, before or after the commit, there is one payment and one receipt. The number of kills
-//! at each place is printed. Approvals and edits are killed in the simulation.
+//! Each payment has several kills: the first attempt dies at one step, the second attempt at another step, and only the
+//! third attempt completes. Wherever the two steps are, before or after the commit, there is one payment and one
+//! receipt. The number of kills at each step is printed. The simulation kills approvals and updates.
 
 use super::steps::{AUTHORIZE, COMPLETE, FIRST, Kills, REPLAY, Stop, stops};
 use super::{authorizing, completing, confirmed, made_once, payments, policy};
@@ -10,15 +10,16 @@ use purser_local::DEMO_OWNER;
 use purser_tests::{Answer, Process, Request, TestAgent, World, as_repeated, body_of, dollars};
 use serde_json::Value;
 
-/// The place for the first attempt, and one for the second that varies by payment, so that all pairs occur.
+/// Returns the step for the first attempt, and a step for the second attempt that varies by payment, so that all pairs
+/// occur.
 fn pair(places: &[Stop], payment: usize) -> [Stop; 2] {
     let turn = payment / places.len();
-    // 11 is coprime to the number of places of every operation here, so the second place takes all values.
+    // 11 is coprime to the number of steps of every operation here, so the second step takes all values.
     [payment, payment * 11 + turn * 3].map(|at| places[at % places.len()])
 }
 
-/// Sends a request until a process lives long enough to answer, killing it at these places first. Collects the answers
-/// on the way in `told`.
+/// Sends a request until a process lives long enough to respond, and kills the process at these steps first. Collects
+/// the responses in `told`.
 async fn ask(
     kills: &Kills,
     process: &Process,
@@ -60,7 +61,7 @@ async fn complete(kills: &Kills, process: &Process, agent: &TestAgent, authorize
     }
 }
 
-/// It is made once.
+/// The payment is made once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_survives_kills_at_any_two_steps() {
     const PAYMENTS: usize = 63;

@@ -1,7 +1,8 @@
-//! Faults around the functions, without mocks: processes are killed, the database fails, the node lies, providers lie.
-//! In every case nothing is paid twice, no cap is exceeded, nothing is half written, and a retry gets the answer.
+//! Faults around the functions, without mocks: processes are killed, the database fails, and nodes and providers return
+//! false data. In every case nothing is paid twice, no cap is exceeded, nothing is half written, and a retry returns
+//! the response.
 //!
-//! The functions run in their own processes here, with Lambda's runtime API and its deadline (`Process`).
+//! The functions run in separate processes here, with Lambda's runtime API and its deadline (`Process`).
 
 mod concurrent_kills;
 mod database;
@@ -85,8 +86,8 @@ async fn authorizations_used(world: &World, agent: &TestAgent) -> Vec<Value> {
     logs.as_array().unwrap().clone()
 }
 
-/// Asserts that everything authorized for the agent exists once and at that price, with as many settlements, entries,
-/// nonces on chain and confirmed receipts as payments; and that the laws of `docs/data-model.md` hold.
+/// Asserts that everything authorized for the agent exists once and at that price, with as many settlements, counted
+/// payments, nonces on chain and confirmed receipts as payments, and that the invariants of `docs/data-model.md` hold.
 async fn made_once(world: &World, agent: &TestAgent, payments: usize, price: u64) {
     let after = world.footprint().await;
     let total = price * u64::try_from(payments).unwrap();

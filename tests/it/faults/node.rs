@@ -1,5 +1,6 @@
-//! The chain's node fails, lies, lags and reorganizes. Authorize answers whatever the node does. Complete answers "not
-//! yet", with a reason, until the payment is deep enough on chain, and confirms nothing else.
+//! The chain's node fails, returns false data, lags and reorganizes. Authorize responds whatever the node does.
+//! Complete returns a retryable error with a reason until the payment is deep enough on chain, and confirms nothing
+//! else.
 
 use super::{authorizing, completing, confirmed, nonces_used, payments, policy};
 use purser_domain::SpendPolicy;
@@ -12,7 +13,7 @@ use std::time::Duration;
 /// Three blocks make a payment final.
 const SETTINGS: [(&str, &str); 1] = [("FINALITY_CONFIRMATIONS", "3")];
 
-/// Asserts "not yet" with this reason, and that nothing changed except the count of failed proofs.
+/// Asserts the retryable error with this reason, and that nothing changed except for the count of failed proofs.
 async fn not_yet(world: &World, process: &Process, request: &Request, reason: &str, fault: &str) {
     let before = world.rows().await;
     let answer = process
@@ -45,7 +46,7 @@ fn answering(method: Option<&'static str>, moment: Moment, fate: fn() -> Fate) -
     }
 }
 
-/// `authorize` still answers, and `complete` succeeds once the node works again.
+/// `authorize` still responds, and `complete` succeeds once the node works again.
 #[tokio::test(flavor = "multi_thread")]
 async fn node_faults_never_lose_a_payment() {
     const UNAVAILABLE: &str = "chain_unavailable";
@@ -172,7 +173,7 @@ async fn node_faults_never_lose_a_payment() {
         assert_eq!(nonces_used(&world, &agent).await.len(), paid);
     }
 
-    // Nothing listens at the node's address; later it is up again.
+    // No server listens at the node's address; later the node is up again.
     process.stop().await;
     process.node.go_down();
     let body = body_of(world.offer(dollars(1)));

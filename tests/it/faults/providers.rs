@@ -1,6 +1,6 @@
-//! Providers that fail or lie about the payment, in an agent's whole flow: it authorizes, calls the provider with the
-//! payment, and completes with the provider's answer. A receipt is confirmed if and only if the transfer is on chain,
-//! whatever the provider says and however much time passes.
+//! Providers that fail or return false data about the payment, in an agent's whole flow: the agent authorizes, calls
+//! the provider with the payment, and completes with the provider's response. A receipt is confirmed if and only if the
+//! transfer is on chain, whatever the provider's response is and however much time passes.
 
 use super::{authorizations_used, confirmed, nonces_used, policy};
 use alloy::primitives::Bytes;
@@ -31,7 +31,7 @@ fn response(success: bool, reason: Option<&str>, transaction: &str) -> String {
     STANDARD.encode(response.to_string())
 }
 
-/// Handles the payment and answers as the path says.
+/// Handles the payment and responds as the path says.
 async fn serve(State(provider): State<Provider>, Path(story): Path<String>, headers: HeaderMap) -> impl IntoResponse {
     let payment = STANDARD.decode(&headers["payment-signature"]).unwrap();
     let payment: Value = serde_json::from_slice(&payment).unwrap();
@@ -51,7 +51,7 @@ async fn serve(State(provider): State<Provider>, Path(story): Path<String>, head
         "says-yes-made-up" => (200, Some(response(true, None, &made_up))),
         "says-yes-foreign" => (200, Some(response(true, None, &provider.foreign))),
         "says-yes-reverted" => {
-            // A call that the token refuses, as it would a repeated payment.
+            // The token rejects this call, as it would reject a repeated payment.
             let hash = provider.submit(Bytes::from_static(&[1, 2, 3, 4])).await;
             (200, Some(response(true, None, &hash)))
         }
@@ -102,7 +102,7 @@ async fn last_payment(world: &World, agent: &TestAgent) -> String {
     logs.last().unwrap()["transactionHash"].as_str().unwrap().to_owned()
 }
 
-/// False answers of the provider neither confirm nor release a payment.
+/// False responses of the provider neither confirm nor release a payment.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_chain_decides_whether_a_payment_is_confirmed() {
     let price = dollars(1);
@@ -119,8 +119,8 @@ async fn the_chain_decides_whether_a_payment_is_confirmed() {
     let routes = axum::Router::new().route("/{story}", get(serve)).with_state(provider);
     let url = purser_testkit::serve(routes).await;
 
-    // The story; the provider's status; the answer to complete with the provider's response alone; whether the payment
-    // is made.
+    // The path; the provider's status; complete's response to the provider's response alone; whether the payment is
+    // made.
     let rows = [
         ("fails-after-settling", 500, (422, "provider_proof_required", ""), true),
         (
@@ -203,13 +203,14 @@ async fn the_chain_decides_whether_a_payment_is_confirmed() {
     let proof = json!({"payment_response_header": {"payment-response": response(true, None, &foreign)}});
     confirmed(world.complete(&other, theirs, &proof).await, &foreign);
 
-    // Time alone neither releases a payment nor confirms a lie, although the payments have long expired by our clock.
+    // Time alone neither releases a payment nor confirms a false response, although the payments have long expired by
+    // the stack's clock.
     world.pass(3_600);
     let total = |payments: usize| price * u64::try_from(payments).unwrap();
     assert_eq!(world.footprint().await.total, total(rows.len() + 1));
     for (settlement, proof) in &unpaid {
         let answer = world.complete(&agent, settlement, proof).await;
-        // By now the other agent's payment is confirmed as its own.
+        // By now the other agent's payment is confirmed for its own settlement.
         assert!(matches!(answer.status, 409 | 422 | 503), "{}", answer.body);
     }
     // A payment that its provider denied becomes a receipt without the agent. A payment that was claimed falsely stays
@@ -221,7 +222,7 @@ async fn the_chain_decides_whether_a_payment_is_confirmed() {
     chain.advance(400).await.unwrap();
     let seen = run().await;
     assert_eq!(counts(&seen), [1, unpaid.len()], "{seen:?}");
-    // A made-up payment is released: no block can contain it any longer.
+    // A made-up payment is released, because no block can contain it any longer.
     let (settlement, proof) = &unpaid[0];
     let told = world.complete(&agent, settlement, proof).await;
     let told = told.refused(422, "onchain_settlement_not_verified");

@@ -1,5 +1,5 @@
-//! Reconcile is killed at each step of its search for outflows and run again: each outflow is reported once. The other
-//! steps are killed in the simulation.
+//! Kills reconcile at each step of its outflow search and runs it again: each outflow is reported once. The simulation
+//! kills the other steps.
 
 use super::{policy, process};
 use purser_testkit::Moment;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 /// A call's name, its number among the calls of that name, and a moment of it.
 type IndexKey = (String, u32, Moment);
 
-/// Runs reconcile to its end or kills it at a place; returns all places that it reached.
+/// Runs reconcile to its end or kills it at a step. Returns all steps that it reached.
 async fn run(reconcile: &Process, kill_at: Option<&IndexKey>) -> Vec<IndexKey> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (places, kill_at) = (Arc::clone(&seen), kill_at.cloned());
@@ -32,7 +32,7 @@ async fn run(reconcile: &Process, kill_at: Option<&IndexKey>) -> Vec<IndexKey> {
     seen.lock().unwrap().clone()
 }
 
-/// The number of reported outflows, and the block up to which was searched.
+/// Returns the number of reported outflows, and the last searched block.
 async fn told(world: &World) -> (usize, u64) {
     let rows = world.scan("AuditTable").await;
     let found = rows.iter().filter(|row| row["pk"].as_s().unwrap() == "OUTFLOWS");
@@ -49,7 +49,7 @@ async fn outflows_are_reported_once_despite_kills() {
     let agent = world.agent(policy(dollars(1_000)), vec![]).await;
     let reconcile = process(&world, "reconcile", &[("WATCH_CONFIRMATIONS", "1")]).await;
     run(&reconcile, None).await;
-    // A held payment besides the theft: the search finds it among the settlements.
+    // In addition to the theft there is a held payment, which the search finds among the settlements.
     let happen = async || {
         let paid = world.authorize(&agent, &body_of(world.offer(1_000))).await.ok();
         world.settle(&paid).await;

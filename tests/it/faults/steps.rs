@@ -12,26 +12,26 @@ const START: [&str; 3] = [
     "BatchGetItem CatalogTable",
 ];
 
-/// The calls of each operation in a process that has just started. Repeated calls of the same name are numbered;
+/// The calls of each operation in a process that has just started. Repeated calls of the same name are numbered, and
 /// concurrent calls come in any order.
 pub(super) const AUTHORIZE: [&str; 8] = [
     "UpdateItem ThrottleTable",
     "BatchGetItem LedgerTable",
     "Query LedgerTable",
-    // The attested payees of the service.
+    // The service's verified payees.
     "GetItem UsageTable",
-    // The use of the key, recorded in the background.
+    // The use of the API key, recorded in the background.
     "UpdateItem ThrottleTable 2",
     "eth_chainId",
     "eth_call",
     "TransactWriteItems LedgerTable",
 ];
-/// The first payment of an agent at a service of its starting set, which also writes the policy.
+/// The first payment of an agent at one of its default services, which also writes the policy.
 pub(super) const FIRST: [&str; 10] = [
     "UpdateItem ThrottleTable",
     "BatchGetItem LedgerTable",
     "Query LedgerTable",
-    // The attested payees of the service.
+    // The service's verified payees.
     "GetItem UsageTable",
     "GetItem LedgerTable",
     "UpdateItem ThrottleTable 2",
@@ -60,20 +60,20 @@ pub(super) const COMPLETE: [&str; 9] = [
     "UpdateItem LedgerTable",
 ];
 
-/// Node calls that are made before it is known whether they are needed: a process that has just started asks for the
-/// chain id; a running one reads the balance of an agent whose last decision needed it.
+/// Node calls that are made before the function knows whether it needs them: a process that has just started requests
+/// the chain id, and a running process reads the balance of an agent whose last decision needed it.
 const EARLY: [&str; 2] = ["eth_chainId", "eth_call"];
 
-/// A place at which a process is killed.
+/// A step at which a process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stop {
-    /// At a call: before it is forwarded, or after it took effect and before its answer is returned.
+    /// At a call: before it is forwarded, or after it took effect and before its response is returned.
     Call(&'static str, Moment),
     /// At the end, before the reply is sent.
     Reply,
 }
 
-/// Every place at which an operation can be killed.
+/// Returns every step at which an operation can be killed.
 pub(super) fn stops(operation: &[&'static str]) -> Vec<Stop> {
     let calls = START.iter().chain(operation);
     let both = |call: &&'static str| [Moment::Arrived, Moment::CarriedOut].map(|moment| Stop::Call(call, moment));
@@ -89,7 +89,7 @@ pub(super) struct Kills {
 }
 
 impl Kills {
-    /// Sends a request to a process that is killed when it reaches that place.
+    /// Sends a request to a process that is killed when it reaches that step.
     pub(super) async fn send(
         &self,
         process: &Process,
@@ -138,8 +138,8 @@ impl Kills {
         self.hit.lock().unwrap().values().sum()
     }
 
-    /// Asserts that the operation was killed at each of its places, and that it makes only these calls, early calls,
-    /// and those of `repeated`, which it makes once it has taken effect.
+    /// Asserts that the operation was killed at each of its steps, and that it makes only these calls, early calls, and
+    /// the calls in `repeated`, which it makes once it has taken effect.
     pub(super) fn assert_everywhere(&self, operation: &'static str, calls: &[&'static str], repeated: &[&'static str]) {
         let hit = self.hit.lock().unwrap();
         let times = |stop| hit.get(&(operation, stop)).copied().unwrap_or_default();
