@@ -1,7 +1,7 @@
 //! The dashboard: HTML pages for a browser with a session.
 //!
 //! Each page is a function from plain data to markup, in its feature's folder. maud escapes every value. Pages work
-//! without a script: a posted form is answered with a redirect, and values are changed within `<details>` elements.
+//! without a script: the response to a posted form is a redirect, and values are changed within `<details>` elements.
 //! `assets/script.js` adds new approvals without a reload, copy buttons and local times.
 //!
 //! Authentication is in `sessions/session.rs`. Forms and JSON endpoints run the same operations.

@@ -179,7 +179,7 @@ impl People {
             async move { Ok((id, people.edit_one(owned, &act).await)) }
         });
         let outcomes = if act.stops() {
-            // Stopping agents needs no slot for long operations, because a repeated call changes nothing.
+            // Stopping agents needs no slot for long operations, so that a user can stop agents while all slots are taken.
             outcomes.await?
         } else {
             self.run_long(person.id.as_str(), outcomes).await?

@@ -128,7 +128,8 @@ pub(crate) struct TestedView {
     /// The start of the tested range.
     #[schema(format = DateTime)]
     from: String,
-    /// Whether the range has more decisions than the newest 5,000, which were tested.
+    /// Whether the range has more decisions than were tested: the newest 5,000 for a preview, the oldest 20,000 for a
+    /// shadow policy.
     partial: bool,
     /// The number of tested decisions.
     decisions: u64,

@@ -434,7 +434,7 @@ pub(crate) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<CheckedRule,
     problems.finish(checked)
 }
 
-/// List an agent's rules. Budgets include their used and remaining amounts.
+/// List an agent's rules. Budgets and count limits include what is used and what remains.
 #[utoipa::path(
     get,
     path = "/agents/{agentId}/rules",
