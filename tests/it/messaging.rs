@@ -1,6 +1,6 @@
-//! The path from `events` over the bus, the rule of `template.yaml` and the queues to a webhook. The same story runs
-//! over our own test doubles and over ministack, a third-party emulator of AWS. It shows that an independent
-//! implementation accepts the functions' requests, and that our doubles behave as it does.
+//! Tests the path from `events` over the event bus, the rule of `template.yaml` and the queues to a webhook. The same
+//! test runs with this project's test doubles and with ministack, a third-party emulator of AWS. So an independent
+//! implementation accepts the functions' requests, and the doubles behave like that implementation.
 
 use axum::Router;
 use axum::body::Bytes;
@@ -41,7 +41,7 @@ trait Messaging {
     fn queue(&self, name: &str) -> String;
     /// A batch as the event source mapping receives it; `None` if no message is visible.
     async fn receive(&self, queue: &str) -> Option<Value>;
-    /// Deletes the messages that the function's answer does not report as failed.
+    /// Deletes the messages that the function's response does not report as failed.
     async fn delete_done(&self, queue: &str, batch: &Value, answer: &Value);
     /// The number of messages in the dead-letter queue of events.
     async fn set_aside(&self) -> usize;
@@ -57,7 +57,7 @@ impl Ours {
     async fn start() -> Self {
         let clock = Clock::system();
         let sqs = Sqs::new(move || clock.now().micros());
-        // The bus's other rule passes events to the notices' queue.
+        // The event bus's other rule passes events to the queue for notifications.
         for queue in [WEBHOOK_EVENTS, WEBHOOK_DELIVERIES, NOTICE_EVENTS] {
             sqs.create(queue, HIDDEN, RECEIPTS);
         }
@@ -111,7 +111,7 @@ impl Ministack {
             .unwrap()
             .local_addr()
             .unwrap();
-        // By default it listens on all addresses, and on two more ports.
+        // By default ministack listens on all addresses, and on two more ports.
         let process = Command::new(program)
             .env("BIND_HOST", "127.0.0.1")
             .env("GATEWAY_PORT", free.port().to_string())
@@ -231,7 +231,7 @@ fn pattern() -> Value {
     json!({"source": [format!("purser:{STACK}")], "detail": {"owner": [{"exists": true}]}})
 }
 
-/// A webhook endpoint whose answers a test sets.
+/// A webhook endpoint whose responses a test sets.
 struct Program {
     authority: String,
     answers: Arc<AtomicU16>,

@@ -17,15 +17,15 @@ impl Lines {
         Self(Log::start("warn,purser=info"))
     }
 
-    /// The lines so far. Each is checked as a log line and, if it has metrics, as a document of the embedded metric
-    /// format.
+    /// Returns the lines so far. Each line is checked as a log line and, if it has metrics, as a document of the
+    /// embedded metric format.
     fn lines(&self) -> Vec<Value> {
         let text = self.0.text();
         let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
         lines.inspect(check).collect()
     }
 
-    /// The only line about the agent that counts this metric.
+    /// Returns the only line about the agent that counts this metric.
     fn one(&self, agent: &TestAgent, metric: &str, dimensions: &[(&str, &str)]) -> Value {
         let lines = self.lines().into_iter().filter(|line| {
             let about = line["agent.id"] == agent.id.to_string();
@@ -124,7 +124,7 @@ async fn payment_outcomes_are_counted_once_with_ids() {
     assert_eq!(log.one(&agent, "Replays", &[])["settlement.id"], paid["settlement_id"]);
     assert_eq!(log.sum("Decisions"), 1, "a replay decides nothing");
 
-    // Refused.
+    // Denied.
     let refused = world.authorize(&agent, &body_of(world.offer(dollars(101)))).await;
     let refused = refused.refused(402, "amount_exceeds_per_call_limit");
     let line = log.one(
@@ -134,7 +134,7 @@ async fn payment_outcomes_are_counted_once_with_ids() {
     );
     assert_eq!(line["transaction.id"], refused["transaction_id"]);
 
-    // Escalated; the same approval is shared by another request and counted once.
+    // Escalated: another request shares the same approval, which is counted once.
     let mut costly = body_of(world.offer(dollars(60)));
     world.authorize(&agent, &costly).await.refused(402, "approval_required");
     let staged = log.one(&agent, "ApprovalsStaged", &[]);
@@ -149,7 +149,7 @@ async fn payment_outcomes_are_counted_once_with_ids() {
     assert_eq!(staged["approval.id"], joined["approval_id"]);
     assert_eq!(log.sum("Decisions"), 4);
 
-    // Completed: first not yet, then confirmed, then repeated; and never by another payment's transaction.
+    // Completed: first not yet final, then confirmed, then repeated, and rejected for another payment's transaction.
     let settlement = paid["settlement_id"].as_str().unwrap();
     let proof = |hash: &str| json!({"payment_response_header": "e30=", "tx_hash": hash});
     let unmined = format!("0x{}", "1".repeat(64));
@@ -203,7 +203,7 @@ async fn payment_outcomes_are_counted_once_with_ids() {
         .refused(401, "invalid_internal_token");
     assert_eq!(log.sum("OperatorsRefused"), 1);
 
-    // Obstacles of a probe.
+    // Failed requests of a probe.
     assert_eq!(log.sum("ThrottleUnavailable"), 0);
     world.stack.probe.run(Duration::from_secs(55)).await.unwrap();
     assert!(log.sum("ProbeObstacles") > 0, "the seeded providers don't exist");
@@ -297,7 +297,8 @@ async fn payout_and_reconcile_outcomes_are_counted() {
         (&line["settlement.id"], &line["tx.hash"], &line["level"]),
         (&paid["settlement_id"], &json!(hash), &json!("INFO"))
     );
-    // On another chain the payment was never made. It is not due, so an operator requests the reconciliation.
+    // After the revert, the chain no longer has the payment. The payment is not due, so an operator requests the
+    // reconciliation.
     chain.revert(&before).await.unwrap();
     let path = format!(
         "/internal/agents/{}/settlements/{}/reconcile",
@@ -310,7 +311,7 @@ async fn payout_and_reconcile_outcomes_are_counted() {
     let line = log.one(&agent, "Reconciliations", &[("Outcome", "taken_back")]);
     assert_eq!((&line["tx.hash"], &line["level"]), (&json!(hash), &json!("WARN")));
 
-    // With a node of another chain the run fails and reports nothing about any payment.
+    // With a node of a different chain the run fails and reports nothing about any payment.
     chain.call("anvil_setChainId", json!([1])).await.unwrap();
     assert!(world.stack.reconcile.run(Duration::from_secs(55)).await.is_err());
     chain

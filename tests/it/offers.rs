@@ -1,5 +1,5 @@
-//! Offers as providers write them: the differences between two calls of one purchase, the members that are echoed, and
-//! those that have no effect. The parsing itself is tested in `shared/domain/src/x402`.
+//! Tests payment requirements as providers write them: the differences between two calls of one purchase, the fields
+//! that are echoed, and the fields that have no effect. `shared/domain/src/x402` tests the parsing.
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use base64::Engine as _;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 const REUSED: &str = "idempotency_key_reused_for_different_request";
 const STRANGER: &str = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
 
-/// Variations of a requirement that keep its terms.
+/// Returns variations of a 402 response with the same payment requirements in effect.
 fn variations(world: &World, units: u64) -> Vec<(&'static str, Value)> {
     let offered = |units| OfferedTerms {
         units,
@@ -98,7 +98,7 @@ fn signed(answer: &Value) -> &Value {
     &answer["payment"]["payload"]["payload"]["authorization"]
 }
 
-/// Asserts that the answer has the first answer's payment, in a header for this offer.
+/// Asserts that the response has the first response's payment, in a header for this 402 response.
 fn is_again(first: &Value, again: &Answer, requirement: &Value, why: &str) {
     assert_eq!(again.status, 200, "{why}: {}", again.body);
     assert_eq!(again.headers["idempotent-replayed"], "true", "{why}");
@@ -107,7 +107,8 @@ fn is_again(first: &Value, again: &Answer, requirement: &Value, why: &str) {
     echoes(&again.body, requirement, why);
 }
 
-/// Asserts that the header is written for this offer: its version, its entry, and its other members.
+/// Asserts that the header is written for this 402 response: its version, its payment requirements, and its other
+/// fields.
 fn echoes(answer: &Value, requirement: &Value, why: &str) {
     let payload = &answer["payment"]["payload"];
     assert_eq!(payload["x402Version"], requirement["x402Version"], "{why}");
@@ -134,7 +135,7 @@ async fn offers_with_equal_terms_are_one_request() {
         let again = world.authorize(&agent, &with(&body, &requirement)).await;
         is_again(&first, &again, &requirement, why);
     }
-    // A fresh key also accepts each of them, and they are one request under a preflight's key.
+    // A fresh key accepts each variation too, and all variations are one request under a preflight's key.
     let preflight = fresh_key();
     for (why, requirement) in variations(&world, 5_000) {
         let mut anew = with(&body, &requirement);
@@ -148,7 +149,7 @@ async fn offers_with_equal_terms_are_one_request() {
         }
     }
 
-    // A change of a member that is evaluated or signed makes another request.
+    // A change of a field that is evaluated or signed makes a different request.
     let other = |pointer: &str, value: Value| {
         let mut body = body.clone();
         let (parent, name) = pointer.rsplit_once('/').unwrap();
@@ -187,7 +188,7 @@ async fn approved_purchases_accept_a_fresh_offer() {
         let mut body = body_of(world.offer(5_000));
         let asked = world.authorize(&agent, &body).await.refused(402, "approval_required");
         let id = asked["approval_id"].as_str().unwrap().to_owned();
-        // The key finds its approval under any of the offers, and so does another key with the approval.
+        // The key finds its approval under any variation, and so does another key with the approval.
         let fresh = with(&body, &requirement);
         let waiting = world.authorize(&agent, &fresh).await.refused(402, "approval_required");
         assert_eq!(waiting["approval_id"], asked["approval_id"], "{why}");
@@ -215,7 +216,7 @@ async fn approved_purchases_accept_a_fresh_offer() {
     }
 }
 
-/// Earlier versions stored a fingerprint of the whole requirement.
+/// Earlier versions stored a fingerprint of the whole 402 response.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_earlier_version_stored_is_still_answered() {
     let world = World::still().await;
@@ -263,7 +264,7 @@ async fn store_earlier(world: &World, kind: &str, fingerprint: &Fingerprint) {
     };
     let written: Vec<_> = rows.iter().filter(is_of_kind).collect();
     assert!(!written.is_empty(), "{kind}");
-    // The rows of earlier requests are not asked for again.
+    // Rows of earlier requests are skipped.
     for row in written {
         let mut row = row.clone();
         row.insert("rh".to_owned(), AttributeValue::B(Blob::new(fingerprint.as_bytes())));
@@ -272,7 +273,7 @@ async fn store_earlier(world: &World, kind: &str, fingerprint: &Fingerprint) {
     }
 }
 
-/// Sends this text as the body; returns the status, whether the answer is a replay, and its text.
+/// Sends this text as the body. Returns the status, whether the response is a replay, and its text.
 async fn post_text(world: &World, agent: &TestAgent, path: &str, body: String) -> (u16, bool, String) {
     let request = world.http.post(format!("{}{path}", world.stack.base_url));
     let answer = request.bearer_auth(&agent.key).body(body).send().await.unwrap();
@@ -297,8 +298,8 @@ async fn json_at_its_edges_is_echoed_unaltered() {
     let header = String::from_utf8(header).unwrap();
     assert!(header.contains(&format!("\"extensions\":{edges}")), "{header}");
     assert!(header.contains(r#""description":"\ud83d""#), "{header}");
-    // These members are not evaluated, so other numbers make the same request. In evaluated members, such values are
-    // refused.
+    // These fields are not evaluated, so other numbers make the same request. In evaluated fields, such numbers are
+    // rejected.
     let again = text.replace("617", "618").replace("1e999", "2e999");
     let (status, is_replay, again) = post_text(&world, &agent, "/x402/authorize", again).await;
     assert!(status == 200 && is_replay, "{again}");

@@ -1,5 +1,4 @@
-//! Operators' edits of the catalog over HTTP and their effect on the agents that pay; and the probe, which only
-//! observes.
+//! Tests operators' catalog updates over HTTP, their effect on paying agents, and the probe, which only observes.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -49,7 +48,7 @@ async fn put(world: &World, id: &str, if_match: Option<&str>, entry: &Value) -> 
     .await
 }
 
-/// The only service with that slug, as the public routes return it; `None` if there is none.
+/// Returns the only service with that slug, as the public routes return it; `None` if there is none.
 async fn public(world: &World, slug: &str) -> Option<Value> {
     let list = world
         .call(Method::GET, &format!("/services?slug={slug}"), None, None)
@@ -67,7 +66,7 @@ fn buying(world: &World, slug: &str, units: u64) -> Value {
     body
 }
 
-/// An omitted payment, trust status or `curated` member keeps its stored value.
+/// If the payment, the trust status or `curated` is omitted, the stored value stays.
 #[tokio::test(flavor = "multi_thread")]
 async fn catalog_entries_are_replaced_as_a_whole() {
     let world = World::still().await;
@@ -106,12 +105,12 @@ async fn catalog_entries_are_replaced_as_a_whole() {
     assert_eq!(made, expected);
     assert_eq!(world.operator_gets(&at(&id)).await.ok(), expected);
 
-    // Writing the same entry again is no edit.
+    // Writing the same service again is no update.
     let before = world.rows_of("CatalogTable").await;
     assert_eq!(put(&world, &id, Some("\"1\""), &entry).await.ok(), expected);
     assert_eq!(world.rows_of("CatalogTable").await.changes_since(&before), NOTHING);
 
-    // Members missing from the replacement are removed, except the fields that are always kept.
+    // Fields that are missing in the replacement are removed, except for the fields that always stay.
     let mut next = service_entry(
         "newcomer",
         &[entry["operations"][0].clone(), paid_operation(&world, "news.list", 7)],
@@ -148,7 +147,7 @@ async fn catalog_entries_are_replaced_as_a_whole() {
     );
 }
 
-/// `*` stands for any version; of concurrent edits of one version, one is stored.
+/// `*` stands for any version. Only one of several concurrent updates of a version is stored.
 #[tokio::test(flavor = "multi_thread")]
 async fn edits_of_the_catalog_require_a_matching_version() {
     let world = World::start().await;
@@ -246,7 +245,7 @@ async fn edits_of_the_catalog_require_a_matching_version() {
     }
     assert_eq!(world.operator_gets(&at(&id)).await.ok(), won[0].body);
 
-    // An edit of any version is retried until it is stored.
+    // An update of any version is retried until it is stored.
     let path = format!("{}/trust-status", at(&id));
     let edits = TrustStatus::ALL.iter().map(|status| {
         let request = world.operators_request(Method::PUT, &path).header("if-match", "*");
@@ -257,8 +256,8 @@ async fn edits_of_the_catalog_require_a_matching_version() {
     }
 }
 
-/// A committed edit succeeds even if the object can't be stored; the next time operators list services, the object is
-/// stored.
+/// A committed update succeeds even if the catalog object can't be stored. The object is stored when operators list
+/// services the next time.
 #[tokio::test(flavor = "multi_thread")]
 async fn catalog_edits_succeed_without_the_catalog_object() {
     let world = World::metered().await;
@@ -294,7 +293,7 @@ async fn a_slug_is_the_name_of_one_service() {
         .refused(409, "slug_taken");
     assert_eq!(told["service_id"], first);
     assert_eq!(world.operator_gets(&at(&first)).await.ok(), made);
-    // Each edit wrote an entry and a claim, and increased the catalog's version; then the object was rebuilt.
+    // Each update wrote a row and a claim, and increased the catalog's version. Then the object was rebuilt.
     let mut changed = world.rows_of("CatalogTable").await.changes_since(&before);
     changed.retain(|row| !["[\"OBJECT", "[\"CHUNK#"].iter().any(|object| row.starts_with(object)));
     assert_eq!(changed.len(), 5);
@@ -358,7 +357,7 @@ async fn disabled_or_uncurated_services_are_hidden_from_agents() {
         let mut by_id = body.clone();
         by_id["service_id"] = json!(id);
         world.authorize(&demo, &by_id).await.refused(404, "service_not_found");
-        // The called URL does not find it either.
+        // The service is not found by the called URL either.
         let mut by_address = body;
         by_address.as_object_mut().unwrap().remove("service_id");
         by_address["original_request"] = json!({"method": "GET", "url": "https://newcomer.example/news.read"});
@@ -408,7 +407,7 @@ async fn disabled_or_uncurated_services_are_hidden_from_agents() {
     ] {
         set(below, out).await;
         absent(below).await;
-        // The owner can still read and tighten the agent's record, but not enable the service.
+        // The owner can still read and tighten the agent's policy for the service, but not enable the service.
         world.person_edits(&owner, Method::PATCH, &policy, &tight).await.ok();
         let on = world
             .person_edits(&owner, Method::PATCH, &policy, &json!({"enabled": true}))
@@ -441,11 +440,11 @@ async fn disabled_or_uncurated_services_are_hidden_from_agents() {
     );
 }
 
-/// A provider on this machine, whose answers a test sets.
+/// A provider on this machine, whose responses a test sets.
 pub(crate) struct Provider {
     pub(crate) address: SocketAddr,
     pub(crate) url: String,
-    /// Its payment requirement; a number is answered as a status instead.
+    /// The payment requirement in its response. A number is returned as a status instead.
     wants: Arc<Mutex<Value>>,
 }
 
@@ -525,7 +524,7 @@ async fn probed(world: &World, id: &str) -> Value {
     world.operator_gets(&at(id)).await.ok()
 }
 
-/// An agent's payment for the operation, to the offer's payee.
+/// Requests an agent's payment for the operation, to this payee.
 pub(crate) async fn pays(world: &World, agent: &TestAgent, units: u64, pay_to: &str, url: &str) -> Answer {
     let requirement = offer_v2(&OfferedTerms {
         units,
@@ -546,7 +545,7 @@ async fn observed_payments_apply_only_after_being_pinned() {
     let owner = world.person(&DEMO_OWNER);
     let payee = world.stack.providers.pay_to.clone();
     let url = format!("{}/news", provider.url);
-    // The probe runs before any agent may pay the service, so a pinned payment takes effect without delay.
+    // The probe runs before any agent may pay the service, so a price that an operator sets takes effect without delay.
     let mut entry = service_entry("newcomer", &[operation_entry("news.read", &url)]);
     entry["curated"] = json!(false);
     let (id, _) = world.enter(&entry).await;
@@ -570,7 +569,7 @@ async fn observed_payments_apply_only_after_being_pinned() {
         (&json!("status_500"), &json!("listed"))
     );
 
-    // The first observed payment is reported. An operator pins it by naming it.
+    // The first observed payment is reported. An operator sets the price by naming it.
     provider.wants(offer(1_000, &payee));
     let pinned = payment_entry(1_000, &payee);
     assert_eq!(paths(pin(&pinned).await, "unseen"), ["/payment"]);
@@ -614,7 +613,7 @@ async fn observed_payments_apply_only_after_being_pinned() {
         .refused(403, "policy_blocked");
     assert_eq!(stranger["decision"]["reason"], "catalog_payee:pay_to_not_in_catalog");
 
-    // Another payee, and then another price: they are recorded and shown, but not signed.
+    // A different payee, and then a different price, are recorded and shown, but not signed.
     let changed = async || world.operator_gets("/internal/services?changed=true").await.ok();
     let quiet = json!({"services": [], "count": 0});
     assert_eq!(changed().await, quiet);
@@ -671,7 +670,7 @@ async fn observed_payments_apply_only_after_being_pinned() {
             .all(|item| item["id"] != id)
     );
 
-    // An operator pins the change. Since agents pay the service now, it takes effect after a delay.
+    // An operator accepts the changed price. Because agents now pay the service, the change takes effect after a delay.
     let told = pin(&payment_entry(2_000, STRANGER)).await.ok();
     let operation = &told["operations"][0];
     assert_eq!(
@@ -732,7 +731,7 @@ async fn probes_run_when_due_or_requested() {
     assert_eq!(run().await.operations, 0);
 }
 
-/// The probe calls no disallowed address, such as this provider's, unless it is configured to.
+/// By default the probe calls no private address, such as this provider's.
 #[tokio::test(flavor = "multi_thread")]
 async fn probes_call_only_public_addresses_by_default() {
     let provider = Provider::start().await;
@@ -768,7 +767,7 @@ async fn probes_call_only_public_addresses_by_default() {
     assert_eq!(told["trust_status"], "listed");
 }
 
-/// The parsing of members is tested in `functions/internal/src/entry.rs`.
+/// The parsing of fields is tested in `functions/internal/src/entry.rs`.
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_operator_requests_report_every_problem() {
     let world = World::start().await;

@@ -1,5 +1,5 @@
-//! Operators who act in the browser: with the effect of their tokens, with a recent sign-in and a second operator, and
-//! what one browser that is taken over can't do.
+//! Tests operators who act in the browser: their actions, which need a recent sign-in and a second operator, and what a
+//! compromised browser can't do.
 
 use crate::operators::{Provider, SEEN_AFTER, STRANGER, at, disable_all, offer, pays};
 use purser_domain::{Address, parse_address};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Someone with the operators' claim whom the deployment does not list.
+/// A user who has the operators' claim, but is not in the deployment's list.
 const KIM: DemoUser = DemoUser {
     sub: "0b0c6a2e-7d1f-4f0e-8f5d-5a1f3c9e4d03",
     email: "kim@example.test",
@@ -22,7 +22,7 @@ const KIM: DemoUser = DemoUser {
 const RECENT_SECONDS: u32 = 600;
 const FREEZES: &str = "/dashboard/operator/freezes";
 
-/// A world in which everybody has the operators' claim, so that the deployment's list alone decides.
+/// Starts a world in which every user has the operators' claim, so only the deployment's list decides.
 async fn office(more: &[(&str, &str)]) -> World {
     let everybody = [("OPERATOR_CLAIM", "aud"), ("OPERATOR_VALUE", CLIENT_ID)];
     let more = everybody.iter().chain(more);
@@ -42,7 +42,7 @@ struct Browser<'a> {
     cookie: String,
 }
 
-/// The answer to a form.
+/// The response to a form.
 #[derive(Debug)]
 struct Posted {
     status: u16,
@@ -85,7 +85,7 @@ impl<'a> Browser<'a> {
         answer.text().await.unwrap()
     }
 
-    /// The token of the forms of the page.
+    /// Returns the form token in the page.
     async fn token(&self, path: &str) -> String {
         let page = self.page(path).await;
         let (_, rest) = page.split_once("name=\"form_token\" value=\"").unwrap();
@@ -111,7 +111,7 @@ impl<'a> Browser<'a> {
         self.posts(path, &fields).await
     }
 
-    /// The clock stands still, and the audit log sorts by time.
+    /// Posts a form. The clock is stopped, so the method advances it, because the audit log sorts by time.
     async fn posts(&self, path: &str, fields: &[(&str, &str)]) -> Posted {
         self.world.pass(1);
         let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
@@ -136,7 +136,7 @@ impl<'a> Browser<'a> {
     }
 }
 
-/// The newest acts in the operators' audit log: who, what, and the error.
+/// Returns the newest actions in the operators' audit log: the operator, the kind, and the error.
 async fn acts(world: &World, count: usize) -> Vec<(String, String, Value)> {
     let log = world.operator_gets("/internal/audit-log").await.ok();
     let rows = log["entries"].as_array().unwrap().iter().take(count);
@@ -154,7 +154,7 @@ fn shown(address: &str) -> String {
     address.to_checksum(None)
 }
 
-/// A service whose provider asks for the payment of a stranger, as a probe has seen.
+/// A service whose provider requests a payment to a stranger, as a probe has observed.
 struct Shop {
     provider: Provider,
     world: World,
@@ -200,7 +200,7 @@ impl Shop {
         format!("{}/operations/{}/{what}", self.page(), self.operation)
     }
 
-    /// Has the service probed, as an operator asks in the browser.
+    /// Requests a probe of the service in the browser, and runs it.
     async fn probe(&self, browser: &Browser<'_>) {
         let page = self.page();
         browser
@@ -212,7 +212,7 @@ impl Shop {
         assert_eq!(report.dropped, 0);
     }
 
-    /// Writes the entry with this payment, with a token.
+    /// Writes the service with this payment, with an operator token.
     async fn write(&self, pay_to: &str, units: u64) -> Value {
         let mut operation = operation_entry("news.read", &self.url);
         operation["id"] = json!(self.operation);
@@ -231,7 +231,7 @@ impl Shop {
     }
 }
 
-/// Neither time, nor the same operator with a token, nor an earlier version puts it into effect.
+/// Neither time, nor the same operator with a token, nor an earlier version puts the payee into effect.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payee_pinned_in_a_browser_waits_for_another_operator() {
     let shop = Shop::open(&[]).await;
@@ -251,7 +251,7 @@ async fn a_payee_pinned_in_a_browser_waits_for_another_operator() {
             "{html}"
         );
     }
-    // The operator confirms what they compared, and it is what a probe saw.
+    // The operator confirms the payment that a probe observed.
     let unconfirmed = ada.posts(&shop.form("pin"), &[]).await;
     assert_eq!(unconfirmed.status, 403, "a form without its token");
     let other = [
@@ -301,7 +301,7 @@ async fn a_payee_pinned_in_a_browser_waits_for_another_operator() {
         (&json!("catalog_payee:pay_to_not_in_catalog"), None)
     );
 
-    // The same operator, in the browser and with their token.
+    // The same operator, in the browser and with a token.
     ada.sends(&shop.page(), &shop.form("accept"), &[])
         .await
         .is_refused(403, "you requested this change yourself");
@@ -331,7 +331,7 @@ async fn a_payee_pinned_in_a_browser_waits_for_another_operator() {
         html.contains("once another operator accepts it") && html.contains("browser:ada"),
         "{html}"
     );
-    // The entry was edited after Bob opened the page.
+    // The service was updated after Bob opened the page.
     let curated = format!("{}/curated", at(&shop.id));
     for curated_now in [false, true] {
         let body = json!({"curated": curated_now});
@@ -360,7 +360,7 @@ async fn a_payee_pinned_in_a_browser_waits_for_another_operator() {
     drop(shop.provider);
 }
 
-/// Then it waits for the delay of every change, also by the clock of the function that attests payees.
+/// The change then waits for the delay of every change, also by the clock of the function that verifies payees.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_requested_in_a_browser_is_requested_anew_with_a_token() {
     let shop = Shop::open(&[]).await;
@@ -383,7 +383,7 @@ async fn a_change_requested_in_a_browser_is_requested_anew_with_a_token() {
     shop.pays(2_000, STRANGER).await.ok();
 }
 
-/// Where no second operator is needed, the delay is that of every change.
+/// If no second operator is needed, the delay is the usual delay of a change.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_delayed_change_is_withdrawn_in_a_browser() {
     let shop = Shop::open(&[("SECOND_BROWSER_OPERATOR", "false")]).await;
@@ -398,7 +398,7 @@ async fn a_delayed_change_is_withdrawn_in_a_browser() {
     ada.sends(&shop.page(), &shop.form("accept"), &[])
         .await
         .is_refused(403, "you requested this change yourself");
-    // One's own change can be withdrawn.
+    // An operator can withdraw their change.
     ada.sends(&shop.page(), &shop.form("withdraw"), &[])
         .await
         .is_done("change_withdrawn");
@@ -411,7 +411,7 @@ async fn a_delayed_change_is_withdrawn_in_a_browser() {
     shop.pays(2_000, STRANGER).await.refused(403, "policy_blocked");
     shop.pays(1_000, &world.stack.providers.pay_to).await.ok();
 
-    // The same with a token.
+    // The same withdrawal with a token.
     let version = shop.write(STRANGER, 1_000).await["version"].as_u64().unwrap();
     let path = format!("{}/operations/{}/withdraw-change", at(&shop.id), shop.operation);
     let withdraw = async |version: &str| {
@@ -507,8 +507,8 @@ async fn freeze_scopes(world: &World, agent: &TestAgent) -> [(String, [(&'static
     })
 }
 
-/// Every form that begins or ends a freeze, from every browser, on a freeze that was set with a token: the freeze
-/// stays as it is. A compromised `people` can ask `internal` for the same acts and no others.
+/// Sends every form that begins or ends a freeze, from every browser, for a freeze that was set with a token: the
+/// freeze stays unchanged. A compromised `people` can request only the same actions from `internal`.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_browser_changes_a_freeze_that_was_set_with_a_token() {
     for second in ["true", "false"] {
@@ -520,7 +520,7 @@ async fn no_browser_changes_a_freeze_that_was_set_with_a_token() {
         ];
         for (path, fields) in freeze_scopes(&world, &agent).await {
             let [scope, id] = fields.each_ref().map(|(name, value)| (*name, value.as_str()));
-            // The token's freeze replaces one from a browser, and the request to end that one.
+            // The token's freeze replaces a freeze from a browser, and the request to end that freeze.
             let fields = [scope, id, ("reason", "a look")];
             let [ada, _] = &browsers;
             ada.sends(FREEZES, FREEZES, &fields).await.is_done("operator_froze");
@@ -563,7 +563,7 @@ async fn no_browser_changes_a_freeze_that_was_set_with_a_token() {
     }
 }
 
-/// A browser begins or ends its freeze while an operator's token sets one, in each scope and in drawn orders: the
+/// A browser begins or ends its freeze while an operator's token sets a freeze, in each scope and in random orders: the
 /// token's freeze stays, whatever was read before it was stored.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_browser_that_races_with_a_token_ends_no_freeze() {
@@ -621,7 +621,7 @@ async fn a_browser_that_races_with_a_token_ends_no_freeze() {
     }
 }
 
-/// The second browser of an end that was requested for an earlier freeze ends nothing.
+/// If the end of an earlier freeze was requested, a second browser's confirmation does not end a new freeze.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_freeze_that_begins_again_forgets_the_request_to_end_it() {
     let world = office(&[]).await;
@@ -640,7 +640,7 @@ async fn a_freeze_that_begins_again_forgets_the_request_to_end_it() {
         let freezes = world.operator_gets("/internal/freezes").await.ok();
         assert_eq!(freezes["freezes"][0]["reason"], "not yet");
         assert_eq!(freezes["freezes"][0]["end_requested_by"], "browser:bob");
-        // Who froze before, and why, stays in the audit log.
+        // The audit log keeps the operator and the reason of the earlier freeze.
         let log = world.operator_gets("/internal/audit-log?kind=freeze_set").await.ok();
         let before = json!({"reason": "stolen", "operator": "browser:ada", "end_asked_by": "browser:ada"});
         assert_eq!(log["entries"][0]["before"], before);
@@ -675,7 +675,7 @@ async fn an_agent_is_offered_by_two_operators_in_browsers() {
             .is_done("offer_awaits_second");
         assert_eq!(offered().await, 0);
     }
-    // An offer to somebody else is no confirmation.
+    // An offer to a different user is no confirmation.
     let other = "c".repeat(64);
     bob.sends(&page, &form("offer"), &[("to", &other), ("reason", "r")])
         .await
@@ -711,7 +711,7 @@ async fn an_agent_is_offered_by_two_operators_in_browsers() {
     );
 }
 
-/// The claim alone is not enough, nor is the list: a person needs both, a recent sign-in, and a registered name.
+/// Neither the claim nor the list alone is enough: a user needs both, a recent sign-in, and a registered name.
 #[tokio::test(flavor = "multi_thread")]
 async fn only_registered_operators_with_a_recent_sign_in_act_in_a_browser() {
     let world = office(&[]).await;
@@ -733,7 +733,7 @@ async fn only_registered_operators_with_a_recent_sign_in_act_in_a_browser() {
         (&log["entries"][0]["kind"], &log["entries"][0]["error"]),
         (&json!("freeze_set"), &json!("recent_sign_in_required"))
     );
-    // Who is no longer registered can't act, as with a token.
+    // An operator who is no longer registered can't act, as with a token.
     let token = world.stack.internal_token.clone();
     world.stack.set_operators(&[("local", &token)]);
     world.pass(61);

@@ -71,8 +71,8 @@ pub(crate) async fn steal(world: &World, wallet: &str, units: u64) -> String {
     hash.as_str().unwrap().to_owned()
 }
 
-/// The payment with another nonce, after replacing the wallet's code so that any signature is valid: as if its key had
-/// signed.
+/// Returns the payment with another nonce, after replacing the wallet's code so that any signature is valid, as if the
+/// wallet's key had signed.
 async fn forged(world: &World, authorized: &Value, nonce: u8) -> Value {
     /// Returns ERC-1271's magic value to every call.
     const SIGNS_ANYTHING: &str = "0x631626ba7e60e01b60005260206000f3";
@@ -84,7 +84,7 @@ async fn forged(world: &World, authorized: &Value, nonce: u8) -> Value {
     forged
 }
 
-/// The outflows that operators can read, newest first.
+/// Returns the outflows that operators can read, newest first.
 async fn told(world: &World) -> Vec<Value> {
     let listed = world.operator_gets("/internal/audit-log?outflows=true").await.ok();
     listed["entries"].as_array().unwrap().clone()
@@ -112,7 +112,7 @@ async fn complete(world: &World, agent: &TestAgent, authorized: &Value, hash: &s
     world.complete(agent, settlement, &proof).await.ok();
 }
 
-/// Operators and the owner of the agent see it.
+/// Operators and the agent's owner see the outflow.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unexplained_outflow_is_reported_once() {
     let log = Log::start("warn,purser=info");
@@ -124,7 +124,7 @@ async fn an_unexplained_outflow_is_reported_once() {
     );
     let paid = pay(&world, &agent, 5_000).await;
     let stolen = steal(&world, &agent.wallet, 7_000).await;
-    // A transfer of zero, which anybody can make from any wallet.
+    // Anyone can make a transfer of zero from any wallet.
     steal(&world, &other.wallet, 0).await;
     // A second transfer of the same amount to the same payee as a payment.
     let again = forged(&world, &paid, 0x11).await;
@@ -166,7 +166,7 @@ async fn an_unexplained_outflow_is_reported_once() {
     assert_eq!(lines().len(), 2, "{:?}", lines());
     assert!(lines().iter().all(|line| line["OutflowUnexplained"] == 1));
 
-    // The owner sees the same in JSON and on the page, and nobody else does.
+    // The owner sees the same in JSON and on the page. Other users do not.
     let path = format!("/audit-log?kind=outflow_found&agent_id={}", agent.id);
     let owned = world.person_gets(&owner, &path).await.ok();
     assert_eq!(owned["count"], 2, "{owned}");
@@ -215,7 +215,7 @@ async fn what_settlements_pay_is_explained_however_they_end() {
         world.set_clock(Timestamp::from_secs(seconds).unwrap());
     };
     pay(&world, &agent, 1_000).await;
-    // A payment that is not completed, and still held while its block is compared.
+    // A payment that is not completed, and still held when its block is compared.
     let held = authorize(&world, &agent, 2_000).await;
     world.settle(&held).await;
     // Two payments in one transaction, of which one is completed.
@@ -247,7 +247,7 @@ async fn what_settlements_pay_is_explained_however_they_end() {
     assert_eq!(world.get(&agent, &path).await.ok()["receipt_status"], "confirmed");
     assert_eq!(told(&world).await, Vec::<Value>::new());
 
-    // A transfer in the transaction of a payment, besides the payment, is not part of the payment.
+    // A second transfer in a payment's transaction is not part of the payment.
     let paid = authorize(&world, &agent, 5_000).await;
     let beside = forged(&world, &paid, 0x22).await;
     let both = batch_of(NETWORK.token().address, vec![transfer_of(&beside), transfer_of(&paid)]);
@@ -305,7 +305,7 @@ async fn a_failed_outflow_search_is_repeated_later() {
     assert_eq!(told(&world).await.len(), 1);
 }
 
-/// Each part of the wallets is searched by its own run.
+/// Each shard of the wallets is searched by a separate run.
 #[tokio::test(flavor = "multi_thread")]
 async fn runs_over_parts_find_what_is_theirs() {
     let world = world(&WATCH).await;

@@ -1,5 +1,5 @@
-//! When a changed payee or a raised price in the catalog takes effect, over HTTP: the delay, the second operator, and
-//! that neither can be circumvented. The rule is in `shared/domain/src/catalog/pricing.rs`.
+//! Tests when a changed payee or a raised price in the catalog takes effect, over HTTP: the delay, the second operator,
+//! and that neither can be circumvented. The rule is in `shared/domain/src/catalog/pricing.rs`.
 
 use purser_domain::Timestamp;
 use purser_local::{DEMO_OWNER, Options, Streaming};
@@ -46,7 +46,7 @@ impl Office {
         paid(operation_entry("news.read", URL), 1_000, &self.payee())
     }
 
-    /// Writes an entry as Ada, and waits until functions have reloaded the catalog.
+    /// Writes a service as Ada, and waits until functions have reloaded the catalog.
     async fn write(&self, id: &str, entry: &Value) -> Value {
         let request = self.world.operators_request(Method::PUT, &at(id));
         let request = match self.world.operator_gets(&at(id)).await.status {
@@ -77,13 +77,13 @@ impl Office {
         World::send(request).await
     }
 
-    /// Creates an agent, which gets all services that are open.
+    /// Creates an agent, which gets all open services.
     async fn agent(&self) -> TestAgent {
         let owner = self.world.person(&DEMO_OWNER);
         self.world.agent_of(&owner, "reader").await
     }
 
-    /// Asks to pay `units` to this payee for a call, without naming a service, and returns the answer.
+    /// Requests a payment of `units` to this payee for a call, without naming a service. Returns the response.
     async fn pays(&self, agent: &TestAgent, units: u64, pay_to: &str) -> Answer {
         self.pays_at(agent, units, pay_to, URL).await
     }
@@ -155,7 +155,7 @@ async fn payee_changes_apply_only_after_their_delay() {
     let shown = &told["operations"][0];
     assert_eq!((&shown["payment"], &shown["next"]), (&operation["payment"], &next));
 
-    // The coming change is public.
+    // The pending change is public.
     let mut coming = next.clone();
     coming.as_object_mut().unwrap().remove("by");
     let seen = office.public(&id).await;
@@ -190,7 +190,7 @@ async fn payee_changes_apply_only_after_their_delay() {
                 (from, from)
             );
         }
-        // What is never accepted has no time.
+        // A denial that time does not change has no retry time.
         for (units, payee, reason) in [
             (2_001, STRANGER, NOT_ITS_PAYEE),
             (1_000, "0x90F79bf6EB2c4f870365E785982E1f101E93b906", NOT_ITS_PAYEE),
@@ -244,7 +244,7 @@ async fn price_increases_are_delayed_but_decreases_apply_immediately() {
         operation["price_model"] = json!("per_token");
         operation
     };
-    // The change, what a call may then cost, and whether the change is delayed.
+    // The change, the maximum price of a call after it, and whether the change is delayed.
     let rows = [
         (dearer(1_001), 1_000, true),
         (up_to(1_001), 1_000, true),
@@ -324,7 +324,7 @@ async fn a_second_operator_can_accept_a_delayed_change() {
     office.accept(bob, &id, of, "\"3\"").await.refused(404, "not_found");
 }
 
-/// Operators see that time as `paid_from`.
+/// Operators see the payment time as `paid_from`.
 #[tokio::test(flavor = "multi_thread")]
 async fn accepted_payees_are_paid_after_the_configured_delay() {
     let delay = ("ACCEPTED_PAYEE_DELAY_SECONDS".to_owned(), "3600".to_owned());
@@ -359,7 +359,7 @@ async fn accepted_payees_are_paid_after_the_configured_delay() {
     office.pays(&agent, 1_000, STRANGER).await.ok();
 }
 
-/// Writing the same change again, or an entry without a payment, keeps the time of the change.
+/// Writing the same change again, or a service without a payment, keeps the time of the change.
 #[tokio::test(flavor = "multi_thread")]
 async fn delayed_changes_are_reverted_by_the_original_entry() {
     let office = Office::open().await;
@@ -371,7 +371,7 @@ async fn delayed_changes_are_reverted_by_the_original_entry() {
     let changed = service_entry("newcomer", &[paid(operation.clone(), 1_000, STRANGER)]);
     let next = async |entry: &Value| office.write(&id, entry).await["operations"][0]["next"].clone();
     let waiting = next(&changed).await;
-    // Writing the change again, or an edit that does not mention it, keeps its time.
+    // Writing the change again, or an update without a payment, keeps the time of the change.
     let mut silent = changed.clone();
     silent["operations"][0].as_object_mut().unwrap().remove("payment");
     silent["name"] = json!("Other");
@@ -379,7 +379,7 @@ async fn delayed_changes_are_reverted_by_the_original_entry() {
         assert_eq!(next(again).await, waiting);
     }
     assert_eq!(office.curate(&id, true).await["operations"][0]["next"], waiting);
-    // Another change has its own time.
+    // A different change has a new time.
     let dearer = service_entry("newcomer", &[paid(operation, 1_001, STRANGER)]);
     assert!(time(&next(&dearer).await["from"]) > time(&waiting["from"]));
     assert_eq!(next(&original).await, Value::Null);
@@ -389,8 +389,8 @@ async fn delayed_changes_are_reverted_by_the_original_entry() {
     assert_eq!(refused(office.pays(&agent, 1_000, STRANGER).await), NOT_ITS_PAYEE);
 }
 
-/// Sequences of edits that end with a stranger's payment in the catalog. None of them lets a call pay the stranger
-/// until a day after its last edit, even for an agent created now.
+/// Sequences of updates that end with a stranger's payment in the catalog. None of the sequences lets a call pay the
+/// stranger until a day after its last update, even for an agent created now.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_sequence_of_edits_shortens_the_wait() {
     let office = Office::open().await;
@@ -405,12 +405,13 @@ async fn no_sequence_of_edits_shortens_the_wait() {
         unpaid["payment"] = Value::Null;
         office.write(&id, &lists(std::slice::from_ref(&operation))).await;
         let edits: Vec<(String, Value)> = match sequence {
-            // A changed operation; one that is removed first, or whose payment is; another operation beside it.
+            // A changed operation; an operation that is removed first, or whose payment is removed first; a second
+            // operation.
             0 => vec![(id.clone(), lists(&[changed()]))],
             1 => vec![(id.clone(), lists(&[])), (id.clone(), lists(&[changed()]))],
             2 => vec![(id.clone(), lists(&[unpaid])), (id.clone(), lists(&[changed()]))],
             3 => vec![(id.clone(), lists(&[operation.clone(), other()]))],
-            // Another id, a template, another spelling of the address.
+            // A different id, a template, a different spelling of the address.
             4 => vec![(id.clone(), lists(&[other()]))],
             5 | 6 => {
                 let endpoint = if sequence == 5 {
@@ -433,7 +434,7 @@ async fn no_sequence_of_edits_shortens_the_wait() {
                 closed["curated"] = json!(false);
                 vec![(id.clone(), closed), (id.clone(), lists(&[changed()]))]
             }
-            // A second service that lists the call, before and after it is removed from the first.
+            // A second service that lists the call, before and after the first service removes it.
             9 => vec![(fresh_key(), list("another", &[other()]))],
             _ => vec![(id.clone(), lists(&[])), (fresh_key(), list("aftermath", &[other()]))],
         };
@@ -448,7 +449,7 @@ async fn no_sequence_of_edits_shortens_the_wait() {
             let answer = office.pays(&agent, 1_000, STRANGER).await;
             assert!((400..500).contains(&answer.status), "{sequence}: {}", answer.body);
         }
-        // Afterwards it is paid, which shows that the stranger's change was the pending one.
+        // After the delay the stranger can be paid, which shows that the stranger's change was pending.
         let shown = office.world.operator_gets(&at(&last)).await.ok();
         let operations = shown["operations"].as_array().unwrap();
         let waits = |one: &&Value| one["next"]["payment"]["pay_to"] == STRANGER;
@@ -499,7 +500,7 @@ async fn a_test_network_may_do_without_the_delay() {
     office.pays(&agent, 1_000, STRANGER).await.ok();
 }
 
-/// Another event is published when the delayed change is made.
+/// A second event is published when the delayed change is made.
 #[tokio::test(flavor = "multi_thread")]
 async fn delayed_changes_publish_events_when_effective() {
     let world = World::still_with(Options {

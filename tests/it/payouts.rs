@@ -1,5 +1,6 @@
-//! An owner withdraws an agent's money: over the real stack, the official facilitator and a real chain; with the test's
-//! own facilitator, which fails, lies or is slow; and with the function's process killed at each step.
+//! Tests that an owner withdraws an agent's balance: over the real stack, the official facilitator and a real chain;
+//! with a test facilitator that fails, returns false data or is slow; and with the function's process killed at each
+//! step.
 
 use axum::body::Bytes;
 use axum::extract::State;
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
 const DAY: u64 = 86_400;
-/// A little longer than a payout is valid, in seconds.
+/// A little longer than a withdrawal is valid, in seconds.
 const USABLE: u64 = 310;
 /// The timeout of a run of reconcile in the cloud.
 const TIME: Duration = Duration::from_secs(55);
@@ -34,7 +35,7 @@ async fn advance(world: &World, seconds: u64) {
     world.call(Method::POST, "/_local/clock", None, Some(&body)).await.ok();
 }
 
-/// The balance of an address on the chain.
+/// Returns the balance of an address on the chain.
 async fn holds(world: &World, address: &str) -> u64 {
     let data = format!("0x70a08231{:0>64}", address.trim_start_matches("0x").to_lowercase());
     let call = json!([{"to": NETWORK.token().address, "data": data}, "latest"]);
@@ -71,7 +72,7 @@ async fn receipt(world: &World, person: &Person, agent: &TestAgent, id: &Value) 
     world.person_gets(person, &path).await.ok()
 }
 
-/// The entries of the person's audit log about this agent and kind of act, newest first.
+/// Returns the entries of the user's audit log about this agent and kind, newest first.
 async fn told_of(world: &World, person: &Person, agent: &TestAgent, kind: &str) -> Vec<Value> {
     let path = format!("/audit-log?agent_id={}&kind={kind}", agent.id);
     let log = world.person_gets(person, &path).await.ok();
@@ -87,13 +88,13 @@ async fn reconcile(world: &World) {
     world.stack.reconcile.run(TIME).await.unwrap();
 }
 
-/// Advances the time until open settlements are due, and reconciles them.
+/// Advances the time until pending settlements are due, and reconciles them.
 async fn end(world: &World) {
     advance(world, USABLE).await;
     reconcile(world).await;
 }
 
-/// A payout is made once per idempotency key, and keys of agents cannot see it.
+/// A withdrawal is made once per idempotency key, and API keys of agents cannot see it.
 #[tokio::test(flavor = "multi_thread")]
 async fn payouts_are_exact_and_wait_for_the_address() {
     let world = World::start().await;
@@ -106,7 +107,7 @@ async fn payouts_are_exact_and_wait_for_the_address() {
     );
     let named = name(&world, &person, &agent, TO).await.ok();
     assert_eq!((&named["set_up"], &named["address"]), (&json!(true), &json!(TO)));
-    // Naming the same address again does not restart the wait.
+    // Setting the same address again does not restart the wait.
     assert_eq!(
         name(&world, &person, &agent, TO).await.ok()["good_from"],
         named["good_from"]
@@ -121,7 +122,7 @@ async fn payouts_are_exact_and_wait_for_the_address() {
     );
     advance(&world, 61).await;
 
-    // Paid out exactly and once, however often it is requested.
+    // The exact amount is withdrawn once, however often it is requested.
     let key = fresh_key();
     let paid = pay_out(&world, &person, &agent, json!(1_234_567), &key).await.created();
     assert_eq!(
@@ -175,7 +176,7 @@ async fn payouts_are_exact_and_wait_for_the_address() {
     let none = pay_out(&world, &person, &agent, json!("balance"), &fresh_key()).await;
     refused_for(none, "insufficient_balance");
 
-    // Lists distinguish payouts, agents' keys see none of them, and nothing counts as spent.
+    // Lists distinguish withdrawals, agents' API keys see none of them, and they do not count as spent.
     let log = world.person_gets(&person, "/decisions?result=payout").await.ok();
     assert_eq!(
         (&log["count"], &log["decisions"][0]["receipt_status"]),
@@ -199,7 +200,7 @@ async fn payouts_are_exact_and_wait_for_the_address() {
     purser_testkit::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
 }
 
-/// A changed address waits again, and no other person can name or remove the address.
+/// A changed address waits again, and no other user can set or remove the address.
 #[tokio::test(flavor = "multi_thread")]
 async fn payout_addresses_require_a_recent_sign_in() {
     let world = World::start().await;
@@ -222,12 +223,12 @@ async fn payout_addresses_require_a_recent_sign_in() {
         let wrong = pay_out(&world, &person, &agent, amount, "k").await;
         wrong.refused(400, "invalid_request");
     }
-    // No request may name the address.
+    // A request may not contain the address.
     let elsewhere = json!({"amount_units": 1, "idempotency_key": "k", "address": OTHER});
     let path = agent.path("/payouts");
     let wrong = world.person_edits(&person, Method::POST, &path, &elsewhere).await;
     wrong.refused(400, "invalid_request");
-    // Another person's agent does not exist for the caller.
+    // For the caller, another user's agent does not exist.
     let path = agent.path("/payout-address");
     world.person_gets(&stranger, &path).await.refused(404, "not_found");
     name(&world, &stranger, &agent, OTHER).await.refused(404, "not_found");
@@ -238,7 +239,7 @@ async fn payout_addresses_require_a_recent_sign_in() {
         .refused(404, "not_found");
 
     advance(&world, DAY - 3_600).await;
-    // A session that is no longer recent can read the address and remove it, but nothing else.
+    // A session without a recent sign-in can read and remove the address, but nothing else.
     let old = world.person(&DEMO_OWNER);
     advance(&world, 900).await;
     name(&world, &old, &agent, OTHER)
@@ -261,17 +262,17 @@ async fn payout_addresses_require_a_recent_sign_in() {
     assert_eq!((holds(&world, TO).await, holds(&world, OTHER).await), (0, 0));
 }
 
-/// The behavior of the test's own facilitator.
+/// The behavior of the test facilitator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
     PassOn,
     /// Reports success without submitting the payment.
     Lies,
     Refuses,
-    /// Submits the payment, but does not answer before the caller's timeout.
+    /// Submits the payment, but does not respond before the caller's timeout.
     Slow,
     Garbage,
-    /// Closes the connection without an answer.
+    /// Closes the connection without a response.
     Breaks,
 }
 
@@ -285,7 +286,8 @@ struct Shared {
     upstream: OnceLock<String>,
     manner: Mutex<Manner>,
     asked: AtomicUsize,
-    /// Called when a request has arrived and when it was carried out; returns whether it is never answered.
+    /// Called when a request has arrived and when it was carried out. Returns whether the request never gets a
+    /// response.
     hook: Mutex<Box<dyn FnMut(Moment) -> bool + Send>>,
 }
 
@@ -347,7 +349,7 @@ async fn settle(State(front): State<Arc<Shared>>, body: Bytes) -> impl IntoRespo
     }
 }
 
-/// A stack that submits payouts through a [`Front`], and whose payout addresses can be used at once.
+/// Starts a stack that submits withdrawals through a [`Front`], and whose withdrawal addresses can be used immediately.
 async fn fronted() -> (World, Front) {
     let front = Front::start().await;
     let environment = [("FACILITATOR_URL", front.url.as_str()), ("PAYOUT_DELAY_SECONDS", "0")];
@@ -365,7 +367,7 @@ async fn fronted() -> (World, Front) {
     (world, front)
 }
 
-/// A refused payout is submitted again on request, unless its address was changed in between.
+/// A rejected withdrawal is submitted again on request, unless its address was changed in between.
 #[tokio::test(flavor = "multi_thread")]
 async fn payouts_tolerate_facilitator_failures() {
     let (world, front) = fronted().await;
@@ -405,7 +407,7 @@ async fn payouts_tolerate_facilitator_failures() {
         );
     }
 
-    // A payout that was refused is submitted when it is requested again, and only once.
+    // A rejected withdrawal is submitted once when it is requested again.
     let key = fresh_key();
     front.behave(Manner::Refuses);
     let first = pay_out(&world, &person, &agent, json!(dollars(1)), &key)
@@ -421,7 +423,8 @@ async fn payouts_tolerate_facilitator_failures() {
     end(&world).await;
     assert_eq!(holds(&world, TO).await, paid);
 
-    // But not to an address that was changed in between, and the repetition returns nothing new.
+    // The withdrawal is not submitted to an address that was changed in between, and the repetition returns nothing
+    // new.
     let person = world.person(&DEMO_OWNER);
     let key = fresh_key();
     front.behave(Manner::Refuses);
@@ -480,7 +483,7 @@ async fn of_many_payouts_at_once_one_is_made() {
     purser_testkit::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
 }
 
-/// An operator's freeze stops payouts, including repeated requests; the owner's own freeze does not (above).
+/// An operator's freeze stops withdrawals, including repeated requests. The owner's freeze does not (above).
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_freezes_stop_payouts_until_operators_end_them() {
     let (world, front) = fronted().await;
@@ -509,7 +512,7 @@ async fn operators_freezes_stop_payouts_until_operators_end_them() {
         assert_eq!((holds(&world, TO).await, front.asked()), (before, asked));
         unfreeze().await;
 
-        // The freeze stops the repetition of a payout that was refused; afterwards it is made.
+        // The freeze stops the repetition of a rejected withdrawal. After the freeze the withdrawal is made.
         front.behave(Manner::Refuses);
         let key = fresh_key();
         let first = pay_out(&world, &person, &agent, json!(dollars(1)), &key)
@@ -533,8 +536,7 @@ async fn operators_freezes_stop_payouts_until_operators_end_them() {
     }
 }
 
-/// The address becomes void when the agent is handed over, even for payouts reserved earlier; the new owner names their
-/// own.
+/// An ownership transfer removes the address, even for earlier reserved withdrawals. The new owner sets a new address.
 #[tokio::test(flavor = "multi_thread")]
 async fn payouts_never_reach_a_previous_owners_address() {
     let (world, front) = fronted().await;
@@ -657,7 +659,7 @@ async fn payout_actions_and_refusals_are_audited() {
     assert_eq!(one("payout_address_named", 3).await["error"], "recent_sign_in_required");
 }
 
-/// A place at which the process is killed.
+/// A step at which the process is killed.
 #[derive(Clone, Copy, Debug)]
 enum Stop {
     Call(&'static str, Moment),
@@ -768,7 +770,7 @@ async fn killed_payouts_are_made_exactly_once() {
     purser_testkit::invariants::assert_hold(&world.stack.db, "LedgerTable").await;
 }
 
-/// A payment authorized before the payout took the balance fails on chain, and its spend is released.
+/// A payment that was authorized before the withdrawal took the balance fails on chain, and its amount is released.
 #[tokio::test(flavor = "multi_thread")]
 async fn payouts_can_take_the_balance_of_open_payments() {
     let (world, _front) = fronted().await;

@@ -1,4 +1,5 @@
-//! People's management of their agents over HTTP: its effect, who may do it, and that it holds from the answer on.
+//! Tests users' management of their agents over HTTP: its effect, who may do it, and that a change applies from its
+//! response on.
 
 mod agents;
 mod approvals;
@@ -29,14 +30,14 @@ use purser_tests::{Answer, Person, TestAgent, World};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// A person without agents.
+/// A user without agents.
 const KIM: DemoUser = DemoUser {
     sub: "0b0c6a2e-7d1f-4f0e-8f5d-5a1f3c9e4d03",
     email: "kim@example.test",
     name: "Kim Third",
 };
 
-/// Another person without agents.
+/// A second user without agents.
 const LEE: DemoUser = DemoUser {
     sub: "c3f6d1a8-2b94-4e07-a6c1-91e0b7d85f04",
     email: "lee@example.test",
@@ -46,7 +47,7 @@ const LEE: DemoUser = DemoUser {
 /// No changes.
 const NOTHING: [String; 0] = [];
 
-/// A world, a person, and the agent that they created.
+/// A world, a user, and an agent that the user created.
 struct Household {
     world: World,
     kim: Person,
@@ -71,7 +72,7 @@ impl Household {
         self.world.person_edits(&self.kim, method, &path, &body).await
     }
 
-    /// Edits the agent's policy for `lab-search`.
+    /// Updates the agent's policy for `lab-search`.
     async fn set_policy(&self, policy: Value) -> Value {
         self.edit(Method::PATCH, "/services/lab-search", policy).await.ok()
     }
@@ -81,7 +82,7 @@ impl Household {
         self.edit(Method::PATCH, "", json!({"status": status})).await.ok()
     }
 
-    /// Hands the agent over to this person, who accepts it.
+    /// Transfers the agent to this user, who accepts.
     async fn hand_over_to(&self, person: &Person) {
         self.offer_to(person).await;
         self.accept(person).await.ok();
@@ -109,7 +110,7 @@ impl Household {
     }
 }
 
-/// Denies the stamps of windows from now on: an edit is stored, and fails before it ends what is under way.
+/// Denies all later version checks on windows, so an update is stored but fails before it stops payments in flight.
 fn deny_stamps(proxy: &Proxy) {
     proxy.follow(|step| {
         let stamps = step.moment == Moment::Arrived && step.call == "UpdateItem LedgerTable";
@@ -122,14 +123,14 @@ fn deny_stamps(proxy: &Proxy) {
     });
 }
 
-/// The body with the approval that allows it.
+/// Returns the body with the approval for it.
 fn carrying(body: &Value, approval: &Value) -> Value {
     let mut body = body.clone();
     body["approval_id"] = approval.clone();
     body
 }
 
-/// The names of an object's members.
+/// Returns the names of an object's fields.
 fn members(object: &Value) -> Vec<&String> {
     object.as_object().expect("an object").keys().collect()
 }

@@ -170,7 +170,7 @@ async fn only_the_owner_can_rename_an_agent() {
     let before = home.read("").await;
     let longest = "\u{1f4a1}".repeat(100);
     let renamed = home.edit(Method::PATCH, "", json!({"name": longest})).await;
-    // Creating the key made the second version.
+    // The creation of the API key made the second version.
     assert_eq!(renamed.etag(), "\"3\"");
     let mut expected = before;
     expected["name"] = json!(longest);
@@ -178,7 +178,7 @@ async fn only_the_owner_can_rename_an_agent() {
     assert_eq!(renamed.ok(), expected);
     assert_eq!(world.get(agent, "/mcp/agents/me").await.ok()["name"], json!(longest));
 
-    // Setting the same value is no edit.
+    // Setting the same value is no update.
     let rows = world.rows().await;
     let same = json!({"name": format!(" {longest} "), "status": "active"});
     assert_eq!(home.edit(Method::PATCH, "", same).await.ok(), expected);
@@ -232,7 +232,8 @@ async fn an_agent_keeps_services_open_at_its_creation() {
     let open = world.get(&agent, &policy).await.ok();
     assert_eq!((&open["enabled"], &open["version"]), (&json!(true), &json!(1)));
 
-    // For such a service the first edit makes the second version; for a service that opened later, the first.
+    // For a default service the first update makes the second version; for a service that opened later, the first
+    // version.
     let edit = json!({"max_per_call_units": 5});
     let stale = world
         .person_edits_version(&kim, Method::PATCH, &weather, "\"2\"", &edit)
@@ -249,7 +250,7 @@ async fn an_agent_keeps_services_open_at_its_creation() {
     assert_eq!((enabled.etag(), enabled.status), ("\"1\"", 201));
 }
 
-/// As a local tester does when the token of `.local/stack.json` no longer counts as a recent sign-in.
+/// A local tester needs this when the token of `.local/stack.json` no longer counts as a recent sign-in.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_local_stack_signs_its_owner_in_anew() {
     let world = World::still().await;

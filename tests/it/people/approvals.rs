@@ -1,5 +1,5 @@
-//! Approvals as the deciding person sees them. The effect of a verdict on a payment is tested in `errors.rs`; who may
-//! give it, in `isolation.rs`.
+//! Tests approvals as the deciding user sees them. `errors.rs` tests the effect of a decision on a payment, and
+//! `isolation.rs` who may decide.
 
 use super::{Household, KIM, NOTHING, carrying, members};
 use purser_domain::{Duration, Timestamp};
@@ -119,7 +119,7 @@ async fn approvals_show_the_call_and_the_decision() {
     expected["note"] = json!("Go ahead,\nbut only once. \u{1f44d}");
     assert_eq!(approved, expected);
     assert_eq!(home.approval(id).await, expected);
-    // The agent reads the person's decision and note.
+    // The agent reads the user's decision and note.
     let polled = world
         .get(agent, &format!("/approvals/{}", id.as_str().unwrap()))
         .await
@@ -151,7 +151,7 @@ async fn approvals_show_the_call_and_the_decision() {
         }
     }
 
-    // The same call, asked about again, is told apart from a new one.
+    // A repeated request for the same call is distinguished from a new request.
     let mut again = body.clone();
     again["idempotency_key"] = json!(purser_tests::fresh_key());
     let asked = world.authorize(agent, &again).await.refused(402, "approval_required");
@@ -190,7 +190,7 @@ async fn a_flooding_agent_hides_no_other_approvals() {
     };
     let card = format!("data-approval=\"{id}\"");
     let only = format!("/approvals?agent_id={}", quiet.id);
-    // The overview shows a few of them, and their number.
+    // The overview shows a few approvals, and their number.
     let overview = page("").await;
     assert!(
         overview.contains("data-waiting=\"21\"") && overview.contains("All pending approvals"),
@@ -206,7 +206,7 @@ async fn a_flooding_agent_hides_no_other_approvals() {
     assert!(html.contains("value=\"quiet one\""), "{html}");
 }
 
-/// Two people share one account, each with their own session.
+/// Two users share one account, each with a separate session.
 #[tokio::test(flavor = "multi_thread")]
 async fn only_one_of_two_concurrent_decisions_succeeds() {
     let home = asking(World::conflicted().await).await;
@@ -238,7 +238,7 @@ async fn only_one_of_two_concurrent_decisions_succeeds() {
     assert_eq!(after.approvals.get("pending"), None);
 }
 
-/// Afterwards an approved request can no longer be paid, either.
+/// After a day an approved request can no longer be paid, either.
 #[tokio::test(flavor = "multi_thread")]
 async fn approvals_can_be_decided_within_one_day() {
     let mut home = asking(World::still().await).await;
@@ -278,7 +278,7 @@ async fn approvals_can_be_decided_within_one_day() {
     assert_eq!(world.footprint().await.settlements, 0);
 }
 
-/// It allows one payment.
+/// The shared approval allows one payment.
 #[tokio::test(flavor = "multi_thread")]
 async fn identical_open_requests_share_one_approval() {
     const RACERS: usize = 16;
@@ -288,7 +288,7 @@ async fn identical_open_requests_share_one_approval() {
     let second = agent.with_key(&second["key"]);
     let offer = world.offer(dollars(6));
     let bodies: Vec<Value> = (0..RACERS).map(|_| body_of(offer.clone())).collect();
-    // Both of the agent's keys ask, each request with its own idempotency key.
+    // Both API keys of the agent make requests, each with a new idempotency key.
     let asking = bodies.iter().enumerate().map(|(n, body)| {
         let caller = if n % 2 == 0 { agent } else { &second };
         authorizing(world, caller, body.clone())
@@ -322,7 +322,7 @@ async fn identical_open_requests_share_one_approval() {
     assert_eq!((paid, told), (1, RACERS - 1));
     let after = world.footprint().await;
     assert_eq!((after.settlements, after.total), (1, dollars(6)));
-    // An executed approval is not open: the same call needs another approval.
+    // An executed approval is not pending: the same call needs another approval.
     let (_, next) = home.ask(6).await;
     assert_ne!(next, id);
 }
@@ -350,7 +350,7 @@ async fn the_approval_list_supports_filters_and_pages() {
     let (_, approved) = home.ask(7).await;
     home.edit(Method::POST, &approve(&approved), json!({})).await.ok();
     let (_, rejected) = home.ask(8).await;
-    // A verdict needs neither a note nor a body.
+    // A decision needs neither a note nor a body.
     let request = world.persons_request(kim, Method::POST, &home.agent.path(&reject(&rejected)));
     World::send(request).await.ok();
     // Several approvals have the same time, so the time alone is no unique position.

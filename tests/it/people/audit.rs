@@ -1,18 +1,18 @@
-//! The audit log: one entry for each edit, with actor, source, and the values before and after; one for each refused
-//! edit, with the reason; and nothing of other people's.
+//! Tests the audit log: one entry for each update, with actor, source, and the values before and after; one for each
+//! rejected update, with the reason; and no entries of other users.
 
 use super::{Household, KIM, LEE};
 use purser_tests::{World, body_of, dollars, fresh_key, key_id_of, operation_entry, payment_entry, service_entry};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// Kim's log, newest first.
+/// Returns Kim's log, newest first.
 async fn log(home: &Household, query: &str) -> Vec<Value> {
     let path = format!("/audit-log{query}");
     home.world.pages_of(&home.kim, &path, "entries", 100).await.0
 }
 
-/// The only row added since `seen` rows were there; increments `seen`.
+/// Returns the only row added after the first `seen` rows, and increments `seen`.
 async fn one(home: &Household, seen: &mut usize, kind: &str) -> Value {
     let rows = log(home, "").await;
     *seen += 1;
@@ -26,7 +26,7 @@ async fn one(home: &Household, seen: &mut usize, kind: &str) -> Value {
     row
 }
 
-/// The row of an edit of the agent.
+/// Returns the row of an update of the agent.
 async fn edited(home: &Household, seen: &mut usize, kind: &str) -> Value {
     let row = one(home, seen, kind).await;
     assert_eq!(row["agent_id"], home.agent.id.to_string(), "{row}");
@@ -38,7 +38,7 @@ fn changed(row: &Value) -> (Value, Value) {
     (row["before"].clone(), row["after"].clone())
 }
 
-/// A row shows the caller, the source, and the values before and after; of a refused edit, the error.
+/// A row shows the caller, the source, and the values before and after; for a rejected update, the error.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_edit_writes_exactly_one_audit_row() {
     let home = Household::in_world(World::start().await).await;
@@ -172,7 +172,7 @@ async fn every_edit_writes_exactly_one_audit_row() {
         let row = edited(&home, &mut seen, kind).await;
         assert_eq!(changed(&row), (json!({"status": "pending"}), json!({"status": status})));
         assert_eq!(row["object_id"], approval);
-        // A second verdict is too late.
+        // A second decision is too late.
         home.edit(Method::POST, &below, json!({}))
             .await
             .refused(409, "approval_not_pending");
@@ -213,7 +213,7 @@ async fn every_edit_writes_exactly_one_audit_row() {
         .await
         .ok();
     assert_eq!(one(&home, &mut seen, "session_ended").await["object_id"], session);
-    // There is no row of an object that does not exist.
+    // An object that does not exist gets no row.
     let before = log(&home, "").await;
     world
         .person_edits(&home.kim, Method::DELETE, &path, &json!({}))
@@ -245,7 +245,7 @@ async fn every_edit_writes_exactly_one_audit_row() {
         3
     );
 
-    // Nobody else sees any of it; operators do, by the person's id.
+    // No other user sees the rows. Operators see them by the user's id.
     let lee = world.person(&LEE);
     let query = format!("/audit-log?agent_id={}", agent.id);
     for path in ["/audit-log", &query] {
@@ -264,7 +264,7 @@ async fn every_edit_writes_exactly_one_audit_row() {
     assert!(read["next_cursor"].is_string());
 }
 
-/// A row of a catalog edit has each changed payment before and after.
+/// The row of a catalog update has each changed payment before and after.
 #[tokio::test(flavor = "multi_thread")]
 async fn operator_actions_are_audited_with_name_and_payee() {
     let world = World::start().await;
@@ -290,7 +290,7 @@ async fn operator_actions_are_audited_with_name_and_payee() {
     World::send(put).await.created();
     let row = one("catalog_edited").await;
     assert_eq!((&row["before"], &row["after"]["slug"]), (&json!({}), &json!("news")));
-    // Writing the entry again changes nothing.
+    // Writing the service again changes nothing.
     world.operator_edits(Method::PUT, &at, &entry).await.ok();
     entry["operations"][0]["payment"] = payment_entry(2_000, "0x00000000000000000000000000000000000000aa");
     world.operator_edits(Method::PUT, &at, &entry).await.ok();

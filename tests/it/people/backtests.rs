@@ -1,4 +1,5 @@
-//! Backtests: what they cost is said before, they run in the background agent by agent, and a repeated run adds nothing.
+//! Tests backtests: their cost is estimated before, they run in the background agent by agent, and a repeated run adds
+//! nothing.
 
 use super::{Household, LEE};
 use purser_local::{Options, Streaming};
@@ -83,7 +84,7 @@ async fn a_backtest_runs_over_all_agents_and_is_kept() {
         read().await
     );
 
-    // The same limits flip nothing, and an agent of somebody else can't be tested.
+    // The same limits change no decision, and another user's agent can't be tested.
     let same = json!({"agents": {"kind": "ids", "ids": [home.agent.id.to_string()]}, "rules": [], "frozen": false});
     let same = post("/backtests", &same).await.body;
     world.stack.events.run_backtests(MINUTE).await.unwrap();
@@ -116,8 +117,8 @@ async fn a_backtest_runs_over_all_agents_and_is_kept() {
     }
 }
 
-/// The decisions of the owner before are neither tested nor counted in a window, in a preview as in a backtest, from the
-/// acceptance on and not only once its version is stored.
+/// The previous owner's decisions are neither tested nor counted in a window, in previews and in backtests, from the
+/// acceptance on, even before the version of the acceptance is stored.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_owner_tests_no_decision_of_the_one_before() {
     let options = Options {
@@ -160,11 +161,11 @@ async fn a_new_owner_tests_no_decision_of_the_one_before() {
         assert_eq!(flips(&result), ([0, 0, 0], vec![]), "{result}");
     }
     assert_eq!(world.stack.tell().await, 0);
-    // The time of the acceptance is known to the second.
+    // The time of the acceptance has a precision of one second.
     while world.now().secs() <= accepted {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // The first fits into the budget, unless earlier payments count.
+    // The first payment fits into the budget unless earlier payments count.
     pays(1).await;
     let own = pays(2).await["transaction_id"].clone();
     assert_eq!(world.stack.tell().await, 0);

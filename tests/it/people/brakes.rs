@@ -1,4 +1,4 @@
-//! Anomaly brakes: a burst freezes its agent, and the agent's owner is told why.
+//! Tests anomaly brakes: a burst freezes its agent, and the agent's owner is notified of the reason.
 
 use super::{Household, KIM};
 use purser_local::{Options, Streaming};
@@ -64,7 +64,7 @@ async fn a_burst_at_a_hundred_times_the_usual_hour_is_braked() {
         "{reason}"
     );
 
-    // Unfrozen, the agent may pay as much as in another hour, and not without end.
+    // After the unfreeze, the agent may pay as much as in any other hour, but not without limit.
     home.set_status("active").await;
     for _ in 0..4 {
         pays(&home, dollars(1)).await.ok();

@@ -1,4 +1,5 @@
-//! An edit holds once it is answered: a payment in flight is judged by it or was committed before.
+//! Tests that an update applies once it has a response: a payment in flight is evaluated by the updated limits or was
+//! committed before.
 
 use super::{Household, deny_stamps};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// An edit that narrows, and the result of a payment that was decided before it but is written after it.
+/// A narrowing update, and the result of a payment that was decided before the update but is written after it.
 struct Narrowing {
     method: Method,
     below: &'static str,
@@ -103,7 +104,8 @@ fn narrowings() -> Vec<Narrowing> {
     ]
 }
 
-/// The most critical case, made deterministic: the decision is on its way to the database when the edit is answered.
+/// The most critical case, made deterministic: the decision is on its way to the database when the update gets its
+/// response.
 #[tokio::test(flavor = "multi_thread")]
 async fn in_flight_payments_obey_a_completed_edit() {
     let home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
@@ -144,7 +146,7 @@ async fn in_flight_payments_obey_a_completed_edit() {
     }
 }
 
-/// The same case if the policy has no row yet, because the first payment is about to write it.
+/// The same case for a policy without a row, because the first payment is about to write the row.
 #[tokio::test(flavor = "multi_thread")]
 async fn in_flight_first_payments_obey_a_completed_edit() {
     let mut home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
@@ -180,8 +182,8 @@ async fn in_flight_approved_payments_obey_a_completed_freeze() {
     assert_eq!(home.read(&below).await["status"], "approved");
 }
 
-/// The record was written but not its stamps. A retry of the edit has nothing to change, and is answered only after the
-/// stamps are written.
+/// The record was written, but not the version checks on the windows. A retry of the update has nothing to change, and
+/// gets its response only after the version checks are written.
 #[tokio::test(flavor = "multi_thread")]
 async fn retried_edits_apply_after_a_partial_failure() {
     let home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
@@ -230,7 +232,7 @@ async fn retried_edits_apply_after_a_partial_failure() {
     }
 }
 
-/// The answer to the write is permanently lost, and another person edits the agent before the retry. The retry finds
+/// The response to the write is permanently lost, and another user updates the agent before the retry. The retry finds
 /// the added rule and does not add it again.
 #[tokio::test(flavor = "multi_thread")]
 async fn retried_rules_are_added_once_despite_other_edits() {
@@ -249,7 +251,7 @@ async fn retried_rules_are_added_once_despite_other_edits() {
             if !adds {
                 return Fate::PassOn;
             }
-            // The SDK retries with the same token; then the store retries with another one.
+            // The SDK retries with the same token. Then the store retries with a new token.
             let token = step.request["ClientRequestToken"].clone();
             let is_first = *first.get_or_insert_with(|| token.clone()) == token;
             match step.moment {
@@ -281,8 +283,8 @@ async fn retried_rules_are_added_once_despite_other_edits() {
     world.authorize(agent, &body_of(world.offer(dollars(1)))).await.ok();
 }
 
-/// Stops a payment between its decision and its write, makes the edit, and lets the payment continue. Returns both
-/// answers, and the settlements, entries and totals before the payment continued.
+/// Stops a payment between its decision and its write, makes the update, and lets the payment continue. Returns both
+/// responses, and the settlements, counted payments and totals before the payment continued.
 async fn overtaken(
     home: &Household,
     caller: &TestAgent,
@@ -306,23 +308,23 @@ async fn overtaken(
 /// The number of racing callers.
 const CALLERS: u32 = 8;
 
-/// The number of calls that each caller makes after the edit.
+/// The number of calls that each caller makes after the update.
 const CALLS_AFTER: usize = 3;
 
-/// The total number of calls after the edit.
+/// The total number of calls after the update.
 const LATE: usize = CALLERS as usize * CALLS_AFTER;
 
-/// The answers to calls that were made continuously while an edit was made.
+/// The responses to calls that were made continuously during an update.
 struct Race {
-    /// Answers to calls that were sent before the edit was answered.
+    /// Responses to calls that were sent before the update's response.
     before: Vec<Answer>,
-    /// Answers to calls that were sent afterwards.
+    /// Responses to calls that were sent after the update's response.
     after: Vec<Answer>,
-    /// The number of settlements by the policy version that judged them, right after the edit was answered.
+    /// The number of settlements by the policy version that evaluated them, right after the update's response.
     at_the_answer: BTreeMap<u64, usize>,
-    /// The same numbers after every call was answered.
+    /// The same numbers after every call got its response.
     in_the_end: BTreeMap<u64, usize>,
-    /// The answer to the edit.
+    /// The response to the update.
     edited: Value,
 }
 
@@ -377,7 +379,7 @@ async fn race(home: &Household, edit: impl Future<Output = Answer>) -> Race {
     }
 }
 
-/// The number of the agent's stored settlements by the policy version that judged them.
+/// Returns the number of the agent's settlements by the policy version that evaluated them.
 async fn settlements_by_version(world: &World, agent: &TestAgent) -> BTreeMap<u64, usize> {
     let mut versions = BTreeMap::new();
     let pk = AttributeValue::S(format!("S#{}", agent.id));
@@ -391,7 +393,7 @@ async fn settlements_by_version(world: &World, agent: &TestAgent) -> BTreeMap<u6
 }
 
 impl Race {
-    /// Asserts that no call made after the edit's answer was allowed, and that nothing was committed after it.
+    /// Asserts that no call after the update's response was allowed, and that nothing was committed after it.
     fn was_won_by_the_edit(&self, status: u16, slug: &str, reason: &str) {
         assert_eq!(self.after.len(), LATE);
         for answer in &self.after {
@@ -436,8 +438,8 @@ async fn no_payment_above_a_lowered_cap_is_committed() {
     race.was_won_by_the_edit(402, "amount_exceeds_per_call_limit", "amount_exceeds_per_call_limit");
 }
 
-/// Edits that allow as much as before: even so, a payment judged by an earlier version is not committed after the edit
-/// was answered.
+/// Tests updates that do not narrow: even so, a payment that an earlier version evaluated is not committed after the
+/// update's response.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_payment_is_committed_under_an_outdated_policy() {
     let home = Household::in_world(World::conflicted().await).await;

@@ -1,4 +1,4 @@
-//! The versions of limits: what each changed, and restoring one.
+//! Tests the versions of limits: the changes of each version, and restoring a version.
 
 use super::{Household, LEE};
 use purser_local::{Options, Streaming};
@@ -6,10 +6,10 @@ use purser_tests::{World, dollars};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// A member that a version changed, before and after.
+/// A field that a version changed, before and after.
 type Change<'a> = (&'a str, &'a Value, &'a Value);
 
-/// The versions and the members that each changed.
+/// Returns the versions with their changed fields.
 fn changed(list: &Value) -> Vec<(u64, Vec<Change<'_>>)> {
     let versions = list["versions"].as_array().unwrap().iter();
     let versions = versions.map(|version| {
@@ -20,8 +20,9 @@ fn changed(list: &Value) -> Vec<(u64, Vec<Change<'_>>)> {
     versions.collect()
 }
 
-/// Every edit of a policy or a rule is a version with its changes. Restoring one is an edit: it needs the current
-/// version, and refuses what the contract refuses. Nobody else sees versions, nor does a later owner those from before.
+/// Every update of a policy or a rule is a version with its changes. Restoring a version is an update that needs the
+/// current version and is validated like any update. No other user sees versions, and a later owner does not see
+/// earlier versions.
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_have_versions_that_can_be_restored() {
     let options = Options {
@@ -48,7 +49,7 @@ async fn limits_have_versions_that_can_be_restored() {
         (json!(1), Value::Null)
     );
 
-    // An unknown version, the version of somebody else, and a stale one.
+    // An unknown version, another user's version, and a stale version.
     let restore = |version: u64| home.agent.path(&format!("{policies}/{version}/restore"));
     let none = json!({});
     let unknown = world.person_edits(&home.kim, Method::POST, &restore(9), &none).await;
@@ -68,7 +69,7 @@ async fn limits_have_versions_that_can_be_restored() {
         (&restored["version"], &restored["policy"]["max_per_call_units"]),
         (&json!(4), &five)
     );
-    // A version is listed at once as the current one, without its time.
+    // A version is immediately listed as the current version, without its time.
     let newest = home.read(&format!("{policies}?limit=1")).await;
     assert_eq!(
         (&newest["versions"][0]["version"], &newest["versions"][0]["changed_at"]),
@@ -101,7 +102,7 @@ async fn limits_have_versions_that_can_be_restored() {
     assert_eq!(home.read("/rules").await["rules"][0]["categories"], json!(["finance"]));
     assert_eq!(world.stack.tell().await, 0);
 
-    // Any two versions are compared, and it is told which allows more.
+    // Any two versions can be compared, and the comparison says which version allows more.
     let compared = home.read(&format!("{policies}?compared_with=3&limit=2&cursor=3")).await;
     let two = &compared["versions"][0];
     assert_eq!(changed(&compared)[0], (2, vec![("max_per_call_units", &seven, &five)]));
@@ -119,7 +120,7 @@ async fn limits_have_versions_that_can_be_restored() {
     let unknown = world.person_gets(&home.kim, &unknown).await;
     unknown.refused(404, "not_found");
 
-    // A new owner sees what is in force, and nothing from before.
+    // A new owner sees the active limits, and no earlier version.
     home.hand_over_to(&lee).await;
     assert_eq!(world.stack.tell().await, 0);
     let seen = world.person_gets(&lee, &home.agent.path(policies)).await.ok();
@@ -134,8 +135,8 @@ async fn limits_have_versions_that_can_be_restored() {
     assert_eq!(seen["count"], 1, "{seen}");
 }
 
-/// The reason of an edit is in its version and in the audit log, with the person and the entry. An edit without one has
-/// none, and an invalid one is refused before anything is written.
+/// The reason of an update is in its version and in the audit log, with the user and the entry. An update without a
+/// reason has none, and an invalid reason is rejected before anything is written.
 #[tokio::test(flavor = "multi_thread")]
 async fn versions_have_the_person_and_the_reason_of_their_edit() {
     let options = Options {

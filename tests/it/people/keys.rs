@@ -1,4 +1,4 @@
-//! Keys: shown once, listed without their secrets, rotated with an overlap, ended permanently.
+//! Tests API keys: they are shown once, listed without their secrets, rotated with an overlap, and revoked permanently.
 
 use super::{Household, NOTHING, members};
 use purser_domain::{Agent, Duration, Timestamp};
@@ -6,7 +6,7 @@ use purser_tests::{TestAgent, World, key_id_of, paths};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// Whether the key works; if not, asserts that it is refused like any unknown key.
+/// Returns whether the key works; if not, asserts that it is rejected like any unknown key.
 async fn works(world: &World, agent: &TestAgent) -> bool {
     let answer = world.get(agent, "/mcp/agents/me").await;
     if answer.status != 200 {
@@ -16,7 +16,7 @@ async fn works(world: &World, agent: &TestAgent) -> bool {
     true
 }
 
-/// The entry of a key in the list.
+/// Returns the key's item in the list.
 async fn listed(home: &Household, key: &TestAgent) -> Value {
     let keys = home.read("/keys").await;
     let keys = keys["keys"].as_array().unwrap();
@@ -109,7 +109,7 @@ async fn key_secrets_appear_only_in_the_creation_response() {
     );
 }
 
-/// A refused call does not count as a use.
+/// A rejected call does not count as a use.
 #[tokio::test(flavor = "multi_thread")]
 async fn last_key_use_is_recorded_per_minute() {
     let home = Household::in_world(World::still().await).await;
@@ -136,7 +136,7 @@ async fn last_key_use_is_recorded_per_minute() {
     let second = world.now();
     assert!(works(world, agent).await);
     assert!(shows(second).await, "{}", listed(&home, agent).await);
-    // A refused key counts as unused.
+    // A rejected key counts as unused.
     let mut forged = unused.clone();
     forged.key.replace_range(forged.key.len() - 4.., "0000");
     world
@@ -146,7 +146,7 @@ async fn last_key_use_is_recorded_per_minute() {
     assert_eq!(listed(&home, &unused).await["last_used_at"], Value::Null);
 }
 
-/// At that instant the old key ends, and it never works again.
+/// At the end of the overlap the old key expires, and it never works again.
 #[tokio::test(flavor = "multi_thread")]
 async fn rotated_keys_work_until_their_overlap_ends() {
     let home = Household::in_world(World::still().await).await;
@@ -182,7 +182,7 @@ async fn rotated_keys_work_until_their_overlap_ends() {
         .await
         .refused(401, "invalid_agent_key");
 
-    // An ended key never works again, and its end does not change.
+    // An expired key never works again, and its expiry does not change.
     let before = world.rows().await;
     let below = format!("/keys/{}", old.key_id());
     let rotating = home

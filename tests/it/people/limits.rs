@@ -1,5 +1,5 @@
-//! The rules about how an agent pays, over HTTP: the preflight and authorize refuse or ask alike, name the rule, say when
-//! to retry, and the recorded decision is replayed as it was.
+//! Tests the rules about how an agent pays, over HTTP: the preflight and authorize deny or escalate alike, name the
+//! rule and the retry time, and the recorded decision can be replayed.
 
 use super::{Household, KIM, carrying};
 use purser_domain::{Duration, Timestamp};
@@ -8,7 +8,7 @@ use purser_tests::{World, body_of, fresh_key};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// Amounts with which no other test of this file's rules collides, in micro-units.
+/// An amount that differs from the amounts in this file's other tests, in micro-USDC.
 const PRICE: u64 = 10_000;
 
 async fn household() -> Household {
@@ -56,7 +56,7 @@ impl Household {
         self.world.complete(&self.agent, settlement, &proof).await.ok();
     }
 
-    /// Refuses with this kind of rule, in the preflight and in authorize. Returns `retry_at`.
+    /// Asserts that the preflight and authorize deny the body by this kind of rule. Returns `retry_at`.
     async fn refuses(&self, body: &Value, kind: &str, rule: &str) -> Value {
         let foreseen = self.world.check(&self.agent, body).await.ok();
         let refused = self
@@ -74,7 +74,7 @@ impl Household {
         decision["retry_at"].clone()
     }
 
-    /// Asks for this kind of rule, in the preflight and in authorize. Returns the approval.
+    /// Asserts that the preflight and authorize require an approval by this kind of rule. Returns the approval.
     async fn asks(&self, body: &Value, kind: &str, rule: &str) -> Value {
         let foreseen = self.world.check(&self.agent, body).await.ok();
         let asked = self
@@ -139,7 +139,7 @@ async fn counts_and_intervals_end_with_time() {
     assert_eq!(shown["rules"][0]["used"], 1, "{shown}");
     home.without_rule(&rule).await;
 
-    // A limit of another service counts nothing here.
+    // A limit for a different service counts nothing here.
     let terms = json!({"kind": "count_limit", "services": ["lab-scrape"], "count": 1, "window_seconds": 60});
     let other = home.with_rule(&terms).await;
     for _ in 0..2 {
@@ -174,7 +174,7 @@ async fn the_same_call_is_not_paid_twice_within_the_time() {
         home.refuses(&again, "duplicate_guard", &rule).await,
         home.in_seconds(599)
     );
-    // The stored payment is returned for its key, and another price or query is another call.
+    // The stored payment is returned for its key. A different price or query is a different call.
     home.world.authorize(&home.agent, &first).await.ok();
     home.pays(&home.body(PRICE + 1)).await;
     let mut other = again.clone();
@@ -183,12 +183,12 @@ async fn the_same_call_is_not_paid_twice_within_the_time() {
     other["idempotency_key"] = fresh_key().into();
     home.pays(&other).await;
     home.world.pass(599);
-    // An edit needs a recent sign-in.
+    // An update needs a recent sign-in.
     home.kim = home.world.person(&KIM);
     home.pays(&again).await;
     home.without_rule(&rule).await;
 
-    // A guard that asks: the approval is for this call, which then counts as the last one.
+    // A guard that requires an approval: the approval is for this call, which then counts as the last call.
     let terms = json!({"kind": "duplicate_guard", "within_seconds": 60, "action": "ask"});
     let rule = home.with_rule(&terms).await;
     again["idempotency_key"] = fresh_key().into();
@@ -220,7 +220,7 @@ async fn spellings_of_one_call_are_duplicates() {
     home.refuses(&call, "duplicate_guard", &rule).await;
 }
 
-/// Authorizations that are never paid teach no rule a payee or a price.
+/// Authorizations that are never paid make no payee or price count as known.
 #[tokio::test(flavor = "multi_thread")]
 async fn only_payments_change_what_is_usual() {
     let home = household().await;

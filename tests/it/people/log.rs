@@ -1,4 +1,4 @@
-//! The log: every decision with its checks, and every settlement, of the person's own agents only.
+//! Tests the decision history: every decision with its checks, and every settlement, only of the user's agents.
 
 use super::{Household, KIM, NOTHING, carrying};
 use purser_domain::Amount;
@@ -24,14 +24,14 @@ impl Household {
     }
 }
 
-/// A decision as a list has it: without its call and its checks.
+/// Returns a decision as a list contains it: without its call and its checks.
 fn listed(mut decision: Value) -> Value {
     let members = decision.as_object_mut().unwrap();
     assert!(members.remove("call").is_some() && members.remove("checks").is_some());
     decision
 }
 
-/// The values of one member in all rows.
+/// Returns the values of one field in all rows.
 fn each<'a>(rows: &'a [Value], name: &str) -> Vec<&'a str> {
     rows.iter().map(|row| row[name].as_str().unwrap()).collect()
 }
@@ -121,7 +121,7 @@ async fn decisions_are_logged_with_checks_and_amounts() {
     let day = (json!("passed"), json!(dollars(20)), json!(0), json!(dollars(20)));
     assert_eq!(number(&allow["checks"], "max_per_day_units"), day);
 
-    // A refusal has the checks that the agent received.
+    // A denial has the checks that the agent received.
     world.pass(1);
     let refused = world.authorize(agent, &body_of(world.offer(dollars(17)))).await;
     let refused = refused.refused(402, "daily_spend_limit_exceeded");
@@ -194,7 +194,8 @@ async fn decisions_are_logged_with_checks_and_amounts() {
         (&json!("category_block"), &json!("block"))
     );
 
-    // The log has all of these, newest first, and nothing else: a preflight and a replay are not decisions.
+    // The history has all of these decisions, newest first, and no other rows, because a preflight and a replay are no
+    // decisions.
     world
         .authorize(agent, &carrying(&body, &asked["approval_id"]))
         .await
@@ -460,7 +461,7 @@ async fn invalid_list_parameters_are_reported_by_name() {
     assert_eq!(world.rows().await.changes_since(&before), NOTHING);
 }
 
-/// A function's answer is limited in size: the rest is in further files, with each settlement in exactly one of them.
+/// A function's response is limited in size. The rest is in further files, with each settlement in exactly one file.
 #[tokio::test(flavor = "multi_thread")]
 async fn full_export_files_link_to_the_next_file() {
     const AGENTS: usize = 2;
@@ -488,7 +489,8 @@ async fn full_export_files_link_to_the_next_file() {
     assert_eq!((seen.len(), files), (AGENTS * EACH + 1, 2));
 }
 
-/// A list says up to when it is complete, for two minutes after a batch that came more than ten seconds late.
+/// For two minutes after a batch that came more than ten seconds late, a list contains the time up to which it is
+/// complete.
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_say_when_the_journal_is_behind() {
     let home = Household::in_world(World::still().await).await;

@@ -1,5 +1,5 @@
-//! Notices, from an agent's request for approval to the mail with a link and the webhook call. Pacing and retries are
-//! tested in `functions/notices`, the link in the browser's story.
+//! Tests notifications, from an agent's request for approval to the mail with a link and the webhook call.
+//! `functions/notices` tests the rate limits and retries, and the browser test tests the link.
 
 use super::webhooks::Program;
 use super::{Household, KIM, LEE, NOTHING};
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-/// Long enough for a burst of notices to be batched.
+/// Long enough for a burst of notifications to be batched.
 const GATHERED_SECS: u64 = 15;
 
 pub(super) async fn pass(world: &World, secs: u64) {
@@ -49,8 +49,8 @@ fn is_mail_installed() -> bool {
     modules.exists()
 }
 
-/// The mail is checked by `aws-ses-v2-local`, which speaks the real SES protocol; the webhook of the same approval, by
-/// the official library.
+/// `aws-ses-v2-local`, which uses the real SES protocol, checks the mail. The official library checks the webhook of
+/// the same approval.
 #[tokio::test(flavor = "multi_thread")]
 async fn approval_requests_reach_email_and_a_webhook() {
     if !is_mail_installed() {
@@ -106,7 +106,7 @@ async fn approval_requests_reach_email_and_a_webhook() {
     );
 }
 
-/// The text of each part of a tool's result.
+/// Returns the text of each part of a tool's result.
 async fn tool(world: &World, agent: &TestAgent, name: &str, arguments: Value) -> String {
     let call =
         json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}});
@@ -115,8 +115,8 @@ async fn tool(world: &World, agent: &TestAgent, name: &str, arguments: Value) ->
     answer["result"].to_string()
 }
 
-/// Names and notes with hidden characters, stored before new ones were rejected, and an agent's own words: none of these
-/// characters reaches a mail, a webhook, an MCP tool's result or a log line as it is.
+/// Names and notes with hidden characters, stored before new ones were rejected, and an agent's texts: none of these
+/// characters reaches a mail, a webhook, an MCP tool's result or a log line unescaped.
 #[tokio::test(flavor = "multi_thread")]
 async fn hidden_characters_reach_no_mail_webhook_tool_or_log() {
     if !is_mail_installed() {
@@ -197,7 +197,7 @@ async fn hidden_characters_reach_no_mail_webhook_tool_or_log() {
         mail.contains("u{202e}") && mail.contains("u{3164}"),
         "the mail has no such name: {mail}"
     );
-    // A program matches labels by their values.
+    // A webhook receiver matches labels by their values.
     let events = program.verified(&secret).into_iter().map(|mut event| {
         event["data"].as_object_mut().unwrap().remove("labels");
         event.to_string()
@@ -242,7 +242,7 @@ async fn notice_settings_are_personal_versioned_and_hide_secrets() {
     assert_eq!(edited["mail"]["enabled"], false);
     assert!(!edited.to_string().contains("a-secret"), "{edited}");
     assert_eq!(world.person_gets(&kim, "/notices").await.ok(), edited);
-    // An edit without a URL keeps it, and one for an old version is refused.
+    // An update without a URL keeps the URL, and an update for an old version is rejected.
     let kept = edit(json!({"slack": {}})).await.ok();
     assert_eq!(
         (&kept["slack"]["host"], &kept["version"]),
@@ -268,7 +268,7 @@ async fn notice_settings_are_personal_versioned_and_hide_secrets() {
     assert_eq!(urls.count(), 0, "what is not used is not kept");
 }
 
-/// A change of the kinds of email needs none.
+/// A change of the kinds of mail needs no recent sign-in.
 #[tokio::test(flavor = "multi_thread")]
 async fn slack_urls_are_public_and_need_recent_authentication() {
     let world = World::still().await;
@@ -311,7 +311,7 @@ async fn test_notices_reach_the_enabled_channels() {
     pass(&world, GATHERED_SECS).await;
     let mail = found(async || world.stack.mail.ses.mails().into_iter().next()).await;
     assert_eq!(mail["Destination"]["ToAddresses"], json!([KIM.email]));
-    // The next notice waits some minutes for the message that returns then, so its own message is done.
+    // The next notification waits some minutes for the returning message, so its own message is done.
     queued(1).await;
     test().await;
     queued(2).await;
@@ -325,7 +325,7 @@ async fn test_notices_reach_the_enabled_channels() {
     assert_eq!(test().await.body, json!({"channels": []}));
 }
 
-/// A Slack webhook that is gone is shown as ended until the owner edits the settings.
+/// A deleted Slack webhook is shown as ended until the owner updates the settings.
 #[tokio::test(flavor = "multi_thread")]
 async fn owners_are_notified_of_payee_changes() {
     let program = Program::start().await;
@@ -358,7 +358,7 @@ async fn owners_are_notified_of_payee_changes() {
     let called = async |n: usize| found(async || program.calls.lock().unwrap().get(n).cloned()).await;
     called(0).await;
     program.is_busy.store(false, SeqCst);
-    // One message for each channel returns when the next notice may be sent.
+    // One message for each channel returns when the next notification may be sent.
     waits(2).await;
     pass(world, 3600).await;
     let posted = called(1).await;
@@ -387,7 +387,7 @@ async fn owners_are_notified_of_payee_changes() {
     })
     .await;
     assert_eq!(ended["slack"]["ended_reason"], "webhook_gone");
-    // An edit makes it used again.
+    // An update activates the webhook again.
     let kept = world
         .person_edits(&home.kim, Method::PUT, "/notices", &json!({"slack": {}}))
         .await

@@ -1,4 +1,5 @@
-//! Previews of edits: what they widen and narrow, which decisions they would have changed, and that nothing is saved.
+//! Tests previews of updates: what they widen and narrow, which decisions they would have changed, and that nothing is
+//! saved.
 
 use super::{Household, LEE};
 use purser_local::{Options, Streaming};
@@ -6,7 +7,7 @@ use purser_tests::{World, body_of, dollars};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-/// The flips of a preview: recorded result, tested result, reason, number and sum.
+/// Returns the changed decisions of a preview: recorded result, tested result, reason, number and sum.
 fn flips(differences: &Value) -> Vec<Value> {
     let flips = differences["flips"].as_array().unwrap().iter();
     let row = |flip: &Value| {
@@ -25,7 +26,7 @@ async fn home() -> Household {
 }
 
 impl Household {
-    /// Has the agent ask for these amounts, in dollars, a minute apart.
+    /// Lets the agent request these amounts, in dollars, a minute apart.
     async fn asks_for(&self, amounts: &[u64]) -> Vec<Value> {
         let mut told = Vec::new();
         for amount in amounts {
@@ -63,7 +64,7 @@ async fn a_preview_of_a_policy_tells_what_it_changes_and_saves_nothing() {
     assert_eq!((&less["widens"], &less["narrows"]), (&json!(false), &json!(true)));
     assert_eq!(less["narrowed"]["after"]["check"], "max_per_day_units", "{less}");
     assert_eq!(less["widened"], Value::Null);
-    // After the refused three dollars, two fit.
+    // After the denied payment of three dollars, two dollars fit.
     let expected = json!(["allow", "block", "daily_spend_limit_exceeded", 1, dollars(3)]);
     assert_eq!(flips(&less["if_declined"]), [expected]);
     assert_eq!(less["if_declined"]["saved_units"], dollars(3));
@@ -133,7 +134,7 @@ async fn a_preview_has_no_effects_of_earlier_updates() {
     }
 }
 
-/// The days before a preview's first count in its budgets, and only its own days are tested.
+/// The days before a preview's first day count in its budgets, and only the preview's days are tested.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_preview_of_a_rule_counts_what_was_spent_before() {
     let mut home = home().await;
