@@ -1,15 +1,15 @@
-//! The shared parts of the operators' programs: the `aws` command, which finds account and region as usual.
+//! The shared functions of the operators' programs. They call the `aws` command, which determines the account and the
+//! region.
 //!
-//! The programs write the production seed, add and remove operators, and repair data after an upgrade. They depend only
-//! on the shared crates, so a program that handles these keys contains no test code and no function.
-//! crates alone: no test code and no function is in what holds these keys.
+//! The programs store the production seed, add and remove operators, and repair data after an upgrade. They depend only
+//! on the shared crates, so that a program with access to these keys contains no test code and no Lambda function.
 
 use purser_api::Env;
 use serde_json::Value;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-/// The error message for a person at a terminal.
+/// An error with a message for a user at a terminal.
 pub type Failed = Box<dyn std::error::Error>;
 
 /// Sets the value of a secret. The value is passed on standard input, never as an argument.
@@ -25,7 +25,7 @@ pub fn put_secret(arn: &str, value: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Runs `aws` with this standard input, which no other process can read, and returns its output.
+/// Runs `aws` and returns its JSON output. `input` is passed on standard input, which other processes can't read.
 pub fn aws(arguments: &[&str], input: Option<&str>) -> Result<Value, Failed> {
     let mut child = Command::new("aws")
         .args(arguments)
@@ -39,7 +39,7 @@ pub fn aws(arguments: &[&str], input: Option<&str>) -> Result<Value, Failed> {
     }
     let ended = child.wait_with_output()?;
     if !ended.status.success() {
-        // `aws` has printed its own error.
+        // The `aws` command has already printed its own error.
         return Err(format!(
             "`aws {}` failed",
             arguments.iter().take(2).copied().collect::<Vec<_>>().join(" ")
@@ -49,14 +49,14 @@ pub fn aws(arguments: &[&str], input: Option<&str>) -> Result<Value, Failed> {
     Ok(serde_json::from_slice(&ended.stdout).unwrap_or_default())
 }
 
-/// A parameter of the described stack; `None` if it has none of this name.
+/// Returns a parameter of the described stack, or `None` if the stack has no parameter with this name.
 pub fn parameter<'a>(described: &'a Value, name: &str) -> Option<&'a str> {
     let parameters = described.pointer("/Stacks/0/Parameters")?.as_array()?;
     let is_named = |parameter: &&Value| parameter.get("ParameterKey").and_then(Value::as_str) == Some(name);
     parameters.iter().find(is_named)?.get("ParameterValue")?.as_str()
 }
 
-/// The name of the stack's `LogBucket`.
+/// Returns the name of the stack's `LogBucket`.
 pub fn log_bucket(stack: &str) -> Result<String, Failed> {
     let arguments = ["cloudformation", "describe-stack-resource", "--stack-name", stack];
     let described = aws(
@@ -69,7 +69,7 @@ pub fn log_bucket(stack: &str) -> Result<String, Failed> {
     Ok(name.ok_or("the stack has no `LogBucket`")?.to_owned())
 }
 
-/// An output of the described stack.
+/// Returns an output of the described stack.
 pub fn output(described: &Value, name: &str) -> Result<String, Failed> {
     let outputs = described.pointer("/Stacks/0/Outputs").and_then(Value::as_array);
     let is_named = |output: &&Value| output.get("OutputKey").and_then(Value::as_str) == Some(name);
@@ -82,7 +82,7 @@ pub fn output(described: &Value, name: &str) -> Result<String, Failed> {
         .to_owned())
 }
 
-/// The region and credentials of the `aws` command, as variables, for the described stack.
+/// Returns the region of the described stack and the credentials of the `aws` command, as environment variables.
 pub fn environment(described: &Value) -> Result<Env, Failed> {
     let credentials = aws(&["configure", "export-credentials", "--format", "process"], None)?;
     // arn:aws:cloudformation:<region>:<account>:stack/<name>/<id>

@@ -1,4 +1,4 @@
-//! The program `operator`, with an `aws` command over one file.
+//! Tests of the program `operator` with a fake `aws` command.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use purser_domain::SecretDigest;
@@ -8,7 +8,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A folder with an `aws` command in it: calls go to `calls`, the value of the secret is in `secret`.
+/// A folder with a fake `aws` command. The command records its calls in `calls` and writes the secret's value to
+/// `secret`.
 struct Account(PathBuf);
 
 impl Account {
@@ -47,7 +48,7 @@ esac
         operator.output().unwrap()
     }
 
-    /// The written secret.
+    /// Returns the secret that the program wrote.
     fn secret(&self) -> Value {
         serde_json::from_str(&fs::read_to_string(self.0.join("secret")).unwrap()).unwrap()
     }
@@ -57,7 +58,7 @@ esac
     }
 }
 
-/// The token itself is printed once, and neither it nor its digest is an argument of a command.
+/// The token is printed once. Neither the token nor its digest is an argument of a command.
 #[test]
 fn only_the_digest_of_a_token_is_stored() {
     let account = Account::holding("add", "{}");

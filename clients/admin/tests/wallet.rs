@@ -1,4 +1,4 @@
-//! The program `wallet`, with an `aws` command that records its calls.
+//! Tests of the program `wallet` with a fake `aws` command that records its calls.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use purser_chain::WalletSeed;
@@ -7,7 +7,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A folder with an `aws` command in it: calls go to `calls`, the secret's value to `seed`.
+/// A folder with a fake `aws` command. The command records its calls in `calls` and writes the secret's value to
+/// `seed`.
 struct Account(PathBuf);
 
 impl Account {
@@ -49,14 +50,14 @@ esac
     }
 }
 
-/// The whole output of a program.
+/// Returns the standard output and the standard error of a program.
 fn printed(output: &Output) -> String {
     [&output.stdout, &output.stderr]
         .map(|text| String::from_utf8_lossy(text))
         .concat()
 }
 
-/// The secret and the backup file have the same seed; the output shows only the address of the wallet.
+/// The secret and the backup file have the same seed. The output shows only the wallet's address.
 #[test]
 fn a_new_seed_is_stored_and_never_printed() {
     let account = Account::new("new");

@@ -1,12 +1,12 @@
-//! Writes the claim of every agent on its wallet. This is needed once, after an upgrade from a version without claims:
+//! Writes a wallet claim for every agent. Run this program once after an upgrade from a version without wallet claims:
 //!
 //! ```text
 //! claim-wallets --stack <name>
 //! ```
 //!
-//! Without its claim, `payments` would attest an old agent's wallet for another agent if `people` requested that. The
-//! program runs with the permissions of its caller: the `aws` command finds account, region and credentials as usual.
-//! It may be run again.
+//! Without a claim, `payments` would attest an old agent's wallet for another agent if `dashboard` requested the
+//! attestation. The program runs with the caller's permissions, because it gets the account, the region and the
+//! credentials from the `aws` command. The program can be repeated.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -36,7 +36,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Returns whether every agent has its claim.
+/// Returns whether every agent has a wallet claim.
 async fn run(stack: &str) -> Result<bool, Failed> {
     let outputs = aws(&["cloudformation", "describe-stacks", "--stack-name", stack], None)?;
     let (ledger, decisions) = (

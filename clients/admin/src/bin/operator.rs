@@ -5,8 +5,8 @@
 //! operator --stack <name> --remove <operator>
 //! ```
 //!
-//! The secret contains only names and digests. It is read and written by the `aws` command, which finds account and
-//! region as usual. Functions notice a change within a minute.
+//! The secret contains only operator names and token digests. The program reads and writes the secret with the `aws`
+//! command, which determines the account and the region. The functions apply a change within a minute.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use zeroize::Zeroizing;
 
-/// The change of an operator.
+/// The change to make.
 enum Change {
     Add,
     Remove,

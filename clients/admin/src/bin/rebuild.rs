@@ -1,14 +1,14 @@
-//! Computes days of the journal and its sums again from the ledger and the decisions, after records of the streams were
-//! lost or could not be read:
+//! Recomputes days of the decision history and its totals from the ledger and the decisions. Run this program after
+//! stream records were lost or could not be read:
 //! ```text
-//! rebuild --stack <name> --from <day> --to <day>             days of UTC, such as 2026-11-21, both included
-//! rebuild --stack <name> --from <day> --to <day> --names     also replaces former names and labels of agents
-//! rebuild --stack <name> --from <day> --to <day> --statements    instead makes pending what the log has no statement of
+//! rebuild --stack <name> --from <day> --to <day>                 days in UTC, for example 2026-11-21, both inclusive
+//! rebuild --stack <name> --from <day> --to <day> --names         also replaces former names and labels of agents
+//! rebuild --stack <name> --from <day> --to <day> --statements    only makes decisions without a statement pending again
 //! ```
 //!
-//! It runs with the permissions of its caller: the `aws` command finds account, region and credentials as usual. It may
-//! run while payments are made. What changed within the last day is left to the streams. After a run that was stopped,
-//! run it again.
+//! The program runs with the caller's permissions, because it gets the account, the region and the credentials from the
+//! `aws` command. The program can run while payments are made. Changes in the last 24 hours are left to the streams. An
+//! interrupted run can be repeated.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -103,7 +103,7 @@ async fn run(stack: &str, (first, last): (Day, Day), names: bool) -> Result<(), 
     Ok(())
 }
 
-/// Makes what the log lacks of these days pending.
+/// Makes the decisions of these days pending again if the log has no statement about them.
 async fn state(stack: &str, (first, last): (Day, Day)) -> Result<(), Failed> {
     let outputs = aws(&["cloudformation", "describe-stacks", "--stack-name", stack], None)?;
     let [ledger, decisions] = ["LedgerTableName", "DecisionsTableName"].map(|name| output(&outputs, name));
@@ -135,14 +135,14 @@ async fn state(stack: &str, (first, last): (Day, Day)) -> Result<(), Failed> {
     Ok(())
 }
 
-/// All agents.
+/// Returns the ids of all agents.
 async fn agents(ledger: &Ledger) -> purser_domain::Result<BTreeSet<AgentId>> {
     let wallets = ledger.wallets(WalletPart { index: 0, of: 1 }).await?.into_iter();
     let wallets: Vec<_> = wallets.collect::<purser_domain::Result<_>>()?;
     Ok(wallets.into_iter().map(|(_, agent)| agent).collect())
 }
 
-/// All owners with the agents that they own or have owned.
+/// Returns all current and former owners with their agents.
 async fn owners(ledger: &Ledger) -> purser_domain::Result<BTreeMap<PersonId, Vec<Agent>>> {
     let ids = agents(ledger).await?;
     let mut owners: BTreeMap<PersonId, Vec<Agent>> = BTreeMap::new();

@@ -1,13 +1,13 @@
-//! Creates the seed of all wallets on this machine and puts it into the stack's secret:
+//! Creates the seed of all wallets on this machine and stores the seed in the stack's secret:
 //!
 //! ```text
-//! wallet --stack <name> --backup <file>     a new seed; the file is written first, and is the only copy outside AWS
-//! wallet --stack <name> --restore <file>    the seed in such a file, for a stack that is created again
+//! wallet --stack <name> --backup <file>     stores a new seed; writes the file first, the only copy outside AWS
+//! wallet --stack <name> --restore <file>    stores the seed from a backup file, for a stack that is created again
 //! ```
 //!
-//! The seed is never printed, and never an argument of a program. It is written only to the file and to the standard
-//! input of the `aws` command, which finds account and region as usual. A secret that has a value is not changed:
-//! another seed would abandon every wallet that was derived from the first.
+//! The seed is never printed, and is never an argument of a program. The program writes the seed only to the file and
+//! to the standard input of the `aws` command, which determines the account and the region. If the secret already has a
+//! value, the program changes nothing, because another seed would make every existing wallet inaccessible.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -25,9 +25,9 @@ use zeroize::Zeroizing;
 
 /// The source of the seed.
 enum Source {
-    /// Generated from entropy; the copy is written here.
+    /// A new random seed. The backup is written to this file.
     New { backup: PathBuf },
-    /// Read from an earlier copy.
+    /// The seed in this backup file.
     Copy(PathBuf),
 }
 
@@ -69,7 +69,7 @@ fn run(stack: &str, source: &Source) -> Result<(), Failed> {
         Source::New { backup } => {
             let random: Zeroizing<[u8; 64]> = Zeroizing::new(purser_api::random()?);
             let text = Zeroizing::new(alloy::hex::encode(random.as_slice()));
-            // The copy is written before anything depends on the seed.
+            // The backup is written first, so that no wallet depends on a seed without a backup.
             write_copy(backup, &text)?;
             text
         }
@@ -88,7 +88,7 @@ fn run(stack: &str, source: &Source) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Writes the seed to a new file that only its owner can read. It fails if the file exists.
+/// Writes the seed to a new file that only the file's owner can read. Returns an error if the file exists.
 fn write_copy(path: &Path, text: &str) -> Result<(), Failed> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let written = file.and_then(|mut file| {

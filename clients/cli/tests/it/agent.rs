@@ -14,21 +14,21 @@ use serde_json::json;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-/// The price of a weather call.
+/// The price of a weather call, in micro-USDC.
 const PRICE: u64 = 10_000;
 
 fn weather(world: &World) -> String {
     format!("{}/weather", world.stack.providers.provider_url)
 }
 
-/// Makes an agent of a person that may buy the weather under a policy.
+/// Creates an agent of the demo owner that may buy weather calls under a policy.
 async fn agent(world: &World, policy: SpendPolicy) -> TestAgent {
     let agent = world.agent_of(&world.person(&DEMO_OWNER), "command line").await;
     world.enable(&agent, "lab-weather", policy).await;
     agent
 }
 
-/// Covers the commands that read receipts, services and policies, too.
+/// Also tests the commands that read receipts, services and policies.
 #[tokio::test(flavor = "multi_thread")]
 async fn pay_respects_the_cap_and_awaits_approval() {
     let world = World::start().await;
@@ -40,7 +40,7 @@ async fn pay_respects_the_cap_and_awaits_approval() {
     let home = Home::for_agent(&world, &agent);
     let weather = weather(&world);
 
-    // The provider's answer goes to standard output, the payment to standard error.
+    // The provider's response goes to standard output, and the payment goes to standard error.
     let paid = home.run(&["pay", &weather]).await;
     assert!(
         paid.err.starts_with("Paid 0.01 USD to 0x") && paid.err.contains("confirmed"),
@@ -60,7 +60,7 @@ async fn pay_respects_the_cap_and_awaits_approval() {
     );
     let settlement = told["settlement_id"].as_str().unwrap();
 
-    // Over the cap: the call is blocked, and the output has `retry_at`.
+    // A price above the cap blocks the call, and the output contains `retry_at`.
     for arguments in [vec!["pay", &weather], vec!["--json", "pay", &weather]] {
         let over = home.run(&arguments).await;
         assert_eq!((over.code, over.out.as_str()), (3, ""), "{over:?}");
@@ -71,7 +71,7 @@ async fn pay_respects_the_cap_and_awaits_approval() {
     }
     assert_eq!(home.run(&["check", &weather]).await.code, 3);
 
-    // Above the threshold: a person is asked, and repeating the command after the approval succeeds.
+    // A price above the threshold needs an approval. Repeating the command after the approval succeeds.
     let asking = SpendPolicy {
         require_approval_above: units(PRICE - 1),
         ..SpendPolicy::permissive()
@@ -97,7 +97,7 @@ async fn pay_respects_the_cap_and_awaits_approval() {
     );
     assert_eq!(world.footprint().await.settlements, 3);
 
-    // The reading commands, as tables and as JSON.
+    // The reading commands print tables and JSON.
     let rows = home.run(&["receipts"]).await.done();
     assert!(
         rows.starts_with("AUTHORIZED (UTC)") && rows.lines().count() == 4,
@@ -224,7 +224,7 @@ async fn every_failure_has_its_code() {
     assert_eq!(world.footprint().await.settlements, 0);
 }
 
-/// An answer to a paid call without a payment response.
+/// Returns a response to a paid call without a payment response header.
 fn silent(status: u16) -> Response {
     Response::builder().status(status).body(Body::from("{}")).unwrap()
 }
@@ -243,7 +243,7 @@ async fn an_unproven_payment_warns_against_paying_again() {
         (5, Some("payment_not_accepted"), |_| Some(silent(402))),
     ];
     for (number, (code, error, script)) in answers.into_iter().enumerate() {
-        // Each address is a separate purchase; otherwise the command would continue the failed one.
+        // Each URL is a separate purchase. With the same URL, the command would continue the failed purchase.
         let address = format!("{weather}?number={number}");
         relay.answers.lock().unwrap().push(("silent", script));
         let told = home.run(&["--json", "pay", &address]).await;
@@ -256,7 +256,7 @@ async fn an_unproven_payment_warns_against_paying_again() {
             assert_eq!(told.out, "{}");
             continue;
         }
-        // As text. The same command sends the same payment.
+        // Prints the error as text. The same command sends the same payment.
         relay.answers.lock().unwrap().push(("silent", script));
         let said = home.run(&["pay", &address]).await;
         let hint = format!("may have been taken: do not pay again. `purser receipt {id}`");
@@ -271,7 +271,8 @@ async fn an_unproven_payment_warns_against_paying_again() {
             (0, &json!(id), &json!("confirmed"))
         );
     }
-    // The payment is made before the answer turns out not to be writable. The same command makes no other payment.
+    // The payment is made before the command finds that it can't write the response. The same command makes no second
+    // payment.
     let address = format!("{weather}?number=lost");
     let lost = home.run(&["--json", "pay", &address, "-o", "no/such/folder"]).await;
     let json = lost.error_json();
@@ -286,14 +287,14 @@ async fn an_unproven_payment_warns_against_paying_again() {
     );
 }
 
-/// A call that the catalog does not list has no policy and is allowed.
+/// A call that is not in the catalog has no policy and is allowed.
 #[tokio::test(flavor = "multi_thread")]
 async fn free_calls_are_checked_against_the_policy() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let home = Home::for_agent(&world, &agent);
     let free = format!("{}/free", world.stack.providers.provider_url);
-    // No provider of the catalog is at this host.
+    // The catalog has no provider at this host.
     let elsewhere = format!("{}/services", world.stack.base_url.replace("127.0.0.1", "localhost"));
     assert!(home.run(&["pay", &free]).await.done().contains("on the house"));
     assert!(home.run(&["check", &free]).await.done().contains("no payment"));
@@ -304,7 +305,7 @@ async fn free_calls_are_checked_against_the_policy() {
         let refused = home.run(&[command, &free]).await;
         assert_eq!((refused.code, refused.out.as_str()), (3, ""), "{refused:?}");
         assert!(refused.err.contains("service_not_enabled"), "{refused:?}");
-        // The catalog does not list this call, so there are no limits for it.
+        // The call is not in the catalog, so no limits apply.
         assert_eq!(home.run(&[command, &elsewhere]).await.code, 0);
     }
 }
@@ -315,7 +316,8 @@ async fn four_workers_make_forty_purchases_with_one_command() {
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let home = Home::for_agent(&world, &agent);
     let url = weather(&world);
-    // Processes need different times, so later commands end before earlier ones, and commands start while others run.
+    // The processes take different times, so later commands end before earlier commands and start while other commands
+    // run.
     let worker = async || {
         let mut bought = Vec::new();
         for _ in 0..10 {
@@ -362,7 +364,7 @@ async fn pay_uses_the_newest_offer_after_late_approval() {
     };
     let agent = agent(&world, asking).await;
     let home = Home::for_agent(&world, &agent);
-    // The first offer is no longer accepted then.
+    // After the wait, the provider no longer accepts the first payment requirements.
     let url = format!("{}?offers=vary", weather(&world));
     for arguments in [vec!["pay", &url], vec!["pay", &url, "--wait", "120"]] {
         let escalated = home.run(&["--json", "pay", &url]).await;
@@ -388,7 +390,7 @@ async fn pay_uses_the_newest_offer_after_late_approval() {
     assert_eq!(world.footprint().await.settlements, 2);
 }
 
-/// The output names the listed price.
+/// The output contains the catalog's price.
 #[tokio::test(flavor = "multi_thread")]
 async fn max_over_listed_limits_prices_above_the_catalog() {
     let world = World::start().await;
@@ -397,13 +399,13 @@ async fn max_over_listed_limits_prices_above_the_catalog() {
     let weather = weather(&world);
     let service = home.run(&["--json", "service", "lab-weather"]).await.json();
     let pay_to = service["operations"][0]["payment"]["pay_to"].as_str().unwrap();
-    // This service lists the call for a tenth of the price. It decides, because its slug comes first.
+    // This service lists the same call for a tenth of the price. This service applies, because its slug comes first.
     let mut operation = operation_entry("weather.raised", &weather);
     operation["payment"] = payment_entry(PRICE / 10, pay_to);
     operation["max_price_units"] = json!(PRICE);
     world.enter(&service_entry("a-raised-price", &[operation])).await;
     world.enable(&agent, "a-raised-price", SpendPolicy::permissive()).await;
-    // Functions reload the catalog after five seconds.
+    // The functions reload the catalog after five seconds.
     tokio::time::sleep(Duration::from_millis(5_500)).await;
 
     let refused = home.run(&["pay", &weather, "--max-over-listed", "899"]).await;
@@ -422,12 +424,12 @@ async fn max_over_listed_limits_prices_above_the_catalog() {
     assert!(home.run(&["check", &weather]).await.out.contains("catalog lists 0.001"));
 }
 
-/// It is killed before and after each of its four steps.
+/// The test kills the command before and after each of the four steps.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_and_repeated_pay_command_pays_once() {
     let world = World::start().await;
     let weather = weather(&world);
-    // Two moments of each step: offer, authorize, paid call, complete.
+    // The four steps are: request the payment requirements, authorize, call with the payment, complete.
     for moment in 0..8 {
         let agent = agent(&world, SpendPolicy::permissive()).await;
         let before = world.footprint().await.settlements;
@@ -449,7 +451,7 @@ async fn a_killed_and_repeated_pay_command_pays_once() {
                 "{moment}"
             );
         } else {
-            // The provider took the payment, and its answer is lost.
+            // The provider took the payment, but its response is lost.
             assert_eq!(
                 (repeated.code, &repeated.error_json()["error"]),
                 (5, &json!("already_paid")),
@@ -457,7 +459,7 @@ async fn a_killed_and_repeated_pay_command_pays_once() {
             );
         }
         assert_eq!(world.footprint().await.settlements, before + 1, "moment {moment}");
-        // The purchase is over, so the same command is a new one.
+        // The purchase is complete, so the same command is a new purchase.
         home.run(&["pay", &weather]).await.done();
         assert_eq!(world.footprint().await.settlements, before + 2, "moment {moment}");
     }
@@ -494,7 +496,7 @@ async fn a_stored_key_is_its_owners_alone() {
     assert!(home.run(&["whoami"]).await.err.contains("purser login"));
 }
 
-/// Each field of the agent's policies and each of its rules, as the API has them.
+/// The command shows each field of the agent's policies and each of the agent's rules, as the API returns them.
 #[tokio::test(flavor = "multi_thread")]
 async fn enabled_shows_each_limit_of_the_agent() {
     let world = World::start().await;

@@ -1,4 +1,4 @@
-//! The program, with a home directory of its own.
+//! Runs the program with a separate home directory.
 
 use purser_tests::{TestAgent, World};
 use serde_json::Value;
@@ -7,12 +7,12 @@ use std::process::Stdio;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
-/// The variable of an operator's token.
+/// The environment variable for an operator's token.
 pub(crate) const TOKEN: &str = "PURSER_OPERATOR_TOKEN";
-/// The variable of a person's session.
+/// The environment variable for a user's session token.
 pub(crate) const SESSION: &str = "PURSER_SESSION_TOKEN";
 
-/// A home directory, removed on drop.
+/// A temporary home directory, which is removed on drop.
 pub(crate) struct Home {
     folder: PathBuf,
     url: String,
@@ -51,24 +51,24 @@ impl CommandOutput {
 }
 
 impl Home {
-    /// A home whose environment has the agent's key.
+    /// Creates a home with the agent's key in the environment.
     pub(crate) fn for_agent(world: &World, agent: &TestAgent) -> Self {
         let mut home = Self::without_key(world);
         home.key = Some(agent.key.clone());
         home
     }
 
-    /// A home whose environment has an operator's token.
+    /// Creates a home with an operator's token in the environment.
     pub(crate) fn of_operator(world: &World) -> Self {
         Self::without_key(world).with(TOKEN, &world.stack.internal_token)
     }
 
-    /// A home without a key.
+    /// Creates a home without a key.
     pub(crate) fn without_key(world: &World) -> Self {
         Self::at(&world.stack.base_url)
     }
 
-    /// A home with Purser at this address. An empty address is not put into the environment.
+    /// Creates a home for a Purser server at this URL. An empty URL is not set in the environment.
     pub(crate) fn at(url: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("purser-cli-{}", uuid::Uuid::new_v4()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -90,7 +90,7 @@ impl Home {
         &self.folder
     }
 
-    /// A command, not yet started.
+    /// Creates a command without starting it.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_purser"));
         command
@@ -149,7 +149,7 @@ impl Home {
                 "the token is told"
             );
         }
-        // The placeholder of a key's form is allowed.
+        // The placeholder in the description of the key format is allowed.
         let both = both.replace("gak_sec_<secret>", "");
         for word in ["gak_sec_", "signature", "header_value"] {
             assert!(!both.contains(word), "{word}: {both}");

@@ -1,4 +1,4 @@
-//! Tests of the import from a Bazaar, with a stand-in that answers according to the official types.
+//! Tests of the import from a Bazaar. A fake Bazaar responds in the format of the official types.
 
 use crate::home::{Home, TOKEN};
 use crate::operator::put;
@@ -27,7 +27,7 @@ async fn serve(router: Router) -> String {
     url
 }
 
-/// A Bazaar whose pages are made by `page`, from offset and limit.
+/// Serves a Bazaar. `page` returns the response for an offset and a limit.
 async fn bazaar(page: impl FnMut(usize, usize) -> Response + Send + 'static) -> String {
     let page: Page = Arc::new(Mutex::new(page));
     let answer = |State(page): State<Page>, Query(query): Query<HashMap<String, String>>| async move {
@@ -43,7 +43,7 @@ async fn bazaar(page: impl FnMut(usize, usize) -> Response + Send + 'static) -> 
     .await
 }
 
-/// A Bazaar with these entries, in pages of at most a hundred.
+/// Serves a Bazaar with these items, in pages of at most 100 items.
 async fn serve_bazaar(items: Arc<Mutex<Vec<Value>>>) -> String {
     bazaar(move |offset, limit| {
         let items = items.lock().unwrap();
@@ -67,7 +67,7 @@ fn item(resource: &str, units: u64, description: &str) -> Value {
     })
 }
 
-/// A second import changes nothing, and pinned operations and curated services keep their contents.
+/// A second import changes nothing. Operations with a payee and curated services stay unchanged.
 #[tokio::test(flavor = "multi_thread")]
 async fn imported_services_are_discovered_and_cannot_be_paid() {
     let world = World::start().await;
@@ -148,7 +148,7 @@ async fn imported_services_are_discovered_and_cannot_be_paid() {
     buying["original_request"] = json!({"method": "GET", "url": "https://news.example/today"});
     assert_ne!(world.authorize(&agent, &buying).await.status, 200);
 
-    // A change in the Bazaar applies to services that no operator has taken over, but not to operations with a payee.
+    // A change in the Bazaar updates services that no operator has changed, but not operations with a payee.
     let mut pinned = service.clone();
     let mut entry: Value = [
         "slug",
@@ -215,7 +215,7 @@ async fn imported_services_are_discovered_and_cannot_be_paid() {
     let label = read().await["operations"][1]["label"].clone();
     assert_ne!(label, "Taken over by a stranger");
 
-    // Imports by host, and from a file.
+    // Imports a single host, and imports from a file.
     let only = import(&["--host", "maps.example", "--dry-run"]).await;
     assert_eq!((&only["hosts"], &only["differences"]), (&json!(1), &json!(0)));
     std::fs::write(
@@ -230,7 +230,7 @@ async fn imported_services_are_discovered_and_cannot_be_paid() {
     assert_eq!((&from_file["hosts"], &from_file["differences"]), (&json!(2), &json!(0)));
 }
 
-/// A published entry becomes an operation whose call has its parameters in their places, over MCP on stdio.
+/// A listed item becomes an operation. A call over MCP (stdio) has the parameters in the listed locations.
 #[tokio::test(flavor = "multi_thread")]
 async fn imported_operations_are_called_with_their_parameters() {
     let world = World::start().await;
@@ -265,7 +265,7 @@ async fn imported_operations_are_called_with_their_parameters() {
         .await;
 
     let mut server = Mcp::start(&Home::for_agent(&world, &agent)).await;
-    // Functions keep the catalog in memory for some seconds.
+    // The functions keep the catalog in memory for some seconds.
     let end = Instant::now() + Duration::from_mins(1);
     let service = loop {
         let service = server.call("get_service", json!({"service": slug})).await;
@@ -308,7 +308,7 @@ async fn imported_operations_are_called_with_their_parameters() {
     assert!(request.body.contains("name=\"text\"\r\n\r\nGrüße\r\n--"), "{request:?}");
 }
 
-/// `purser mcp`, as a host runs it.
+/// A `purser mcp` process, started as an MCP host starts it.
 struct Mcp {
     _process: Child,
     stdin: ChildStdin,
@@ -347,7 +347,7 @@ impl Mcp {
         serde_json::from_str(&line.expect("a response in time").unwrap().unwrap()).unwrap()
     }
 
-    /// Calls a tool, and returns the JSON of its first block.
+    /// Calls a tool, and returns the JSON of the first content block.
     async fn call(&mut self, tool: &str, arguments: Value) -> Value {
         let response = self
             .send("tools/call", json!({"name": tool, "arguments": arguments}))
@@ -359,7 +359,7 @@ impl Mcp {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hostile_bazaar_is_bounded() {
-    // The operators' limit in the template.
+    // The body limit for operators from the template.
     let limit = ("BODY_LIMIT_BYTES".to_owned(), "1048576".to_owned());
     let options = Options {
         environment: [limit].into(),
@@ -400,7 +400,7 @@ async fn a_hostile_bazaar_is_bounded() {
         assert!(refused.code == 1 && refused.err.contains(why), "{refused:?}");
     }
     assert!(import("http://bazaar.example").await.err.contains("https://"));
-    // A host with more operations than a service holds.
+    // A host with more operations than a service can have.
     let many: Vec<Value> = (0..250)
         .map(|n| {
             item(
@@ -417,7 +417,7 @@ async fn a_hostile_bazaar_is_bounded() {
     assert_eq!(done["refused"].as_array().unwrap().len(), 50);
 }
 
-/// A stand-in of the internal API, which counts its calls.
+/// A fake internal API that counts its calls.
 #[derive(Clone, Default)]
 struct Internal {
     services: Arc<Mutex<BTreeMap<String, Value>>>,
@@ -458,7 +458,7 @@ impl Internal {
     }
 }
 
-/// 20,000 entries of 200 hosts take 20 pages and 200 writes; a second import only reads.
+/// An import of 20,000 items on 200 hosts reads 20 pages and makes 200 writes. A second import only reads.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_imports_make_one_write_per_host() {
     let internal = Internal::default();

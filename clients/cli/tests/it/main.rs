@@ -1,4 +1,4 @@
-//! Tests of the command line against the local stack: its effects, output and exit codes.
+//! Tests of the command line against the local stack: effects, output and exit codes.
 
 #![expect(
     clippy::arithmetic_side_effects,

@@ -30,7 +30,7 @@ async fn catalog_apply_shows_differences_before_writing_them() {
         "{none}"
     );
 
-    // One service is changed. Another is new and has no id.
+    // One service is changed. Another service is new and has no id.
     let folder = home.folder().join("all");
     let (weather, newcomer) = (folder.join("lab-weather.json"), folder.join("newcomer.json"));
     let mut entry = read(&weather);
@@ -144,7 +144,7 @@ async fn every_problem_of_every_file_is_told() {
     }
     assert_eq!(world.rows_of("CatalogTable").await.changes_since(&before), [""; 0]);
 
-    // If Purser refuses an entry, each of its problems is reported, and the other entries are written.
+    // If Purser rejects an entry, the command reports all validation errors and writes the other entries.
     for name in ["broken.json", "wrong.json", "twice.json"] {
         std::fs::remove_file(folder.join(name)).unwrap();
     }
@@ -165,7 +165,7 @@ async fn every_problem_of_every_file_is_told() {
     assert_eq!(world.service("lab-weather").await.name, "Changed");
 }
 
-/// The token file has mode 600, and a file with other permissions is refused.
+/// The token file has mode 600. A file with other permissions is rejected.
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_request_probes_with_a_protected_token() {
     let world = World::start().await;
@@ -209,7 +209,7 @@ async fn operators_request_probes_with_a_protected_token() {
     assert!(!file.exists());
 }
 
-/// Writes a service, or a part of it, as an operator, with `If-Match: *`.
+/// Writes a service, or a part of a service, as an operator, with `If-Match: *`.
 pub(crate) async fn put(world: &World, id: &str, path: &str, body: &Value) -> Value {
     let path = format!("/internal/services/{id}{path}");
     world.operator_edits(Method::PUT, &path, body).await.ok()

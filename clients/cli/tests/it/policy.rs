@@ -1,4 +1,4 @@
-//! Tests of the people's commands for policies in a file.
+//! Tests of the users' commands for policies in a file.
 
 use crate::home::{Home, SESSION};
 use axum::Router;
@@ -12,15 +12,15 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-/// A template of the documentation.
+/// The path of a template in the documentation.
 const SAFE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/policies/safe.yaml");
 
-/// A home whose environment has a session of the person.
+/// Creates a home with the user's session token in the environment.
 fn home_of(world: &World, person: &Person) -> Home {
     Home::without_key(world).with(SESSION, &person.token)
 }
 
-/// Makes an agent with labels, and returns its id.
+/// Creates an agent with labels, and returns the agent's id.
 async fn agent(world: &World, person: &Person, name: &str, labels: &Value) -> String {
     let body = json!({"name": name});
     let made = world.person_edits(person, Method::POST, "/agents", &body).await;
@@ -30,13 +30,13 @@ async fn agent(world: &World, person: &Person, name: &str, labels: &Value) -> St
     id
 }
 
-/// The policy of a service on an agent.
+/// Returns an agent's policy for a service.
 async fn policy(world: &World, person: &Person, agent: &str, service: &str) -> Value {
     let path = format!("/agents/{agent}/services/{service}");
     world.person_gets(person, &path).await.ok()["policy"].clone()
 }
 
-/// The kinds of the agent's rules, and the limits of its budgets.
+/// Returns the kinds of the agent's rules, and the limits of budget rules.
 async fn rules(world: &World, person: &Person, agent: &str) -> Vec<(String, Value)> {
     let rules = world.person_gets(person, &format!("/agents/{agent}/rules")).await.ok();
     let rules = rules["rules"].as_array().unwrap().iter();
@@ -49,8 +49,8 @@ fn budget(units: u64) -> (String, Value) {
     ("budget_limit".to_owned(), json!(units))
 }
 
-/// Covers the template of the documentation: it restricts every agent, a second run finds no difference, and neither
-/// does the export of the result.
+/// The template from the documentation restricts every agent. A second run finds no difference, and neither does a run
+/// with the exported result.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_safe_template_is_applied_once_and_exported_unchanged() {
     let world = World::start().await;
@@ -73,7 +73,7 @@ async fn the_safe_template_is_applied_once_and_exported_unchanged() {
         .ok();
     let services = services["count"].as_u64().unwrap();
     assert!(services > 1);
-    // Each service of each agent, two budgets, and four limits on how it pays.
+    // Each agent has one update per service, two budgets, and four other rules.
     let differences = 2 * (services + 6);
     assert_eq!(
         (&shown["differences"], &shown["written"]),
@@ -124,7 +124,7 @@ async fn the_safe_template_is_applied_once_and_exported_unchanged() {
     }
     assert_eq!(apply(&["--dry-run"]).await.json()["differences"], 0, "it is so now");
 
-    // The two agents are equal, so the export has one policy for both.
+    // The two agents are equal, so the export has one policy for both agents.
     for (file, options) in [
         ("now.yaml", vec!["policy", "export"]),
         ("now.json", vec!["--json", "policy", "export"]),
@@ -155,7 +155,7 @@ async fn the_safe_template_is_applied_once_and_exported_unchanged() {
     assert!(unknown.code == 1 && unknown.err.contains("third"), "{unknown:?}");
 }
 
-/// What a more specific key, a later policy, and a rule's kind decide is tested beside the code; here it reaches the API.
+/// Unit tests cover precedence between keys and policies, and kinds of rules. This test covers the writes to the API.
 #[tokio::test(flavor = "multi_thread")]
 async fn policies_are_written_up_to_the_first_refusal() {
     let world = World::still().await;
@@ -216,7 +216,7 @@ policies:
     let asks = ("approval_required".to_owned(), Value::Null);
     assert_eq!(rules(&world, &person, &id).await, [asks.clone(), budget(4)]);
 
-    // More than ten minutes after the sign-in, edits that widen are refused.
+    // More than ten minutes after the sign-in, widening updates are rejected.
     world.pass(601);
     let text = text
         .replace(
@@ -250,7 +250,7 @@ policies:
     );
     assert_eq!(rules(&world, &person, &id).await, [asks.clone(), budget(4)]);
 
-    // The same command after a new sign-in does the rest.
+    // Repeating the command after a new sign-in writes the remaining updates.
     let again = home_of(&world, &world.person(&DEMO_STRANGER));
     std::fs::write(again.folder().join("policies.yaml"), &text).unwrap();
     let rest = apply(&again, &["--yes"]).await.json();
@@ -262,7 +262,7 @@ policies:
     assert_eq!(rules(&world, &person, &id).await, [asks, budget(2)]);
 }
 
-/// The limits with which an agent may start are those of the documentation's template.
+/// The safe starting limits of an agent equal the template in the documentation.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_safe_starting_limits_are_the_safe_template() {
     let world = World::start().await;
@@ -293,7 +293,7 @@ async fn a_file_with_problems_changes_nothing() {
             "there is no agent nobody",
         ),
         ("agents: {all: true}, rule: []", "/policies/0/rule: is no member"),
-        // What only Purser knows: the edit before the invalid one is not written either.
+        // Purser rejects this rule during the preview, so the valid update before the rule is not written either.
         (
             "agents: {all: true}, services: {lab-search: {max_per_call_units: 1}}, \
              rules: [{kind: count_limit, count: 0, window_seconds: 3600}]",
@@ -314,7 +314,7 @@ async fn a_file_with_problems_changes_nothing() {
     }
     assert_eq!(world.rows_of("LedgerTable").await.changes_since(&before), [""; 0]);
 
-    // Without a session, with one that is none, and with an agent's key instead.
+    // Runs without a session, with an invalid session token, and with an agent key instead of a session token.
     let (path, body) = (format!("/agents/{id}/keys"), json!({}));
     let key = world.person_edits(&person, Method::POST, &path, &body).await.created();
     let key = key["key"].as_str().unwrap().to_owned();
@@ -338,7 +338,7 @@ async fn a_file_with_problems_changes_nothing() {
     }
 }
 
-/// Passes requests on to Purser. Before the first PATCH, the person edits the same record elsewhere.
+/// Forwards requests to Purser. Before the first PATCH request, the user updates the same service elsewhere.
 async fn interposed(world: &Arc<World>, person: &Person, id: &str) -> String {
     let (world, person, path) = (
         world.clone(),

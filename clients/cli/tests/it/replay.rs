@@ -1,4 +1,4 @@
-//! Tests of `purser replay`, which needs neither a key nor Purser.
+//! Tests of `purser replay`, which needs neither a key nor a Purser server.
 
 use crate::home::Home;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as URL_SAFE_NO_PAD};
@@ -11,7 +11,7 @@ fn sample(name: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(format!("{SAMPLE}/{name}")).unwrap()).unwrap()
 }
 
-/// The exit code, and the outcome that is printed.
+/// Returns the exit code, the printed outcome and the JSON output.
 async fn replay(home: &Home, file: &Value, trust: &Value) -> (i32, String, Value) {
     for (name, document) in [("file", file), ("trust", trust)] {
         std::fs::write(home.folder().join(name), document.to_string()).unwrap();
@@ -30,11 +30,11 @@ async fn the_published_decisions_are_replayed_offline() {
         let (code, outcome, answer) = replay(&home, &file, &trust).await;
         assert_eq!((code, outcome.as_str()), (0, "same"), "{name}: {answer}");
         assert_eq!(answer["differences"], json!([]));
-        // A changed document is not that of the statement's hash.
+        // A changed document does not match the hash in the statement.
         file["inputs"]["policy"]["max_per_call_units"] = json!(1);
         let (code, outcome, answer) = replay(&home, &file, &trust).await;
         assert_eq!((code, outcome.as_str()), (7, "impossible"), "{answer}");
-        // An agent's file has no documents.
+        // The evidence file of an agent has no input documents.
         file["inputs"] = Value::Null;
         let (code, outcome, answer) = replay(&home, &file, &trust).await;
         assert_eq!((code, outcome.as_str()), (7, "impossible"), "{answer}");
@@ -46,7 +46,8 @@ async fn the_published_decisions_are_replayed_offline() {
     assert_eq!(replay(&home, &json!({}), &trust).await.0, 7);
 }
 
-/// Evidence of a decision with this payload and these inputs, signed and logged, and the trust file.
+/// Returns the trust file and the evidence of a decision with this payload and these inputs. The statement is signed
+/// and logged.
 fn evidence(payload: &Value, inputs: &Value) -> (Value, Value) {
     let seed = |byte| Seed::new([byte; 32].into());
     let key = StatementKey::new(&seed(1)).unwrap();
@@ -68,7 +69,7 @@ fn evidence(payload: &Value, inputs: &Value) -> (Value, Value) {
     (file, trust)
 }
 
-/// Whoever decides otherwise than the evaluation can sign it, and is found.
+/// A signed decision that differs from the evaluation is detected.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_decision_that_was_made_otherwise_is_found_offline() {
     let (home, block) = (Home::at(""), sample("block.json"));
@@ -103,7 +104,7 @@ async fn a_decision_that_was_made_otherwise_is_found_offline() {
     assert_eq!(answer["differences"][0]["what"], "reason");
     assert_eq!(answer["differences"][0]["replayed"], genuine["reason"]);
 
-    // A member that this version does not know could matter.
+    // An unknown field could change the evaluation, so the replay is impossible.
     let mut later = genuine.clone();
     later["facts"]["later"] = json!(1);
     let (file, trust) = evidence(&with_hash(later), &block["inputs"]);

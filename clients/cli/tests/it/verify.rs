@@ -1,4 +1,4 @@
-//! Tests of `purser verify`, which needs neither a key nor Purser, and of `purser evidence`.
+//! Tests of `purser verify`, which needs neither a key nor a Purser server, and of `purser evidence`.
 
 use crate::home::{CommandOutput, Home};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
@@ -27,7 +27,8 @@ fn seed(byte: u8) -> Seed {
     Seed::new([byte; 32].into())
 }
 
-/// A receipt, and the proof that it is the only entry of a log, in files `statement`, `proof` and `trust`.
+/// Creates a home with the files `statement`, `proof` and `trust`. The proof shows that the receipt is the only log
+/// entry.
 fn home() -> Home {
     let home = Home::at("");
     let key = StatementKey::new(&seed(1)).unwrap();
@@ -56,7 +57,8 @@ fn home() -> Home {
     home
 }
 
-/// The evidence of [`home`]'s payment for this URL as Purser answers it: the statements, the receipt and the trust file.
+/// Returns Purser's responses about the payment of [`home`] for this URL: the statements, the receipt and the trust
+/// file.
 fn answers(url: &str) -> (Value, Value, Value) {
     answers_of("allow", url)
 }
@@ -89,7 +91,7 @@ fn answers_of(result: &str, url: &str) -> (Value, Value, Value) {
     ]);
     let receipt = json!({"settlement_id": SETTLEMENT, "transaction_id": TRANSACTION, "settlement": settlement});
     let sign = |kind, payload: &Value| key.sign(kind, payload.to_string().as_bytes()).unwrap();
-    // Each is the only entry of the log at its time.
+    // Each statement is the only entry of the log at its time.
     let stated = |statement: String| {
         let head = Edge::empty().append(&[&statement]).unwrap().head;
         let checkpoint = Checkpoint::new(ORIGIN, head).unwrap().sign(&log).unwrap();
@@ -115,7 +117,8 @@ fn answers_of(result: &str, url: &str) -> (Value, Value, Value) {
     (statements, read, trust)
 }
 
-/// `evidence` writes a file that `verify` accepts, with what the provider signed, and nobody else can read it.
+/// `evidence` writes a file that `verify` accepts. The file contains the provider's signed objects, and other users
+/// can't read the file.
 #[tokio::test(flavor = "multi_thread")]
 async fn evidence_is_one_file_that_verifies() {
     let (statements, read, trust) = answers("https://provider.example/weather?city=Oslo");
@@ -163,7 +166,7 @@ async fn evidence_is_one_file_that_verifies() {
         said.starts_with("PART") && said.contains("no node was named") && said.contains(TRANSACTION),
         "{said}"
     );
-    // What no statement has is named, and a member that differs from its statement fails.
+    // The output names fields that no statement contains. A field that differs from its statement fails.
     assert!(
         said.contains("nothing that is signed: ") && said.contains(" /provider, "),
         "{said}"
@@ -176,7 +179,7 @@ async fn evidence_is_one_file_that_verifies() {
     assert_eq!(code, 6);
     assert!(steps.contains(&"copies: failed".to_owned()), "{steps:?}");
 
-    // What `pay` has kept of the provider, which signed for another payment, and files in place of it.
+    // The objects that `pay` stored are for another payment. Files on the command line replace them.
     let kept = home.folder().join(".local/state/purser/payments");
     std::fs::create_dir_all(&kept).unwrap();
     let objects = json!({"offers": [of_provider("an offer by the payee")], "receipt": null, "http_status": 500});
@@ -216,7 +219,7 @@ async fn verified(home: &Home, file: &str, node: Option<&str>) -> (i32, Vec<Stri
     (said.code, steps.collect())
 }
 
-/// A node that knows the transaction, with a transfer of this many units.
+/// Serves a node that knows the transaction. The transaction transfers `units` micro-USDC.
 async fn node(units: u64) -> String {
     let word = |digits: &str| format!("0x{digits:0>64}");
     let usdc = Network::from_name("base-sepolia").unwrap().usdc;
@@ -245,7 +248,7 @@ async fn node(units: u64) -> String {
     format!("{}/key", serve(node).await)
 }
 
-/// Serves these routes, and returns their address.
+/// Serves these routes, and returns the server's URL.
 async fn serve(routes: Router) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -324,7 +327,7 @@ async fn verify_tells_refused_from_unreadable() {
     assert!(!node.err.contains("key"), "{node:?}");
 }
 
-/// A rejected payment has no receipt, and its statement is the evidence.
+/// A rejected payment has no receipt, so the decision's statement is the evidence.
 #[tokio::test(flavor = "multi_thread")]
 async fn evidence_of_a_decision_is_one_file_that_verifies() {
     let (mut statements, _, trust) = answers_of("block", "https://provider.example/");
@@ -349,7 +352,7 @@ async fn evidence_of_a_decision_is_one_file_that_verifies() {
     }
 }
 
-/// The document of a provider's `did:web` is fetched from the resource's host, and no other.
+/// A provider's `did:web` document is fetched only from the host of the resource.
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_of_providers_are_fetched_from_the_host_of_the_resource() {
     let key = Ed25519KeyPair::from_seed_unchecked(&[9; 32]).unwrap();
@@ -395,12 +398,12 @@ async fn keys_of_providers_are_fetched_from_the_host_of_the_resource() {
     assert_eq!(step(&["--did", "did.json"]).await, "passed");
 }
 
-/// A log that is served in memory.
+/// A log that is served from memory.
 #[derive(Clone, Default)]
 struct ServedLog(Arc<Mutex<BTreeMap<String, Vec<u8>>>>);
 
 impl ServedLog {
-    /// Replaces what is served by a log of these entries, and returns its checkpoint.
+    /// Replaces the served log with a log of these entries, and returns the checkpoint.
     fn put(&self, entries: &[String]) -> String {
         let appended = Edge::empty().append(entries).unwrap();
         let signer = NoteSigner::new(ORIGIN, KeyType::Ed25519, &seed(2)).unwrap();
@@ -456,7 +459,7 @@ async fn a_watched_log_that_is_cut_or_forked_is_found() {
             note
         );
     }
-    // Tiles that do not lead to the signed root, or none; and a checkpoint that nobody signed.
+    // The tiles do not match the signed root or are missing, or the checkpoint is not signed.
     let note = log.put(&entries(900));
     log.0.lock().unwrap().get_mut("tile/0/002").unwrap()[0] ^= 1;
     assert_eq!(watch().await, 6);
@@ -472,12 +475,12 @@ async fn a_watched_log_that_is_cut_or_forked_is_found() {
     assert_eq!(watch().await, 7);
 }
 
-/// A proof of a log that was forked after the kept checkpoint verifies by itself, and not with the kept checkpoint.
+/// After a fork, a proof verifies by itself, but is not consistent with a checkpoint from before the fork.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_proof_is_compared_with_a_kept_checkpoint() {
     let (home, log) = (home(), ServedLog::default());
     let statement = std::fs::read_to_string(home.folder().join("statement")).unwrap();
-    // The proof of `home` has a log of one entry.
+    // The proof in [`home`] is from a log with one entry.
     let mut all = entries(400);
     all[0] = statement;
     let kept = log.put(&all);

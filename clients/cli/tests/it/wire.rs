@@ -1,9 +1,9 @@
-//! The command's requests: its name, and the proxy of its environment.
+//! Tests of the command's requests: the `User-Agent` header, the proxy and the certificate authorities.
 
 use crate::home::{Home, TOKEN};
 use purser_tests::Recorder;
 
-/// Nothing listens at the addresses: what arrives, arrives through the proxy.
+/// No server listens at these addresses, so a received request has come through the proxy.
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_name_themselves_and_use_the_proxy_of_the_environment() {
     const PURSER: &str = "http://127.0.0.1:9";
@@ -44,7 +44,7 @@ async fn commands_name_themselves_and_use_the_proxy_of_the_environment() {
     }
 }
 
-/// The certificate of a provider is verified, with the authorities that the environment names.
+/// The provider's certificate is verified with the certificate authorities from the environment.
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_use_the_authorities_of_the_environment() {
     let home = Home::at("http://127.0.0.1:9").with("PURSER_KEY", "gak_pub_1:gak_sec_2");
