@@ -1,5 +1,5 @@
-//! AWS calls that no other test makes, for the check that roles allow exactly the calls that are made
-//! (`infra/sam/calls.py`). Each is also a test by itself.
+//! Makes AWS calls that no other test makes, because `infra/sam/calls.py` checks that roles allow exactly the calls
+//! that are made. Each call is also a test.
 
 use purser_domain::{Agent, Duration, PersonId, RuleId, RuleKind, StartingSet, WindowScope};
 use purser_local::DEMO_OWNER;
@@ -20,7 +20,7 @@ async fn owner_budgets_are_charged_and_shown() {
     assert_eq!(listed["rules"][0]["used_units"], 2_000, "{listed}");
 }
 
-/// The entry of the daily window stays.
+/// The payment counted in the daily window stays.
 #[tokio::test(flavor = "multi_thread")]
 async fn requested_budget_evictions_are_carried_out() {
     let world = World::still().await;
@@ -48,7 +48,7 @@ async fn requested_budget_evictions_are_carried_out() {
         .run(std::time::Duration::from_mins(1))
         .await
         .unwrap();
-    // The daily window's entry stays; the budget's has left.
+    // The payment counted in the daily window stays, but it has left the budget.
     assert_eq!(world.footprint().await.entries, 1);
     assert!(world.stack.ledger.eviction_requests().await.unwrap().is_empty());
 }

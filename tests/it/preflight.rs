@@ -1,16 +1,16 @@
-//! A preflight gives the answer that authorize gives to the same request at the same time, however often it was called
-//! before. That it predicts each refusal completely is tested in `errors.rs`.
+//! Tests that a preflight gives the same response as authorize for the same request at the same time, however often it
+//! was called before. `errors.rs` tests that a preflight predicts each rejection completely.
 
 use purser_domain::{AgentStatus, SpendPolicy};
 use purser_tests::{World, body_of, dollars, fresh_key, units};
 use serde_json::json;
 
-/// A repeated preflight with the same replay key decides again.
+/// A repeated preflight with the same replay key evaluates again.
 #[tokio::test(flavor = "multi_thread")]
 async fn preflight_and_authorize_always_agree() {
     let world = World::still().await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
-    // The same request in every situation, and one that exceeds its own maximum.
+    // The same request in every situation, and a request that exceeds its own maximum.
     let body = body_of(world.offer(dollars(2)));
     let mut dear = body.clone();
     dear["max_payment_units"] = (dollars(2) - 1).into();
@@ -81,7 +81,7 @@ async fn a_preflight_says_when_a_blocked_call_fits() {
         ..SpendPolicy::permissive()
     };
     let agent = world.agent(policy, vec![]).await;
-    // More payments than the first read of a window returns, so that the later ones must expire too.
+    // More payments than the first read of a window returns, so that the later payments must expire too.
     for _ in 0..12 {
         world
             .authorize(&agent, &body_of(world.offer(dollars(3) / 12)))

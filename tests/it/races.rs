@@ -1,5 +1,5 @@
-//! Many concurrent calls through the real functions, over a database with DynamoDB's transaction conflicts. Nothing
-//! beyond the limits is allowed, nothing is done twice, and contention never causes a 5xx.
+//! Makes many concurrent calls through the real functions, over a database with DynamoDB's transaction conflicts. No
+//! payment beyond the limits is allowed, nothing is done twice, and contention never causes a 5xx.
 
 use alloy::primitives::Address;
 use purser_domain::{ApprovalId, SpendPolicy};
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The number of racing callers.
 const RACERS: usize = 64;
 
-/// The number of answers with each status and slug.
+/// Counts the responses by status and slug.
 fn tally(answers: &[Answer]) -> BTreeMap<(u16, &str), usize> {
     let mut tally = BTreeMap::new();
     for answer in answers {
@@ -64,7 +64,7 @@ async fn one_idempotency_key_creates_one_settlement() {
     assert!(world.proxy.as_ref().unwrap().conflicts() > 0, "transactions did meet");
 }
 
-/// One of them is authorized; calls with the other one are refused.
+/// One of the two bodies is authorized, and calls with the other body are rejected.
 #[tokio::test(flavor = "multi_thread")]
 async fn different_bodies_on_one_key_conflict() {
     let world = World::conflicted().await;
@@ -140,7 +140,7 @@ async fn one_approval_is_executed_once() {
         .unwrap();
     assert!(matches!(resolved, ResolveResult::Done(_)));
 
-    // Each retry has its own key: only the approval is shared.
+    // Each retry has a new key, so the retries share only the approval.
     let mut retry = body;
     retry["approval_id"] = approval.to_string().into();
     let answers = together(
@@ -239,7 +239,7 @@ async fn concurrent_completions_return_the_same_receipt() {
     assert_eq!(rows.len(), 1, "the same row for all");
 }
 
-/// Of forty requests, twenty wait; the others bind no key.
+/// Of forty requests, twenty get a pending approval; the others bind no key.
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_requests_never_exceed_the_approval_limit() {
     const MAY_WAIT: usize = 20;
@@ -271,7 +271,7 @@ async fn concurrent_requests_never_exceed_the_approval_limit() {
         "a refusal binds no key, and nothing is reserved"
     );
 
-    // Each caller gets the same approval again, and decided approvals make room for as many new ones.
+    // Each caller gets the same approval again, and each decided approval permits a new one.
     let again = asking().await;
     let ids = |answers: &[Answer]| -> BTreeSet<String> {
         let waiting = answers.iter().filter(|answer| answer.status == 402);

@@ -1,5 +1,5 @@
-//! Every signed payment ends as confirmed or expired, by evidence of the chain alone. The tests run over the real stack
-//! and an Anvil chain that is stopped, advanced to a given second, and reorganized.
+//! Tests that every signed payment ends as confirmed or expired, by evidence from the chain alone. The tests run over
+//! the real stack and an Anvil chain that is stopped, advanced to a given second, and reorganized.
 
 mod node;
 mod wallets;
@@ -71,7 +71,7 @@ async fn mine_at(world: &World, seconds: u64) {
     world.set_clock(Timestamp::from_secs(seconds).unwrap());
 }
 
-/// Authorizes a payment of `units` micro-units and returns the answer.
+/// Authorizes a payment of `units` micro-USDC and returns the response.
 async fn authorize(world: &World, agent: &TestAgent, units: u64) -> Value {
     world.authorize(agent, &body_of(world.offer(units))).await.ok()
 }
@@ -84,7 +84,7 @@ fn authorization(authorized: &Value) -> &Value {
     &authorized["payment"]["payload"]["payload"]["authorization"]
 }
 
-/// `validBefore` of a payment, in seconds.
+/// Returns a payment's `validBefore`, in seconds.
 fn valid_before(authorized: &Value) -> u64 {
     authorization(authorized)["validBefore"]
         .as_str()
@@ -103,7 +103,7 @@ async fn status(world: &World, agent: &TestAgent, authorized: &Value) -> String 
     receipt["receipt_status"].as_str().unwrap().to_owned()
 }
 
-/// The body of `complete`.
+/// Returns the body of `complete`.
 fn proof(hash: &str) -> Value {
     json!({"payment_response_header": "e30=", "tx_hash": hash})
 }
@@ -125,7 +125,7 @@ async fn unreported_payments_are_confirmed_by_reconcile() {
     let world = world([]).await;
     let agent = world.agent(policy(dollars(100)), vec![]).await;
     let paid = authorize(&world, &agent, 5_000).await;
-    // The transaction is a stranger's: whoever submits the payment, it pays.
+    // A stranger submits the payment, which is valid whoever submits it.
     let hash = world.settle(&paid).await;
     // While the payment may still be completed, reconcile does not look it up.
     mine_at(&world, valid_before(&paid) - 1).await;
@@ -144,7 +144,7 @@ async fn unreported_payments_are_confirmed_by_reconcile() {
     assert!(last.outcomes().is_empty() && last.is_complete, "{last:?}");
 }
 
-/// The final block must be past the deadline; until then, even a request of an operator releases nothing.
+/// The final block must be past the deadline. Until then, even an operator's request releases nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn unused_payments_are_released_after_finality() {
     let world = world([]).await;
@@ -171,12 +171,12 @@ async fn unused_payments_are_released_after_finality() {
         (0, 0),
         "the day's and the budget's"
     );
-    // The same room is available once more, and no more than that.
+    // The released amount is available once more, and no more than that.
     authorize(&world, &agent, 10_000).await;
     world.authorize(&agent, &more).await.refused(403, "policy_blocked");
 }
 
-/// They are never released, even if the provider denies the payment.
+/// Payments in the last valid block are never released, even if the provider denies the payment.
 #[tokio::test(flavor = "multi_thread")]
 async fn payments_in_the_last_valid_block_are_confirmed() {
     let world = world([("FINALITY_CONFIRMATIONS", "2")]).await;
@@ -202,7 +202,8 @@ async fn payments_in_the_last_valid_block_are_confirmed() {
     assert_eq!(world.footprint().await.total, 10_000);
 }
 
-/// The payment may be pending, so the answer is "not yet" until reconcile has seen that no later block can contain it.
+/// The payment may be pending, so the error is retryable until reconcile has seen that no later block can contain the
+/// payment.
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_transactions_are_retryable_until_release() {
     let world = world([("FINALITY_CONFIRMATIONS", "2")]).await;
@@ -224,7 +225,7 @@ async fn unknown_transactions_are_retryable_until_release() {
         );
     };
     told(&unpaid, "transaction_not_mined").await;
-    // Our clock is past the deadline, which proves nothing.
+    // The stack's clock is past the deadline, which proves nothing.
     let ends = valid_before(&unpaid);
     world.set_clock(Timestamp::from_secs(ends + 3_600).unwrap());
     told(&unpaid, "transaction_not_mined").await;
@@ -239,7 +240,7 @@ async fn unknown_transactions_are_retryable_until_release() {
     told(&paid, "transaction_unknown").await;
 }
 
-/// The chain is slower than our clock: the hold has ended by our clock, but not at the final block.
+/// The chain is slower than the stack's clock: the hold has ended by the clock, but not at the final block.
 #[tokio::test(flavor = "multi_thread")]
 async fn our_own_clock_releases_nothing() {
     let world = world([("FINALITY_CONFIRMATIONS", "3")]).await;
@@ -247,7 +248,7 @@ async fn our_own_clock_releases_nothing() {
     let held = authorize(&world, &agent, 10_000).await;
     world.pass(80_000);
     assert_eq!(outcomes(&world).await, []);
-    // The newest block is past the deadline; the final one, two blocks before, is not.
+    // The newest block is past the deadline. The final block, two blocks before, is not.
     mine_at(&world, valid_before(&held) + 1).await;
     world.stack.chain.mine_at(valid_before(&held) + 2).await.unwrap();
     assert_eq!(outcomes(&world).await, []);
@@ -257,7 +258,7 @@ async fn our_own_clock_releases_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn canceled_authorizations_are_released_when_due() {
-    /// Returns ERC-1271's magic value to every call, so that anybody can sign for the wallet.
+    /// Returns ERC-1271's magic value to every call, so that anyone can sign for the wallet.
     const SIGNS_ANYTHING: &str = "0x631626ba7e60e01b60005260206000f3";
     let world = world([]).await;
     let agent = world.agent(policy(10_000), vec![]).await;
@@ -279,7 +280,7 @@ async fn canceled_authorizations_are_released_when_due() {
     authorize(&world, &agent, 10_000).await;
 }
 
-/// Missing, false or contradictory answers of a node neither confirm nor release the wrong payment.
+/// Missing, false or contradictory responses of a node neither confirm nor release the wrong payment.
 #[tokio::test(flavor = "multi_thread")]
 async fn payments_end_correctly_despite_faulty_nodes() {
     let world = world([]).await;
@@ -304,11 +305,11 @@ async fn payments_end_correctly_despite_faulty_nodes() {
         let run = reconcile.run(TIME).await;
         assert_eq!(run.ok().map(|run| run.outcomes().to_vec()), expected, "{manner:?}");
         let mut changes = world.rows().await.changes_since(&before);
-        // The last block checked may change: only contract calls return nonsense, not blocks.
+        // The last checked block may change, because only contract calls return nonsense.
         changes.retain(|change| !change.starts_with("[\"RECONCILE\""));
         assert!(changes.is_empty(), "{manner:?}: {changes:#?}");
     }
-    // Logs that contradict the payment are not believed either: the hold stays and is postponed by a minute.
+    // Logs that contradict the payment are not accepted either: the hold stays and is postponed by a minute.
     node.set(Manner::Forging);
     let forged = reconcile.run(TIME).await.unwrap();
     assert_eq!(
@@ -328,7 +329,8 @@ async fn payments_end_correctly_despite_faulty_nodes() {
     assert_eq!(world.footprint().await.total, 10_000);
 }
 
-/// A node plan of ten calls a minute suffices for a batch of any kind. Meanwhile complete asks its callers to retry.
+/// A rate limit of ten node calls a minute suffices for a batch of any kind. Meanwhile complete asks its callers to
+/// retry.
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_node_calls_suffice_for_a_batch() {
     const HOLDS: usize = 60;
@@ -356,7 +358,7 @@ async fn ten_node_calls_suffice_for_a_batch() {
     assert_eq!(ended, (HOLDS / 3, HOLDS / 3 * 2), "{run:?}");
 }
 
-/// In each block of one agent's payments a stranger makes more transfers of zero than the node returns.
+/// In each block with one agent's payments, a stranger makes more transfers of zero than the node returns.
 #[tokio::test(flavor = "multi_thread")]
 async fn flooded_blocks_delay_only_their_own_agent() {
     const FLOODED: usize = 60;
@@ -404,7 +406,8 @@ async fn disagreeing_nodes_end_no_payment() {
     mine_at(&world, valid_before(&unpaid)).await;
     let before = world.rows().await;
 
-    // By the first node a made payment would be released; by the second an unmade payment would be held forever.
+    // By the first node a payment that was made would be released. By the second node a payment that was not made would
+    // be held forever.
     first.set(Manner::Claiming { used: false });
     second.set(Manner::Claiming { used: true });
     assert_eq!(reconcile.run(TIME).await.unwrap().outcomes(), [Outcome::Failed; 2]);
@@ -480,8 +483,8 @@ async fn concurrent_runs_and_completions_end_payments_once() {
     assert!(run(&world).await.outcomes().is_empty(), "nothing is left");
 }
 
-/// The owner and the agent read the statement of a reversal, and a file of evidence with it shows that the receipt is
-/// void.
+/// The owner and the agent can read the statement of a reversal, and an evidence file with the statement shows that the
+/// receipt is void.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reversal_has_a_statement_for_the_owner_and_the_agent() {
     let world = world([("WATCH_CONFIRMATIONS", "4")]).await;
@@ -620,8 +623,8 @@ async fn replacement_transactions_are_confirmed_in_the_same_run() {
     assert_ne!(first, second);
 }
 
-/// Released on a chain that a reorg then replaced by one on which the payment was made. It is found by a reconcile
-/// request, and by a proof.
+/// The payment was released on a chain that a reorg then replaced by a chain with the payment. A reconcile request
+/// finds the payment, and so does a proof.
 #[tokio::test(flavor = "multi_thread")]
 async fn payments_found_after_release_are_confirmed() {
     for by_mark in [true, false] {
@@ -632,7 +635,7 @@ async fn payments_found_after_release_are_confirmed() {
         let paid = authorize(&world, &agent, 10_000).await;
         mine_at(&world, valid_before(&paid)).await;
         assert_eq!(outcomes(&world).await, [Outcome::Released]);
-        // The room is used meanwhile.
+        // Another payment uses the released amount meanwhile.
         authorize(&world, &agent, 9_000).await;
 
         chain.revert(&before).await.unwrap();
@@ -652,7 +655,7 @@ async fn payments_found_after_release_are_confirmed() {
         assert_eq!(receipt(&world, &agent, &paid).await["tx_hash"], json!(hash));
         let footprint = world.footprint().await;
         assert_eq!((footprint.entries, footprint.total), (4, 2 * 19_000), "{footprint:?}");
-        // The spend exceeds the cap, so nothing fits, and the answer has the amount that counts.
+        // The spend exceeds the cap, so nothing fits, and the response has the amount that counts.
         world
             .authorize(&agent, &body_of(world.offer(1)))
             .await
@@ -695,7 +698,7 @@ async fn large_backlogs_end_over_several_runs() {
     assert!(idle.outcomes().is_empty() && idle.is_complete, "{idle:?}");
 }
 
-/// A request is removed when it is done, and stays while the node is down.
+/// A request is removed when it is processed, and stays while the node is down.
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_can_request_reconciliation_in_any_state() {
     let world = world([]).await;
@@ -764,7 +767,7 @@ async fn reconcile_requests_stay_while_settlements_are_unreadable() {
     }
 }
 
-/// The claim's block is gone, and the node has lost its logs or forges them.
+/// The claim's block was removed, and the node has lost its logs or forges them.
 #[tokio::test(flavor = "multi_thread")]
 async fn confirmations_keep_their_claim_until_reconciled() {
     for manner in [Manner::Logless, Manner::Forging] {
@@ -793,7 +796,7 @@ async fn confirmations_keep_their_claim_until_reconciled() {
         match manner {
             // The next run checks again.
             Manner::Logless => assert!(run.is_err(), "{run:?}"),
-            // It waits for a person.
+            // The settlement waits for an operator.
             _ => assert_eq!(run.unwrap().outcomes(), [Outcome::Contradicted]),
         }
         assert_eq!(claims().await, 1, "{manner:?}");
@@ -846,7 +849,8 @@ async fn only_operators_mark_and_only_what_there_is() {
 }
 
 /// Two transfers are two payments, whoever put them into one transaction: a batching facilitator, or an attacker who
-/// wants holds that never end. By an agent's proof the transaction confirms only one of them (the contract's 409).
+/// wants holds that never end. By an agent's proof the transaction confirms only one of the payments (the contract's
+/// 409).
 #[tokio::test(flavor = "multi_thread")]
 async fn batched_payments_are_confirmed_by_their_own_transfers() {
     let world = world([]).await;

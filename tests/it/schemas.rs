@@ -1,9 +1,9 @@
-//! Values drawn from the schemas of the OpenAPI document: valid ones in the forms that hosts use (every property
+//! Draws values from the schemas of the OpenAPI document: valid values in the forms that hosts use (every property
 //! filled, `null`, integers such as `5.0`, non-ASCII texts of the full length, empty texts and lists), and invalid
-//! ones, each of which is excluded by one keyword of the schema.
+//! values, each of which one keyword of the schema excludes.
 //!
-//! Conditions that a schema can't express (a service must be in the catalog, an entry must not occur twice) are met by
-//! the complete body from which a draw begins.
+//! A draw begins with a complete body, which satisfies the conditions that a schema can't express (a service must be in
+//! the catalog, an item must not occur twice).
 
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -15,13 +15,13 @@ pub(crate) struct Document(Value);
 /// The pattern of a filter by label.
 const LABEL: &str = "^[a-z][a-z0-9_.-]{0,29}(=[^\\x00-\\x1f\\x7f-\\x9f]{1,60})?$";
 
-/// The pattern of a template's name. Only one is known.
+/// The pattern of a template's name. Only one template name is known to the tests.
 const TEMPLATE: &str = "^[a-z0-9][a-z0-9_-]{0,49}$";
 
 /// The pattern of a text that users read.
 const SHOWN: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$";
 
-/// A place in a body, and a value for it.
+/// A JSON pointer into a body, and a value for it.
 pub(crate) type Draw = (String, Value);
 
 impl Document {
@@ -81,7 +81,7 @@ impl Document {
         }
     }
 
-    /// The alternatives of a schema, without references.
+    /// Returns the alternatives of a schema, without references.
     fn choices<'a>(&'a self, schema: &'a Value) -> Vec<&'a Value> {
         let schema = self.resolved(schema);
         match schema["oneOf"].as_array() {
@@ -90,7 +90,7 @@ impl Document {
         }
     }
 
-    /// The alternative that describes an object: of those with a tag, the one with its tag.
+    /// Returns the alternative that describes an object: among tagged alternatives, the one with the object's tag.
     fn object<'a>(&'a self, schema: &'a Value, own: &Map<String, Value>) -> Option<&'a Value> {
         let is_tagged = |choice: &Value| {
             let mut properties = choice["properties"].as_object().into_iter().flatten();
@@ -105,7 +105,7 @@ impl Document {
             .find(|choice| is_tagged(choice))
     }
 
-    /// All valid values at or below this place, including `own`.
+    /// Returns all valid values at or below this pointer, including `own`.
     pub(crate) fn right(&self, schema: &Value, at: &str, own: &Value) -> Vec<Draw> {
         let mut draws = vec![];
         for choice in self.choices(schema) {
@@ -153,8 +153,8 @@ impl Document {
         draws
     }
 
-    /// The places at or below this one whose texts may have any character other than control characters, except those of
-    /// a free-form object.
+    /// Returns the pointers at or below this one whose texts may have any character except control characters, without
+    /// free-form objects.
     pub(crate) fn free_texts(&self, schema: &Value, at: &str, own: &Value) -> BTreeSet<String> {
         let choices = self.choices(schema);
         let is_free = |choice: &Value| {
@@ -189,7 +189,7 @@ impl Document {
         places
     }
 
-    /// Invalid values at or below this place, each excluded by one keyword.
+    /// Returns invalid values at or below this pointer, each excluded by one keyword.
     pub(crate) fn wrong(&self, schema: &Value, at: &str, own: &Value) -> Vec<Draw> {
         let choices = self.choices(schema);
         let allowed: Vec<&str> = choices.iter().flat_map(|choice| types(choice)).collect();
@@ -283,7 +283,7 @@ fn types(schema: &Value) -> Vec<&str> {
     }
 }
 
-/// The valid values of one type at this place, besides `own` and objects.
+/// Returns the valid values of one type at this pointer, except for `own` and objects.
 fn values(schema: &Value, kind: &str, own: &Value) -> Vec<Value> {
     match kind {
         "null" => vec![Value::Null],
@@ -300,7 +300,7 @@ fn values(schema: &Value, kind: &str, own: &Value) -> Vec<Value> {
             numbers.flat_map(both).collect()
         }
         "string" => texts(schema).into_iter().map(Value::String).collect(),
-        // The entries of a list are often names.
+        // The items of a list are often names.
         "array" if schema["minItems"].is_null() => vec![json!([])],
         "array" => Vec::new(),
         "object" if schema["properties"].is_null() => vec![json!({})],

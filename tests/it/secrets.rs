@@ -1,5 +1,5 @@
-//! No secret leaks: a whole scenario runs, including everything that can go wrong in it, and then the logs, every table
-//! and every answer are searched for each of its secrets.
+//! Tests that no secret leaks: a whole scenario runs, including every possible failure, and then the logs, every table
+//! and every response are searched for each secret.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use coins_bip32::xkeys::{Parent as _, XPriv};
@@ -21,15 +21,15 @@ const TABLES: [&str; 5] = [
     "ThrottleTable",
 ];
 
-/// A secret, its name in failures, and how many answers must contain it.
+/// A secret, its name in failure messages, and how many responses must contain it.
 struct Secret {
     name: &'static str,
     text: String,
-    /// `None` for a secret that any answer with the payment may contain.
+    /// The number; `None` for a secret that any response with the payment may contain.
     told: Option<usize>,
 }
 
-/// An answer: its request, its status, and its whole text.
+/// A response: its request, its status, and its whole text.
 struct Response {
     asked: String,
     status: u16,
@@ -39,7 +39,7 @@ struct Response {
 /// The scenario's state and actors.
 struct Story {
     world: World,
-    /// The client follows no redirects, so that every answer on the way is recorded.
+    /// The client follows no redirects, so that every intermediate response is recorded.
     http: reqwest::Client,
     told: RefCell<Vec<Response>>,
     secrets: RefCell<Vec<Secret>>,
@@ -74,7 +74,7 @@ impl Story {
         self.secrets.borrow_mut().push(Secret { name, text, told });
     }
 
-    /// Registers a key's secret: the digits of its secret half.
+    /// Registers an API key's secret: the digits of its secret half.
     fn is_secret_key(&self, key: &str, told: usize) {
         let (_, digits) = key.split_once(":gak_sec_").unwrap();
         self.is_secret("an agent key", digits, Some(told));
@@ -107,7 +107,7 @@ impl Story {
             .request(method, format!("{}{path}", self.world.stack.base_url))
     }
 
-    /// Sends a request and records the answer.
+    /// Sends a request and records the response.
     async fn send(&self, request: RequestBuilder) -> (u16, HeaderMap, String) {
         let asked = request.try_clone().unwrap().build().unwrap();
         let response = request.send().await.unwrap();
@@ -121,7 +121,7 @@ impl Story {
         (status, headers, text)
     }
 
-    /// Sends a request whose answer must be JSON with this status.
+    /// Sends a request whose response must be JSON with this status.
     async fn json(&self, status: u16, request: RequestBuilder) -> Value {
         let (answered, _, text) = self.send(request).await;
         assert_eq!(answered, status, "{text}");
@@ -176,7 +176,7 @@ impl Story {
         text
     }
 
-    /// A request that submits a form of one of the pages.
+    /// Returns a request that submits a form of a page.
     fn form(&self, session: &str, page: &str, path: &str, more: &str) -> RequestBuilder {
         let (_, token) = page.split_once("name=\"form_token\" value=\"").unwrap();
         let token = token.split('"').next().unwrap();
@@ -188,7 +188,7 @@ impl Story {
     }
 }
 
-/// A person manages an agent, by JSON and by pages; the agent pays, asks for approval, and is refused.
+/// A user manages an agent, by JSON and by pages. The agent pays, requests an approval, and is denied.
 async fn people_and_their_agent(story: &Story) -> TestAgent {
     let world = &story.world;
     let session = story.sign_in().await;
@@ -316,7 +316,7 @@ async fn people_and_their_agent(story: &Story) -> TestAgent {
     agent
 }
 
-/// Operators edit the catalog, and their token is rotated.
+/// Operators update the catalog, and their token is rotated.
 async fn operators(story: &Story) {
     let world = &story.world;
     let as_operator = |method, path: &str| {
@@ -491,7 +491,7 @@ async fn mistakes(story: &Story, agent: &TestAgent) {
     story.json(200, get("/mcp/agents/me").bearer_auth(key)).await;
 }
 
-/// A value as text; bytes appear both as they are and in hexadecimal.
+/// Formats a value as text. Bytes appear both unchanged and in hexadecimal.
 fn text_of(value: &AttributeValue) -> String {
     match value {
         AttributeValue::B(bytes) => {

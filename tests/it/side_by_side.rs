@@ -1,5 +1,5 @@
-//! Data that is read concurrently before it is known whether it is needed: a wallet's balance, and the rows of the
-//! service that the cached catalog names. It must never decide about another wallet or service.
+//! Tests data that is read concurrently before the function knows whether it is needed: a wallet's balance, and the
+//! rows of the service that the cached catalog names. The data must never decide about a different wallet or service.
 
 use purser_domain::SpendPolicy;
 use purser_local::Options;
@@ -17,7 +17,8 @@ async fn early_balance_reads_apply_only_to_their_wallet() {
     let rich = world.stack.ledger.agent(agent.id).await.unwrap().unwrap().wallet;
     let allowed = async || world.authorize(&agent, &body_of(world.offer(1))).await;
     allowed().await.ok();
-    // No edit of ours changes a wallet; if one did, a balance read for the old wallet must not be used for the new one.
+    // No update of the service changes a wallet. If a wallet did change, a balance of the old wallet must not be used
+    // for the new one.
     let other = world.stack.new_wallet(agent.id).await.unwrap();
     world.edit(&agent, |agent| agent.wallet = other).await;
     allowed().await.refused(402, "insufficient_usdc_balance");
@@ -38,7 +39,8 @@ async fn a_stranger_makes_nobody_ask_for_a_balance() {
     assert_eq!(measured.sequence(), [["BatchGetItem", "Query", "UpdateItem"]]);
 }
 
-/// After a call that is replayed, or refused before it needs the balance, the next call does not read it early.
+/// After a call that is replayed, or rejected before it needs the balance, the next call does not read the balance
+/// early.
 #[tokio::test(flavor = "multi_thread")]
 async fn balances_are_read_early_after_a_payment() {
     let world = World::metered().await;
@@ -70,7 +72,7 @@ async fn refused_keys_trigger_no_further_balance_reads() {
     let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
     let authorize = async || measure(&world, world.authorize(&agent, &body_of(world.offer(1)))).await;
     authorize().await.1.ok();
-    // This environment has not seen the edit yet.
+    // This environment has not seen the update yet.
     let now = world.now();
     world
         .edit(&agent, |agent| {
@@ -90,8 +92,8 @@ async fn refused_keys_trigger_no_further_balance_reads() {
     assert_eq!(measured.sequence(), [["BatchGetItem", "Query", "UpdateItem"]]);
 }
 
-/// A URL that has moved to another service is judged by that service's policy, although the cached catalog, which
-/// determined the early reads, still named the first one.
+/// A URL that has moved to another service is evaluated by that service's policy, although the cached catalog, which
+/// determined the early reads, still named the first service.
 #[tokio::test(flavor = "multi_thread")]
 async fn moved_urls_use_the_new_services_policy() {
     const ADDRESS: &str = "https://moved.example/x";
@@ -137,7 +139,7 @@ async fn moved_urls_use_the_new_services_policy() {
     let answer = world.post(&agent, "/x402/check", &checked).await.ok();
     assert_eq!(answer["reason"], "service_not_enabled");
 
-    // A policy with less room than was paid before: only its own window counts.
+    // A policy with a lower cap than was paid before: only its own window counts.
     let small = SpendPolicy {
         max_per_day: units(1),
         ..SpendPolicy::column_defaults()

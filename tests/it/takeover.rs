@@ -1,4 +1,5 @@
-//! A compromised function writes the rows that its role allows: other functions refuse them and raise alarms.
+//! Tests a compromised function that writes the rows that its role allows: other functions reject the rows and raise
+//! alarms.
 
 use purser_domain::{Service, WalletKey};
 use purser_local::{DEMO_OWNER, Options, Streaming};
@@ -102,7 +103,7 @@ async fn row_changes_alone_raise_takeover_alarms() {
     let own = world.stack.ledger.agent(agent.id).await.unwrap().unwrap().owner;
     let other = world.poor_agent(vec![]).await;
     let other = world.stack.ledger.agent(other.id).await.unwrap().unwrap();
-    // Rows as written by a function that logs nothing.
+    // The rows are written without logs, as by a compromised function.
     world
         .edit(&agent, |record| record.keys[0].digest = other.keys[0].digest)
         .await;
@@ -128,6 +129,6 @@ async fn row_changes_alone_raise_takeover_alarms() {
     let added = |change: &str| seen.get(change).unwrap_or(&0) - before.get(change).unwrap_or(&0);
     let changes = ["key", "wallet", "owner", "payout_address"].map(added);
     assert_eq!(changes, [2, 1, 2, 1]);
-    // The freeze's record, and the four copies that decisions read.
+    // The record of the freeze, and the four copies that decisions read.
     assert_eq!(added("freeze"), 5);
 }

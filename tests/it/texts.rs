@@ -1,6 +1,6 @@
-//! Texts that agents, users, operators and providers write: new ones that users read have no direction controls, and
-//! stored ones are shown with the code points of their hidden characters. The tests find the fields, forms and pages by
-//! themselves. Mail, webhooks, tools and logs are tested in `people/notices.rs`.
+//! Tests texts that agents, users, operators and providers write: new texts that users read have no direction controls,
+//! and stored texts are shown with the code points of their hidden characters. The tests discover the fields, forms and
+//! pages. `people/notices.rs` tests mail, webhooks, tools and logs.
 
 use crate::access::{routes, world_with_everything};
 use crate::bodies::{Ground, route_of, with};
@@ -14,8 +14,8 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The fields of free text that accept any character: identifiers that are compared exactly, what the agent says about
-/// its call, and what operators say about an operation. Pages show them with `visible`.
+/// The free-text fields that accept any character: identifiers that are compared exactly, the agent's description of
+/// its call, and operators' notes on an operation. Pages show these texts with `visible`.
 const OPAQUE: [&str; 11] = [
     "body_hash",
     "execution",
@@ -30,8 +30,9 @@ const OPAQUE: [&str; 11] = [
     "transaction_id",
 ];
 
-/// Every text field of every body in the OpenAPI document, and every `edit_reason`: what users read rejects direction
-/// controls and accepts the joiners of scripts and emoji. A new field must have this form, or be in the list above.
+/// Checks every text field of every body in the OpenAPI document, and every `edit_reason`: a text that users read
+/// rejects direction controls and accepts the joiners of scripts and emoji. A new field must have this pattern, or be
+/// in the list above.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_text_field_rejects_direction_controls_or_is_opaque() {
     let ground = Ground::new().await;
@@ -124,12 +125,12 @@ async fn no_form_stores_direction_controls() {
     assert!(joined >= 4, "only {joined} rows with a text of a form");
 }
 
-/// The word in the texts of the next test, and what replaces it in the tables.
+/// The word in the texts of the next test, and its replacement in the tables.
 const WORD: &str = "qqq";
 pub(crate) const HIDDEN: &str = "q\u{202e}q\u{200b}\u{2066}\u{3164}q می\u{200c}خواهم 👩\u{200d}💻";
 const SHOWN: &str = "q\\u{202e}q\\u{200b}\\u{2066}\\u{3164}q می\u{200c}خواهم 👩\u{200d}💻";
 
-/// Replaces the word in a stored value; returns whether it was there.
+/// Replaces the word in a stored value. Returns whether the value contained it.
 fn hide(value: &mut AttributeValue) -> bool {
     match value {
         AttributeValue::S(text) if text.contains(WORD) => {
@@ -172,7 +173,7 @@ pub(crate) async fn hide_in_tables(world: &World) -> usize {
     count
 }
 
-/// The owner's texts with the word: name, label, reasons, notes, descriptions, and what the agent says.
+/// Writes the owner's texts with the word: name, label, reasons, notes, descriptions, and the agent's texts.
 async fn write_texts(world: &World, names: &BTreeMap<&'static str, String>) {
     let (owner, demo) = (world.person(&DEMO_OWNER), world.demo());
     let agent = format!("/agents/{}", demo.id);

@@ -1,5 +1,5 @@
-//! Callers who ask too often are refused, at no cost for the database and without affecting others: by address
-//! (`errors.rs`; people in `people/throttle.rs`), and by agent key from any number of addresses.
+//! Tests that callers with too many requests are rejected, at no cost for the database and without affecting others: by
+//! address (`errors.rs`; users in `people/throttle.rs`), and by API key from any number of addresses.
 
 use purser_domain::{SpendPolicy, Timestamp};
 use purser_local::Options;
@@ -23,13 +23,13 @@ async fn me(world: &World, client: &Client, key: &str) -> Answer {
     World::send(request.bearer_auth(key)).await
 }
 
-/// The given second of the next minute but one, in which nothing has been counted yet.
+/// Returns the given second of the minute after the next, in which nothing has been counted yet.
 fn in_a_new_minute(world: &World, second: u64) -> Timestamp {
     Timestamp::from_secs((world.now().secs() / 60 + 2) * 60 + second).unwrap()
 }
 
-/// Takes the database calls since the last call of this, except those for the catalog, which any request may make when
-/// due.
+/// Takes the database calls since the last call of this function, except for calls for the catalog, which any request
+/// may make when due.
 fn calls(world: &World) -> Vec<Call> {
     let mut calls = world.proxy.as_ref().unwrap().calls().take();
     calls.retain(|call| call.request["TableName"] != "CatalogTable");
@@ -47,13 +47,13 @@ async fn counted(world: &World, agent: &TestAgent) -> Vec<String> {
     of_keys.map(|item| item["n"].as_n().unwrap().clone()).collect()
 }
 
-/// Whether the call adds to a key's counter.
+/// Returns whether the call adds to a key's counter.
 fn counts_a_key(call: &Call) -> bool {
     let pk = call.request["Key"]["pk"]["S"].as_str();
     pk.is_some_and(|pk| pk.starts_with("RL#key "))
 }
 
-/// The same key with another secret.
+/// Returns the same key with a wrong secret.
 fn with_a_wrong_secret(key: &str) -> String {
     let (rest, last) = key.split_at(key.len() - 1);
     format!("{rest}{}", if last == "0" { "1" } else { "0" })
@@ -68,8 +68,8 @@ async fn key_limited(limit: u32) -> World {
     .await
 }
 
-/// Calls until the key is refused; returns the number of answers and the refusal. The last chunk is added in the
-/// background.
+/// Calls until the key is rejected. Returns the number of accepted calls and the rejection. The last chunk is added in
+/// the background.
 async fn until_refused(ask: impl AsyncFn() -> Answer) -> (usize, Answer) {
     for answered in 0..1_000 {
         let answer = ask().await;
@@ -82,7 +82,7 @@ async fn until_refused(ask: impl AsyncFn() -> Answer) -> (usize, Answer) {
     panic!("the key is never refused");
 }
 
-/// However its payments end: confirmed payments would have been held too.
+/// The limit applies however the payments end, because confirmed payments were held too.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_at_its_hold_limit_is_throttled() {
     const MAX: usize = 4;
@@ -94,7 +94,7 @@ async fn an_agent_at_its_hold_limit_is_throttled() {
     .await;
     let [agent, other] = [(); 2].map(|()| world.agent(SpendPolicy::permissive(), vec![]));
     let (agent, other) = tokio::join!(agent, other);
-    // The window has the length of an authorization's longest life, and began 17 s ago.
+    // The window is as long as the maximum lifetime of an authorization, and began 17 s ago.
     let began = (world.now().secs() / 900 + 1) * 900;
     world.set_clock(Timestamp::from_secs(began + 17).unwrap());
     let first = body_of(world.offer(1));
@@ -110,7 +110,7 @@ async fn an_agent_at_its_hold_limit_is_throttled() {
     again.refused(429, "too_many_requests");
     assert!(world.rows().await.changes_since(&rows).is_empty());
 
-    // Replays and other refusals are answered as usual, and another agent is not affected.
+    // Replays and other rejections work as usual, and another agent is not affected.
     let again = world.authorize(&agent, &first).await.ok();
     assert_eq!(as_repeated(&again), as_repeated(&paid));
     let mut dear = body_of(world.offer(1_000));
@@ -140,7 +140,7 @@ async fn a_throttled_key_does_not_affect_others() {
     assert_eq!(answer.headers["retry-after"], "43");
     assert_eq!(answer.refused(429, "too_many_requests")["retry_after"], 43);
 
-    // From now on that function refuses everything without a read or a write, from any address.
+    // From now on that function rejects everything without a read or a write, from any address.
     world.proxy.as_ref().unwrap().quiet().await;
     calls(&world);
     for client in [&first, &second, &third, &world.http] {
@@ -156,7 +156,7 @@ async fn a_throttled_key_does_not_affect_others() {
     calls.retain(|call| !counts_a_key(call));
     assert!(calls.is_empty(), "{calls:#?}");
 
-    // Another function learns of it with its own next counted call.
+    // Another function sees the limit with its next counted call.
     let body = body_of(world.offer(1));
     let check = async || world.check(&agent, &body).await;
     let (answered, _) = until_refused(check).await;
@@ -166,7 +166,7 @@ async fn a_throttled_key_does_not_affect_others() {
     refused.refused(429, "too_many_requests");
     assert!(world.rows().await.changes_since(&rows).is_empty());
 
-    // A caller who has only the public half of the key learns nothing, and the same addresses serve others.
+    // A caller who has only the public half of the key learns nothing, and the same addresses can be used by others.
     let wrong = with_a_wrong_secret(&agent.key);
     me(&world, &first, &wrong).await.refused(401, "invalid_agent_key");
     for client in [&first, &second, &third] {
@@ -175,13 +175,13 @@ async fn a_throttled_key_does_not_affect_others() {
     world.authorize(&other, &body_of(world.offer(1))).await.ok();
     world.call(Method::GET, "/services", None, None).await.ok();
 
-    // The next minute is new.
+    // The next minute has a new count.
     world.set_clock(in_a_new_minute(&world, 0));
     me(&world, &first, &agent.key).await.ok();
     check().await.ok();
 }
 
-/// The writes that count a verified key's calls, besides the address's counter: one per fiftieth of the limit.
+/// Counts the writes for a verified key's calls, in addition to the address's counter: one per fiftieth of the limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn only_verified_key_calls_are_counted_in_chunks() {
     const LIMIT: u32 = 600;
@@ -203,14 +203,14 @@ async fn only_verified_key_calls_are_counted_in_chunks() {
         me(&world, &world.http, &agent.key).await.ok();
     }
     let proxy = world.proxy.as_ref().unwrap();
-    // Each call reads the agent and adds to the address's counter; in addition there are two chunks.
+    // Each call reads the agent and adds to the address's counter. In addition there are two chunks.
     proxy.calls().reach(2 * (CHUNK + 1) + 2).await;
     proxy.quiet().await;
     assert_eq!(calls(&world).iter().filter(|call| counts_a_key(call)).count(), 2);
     assert_eq!(counted(&world, &agent).await, ["24"]);
 }
 
-/// A limit that can't be counted refuses nobody.
+/// If calls can't be counted, no caller is rejected.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_its_table_no_key_is_refused() {
     let environment = [("KEY_REQUESTS_PER_MINUTE", "1"), ("THROTTLE_TABLE", "Missing")];
@@ -227,7 +227,7 @@ async fn without_its_table_no_key_is_refused() {
     }
 }
 
-/// Both addresses and people are throttled.
+/// Both addresses and users are throttled.
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_throttle_refusals_use_no_database_calls() {
     const LIMIT: u32 = 20;
@@ -246,7 +246,7 @@ async fn repeated_throttle_refusals_use_no_database_calls() {
         get().await.ok();
         list().await.ok();
     }
-    // The first refusal, one per function, comes from the counter.
+    // The first rejection, one per function, comes from the counter.
     get().await.refused(429, "too_many_requests");
     list().await.refused(429, "too_many_requests");
     world.proxy.as_ref().unwrap().quiet().await;
@@ -268,7 +268,7 @@ async fn repeated_throttle_refusals_use_no_database_calls() {
     }
     assert_eq!(calls(&world).len(), 0);
 
-    // Not refused: another address with the same key, and the same address in the next minute.
+    // Another address with the same key is not rejected, and neither is the same address in the next minute.
     me(&world, &client_at(9), &agent.key).await.ok();
     world.set_clock(in_a_new_minute(&world, 0));
     get().await.ok();

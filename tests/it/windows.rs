@@ -1,5 +1,5 @@
-//! The rolling window is exact, over HTTP and with a clock moved by the test. Many payments, and budgets:
-//! `shared/store/tests/store/windows.rs` and `budgets.rs`.
+//! Tests that the rolling window is exact, over HTTP and with a clock moved by the test.
+//! `shared/store/tests/store/windows.rs` and `budgets.rs` test many payments, and budgets.
 
 use purser_domain::{Duration, SpendPolicy, Timestamp};
 use purser_local::{DEMO_OWNER, Options, Streaming};
@@ -21,7 +21,7 @@ fn micros(micros: i64) -> Duration {
     Timestamp::from_micros(micros).unwrap().since(Timestamp::EPOCH)
 }
 
-/// The instant that an answer's ISO 8601 text names.
+/// Returns the instant in an ISO 8601 text.
 fn instant(text: &Value) -> Timestamp {
     let text = text.as_str().expect("an instant");
     let micros = text
@@ -64,7 +64,7 @@ async fn amounts_stop_counting_after_exactly_one_day() {
     assert_eq!(instant(&last["retry_at"]), free, "the promise is kept");
     world.set_clock(free);
     world.authorize(&agent, &body_of(world.offer(dollars(5)))).await.ok();
-    // 4 and 5 count now: one more dollar fits, two do not.
+    // The payments of 4 and 5 dollars count now: one more dollar fits, two do not.
     world
         .authorize(&agent, &body_of(world.offer(dollars(2))))
         .await
@@ -72,7 +72,7 @@ async fn amounts_stop_counting_after_exactly_one_day() {
     world.authorize(&agent, &body_of(world.offer(dollars(1)))).await.ok();
 }
 
-/// Evicting a batch needs no reads except of the window, so thousands take seconds.
+/// Evicting a batch needs no reads except for the window, so evicting thousands takes seconds.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_payments_fit_after_mass_eviction() {
     let world = World::watched().await;
@@ -95,7 +95,7 @@ async fn large_payments_fit_after_mass_eviction() {
     assert_eq!((after.entries, after.total), (1, dollars(9)));
 }
 
-/// A call that runs out of time evicts some entries, reserves nothing and returns a retryable error.
+/// A call that runs out of time evicts some counted payments, reserves nothing and returns a retryable error.
 #[tokio::test(flavor = "multi_thread")]
 async fn interrupted_evictions_continue_on_the_next_call() {
     let world = World::still().await;
@@ -119,7 +119,7 @@ async fn interrupted_evictions_continue_on_the_next_call() {
     };
 
     let before = world.footprint().await;
-    // The preflight reads a bounded number of entries, fewer than a call would have to evict.
+    // The preflight reads a bounded number of counted payments, fewer than a call would have to evict.
     assert_eq!(world.check(&agent, &large).await.ok()["would_authorize"], true);
     assert_eq!(world.footprint().await, before, "a preflight writes nothing");
     let mut left = before.entries;
@@ -149,7 +149,7 @@ async fn page(world: &World, agent: &TestAgent) -> String {
     page.send().await.unwrap().text().await.unwrap()
 }
 
-/// Until then the dashboard shows an upper bound, and the agent's reads return a retryable error.
+/// Until the eviction, the dashboard shows an upper bound, and the agent's reads return a retryable error.
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_windows_are_evicted_by_reconcile() {
     // The embedded database would search for the last record of its stream at each of the deletes.

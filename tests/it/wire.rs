@@ -1,4 +1,4 @@
-//! What the programs' own HTTP clients send and accept: their name, encodings, charsets, redirects and proxies.
+//! Tests what the programs' HTTP clients send and accept: their name, encodings, charsets, redirects and proxies.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -19,7 +19,7 @@ use std::time::Duration;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The one request that a client sent.
+/// Returns the only request that a client sent.
 #[track_caller]
 fn only(recorder: &Recorder) -> RecordedRequest {
     let mut requests = recorder.take();
@@ -31,7 +31,7 @@ fn accepted(request: &RecordedRequest) -> BTreeSet<&str> {
     request.header("accept-encoding").split(',').map(str::trim).collect()
 }
 
-/// A proxy resolves names itself, so a function that used the one in its environment would call unchecked addresses.
+/// A proxy resolves names itself, so a function that used the proxy in its environment would call unchecked addresses.
 /// The test runs again as a process whose environment names a proxy that does not exist.
 #[tokio::test(flavor = "multi_thread")]
 async fn functions_name_themselves_and_use_no_proxy() {
@@ -96,7 +96,7 @@ async fn functions_name_themselves_and_use_no_proxy() {
     .await;
 }
 
-/// A certificate that no authority of the system signed is rejected, before a request is sent.
+/// A certificate that no authority of the system signed is rejected before a request is sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn programs_verify_certificates() {
     let folder = std::env::temp_dir().join(format!("purser-wire-{}", uuid::Uuid::new_v4()));

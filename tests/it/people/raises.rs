@@ -1,4 +1,5 @@
-//! Raises: an agent's request for higher caps after a refusal, its owner's grant, and the end of it.
+//! Tests temporary limit increases: an agent's request for higher caps after a denial, its owner's grant, and the end
+//! of the increase.
 
 use super::{Household, KIM, LEE, deny_stamps};
 use purser_domain::Timestamp;
@@ -17,14 +18,14 @@ async fn limited(world: World) -> Household {
 }
 
 impl Household {
-    /// Tries to pay a price in dollars, and returns the slug of the refusal, or nothing.
+    /// Tries to pay a price in dollars. Returns the slug of the rejection, or an empty text.
     async fn tried(&self, price: u64, service: &str) -> String {
         let mut body = body_of(self.world.offer(dollars(price)));
         body["service_id"] = json!(service);
         self.world.authorize(&self.agent, &body).await.slug().to_owned()
     }
 
-    /// The id of a refusal of five dollars by both caps.
+    /// Returns the id of a denial of five dollars by both caps.
     async fn refusal(&self) -> Value {
         let body = body_of(self.world.offer(dollars(5)));
         let refused = self.world.authorize(&self.agent, &body).await;
@@ -35,7 +36,7 @@ impl Household {
         self.world.now().after(purser_testkit::sample::secs(3_600))
     }
 
-    /// A request for 5 dollars per call and 10 per day, for an hour.
+    /// Returns a request for 5 dollars per call and 10 per day, for an hour.
     fn request(&self, refusal: &Value) -> Value {
         json!({
             "transaction_id": refusal,
@@ -73,7 +74,7 @@ async fn an_agents_request_for_a_raise_is_granted_and_ends() {
         "there is one request for a refusal"
     );
 
-    // It waits in the queue, with the agent's words.
+    // The request is in the queue of pending approvals, with the agent's text.
     let queue = home
         .world
         .person_gets(&home.kim, "/approvals?status=pending")
@@ -84,7 +85,7 @@ async fn an_agents_request_for_a_raise_is_granted_and_ends() {
     assert_eq!(shown["reason"], "the report has <b>40 pages</b>");
     assert_eq!(home.tried(5, "lab-search").await, "amount_exceeds_per_call_limit");
 
-    // It widens, so an old sign-in does not suffice.
+    // The approval widens the limits, so an old sign-in does not suffice.
     home.world.pass(601);
     let approve = Household::below(&asked, "/approve");
     let old = home.edit(Method::POST, &approve, json!({})).await;
@@ -102,7 +103,7 @@ async fn an_agents_request_for_a_raise_is_granted_and_ends() {
     assert_eq!(version["policy"]["raised_caps"], caps);
     assert_eq!(version["remaining_today_units"], dollars(10));
 
-    // It is of this service, and the payment replays as it was decided.
+    // The increase is only for this service, and the payment replays as it was decided.
     assert_eq!(home.tried(5, "lab-weather").await, "amount_exceeds_per_call_limit");
     let paid = home
         .world
@@ -122,7 +123,7 @@ async fn an_agents_request_for_a_raise_is_granted_and_ends() {
     let replay = replay.ok();
     assert_eq!(replay["differences"], json!([]), "{replay}");
 
-    // It ends by itself.
+    // The increase ends without a request.
     home.world.pass(3_600 - 601);
     assert_eq!(home.tried(5, "lab-search").await, "amount_exceeds_per_call_limit");
     assert_eq!(home.tried(1, "lab-search").await, "daily_spend_limit_exceeded");
@@ -162,8 +163,9 @@ async fn a_raise_is_ended_by_its_person_and_left_by_a_handover() {
     approved.refused(409, "approval_not_pending");
 }
 
-/// The payment is on its way to the database when the handover is answered. The first acceptance changes the owner and
-/// fails before it fences the windows, so the second one must.
+/// The payment is on its way to the database when the ownership transfer gets its response. The first acceptance
+/// changes the owner and fails before it writes the version checks on the windows, so the second acceptance must write
+/// them.
 #[tokio::test(flavor = "multi_thread")]
 async fn in_flight_payments_use_no_raise_after_a_completed_handover() {
     let home = limited(World::proxied(ProxyConfig::default()).await).await;
@@ -229,7 +231,7 @@ async fn a_raise_is_asked_only_of_the_caps_that_refused() {
     assert_eq!(other["details"][0]["path"], "/transaction_id");
 }
 
-/// A sum of payments says nothing of caps, so several approvals at once grant no caps.
+/// The sum of the payments does not show the requested caps, so a bulk approval grants no limit increase.
 #[tokio::test(flavor = "multi_thread")]
 async fn several_approvals_at_once_grant_no_limit_increase() {
     let home = limited(World::still().await).await;

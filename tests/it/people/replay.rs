@@ -1,4 +1,4 @@
-//! Decisions are evaluated again with the policy, the rules and the catalog entry of their time.
+//! Tests that decisions are evaluated again with the policy, the rules and the catalog service of their time.
 
 use super::{Household, KIM, LEE};
 use purser_local::{Options, Streaming};
@@ -16,7 +16,7 @@ impl Household {
         answer.ok()
     }
 
-    /// The page of a decision, with this query.
+    /// Returns the page of a decision, with this query.
     async fn decision_page(&self, transaction: &Value, query: &str) -> String {
         let session = self.world.browser_session(&KIM).await;
         let (base, agent) = (&self.world.stack.base_url, self.agent.id);
@@ -37,7 +37,7 @@ impl Household {
     }
 }
 
-/// Later edits of the policy, the rules, the keys and the agent change no replay, and another person sees none.
+/// Later updates of the policy, the rules, the API keys and the agent change no replay, and other users see no replay.
 #[tokio::test(flavor = "multi_thread")]
 async fn decisions_replay_with_the_versions_of_their_time() {
     let options = Options {

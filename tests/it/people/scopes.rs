@@ -1,4 +1,5 @@
-//! The limits of keys: each one is shown to the key's holder, refuses without any effect, and is kept by a rotation.
+//! Tests the limits of API keys: each limit is shown to the key's holder, rejects calls without any effect, and
+//! survives a rotation.
 
 use super::{Household, NOTHING};
 use purser_domain::{Duration, Timestamp};
@@ -93,7 +94,7 @@ fn assert_lacks(answer: Answer, missing: &str, about: &str) {
     assert_eq!(body, json!({"missing": missing}), "{about}");
 }
 
-/// A refusal names the missing permission, service or network.
+/// A rejection names the missing permission, service or network.
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_are_limited_to_their_scope() {
     let home = Household::in_world(World::start().await).await;
@@ -124,7 +125,7 @@ async fn keys_are_limited_to_their_scope() {
                 assert_lacks(answer, needs.unwrap(), &about);
             }
         }
-        // The network is checked first, then the permission, and only then the body, on a route that has one.
+        // The network is checked first, then the permission, and then the body on a route that has a body.
         let wrong = if body.is_null() { Value::Null } else { json!([]) };
         let answer = call(world, &world.http, &elsewhere.key, method, path, &wrong).await;
         assert_lacks(answer, "network", &about);
@@ -138,7 +139,7 @@ async fn keys_are_limited_to_their_scope() {
             let answer = call(world, &world.http, &other.key, method, path, body).await;
             assert_lacks(answer, "service", &about);
         }
-        // A caller without a valid key learns nothing of its limits.
+        // A caller without a valid key learns nothing about the key's limits.
         let mut forged = elsewhere.key.clone();
         forged.replace_range(forged.len() - 4.., "zzzz");
         let answer = call(world, &world.http, &forged, method, path, body).await;
@@ -219,7 +220,7 @@ async fn rotated_keys_keep_their_scope_and_expiry() {
     assert_eq!(scope_of(&old), told);
     let old = home.agent.with_key(&old["key"]);
     let below = format!("/keys/{}/rotate", old.key_id());
-    // The old key keeps its original end, which is before that of the overlap.
+    // The old key keeps its original expiry, which is before the end of the overlap.
     let rotated = home.edit(Method::POST, &below, json!({"overlap_seconds": 7_200})).await;
     let rotated = rotated.created();
     assert_eq!(
@@ -255,7 +256,7 @@ async fn rotated_keys_keep_their_scope_and_expiry() {
     assert_eq!(paths(late, "an expired key"), ["/keyId"]);
 }
 
-/// All problems of the scope are reported together.
+/// All validation errors of the scope are reported together.
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_scopes_create_no_key() {
     let home = Household::in_world(World::still().await).await;

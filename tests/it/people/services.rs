@@ -1,4 +1,4 @@
-//! An agent's services and rules: enabling, editing, disabling, and the remainder of every cap.
+//! Tests an agent's services and rules: enabling, updating, disabling, and the remaining amount of every cap.
 
 use super::{Household, NOTHING};
 use purser_tests::{World, body_of, dollars, fresh_key, operation_entry, paths, payment_entry, service_entry};
@@ -18,7 +18,7 @@ async fn newcomer(home: &Household) -> String {
     id
 }
 
-/// A write without a version replaces the whole record.
+/// A write without a version replaces the whole policy.
 #[tokio::test(flavor = "multi_thread")]
 async fn enabled_services_use_defaults_for_omitted_members() {
     let home = Household::in_world(World::still().await).await;
@@ -86,7 +86,7 @@ async fn enabled_services_use_defaults_for_omitted_members() {
     assert_eq!((&seen["policy"], &seen["enabled"]), (&expected["policy"], &json!(true)));
     assert_eq!(seen["version"], expected["version"]);
 
-    // A write for another version is refused, and writing the same values is no edit.
+    // A write for another version is rejected, and writing the same values is no update.
     for stale in ["\"0\"", "\"2\""] {
         let told = enable(json!({"service_id": id}), Some(stale)).await;
         assert_eq!(told.refused(412, "version_conflict")["version"], 1);
@@ -111,7 +111,7 @@ async fn enabled_services_use_defaults_for_omitted_members() {
     });
     assert_eq!((&anew["policy"], &anew["version"]), (&policy, &json!(2)));
     assert_eq!(anew["spend_today_units"], 1_000, "what was spent is not forgotten");
-    // A policy can be written in the form in which it is read.
+    // A policy can be written in the form in which the API returns it.
     let as_read = enable(json!({"service_id": id, "policy": policy}), Some("\"2\""))
         .await
         .ok();
@@ -137,7 +137,7 @@ async fn enabled_services_use_defaults_for_omitted_members() {
         }
         assert_eq!(paths(enable(body, None).await, problem), [problem]);
     }
-    // Without a version the whole record is replaced, even a disabled one.
+    // Without a version the whole policy is replaced, even a disabled one.
     home.edit(Method::DELETE, "/services/newcomer", json!({})).await.ok();
     let defaults = json!({
         "max_per_call_units": 1_000_000,
@@ -151,7 +151,7 @@ async fn enabled_services_use_defaults_for_omitted_members() {
         (&reset["policy"], &reset["version"], &reset["enabled"]),
         (&defaults, &json!(4), &json!(true))
     );
-    // The same holds for the services that an agent is created with.
+    // The same holds for an agent's default services.
     let tightened = enable(json!({"service_id": "lab-search", "max_per_day_units": 7}), None)
         .await
         .ok();
@@ -174,7 +174,7 @@ async fn enabled_services_use_defaults_for_omitted_members() {
         .refused(404, "service_not_found");
 }
 
-/// An edit that sets the stored values writes nothing.
+/// An update that sets the stored values writes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn policy_edits_change_only_the_named_members() {
     let home = Household::in_world(World::start().await).await;
@@ -197,7 +197,7 @@ async fn policy_edits_change_only_the_named_members() {
         expected["remaining_today_units"] = expected["policy"]["max_per_day_units"].clone();
         assert_eq!(home.set_policy(json!({name: value})).await, expected, "{name}");
     }
-    // Setting the same value is no edit.
+    // Setting the same value is no update.
     let rows = home.world.rows().await;
     let policy = expected["policy"].clone();
     assert_eq!(home.set_policy(policy.clone()).await, expected);
@@ -280,7 +280,7 @@ async fn remaining_amounts_are_exact_and_recover_over_time() {
     };
     pay(&home, 1_234_567).await.ok();
     assert_eq!(room(&home).await, ((1_234_567, 8_765_433), (1_234_567, 6_765_433)));
-    // The budget's hour has ended, but the day has not; a refused call uses nothing.
+    // The budget's hour has ended, but the day has not. A denied call uses nothing.
     home.world.pass(3_600);
     assert_eq!(room(&home).await, ((1_234_567, 8_765_433), (0, dollars(8))));
     pay(&home, 8_000_001).await.refused(403, "policy_blocked");
@@ -364,7 +364,7 @@ async fn rules_are_added_changed_and_removed() {
         .refused(404, "not_found");
 }
 
-/// An eleventh budget is refused.
+/// An eleventh budget is rejected.
 #[tokio::test(flavor = "multi_thread")]
 async fn payments_count_once_in_each_of_ten_budgets() {
     let home = Household::in_world(World::start().await).await;
@@ -383,13 +383,12 @@ async fn payments_count_once_in_each_of_ten_budgets() {
     assert!(rules.len() == 10 && rules.iter().all(|rule| rule["used_units"] == 1_000));
 }
 
-/// One call limits every service without limits. A service that has limits keeps them, and amounts that are missing are
-/// refused.
+/// One call limits every service without limits. A service with limits keeps them, and missing amounts are rejected.
 #[tokio::test(flavor = "multi_thread")]
 async fn services_without_limits_are_limited_at_once() {
     let home = Household::in_world(World::still().await).await;
     home.set_policy(json!({"max_per_day_units": dollars(3)})).await;
-    // The other limits are those that suit most agents.
+    // The other limits have defaults that suit most agents.
     let limits = json!({"max_per_day_units": dollars(12)});
     let wrong = home
         .edit(Method::PATCH, "/services", json!({"max_per_day_units": -1}))

@@ -1,4 +1,5 @@
-//! Shadows: other limits judge an agent's decisions without effect, and are promoted by edits like any others.
+//! Tests shadow policies: proposed limits are evaluated for an agent's decisions without effect, and are applied by
+//! ordinary updates.
 
 use super::{Household, LEE, NOTHING};
 use purser_local::{Options, Streaming};
@@ -41,7 +42,7 @@ impl Household {
     }
 }
 
-/// A shadow judges the decisions from its attachment on, and changes none of them.
+/// A shadow policy is evaluated for the decisions from its attachment on, and changes no decision.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shadow_judges_without_effect_until_it_is_promoted() {
     let home = home().await;
@@ -83,13 +84,14 @@ async fn a_shadow_judges_without_effect_until_it_is_promoted() {
     let declined = &judged["if_declined"];
     let flips = declined["flips"].as_array().unwrap();
     let examples: Vec<&Value> = flips.iter().map(|flip| &flip["example"]["transaction_id"]).collect();
-    // The refused payment of three dollars does not count for the limit of three payments in an hour, but the first one does.
+    // The denied payment of three dollars does not count for the limit of three payments in an hour, but the first
+    // payment does.
     assert_eq!(examples.len(), 2, "{judged}");
     assert!(examples.contains(&&dear) && examples.contains(&&third), "{judged}");
     assert_eq!(declined["saved_units"], dollars(4));
     assert_eq!(home.read("/rules").await["count"], 0);
 
-    // Edits since then are named, and a promotion needs the version that was read.
+    // Later updates are listed, and applying the policy needs the version that was read.
     let stale = judged["version"].clone();
     home.set_policy(json!({"max_per_day_units": dollars(90)})).await;
     home.promote(&stale).await.refused(412, "version_conflict");
@@ -114,7 +116,7 @@ async fn a_shadow_judges_without_effect_until_it_is_promoted() {
         assert_ne!(log["entries"], json!([]), "{kind}");
     }
 
-    // What it would promote is in force, so another promotion edits nothing.
+    // The proposed limits are already active, so applying them again updates nothing.
     let again = home.attach(limits).await.ok();
     assert_eq!(
         (&again["changes"], &again["widens"]),
@@ -128,7 +130,7 @@ async fn a_shadow_judges_without_effect_until_it_is_promoted() {
     );
 }
 
-/// A promotion that widens needs a recent sign-in, and without it edits nothing, not even what narrows.
+/// Applying wider limits needs a recent sign-in. Without it nothing is updated, not even a narrower limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_promotion_that_widens_needs_a_recent_sign_in() {
     let home = home().await;
@@ -157,7 +159,7 @@ async fn a_promotion_that_widens_needs_a_recent_sign_in() {
     home.attach(unknown).await.refused(404, "service_not_found");
 }
 
-/// A shadow ends with the handover of its agent, also if its owner gets the agent back.
+/// A shadow policy ends with the ownership transfer of its agent, even if the owner gets the agent back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handover_removes_the_shadow() {
     let home = home().await;

@@ -1,5 +1,5 @@
-//! Signed statements of decisions and payments: fetched by the owner and by the agent, verified offline, and recomputed
-//! from what is answered with them.
+//! Tests signed statements of decisions and payments: the owner and the agent fetch them, verify them offline, and
+//! recompute them from the data in the response.
 
 use super::{Household, KIM, LEE};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -22,7 +22,7 @@ async fn home() -> Household {
 }
 
 impl Household {
-    /// Publishes the streams, and states what they noted.
+    /// Publishes the streams, and states the pending changes.
     async fn state(&self) {
         assert_eq!(self.world.stack.tell().await, 0);
         self.world.stack.events.state(TIME).await.unwrap();
@@ -45,7 +45,7 @@ impl Household {
     }
 }
 
-/// The statement that a proof has, once both are verified; it must be the statement beside it.
+/// Verifies a proof and returns its statement, which must equal the response's `statement`.
 fn verified(answer: &Value, trust: &Trust) -> VerifiedStatement {
     let report = verify(answer["proof"].as_str().unwrap(), trust).unwrap();
     assert!(report.is_verified(), "{:?}", report.steps());
@@ -54,7 +54,7 @@ fn verified(answer: &Value, trust: &Trust) -> VerifiedStatement {
     statement
 }
 
-/// The payload of a statement, which must have exactly the members that its schema has.
+/// Returns the payload of a statement, which must have exactly the fields of its schema.
 fn payload(statement: &VerifiedStatement) -> Value {
     let payload: Value = serde_json::from_slice(statement.payload()).unwrap();
     let schema: Value = serde_json::from_str(include_str!("../../../docs/statements.schema.json")).unwrap();
@@ -107,7 +107,7 @@ async fn statements_verify_offline_and_recompute() {
     let proof = json!({"payment_response_header": "e30=", "tx_hash": hash});
     world.complete(agent, settlement, &proof).await.ok();
     home.state().await;
-    // Later edits change no statement, and another run states nothing again.
+    // Later updates change no statement, and another run adds no statement.
     home.set_policy(json!({"max_per_call_units": dollars(9)})).await;
     home.state().await;
 
@@ -135,7 +135,7 @@ async fn statements_verify_offline_and_recompute() {
             "reason": payload["reason"],
         });
         assert_eq!(payload["decision_hash"], DocumentHash::digest(&hashed).to_string());
-        // The caller had it with the decision.
+        // The caller got the same hash with the decision.
         assert_eq!(payload["decision_hash"], decision["decision_hash"]);
         for (document, hash) in [
             ("agent", "agent_hash"),
@@ -172,7 +172,7 @@ async fn statements_verify_offline_and_recompute() {
         .call(Method::GET, &own, Some(&other.key), None)
         .await
         .refused(404, "not_found");
-    // The agent reads the statement of each of its decisions, a block too, and no other agent does.
+    // The agent can read the statement of each of its decisions, including a block. Other agents cannot.
     for decision in [&paid, &blocked] {
         let id = decision["transaction_id"].as_str().unwrap();
         let path = format!("/x402/decisions/{id}/statement");
@@ -206,7 +206,7 @@ async fn statements_verify_offline_and_recompute() {
     indexes.sort_unstable();
     assert_eq!(indexes, [0, 1, 2]);
 
-    // The file of the decision's page has the same, for its owner alone.
+    // The file on the decision's page has the same statement, and only its owner can read it.
     let browser = world.browser_session(&KIM).await;
     let file = |session: &str| {
         let path = format!(
@@ -232,11 +232,11 @@ async fn statements_verify_offline_and_recompute() {
     let refused = file(&other).send().await.unwrap();
     assert_eq!(refused.status(), 404);
 
-    // The daily check reads what each statement was made from, as the role of `events` permits.
+    // The daily check reads the rows of each statement, as the role of `events` permits.
     world.set_clock(world.now().after(purser_domain::Duration::from_secs_u32(25 * 3_600)));
     home.state().await;
 
-    // Both routes say that the record was rewritten.
+    // Both routes report that the record was rewritten.
     let update = world.stack.db.update_item().table_name("LedgerTable");
     let update = update.key("pk", AttributeValue::S(format!("S#{}", agent.id)));
     let update = update.key("sk", AttributeValue::S(settlement.to_owned()));
@@ -251,7 +251,8 @@ async fn statements_verify_offline_and_recompute() {
     }
 }
 
-/// The largest request of each kind of character has a statement, as has the payment after it; a larger one is rejected.
+/// The largest request for each kind of character has a statement, and so does the payment after it. A larger request
+/// is rejected.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_largest_request_has_a_statement() {
     const BASE: &str = "https://provider.example/x?q=";
@@ -287,7 +288,8 @@ async fn the_largest_request_has_a_statement() {
     }
 }
 
-/// A version that is not stored yet is the current row, and a policy without a row the default of the starting set.
+/// For a version that is not stored yet, the statement uses the current row; for a policy without a row, the default
+/// policy of the default services.
 #[tokio::test(flavor = "multi_thread")]
 async fn statements_use_current_rows_for_unstored_versions() {
     let home = Household::in_world(World::still().await).await;
@@ -304,7 +306,7 @@ async fn statements_use_current_rows_for_unstored_versions() {
     assert_eq!(inputs["policy_hash"], DocumentHash::digest(policy).to_string());
 }
 
-/// Anybody reads the log's tiles of hashes at the paths of c2sp.org/tlog-tiles, and nobody its entries.
+/// Anyone can read the log's hash tiles at the paths of c2sp.org/tlog-tiles, and no one can read its entries.
 #[tokio::test(flavor = "multi_thread")]
 async fn tiles_of_hashes_are_public_and_entries_are_not() {
     let home = Household::in_world(World::still().await).await;
@@ -329,7 +331,7 @@ async fn tiles_of_hashes_are_public_and_entries_are_not() {
     ] {
         assert_eq!(tile.headers()[name], value);
     }
-    // The tile of one entry has its hash, which is the root.
+    // The tile of a log with one entry has the entry's hash, which is the root.
     assert_eq!(tile.bytes().await.unwrap(), checkpoint.head().root.as_bytes()[..]);
     for private in [
         "entries/000.p/1",
@@ -350,7 +352,7 @@ async fn tiles_of_hashes_are_public_and_entries_are_not() {
     assert!(others.headers().get("access-control-allow-origin").is_none());
 }
 
-/// The evidence of a payment, a block and an escalation has the checks and the documents of the inputs. With `SAMPLE`, the
+/// The evidence of a payment, a block and an escalation contains the checks and the input documents. With `SAMPLE`, the
 /// files are written to this folder, as `tests/evidence/run.sh --publish` does.
 #[tokio::test(flavor = "multi_thread")]
 async fn evidence_of_each_result_verifies_with_its_checks_and_inputs() {
@@ -417,8 +419,8 @@ async fn evidence_of_each_result_verifies_with_its_checks_and_inputs() {
     }
 }
 
-/// The owner and the agent read the statement of an approval decision with the decision that required the approval, and the
-/// file of the decision verifies it.
+/// The owner and the agent can read the statement of an approval decision with the decision that required the approval,
+/// and the decision's evidence file verifies it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_approval_decision_is_stated_with_the_decision_that_required_it() {
     let home = home().await;

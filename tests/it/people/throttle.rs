@@ -1,4 +1,4 @@
-//! A person who calls too often is throttled without affecting others: people are counted by identity, from any
+//! Tests that a user who calls too often is throttled without affecting others. Users are counted by identity, from any
 //! address.
 
 use super::{Household, KIM, LEE, NOTHING};
@@ -40,7 +40,7 @@ async fn throttling_affects_only_the_requesting_person() {
         assert_eq!(answer.refused(429, "too_many_requests")["retry_after"], seconds);
     };
 
-    // Pages, JSON and refused calls with a session all count; calls without a session do not.
+    // Pages, JSON and rejected calls with a session all count. Calls without a session do not.
     world.set_clock(second(60));
     for _ in ASKED..LIMIT {
         get(kim).await.ok();
@@ -65,7 +65,7 @@ async fn throttling_affects_only_the_requesting_person() {
     limited(get(kim).await, 37);
     limited(get(&again).await, 37);
 
-    // Every route refuses before it answers anything else, except the end of sessions, which `flood.rs` of `people` tests.
+    // Every route rejects before any other check, except for the end of sessions, which `flood.rs` of `people` tests.
     let names = [("{agentId}", agent.id.to_string()), ("{id}", fresh_key())];
     let opened = routes();
     let opened = opened
@@ -101,7 +101,7 @@ async fn throttling_affects_only_the_requesting_person() {
         assert_eq!(page(Method::GET, &format!("/dashboard/{asset}")).await.status(), 200);
     }
 
-    // Not throttled: another person from the same address, and Kim's own agent with its key.
+    // Another user from the same address is not throttled, and neither is Kim's agent with its API key.
     get(&lee).await.ok();
     world.get(agent, "/mcp/agents/me").await.ok();
     world

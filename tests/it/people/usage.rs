@@ -1,5 +1,5 @@
-//! Events of a running stack are published on its bus and are in the owner's usage: the functions, the streams, `events`,
-//! the bus, and `GET /usage`. Failures on the way are tested in `functions/events/tests`.
+//! Tests that events of a running stack are published on its bus and counted in the owner's usage: the functions, the
+//! streams, `events`, the bus, and `GET /usage`. `functions/events/tests` tests failures on the way.
 
 use super::{Household, KIM, LEE};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -22,7 +22,7 @@ async fn home() -> Household {
 }
 
 impl Household {
-    /// The events published about Kim's agent, without duplicates.
+    /// Returns the published events about Kim's agent, without duplicates.
     fn told(&self) -> BTreeMap<EventKind, Vec<Event>> {
         let mut told: BTreeMap<EventKind, Vec<Event>> = BTreeMap::new();
         for entry in self.world.stack.bus.taken() {
@@ -43,7 +43,7 @@ impl Household {
     }
 }
 
-/// Each action of an agent is published as an event and is in the usage.
+/// Each action of an agent is published as an event and counted in the usage.
 #[tokio::test(flavor = "multi_thread")]
 async fn events_and_usage_belong_only_to_the_owner() {
     let mut home = home().await;
@@ -130,7 +130,7 @@ async fn events_and_usage_belong_only_to_the_owner() {
         ("approval_required", (json!(0), json!(1))),
     ];
     assert_eq!(rows, expected.into());
-    // Another person has spent nothing, and Kim spent nothing before.
+    // Another user has spent nothing, and Kim spent nothing before.
     let lee = world.person(&LEE);
     let of_lee = world.person_gets(&lee, "/usage").await.ok();
     assert_eq!(
@@ -139,7 +139,7 @@ async fn events_and_usage_belong_only_to_the_owner() {
     );
     assert_eq!(home.usage("from=2026-01-01&to=2026-01-31").await["rows"], json!([]));
 
-    // Without a verdict the approval expires after a day, which is published too.
+    // Without a decision the approval expires after a day, which is published too.
     home.pass_a_day();
     home.world.pass(120);
     home.world

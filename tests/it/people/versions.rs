@@ -1,4 +1,4 @@
-//! `If-Match`: an edit applies to the version that the person saw, or to any version if they ask for that.
+//! Tests `If-Match`: an update applies to the version that the user saw, or to any version on request.
 
 use super::{Household, NOTHING};
 use purser_tests::{Answer, World, dollars, paths, together};
@@ -6,14 +6,14 @@ use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// The record whose version an edit is for.
+/// The record whose version an update is for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Of {
     Agent,
     Search,
 }
 
-/// Every write to an existing record; each one changes something.
+/// Returns every write to an existing record. Each write changes the record.
 async fn writes(home: &Household) -> Vec<(Method, String, Value, Of)> {
     let key = async || {
         let made = home.edit(Method::POST, "/keys", json!({})).await.created();
@@ -146,7 +146,7 @@ async fn an_asterisk_is_whatever_version_is_there() {
     }
 }
 
-/// If several people edit the same version concurrently, one succeeds and the others get a conflict.
+/// If several users update the same version concurrently, one succeeds and the others get a conflict.
 #[tokio::test(flavor = "multi_thread")]
 async fn only_one_concurrent_edit_of_a_version_succeeds() {
     const RACERS: u64 = 16;
@@ -176,7 +176,7 @@ async fn only_one_concurrent_edit_of_a_version_succeeds() {
     assert_eq!(home.version(Of::Agent).await, 3);
 }
 
-/// Edits of any version do not conflict: all are made, one after the other.
+/// Updates of any version do not conflict: all are made, one after the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn edits_of_whatever_is_there_are_all_made() {
     const RACERS: usize = 8;

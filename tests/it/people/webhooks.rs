@@ -1,5 +1,5 @@
-//! Webhooks, from their creation to the call that the official library verifies. Retries are tested in
-//! `functions/webhooks`.
+//! Tests webhooks, from their creation to the call that the official library verifies. `functions/webhooks` tests
+//! retries.
 
 use super::{KIM, LEE, NOTHING, notices::pass};
 use axum::{
@@ -21,14 +21,14 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{ChildStdout, Command};
 
-/// A person's webhook endpoint, which records every call.
+/// A user's webhook endpoint, which records every call.
 #[derive(Clone)]
 pub(super) struct Program {
     pub(super) url: String,
     pub(super) calls: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
-    /// Whether it answers 410 Gone.
+    /// Whether the endpoint responds with 410 Gone.
     pub(super) is_gone: Arc<AtomicBool>,
-    /// Whether it answers 503, and asks for a pause of an hour.
+    /// Whether the endpoint responds with 503 and requests a pause of an hour.
     pub(super) is_busy: Arc<AtomicBool>,
 }
 
@@ -67,7 +67,7 @@ impl Program {
         }
     }
 
-    /// The events of the calls that the official library verifies with this secret.
+    /// Returns the events of the calls that the official library verifies with this secret.
     pub(super) fn verified(&self, secret: &Value) -> Vec<Value> {
         let library = standardwebhooks::Webhook::new(secret.as_str().unwrap()).unwrap();
         let calls = self.calls.lock().unwrap();
@@ -94,7 +94,7 @@ async fn a_webhook_is_made_tested_rotated_and_removed() {
     let made = made.created();
     assert!(made["secret"].as_str().unwrap().starts_with("whsec_"));
     let path = format!("/webhooks/{}", made["webhook_id"].as_str().unwrap());
-    // No other answer contains the secret.
+    // No other response contains the secret.
     let mut told = made.clone();
     told.as_object_mut().unwrap().remove("secret");
     let read = world.person_gets(&kim, &path).await;
@@ -131,7 +131,7 @@ async fn a_webhook_is_made_tested_rotated_and_removed() {
     assert_eq!(program.verified(&made["secret"]).len(), 2);
     assert_eq!(program.verified(&rotated["secret"]).len(), 1);
 
-    // Redelivered under the same event id.
+    // The delivery is repeated under the same event id.
     let again = format!(
         "{path}/deliveries/{}/redeliver",
         delivered["delivery_id"].as_str().unwrap()
@@ -148,7 +148,7 @@ async fn a_webhook_is_made_tested_rotated_and_removed() {
     let events = program.verified(&rotated["secret"]);
     assert_eq!((events.len(), &events[1]["id"]), (2, &delivered["event_id"]));
 
-    // The endpoint answers 410 and is called again only after an edit of the webhook.
+    // The endpoint responds with 410 and is called again only after an update of the webhook.
     program.is_gone.store(true, SeqCst);
     edit(&world, &kim, Method::POST, &format!("{path}/test"), json!({})).await;
     let failed = world
@@ -185,7 +185,8 @@ async fn a_webhook_is_made_tested_rotated_and_removed() {
     assert!(!log.contains("whsec_"), "{log}");
 }
 
-/// Created with one, changed by an update, and rejected unless it is one of the two.
+/// A content type can be set at the creation, can be updated, and is rejected unless it is one of the two supported
+/// types.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_have_the_content_type_of_their_webhook() {
     let program = Program::start().await;
@@ -219,14 +220,15 @@ async fn calls_have_the_content_type_of_their_webhook() {
         let headers = program.calls.lock().unwrap().last().unwrap().0.clone();
         assert_eq!(headers["content-type"], content_type);
         assert_eq!(program.verified(&made["secret"]).len(), calls);
-        // Absent or null, it is the default.
+        // An absent or null content type means the default.
         let default = json!({"url": program.url, "content_type": null});
         let updated = edit(&world, &kim, Method::PUT, &path, default).await.ok();
         assert_eq!(updated["content_type"], "application/cloudevents+json");
     }
 }
 
-/// From the row that `payments` writes, over the stream, the bus and the queues, to the owner's endpoint.
+/// The event takes the whole path from the row that `payments` writes, over the stream, the bus and the queues, to the
+/// owner's endpoint.
 #[tokio::test(flavor = "multi_thread")]
 async fn approval_requests_call_only_the_owners_webhook() {
     let [program, other] = [Program::start().await, Program::start().await];
@@ -275,7 +277,7 @@ async fn approval_requests_call_only_the_owners_webhook() {
     assert!(other.calls.lock().unwrap().is_empty());
 }
 
-/// A pause that is longer than SQS delays a message is a row, which the sweep finds.
+/// A pause that is longer than SQS's maximum delay is stored in a row, which the sweep finds.
 #[tokio::test(flavor = "multi_thread")]
 async fn webhook_calls_resume_after_a_requested_pause() {
     let program = Program::start().await;
@@ -319,7 +321,7 @@ async fn receiver(secret: &str, port: u16) -> (tokio::process::Child, Lines<BufR
     (receiver, lines)
 }
 
-/// It uses the official library for Node.js and refuses unsigned calls.
+/// The receiver uses the official library for Node.js and rejects unsigned calls.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_local_receiver_verifies_webhook_signatures() {
     // A free port; the receiver starts on it once the webhook has a secret.
@@ -358,7 +360,7 @@ async fn the_local_receiver_verifies_webhook_signatures() {
         (&told["type"], &told["data"]["endpoint_id"]),
         (&json!("purser.webhook.test.v1"), &made["webhook_id"])
     );
-    // The receiver refuses calls that it can't verify.
+    // The receiver rejects calls that it can't verify.
     let forged = world
         .http
         .post(format!("http://{allowed}/"))
@@ -369,7 +371,7 @@ async fn the_local_receiver_verifies_webhook_signatures() {
     assert_eq!(forged.status(), 401);
 }
 
-/// Narrowing, disabling and deleting a webhook do not.
+/// Narrowing, disabling and deleting a webhook do not require a recent sign-in.
 #[tokio::test(flavor = "multi_thread")]
 async fn widening_webhook_edits_require_a_recent_sign_in() {
     let world = World::still().await;
@@ -409,7 +411,7 @@ async fn widening_webhook_edits_require_a_recent_sign_in() {
     edit(&world, &kim, Method::DELETE, &path, json!({})).await.ok();
 }
 
-/// The limit holds for concurrent requests, too.
+/// The limit also holds for concurrent requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_person_has_at_most_ten_webhooks() {
     let world = World::start().await;

@@ -1,4 +1,4 @@
-//! A node between reconcile and the chain that can be down, behind or wrong; and a reconcile function that uses it.
+//! A node between reconcile and the chain that can be down, behind or wrong, and a reconcile function that uses it.
 
 use purser_api::Boot;
 use purser_domain::TRANSFER;
@@ -7,30 +7,30 @@ use purser_testkit::{Fate, Moment, Proxy};
 use purser_tests::{World, node_fronts};
 use serde_json::{Value, json};
 
-/// The node's behaviour.
+/// How the node behaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Manner {
     /// It forwards everything unchanged.
     Honest,
-    /// It answers 503.
+    /// It responds with 503.
     Down,
-    /// It lacks this many of the newest blocks.
+    /// It is missing this many of the newest blocks.
     Behind(u64),
-    /// It serves another chain.
+    /// It serves a different chain.
     Elsewhere,
-    /// It answers contract calls with nonsense.
+    /// It responds to contract calls with nonsense.
     Nonsense,
     /// It has pruned the contracts' state at all blocks.
     Forgetful,
-    /// It answers this many calls and refuses the others.
+    /// It responds to this many calls and rejects the others.
     Scarce(u32),
     /// It has lost all logs.
     Logless,
     /// Its transfers have different amounts than the chain's.
     Forging,
-    /// It claims of every nonce whether it was used.
+    /// For every nonce, it claims that the nonce was used or unused.
     Claiming { used: bool },
-    /// These blocks, and receipts of their transactions if `receipts`, have more transfers than it returns.
+    /// These blocks, and receipts of their transactions if `receipts`, have more transfers than the node returns.
     Flooded { first: u64, last: u64, receipts: bool },
 }
 
@@ -38,19 +38,19 @@ pub enum Manner {
 pub struct Node(Proxy);
 
 impl Node {
-    /// A node in front of the world's chain, and a reconcile function that is configured as the stack's but uses this
-    /// node.
+    /// Starts a node in front of the world's chain, and a reconcile function that is configured like the stack's but
+    /// uses this node.
     pub async fn between(world: &World) -> (Self, Reconcile) {
         let ([node], reconcile) = Self::endpoints(world).await;
         (node, reconcile)
     }
 
-    /// Several such nodes as the endpoints of one reconcile function.
+    /// Starts several nodes as the endpoints of one reconcile function.
     pub async fn endpoints<const N: usize>(world: &World) -> ([Self; N], Reconcile) {
         let (nodes, secrets) = node_fronts(world).await;
         let mut environment = world.stack.environment.clone();
         environment.insert("SECRETS_ENDPOINT".to_owned(), secrets.url);
-        // As the stack's own function signs (`infra/local/src/iam_recorder.rs`).
+        // The signer is the same as for the stack's function (`infra/local/src/iam_recorder.rs`).
         environment.insert("AWS_ACCESS_KEY_ID".to_owned(), "ReconcileFunction".to_owned());
         let boot = Boot::new(environment.into_iter().collect(), world.stack.clock.clone());
         (nodes.map(Self), Reconcile::boot(boot).await.unwrap())
@@ -134,7 +134,7 @@ fn refuse(answer: &mut Value, message: &str) {
     *answer = json!({"jsonrpc": "2.0", "id": answer["id"], "error": error});
 }
 
-/// Whether an `eth_call` is to a contract: the code that reads the newest block's number has no address.
+/// Returns whether an `eth_call` is to a contract. The code that reads the newest block's number is not deployed.
 fn of_contract(request: &Value) -> bool {
     request["params"][0].get("to").is_some()
 }

@@ -1,4 +1,5 @@
-//! A low wallet is reported once each time it runs low, by its final balance: over the real stack and an Anvil chain.
+//! Tests that a low wallet is reported once each time its balance falls below the threshold, by its final balance, over
+//! the real stack and an Anvil chain.
 
 use super::node::{Manner, Node};
 use crate::outflows::steal;
@@ -11,7 +12,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 const TIME: Duration = Duration::from_secs(55);
-/// Deeper than a final block.
+/// More blocks than a final block needs.
 const DEEP: u64 = 10;
 /// The balance below which a wallet is low, by default.
 const BELOW: u64 = 5_000_000;
@@ -32,7 +33,7 @@ async fn world(variables: &[(&str, &str)]) -> World {
     world
 }
 
-/// An agent of a person, with `units` in its wallet.
+/// Creates an agent of a user, with `units` in its wallet.
 async fn agent(world: &World, units: u64) -> TestAgent {
     let agent = world.poor_agent(vec![]).await;
     let owner = PersonId::derive("https://issuer.example", "ann");
@@ -78,7 +79,7 @@ async fn levels(world: &World) -> usize {
     rows.iter().filter(|row| is_level(&row["pk"])).count()
 }
 
-/// It is reported again only after a sufficient deposit.
+/// The balance is reported again only after a sufficient deposit.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_low_wallet_balance_is_reported_once() {
     let world = world(&[]).await;
