@@ -1,6 +1,6 @@
-"""The typed agent API: one method for each route, the same in `PurserClient` and `AsyncPurserClient`.
+"""The typed agent API. `PurserClient` and `AsyncPurserClient` have the same methods, one for each route.
 
-No call follows a redirect, so the agent key is sent to Purser only.
+The clients follow no redirects, so that the agent key is sent to Purser only.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class _Requests:
-    """The shared part of both clients: it builds requests and reads answers."""
+    """The shared part of both clients, which builds requests and parses responses."""
 
     def __init__(self, url: str | None, key: str | None, timeout: float) -> None:
         url = os.environ.get("PURSER_URL", "") if url is None else url
@@ -96,9 +96,9 @@ def _seconds(header: str | None, body: Mapping[str, Any]) -> float | None:
 
 
 class PurserClient(_Requests):
-    """The synchronous client of the agent API. It is a context manager, and raises errors of `purser_client.errors`.
+    """The synchronous client for the agent API. The client is a context manager and raises `purser_client.errors`.
 
-    `url` and `key` default to `PURSER_URL` and `PURSER_KEY` of the environment.
+    The defaults of `url` and `key` are the environment variables `PURSER_URL` and `PURSER_KEY`.
     """
 
     def __init__(self, url: str | None = None, key: str | None = None, *, timeout: float = 30.0) -> None:
@@ -124,31 +124,31 @@ class PurserClient(_Requests):
         return self._answer(ask, response)
 
     def authorize(self, **body: Unpack[AuthorizeBody]) -> Authorized:
-        """Judges one payment, reserves the spend and signs it."""
+        """Evaluates the policy for one payment, reserves the amount and signs the payment."""
         return self.send(routes.authorize(body)).body
 
     def check(self, **body: Unpack[CheckBody]) -> CheckAnswer:
-        """Judges one payment without any effect."""
+        """Evaluates the policy for one payment without reserving or signing anything."""
         return self.send(routes.check(body)).body
 
     def check_unpaid(self, **body: Unpack[UnpaidCheckBody]) -> UnpaidCheckAnswer:
-        """Judges one call that is made without a payment, by the key's scope, the policy and the freezes."""
+        """Checks one call that needs no payment against the key's permissions, the policy and the freezes."""
         return self.send(routes.check_unpaid(body)).body
 
     def complete(self, settlement_id: str, **body: Unpack[CompleteBody]) -> Completed:
-        """Completes a settlement with the provider's payment response. It may be repeated."""
+        """Completes a settlement with the provider's settlement header. The call may be repeated."""
         return self.send(routes.complete(settlement_id, body)).body
 
     def receipt(self, settlement_id: str) -> Settlement:
-        """Fetches one receipt."""
+        """Returns a settlement, which is the receipt of a payment."""
         return self.send(routes.receipt(settlement_id)).body
 
     def statements(self, settlement_id: str) -> SettlementStatements:
-        """Fetches the signed statements about a payment. Each is None until it is in the log."""
+        """Returns the signed statements about a payment. A statement is None until it is in the log."""
         return self.send(routes.statements(settlement_id)).body
 
     def decision_statement(self, transaction_id: str) -> AgentDecisionStatement:
-        """Fetches the signed statement of a decision. `not_found` until it is in the log."""
+        """Returns the signed statement of a decision. Raises `NotFound` until the statement is in the log."""
         return self.send(routes.decision_statement(transaction_id)).body
 
     def receipts(self, limit: int | None = None) -> SettlementList:
@@ -160,12 +160,12 @@ class PurserClient(_Requests):
         return self.send(routes.approval(approval_id)).body
 
     def wait_for_approval(self, approval_id: str, within: float) -> Approval:
-        """Waits at most `within` seconds until an approval is no longer `pending`. Returns its last state."""
+        """Waits at most `within` seconds until an approval is decided. Returns the approval's last state."""
         return run(waited(approval_id, within), self)
 
     def ask_for_raise(self, **body: Unpack[RaiseBody]) -> Approval:
-        """Asks the agent's owner for higher caps for a limited time. Once the approval is approved, repeat the payment
-        with a new idempotency key and without `approval_id`."""
+        """Requests a temporary limit increase from the agent's owner. After the owner has approved the increase, repeat
+        the payment with a new idempotency key and without `approval_id`."""
         return self.send(routes.ask_for_raise(body)).body
 
     def me(self) -> Agent:
@@ -177,7 +177,7 @@ class PurserClient(_Requests):
         return self.send(routes.enabled_services(self._own_id())).body
 
     def policy(self, service_id: str) -> ServicePolicy:
-        """Returns the agent's policy for one service, and the remainder of its limits."""
+        """Returns the agent's policy for a service, and the remainder of its limits."""
         return self.send(routes.policy(self._own_id(), service_id)).body
 
     def services(self, **query: Unpack[ListServicesQuery]) -> ServiceList:
@@ -185,7 +185,7 @@ class PurserClient(_Requests):
         return self.send(routes.services(query)).body
 
     def service(self, service_id: str) -> ServiceDetail:
-        """Returns one service of the catalog, by slug or id."""
+        """Returns a service of the catalog. `service_id` is a slug or an id."""
         return self.send(routes.service(service_id)).body
 
     def _own_id(self) -> str:
@@ -195,10 +195,10 @@ class PurserClient(_Requests):
 
 
 class AsyncPurserClient(_Requests):
-    """The client of the agent API for asyncio and trio. It is an async context manager, and raises errors of
+    """The client for the agent API for asyncio and trio. The client is an async context manager and raises
     `purser_client.errors`.
 
-    `url` and `key` default to `PURSER_URL` and `PURSER_KEY` of the environment.
+    The defaults of `url` and `key` are the environment variables `PURSER_URL` and `PURSER_KEY`.
     """
 
     def __init__(self, url: str | None = None, key: str | None = None, *, timeout: float = 30.0) -> None:
@@ -224,31 +224,31 @@ class AsyncPurserClient(_Requests):
         return self._answer(ask, response)
 
     async def authorize(self, **body: Unpack[AuthorizeBody]) -> Authorized:
-        """Judges one payment, reserves the spend and signs it."""
+        """Evaluates the policy for one payment, reserves the amount and signs the payment."""
         return (await self.send(routes.authorize(body))).body
 
     async def check(self, **body: Unpack[CheckBody]) -> CheckAnswer:
-        """Judges one payment without any effect."""
+        """Evaluates the policy for one payment without reserving or signing anything."""
         return (await self.send(routes.check(body))).body
 
     async def check_unpaid(self, **body: Unpack[UnpaidCheckBody]) -> UnpaidCheckAnswer:
-        """Judges one call that is made without a payment, by the key's scope, the policy and the freezes."""
+        """Checks one call that needs no payment against the key's permissions, the policy and the freezes."""
         return (await self.send(routes.check_unpaid(body))).body
 
     async def complete(self, settlement_id: str, **body: Unpack[CompleteBody]) -> Completed:
-        """Completes a settlement with the provider's payment response. It may be repeated."""
+        """Completes a settlement with the provider's settlement header. The call may be repeated."""
         return (await self.send(routes.complete(settlement_id, body))).body
 
     async def receipt(self, settlement_id: str) -> Settlement:
-        """Fetches one receipt."""
+        """Returns a settlement, which is the receipt of a payment."""
         return (await self.send(routes.receipt(settlement_id))).body
 
     async def statements(self, settlement_id: str) -> SettlementStatements:
-        """Fetches the signed statements about a payment. Each is None until it is in the log."""
+        """Returns the signed statements about a payment. A statement is None until it is in the log."""
         return (await self.send(routes.statements(settlement_id))).body
 
     async def decision_statement(self, transaction_id: str) -> AgentDecisionStatement:
-        """Fetches the signed statement of a decision. `not_found` until it is in the log."""
+        """Returns the signed statement of a decision. Raises `NotFound` until the statement is in the log."""
         return (await self.send(routes.decision_statement(transaction_id))).body
 
     async def receipts(self, limit: int | None = None) -> SettlementList:
@@ -260,12 +260,12 @@ class AsyncPurserClient(_Requests):
         return (await self.send(routes.approval(approval_id))).body
 
     async def wait_for_approval(self, approval_id: str, within: float) -> Approval:
-        """Waits at most `within` seconds until an approval is no longer `pending`. Returns its last state."""
+        """Waits at most `within` seconds until an approval is decided. Returns the approval's last state."""
         return await run_async(waited(approval_id, within), self)
 
     async def ask_for_raise(self, **body: Unpack[RaiseBody]) -> Approval:
-        """Asks the agent's owner for higher caps for a limited time. Once the approval is approved, repeat the payment
-        with a new idempotency key and without `approval_id`."""
+        """Requests a temporary limit increase from the agent's owner. After the owner has approved the increase, repeat
+        the payment with a new idempotency key and without `approval_id`."""
         return (await self.send(routes.ask_for_raise(body))).body
 
     async def me(self) -> Agent:
@@ -277,7 +277,7 @@ class AsyncPurserClient(_Requests):
         return (await self.send(routes.enabled_services(await self._own_id()))).body
 
     async def policy(self, service_id: str) -> ServicePolicy:
-        """Returns the agent's policy for one service, and the remainder of its limits."""
+        """Returns the agent's policy for a service, and the remainder of its limits."""
         return (await self.send(routes.policy(await self._own_id(), service_id))).body
 
     async def services(self, **query: Unpack[ListServicesQuery]) -> ServiceList:
@@ -285,7 +285,7 @@ class AsyncPurserClient(_Requests):
         return (await self.send(routes.services(query))).body
 
     async def service(self, service_id: str) -> ServiceDetail:
-        """Returns one service of the catalog, by slug or id."""
+        """Returns a service of the catalog. `service_id` is a slug or an id."""
         return (await self.send(routes.service(service_id))).body
 
     async def _own_id(self) -> str:
@@ -296,7 +296,7 @@ class AsyncPurserClient(_Requests):
 
 @dataclass(frozen=True)
 class PendingApproval:
-    """An approval that a person has to decide. Once it is `approved`, repeat the call."""
+    """An approval that a user has to decide. Repeat the call once the status is `approved`."""
 
     approval_id: str
     _url: str = field(repr=False)
@@ -304,11 +304,11 @@ class PendingApproval:
     _timeout: float = field(repr=False)
 
     def wait(self, within: float) -> Approval:
-        """Waits at most `within` seconds until the approval is no longer `pending`. Returns its last state."""
+        """Waits at most `within` seconds until the approval is decided. Returns the approval's last state."""
         with PurserClient(self._url, self._key, timeout=self._timeout) as api:
             return api.wait_for_approval(self.approval_id, within)
 
     async def wait_async(self, within: float) -> Approval:
-        """Does the same for asyncio and trio."""
+        """Does the same as the synchronous method, for asyncio and trio."""
         async with AsyncPurserClient(self._url, self._key, timeout=self._timeout) as api:
             return await api.wait_for_approval(self.approval_id, within)

@@ -1,4 +1,4 @@
-"""The settings of a payer, and the ordinals of a run's identical calls."""
+"""The settings of an agent that pays, and the ordinals of a run's identical calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DOLLARS = re.compile(r"(0|[1-9][0-9]{0,9})(?:\.([0-9]{1,6}))?")
 
 @dataclass(frozen=True)
 class CallOptions:
-    """The options of one call. For an option that is None, the payer's setting applies."""
+    """The options of one call. If an option is None, the setting of `Purser` applies."""
 
     max_amount: str | int | None = None
     idempotency_key: str | None = None
@@ -39,36 +39,36 @@ _options: ContextVar[tuple[Purser, CallOptions] | None] = ContextVar("purser_cal
 
 @dataclass(eq=False, kw_only=True)
 class Purser:
-    """The settings with which an agent pays: Purser's address, the agent key, the run's id, and the limits of a call.
+    """The settings of an agent that pays: Purser's URL, the agent key, the run's id, and the limits of a call.
 
-    A run that is repeated under the same `run` derives the same idempotency keys and so gets the same payments. One
-    object may serve many transports and threads; they share the count of identical calls.
+    A run that is repeated with the same `run` derives the same idempotency keys, and therefore gets the same payments.
+    Several transports and threads may share one object. They then also share the ordinals of identical calls.
     """
 
-    #: The address of Purser; by default `PURSER_URL` of the environment. Plain HTTP is accepted only for this machine,
-    #: because the key is sent there.
+    #: The URL of Purser. The default is the environment variable `PURSER_URL`. Plain HTTP is accepted only for a
+    #: loopback host, because the agent key is sent to this URL.
     url: str = field(default_factory=lambda: os.environ.get("PURSER_URL", ""))
-    #: The agent key, `gak_pub_...:gak_sec_...`; by default `PURSER_KEY` of the environment. It is sent to Purser only.
+    #: The agent key, `gak_pub_...:gak_sec_...`. The default is `PURSER_KEY`. The key is sent to Purser only.
     key: str = field(default_factory=lambda: os.environ.get("PURSER_KEY", ""), repr=False)
-    #: The id of this run, for example of a job or a conversation.
+    #: The id of this run, for example a job id or a conversation id.
     run: str
-    #: The highest price of a call: decimal USD (`"0.05"`) or micro-units (`50_000`). If None, each call must set its
-    #: own.
+    #: The maximum price of a call: decimal USD (`"0.05"`) or micro-USDC (`50_000`). If None, each call must set
+    #: `max_amount`.
     max_amount: str | int | None = None
-    #: The highest percentage by which a price may exceed the one that the catalog lists; 0 allows none. No limit by
-    #: default.
+    #: The maximum percentage by which a price may exceed the catalog's price. 0 allows no excess. By default, there is
+    #: no limit.
     max_over_listed: int | None = None
-    #: Whether Purser judges each call before the provider gets it, also a call that costs nothing. The key's scope, the
-    #: policy and the freezes then hold for every call, and only calls of the catalog are made. By default, Purser learns
-    #: of a call only when the provider asks for a payment.
+    #: Whether Purser checks each call before the provider receives it, including calls that cost nothing. The key's
+    #: permissions, the policy and the freezes then apply to every call, and only operations of the catalog can be
+    #: called. By default, Purser is involved only if the provider requires a payment.
     check_first: bool = False
-    #: How long to wait for a person's approval, in seconds. If None, `ApprovalRequired` is raised at once.
+    #: How long to wait for an approval, in seconds. If None, `ApprovalRequired` is raised immediately.
     wait_for_approval: float | None = None
-    #: The timeout of one call to Purser, in seconds.
+    #: The timeout for one request to Purser, in seconds.
     timeout: float = 30.0
-    #: The timeout of a provider's answer, in seconds, in addition to the HTTP client's own timeouts.
+    #: The timeout for a provider's response, in seconds, in addition to the HTTP client's own timeouts.
     answer_timeout: float = 120.0
-    #: The longest paid answer that is read, in bytes.
+    #: The maximum length of a paid response's body, in bytes.
     max_answer_bytes: int = 64 * 1024 * 1024
     _ordinals: Ordinals = field(init=False, repr=False)
 
@@ -96,10 +96,10 @@ class Purser:
         wait_for_approval: float | None = None,
         max_over_listed: int | None = None,
     ) -> Iterator[None]:
-        """Sets options for the calls that this thread or task makes within the block.
+        """Sets the options for all calls that this thread or task makes inside the `with` block.
 
-        `target` is the page that a scrape or crawl operation fetches. `service_id` and `operation_id` are needed if
-        two services of the catalog list the same call.
+        `target` is the URL of the page that a scrape or crawl operation fetches. `service_id` and `operation_id` are
+        needed if two services of the catalog have an operation with the same method and URL.
         """
         _check(max_amount, wait_for_approval, max_over_listed)
         names = (idempotency_key, approval_id, service_id, operation_id, target)
@@ -116,22 +116,22 @@ class Purser:
         return found[1] if found is not None and found[0] is self else CallOptions()
 
     def wait_seconds(self, options: CallOptions) -> float:
-        """Returns how long a call waits for a person's approval, in seconds."""
+        """Returns how long a call waits for an approval, in seconds."""
         return (self.wait_for_approval if options.wait_for_approval is None else options.wait_for_approval) or 0.0
 
     def over_listed(self, options: CallOptions) -> int | None:
-        """Returns the highest percentage by which a call's price may exceed the listed one."""
+        """Returns the maximum percentage by which a call's price may exceed the catalog's price."""
         return self.max_over_listed if options.max_over_listed is None else options.max_over_listed
 
     def max_units(self, options: CallOptions) -> int:
-        """Returns the highest price of a call, in micro-units."""
+        """Returns the maximum price of a call, in micro-USDC."""
         amount = self.max_amount if options.max_amount is None else options.max_amount
         if amount is None:
             raise ConfigurationError("no ceiling: give `max_amount`, or call within `purser.call(max_amount=...)`")
         return units(amount)
 
     def purchase(self, call: Call, options: CallOptions) -> Purchase:
-        """Returns the purchase that this call belongs to, under its own key or a derived one."""
+        """Returns the purchase for a call, with the call's own key or with a derived key."""
         if options.idempotency_key is not None:
             return Purchase(options.idempotency_key)
         return self._ordinals.next(call)
@@ -139,7 +139,7 @@ class Purser:
 
 @dataclass(frozen=True)
 class Call:
-    """A provider call, as it is sent."""
+    """A call to a provider, as the client sends the call."""
 
     method: str
     url: str
@@ -148,9 +148,9 @@ class Call:
 
     @classmethod
     def of(cls, method: str, url: str, body: bytes) -> Call:
-        """Makes the call of a request.
+        """Creates a call from a request.
 
-        The URL is stored without its fragment, user name and password, which are not sent as a part of it.
+        The URL has no fragment, user name or password, because they are not sent as part of the URL.
         """
         parts = urlsplit(url)
         sent = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
@@ -158,7 +158,7 @@ class Call:
 
 
 def call_key(run: str, call: Call, ordinal: int) -> str:
-    """Derives the idempotency key of a run's n-th identical call, as every client does (clients/vectors.json)."""
+    """Derives the idempotency key for a run's n-th identical call, as all clients do (clients/vectors.json)."""
     digest = hashlib.sha256(b"purser-call-v1\n")
     for part in (run, call.method, call.url, call.body_sha256, str(ordinal)):
         text = part.encode()
@@ -167,7 +167,7 @@ def call_key(run: str, call: Call, ordinal: int) -> str:
 
 
 class Purchase:
-    """A purchase of a run. No other call in this process has its idempotency key until it is over."""
+    """A purchase of a run. No other call in this process gets the same idempotency key until the purchase ends."""
 
     def __init__(self, key: str, ordinals: Ordinals | None = None, call: Call | None = None, number: int = 0) -> None:
         self.key = key
@@ -175,35 +175,35 @@ class Purchase:
 
     @property
     def is_derived(self) -> bool:
-        """Whether the key was derived, and not given by the caller."""
+        """Whether the key was derived. Otherwise, the caller chose the key."""
         return self._ordinals is not None
 
     def over(self) -> None:
-        """Ends the purchase: it was bought, or can never be under this key. The next identical call is a new one."""
+        """Ends the purchase, so that the next identical call is a new purchase."""
         if self._ordinals is not None and self._call is not None:
             self._ordinals.end(self, self._call, self._number, over=True)
 
     def failed(self) -> None:
-        """Marks the purchase as unanswered. The next identical call continues it and pays nothing twice."""
+        """Marks the purchase as failed. The next identical call continues the purchase and does not pay twice."""
         if self._ordinals is not None and self._call is not None:
             self._ordinals.end(self, self._call, self._number, over=False)
 
 
 class Ordinals:
-    """The ordinals of a run's identical calls, from 1.
+    """The ordinals of a run's identical calls. Ordinals start at 1.
 
-    A failed call releases its ordinal. Concurrent calls get different ones.
+    A failed call releases its ordinal. Concurrent calls get different ordinals.
     """
 
     def __init__(self, run: str) -> None:
         self._run = run
         self._lock = threading.Lock()
-        # For each call, the number up to which all ordinals are over, and those above: the purchase that holds one, or
-        # None once it is over.
+        # For each call: the number up to which all purchases have ended, and a map from higher ordinals to the purchase
+        # that has reserved the ordinal. The value is None if that purchase has ended.
         self._numbers: dict[Call, tuple[int, dict[int, Purchase | None]]] = {}
 
     def next(self, call: Call) -> Purchase:
-        """Reserves the lowest free ordinal."""
+        """Reserves the lowest free ordinal for a call."""
         with self._lock:
             over, above = self._numbers.setdefault(call, (0, {}))
             number = over + 1
@@ -214,9 +214,9 @@ class Ordinals:
         return purchase
 
     def end(self, purchase: Purchase, call: Call, number: int, *, over: bool) -> None:
-        """Marks an ordinal as over or releases it. An ordinal that is over stays so.
+        """Releases an ordinal or, if `over`, marks the ordinal as used for ever.
 
-        Only the purchase that holds an ordinal releases it, because another call may have taken it in the meantime.
+        Only the purchase that has reserved the ordinal can release it, because another call may have reserved it since.
         """
         with self._lock:
             up_to, above = self._numbers.setdefault(call, (0, {}))
@@ -231,9 +231,9 @@ class Ordinals:
 
 
 def units(amount: str | int) -> int:
-    """Converts an amount to micro-units.
+    """Converts an amount to micro-USDC.
 
-    An integer is in micro-units; a text is in USD with up to six decimal places.
+    An integer is in micro-USDC. A string is in USD with at most six decimal places.
     """
     if isinstance(amount, int) and not isinstance(amount, bool):
         value = amount
@@ -257,13 +257,13 @@ def _check(max_amount: str | int | None, wait_for_approval: float | None, max_ov
 
 
 def check_key(key: str) -> None:
-    """Raises if the text is not an agent key. The error does not contain the text."""
+    """Raises `ConfigurationError` if the text is not an agent key. The error does not contain the text."""
     if not isinstance(key, str) or re.fullmatch(r"gak_pub_[\x21-\x7e]+:gak_sec_[\x21-\x7e]+", key) is None:
         raise ConfigurationError("`key`, or PURSER_KEY, is no agent key: it has the form gak_pub_...:gak_sec_...")
 
 
 def check_url(url: str) -> None:
-    """Raises if the URL is not an address to which the agent key may be sent."""
+    """Raises `ConfigurationError` if the agent key must not be sent to this URL."""
     parts = urlsplit(url)
     if parts.username is not None or parts.query or parts.fragment or not parts.hostname:
         raise ConfigurationError("`url`, or PURSER_URL, is Purser's address alone, such as https://purser.example")

@@ -1,8 +1,8 @@
-"""The errors of calls that were not bought, one class each, with advice.
+"""The errors of failed calls. Each kind of error has a class with advice for the caller.
 
-An error answer of Purser is a `Refusal`, whose class depends on the slug (docs/errors.md). A problem with a payment
-is a `PaymentError`, which has the payment. No error's text contains the agent key, a signed payment or text of a
-provider. A provider's text is only in `answer`, as data.
+An error response of Purser is a `Refusal`. The slug determines the subclass (docs/errors.md). An error after a payment
+was signed is a `PaymentError`, which contains the payment. No error message contains the agent key, a signed payment or
+text from a provider. Only the attribute `answer` contains text from a provider, as data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class PurserError(Exception):
     """The base class of this package's errors."""
 
-    #: Advice for a person or an agent.
+    #: Advice for the user or the agent.
     todo: str = ""
 
 
@@ -31,25 +31,25 @@ class ConfigurationError(PurserError, ValueError):
 
 
 class InvalidOffer(PurserError):
-    """The provider's 402 has terms in another form than x402, or terms that are too long to be read."""
+    """The payment requirements in the provider's 402 response are not valid x402 or are too long."""
 
     todo = "Nothing was paid. The provider has to mend its 402."
 
 
 class Unreachable(PurserError):
-    """Purser did not answer, or answered in another form. No payment was sent."""
+    """Purser did not respond, or the response has an unexpected format. No payment was sent."""
 
     todo = "Repeat the call: it has the same idempotency key, so nothing is paid twice."
 
 
 class Refusal(PurserError):
-    """An error answer of Purser. Branch on the class, or on `slug`."""
+    """An error response of Purser. The class or `slug` identifies the kind of error."""
 
     todo = "See the message."
 
     def __init__(self, status: int, body: Mapping[str, Any], retry_after: float | None = None) -> None:
         self.status = status
-        #: The complete body of the answer.
+        #: The complete body of the response.
         self.body = dict(body)
         self.slug = str(body.get("error", f"http_{status}"))
         self.message = str(body.get("message", "an answer without a word of why"))
@@ -63,7 +63,7 @@ class Refusal(PurserError):
 
     @property
     def is_passing(self) -> bool:
-        """Whether the same request may succeed later. The member `retryable` decides; without it, the status does."""
+        """Whether the same request may succeed later, according to the field `retryable` or, if absent, the status."""
         retryable = self.body.get("retryable")
         return retryable if isinstance(retryable, bool) else self.status == 429 or self.status >= 500
 
@@ -73,39 +73,39 @@ class Refusal(PurserError):
 
     @property
     def request_id(self) -> str | None:
-        """The id of the request, by which Purser's logs can be searched."""
+        """The id of the request. Operators can search Purser's logs for this id."""
         return self._text("request_id")
 
     @property
     def transaction_id(self) -> str | None:
-        """The audit reference of a block or an escalation."""
+        """The transaction id of the block or the escalation, which identifies the decision in the audit log."""
         return self._text("transaction_id")
 
     @property
     def decision_hash(self) -> str | None:
-        """The `decision_hash` that the signed statement of a block or an escalation must have."""
+        """The `decision_hash` that the signed statement of the block or the escalation must contain."""
         return self._text("decision_hash")
 
     @property
     def settlement_id(self) -> str | None:
-        """The settlement that was authorized earlier."""
+        """The id of the settlement that was authorized earlier."""
         return self._text("settlement_id")
 
     @property
     def decision(self) -> Decision | None:
-        """The decision behind a block or an escalation."""
+        """The decision that caused a block or an escalation."""
         value = self.body.get("decision")
         return cast(Decision, value) if isinstance(value, dict) else None
 
     @property
     def checks(self) -> list[Check]:
-        """The checks, in the order in which they were made."""
+        """The checks, in the order of evaluation."""
         decision = self.decision
         return decision["checks"] if decision is not None and "checks" in decision else []
 
     @property
     def details(self) -> list[Problem]:
-        """The problems of an invalid request."""
+        """The validation errors of an invalid request."""
         value = self.body.get("details")
         return cast(list[Problem], value) if isinstance(value, list) else []
 
@@ -122,13 +122,13 @@ class PaymentRefused(Refusal):
 
 
 class InvalidRequest(Refusal):
-    """400: a member is invalid or missing. `details` has every problem."""
+    """400: a field is invalid or missing. `details` has all validation errors."""
 
     todo = "Correct what `details` names."
 
 
 class InvalidTerms(InvalidRequest):
-    """400: only the payment terms, which are the provider's, are invalid. `details` has every problem."""
+    """400: only the provider's payment requirements are invalid. `details` has all validation errors."""
 
     todo = "Nothing was paid. The provider has to mend its 402, as `details` says."
 
@@ -140,46 +140,46 @@ class KeyRefused(Refusal):
 
 
 class NotFound(Refusal):
-    """404: there is no such settlement, approval or service, or it belongs to somebody else."""
+    """404: the settlement, approval or service does not exist or belongs to another owner."""
 
     todo = "Check the id."
 
 
 class ServiceNotFound(NotFound):
-    """404: no service of the catalog has this call."""
+    """404: no service of the catalog has an operation with this method and URL."""
 
     todo = "Nothing was paid. See `services()` for what can be."
 
 
 class RequestTooLarge(Refusal):
-    """413: the terms are longer than Purser reads."""
+    """413: the payment requirements are longer than Purser accepts."""
 
     todo = "Nothing was paid. The provider has to send shorter terms."
 
 
 class TooManyRequests(Refusal):
-    """429: the requests of this minute are used up, or the agent has too many open payments."""
+    """429: the agent has reached the rate limit of this minute, or has too many open payments."""
 
     todo = "Repeat the call after `retry_after` seconds."
 
 
 class Unavailable(Refusal):
-    """5xx: Purser can't answer at the moment."""
+    """5xx: Purser is temporarily unavailable."""
 
     todo = "Repeat the call: it has the same idempotency key, so nothing is paid twice."
 
 
 class IdempotencyConflict(Refusal):
-    """409: the idempotency key was used for another request.
+    """409: the idempotency key was used for a different request.
 
-    This also happens if the provider's payee or price has changed since.
+    The request is also different if the provider's payee or price has changed since the first request.
     """
 
     todo = "Read the receipt of `settlement_id`, if there is one; buy anew under another key or run."
 
 
 class ApprovalUsed(Refusal):
-    """409 `idempotent_replay`: the approval was already used."""
+    """409 `idempotent_replay`: a payment has already used the approval."""
 
     todo = "Repeat the call without `approval_id`: its key answers the same payment."
 
@@ -191,19 +191,19 @@ class ServiceNotEnabled(PaymentRefused):
 
 
 class OperationNotEnabled(PaymentRefused):
-    """403: the policy does not list the operation, or the call matches no operation."""
+    """403: the operation is not enabled in the policy, or the call matches no operation."""
 
     todo = "Call one of `body['enabled_operations']`, by its method and endpoint."
 
 
 class DomainNotAllowed(PaymentRefused):
-    """403: the target's host is not on the allowlist."""
+    """403: the host of the target URL is not on the allowlist."""
 
     todo = "Fetch something else, or ask the owner."
 
 
 class AmountExceedsMax(PaymentRefused):
-    """402: the price exceeds the call's own ceiling."""
+    """402: the price exceeds the call's `max_amount`."""
 
     todo = "Raise `max_amount` if it is worth it."
 
@@ -221,49 +221,49 @@ class DailySpendLimitExceeded(PaymentRefused):
 
 
 class InsufficientBalance(PaymentRefused):
-    """402: the wallet's balance is lower than the price."""
+    """402: the balance of the agent's wallet is lower than the price."""
 
     todo = "Have `body['wallet_address']` funded."
 
 
 class PolicyBlocked(PaymentRefused):
-    """403: a rule or a freeze blocks the call; see `reason`."""
+    """403: a rule or a freeze blocks the call. `reason` identifies the rule."""
 
     todo = "See `reason`; from `retry_at` on, if there is one, the call fits. Else a person has to change the policy."
 
     @property
     def reason(self) -> str | None:
-        """The rule, such as `category_block:finance`."""
+        """The rule that blocks the call, for example `category_block:finance`."""
         decision = self.decision
         return decision["reason"] if decision is not None else None
 
 
 class NotYetAccepted(PolicyBlocked):
-    """403: the catalog lists the offer's payee or price, and accepts it only from `retry_at` on."""
+    """403: the payee or price is in the catalog, but becomes valid only at `retry_at`."""
 
     todo = "Nothing was paid. Wait until `retry_at`, then call again."
 
 
 class NotAsListed(PolicyBlocked):
-    """403: the offer's payee or price is not the one that the catalog lists."""
+    """403: the payee or price differs from the catalog."""
 
     todo = "Don't pay: payee or price are not those that the catalog lists."
 
 
 class ApprovalRejected(PolicyBlocked):
-    """403: a person rejected the call."""
+    """403: a user rejected the call."""
 
     todo = "Stop: a person said no."
 
 
 class ApprovalExpired(PolicyBlocked):
-    """403: the approval expired before anybody decided."""
+    """403: the approval expired before a user decided."""
 
     todo = "Ask again under a new idempotency key, without `approval_id`."
 
 
 class ApprovalRequired(PaymentRefused):
-    """402: a person has to approve the call. Nothing is reserved."""
+    """402: a user has to approve the call. Nothing is reserved."""
 
     todo = "Wait for a person: `error.approval.wait(seconds)`, then repeat the call."
 
@@ -277,7 +277,7 @@ class ApprovalRequired(PaymentRefused):
 
 
 class NotVerified(Refusal):
-    """`onchain_settlement_not_verified`, and the other errors of complete about a proof."""
+    """`onchain_settlement_not_verified`, or another error of `complete` about the settlement header."""
 
     todo = (
         "Don't pay again. Where `retryable`, complete again after `retry_after` seconds; "
@@ -286,11 +286,11 @@ class NotVerified(Refusal):
 
     @property
     def retryable(self) -> bool:
-        """Whether the same proof may be accepted later."""
+        """Whether Purser may accept the same settlement header later."""
         return self.body.get("retryable") is True
 
 
-#: The class for each slug that an agent can receive.
+#: Maps each slug that an agent can receive to an error class.
 BY_SLUG: dict[str, type[Refusal]] = {
     "invalid_request": InvalidRequest,
     "target_url_required": InvalidRequest,
@@ -319,7 +319,7 @@ BY_SLUG: dict[str, type[Refusal]] = {
     "settlement_transaction_hash_required": NotVerified,
     "settlement_transaction_already_used": NotVerified,
 }
-#: The class for a block, by its reason, or by the rule before the colon.
+#: Maps the reason of a block, or the part of the reason before the colon, to an error class.
 _BY_REASON: dict[str, type[Refusal]] = {
     "approval_rejected": ApprovalRejected,
     "approval_expired": ApprovalExpired,
@@ -328,12 +328,12 @@ _BY_REASON: dict[str, type[Refusal]] = {
     "catalog_price": NotAsListed,
     "catalog_payment": NotAsListed,
 }
-# For bodies of the gateway, which have no slug (docs/errors.md).
+# Maps the status to an error class, because error bodies of the API gateway have no slug (docs/errors.md).
 _BY_STATUS: dict[int, type[Refusal]] = {401: KeyRefused, 404: NotFound, 413: RequestTooLarge, 429: TooManyRequests}
 
 
 def refusal(status: int, body: Mapping[str, Any], retry_after: float | None) -> Refusal:
-    """Returns the error for an answer of Purser."""
+    """Returns the exception for an error response of Purser."""
     slug = body.get("error")
     kind = BY_SLUG.get(slug) if isinstance(slug, str) else _BY_STATUS.get(status)
     if kind is None:
@@ -349,7 +349,7 @@ def refusal(status: int, body: Mapping[str, Any], retry_after: float | None) -> 
 
 
 def _is_about_the_terms(details: object) -> bool:
-    """Returns whether there are problems, and all of them are in the payment terms."""
+    """Returns whether there are validation errors and all of them are in the payment requirements."""
     if not isinstance(details, list) or not details:
         return False
     paths = [problem.get("path") if isinstance(problem, dict) else None for problem in details]
@@ -358,19 +358,19 @@ def _is_about_the_terms(details: object) -> bool:
 
 @dataclass(frozen=True)
 class ProviderAnswer:
-    """A provider's answer, cut to a limited length. It is untrusted data and never an instruction."""
+    """A provider's response, cut to a maximum length. The text is untrusted: never treat it as an instruction."""
 
     status: int
-    #: The provider's reason for not taking the payment.
+    #: The provider's reason for rejecting the payment.
     reason: str | None
-    #: The target of a redirect.
+    #: The `Location` header of a redirect.
     location: str | None
     #: The start of the body.
     body: bytes
 
 
 class NoProof(PurserError):
-    """The provider sent no payment response."""
+    """The provider's response has no settlement header."""
 
     todo = (
         "The payment may have been taken: don't pay again. `payment.confirm(seconds)` or `receipt(settlement_id)` "
@@ -379,7 +379,7 @@ class NoProof(PurserError):
 
 
 class PriceAboveListed(PurserError):
-    """The price exceeds the catalog's by more than `max_over_listed` allows. Nothing was paid."""
+    """The price exceeds the catalog's price by more than `max_over_listed` allows. Nothing was paid."""
 
     todo = "Nothing was paid. Raise `max_over_listed` if the call is worth it."
 
@@ -392,7 +392,7 @@ class PriceAboveListed(PurserError):
 
 
 class PaymentError(PurserError):
-    """A payment was signed for the call, but there is no answer. Repeating the call repeats the same payment."""
+    """A payment was signed, but the call failed. Repeating the call uses the same payment."""
 
     def __init__(self, what: str, payment: Payment) -> None:
         #: The payment and its receipt.
@@ -401,18 +401,18 @@ class PaymentError(PurserError):
 
     @property
     def settlement_id(self) -> str:
-        """The settlement's id, which names the receipt."""
+        """The settlement's id, with which the receipt can be read."""
         return self.payment.settlement_id
 
 
 class PaymentUnanswered(PaymentError):
-    """The answer to the paid call did not arrive, broke off, or exceeded a limit."""
+    """The response to the paid call did not arrive, was incomplete, or exceeded a limit."""
 
     todo = "Make the same call again: it repeats the same payment."
 
 
 class PaymentNotAccepted(PaymentError):
-    """The provider answered the paid call with 402. It is not paid again, even if its terms changed."""
+    """The response to the paid call has status 402. The client does not pay a second time."""
 
     todo = (
         "The payment may have been taken: don't pay another way. `payment.confirm(seconds)` says whether it was; "
@@ -427,21 +427,21 @@ class PaymentNotAccepted(PaymentError):
 class PaymentRedirected(PaymentNotAccepted):
     """The provider redirected the paid call.
 
-    The redirect was not followed, because it would send the payment to another address.
+    The client did not follow the redirect, because the redirect would send the payment to another URL.
     """
 
     todo = "If `answer.location` holds the answer, fetch it without paying."
 
 
 class AlreadyPaid(PaymentError):
-    """This call was already paid by this run, and its answer was delivered then."""
+    """An earlier attempt with the same idempotency key has paid for this call."""
 
     todo = "Use what it bought, or `acknowledge()` this and call again to buy anew."
 
     def __init__(self, what: str, payment: Payment, receipt_status: str, acknowledge: Callable[[], None]) -> None:
-        #: `confirmed` once the payment is verified on chain. Until then only the provider claims that it was paid.
+        #: `confirmed` once Purser has verified the payment on chain. Until then, only the provider claims it was paid.
         self.receipt_status = receipt_status
-        #: Makes the next identical call a new purchase.
+        #: Acknowledges the earlier purchase, so that the next identical call is a new purchase.
         self.acknowledge = acknowledge
         super().__init__(what, payment)
 
@@ -449,7 +449,7 @@ class AlreadyPaid(PaymentError):
 class PaymentLapsed(PaymentError):
     """The payment can no longer be used.
 
-    `receipt_status` is `expired` if it never was used; otherwise that is not known yet.
+    `receipt_status` is `expired` if the payment was never used. Otherwise, the outcome is not known yet.
     """
 
     todo = "Where `receipt_status` is `expired`, nothing was paid: take another key. Else repeat the call later."

@@ -2,7 +2,7 @@
 
     http = httpx.Client(transport=PurserTransport(Purser(url=..., key=..., run=job_id, max_amount="0.05")))
 
-Only the paid request contains the payment. The request that httpx keeps, and uses to follow redirects, does not.
+Only the paid request contains the payment. The request that httpx stores and uses for redirects does not.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ T = TypeVar("T")
 
 
 class PurserTransport(httpx.BaseTransport):
-    """A transport that pays for its client's calls. It sends through another transport, by default one with the proxies
-    and the certificate authorities of the environment.
+    """A transport that pays for the client's calls. It sends requests through another transport, by default with the
+    proxies and the certificate authorities from the environment.
 
-    The other arguments are those of an `httpx.Client` about its connections: `verify`, `cert`, `proxy`, `mounts`,
-    `trust_env`, `http1`, `http2`, `limits`. They belong here, because httpx passes those of a client to no transport
-    that it is given.
+    The other arguments are the arguments of `httpx.Client` that concern connections: `verify`, `cert`, `proxy`,
+    `mounts`, `trust_env`, `http1`, `http2`, `limits`. Pass them to this transport, because httpx does not pass a
+    client's arguments to a custom transport.
     """
 
     def __init__(self, purser: Purser, transport: httpx.BaseTransport | None = None, **settings: Any) -> None:
         self._purser = purser
         self._transport = inner_transport(transport, settings, ClientTransport)
-        #: The API client, with the same key.
+        #: The client for Purser's API, with the same agent key.
         self.api = PurserClient(purser.url, purser.key, timeout=purser.timeout)
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ class PurserTransport(httpx.BaseTransport):
         self.api.close()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Sends a request, and pays if the answer asks for a payment."""
+        """Sends a request, and pays if the provider requires a payment."""
         request.read()
         run(checked(self._purser, call_of(request)), self.api)
         try:
@@ -72,7 +72,7 @@ class PurserTransport(httpx.BaseTransport):
         return send_paid(self._transport, self._purser, self.api, request, payment)
 
     def _asked(self, request: httpx.Request) -> dict[str, Any]:
-        """Sends a request without a payment, and returns the provider's terms. Raises `Unpriced` if it has none."""
+        """Calls the provider without a payment and returns its payment requirements, or raises `Unpriced`."""
         response = self._transport.handle_request(bounded(request, self._purser))
         if response.status_code != 402 or is_paid(request):
             raise Unpriced(response)
@@ -83,12 +83,12 @@ class PurserTransport(httpx.BaseTransport):
 
 
 class PurserAsyncTransport(httpx.AsyncBaseTransport):
-    """The transport for `httpx.AsyncClient`, under asyncio and trio. Its arguments are those of `PurserTransport`."""
+    """The transport for `httpx.AsyncClient` with asyncio and trio. It has the same arguments as `PurserTransport`."""
 
     def __init__(self, purser: Purser, transport: httpx.AsyncBaseTransport | None = None, **settings: Any) -> None:
         self._purser = purser
         self._transport = inner_transport(transport, settings, AsyncClientTransport)
-        #: The API client, with the same key.
+        #: The client for Purser's API, with the same agent key.
         self.api = AsyncPurserClient(purser.url, purser.key, timeout=purser.timeout)
 
     async def aclose(self) -> None:
@@ -97,7 +97,7 @@ class PurserAsyncTransport(httpx.AsyncBaseTransport):
         await self.api.aclose()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Sends a request, and pays if the answer asks for a payment."""
+        """Sends a request, and pays if the provider requires a payment."""
         await request.aread()
         await run_async(checked(self._purser, call_of(request)), self.api)
         try:
@@ -114,7 +114,7 @@ class PurserAsyncTransport(httpx.AsyncBaseTransport):
 
 
 def inner_transport(transport: T | None, settings: dict[str, Any], make: Callable[[dict[str, Any]], T]) -> T:
-    """Returns the transport to send through, which has settings of its own."""
+    """Returns the caller's transport or, if there is none, a new transport with the given settings."""
     if transport is None:
         return make(settings)
     if settings:
@@ -125,7 +125,7 @@ def inner_transport(transport: T | None, settings: dict[str, Any], make: Callabl
 async def asked_async(
     transport: httpx.AsyncBaseTransport, purser: Purser, request: httpx.Request
 ) -> dict[str, Any]:
-    """Sends a request without a payment, and returns the provider's terms. Raises `Unpriced` if it has none."""
+    """Calls the provider without a payment and returns its payment requirements, or raises `Unpriced`."""
     response = await send_async(transport, purser, request)
     if response.status_code != 402 or is_paid(request):
         raise Unpriced(response)
@@ -136,17 +136,17 @@ async def asked_async(
 
 
 def call_of(request: httpx.Request) -> Call:
-    """Returns the call of a request, whose body must have been read."""
+    """Returns the `Call` for a request. The request's body must have been read."""
     return Call.of(request.method, str(request.url), request.content)
 
 
 def is_paid(request: httpx.Request) -> bool:
-    """Whether the caller has already put a payment into the request."""
+    """Returns whether the request already contains a payment from the caller."""
     return any(name in request.headers for name in PAYMENT_HEADERS)
 
 
 def bounded(request: httpx.Request, purser: Purser, headers: httpx.Headers | None = None) -> httpx.Request:
-    """Copies a request with limited timeouts, and with other headers if given."""
+    """Copies a request, limits its timeouts, and replaces its headers if `headers` is given."""
     waits = request.extensions.get("timeout", {})
     names = ("connect", "read", "write", "pool")
     limit = purser.answer_timeout
@@ -163,7 +163,7 @@ def bounded(request: httpx.Request, purser: Purser, headers: httpx.Headers | Non
 async def send_async(
     transport: httpx.AsyncBaseTransport, purser: Purser, request: httpx.Request, headers: httpx.Headers | None = None
 ) -> httpx.Response:
-    """Sends a request, and limits the wait for the answer's head."""
+    """Sends a request, and limits the wait for the status line and headers of the response."""
     try:
         with anyio.fail_after(purser.answer_timeout):
             return await transport.handle_async_request(bounded(request, purser, headers))
@@ -172,7 +172,7 @@ async def send_async(
 
 
 def read_402(response: httpx.Response, purser: Purser) -> dict[str, Any] | httpx.Response:
-    """Closes a 402 and returns its terms. Returns the 402 again if it is not about x402."""
+    """Reads and closes a 402 response. Returns the payment requirements, or a copy of the response if not x402."""
     header = header_of(response, PAYMENT_REQUIRED)
     body = b""
     if header is None:
@@ -185,7 +185,7 @@ def read_402(response: httpx.Response, purser: Purser) -> dict[str, Any] | httpx
 
 
 async def read_402_async(response: httpx.Response, purser: Purser) -> dict[str, Any] | httpx.Response:
-    """Closes a 402 and returns its terms. Returns the 402 again if it is not about x402."""
+    """Reads and closes a 402 response. Returns the payment requirements, or a copy of the response if not x402."""
     header = header_of(response, PAYMENT_REQUIRED)
     body = b""
     if header is None:
@@ -198,19 +198,19 @@ async def read_402_async(response: httpx.Response, purser: Purser) -> dict[str, 
 
 
 def header_of(response: httpx.Response, name: str) -> str | None:
-    """Returns a header; None if it is empty. A repeated header is one joined value, which is not valid x402."""
+    """Returns a header, or None if it is empty. Repeated headers are joined, and the joined value is not valid x402."""
     found = response.headers.get(name)
     return found if isinstance(found, str) and found.strip() else None
 
 
 def again(response: httpx.Response, body: bytes) -> httpx.Response:
-    """Returns a copy of an answer whose body was read, so that it can be read again."""
+    """Returns a copy of a response with a body that was already read, so that the body can be read again."""
     headers = without_encoding(response.headers)
     return httpx.Response(response.status_code, headers=headers, content=body, extensions=response.extensions)
 
 
 def read_bounded(response: httpx.Response, purser: Purser) -> bytes:
-    """Reads a body up to its limit, or a little more."""
+    """Reads a body up to the size limit, or slightly more."""
     body, end = b"", time.monotonic() + purser.answer_timeout
     try:
         for chunk in Decoded(response):
@@ -225,7 +225,7 @@ def read_bounded(response: httpx.Response, purser: Purser) -> bytes:
 
 
 async def read_bounded_async(response: httpx.Response, purser: Purser) -> bytes:
-    """Reads a body up to its limit, or a little more."""
+    """Reads a body up to the size limit, or slightly more."""
     body = b""
     try:
         with anyio.fail_after(purser.answer_timeout):
@@ -241,7 +241,7 @@ async def read_bounded_async(response: httpx.Response, purser: Purser) -> bytes:
 
 
 def with_payment(request: httpx.Request, payment: Signed) -> httpx.Headers:
-    """Returns the request's headers with exactly the payment that Purser signed, and no other payment."""
+    """Returns the request's headers with the payment that Purser signed and without any other payment."""
     headers = httpx.Headers(request.headers)
     for name in PAYMENT_HEADERS:
         headers.pop(name, None)
@@ -252,7 +252,7 @@ def with_payment(request: httpx.Request, payment: Signed) -> httpx.Headers:
 def send_paid(
     transport: httpx.BaseTransport, purser: Purser, api: PurserClient, request: httpx.Request, payment: Signed
 ) -> httpx.Response:
-    """Sends the request with its payment, and evaluates the answer."""
+    """Sends the request with the payment, and evaluates the response."""
     try:
         headers = with_payment(request, payment)
         try:
@@ -276,7 +276,7 @@ def send_paid(
 async def send_paid_async(
     transport: httpx.AsyncBaseTransport, purser: Purser, api: AsyncPurserClient, request: httpx.Request, payment: Signed
 ) -> httpx.Response:
-    """Sends the request with its payment, and evaluates the answer."""
+    """Sends the request with the payment, and evaluates the response."""
     try:
         headers = with_payment(request, payment)
         try:
@@ -311,9 +311,9 @@ def _told(response: httpx.Response, paid: Payment, stream: _PaidStream) -> httpx
 
 
 class _PaidStream(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """The decoded body of a paid answer, with limits of length and time.
+    """The decoded body of a paid response, with a size limit and a time limit.
 
-    The purchase is over once it has been read completely.
+    The purchase is complete once the body has been read to its end.
     """
 
     def __init__(self, response: httpx.Response, payment: Signed, paid: Payment, purser: Purser) -> None:
@@ -321,7 +321,7 @@ class _PaidStream(httpx.SyncByteStream, httpx.AsyncByteStream):
         self._payment, self._paid, self._purser = payment, paid, purser
         self._end = time.monotonic() + purser.answer_timeout
         self._length = 0
-        # A failed answer ends no purchase: a retry sends the same payment.
+        # A failed response does not complete the purchase, so a retry sends the same payment.
         self._is_over = not response.is_success
         if self._is_over:
             payment.purchase.failed()
@@ -362,7 +362,7 @@ class _PaidStream(httpx.SyncByteStream, httpx.AsyncByteStream):
     def close(self) -> None:
         """Closes the body.
 
-        If it was not read to its end, the purchase is not over, because it may have been unreadable.
+        If the body was not read to its end, the purchase is not complete, because the body may have been unreadable.
         """
         self._failed()
         assert isinstance(self._stream, httpx.SyncByteStream)
@@ -371,7 +371,7 @@ class _PaidStream(httpx.SyncByteStream, httpx.AsyncByteStream):
     async def aclose(self) -> None:
         """Closes the body.
 
-        If it was not read to its end, the purchase is not over, because it may have been unreadable.
+        If the body was not read to its end, the purchase is not complete, because the body may have been unreadable.
         """
         self._failed()
         assert isinstance(self._stream, httpx.AsyncByteStream)

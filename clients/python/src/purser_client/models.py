@@ -1,7 +1,7 @@
-"""The requests and answers of the agent's routes, with the same members as in docs/openapi.json; a test compares them.
+"""The requests and responses of the agents' routes. A test compares the fields with docs/openapi.json.
 
-Amounts are in whole micro-units, 1,000,000 to the dollar. Times are ISO 8601 in UTC. An answer may have additional
-members that a later version of the service adds.
+Amounts are integers in micro-USDC (1,000,000 are 1.00 USD). Times are in ISO 8601 format in UTC. A response may have
+additional fields from a later version of Purser.
 """
 
 from typing import Any, Literal, NotRequired, TypedDict
@@ -26,7 +26,7 @@ class Metadata(TypedDict):
 
 
 class AuthorizeBody(TypedDict):
-    """The body of a request to judge, reserve and sign one payment."""
+    """The body of an authorize request."""
 
     payment_requirement: dict[str, Any]
     max_payment_units: int
@@ -40,7 +40,7 @@ class AuthorizeBody(TypedDict):
 
 
 class CheckBody(TypedDict):
-    """The body of a request to judge one payment without any effect."""
+    """The body of a check request, which reserves and signs nothing."""
 
     payment_requirement: dict[str, Any]
     max_payment_units: int
@@ -54,7 +54,7 @@ class CheckBody(TypedDict):
 
 
 class UnpaidCheckBody(TypedDict):
-    """The body of a request to judge one call that is made without a payment."""
+    """The body of a request to check a call that needs no payment."""
 
     original_request: OriginalRequest
     service_id: NotRequired[str | None]
@@ -63,7 +63,7 @@ class UnpaidCheckBody(TypedDict):
 
 
 class UnpaidCheckAnswer(TypedDict):
-    """A call that may be made without a payment. A refusal is an error."""
+    """The result for a call that the agent may make without a payment. A rejection is raised as an error."""
 
     check: bool
     result: str
@@ -73,7 +73,7 @@ class UnpaidCheckAnswer(TypedDict):
 
 
 class RaiseBody(TypedDict):
-    """A request for higher caps until a time, at most seven days from now, after the refusal `transaction_id`."""
+    """A request for a temporary limit increase after the rejection `transaction_id`. `until` is at most in 7 days."""
 
     transaction_id: str
     max_per_call_units: NotRequired[int | None]
@@ -83,7 +83,7 @@ class RaiseBody(TypedDict):
 
 
 class Raise(TypedDict):
-    """Higher caps until a time."""
+    """A temporary limit increase."""
 
     max_per_call_units: int | None
     max_per_day_units: int | None
@@ -91,7 +91,7 @@ class Raise(TypedDict):
 
 
 class CompleteBody(TypedDict):
-    """The provider's payment response: the header's value, or an object keyed by the headers' names."""
+    """The provider's settlement header: the header's value, or an object with header names as keys."""
 
     payment_response_header: str | dict[str, Any]
     tx_hash: NotRequired[str | None]
@@ -107,24 +107,24 @@ class Payment(TypedDict):
 
 
 class Warning(TypedDict):  # noqa: A001
-    """A reason that a provider may refuse a payment."""
+    """A reason why a provider may reject a payment."""
 
     code: str
     message: str
 
 
 class Authorized(TypedDict):
-    """An authorized payment. `payment` is null once it can no longer be used."""
+    """An authorized payment. `payment` is null once the payment can no longer be used."""
 
     authorized: bool
     result: str
     reason: str
     settlement_id: str
     transaction_id: str
-    #: The `decision_hash` that the signed statement of the decision must have.
+    #: The `decision_hash` that the signed statement of the decision must contain.
     decision_hash: str
     amount_units: int
-    #: The price that the catalog lists, if `amount_units` exceeds it.
+    #: The price in the catalog, if `amount_units` exceeds it.
     listed_amount_units: NotRequired[int]
     receipt_status: str
     network: str
@@ -138,7 +138,7 @@ class Authorized(TypedDict):
 
 
 class Check(TypedDict):
-    """One check, with its numbers if it has any."""
+    """One check of a decision, with the limit and its usage if the check has a limit."""
 
     name: str
     outcome: str
@@ -149,7 +149,7 @@ class Check(TypedDict):
 
 
 class Budget(TypedDict):
-    """The used and remaining part of one budget rule."""
+    """A budget rule with its current usage."""
 
     rule_id: str
     limit_units: int
@@ -159,7 +159,7 @@ class Budget(TypedDict):
 
 
 class CountedPayments(TypedDict):
-    """A rule that counts payments, and its use."""
+    """A rule that limits the number of payments, with its current usage."""
 
     rule_id: str
     kind: str
@@ -171,7 +171,7 @@ class CountedPayments(TypedDict):
 
 
 class Spend(TypedDict):
-    """The agent's spend against its limits."""
+    """The agent's spend and the remainder of its limits."""
 
     spend_today_units: int
     remaining_today_units: int
@@ -180,7 +180,7 @@ class Spend(TypedDict):
 
 
 class Decision(TypedDict):
-    """The decision behind a block or an escalation."""
+    """The decision that caused a block or an escalation."""
 
     result: str
     reason: str
@@ -191,14 +191,14 @@ class Decision(TypedDict):
 
 
 class CheckAnswer(Spend):
-    """The result of a preflight, and the remainder of the limits without this call."""
+    """The result of a check request, and the remainder of the limits without this call."""
 
     check: bool
     would_authorize: bool
     result: str
     reason: str
     amount_units: int
-    #: The price that the catalog lists, if `amount_units` exceeds it.
+    #: The price in the catalog, if `amount_units` exceeds it.
     listed_amount_units: NotRequired[int]
     approval_required: bool
     checks: list[Check]
@@ -207,7 +207,7 @@ class CheckAnswer(Spend):
 
 
 class Problem(TypedDict):
-    """A problem of an invalid request. `path` is a JSON Pointer, or `/<name>` for a query parameter."""
+    """A validation error. `path` is a JSON Pointer, or `/<name>` for a query parameter."""
 
     path: str
     message: str
@@ -232,7 +232,7 @@ class Settlement(TypedDict):
 
 
 class Completed(Settlement):
-    """A confirmed settlement, as complete returns it."""
+    """A confirmed settlement, the response of a complete request."""
 
     confirmed_via: str
 
@@ -258,7 +258,7 @@ class SettlementList(TypedDict):
 
 
 class SignedStatement(TypedDict):
-    """A signed statement, with the proof that it is in the log of the deployment."""
+    """A signed statement and the proof that the statement is in the deployment's log."""
 
     statement: str
     proof: str
@@ -266,7 +266,7 @@ class SignedStatement(TypedDict):
 
 
 class SettlementStatements(TypedDict):
-    """The signed statements about a payment. Each is None until it is in the log."""
+    """The signed statements about a payment. A statement is None until it is in the log."""
 
     settlement_id: str
     transaction_id: str
@@ -287,7 +287,7 @@ class AgentDecisionStatement(TypedDict):
 
 
 class DescribedCall(TypedDict):
-    """The provider call of an approval, as the agent described it, with the catalog's price at that time."""
+    """The call that an approval is for, as the agent described the call, with the catalog's price at that time."""
 
     method: str
     url: str
@@ -318,7 +318,7 @@ class Approval(TypedDict):
 
 
 class Agent(TypedDict):
-    """The agent that the key belongs to, with the labels that its owner gave it."""
+    """The agent that the key belongs to, with the labels from the agent's owner."""
 
     agent_id: str
     name: str
@@ -338,7 +338,7 @@ class SpendPolicy(TypedDict):
 
 
 class EnabledServiceView(TypedDict):
-    """A service that is enabled for the agent. `unavailable_reason` is set if it can't be paid now."""
+    """A service that is enabled for the agent. `unavailable_reason` is set if the agent can't pay the service now."""
 
     service_id: str
     slug: str | None
@@ -362,7 +362,7 @@ class EnabledServiceList(TypedDict):
 class ServicePolicy(EnabledServiceView, Spend):
     """The agent's policy for one service, the remainder of its limits, and all rules of the agent.
 
-    Each rule has `rule_id`, `rule_version`, `kind` and the fields of its kind.
+    Each rule has `rule_id`, `rule_version`, `kind` and the fields of the rule's kind.
     """
 
     rules: list[dict[str, Any]]
@@ -394,7 +394,7 @@ class ServiceList(TypedDict):
 
 
 class OperationPayment(TypedDict):
-    """The payment of an operation's calls."""
+    """The payment that an operation requires for one call."""
 
     scheme: str
     network: str
@@ -403,7 +403,7 @@ class OperationPayment(TypedDict):
     pay_to: str
 
 
-# In the functional syntax, because one member's name is a keyword.
+# This type uses the functional syntax, because one field's name is a Python keyword.
 NextOperationPayment = TypedDict(
     "NextOperationPayment",
     {"from": str, "price_model": str, "max_price_units": int | None, "payment": OperationPayment},

@@ -1,6 +1,6 @@
-"""The payment of one call: authorize, wait for a person if needed, evaluate the provider's answer, complete.
+"""The payment flow of one call: authorize, wait for an approval if needed, evaluate the response, complete.
 
-This module reads no bytes of a provider; the modules of the HTTP libraries do.
+The modules for the HTTP libraries read the provider's responses. This module only evaluates them.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from .terms import (
     read_header,
 )
 
-#: The number of expired, unused payments of one call after which no further key is tried.
+#: The maximum number of keys for one call. The next key is tried only if a key's payment has expired unused.
 MAX_EXPIRED = 20
-#: The longest wait for a person after which the offer is still sent, in seconds. Parts of an offer expire.
+#: The longest wait for an approval after which the first payment requirements are still used, in seconds.
 FRESH = 1.0
-#: The longest reason, in characters, and the longest body, in bytes, that an error keeps.
+#: The maximum length of a reason, in characters, and of a body, in bytes, in an error.
 MAX_REASON, MAX_BODY = 200, 4096
-#: The default pause between two requests for a receipt, and the longest one, in seconds.
+#: The first and the longest pause between two requests for a receipt, in seconds.
 PAUSE, LONGEST_PAUSE = 2.0, 15.0
 #: The redirect statuses.
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -59,56 +59,56 @@ Header = Callable[[str], str | None]
 class Receipt:
     """The state of a payment that was sent. Only `expired` means that nothing was paid.
 
-    - `confirmed`: the transfer is verified on chain.
-    - `pending`: the chain needs time, or Purser could not be asked.
-    - `unproven`: the provider sent no proof, or one that Purser does not accept. It may have taken the payment:
-      don't pay again.
-    - `expired`: the payment was never taken, and can no longer be.
+    - `confirmed`: Purser has verified the transfer on chain.
+    - `pending`: the transfer is not on chain yet, or Purser is unavailable.
+    - `unproven`: the provider sent no settlement header, or Purser rejected the header. Don't pay again, because the
+      provider may have taken the payment.
+    - `expired`: the payment was not used before it expired, so nothing was paid.
     """
 
     status: Literal["confirmed", "pending", "unproven", "expired"]
     #: The settlement, if the status is `confirmed` or `expired`.
     settlement: Settlement | None = None
-    #: How long to wait before asking again, in seconds, if the status is `pending`.
+    #: The time to wait before the next request, in seconds, if the status is `pending`.
     retry_after: float | None = None
-    #: The reason that the status is `pending` or `unproven`.
+    #: The reason why the status is `pending` or `unproven`.
     error: PurserError | None = None
 
     @property
     def is_settled(self) -> bool:
-        """Whether the status is `confirmed` or `expired`, which are final."""
+        """Whether the status is final. `confirmed` and `expired` are final."""
         return self.status in ("confirmed", "expired")
 
 
 @dataclass(frozen=True)
 class Payment:
-    """The payment for a call. `payment_of` returns the one of a response."""
+    """The payment for a call. `payment_of` returns the payment of a response."""
 
     settlement_id: str
     transaction_id: str
-    #: The idempotency key under which this call can be repeated.
+    #: The idempotency key with which this call can be repeated.
     idempotency_key: str
     amount_units: int
-    #: The price that the catalog lists, if the provider asked for more.
+    #: The price in the catalog, if the provider requires more.
     listed_amount_units: int | None
     network: str
     pay_to: str
-    #: Whether this is the payment of an earlier attempt, sent again.
+    #: Whether this is the payment of an earlier attempt, which was sent again.
     is_replayed: bool
-    #: The reasons that the provider may refuse the payment, such as a very long header.
+    #: Reasons why the provider may reject the payment, for example a very long header.
     warnings: list[Warning]
     receipt: Receipt
-    #: The provider's payment response, which complete takes.
+    #: The provider's settlement header, with which the settlement is completed.
     proof: str | None = field(repr=False)
     _purser: Purser = field(repr=False)
 
     def confirm(self, within: float) -> Receipt:
-        """Asks Purser until the receipt is `confirmed` or `expired`, at most for `within` seconds."""
+        """Requests the receipt until it is `confirmed` or `expired`, but not longer than `within` seconds."""
         with PurserClient(self._purser.url, self._purser.key, timeout=self._purser.timeout) as api:
             return run(_confirmed(self, within), api)
 
     async def confirm_async(self, within: float) -> Receipt:
-        """Does the same for asyncio and trio."""
+        """Does the same as the synchronous method, for asyncio and trio."""
         async with AsyncPurserClient(self._purser.url, self._purser.key, timeout=self._purser.timeout) as api:
             return await run_async(_confirmed(self, within), api)
 
@@ -127,21 +127,21 @@ class Signed:
     purser: Purser
 
     def so_far(self) -> Payment:
-        """Returns the payment with an unproven receipt, for an error before there is an answer."""
+        """Returns the payment with an unproven receipt, for an error before the provider responds."""
         return _payment(
             self.purser, self.authorized, self.purchase, self.is_replayed, Receipt("unproven", error=NoProof())
         )
 
 
 def payment_of(response: object) -> Payment | None:
-    """Returns the payment of a response of httpx or requests; None if it was not paid."""
+    """Returns the payment of a response of httpx or requests, or None if the call was not paid."""
     extensions = getattr(response, "extensions", None)
     found = extensions.get("purser") if isinstance(extensions, dict) else getattr(response, "purser", None)
     return found if isinstance(found, Payment) else None
 
 
 def signed(purser: Purser, call: Call, terms: dict[str, Any]) -> Steps[Signed]:
-    """Authorizes a call's payment. The caller must end its purchase."""
+    """Authorizes the payment for a call. The caller must end the purchase."""
     options = purser.options()
     ceiling = purser.max_units(options)
     yield from _within_listed(call, terms, ceiling, options, purser.over_listed(options))
@@ -152,7 +152,7 @@ def signed(purser: Purser, call: Call, terms: dict[str, Any]) -> Steps[Signed]:
             answer = yield from _authorized(body, purser.wait_seconds(options))
             payment = yield from _usable(purser, answer, purchase, ceiling)
         except ApprovalExpired:
-            # The key is bound to the expired approval. Nothing was paid under it, nor can be.
+            # The key is bound to the expired approval, so the key has not paid and can never pay.
             purchase.over()
             raise
         except BaseException:
@@ -160,13 +160,13 @@ def signed(purser: Purser, call: Call, terms: dict[str, Any]) -> Steps[Signed]:
             raise
         if payment is not None:
             return payment
-        # This payment was never taken and never can be, so the next key buys nothing twice.
+        # This payment expired unused, so authorizing with the next key does not pay twice.
         purchase.over()
     raise Unreachable("all payments of this call have expired")
 
 
 def checked(purser: Purser, call: Call) -> Steps[None]:
-    """Judges a call before it is made, if `check_first` is set. Raises a `Refusal`."""
+    """Checks a call with Purser before the call is made, if `check_first` is set. Raises a `Refusal`."""
     if not purser.check_first:
         return
     named = _body(call, {}, 0, "", purser.options())
@@ -182,7 +182,7 @@ def checked(purser: Purser, call: Call) -> Steps[None]:
 def _within_listed(
     call: Call, terms: dict[str, Any], ceiling: int, options: CallOptions, most: int | None
 ) -> Steps[None]:
-    """Raises if the price is more than `most` percent above the one that the catalog lists."""
+    """Raises `PriceAboveListed` if the price exceeds the catalog's price by more than `most` percent."""
     if most is None:
         return
     named = _body(call, terms, ceiling, "", options)
@@ -227,7 +227,7 @@ def _authorized(body: AuthorizeBody, wait: float) -> Steps[Answer[Authorized]]:
     except ApprovalUsed:
         pass
     except ApprovalRequired as required:
-        # A person may have decided since, for example if the run was stopped while it waited.
+        # The approval may be decided already, for example if the run was stopped while it waited.
         began = time.monotonic()
         try:
             found = yield from waited(required.approval_id, wait)
@@ -242,12 +242,12 @@ def _authorized(body: AuthorizeBody, wait: float) -> Steps[Answer[Authorized]]:
             return (yield from asked(routes.authorize(body)))
         except ApprovalUsed:
             pass
-    # The answer to the approved call was lost. The key without the approval returns the same payment.
+    # The response to the approved call was lost. The same key without the approval returns the same payment.
     return (yield from asked(routes.authorize({**body, "approval_id": None})))
 
 
 def _usable(purser: Purser, answer: Answer[Authorized], purchase: Purchase, ceiling: int) -> Steps[Signed | None]:
-    """Validates the authorized payment. Returns None if it expired unused and another key may be tried."""
+    """Validates the authorized payment. Returns None if the payment expired unused and another key may be tried."""
     try:
         found, payment = answer.body, answer.body["payment"]
         status, amount = found["receipt_status"], found["amount_units"]
@@ -287,12 +287,12 @@ def _payment(
 
 
 def proof_of(header: Header) -> str | None:
-    """Returns the provider's payment response, unchanged."""
+    """Returns the provider's settlement header, unchanged."""
     return next((value for value in map(header, PROOF_HEADERS) if value), None)
 
 
 def receipted(payment: Signed, proof: str | None) -> Steps[Payment]:
-    """Completes a payment that was taken. An error of Purser does not discard the provider's answer."""
+    """Completes a payment. An error of Purser does not discard the provider's response."""
     receipt = yield from _receipt(payment.authorized["settlement_id"], proof)
     return _payment(payment.purser, payment.authorized, payment.purchase, payment.is_replayed, receipt, proof)
 
@@ -301,7 +301,7 @@ def _receipt(settlement_id: str, proof: str | None) -> Steps[Receipt]:
     if proof is None:
         return Receipt("unproven", error=NoProof())
     try:
-        # Not retried, because the caller is waiting for the paid answer.
+        # The request is not retried, because the caller is waiting for the paid response.
         completed: Answer[Completed] = yield routes.complete(settlement_id, {"payment_response_header": proof})
     except PurserError as error:
         if is_passing(error):
@@ -335,7 +335,7 @@ def _confirmed(payment: Payment, within: float) -> Steps[Receipt]:
 def _looked_up(payment: Payment, status: str) -> Steps[tuple[Payment, str]]:
     """Reads the receipt from Purser.
 
-    Returns the updated payment and the status, both unchanged if Purser does not answer.
+    Returns the updated payment and the status. Both are unchanged if Purser does not respond.
     """
     if payment.receipt.status == "confirmed":
         return payment, "confirmed"
@@ -352,7 +352,7 @@ def _looked_up(payment: Payment, status: str) -> Steps[tuple[Payment, str]]:
 
 
 def not_taken(sent: Signed, answer: ProviderAnswer, proof: str | None) -> Steps[NoReturn]:
-    """Raises the error for a sent payment that brought no answer, by the provider's text and the receipt."""
+    """Raises the error for a rejected payment. The provider's text and the receipt determine the error class."""
     payment = yield from receipted(sent, proof)
     payment, status = yield from _looked_up(payment, sent.authorized["receipt_status"])
     if answer.status in REDIRECTS:
@@ -364,7 +364,7 @@ def not_taken(sent: Signed, answer: ProviderAnswer, proof: str | None) -> Steps[
 
 
 def provider_answer(status: int, header: Header, body: bytes) -> ProviderAnswer:
-    """Returns a provider's answer, cut to the length that an error keeps."""
+    """Returns a provider's response, cut to the maximum length in an error."""
     location = header("Location")
     return ProviderAnswer(status, _reason(header, body), None if location is None else _cut(location), body[:MAX_BODY])
 

@@ -2,7 +2,7 @@
 
     session.mount("https://", PurserAdapter(Purser(url=..., key=..., run=job_id, max_amount="0.05")))
 
-Only the paid request contains the payment. The request that requests keeps, and uses to follow redirects, does not.
+Only the paid request contains the payment. The request that requests stores and uses for redirects does not.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _CHUNK = 65_536
 
 
 class PurserAdapter(HTTPAdapter):
-    """An adapter that pays for its session's calls. Its other arguments are those of `HTTPAdapter`."""
+    """An adapter that pays for the session's calls. The other arguments are passed to `HTTPAdapter`."""
 
     def __init__(self, purser: Purser, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._purser = purser
-        #: The API client, with the same key.
+        #: The client for Purser's API, with the same agent key.
         self.api = PurserClient(purser.url, purser.key, timeout=purser.timeout)
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class PurserAdapter(HTTPAdapter):
         cert: None | bytes | str | tuple[bytes | str, bytes | str] = None,
         proxies: Mapping[str, str] | None = None,
     ) -> requests.Response:
-        """Sends a request, and pays if the answer asks for a payment."""
+        """Sends a request, and pays if the provider requires a payment."""
         how = {"timeout": bounded(timeout, self._purser), "verify": verify, "cert": cert, "proxies": proxies}
         request = whole(request)
         run(checked(self._purser, call_of(request)), self.api)
@@ -79,7 +79,7 @@ class PurserAdapter(HTTPAdapter):
 def asked(
     adapter: Any, purser: Purser, request: requests.PreparedRequest, how: dict[str, Any]
 ) -> dict[str, Any]:
-    """Sends a request without a payment, and returns the provider's terms. Raises `Unpriced` if it has none."""
+    """Calls the provider without a payment and returns its payment requirements, or raises `Unpriced`."""
     response: requests.Response = adapter.send(request, **{**how, "stream": True})
     terms = None if response.status_code != 402 or is_paid(request) else read_402(response, purser)
     if terms is None:
@@ -88,7 +88,7 @@ def asked(
 
 
 def whole(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """Returns the request with its body in memory, so that it can be sent twice and hashed."""
+    """Returns the request with its body in memory, so that the body can be sent twice and hashed."""
     source: Any = request.body
     if source is None or isinstance(source, bytes | str):
         return request
@@ -102,13 +102,13 @@ def whole(request: requests.PreparedRequest) -> requests.PreparedRequest:
 
 
 def call_of(request: requests.PreparedRequest) -> Call:
-    """Returns the call of a request."""
+    """Returns the `Call` for a request."""
     body = request.body or b""
     return Call.of(request.method or "GET", request.url or "", body.encode() if isinstance(body, str) else body)
 
 
 def is_paid(request: requests.PreparedRequest) -> bool:
-    """Whether the caller has already put a payment into the request."""
+    """Returns whether the request already contains a payment from the caller."""
     return any(name in request.headers for name in PAYMENT_HEADERS)
 
 
@@ -122,7 +122,7 @@ def bounded(timeout: Any, purser: Purser) -> Any:
 
 
 def read_402(response: requests.Response, purser: Purser) -> dict[str, Any] | None:
-    """Returns the terms of a 402, which stays readable; None if it is not about x402."""
+    """Returns the payment requirements of a 402 response, or None if it is not x402. The body stays readable."""
     header = response.headers.get(PAYMENT_REQUIRED, "").strip() or None
     body = b"" if header is not None else read_bounded(response, purser)
     if len(body) > MAX_TERMS_BYTES:
@@ -132,14 +132,14 @@ def read_402(response: requests.Response, purser: Purser) -> dict[str, Any] | No
 
 
 def keep(response: requests.Response, body: bytes) -> None:
-    """Closes an answer and stores its body."""
+    """Closes a response and stores its body."""
     response.close()
     response._content = body
     response._content_consumed = True  # type: ignore[attr-defined]
 
 
 def read_bounded(response: requests.Response, purser: Purser) -> bytes:
-    """Reads a body up to its limit, or a little more."""
+    """Reads a body up to the size limit, or slightly more."""
     body, end = b"", time.monotonic() + purser.answer_timeout
     try:
         while len(body) <= MAX_TERMS_BYTES:
@@ -166,7 +166,7 @@ def send_paid(
     payment: Signed,
     how: dict[str, Any],
 ) -> requests.Response:
-    """Sends the request with its payment through an `HTTPAdapter`, and evaluates the answer."""
+    """Sends the request with the payment through an `HTTPAdapter`, and evaluates the response."""
     paid_request = request.copy()
     for name in PAYMENT_HEADERS:
         paid_request.headers.pop(name, None)
@@ -174,7 +174,7 @@ def send_paid(
     try:
         try:
             response: requests.Response = adapter.send(paid_request, **{**how, "stream": True})
-            # The request that the session continues with, for example to follow a redirect, contains no payment.
+            # The session gets a request without the payment, so that a redirect cannot send the payment elsewhere.
             response.request = request
             if response.status_code == 402 or response.status_code in REDIRECTS:
                 body, header = read_bounded(response, purser), response.headers.get
@@ -196,9 +196,9 @@ def send_paid(
 
 
 class _PaidBody:
-    """The body of a paid answer, with limits of length and time.
+    """The body of a paid response, with a size limit and a time limit.
 
-    The purchase is over once it has been read completely.
+    The purchase is complete once the body has been read to its end.
     """
 
     def __init__(self, response: requests.Response, payment: Signed, paid: Payment, purser: Purser) -> None:
@@ -206,7 +206,7 @@ class _PaidBody:
         self._payment, self._paid, self._purser = payment, paid, purser
         self._end = time.monotonic() + purser.answer_timeout
         self._length = 0
-        # A failed answer ends no purchase: a retry sends the same payment.
+        # A failed response does not complete the purchase, so a retry sends the same payment.
         self._is_over = not 200 <= response.status_code < 300
         if self._is_over:
             payment.purchase.failed()
@@ -220,7 +220,7 @@ class _PaidBody:
             yield chunk
 
     def read(self, amt: int | None = None, decode_content: bool | None = None) -> bytes:
-        """Reads `amt` bytes of the body, or all that is left of it."""
+        """Reads `amt` bytes of the body, or the rest of the body if `amt` is None."""
         parts: list[bytes] = []
         while amt is None or amt > 0:
             chunk = self.read1(_CHUNK if amt is None else amt, decode_content)
@@ -231,7 +231,7 @@ class _PaidBody:
         return b"".join(parts)
 
     def read1(self, amt: int | None = None, decode_content: bool | None = None) -> bytes:
-        """Returns the available part of the body, or nothing at its end."""
+        """Returns the available part of the body, or an empty result at the end of the body."""
         try:
             chunk: bytes = self._raw.read1(amt or _CHUNK, decode_content=decode_content)
         except (HTTPError, OSError) as error:
@@ -251,13 +251,13 @@ class _PaidBody:
     def close(self) -> None:
         """Closes the body.
 
-        If it was not read to its end, the purchase is not over, because it may have been unreadable.
+        If the body was not read to its end, the purchase is not complete, because the body may have been unreadable.
         """
         self._failed()
         self._raw.close()
 
     def release_conn(self) -> None:
-        """Releases the connection, with the same effect on the purchase as `close`."""
+        """Releases the connection. The effect on the purchase is the same as with `close`."""
         self._failed()
         self._raw.release_conn()
 

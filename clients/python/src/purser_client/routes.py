@@ -1,4 +1,4 @@
-"""The agent's routes: the request of each, and the type of its answer."""
+"""The routes for agents. Each function builds the request for one route, and its type has the response type."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Ask(Generic[T]):
-    """A request to Purser, whose answer is a `T`."""
+    """A request to Purser with a response of type `T`."""
 
     method: str
     path: str
@@ -48,50 +48,50 @@ class Ask(Generic[T]):
 
 @dataclass(frozen=True)
 class Answer(Generic[T]):
-    """A successful answer."""
+    """A successful response."""
 
     body: T
-    #: Whether this is the stored result of an earlier request.
+    #: Whether this is the stored response of an earlier request.
     is_replayed: bool
 
 
 def authorize(body: AuthorizeBody) -> Ask[Authorized]:
-    """Judges one payment, reserves the spend and signs it."""
+    """Evaluates the policy for one payment, reserves the amount and signs the payment."""
     return Ask("POST", "/x402/authorize", body)
 
 
 def check(body: CheckBody) -> Ask[CheckAnswer]:
-    """Judges one payment without any effect."""
+    """Evaluates the policy for one payment without reserving or signing anything."""
     return Ask("POST", "/x402/check", body)
 
 
 def check_unpaid(body: UnpaidCheckBody) -> Ask[UnpaidCheckAnswer]:
-    """Judges one call that is made without a payment."""
+    """Checks one call that needs no payment."""
     return Ask("POST", "/x402/check/unpaid", body)
 
 
 def complete(settlement_id: str, body: CompleteBody) -> Ask[Completed]:
-    """Completes a settlement with the provider's payment response."""
+    """Completes a settlement with the provider's settlement header."""
     return Ask("POST", f"/x402/settlements/{_segment(settlement_id)}/complete", body)
 
 
 def ask_for_raise(body: RaiseBody) -> Ask[Approval]:
-    """Asks the agent's owner for higher caps for a limited time."""
+    """Requests a temporary limit increase from the agent's owner."""
     return Ask("POST", "/x402/raises", body)
 
 
 def receipt(settlement_id: str) -> Ask[Settlement]:
-    """Fetches one receipt."""
+    """Returns a settlement, which is the receipt of a payment."""
     return Ask("GET", f"/x402/settlements/{_segment(settlement_id)}")
 
 
 def statements(settlement_id: str) -> Ask[SettlementStatements]:
-    """Fetches the signed statements about a payment."""
+    """Returns the signed statements about a payment."""
     return Ask("GET", f"/x402/settlements/{_segment(settlement_id)}/statement")
 
 
 def decision_statement(transaction_id: str) -> Ask[AgentDecisionStatement]:
-    """Fetches the signed statement of a decision."""
+    """Returns the signed statement of a decision."""
     return Ask("GET", f"/x402/decisions/{_segment(transaction_id)}/statement")
 
 
@@ -117,17 +117,17 @@ def enabled_services(agent_id: str) -> Ask[EnabledServiceList]:
 
 
 def policy(agent_id: str, service_id: str) -> Ask[ServicePolicy]:
-    """Returns the agent's policy for one service, and the remainder of its limits."""
+    """Returns the agent's policy for a service, and the remainder of its limits."""
     return Ask("GET", f"/agents/{_segment(agent_id)}/services/{_segment(service_id)}/policy")
 
 
 def services(query: ListServicesQuery) -> Ask[ServiceList]:
-    """Lists the catalog, which is public."""
+    """Lists the services of the public catalog."""
     return Ask("GET", "/services", query=query, with_key=False)
 
 
 def service(service_id: str) -> Ask[ServiceDetail]:
-    """Returns one service of the catalog, by slug or id."""
+    """Returns a service of the catalog. `service_id` is a slug or an id."""
     return Ask("GET", f"/services/{_segment(service_id)}", with_key=False)
 
 

@@ -1,6 +1,6 @@
-"""Exchanges with Purser, written once as generators: each yields its requests and receives the answers.
+"""The request flows to Purser as generators. A generator yields requests and receives the responses.
 
-`run` and `run_async` execute them, so that all HTTP libraries share the same flow.
+`run` and `run_async` execute a generator, so that all HTTP libraries share the same flows.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .routes import Answer, Ask
 
 T = TypeVar("T")
 
-#: The maximum number of attempts of a request, and the longest pause between them, in seconds. A longer one is left to
-#: the caller.
+#: The maximum number of attempts for a request, and the longest pause between two attempts, in seconds. If Purser
+#: requires a longer pause, the caller gets the error.
 ATTEMPTS, LONGEST_RETRY = 3, 5.0
-#: The first and the longest pause between two requests for an approval, in seconds, if Purser answers without waiting.
+#: The first and the longest pause between two requests for an approval, in seconds, if Purser responds immediately.
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 15.0
-#: The longest wait for an approval in one request, in seconds.
+#: The maximum time for which one request can wait for an approval, in seconds.
 LONGEST_WAIT = 20
 
 
@@ -37,11 +37,11 @@ class Sleep:
 
 @dataclass(frozen=True)
 class Reoffer:
-    """A request for the provider's newest terms. Its result is None if the provider can't be asked here."""
+    """A request for the provider's current payment requirements. The result is None without a `reoffer` function."""
 
 
 class Unpriced(Exception):  # noqa: N818
-    """The signal that the provider no longer asks for a payment. It never leaves this package."""
+    """Raised if the provider no longer requires a payment. This package always catches the exception."""
 
     def __init__(self, response: Any) -> None:
         self.response = response
@@ -66,9 +66,9 @@ class SendsAsync(Protocol):
 
 
 def run(steps: Steps[T], api: Sends, reoffer: Callable[[], object] | None = None) -> T:
-    """Executes the steps, and returns their result.
+    """Executes the steps, and returns the result of the generator.
 
-    `reoffer` returns the provider's newest terms, or raises `Unpriced`.
+    `reoffer` returns the provider's current payment requirements, or raises `Unpriced`.
     """
     result: object = None
     error: PurserError | None = None
@@ -94,9 +94,9 @@ def run(steps: Steps[T], api: Sends, reoffer: Callable[[], object] | None = None
 async def run_async(
     steps: Steps[T], api: SendsAsync, reoffer: Callable[[], Awaitable[object]] | None = None
 ) -> T:
-    """Executes the steps, and returns their result.
+    """Executes the steps, and returns the result of the generator.
 
-    `reoffer` returns the provider's newest terms, or raises `Unpriced`.
+    `reoffer` returns the provider's current payment requirements, or raises `Unpriced`.
     """
     result: object = None
     error: PurserError | None = None
@@ -125,7 +125,7 @@ def is_passing(error: PurserError) -> bool:
 
 
 def asked(ask: Ask[T]) -> Steps[Answer[T]]:
-    """Sends a request, and retries it after a temporary failure if the pause is short enough."""
+    """Sends a request, and retries the request after a temporary failure if the required pause is short."""
     pause = 0.2
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -141,7 +141,7 @@ def asked(ask: Ask[T]) -> Steps[Answer[T]]:
 
 
 def waited(approval_id: str, within: float) -> Steps[Approval]:
-    """Returns an approval once it is decided, or its state after `within` seconds."""
+    """Returns an approval once it is decided, or its current state after `within` seconds."""
     end, pause = time.monotonic() + within, FIRST_PAUSE
     while True:
         hint, began = 0.0, time.monotonic()
@@ -154,7 +154,7 @@ def waited(approval_id: str, within: float) -> Steps[Approval]:
             hint = (error.retry_after if isinstance(error, Refusal) else None) or 0.0
             if not is_passing(error) or time.monotonic() + hint >= end:
                 raise
-        # The last request is made at the end, but never earlier than Purser's hint.
+        # The last request is made when `within` ends, but never earlier than Purser's `Retry-After`.
         now = time.monotonic()
         yield Sleep(max(hint, min(pause - (now - began), end - now), 0.0))
         pause = min(pause * 1.5, LONGEST_PAUSE)

@@ -1,8 +1,8 @@
-"""Reads a provider's payment terms (docs/x402.md §1, §2), with a size limit.
+"""Reads a provider's payment requirements (docs/x402.md §1, §2), with a size limit.
 
-Every form that an official client reads is read.
+The parser accepts every format that the official x402 clients accept.
 
-The decoded terms are sent to Purser with all their members. Purser judges them and returns the entry that it pays.
+The decoded payment requirements are sent to Purser with all fields. Purser selects the entry of `accepts` to pay.
 """
 
 import base64
@@ -14,19 +14,19 @@ from typing import Any
 
 from .errors import InvalidOffer
 
-#: Purser reads requests of at most 65,536 bytes (docs/decisions.md §9), so longer terms can't be paid.
+#: The maximum length of payment requirements: Purser accepts requests of 65,536 bytes (docs/decisions.md §9).
 MAX_TERMS_BYTES = 65_536
 PAYMENT_REQUIRED = "PAYMENT-REQUIRED"
-#: The headers that carry a payment: v2's, v1's.
+#: The headers that contain a payment, in x402 version 2 and version 1.
 PAYMENT_HEADERS = ("PAYMENT-SIGNATURE", "X-PAYMENT")
-#: The headers that carry a provider's payment response: v2's, v1's.
+#: The provider's settlement headers, in x402 version 2 and version 1.
 PROOF_HEADERS = ("PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE")
 
 _URL_SAFE = str.maketrans("-_", "+/")
 
 
 class Terms(dict[str, Any]):
-    """A provider's terms, with the text in which it wrote them."""
+    """A provider's payment requirements, with the original JSON text."""
 
     def __init__(self, members: dict[str, Any], text: bytes) -> None:
         super().__init__(members)
@@ -34,7 +34,7 @@ class Terms(dict[str, Any]):
 
 
 def read_terms(header: str | None, body: bytes) -> Terms | None:
-    """Returns the terms of a 402, from its header (v2, v1) or body (v1). Returns None if it is not about x402."""
+    """Reads the payment requirements of a 402 response. Returns None if the response is not x402."""
     if header is not None:
         try:
             text = _decoded(header)
@@ -58,7 +58,7 @@ def read_header(value: str) -> dict[str, Any]:
 def _decoded(value: str) -> bytes:
     """Decodes the base64 of a header. Raises `ValueError` for anything else.
 
-    Padding, white space and the choice of alphabet (RFC 4648 §4, §5) don't matter.
+    Accepts both alphabets (RFC 4648 §4, §5), with or without padding, and ignores white space.
     """
     if len(value) > MAX_TERMS_BYTES:
         raise ValueError("too long")
@@ -68,12 +68,12 @@ def _decoded(value: str) -> bytes:
 
 
 def write_header(terms: dict[str, Any]) -> str:
-    """Encodes terms as an x402 header, in the form that every client reads."""
+    """Encodes payment requirements as an x402 header in a format that every client accepts."""
     return base64.b64encode(json.dumps(terms).encode()).decode()
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:
-    """Encodes a request to Purser. Terms stay as the provider wrote them, because some numbers would change."""
+    """Encodes a request to Purser. Payment requirements keep their original text, so that no number changes."""
     written = {
         name: value.text if isinstance(value, Terms) else json.dumps(value, allow_nan=False).encode()
         for name, value in body.items()
@@ -94,7 +94,7 @@ def _checked(terms: dict[str, Any], text: bytes, versions: tuple[int, ...]) -> T
 def parse_object(text: bytes) -> dict[str, Any]:
     """Parses a JSON object with unique names and finite numbers. Raises `ValueError` for anything else."""
     try:
-        # The byte order mark, if any, is skipped (RFC 8259 §8.1).
+        # The codec skips a byte order mark (RFC 8259 §8.1).
         decoded = text.decode("utf-8-sig")
         value = json.loads(decoded, object_pairs_hook=_once, parse_constant=_no_constant, parse_float=_finite)
     except RecursionError as error:

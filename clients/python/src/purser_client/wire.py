@@ -1,4 +1,4 @@
-"""What goes over the wire in the same way for every call: names, proxies, TLS settings, encodings and charsets."""
+"""HTTP details that all calls share: the `User-Agent`, proxies, TLS settings, encodings and charsets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import httpx
 
 
 def user_agent() -> str:
-    """Returns the name and version with which this package calls Purser."""
+    """Returns the `User-Agent` for requests to Purser."""
     try:
         return f"purser-client-python/{version('purser-client')}"
     except PackageNotFoundError:
@@ -20,7 +20,7 @@ def user_agent() -> str:
 
 
 class ClientTransport(httpx.BaseTransport):
-    """A transport over an httpx client of its own, which picks the proxy for each URL, and knows the TLS settings."""
+    """A transport that sends through a separate httpx client. The client selects the proxy for each URL."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._client = httpx.Client(**settings)
@@ -33,7 +33,7 @@ class ClientTransport(httpx.BaseTransport):
 
 
 class AsyncClientTransport(httpx.AsyncBaseTransport):
-    """The same for asyncio and trio."""
+    """The equivalent class for asyncio and trio."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._client = httpx.AsyncClient(**settings)
@@ -46,9 +46,9 @@ class AsyncClientTransport(httpx.AsyncBaseTransport):
 
 
 def utf8(body: bytes, content_type: str | None) -> bytes:
-    """Converts a text to UTF-8 from the charset of its byte order mark or of `Content-Type`.
+    """Converts a text body to UTF-8. The charset comes from the byte order mark or from `Content-Type`.
 
-    Returns the body unchanged if it is no text of that charset, or if the charset is not known.
+    Returns the body unchanged if the body is not valid text in the charset, or if the charset is unknown.
     """
     charset = "utf-8"
     if body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -66,14 +66,14 @@ def utf8(body: bytes, content_type: str | None) -> bytes:
 class Decoded(httpx.SyncByteStream, httpx.AsyncByteStream):
     """The decoded body of a response.
 
-    A decoder unpacks all that it gets, so it gets few bytes at once: whoever reads this can stop at a limit before a
-    decompression bomb is unpacked.
+    The decoder gets only a few bytes at a time, because it decompresses all bytes that it gets. Therefore, the reader
+    can stop at a limit before a decompression bomb is decompressed.
     """
 
     def __init__(self, response: httpx.Response) -> None:
         encodings = response.headers.get("content-encoding", "").lower()
-        # Without an encoding, nothing has to be cut. A kilobyte of gzip or deflate unpacks to a megabyte; one of br or
-        # zstd to much more.
+        # A body without an encoding is not sliced. One kilobyte of gzip or deflate can decompress to one megabyte, and
+        # one kilobyte of br or zstd to much more.
         step = 64 if "br" in encodings or "zstd" in encodings else 4096 if encodings else None
         self._inner = httpx.Response(
             response.status_code, headers=response.headers, stream=_Sliced(response.stream, step)
@@ -87,7 +87,7 @@ class Decoded(httpx.SyncByteStream, httpx.AsyncByteStream):
 
 
 class _Sliced(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """A body in chunks of at most `step` bytes. It closes nothing, which is its reader's task."""
+    """A body in chunks of at most `step` bytes. The reader has to close the inner stream."""
 
     def __init__(self, stream: httpx.SyncByteStream | httpx.AsyncByteStream, step: int | None) -> None:
         self._stream, self._step = stream, step
@@ -109,6 +109,6 @@ class _Sliced(httpx.SyncByteStream, httpx.AsyncByteStream):
 
 
 def without_encoding(headers: httpx.Headers) -> httpx.Headers:
-    """Returns the headers of a body that was decoded."""
+    """Returns the headers for a body that was decoded, without the headers about the encoding and the length."""
     wire = {"content-encoding", "content-length", "transfer-encoding"}
     return httpx.Headers([(name, value) for name, value in headers.multi_items() if name.lower() not in wire])

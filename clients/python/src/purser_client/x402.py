@@ -1,13 +1,13 @@
-"""The integration with the official `x402` package: its flow, policies, hooks and spend controls, with Purser as the
-signer.
+"""The integration with the official `x402` package. The package's flow, policies, hooks and spend controls apply, and
+Purser signs the payments.
 
     http = wrap_httpx(x402Client(), purser)                                # was wrapHttpxWithPayment
     session = wrap_requests(requests.Session(), x402ClientSync(), purser)  # was wrapRequestsWithPayment
 
-The package has limits: its models drop unknown members; its scheme is synchronous and knows neither method nor URL;
-its response hooks are for v2 only; and it wraps errors. Therefore Purser's part runs beneath the package's
-transport, which sees the raw answers, and errors leave it as they were raised there. The package chooses the entry;
-Purser judges and signs it.
+The package has limits: the models drop unknown fields, the scheme is synchronous and gets neither method nor URL, the
+response hooks are for version 2 only, and the package wraps errors. Therefore Purser's transport runs below the
+package's transport, where it sees the raw responses, and its errors are unwrapped at the end. The package selects an
+entry of `accepts`, and Purser evaluates the policy for the entry and signs the payment.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from .wire import AsyncClientTransport
 
 __all__ = ["wrap_httpx", "wrap_requests"]
 
-#: The arguments of `httpx.AsyncClient` about connections, which are the transport's.
+#: The arguments of `httpx.AsyncClient` that concern connections. They are passed to the transport.
 _CONNECTIONS = ("verify", "cert", "trust_env", "proxy", "mounts", "http1", "http2", "limits")
 
-#: USDC (docs/x402.md §3.1), by the v2 and v1 names of the networks, for the package's spend controls.
+#: The USDC contracts by version 2 and version 1 network name (docs/x402.md §3.1), for the package's spend controls.
 _USDC = {
     "eip155:8453": ("0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913", "USD Coin"),
     "base": ("0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913", "USD Coin"),
@@ -54,17 +54,17 @@ _USDC = {
 
 @dataclass
 class _InHand:
-    """The current call, with the provider's terms and Purser's payment."""
+    """The current call, with the provider's payment requirements and the payment that Purser signed."""
 
     call: Call
     #: The transport that makes the call. A client of the package may have several transports, and all their hooks are
     #: called.
     maker: object
-    #: The request without a payment, and how it is sent.
+    #: The request without a payment, and the arguments with which the request is sent.
     request: Any
     how: dict[str, Any] = field(default_factory=dict)
     terms: dict[str, Any] | None = None
-    #: The entry that the package chose.
+    #: The entry of `accepts` that the package selected.
     chosen: dict[str, Any] = field(default_factory=dict)
     payment: Signed | None = None
 
@@ -107,7 +107,7 @@ class _Scheme:
         payment = _in_hand.get().payment
         if payment is None:
             raise PurserError("the payment was not authorized")
-        # A copy, because the package removes members from it.
+        # The package gets a copy, because it removes fields from the payload.
         return dict(payment.payload["payload"])
 
 
@@ -122,7 +122,7 @@ def _register(client: _Client) -> _Client:
 
 
 def _signed(purser: Purser, context: PaymentCreationContext) -> Steps[Signed]:
-    """Authorizes the entry that the package chose, in the provider's original form."""
+    """Authorizes the entry that the package selected, with the provider's original JSON."""
     in_hand = _in_hand.get()
     offered = [entry is context.selected_requirements for entry in context.payment_required.accepts]
     if in_hand.terms is None or len(offered) != len(in_hand.terms["accepts"]) or True not in offered:
@@ -134,7 +134,7 @@ def _signed(purser: Purser, context: PaymentCreationContext) -> Steps[Signed]:
 
 
 def _same_entry(in_hand: _InHand, newest: dict[str, Any]) -> dict[str, Any]:
-    """Returns newer terms with the entry that the package chose. If it is gone, returns all of them to be judged."""
+    """Returns newer payment requirements with only the selected entry, or with all entries if it no longer exists."""
     judged = ("scheme", "network", "asset", "payTo", "amount", "maxAmountRequired")
 
     def key(entry: dict[str, Any]) -> list[str]:
@@ -146,12 +146,12 @@ def _same_entry(in_hand: _InHand, newest: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _made(in_hand: _InHand) -> Iterator[None]:
-    """Makes a call with the package's flow, and unwraps the errors of this package."""
+    """Makes a call with the package's flow, and unwraps errors that this package raised."""
     token = _in_hand.set(in_hand)
     try:
         yield
     except BaseException as error:
-        # The payment may have been authorized and not sent, for example if one of the caller's hooks raised an error.
+        # The payment may be authorized but not sent, for example if one of the caller's hooks raised an error.
         if in_hand.payment is not None:
             in_hand.payment.purchase.failed()
         cause: BaseException | None = error
@@ -165,7 +165,7 @@ def _made(in_hand: _InHand) -> Iterator[None]:
 
 
 class _Transport(x402AsyncTransport):
-    """The package's transport, on top of Purser's."""
+    """The package's transport, which sends through Purser's transport."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class _Transport(x402AsyncTransport):
 
 
 class _Beneath(httpx.AsyncBaseTransport):
-    """The transport beneath the package's: it keeps the original terms, sends Purser's own header, and completes."""
+    """The transport below the package's transport. It sends Purser's own header and completes the settlement."""
 
     def __init__(
         self, purser: Purser, transport: httpx.AsyncBaseTransport | None, settings: dict[str, Any]
@@ -212,7 +212,7 @@ class _Beneath(httpx.AsyncBaseTransport):
         await self.api.aclose()
 
     async def newest(self, in_hand: _InHand) -> dict[str, Any]:
-        """Asks the provider for its newest terms."""
+        """Requests the provider's current payment requirements."""
         return _same_entry(in_hand, await with_httpx.asked_async(self._transport, self._purser, in_hand.request))
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -222,19 +222,19 @@ class _Beneath(httpx.AsyncBaseTransport):
         response = await with_httpx.send_async(self._transport, self._purser, request)
         if response.status_code != 402 or with_httpx.is_paid(request):
             return response
-        # Read here with a size limit, because the package has none.
+        # The body is read here with a size limit, because the package has no limit.
         terms = await with_httpx.read_402_async(response, self._purser)
         if isinstance(terms, httpx.Response):
             return terms
         in_hand.terms = terms
-        # The package reads fewer forms of base64.
+        # The header is encoded again, because the package accepts fewer variants of base64.
         if with_httpx.header_of(response, PAYMENT_REQUIRED) is not None:
             response.headers[PAYMENT_REQUIRED] = write_header(terms)
         return with_httpx.again(response, json.dumps(terms).encode())
 
 
 class _BeneathRequests(HTTPAdapter):
-    """The same for requests. The package's adapter sends through the next class in the method resolution order."""
+    """The equivalent for requests. The package's adapter sends through the next class in the MRO."""
 
     def __init__(self, purser: Purser, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -246,7 +246,7 @@ class _BeneathRequests(HTTPAdapter):
         self.api.close()
 
     def newest(self, in_hand: _InHand) -> dict[str, Any]:
-        """Asks the provider for its newest terms."""
+        """Requests the provider's current payment requirements."""
         return _same_entry(in_hand, with_requests.asked(super(), self.purser, in_hand.request, in_hand.how))
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
@@ -262,7 +262,7 @@ class _BeneathRequests(HTTPAdapter):
 
 
 class _Adapter(x402HTTPAdapter, _BeneathRequests):
-    """The package's adapter, on top of Purser's."""
+    """The package's adapter, which sends through Purser's adapter."""
 
     def __init__(self, client: x402ClientSync, purser: Purser, **kwargs: Any) -> None:
         super().__init__(_register(client), purser=purser, **kwargs)
@@ -274,7 +274,7 @@ class _Adapter(x402HTTPAdapter, _BeneathRequests):
 
         client.on_before_payment_creation(authorize)
 
-    # The signature of the package's own adapter.
+    # The method has the same signature as in the package's own adapter.
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:  # type: ignore[override]
         kwargs["timeout"] = with_requests.bounded(kwargs.get("timeout"), self.purser)
         whole = with_requests.whole(request)
@@ -284,6 +284,6 @@ class _Adapter(x402HTTPAdapter, _BeneathRequests):
                 response = super().send(whole, **{**kwargs, "stream": True})
         except Unpriced as found:
             response = found.response
-        # The request that the session continues with, for example to follow a redirect, contains no payment.
+        # The session gets a request without the payment, so that a redirect cannot send the payment elsewhere.
         response.request = request
         return response
