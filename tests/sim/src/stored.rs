@@ -212,7 +212,7 @@ impl StoredState {
         ids.collect()
     }
 
-    /// The number of an agent's approvals that wait for a person.
+    /// Returns the number of an agent's pending approvals.
     pub(crate) fn waiting(&self, agent: &str, at: i64) -> usize {
         let waits = |row: &Item| text(row, "st") == "pending" && at < number(row, "ends");
         let approvals = self.all("AP#", "");
@@ -221,7 +221,7 @@ impl StoredState {
             .count()
     }
 
-    /// The agent's rules with a window.
+    /// Returns the agent's rules with a window.
     pub(crate) fn budgets(&self, agent: &str) -> Vec<Budget> {
         let rules = self.agent(agent).map(|row| list(row, "rules")).unwrap_or_default();
         let budgets = rules.iter().filter_map(|rule| {
@@ -243,17 +243,17 @@ impl StoredState {
     }
 }
 
-/// The time from which a settlement counts: its authorization, or its confirmation after a release.
+/// Returns the time from which a settlement counts: its authorization, or its confirmation after a release.
 pub(crate) fn counted_at(settlement: &Item) -> i64 {
     number(settlement, if settlement.contains_key("ct") { "ct" } else { "t" })
 }
 
-/// The budgets that a settlement counts against.
+/// Returns the budgets that a settlement counts against.
 pub(crate) fn budgets_of(settlement: &Item) -> Vec<String> {
     ids(settlement, "budgets")
 }
 
-/// The rules that count a settlement as one payment.
+/// Returns the rules that count a settlement as one payment.
 pub(crate) fn counts_of(settlement: &Item) -> Vec<String> {
     ids(settlement, "counts")
 }
@@ -272,7 +272,7 @@ pub(crate) fn rule_id(rule: &Item) -> String {
     uuid_text(bytes(rule, "id"), text(rule, "id"))
 }
 
-/// A member of what is remembered in a day window's totals.
+/// Returns the stored time of a known call or payee in a day window's totals.
 pub(crate) fn remembered(totals: &Item, kind: char, digest: &[u8]) -> Option<i64> {
     use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
     match totals.get("recent")? {
@@ -284,7 +284,7 @@ pub(crate) fn remembered(totals: &Item, kind: char, digest: &[u8]) -> Option<i64
     }
 }
 
-/// The horizon attributes of a window's totals: one for each length that it has had.
+/// Returns the names of a window's watermark attributes: one for each duration that the window has had.
 pub(crate) fn horizons(totals: &Item) -> impl Iterator<Item = &String> {
     totals.keys().filter(|name| name.starts_with("hz"))
 }
@@ -297,7 +297,7 @@ pub(crate) fn budget_window(agent: &str, rule: &str) -> String {
     format!("B#{agent}#{rule}")
 }
 
-/// Parses a window entry; `rest` is its sort key after `E#`.
+/// Parses a counted payment. `rest` is its sort key after `E#`.
 pub(crate) fn entry<'a>(rest: &'a str, row: &Item) -> Entry<'a> {
     let (at, settlement) = rest.split_once('#').expect("a time and a settlement");
     Entry {
@@ -337,7 +337,7 @@ pub(crate) fn same(a: Option<&Arc<Item>>, b: Option<&Arc<Item>>) -> bool {
     }
 }
 
-/// The raise of a policy.
+/// Returns the temporary limit increase of a policy.
 pub(crate) fn raise_of(policy: &Item) -> Option<&Item> {
     match policy.get("raise") {
         Some(AttributeValue::M(raise)) => Some(raise),
@@ -345,7 +345,8 @@ pub(crate) fn raise_of(policy: &Item) -> Option<&Item> {
     }
 }
 
-/// The caps per call and per day of a policy at an instant, with a raise by a person whose raises apply.
+/// Returns the caps per call and per day of a policy at an instant. A temporary limit increase counts if `applies`
+/// returns `true` for the user who granted it.
 pub(crate) fn caps_under(policy: &Item, at: i64, applies: impl Fn(&str) -> bool) -> (i64, i64) {
     let raise = raise_of(policy)
         .filter(|raise| number(raise, "from") <= at && at < number(raise, "until") && applies(text(raise, "by")));

@@ -1,5 +1,5 @@
-//! In-process DynamoDB: the embedded engine, called with the SDK's request bodies. Each run has its own, since the
-//! engine keeps every transaction's token for ten minutes and scans all of them for each transaction.
+//! In-process DynamoDB: the embedded engine, called with the SDK's request bodies. Each run has a separate engine,
+//! because the engine keeps every transaction's token for ten minutes and scans all tokens for each transaction.
 
 use dynoxide::types::AttributeValue;
 use dynoxide::{Database, errors::DynoxideError};
@@ -128,13 +128,13 @@ pub(crate) fn list<'a>(item: &'a Item, name: &str) -> &'a [AttributeValue] {
     }
 }
 
-/// A row as text; equal for equal rows.
+/// Formats a row as text. Equal rows give equal texts.
 pub(crate) fn words(item: &Item) -> String {
     let sorted: BTreeMap<&String, String> = item.iter().map(|(name, value)| (name, word(value))).collect();
     format!("{sorted:?}")
 }
 
-/// A value as text; equal for equal values.
+/// Formats a value as text. Equal values give equal texts.
 fn word(value: &AttributeValue) -> String {
     match value {
         AttributeValue::M(members) => words(members),

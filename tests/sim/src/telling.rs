@@ -1,9 +1,11 @@
-//! At the end of a run the records of the tables' streams are passed to `events`. First they are published duplicated,
-//! out of order and replayed, with faults in the calls and a bus that is down; then once more, as a mapping does, until
-//! every batch is done. They are folded into the journal shard by shard, in order, with faults, replays and reshards.
+//! At the end of a run the stream records are passed to `events`. First the records are published duplicated, out of
+//! order and replayed, with faults in the calls and a bus that is down. Then each batch is passed once more, as a
+//! mapping does, until it is processed. The records are also aggregated into the decision history shard by shard, in
+//! order, with faults, replays and reshards.
 //!
-//! The events must then equal those of the writes themselves, which [`Facts`] notes by a second, simpler reading of the
-//! rows as they are written. The journal must equal what the rows are at the end ([`crate::journaled`]).
+//! The published events must then equal the expected events of the writes, which [`Facts`] computes by a second,
+//! simpler reading of the rows as they are written. The decision history must equal the rows at the end
+//! ([`crate::journaled`]).
 //!
 //! The catalog is not published here: `functions/events/tests` covers it.
 
@@ -30,12 +32,12 @@ const BATCH: u64 = 30;
 /// The names of the owners.
 const NAMES: [&str; OWNERS as usize] = ["ann", "bob", "cid", "dan"];
 
-/// The owner that an agent has at first.
+/// Returns an agent's initial owner.
 pub(crate) fn owner(agent: u8) -> PersonId {
     person(owner_of(agent))
 }
 
-/// An owner.
+/// Returns an owner's id.
 pub(crate) fn person(owner: u8) -> PersonId {
     PersonId::derive("https://issuer.sim", NAMES[usize::from(owner)])
 }
@@ -48,7 +50,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Notes the meaning of a row's change.
+    /// Records the expected events of a row's change.
     pub(crate) fn note(&mut self, table: &str, key: &Key, before: &StoredState, after: &StoredState) {
         let rows = |stored: &StoredState| match table {
             LEDGER => stored.ledger.get(key).cloned(),
@@ -107,7 +109,7 @@ fn named(what: &str, kind: &str) -> &'static str {
         .expect("a kind of events")
 }
 
-/// The stream record of a change.
+/// Returns the stream record of a change.
 pub(crate) fn record_of(table: &str, number: usize, secs: i64, old: Option<&Item>, new: Option<&Item>) -> Value {
     json!({
         "eventSourceARN": format!("arn:aws:dynamodb:sim:123456789012:table/{table}/stream/2026-11-21T00:00:00.000"),
@@ -122,7 +124,7 @@ fn place_of(record: &Value) -> &str {
     record["dynamodb"]["SequenceNumber"].as_str().expect("a place")
 }
 
-/// All stream records, in batches by table.
+/// Returns all stream records, in batches by table.
 fn batches_of(records: &[Value], rng: &mut Rng) -> Vec<Vec<Value>> {
     let mut batches = Vec::new();
     for table in [LEDGER, DECISIONS] {
@@ -142,19 +144,20 @@ fn batches_of(records: &[Value], rng: &mut Rng) -> Vec<Vec<Value>> {
     batches
 }
 
-/// A shard of a stream, which is passed to the journal in order.
+/// A stream shard, which is passed to `history` in order.
 struct Shard {
     id: String,
     table: &'static str,
     is_parent: bool,
     records: Vec<Value>,
-    /// The number of records that are folded.
+    /// The number of aggregated records.
     done: usize,
-    /// The number of calls in a row that failed.
+    /// The number of consecutive failed calls.
     failed: u32,
 }
 
-/// Each table's records by shard: a first shard, and two child shards that continue with half of the agents each.
+/// Returns each table's records by shard: a first shard, and two child shards that continue with half of the agents
+/// each.
 fn shards_of(records: &[Value], rng: &mut Rng) -> Vec<Shard> {
     let mut shards = Vec::new();
     for table in [LEDGER, DECISIONS] {
@@ -187,7 +190,7 @@ fn shards_of(records: &[Value], rng: &mut Rng) -> Vec<Shard> {
     shards
 }
 
-/// An unreadable row: a settlement without its attributes. Its sequence number is unique.
+/// Returns an unreadable row: a settlement without its attributes. Its sequence number is unique.
 fn poison(number: usize) -> Value {
     let image = json!({"pk": {"S": format!("S#{}", crate::people::agent_id(0))}, "sk": {"S": "poison"}});
     let mut record = record_of(LEDGER, number, 1_795_219_200, None, None);
@@ -195,7 +198,7 @@ fn poison(number: usize) -> Value {
     record
 }
 
-/// A fault of a call of storage, queues or keys.
+/// Draws a fault of a call to storage, queues or KMS.
 pub(crate) fn fault(rng: &mut Rng) -> Fault {
     let silence = *rng.pick(&[Silence::Broken, Silence::Error, Silence::Nothing]);
     let millis = u16::try_from(rng.below(5_000)).expect("small");
@@ -247,7 +250,7 @@ impl Run {
         }
     }
 
-    /// A random batch, possibly doubled or reversed, with faults.
+    /// Returns a random batch, possibly doubled or reversed, with faults.
     fn any_call(&self, batches: &[Vec<Value>], rng: &mut Rng) -> (Vec<Value>, Vec<(u8, Fault)>) {
         let mut batch = rng.pick(batches).clone();
         if rng.one_in(4) {
@@ -264,7 +267,7 @@ impl Run {
         self.world.record().bus = bus;
     }
 
-    /// Calls the function with a batch. Returns the records to repeat: all of them if the function was killed or
+    /// Calls the function with a batch. Returns the records to repeat: all records if the function was killed or
     /// failed.
     async fn deliver(&self, step: usize, worker: usize, call: (Vec<Value>, Vec<(u8, Fault)>)) -> Vec<Value> {
         let (batch, faults) = call;
@@ -322,7 +325,7 @@ impl Run {
         answer
     }
 
-    /// Passes each stream in order, and each batch until it is done.
+    /// Passes each stream in order, and repeats each batch until it is processed.
     async fn as_a_mapping(&self, step: usize, batches: &[Vec<Value>], rng: &mut Rng) {
         for batch in batches {
             let mut rest = batch.clone();
@@ -339,9 +342,9 @@ impl Run {
         }
     }
 
-    /// Passes the shards as the journal's mappings do: each in order, with retries on failure, and children after their
-    /// parent. Shards take turns in any order. A retried batch may begin earlier, end elsewhere, and overlap with the call
-    /// before. When all is done, every shard is repeated once.
+    /// Passes the shards as the mappings of `history` do: each shard in order, with retries on failure, and child
+    /// shards after their parent. The shards are interleaved in any order. A retried batch may begin earlier, end
+    /// elsewhere, and overlap with the previous call. In the end, every shard is repeated once.
     async fn fold(&self, step: usize, mut shards: Vec<Shard>, rng: &mut Rng) {
         loop {
             let is_waiting = |shard: &Shard| shard.done < shard.records.len();
@@ -394,7 +397,7 @@ impl Run {
         }
     }
 
-    /// Sweeps after every approval has ended: first with a fault, and then without.
+    /// Sweeps after every approval has expired: first with a fault, and then without.
     async fn expire(&self, step: usize, rng: &mut Rng) {
         self.world.advance_clock(3 * HOUR);
         let schedule = json!({"detail": "{}"});
@@ -414,7 +417,7 @@ impl Run {
         }
     }
 
-    /// The differences between what was published and folded and what was written.
+    /// Returns the differences between the writes and the published events and decision history.
     fn compared(&self, poisoned: &[Value]) -> Vec<String> {
         let record = self.world.record();
         let mut found = Vec::new();
@@ -452,7 +455,7 @@ impl Run {
     }
 }
 
-/// The id of an event's subject as in [`Facts`]; `None` for an event that [`Facts`] does not note.
+/// Returns the id of an event's subject as in [`Facts`]; `None` for an event that [`Facts`] does not record.
 fn id_of(event: &Event) -> Option<String> {
     let member = |name| event.data().get_text(name).map(str::to_owned);
     let name = event.kind().name();

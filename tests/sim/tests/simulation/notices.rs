@@ -1,9 +1,9 @@
-//! The notices of a small run: the seed decides who is told what, and what fails.
+//! The notifications of a small run: the seed determines who is notified of which event, and which calls fail.
 
 use crate::webhooks::{check, plan};
 use purser_sim::run;
 
-/// The mail service fails or refuses one person, and people edit their settings meanwhile.
+/// The mail service fails or rejects one user, and users update their settings meanwhile.
 #[test]
 fn events_are_mailed_as_their_persons_choose() {
     let coverage = check([1, 4, 7]);
@@ -22,8 +22,8 @@ fn events_are_mailed_as_their_persons_choose() {
     }
 }
 
-/// A message is delivered twice, and the second time after the first one has sent its mail and was deleted. The mail of
-/// the next event must not wait for that message.
+/// A message is delivered twice, and the second time after the first delivery has sent its mail and was deleted. The
+/// mail of the next event must not wait for that message.
 #[test]
 fn a_deleted_message_is_not_waited_for() {
     check([103]);

@@ -1,6 +1,6 @@
-//! Kept plans: shrunk findings of the simulation, and schedules that should run every time.
+//! Saved plans: shrunk findings of the simulation, and schedules that should run every time.
 //!
-//! Each test asserts what must hold, and that the situation it is about really occurred.
+//! Each test asserts the invariant, and that the tested situation really occurred.
 
 use Fault::{Conflict, CrashAfter, CrashBefore, Late, LostAnswer, Slow};
 use Op::{Authorize, Complete, Freeze, Pass, PassToDeadline, Reconcile, Reorganize};
@@ -50,8 +50,8 @@ fn plan(seed: u64, rounds: Vec<Vec<Step>>) -> Plan {
     }
 }
 
-/// Found by seed 105: the service is one that the agent started with, so it has a policy and no row of it. The refusal
-/// waited for a window that nobody had written.
+/// Found by seed 105: the service is one of the agent's default services, so it has a policy without a row. The denial
+/// waited for a window that no payment had written.
 #[test]
 fn first_payments_above_the_usual_price_are_refused() {
     let dear = Op::Rule {
@@ -79,8 +79,8 @@ fn first_payments_above_the_usual_price_are_refused() {
     );
 }
 
-/// The clocks of two environments are a minute apart. At the microsecond at which the first payment leaves the window by
-/// the clock that is ahead, there is room on each environment for one more, and none a microsecond earlier.
+/// The clocks of two environments are a minute apart. At the microsecond at which the first payment leaves the window
+/// by the faster clock, each environment has room for one more payment, and a microsecond earlier for none.
 #[test]
 fn clocks_a_minute_apart_share_a_window_to_the_microsecond() {
     let fills = (0..4).map(|key| Step::on(0, 0, buy(key, 0, 240, 60)));
@@ -103,7 +103,7 @@ fn clocks_a_minute_apart_share_a_window_to_the_microsecond() {
     assert_eq!(counts, [5, 3], "{}", outcome.coverage);
 }
 
-/// The floods come from another owner's agent, on the same environments: with its own key, and with guessed ones.
+/// An agent of another owner floods the same environments, with its API key and with guessed keys.
 #[test]
 fn a_flood_refuses_nobody_else() {
     let attack = |how| Op::Attack {
@@ -127,8 +127,8 @@ fn a_flood_refuses_nobody_else() {
     );
 }
 
-/// The answer to the reservation is lost, and the person asks again: with the same key for the same payout, and with
-/// another key for another one.
+/// The response to the reservation is lost, and the user repeats the request: with the same key for the same
+/// withdrawal, and with another key for a second withdrawal.
 #[test]
 fn a_payout_whose_answer_is_lost_is_made_once() {
     let agent = 0;
@@ -159,7 +159,7 @@ fn a_payout_whose_answer_is_lost_is_made_once() {
     check(&plan, &happened);
 }
 
-/// Who gets the agent does not get the address to which its owner before was paid out.
+/// The agent's new owner does not get the previous owner's withdrawal address.
 #[test]
 fn a_payout_address_is_not_handed_over() {
     let agent = 0;
@@ -178,7 +178,7 @@ fn a_payout_address_is_not_handed_over() {
     check(&plan, &["PayOut reserved", "Accept accepted", "PayOut no address"]);
 }
 
-/// A raise ends when its person hands the agent over.
+/// A temporary limit increase ends when its grantor transfers the agent.
 #[test]
 fn a_raise_is_not_handed_over() {
     let agent = 0;
@@ -189,7 +189,7 @@ fn a_raise_is_not_handed_over() {
         count,
     };
     let steps = [
-        // Four of them fit the cap per day.
+        // Four of the payments fit the daily cap.
         burst(5),
         Op::AskForRaise { agent },
         Op::GrantRaise { agent },
@@ -208,11 +208,12 @@ fn a_raise_is_not_handed_over() {
         "Burst daily_spend_limit_exceeded",
     ];
     let counted = happened.map(|what| outcome.coverage.occurrences(what));
-    // The last payment of a burst is counted twice, for itself and for its step.
+    // The last payment of a burst is counted twice, for the payment and for the step.
     assert_eq!(counted, [1, 1, 7, 4], "{}", outcome.coverage);
 }
 
-/// Found by seed 255: payments were decided under a raise, and reserved after another owner had accepted the agent.
+/// Found by seed 255: payments were decided under a limit increase, and reserved after another owner had accepted the
+/// agent.
 #[test]
 fn payments_under_way_use_no_raise_after_a_handover() {
     let agent = 1;
@@ -237,7 +238,7 @@ fn payments_under_way_use_no_raise_after_a_handover() {
         vec![Step::on(0, 0, Op::AskForRaise { agent })],
         vec![Step::on(1, 0, Op::GrantRaise { agent })],
         vec![
-            // Its third call reserves.
+            // The third call makes the reservation.
             Step::on(2, 0, burst(240, 1)).but(3, Slow(900)),
             Step::on(0, 0, Op::Accept { agent }),
         ],
@@ -245,7 +246,7 @@ fn payments_under_way_use_no_raise_after_a_handover() {
     check(&plan(255, rounds), &["GrantRaise granted", "Accept accepted"]);
 }
 
-/// A payment that KMS did not sign stays reserved, and the next call has it signed.
+/// A payment that KMS did not sign stays reserved, and the next call signs it.
 #[test]
 fn payments_are_signed_after_kms_has_failed() {
     let failing = [LostAnswer(Nothing), LostAnswer(Silence::Error), Fault::Throttled];
@@ -264,7 +265,7 @@ fn payments_are_signed_after_kms_has_failed() {
     assert_eq!(counted, [3, 6, 3], "{}", outcome.coverage);
 }
 
-/// Found by seed 448: the agent is handed over between the decision on a payout and its reservation.
+/// Found by seed 448: the agent's ownership is transferred between the decision on a withdrawal and its reservation.
 #[test]
 fn a_payout_under_way_ends_with_a_handover() {
     let of = |agent, key, service, units, secs, first_key| Authorize {
@@ -335,8 +336,8 @@ fn a_payout_under_way_ends_with_a_handover() {
     check(&plan, &["Accept accepted"]);
 }
 
-/// Found by seed 119: the second call reads the key and then waits for the window; meanwhile the first call uses the
-/// room.
+/// Found by seed 119: the second call reads the key and then waits for the window. Meanwhile the first call uses the
+/// room in the window.
 #[test]
 fn duplicate_calls_are_replayed_despite_a_full_window() {
     let rounds = vec![
@@ -368,7 +369,7 @@ fn late_reservations_of_crashed_callers_are_made_once() {
     );
 }
 
-/// Two reconcile runs and a completion happen at once.
+/// Two reconcile runs and a completion run concurrently.
 #[test]
 fn payments_of_the_last_second_are_confirmed() {
     let paid = Op::Pay {
@@ -448,7 +449,8 @@ fn two_payments_of_one_transaction_are_both_confirmed() {
     check(&plan(4, rounds), &happened);
 }
 
-/// A confirmed payment, a reorg of its block, and a run that looks at the block again; the run is killed at this call.
+/// Returns a plan with a confirmed payment, a reorg of its block, and a run that checks the block again. The run is
+/// killed at this call.
 fn undone(seed: u64, killed_at: Option<u8>) -> Plan {
     let paid = Op::Pay {
         agent: 0,
@@ -478,13 +480,13 @@ fn undone(seed: u64, killed_at: Option<u8>) -> Plan {
     plan(seed, steps.into_iter().map(|step| vec![step]).collect())
 }
 
-/// A seed with which the reorg of [`undone`] loses the payment.
+/// Returns a seed with which the reorg of [`undone`] loses the payment.
 fn losing() -> u64 {
     let is_gone = |seed: &u64| run(&undone(*seed, None)).coverage.occurrences("reconciled: taken_back") > 0;
     (0..20).find(is_gone).expect("a reorganization that loses the payment")
 }
 
-/// The model beside a run has an error in the transition that the run makes.
+/// The model has a planted error in the transition that the run makes.
 #[test]
 fn a_model_with_an_error_differs() {
     let plan = undone(losing(), None);
@@ -495,7 +497,7 @@ fn a_model_with_an_error_differs() {
     }
 }
 
-/// The endpoint that proves the payment still serves the blocks that a reorg has removed. The block is looked at again.
+/// The endpoint that proves the payment still serves the blocks that a reorg has removed. The block is checked again.
 #[test]
 fn payments_proven_by_removed_blocks_are_looked_at_again() {
     let mut plan = undone(losing(), None);
@@ -513,7 +515,7 @@ fn payments_proven_by_removed_blocks_are_looked_at_again() {
     }
 }
 
-/// The run is killed just before it asks whether the block is still on the chain; it is not.
+/// The run is killed just before it checks whether the block is still on the chain; the block is not.
 #[test]
 fn a_killed_watch_skips_no_block() {
     let is_gone = |outcome: &Outcome| outcome.coverage.occurrences("reconciled: taken_back") > 0;
@@ -530,7 +532,7 @@ fn a_killed_watch_skips_no_block() {
     assert!(is_gone(&killed), "the next run takes it back");
 }
 
-/// The node's last answer comes when the time for reads is over; the next run would meet the same situation.
+/// The node's last response comes when the time for reads is over, and the next run would meet the same situation.
 #[test]
 fn findings_are_stored_after_the_read_time_ends() {
     let rounds = |slow: Option<u8>| {
@@ -580,7 +582,7 @@ fn findings_are_stored_after_the_read_time_ends() {
     }
 }
 
-/// Only due settlements are looked up by themselves, so only here does the decision keep the hold.
+/// Reconcile looks up only due settlements without a request, so only in this test does the decision keep the hold.
 #[test]
 fn early_reconcile_requests_release_nothing() {
     let asked = Op::Mark { agent: 0, key: 0 };
@@ -641,7 +643,7 @@ fn failed_proofs_are_limited_and_payments_still_confirmed() {
     check(&plan(6, rounds), &happened);
 }
 
-/// Seed 1881: the SDK retries the transaction by itself and finds it committed.
+/// Seed 1881: the SDK retries the transaction and finds it committed.
 #[test]
 fn lost_answers_are_not_mistaken_for_replays() {
     let mut step = Step::on(0, 0, buy(1, 1, 250, 30)).but(6, LostAnswer(Broken));
@@ -726,8 +728,8 @@ fn released_spending_counts_again_after_a_reorganization() {
     assert!(so_often > 0, "it never came to that");
 }
 
-/// Found by seed 336: when the key's record is read it still waits for its approval; when the approval is read it is
-/// already executed, by a call with the same key.
+/// Found by seed 336: when the key's record is read, the key still waits for its approval. When the approval is read, a
+/// call with the same key has already executed it.
 #[test]
 fn calls_replay_an_approved_payment_made_meanwhile() {
     let buy = Buy {

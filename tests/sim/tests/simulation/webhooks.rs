@@ -1,8 +1,8 @@
-//! The webhooks of a small run, with each manner of a program and each kind of fault: the seed decides which.
+//! The webhooks of a small run, with each kind of receiver and each kind of fault, depending on the seed.
 
 use purser_sim::{Buy, Coverage, Op, Pay, Plan, Proof, Setting, Step, Twist, run};
 
-/// A run that publishes events of several kinds: a payment that is made, one that a person approves, and a refusal.
+/// Returns a plan that publishes events of several kinds: a payment, a payment that a user approves, and a denial.
 pub(crate) fn plan(seed: u64) -> Plan {
     let agent = 0;
     let buy = |key, units, carry| Op::Authorize {
@@ -38,7 +38,7 @@ pub(crate) fn plan(seed: u64) -> Plan {
     }
 }
 
-/// Runs these seeds; returns what happened.
+/// Runs these seeds, and returns the coverage.
 pub(crate) fn check(seeds: impl IntoIterator<Item = u64>) -> Coverage {
     let mut coverage = Coverage::default();
     for seed in seeds {
@@ -49,7 +49,7 @@ pub(crate) fn check(seeds: impl IntoIterator<Item = u64>) -> Coverage {
     coverage
 }
 
-/// Some programs fail, hang or are gone, and people change their webhooks meanwhile.
+/// Some webhook receivers fail, hang or respond with 410, and users change their webhooks meanwhile.
 #[test]
 fn deliveries_end_as_their_programs_answer() {
     let coverage = check(0..24);
@@ -71,13 +71,13 @@ fn deliveries_end_as_their_programs_answer() {
     }
 }
 
-/// The pause of a delivery can't be kept, so its message stays in the queue.
+/// The pause of a delivery can't be stored, so its message stays in the queue.
 #[test]
 fn a_delivery_whose_pause_is_not_kept_is_called_again() {
     check([63]);
 }
 
-/// The mark can't be kept, so the delivery does not end, and its message stays in the queue.
+/// The 410 can't be stored, so the delivery does not end, and its message stays in the queue.
 #[test]
 fn a_webhook_is_marked_as_gone_before_its_delivery_ends() {
     let coverage = check([244]);
