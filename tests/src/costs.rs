@@ -212,7 +212,7 @@ async fn payments(bill: &mut Bill<'_>, agent: &TestAgent) {
         .await;
     let approval = text(&asked.refused(402, "approval_required")["approval_id"]);
     let path = format!("/approvals/{approval}");
-    // `payments` also records the last use of an API key once a minute, in the background.
+    // The function also records the last use of an API key once a minute, in the background.
     let calls = world.proxy.as_ref().expect("a metered world").calls();
     calls.take();
     world.get(agent, &path).await.ok();
@@ -260,7 +260,7 @@ async fn receipts_and_services(bill: &mut Bill<'_>, agent: &TestAgent) {
     bill.add("list of receipts", LIST, world.get(agent, &agent.path("/settlements")))
         .await
         .ok();
-    // `agents` also records the last use of an API key once a minute, in the background.
+    // The function also records the last use of an API key once a minute, in the background.
     let calls = world.proxy.as_ref().expect("a metered world").calls();
     calls.take();
     world.get(agent, "/mcp/agents/me").await.ok();

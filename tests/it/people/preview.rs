@@ -95,8 +95,8 @@ async fn a_preview_of_a_policy_tells_what_it_changes_and_saves_nothing() {
     stale.refused(412, "version_conflict");
 }
 
-/// An update that changes nothing has no difference after an earlier update, and an unrelated rule has none of the effects of
-/// that update.
+/// An update that changes nothing has no difference after an earlier update, and an unrelated rule has none of that
+/// update's effects.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_preview_has_no_effects_of_earlier_updates() {
     let home = home().await;
